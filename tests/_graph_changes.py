@@ -336,11 +336,15 @@ def tensor_hook(w, r):
         w.hooks.append(w.shift.register_hook(lambda g: g * w.number + 0.01))
 
 
+def _halve(p):
+    p.grad.mul_(0.5)
+
+
 @change
 def grad_hook(w, r):
     p = r.choice([p for p in w.net.parameters()])
     if p.requires_grad:
-        w.hooks.append(p.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5)))
+        w.hooks.append(p.register_post_accumulate_grad_hook(_halve))
 
 
 @change

@@ -8,7 +8,7 @@ CI = pathlib.Path(__file__).resolve().parent.parent / ".ci"
 
 
 @pytest.mark.parametrize("command,passes,said", [
-    ("echo '== 3 passed, 2 skipped in 1.50s =='", True, "ok, 0 s: 3 passed, 2 skipped in 1.50s"),
+    ("echo '== 3 passed, 2 skipped in 1.50s =='", True, " s: 3 passed, 2 skipped in 1.50s"),
     ("echo '12 passed, 1 warning in 61.03s (0:01:01)'", True, "12 passed, 1 warning in 61.03s"),
     ("echo '== 3 passed in 1.50s =='; exit 1", False, "exit status 1"),
     ("echo '== 1 failed, 3 passed in 1.50s =='; exit 1", False, "1 failed, 3 passed in 1.50s"),
@@ -22,7 +22,7 @@ def test_lane(tmp_path, command, passes, said):
     done = subprocess.run([CI / "lane", "some", "1" if "sleep" in command else "30", tmp_path, "bash", "-c", command], timeout=100)
     assert (done.returncode == 0) is passes
     verdict = (tmp_path / "some.result").read_text()
-    assert verdict.startswith("some: ") and said in verdict and ("FAILED" in verdict) is not passes
+    assert verdict.startswith("some: ok, " if passes else "some: ") and said in verdict and ("FAILED" in verdict) is not passes
     assert (tmp_path / "some.log").read_text()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "mindtorch"
 # A floor may import itself and those before it. `tools` stands on all of them, and none of them knows of it.
-FLOORS = ["backend", "core", "ops", "torch", "torch_npu", "tools"]
+FLOORS = ["backend", "core", "ops", "torch", "torch_npu", "functorch", "tools"]
 TOUCH_MINDSPORE = {"backend", "tools"}
 
 

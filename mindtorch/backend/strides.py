@@ -194,6 +194,8 @@ def check_extent(size: Sequence[int]) -> None:
     for s in size:
         n *= s or 1
     if n >= 1 << 59:
+        if 0 in size:
+            raise RuntimeError("Stride calculation overflowed")
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}")
 
 

@@ -28,16 +28,20 @@ from mindtorch.backend.device import Opaque, home_of as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import devices, native, promote
+from mindtorch.core import devices, memory, native, promote
+from mindtorch.core.determinism import MODE, filler
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
+from mindtorch.core.nodes import _DualOut
 from mindtorch.core.tape import HOST, Node, PrimitiveFunction, new_node, _Out, primitive
-from mindtorch.core.tensor import Const, Tensor, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap, taken  # noqa: F401
+from mindtorch.core.tensor import Const, Tensor, Version, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap, taken  # noqa: F401
 
 #: (shape, strides in bytes, offset in bytes, dtype) of a view in its base's memory
 Region: TypeAlias = tuple[Sizes, Strides, int, Stype]
 
 _copy = np.copyto
+#: set by core.forward while there are tangents: (tensor that was written to, what it is equal to now, since when that was computed)
+wrote: Callable[[Tensor, Any, int], None] | None = None
 
 
 def _may_share(a, b):
@@ -92,6 +96,11 @@ def home_of(x: Tensor) -> tuple[int, int]:
     return offset_of(a), root(a).nbytes
 
 
+def root_of(x: Tensor) -> int:
+    """What tells one storage from another while both live."""
+    return id(home_array(x._a)) if x._h is not None else id(root(x._a))
+
+
 def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into the storage of `source`: strides and offset in bytes."""
     if source._h is not None:
@@ -134,6 +143,8 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
     else:
         new = devices.from_host(np.zeros(want, t._stype), t._dev)
         keep = (have - home) // k
+        if MODE.filling and keep < want:
+            fill(devices.lying(new, (want - keep,), (k,), keep * k), filler(t._stype))
         if keep:
             devices.write(devices.lying(new, (keep,), (k,), 0), devices.lying(t, (keep,), (k,), home))
         stand_on(t, devices.lying(new, shape, strides, 0))
@@ -151,7 +162,7 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
     if mode.on and (x._rg or writing_grad):
         b = x._base
         if b is not None:
-            if x._fragile == "multi" or x._fragile == "no_grad":
+            if x._fragile is not None:
                 raise RuntimeError(fragile_message(x, "is being"))
             if x._rg and b._rg and b._gnode is None:
                 raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place "
@@ -171,8 +182,10 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
             "element would be "
             "written last is undefined")
     if (not a.flags.writeable if x._h is None else a.frozen) and x._dev.type != "meta":      # type: ignore[attr-defined]
-        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
-                           "complex tensor, which torch would write to as well); clone() it before writing")
+        del a       # (a lazy copy looks whether somebody holds the memory)
+        if not memory.written(x):
+            raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
+                               "complex tensor, which torch would write to as well); clone() it before writing")
     if x._inference and not mode.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
                            "clone to "
@@ -427,7 +440,7 @@ def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) 
     bump(x)
 
 
-def _new_nodes(root, since):
+def new_nodes(root: Node, since: int) -> list[Node]:
     """Nodes made after sequence number `since` that `root` depends on."""
     seen, stack, out = set(), [root], []
     while stack:
@@ -452,16 +465,22 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
     if ra.shape != xa.shape:
         raise RuntimeError(f"output with shape {list(xa.shape)} doesn't match the broadcast shape {list(ra.shape)}")
     check_cast(ra.dtype, xa.dtype)
+    if r._tan and x._ver is not None:
+        for t in r._tan.values():
+            if t is not None and t._gnode is not None:
+                spare(x._ver, t, since)
     if not (mode.on and (x._rg or r._rg)) or xa.dtype.kind not in "fcV":
         store(x, r)
+        if wrote is not None:
+            wrote(x, r, since)
         return x
     check_inplace(x, r._rg, True)        # (overlaps have been looked at before the operation)
     if ra.dtype != xa.dtype:
         r = promote._cast(r, xa.dtype)
     ver = version(x)
-    fresh = ()
+    fresh: list[Node] = []
     if r._gnode is not None:
-        fresh = _new_nodes(r._gnode, since)
+        fresh = new_nodes(r._gnode, since)
         twice = any(o is x for o in args)
         shared = twice or any(taken(o) and o._ver is ver for o in args)
         for n in fresh:
@@ -475,14 +494,36 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         ver.v += 1
     else:
         store(x, r)
+    if wrote is not None:
+        wrote(x, r, since)
     # exp_() and its like save their result, which now is x itself: later writes to x make it stale.
     for n in fresh:
         if n.vals:
             for k, s in n.vals.items():
-                if s.__class__ is _Out and s._a is r._a:
-                    n.vals[k] = _Out(x, s.idx)
+                if isinstance(s, _Out) and s._a is r._a:
+                    n.vals[k] = _Out(x, s.idx) if x._tan is None else _DualOut(_Out(x, s.idx), x._tan)
+    if x._base is not None and fresh and x._gnode is not None and x._gnode.hooks:
+        _around_hooks(x, fresh)
     rebase(x, r if r._gnode is None or r._gnode.seq >= since else _identity(r))
     return x
+
+
+def spare(ver: Version, r: Tensor, since: int) -> None:
+    """What was recorded since then to compute r keeps a copy of a saved tensor that is about to be overwritten."""
+    for n in new_nodes(r._gnode, since):
+        vals = n.vals or {}
+        for k, s in vals.items():
+            if s.__class__ is tuple and s[1] is ver:
+                vals[k] = _kept(s)
+
+
+def _around_hooks(x, fresh):
+    """Leads the gradient of a view's old value to the base by another node: hooks on the view are on its former history, where none arrives, as in torch."""
+    base, old = x._base, (x._gnode, x._oi)
+    node = _reading(x, base, _edge(base))
+    for n in fresh:
+        if old in n.edges:
+            n.edges = [(node, 0) if e == old else e for e in n.edges]
 
 
 def _kept(s):
@@ -493,6 +534,9 @@ def _kept(s):
     else:
         with no_grad():
             c = _identity(old)
+    if old._tan:
+        for level, t in old._tan.items():
+            c._tan = {**(c._tan or {}), level: t if t is None else _identity(t)}
     c._gnode, c._oi, c._rg = old._gnode, old._oi, old._rg
     v = version(c)
     return (c, v, v.v)
@@ -599,6 +643,22 @@ def _constant_node(x):
 _identity = primitive("copies", "a", lambda c, g: g, raw=True, node="CopyBackwards", layout=like)
 
 
+def _reading(v, base, edge, place=None):
+    """A node that reads the view `v` out of its base, whose history is `edge`."""
+    node = new_node(read_region.prim.node_class)
+    node.prim = read_region.prim
+    node.edges = [edge]
+    node.meta = ((v._a.shape, v._a.dtype),)
+    node.kw = {"base": place or place_of(base), "region": geometry(v, base)}
+    return node
+
+
+def read_anew(x: Tensor) -> None:
+    """Takes the history of a view, whose place in its base is another now, from the base's present one."""
+    if x._base is not None and x._rg and x._gnode is not None and x._fragile is None:
+        _move(x, _reading(x, x._base, _edge(x._base)), 0)
+
+
 def refresh_views(base: Tensor) -> None:
     """Every live view of `base` takes its history from the base's present one."""
     live = []
@@ -611,11 +671,7 @@ def refresh_views(base: Tensor) -> None:
         if v._fragile is not None:
             v._rg = True        # its use with gradient is an error from now on (check_fragile)
             continue
-        node = new_node(read_region.prim.node_class)
-        node.prim = read_region.prim
-        node.edges = [(base._gnode, base._oi)]
-        node.meta = ((v._a.shape, v._a.dtype),)
-        node.kw = {"base": place, "region": geometry(v, base)}
+        node = _reading(v, base, (base._gnode, base._oi), place)
         if native_recording():
             native.link_write(functools.partial(_region, node.kw), v, base)
         _move(v, node, 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from types import FunctionType
 from typing import Any, TypeAlias
 from collections.abc import Callable
 
@@ -119,6 +120,8 @@ def _widest(args, kwargs):
 def _cast_operands(entry, args, kwargs, below):
     """The layer of the dispatcher: operands in the dtype that suits the op."""
     category, d = entry.autocast, state.to
+    if category.__class__ is FunctionType:
+        category = category(*args, **kwargs)        # (it depends on the arguments)
     old = d, state.there
     if old[1] is not None or devices.DEVICES:
         if _is_there(args) or kwargs and _is_there(kwargs.values()):

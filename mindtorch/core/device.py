@@ -5,6 +5,7 @@ has one.  `meta` tensors carry shape and dtype without values.
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ _TYPES: tuple[str, ...] = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "h
 _TORCHS = _TYPES
 _same: dict[str, str] = {}        # names of one and the same type -> its first name
 _named: dict[tuple[str, int], device] = {}
+
+_WORD = re.compile(r"[a-zA-Z_]+").fullmatch
 
 
 class device:
@@ -45,6 +48,8 @@ class device:
             if not text.isdigit() or (len(text) > 1 and text[0] == "0"):
                 raise RuntimeError(f"Invalid device string: '{type}:{text}'")
             index = int(text)
+        if type not in _TYPES and not _WORD(type):
+            raise RuntimeError(f"Invalid device string: '{type}'" if type else "Device string must not be empty")
         if type not in _TYPES:
             raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {type}")
         if index is not None and index < 0:

@@ -23,7 +23,7 @@ from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
-from mindtorch.core import device as _device, dispatch, tape
+from mindtorch.core import device as _device, dispatch, tape, wrapped
 from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.memory import living
@@ -217,6 +217,8 @@ def _geometry(t):
 @alone
 def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
+    if wrapped.is_wrapped(t):
+        return wrapped.values(t)
     COPIES.down += 1
     if doubt.windows:
         doubt.check((t,))
@@ -664,6 +666,8 @@ def _up(device, a):
 # ------------------------------------------------------------------ writes (core/alias.py)
 def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
+    if wrapped.is_wrapped(x):
+        return wrapped.write(x, r)
     if doubt.windows:
         doubt.check((r,))
         if x._when > 0 and x._base is None:

@@ -6,13 +6,20 @@ the flag is set, or an argument is no plain tensor or number, the call goes thro
 
     native      MindSpore's own tensors among the arguments become Tensors   core/tensor.py
     function    modes and __torch_function__ of arguments       torch/_function_protocol.py
+    transform   inside torch.func's transforms: which tensors are made there   core/transforms.py
     autocast    operands in the dtype that the op's record asks for     core/autocast.py
+    dispatch    what modes and __torch_dispatch__ see of calls that are no primitives      torch/_dispatch_protocol.py
     trace       a trace records the op, or looks into it        core/tracing.py
     meta        what is asked of tensors without values         torch/_meta.py
+    saves       saved tensors are copied before a write         torch/autograd/_mutation.py
+    forward     in-place ops on tensors with tangents           core/forward.py
+    anomaly     nodes note the call that made them              torch/autograd/anomaly_mode.py
     observe     profilers                                       torch/autograd/profiler.py
 
 and a primitive through
 
+    forward     tangents of the operands are carried on         core/forward.py
+    dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
     trace       as above                                        core/tracing.py
     device      the kernel of the device that its operands are on       core/devices.py
     meta        shapes only                                     core/meta.py
@@ -34,18 +41,20 @@ import numpy as np
 from mindtorch.core.records import Op
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
-OPS = ("native", "function", "autocast", "trace", "meta", "observe")
-PRIMITIVES = ("trace", "device", "meta")
+OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta", "saves", "forward", "anomaly", "observe")
+PRIMITIVES = ("forward", "dispatch", "trace", "device", "meta")
 
 
 class _Flags:
-    """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory; ask: the topmost layer for primitives."""
+    """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory; ask: the topmost layer for primitives;
+    dual: whether some of these tensors have tangents, None while nobody differentiates forward."""
 
-    __slots__ = ("ops", "primitives", "meta", "ask")
+    __slots__ = ("ops", "primitives", "meta", "ask", "dual")
     ops: bool
     primitives: bool
     meta: bool
     ask: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    dual: Callable[..., bool] | None
 
 
 class _Off:
@@ -56,6 +65,7 @@ class _Off:
 
 FLAGS, OFF = _Flags(), _Off()
 FLAGS.ops = FLAGS.primitives = FLAGS.meta = False
+FLAGS.dual = None
 
 #: Classes of arguments that take no part in any protocol.
 PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
@@ -76,6 +86,7 @@ def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
 
     def deco(fn):
         _layers[kind][name] = fn
+        _chains.clear()
         _link(kind)
         return fn
     return deco
@@ -84,15 +95,19 @@ def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
 def want(kind: str, name: str) -> None:
     """From now on calls go through a layer; to be matched by `drop`."""
     with _lock:
-        _users[kind, name] = _users.get((kind, name), 0) + 1
-        _link(kind)
+        n = _users[kind, name] = _users.get((kind, name), 0) + 1
+        if n == 1:
+            _used[kind] |= _bits[kind, name]
+            _link(kind)
 
 
 def drop(kind: str, name: str) -> None:
     """Takes one `want` back."""
     with _lock:
-        _users[kind, name] -= 1
-        _link(kind)
+        n = _users[kind, name] = _users[kind, name] - 1
+        if not n:
+            _used[kind] &= ~_bits[kind, name]
+            _link(kind)
 
 
 def wanted(kind: str, name: str) -> bool:
@@ -100,20 +115,52 @@ def wanted(kind: str, name: str) -> bool:
     return _users.get((kind, name), 0) > 0
 
 
+_bits = {(kind, name): 1 << i for kind, names in (("ops", OPS), ("primitives", PRIMITIVES)) for i, name in enumerate(names)}
+_used = {"ops": 0, "primitives": 0}                 # the bits of the layers that are wanted
+_chains: dict[tuple[str, int], Any] = {}            # (kind, bits) -> the layers one upon the other
+
+
 def _link(kind: str) -> None:
-    """Puts the layers in use one upon the other."""
+    """Puts the layers in use one upon the other.  (Transforms come and go with each call of theirs: what has been put together is kept.)"""
     global _ask_op
-    run = _body if kind == "ops" else _plain
-    for name in reversed(OPS if kind == "ops" else PRIMITIVES):
-        if wanted(kind, name) or name in _ALWAYS and name in _layers[kind]:
-            fn = _layers[kind][name]
-            run = getattr(fn, "bound", _bound_to(fn))(run)
+    used = _used[kind]
+    run = _chains.get((kind, used))
+    if run is None:
+        run = _chains[kind, used] = _chained(kind)
     if kind == "ops":
         _ask_op = run
-        FLAGS.ops = any([wanted("ops", name) for name in OPS])
+        FLAGS.ops = used != 0
     else:
         FLAGS.ask = run
         FLAGS.primitives = run is not _plain
+
+
+def _chained(kind):
+    run = body if kind == "ops" else _plain
+    below = None
+    for name in reversed(OPS if kind == "ops" else PRIMITIVES):
+        fn = _layers[kind].get(name)
+        if name in _ALWAYS and below is None:
+            below = run
+        if fn is not None and (wanted(kind, name) or name in _ALWAYS):
+            run = getattr(fn, "bound", _bound_to(fn))(run)
+    return run if below is None or below is body or any([wanted(kind, name) for name in _ALWAYS]) else _everyday(run, below)
+
+
+def _everyday(run, below):
+    """`below` where no argument's class could interest the layers that are always there."""
+    def ask(entry, args, kwargs):
+        for a in args:
+            c = a.__class__
+            if c not in PLAIN or c is list or c is tuple:
+                return run(entry, args, kwargs)
+        if kwargs:
+            for a in kwargs.values():
+                c = a.__class__
+                if c not in PLAIN or c is list or c is tuple:
+                    return run(entry, args, kwargs)
+        return below(entry, args, kwargs)
+    return ask
 
 
 def _bound_to(fn):
@@ -124,7 +171,8 @@ def _bound_to(fn):
     return bound
 
 
-def _body(entry, args, kwargs):
+def body(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The end of a call's layers: what computes it."""
     return entry.run(*args, **kwargs)
 
 
@@ -132,7 +180,7 @@ def _plain(prim, args, kwargs):
     return prim.plain(*args, **kwargs)
 
 
-_ask_op, FLAGS.ask = _body, _plain
+_ask_op, FLAGS.ask = body, _plain
 _ALWAYS = ("native", "function")         # an argument's class alone may ask for these
 
 
@@ -148,13 +196,15 @@ def ask_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 # ------------------------------------------------------------------ generated functions
 class Entry:
-    """A function that takes part: what handlers are given for it (`func`), what computes it (`run`), its name, its row in the op table."""
+    """A function that takes part: what handlers are given for it (`func`), what computes it (`run`), its name, its row
+    in the op table; recorded: computes an in-place op as where gradients are recorded."""
 
-    __slots__ = ("func", "run", "name", "op", "inplace", "autocast")
+    __slots__ = ("func", "run", "name", "op", "inplace", "autocast", "recorded")
 
     def __init__(self, run: Callable[..., Any], name: str, op: Op | None = None, inplace: bool = False) -> None:
         self.run, self.name, self.op, self.inplace = run, name, op, inplace
         self.func: Callable[..., Any] | None = None
+        self.recorded: Callable[..., Any] | None = None
         self.autocast = None if op is None else op.autocast
 
     def __repr__(self) -> str:

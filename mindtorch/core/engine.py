@@ -3,11 +3,14 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import threading
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 
-from mindtorch.core import grad_mode, gradients, lazy, tape
+from mindtorch.core import grad_mode, gradients, lazy, nodes, tape
+from mindtorch.core.dispatch import FLAGS, wanted
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
@@ -16,7 +19,9 @@ from mindtorch.core.tensor import Tensor, taken
 
 def _sum_with_sparse(g, h):
     """Sum of two gradients of which one or both are sparse; dense if one of them is."""
-    return dispatch["add"](h, g) if isinstance(g, SparseTensor) else dispatch["add"](g, h)
+    if isinstance(g, SparseTensor):
+        return dispatch["gradient_sum" if isinstance(h, SparseTensor) else "add"](h, g)
+    return dispatch["add"](g, h)
 
 
 _ops: dict[str, Callable[..., Any]] = {}        # add, clone, meta: differentiable helpers set by the ops floor
@@ -35,7 +40,7 @@ class _Buffer:
             self.g = g
             return
         try:
-            if create_graph:
+            if create_graph or tape.through is not None:
                 self.g = _ops["add"](self.g, g)
             elif self.own:
                 gradients.accumulate(self.g, g)
@@ -49,12 +54,30 @@ class _Buffer:
 class Pass:
     """One backward under way: what it will run, and what hooks remember while it does."""
 
-    __slots__ = ("nodes", "leaves", "useful", "targets", "notes")
+    __slots__ = ("nodes", "leaves", "useful", "targets", "notes", "keeps", "returns", "now", "number_", "callbacks")
     nodes: dict[Any, None]
     leaves: dict[int, int]
     useful: set[Any] | None
     targets: dict[Any, list[int]]
     notes: Any
+    keeps: bool                         # whether the graph stays
+    returns: bool                       # whether it gives gradients back rather than adding them to .grad
+    now: Callable[[], Any]              # the node that runs
+    callbacks: tuple[Callable[[], object], ...]
+
+    @property
+    def number(self) -> int:
+        """A number of its own, given when it is first asked for."""
+        n = getattr(self, "number_", None)
+        if n is None:
+            n = self.number_ = next(_numbers)
+        return n
+
+    def runs_node(self, n: Any) -> bool:
+        """Whether a gradient arrives at a node in this pass."""
+        if isinstance(n, nodes.AccumulateGrad):
+            return self.runs(n.variable)
+        return n in self.nodes and (self.useful is None or n in self.useful or any([(id(n), i) in self.targets for i in range(len(n.meta))]))
 
     def runs(self, t: Tensor) -> bool:
         """Whether a gradient of `t` is computed in this pass."""
@@ -62,6 +85,9 @@ class Pass:
             return id(t) in self.leaves and (self.useful is None or id(t) in self.targets)
         n = t._gnode
         return n in self.nodes and (self.useful is None or n in self.useful or (id(n), t._oi) in self.targets)
+
+
+_numbers = itertools.count()
 
 
 @functools.lru_cache(None)
@@ -130,9 +156,40 @@ def queue_callback(fn: Callable[[], object]) -> None:
     under.callbacks += (fn,)
 
 
+def call_at_end(fn: Callable[[], object]) -> None:
+    """fn() when the innermost backward of this thread has ended well; RuntimeError outside of one."""
+    this = _under.state.current
+    if this is None:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    this.callbacks += (fn,)
+
+
+class GradientEdge(tuple):
+    """(node, output_nr): where a gradient flows."""
+
+    __slots__ = ()
+
+    def __new__(cls, node: Any, output_nr: int, ownership_token: object = None) -> GradientEdge:
+        return tuple.__new__(cls, (node, output_nr))
+
+    def __repr__(self):
+        return f"GradientEdge(node={self[0]!r}, output_nr={self[1]})"
+
+    node = property(lambda self: self[0])
+    output_nr = property(lambda self: self[1])
+    ownership_token = None
+
+
+def place_of(x: Any) -> Any:
+    """Where the gradient of a tensor or of a GradientEdge arrives: a leaf, or (node, output)."""
+    if isinstance(x, tuple):
+        return x[0].variable if isinstance(x[0], nodes.AccumulateGrad) else (x[0], x[1])
+    return x if x._gnode is None else (x._gnode, x._oi)
+
+
 def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
                  allow_unused: bool = False, accumulate: bool = False) -> list[Tensor | None] | None:
-    """Propagates `grads` from `roots`.
+    """Propagates `grads` from `roots`; these and `inputs` may be GradientEdges as well as tensors.
 
     Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
     gradients are returned (None where unreached).
@@ -149,10 +206,9 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:
         for i, t in enumerate(inputs):
-            targets.setdefault((id(t._gnode), t._oi) if t._gnode is not None else id(t), []).append(i)
-    start: list[Any] = []
-    for t in roots:
-        start.append(t if t._gnode is None else (t._gnode, t._oi))
+            e = place_of(t)
+            targets.setdefault((id(e[0]), e[1]) if e.__class__ is tuple else id(e), []).append(i)
+    start: list[Any] = [place_of(t) for t in roots]
 
     # How often each node will be reached, so that it runs once, when all gradients are in.
     waiting: dict[Any, int]
@@ -186,6 +242,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
         else:
             leaves[id(e)] = leaves.get(id(e), 0) + 1
     useful = _useful(order, targets) if inputs is not None else None
+    if accumulate and inputs is not None:
+        useful.update([e[0] for e in map(place_of, inputs) if e.__class__ is tuple and e[0] in order])        # (these nodes run, as in torch)
 
     buffers: dict[Any, dict[int, Any]]
     ready: list[tuple[int, Any]]
@@ -194,7 +252,11 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     buffers, ready, leafbuf, complete = {}, [], {}, []
     this, under = Pass(), _under.state
     outer = under.current
-    this.nodes, this.leaves, this.useful, this.targets, this.notes = order, leaves, useful, targets, None
+    through = None if create_graph else tape.through
+    this.nodes, this.leaves, this.useful, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, useful, targets, None, keep_graph, ()
+    n, this.returns = None, inputs is not None and not accumulate
+    this.now = lambda: n
+    packing = nodes.keep_saved_hooks() if nodes.saved_hooks else ()
     old_mode = mode.on
     mode.on = create_graph
     if grad_mode.follow is not None:
@@ -204,14 +266,26 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     well = False
 
     def leaf_done(leaf, buf):
-        g = buf.g
-        if g is None:
+        nonlocal n
+        if buf.g is None:
+            if leaf._thooks and (inputs is None or id(leaf) in targets):
+                for fn in list(leaf._thooks.values()):          # (they hear that there is no gradient)
+                    if fn(None) is not None:
+                        raise RuntimeError("can't replace a None gradient with a non-None value")
             return
+        if buf.g._passed and getrefcount(buf.g) == 2 and gradients.alone(buf.g):          # (held by the buffer and the call)
+            buf.g._passed = False
+        g, buf.g = buf.g, None
         where = None
         if inputs is not None:
             where = targets.get(id(leaf))
             if where is None:
                 return
+        seen = FLAGS.primitives and wanted("primitives", "dispatch")
+        if seen:
+            n = leaf._accnode() if leaf._accnode is not None else None
+            if n is None:
+                n = nodes.AccumulateGrad.of(leaf)
         if leaf._thooks:
             g._passed = True
             for fn in list(leaf._thooks.values()):
@@ -225,10 +299,20 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             return
         if not leaf._rg:
             return            # cut off since (detach_, requires_grad_(False)): nothing more is gathered, as in torch
+        node = leaf._accnode
+        if node is not None:
+            node, g = _prehooks(node, g)
+            first = leaf._g is None
+        if seen and leaf._g is None and not (create_graph or isinstance(g, SparseTensor) or gradients.shared(g)):
+            g = g.detach()
         _accumulate(leaf, g, create_graph)
         if leaf._acchooks:
             for fn in list(leaf._acchooks.values()):
-                fn(leaf)
+                if fn(leaf) is not None:
+                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if node is not None and node.post:
+            for fn in list(node.post.values()):
+                fn((), (leaf._g if first else g,))          # (the first gradient is the very one that the leaf has)
 
     def arrive(e, g, name):
         if e.__class__ is tuple:
@@ -269,6 +353,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             b = leafbuf.pop(k, None)
             if b is not None:
                 complete.append((e, b))
+            elif e._thooks:
+                complete.append((e, _Buffer()))
 
     def settle(in_order):
         """Deals with the leaves that a node has completed, all of them before any other node."""
@@ -284,7 +370,6 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
         for e, g in zip(start, grads):
             g._passed = True
             arrive(e, g, "the root gradient")
-        n = None
         while True:
             if complete:
                 settle(n is None or n.order is not None)
@@ -293,12 +378,12 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             _, n = heapq.heappop(ready)
             slots = buffers.pop(n, None)
             if slots is None:
-                if n.prim is not None or useful is not None and n not in useful:
+                if n.prim is not None and not (n.hooks or n.pre or n.post) or useful is not None and n not in useful:
                     for e in n.edges:          # nothing arrived: what lies below still has to be counted down
                         if e is not None:
                             arrive(e, None, "")
                     continue
-                slots = {}                     # a user's function may make something of no gradients at all
+                slots = {}                     # a user's function may make something of no gradients at all, and hooks hear of it
             gs = []
             for i in range(len(n.meta)):
                 g = slots.get(i)
@@ -308,7 +393,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             if targets:
                 for i in range(len(gs)):
                     for j in targets.get((id(n), i), ()):
-                        if accumulate and gs[i] is not None:
+                        if accumulate and gs[i] is not None and inputs[j].__class__ is not GradientEdge:
                             _accumulate(inputs[j], gs[i], create_graph)
                         found[j] = gs[i]
             if useful is not None and n not in useful:
@@ -320,8 +405,19 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 for fn in list(n.pre.values()):
                     r = fn(tuple(gs))
                     if r is not None:
-                        gs = list(r) if isinstance(r, (tuple, list)) else [r]
-            if tape.anomaly is None:
+                        gs = list(nodes.returned(fn, r, gs))
+            if (n.pre or not slots) and n.prim is not None and not any(g is not None for g in gs):
+                for fn in list(n.post.values()) if n.post else ():
+                    r = fn((None,) * len(n.edges), tuple(gs))
+                    if r is not None:
+                        nodes.returned(fn, r, (None,) * len(n.edges))           # (there is nothing to be replaced)
+                for e in n.edges:
+                    if e is not None:
+                        arrive(e, None, "")
+                continue
+            if through is not None:
+                res = through(n, gs)
+            elif tape.anomaly is None:
                 res = n._apply(gs) if n.prim is None else n.prim.backward(n, gs)
             else:
                 try:
@@ -329,14 +425,14 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 except Exception as err:
                     tape.anomaly(n, err, None)
                     raise
-                tape.anomaly(n, None, [r for r in res if taken(r)])
+                tape.anomaly(n, None, [r if taken(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
             if res.__class__ is Tensor or res is None:
                 res = (res,)
             if n.post:
                 for fn in list(n.post.values()):
                     r = fn(tuple(res), tuple(gs))
                     if r is not None:
-                        res = r if isinstance(r, (tuple, list)) else (r,)
+                        res = nodes.returned(fn, r, res)
             if not keep_graph and n.vals is not None:
                 n.vals = None
                 n.freed = True
@@ -350,6 +446,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                             g._passed = True
                     arrive(e, g, name)
             del res, gs, slots
+            g = None
         well = True
     finally:
         mode.on = old_mode
@@ -357,6 +454,18 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             grad_mode.follow(old_mode)
         under.depth -= 1
         under.current = outer
+        n = None
+        if nodes.saved_hooks or packing:
+            nodes.put_saved_hooks(packing)
+        if this.callbacks and well:
+            while this.callbacks:
+                callbacks, this.callbacks = this.callbacks, ()
+                under.current = this
+                try:
+                    for fn in callbacks:
+                        fn()
+                finally:
+                    under.current = outer
         if not under.depth and under.callbacks:
             callbacks, under.callbacks = under.callbacks, ()
             if well:
@@ -365,6 +474,18 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     if inputs is None or accumulate:
         return None
     return found
+
+
+def _prehooks(node, g):
+    """(a leaf's AccumulateGrad where that is alive, the gradient as its prehooks leave it)."""
+    node = node()
+    if node is not None and node.pre:
+        for fn in list(node.pre.values()):
+            r = fn((g,))
+            if r is not None:
+                g = r[0] if isinstance(r, (tuple, list)) else r
+                g._passed = True
+    return node, g
 
 
 def _among(items, x, more_than):
@@ -394,8 +515,8 @@ def _useful(order, targets):
 def _tensor_hooks(n, gs):
     for i in range(len(gs)):
         g = gs[i]
-        if g is None:
-            continue
+        if g is None and not (n.hooks and i in n.hooks and not getattr(n.prim, "held", ())):
+            continue            # (hooks hear that there is no gradient; but results of RNN cells have nodes of their own in torch, which are not reached)
         if n.hooks and i in n.hooks:
             for fn in list(n.hooks[i].values()):
                 r = fn(g)
@@ -405,7 +526,7 @@ def _tensor_hooks(n, gs):
                                         f"torch.Tensor got {type(r).__name__})")
                     g = fit(r, n.meta[i], "a tensor hook")
             gs[i] = g
-        if n.retain and i in n.retain:
+        if n.retain and i in n.retain and g is not None:
             t = n.retain[i]()
             if t is not None:
                 t._g = g if t._g is None else _ops["add"](t._g, g)
@@ -419,8 +540,15 @@ def _accumulate(leaf, g, create_graph):
         old = leaf._g
         if old is None:
             leaf._g = g if create_graph else dispatch["clone"](g.detach())
+        elif create_graph:
+            leaf._g = _sum_with_sparse(old, g)
+        elif isinstance(old, SparseTensor) and not isinstance(g, SparseTensor):
+            leaf._g = dispatch["add"](g.detach(), old)
         else:
-            leaf._g = _sum_with_sparse(old, g) if create_graph else _sum_with_sparse(old, g.detach())
+            dispatch["gradient_sum_" if isinstance(old, SparseTensor) else "add_"](old, g.detach())
+
+
+nodes._engine["accumulate"] = _accumulate
 
 
 def _accumulate_dense(leaf, g, create_graph):
@@ -429,13 +557,13 @@ def _accumulate_dense(leaf, g, create_graph):
         leaf._g = _ops["meta"](g) if old is None else old
         return
     if old is None:
-        if create_graph:
+        if create_graph or g._tan:
             leaf._g = _ops["clone"](g) if g._gnode is None or gradients.shared(g) else g
         else:
             leaf._g = gradients.own(leaf, g)
         if leaf._dev is not leaf._g._dev:
             leaf._g._dev = leaf._dev
-    elif create_graph:
+    elif create_graph or tape.through is not None:
         leaf._g = _ops["add"](old, g)
     else:
         gradients.add_to(old, g)

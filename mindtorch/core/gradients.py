@@ -5,7 +5,10 @@ One function for each purpose, each with a kernel under its name; a device that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
+
+import numpy as np
 
 from mindtorch.backend.device import is_root
 from mindtorch.backend.kernels import TABLES
@@ -13,15 +16,22 @@ from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import devices, layout
 from mindtorch.core.tape import HOST
 from mindtorch.core.tensor import Tensor, bump, wrap
+from mindtorch.core.wrapped import is_wrapped
 
 _sum, _accumulate, _copy = HOST["gradient_sum"], HOST["gradient_accumulate"], HOST["gradient_copy"]
 _ops: dict[str, Callable[..., Any]] = {}        # add, clone, store: set by the ops floor
 
 
+#: how many references to a tensor's memory there are where nobody else has it: its own two, and the call's
+_fresh = wrap(np.empty(1, np.float32))
+_REFERENCES = getrefcount(_fresh._a)
+
+
 def total(g: Tensor, h: Tensor) -> Tensor:
     """A new tensor: the sum of two gradients of one shape and dtype."""
-    if g._h is not None and h._h is not None:       # (a sparse one has neither handle nor array, and says so below)
-        fn = TABLES[g._dev.type].get("gradient_sum")
+    if (g._h is not None or h._h is not None) and (g._h is not None and h._h is not None or is_wrapped(g) or is_wrapped(h)):
+        # (A sparse one has neither handle nor array, and says so below.)
+        fn = None if is_wrapped(g) or is_wrapped(h) else TABLES[g._dev.type].get("gradient_sum")
         if fn is None:
             return _ops["add"](g, h)
         return _sum_there(fn, g, h)
@@ -37,10 +47,13 @@ def _sum_there(fn, g, h):
 
 def accumulate(to: Tensor, g: Tensor) -> None:
     """Adds a gradient to `to`, in that one's memory, whose writes the caller counts."""
-    if to._h is None or g._h is None:
+    if to._h is None:
         _accumulate(to._a, g._a)
         return
-    fn = TABLES[to._dev.type].get("gradient_accumulate")
+    if g._h is None and not is_wrapped(to):
+        _accumulate(to._a, g._a)
+        return
+    fn = None if is_wrapped(to) else TABLES[to._dev.type].get("gradient_accumulate")
     if fn is None:
         devices.write(to, _ops["add"](to, g))
     else:
@@ -72,6 +85,11 @@ def own(leaf: Tensor, g: Tensor) -> Tensor:
 def shared(g: Tensor) -> bool:
     """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
     return g._passed or g._base is not None or g._a.base is not None and (g._h is None or not is_root(g._a))
+
+
+def alone(g: Tensor) -> bool:
+    """True if nothing but this Tensor refers to its host memory: no other tensor, array, storage or capsule, and no code of MindSpore's."""
+    return g.__class__ is Tensor and g._h is None and not g._lent and g._a.flags.writeable and getrefcount(g._a) == _REFERENCES
 
 
 def add_to(old: Tensor, g: Tensor) -> None:

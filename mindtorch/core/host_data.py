@@ -4,6 +4,7 @@ The one place that knows what those are made of.  What it gives are host arrays,
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ from mindtorch.core.dtypes import C128, F32, F64, I64, bfloat16_np, of_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import number_dtype, promote_types
 from mindtorch.core.tensor import Tensor, adopt, wrap, taken
+
+
+#: classes of storages, and (storage, dtype, offset, size, stride) -> tensor on the storage's memory; both set by the facade, which has the storages
+STORAGES: set[type] = set()
+tensor_of_storage: Callable[..., Tensor] | None = None
 
 
 # ------------------------------------------------------------------ numbers and nested sequences
@@ -56,7 +62,10 @@ def _extent(data):
             raise ValueError("too many dimensions in a nested sequence")
         if not n:
             break
-        data = data[0]
+        try:
+            data = data[0]
+        except Exception:
+            raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from None
     return shape, data
 
 
@@ -67,6 +76,8 @@ def _leaves(data, shape, dim, out):
             raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as an integer")
         out.append(data)
         return
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if not is_sequence(data):
         raise TypeError("not a sequence")
     if len(data) != shape[dim]:
@@ -84,17 +95,13 @@ def _leaf(x):
         return (widen(a) if a.dtype == bfloat16_np else a).reshape(()).item(), a.dtype
     if is_foreign(x):
         return _leaf(wrap(array_of_foreign(x)))
-    if isinstance(x, np.ndarray):
-        raise TypeError("len() of unsized object")
-    if isinstance(x, np.generic):
+    if isinstance(x, (np.generic, np.ndarray)):        # (a sequence is no leaf: this one has no dimensions)
         of_np(x.dtype)
         return x.item(), x.dtype
     if isinstance(x, (bool, int, float, complex)):
         return x, number_dtype(x)
-    if isinstance(x, str):
-        raise ValueError("too many dimensions 'str'")
-    if isinstance(x, bytes):
-        raise TypeError("new(): invalid data type 'bytes'")
+    if isinstance(x, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
     if hasattr(x, "__index__") or hasattr(x, "__int__") and not hasattr(x, "__float__"):
         return int(x), I64
     if hasattr(x, "__float__"):
@@ -113,7 +120,10 @@ def array_of(data: Any, d: Stype | None = None) -> Array:
                 raise ValueError("Overflow when unpacking long long")
         return _element(data, d)
     if c is list or c is tuple:
-        types = _leaf_types(data, set())
+        try:
+            types = _leaf_types(data, set())
+        except RecursionError:
+            raise TypeError("new(): self-referential lists are incompatible") from None
         if types and types <= _PLAIN:
             try:
                 a = np.array(data)
@@ -134,8 +144,10 @@ def array_of(data: Any, d: Stype | None = None) -> Array:
         return _element(value, natural if d is None else d)
     if 0 in shape:
         return np.empty(shape, dtypes.default_np() if d is None else d)
-    if isinstance(first, (str, bytes)):
-        _leaf(first)
+    if isinstance(first, str):
+        raise ValueError("too many dimensions 'str'")
+    if isinstance(first, np.ndarray):
+        raise TypeError("len() of unsized object")
     leaves: list[Any] = []
     _leaves(data, shape, 0, leaves)
     try:
@@ -149,10 +161,13 @@ def array_of(data: Any, d: Stype | None = None) -> Array:
     for _, n in pairs:
         natural = promote_types(natural, n)
     leaves = [v for v, _ in pairs]
-    for v in leaves:
-        if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind != "u":
-            raise ValueError("Overflow when unpacking long long")
     wide = {"f": F64, "V": F64, "c": C128}.get(natural.kind, natural)
+    for v in leaves:
+        if v.__class__ is int and not -2 ** 63 <= v < 2 ** 63 and natural.kind in "bi":
+            to = natural if d is None else d
+            if to.kind in "iu" and not (to.name == "uint64" and 0 <= v < 2 ** 64):
+                raise ValueError("Overflow when unpacking long long")
+            wide = to if to.kind in "iu" else F64
     return convert(np.array(leaves, wide).reshape(shape), natural if d is None else d)
 
 
@@ -227,6 +242,11 @@ def copied(data: Any, d: Stype | None) -> Array:
 def is_array(x: object) -> bool:
     """Whether this is an array of the host's."""
     return isinstance(x, np.ndarray)
+
+
+def is_array_scalar(x: object) -> bool:
+    """Whether this is an element of an array of the host's."""
+    return isinstance(x, np.generic)
 
 
 def in_type(a: Array, d: Stype | None) -> Array:

@@ -22,6 +22,7 @@ from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_arra
 from mindtorch.core import devices, grad_mode
 from mindtorch.core import tensor as _tensor
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.memory import COW, unshare, written
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import Tensor, Version, adopt, bump, check_fragile, real, version, wrap
@@ -178,6 +179,7 @@ _homes = _Homes()
 
 def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
+    _lend(args)
     if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
     if steps.active():
@@ -215,6 +217,15 @@ def _look(args):
             _look(x.values())
 
 
+def _lend(args):
+    """Notes that MindSpore's code may share the memory of its arguments."""
+    for x in args:
+        if _is_facade(x):
+            x._lent = True
+        elif x.__class__ in (list, tuple):
+            _lend(x)
+
+
 def _elsewhere(x):
     """Whether a facade tensor's memory is the host's, and MindSpore's kernels have other memory."""
     return native.ELSEWHERE and x._h is None and x._dev.type == "cpu" and not isinstance(x, SparseTensor)
@@ -227,6 +238,8 @@ def _written_elsewhere(targets):
 
 
 def _prepare_steps(parameters):
+    if COW.on:
+        unshare([p for p in parameters if _is_facade(p)])
     for p in parameters:
         wrote(p)
         if _is_facade(p) and p._h is not None:
@@ -262,6 +275,8 @@ def _sent(r, dev):
 
 def _called(op, name, args, kwargs):
     targets, only = native.written(name, args)
+    if COW.on and targets:
+        unshare([t for t in targets if _is_facade(t)])
     if native.owned_by_mindspore():
         if mode.on and not only:
             args = _inside_run(tuple(args))
@@ -413,7 +428,7 @@ def _write_through(t, value):
         devices.write(t, value)
         return True
     a = MSTensor.asnumpy(value)
-    if a.shape != t._a.shape or a.dtype != t._a.dtype or not t._a.flags.writeable:
+    if a.shape != t._a.shape or a.dtype != t._a.dtype or not t._a.flags.writeable and not written(t):
         return False
     np.copyto(t._a, a)
     return True
@@ -447,7 +462,7 @@ class MindSporeBackward(Node):
             for p in _gathering.found:
                 leaf = p.native()
                 if leaf is not None:
-                    leaf._grad = None       # what MindSpore has added up there is the facade's affair
+                    MSTensor._grad.__set__(leaf, None)       # what MindSpore has added up there is the facade's affair
         finally:
             depth.native -= 1
             _gathering.found = before

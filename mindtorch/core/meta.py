@@ -94,6 +94,12 @@ def on(a: Array, requires_grad: bool = False) -> Tensor:
     return t
 
 
+def strided(shape: Sequence[int], strides: Sequence[int], span: int, dtype: Stype) -> Tensor:
+    """A meta tensor of any strides (in elements), on a storage of `span` elements."""
+    flat = blank((span,), dtype)
+    return on(np.ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in strides]) if span else blank(shape, dtype))
+
+
 def of(t: Tensor, requires_grad: bool = False) -> Tensor:
     """A meta tensor of a tensor's shape, strides and dtype."""
     return on(t._a, requires_grad)

@@ -20,6 +20,7 @@ from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.core.devices import alone, doubt, reraise, to_host
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.memory import COW, unshare
 from mindtorch.core.tensor import Tensor, bump, wrap
 
 #: kernel, what "optimizer_layout" said, whether it takes arrays
@@ -40,6 +41,8 @@ def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> P
         if p._dev is not dev and p._dev != dev:
             return None
     host = dev.type == "cpu"
+    if COW.on:
+        unshare(params)
     found = table["optimizer_layout"]([p._a for p in params] if host else [p._h for p in params])
     return None if found is None else (table[name], found, host)
 
@@ -48,6 +51,9 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
     """Does the step: `changed` are lists of tensors, the parameters first, then their states."""
     kernel, found, host = plan
     if host:
+        if COW.on:
+            for column in changed:
+                unshare(column)
         columns = [[t._a for t in column] for column in changed]
         columns.append([g._a for g in grads])
     else:

@@ -21,9 +21,9 @@ class Op:
     public: Callable[..., Any] | None        # torch.<qualname>
     method: bool
     inplace: bool
-    out: bool
+    out: Any                                 # False, True, "asked" or core/table.py's `Same`
     aliases: tuple[str, ...]
-    autocast: str | None
+    autocast: str | Callable[..., str | None] | None
     overlap: str | None
     placement: str | None
     capture: str | None

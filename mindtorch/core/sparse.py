@@ -61,6 +61,7 @@ class SparseTensor(Tensor):
     _ver = _dense_world("version")
     _base = None
     _fragile = None
+    _cut = 0
     is_sparse = True
 
     @property
@@ -144,4 +145,4 @@ def wrap_public(qualname: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: Functions of the table that take sparse tensors (methods are overridden); ops on two tensors have it in their own bodies.
-FUNCTIONS = frozenset("sum t transpose neg".split())
+FUNCTIONS = frozenset("sum t transpose neg true_divide".split())

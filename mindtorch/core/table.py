@@ -16,7 +16,10 @@ from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
 from mindtorch.core import alias, devices, dispatch, layout, sparse
+from mindtorch.core.determinism import MODE, fill_array
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.stamp import EMPTY, function, parameters
+from mindtorch.core.dtypes import as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE, Op
@@ -24,8 +27,52 @@ from mindtorch.core.tape import HOST, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap, taken
 
 
+#: C++'s names of dtypes, which torch's errors for `out=` have
+_SPELT = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
+          "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
+
+
+class Same:
+    """`out=` has to have the result's dtype.
+
+    said: the error, of {name}, {want} and {have}; also: names of dtypes that are taken as well; pairs: only several results together are looked at.
+    """
+
+    def __init__(self, said: str | None = None, also: tuple[str, ...] = (), pairs: bool = False) -> None:
+        self.said, self.also, self.pairs = said, also, pairs
+
+    def check(self, name: str, out: Any, r: Any) -> None:
+        """RuntimeError if `out` is of another dtype than the result."""
+        if isinstance(r, tuple):
+            if isinstance(out, (tuple, list)) and len(out) == len(r):
+                for a, b in zip(out, r):
+                    self._one(name, a, b)
+        elif not self.pairs:
+            self._one(name, out, r)
+
+    def _one(self, name, out, r):
+        if taken(out) and out._stype != r._stype and out._stype.name not in self.also:
+            if self.said is None:
+                raise _other_dtype(r._stype, out._stype)
+            raise RuntimeError(self.said.format(name=name, want=alias.title(r._stype), have=alias.title(out._stype)))
+
+
+def _other_dtype(want, have):
+    return RuntimeError(f"Expected out tensor to have dtype {_SPELT.get(want.name, want.name)}, but got {_SPELT.get(have.name, have.name)} instead")
+
+
+def _asked(out, dtype):
+    """The dtype that an op computes in which is given `out`: that one's, with which `dtype` has to agree."""
+    if not taken(out):
+        return dtype
+    if dtype is not None and as_np(dtype) != out._stype:
+        raise _other_dtype(as_np(dtype), out._stype)
+    return of_np(out._stype)
+
+
 def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | None = None,
-       inplace: bool = False, out: bool = False, aliases: str | tuple[str, ...] = (), autocast: str | None = None, overlap: str | None = None,
+       inplace: bool = False, out: bool | str | Same = False, aliases: str | tuple[str, ...] = (), autocast: str | Callable[..., str | None] | None = None,
+       overlap: str | None = None,
        placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
@@ -34,9 +81,10 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     function  False: only a Tensor method
     method    also Tensor.<name>; default: for ns ""
     inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded
-    out       torch.<name> takes `out=`
+    out       torch.<name> takes `out=`, of any dtype that the result may be cast to; "same" (or a `Same`, with torch's words for it): only of
+              the result's dtype; "asked": an `out=` says by its dtype what `dtype=` would, and has to agree with that
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
-    autocast  inside an autocast region: "lower", "float32" or "by_input" (core/autocast.py)
+    autocast  inside an autocast region: "lower", "float32" or "by_input" (core/autocast.py), or what gives one of them for the op's arguments
     overlap   what the in-place form checks of operands that share the memory that is written, or `out=` where there is no in-place form:
               "partial" (the default in place: elementwise ops may write exactly what they read), "apart" (not at all), "unchecked".
               `out=` of an op with an in-place form checks "partial", of any other nothing by default: its operands have been read by then
@@ -59,7 +107,7 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
         aliases = tuple(aliases.split())
     o.name, o.ns, o.body, o.aliases = base, ns, fn, aliases
     o.method = (ns == "") if method is None else method
-    o.inplace, o.out, o.main = inplace, out, o
+    o.inplace, o.out, o.main = inplace, Same() if out == "same" else out, o
     o.autocast = autocast
     o.overlap = overlap or ("partial" if inplace else None)
     o.placement, o.capture, o.writes = placement, capture, writes
@@ -128,8 +176,8 @@ def _alias_row(o: Op, qualname: str) -> Op:
 
 
 @functools.lru_cache(None)
-def _out_source(kinds):
-    """Source of a function over parameters a0_, a1_, ... of these kinds that takes `out=` as well."""
+def _out_source(kinds, dtype):
+    """Source of a function over parameters a0_, a1_, ... of these kinds that takes `out=` as well; dtype: the number of the one that `out` says, too."""
     params, call, names, seen_star = [], [], [], False
     for i, kind in enumerate(kinds):
         n = f"a{i}_"
@@ -139,31 +187,38 @@ def _out_source(kinds):
         params.append("*" + n if kind == "*" else n)
         names.append("*" + n if kind == "*" else n)
         call.append({"": n, "*": "*" + n, "keyword": f"{n}={n}"}[kind])
-    call, names = ", ".join(call), ", ".join(names)
+    told = call
+    if dtype is not None:
+        told = [*call[:dtype], call[dtype].removesuffix(f"a{dtype}_") + f"asked(out, a{dtype}_)", *call[dtype + 1:]]
+    call, told, names = ", ".join(call), ", ".join(told), ", ".join(names)
     return (f"def with_out({', '.join([*params, *([] if seen_star else ['*']), 'out'])}):\n"
-            f"    if out is None:\n        return fn({call})\n    return slow(op_, out, fn({call}), ({names},))\n")
+            f"    if out is None:\n        return fn({call})\n    return slow(op_, out, fn({told}), ({names},))\n")
 
 
 def _with_out(o, fn):
     """The op's function with its own signature and `out=`."""
-    scope = {"fn": fn, "slow": _slow, "op_": o}
-    shape, given, defaults, kwdefaults = [], {}, [], {"out": None}
+    scope = {"fn": fn, "slow": _slow, "op_": o, "asked": _asked}
+    shape, given, defaults, kwdefaults, dtype = [], {}, [], {"out": None}, None
     for i, p in enumerate(parameters(fn)):
         if p.kind == "**":
             raise TypeError(f"op {o.name}: ** is not part of torch's signatures")
         shape.append(p.kind)
         given[f"a{i}_"] = p.name
+        if p.name == "dtype" and o.out == "asked":
+            dtype = i
         if p.default is not EMPTY:
             if p.kind == "keyword":
                 kwdefaults[p.name] = p.default
             else:
                 defaults.append(p.default)
-    f = function(_out_source(tuple(shape)), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
+    f = function(_out_source(tuple(shape), dtype), given, o.name, f"<op {o.qualname}>", scope, defaults, kwdefaults)
     f.__doc__, f.__module__ = fn.__doc__, fn.__module__
     return f
 
 
 def _slow(o, out, r, given):
+    if o.out.__class__ is Same:
+        o.out.check(o.name, out, r)
     if o.inplace:
         check = None        # (what is written here is not the first operand, which is read like the others)
     elif o.overlap is None:
@@ -182,9 +237,13 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
         return type(r)(done) if type(r) is tuple else type(r)(*done)
     if not taken(out):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
+    if isinstance(r, tuple):
+        raise RuntimeError(f"{name} does not support the out kwarg where it returns a tuple")
     if mode.on and (out._rg or r._rg):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of "
                            "the arguments requires grad.")
+    if FLAGS.dual is not None and FLAGS.dual(out, r):
+        raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= function")
     alias.check_cast(r._stype, out._stype)
     if out._dev is not r._dev and out._dev != r._dev:
         raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {r._dev} and {out._dev}!")
@@ -233,6 +292,8 @@ def resize(t: Tensor, shape: Sizes) -> Tensor:
         buf = np.zeros(n, a.dtype)
         keep = min(n, flat.size - start)
         buf[:keep] = flat[start:start + keep]
+        if MODE.filling:
+            fill_array(buf[keep:])
         new = buf.reshape(shape)
     replace_memory(t, new)
     bump(t)
@@ -243,6 +304,14 @@ def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc = HOST.get(name)
     check_overlap = alias.OVERLAPS[o.overlap]
+
+    def recorded(self, *args, **kwargs):
+        """As where gradients are recorded: the new value is computed as a tensor of its own, which is then written."""
+        alias.check_inplace(self, any_grad(args, kwargs))
+        given = (*args, *kwargs.values()) if kwargs else args
+        check_overlap(self, given)
+        since = next(sequence)
+        return alias.assign(self, fn(self, *args, **kwargs), since, given)
 
     def run(self, *args, **kwargs):
         try:
@@ -266,20 +335,14 @@ def _inplace(o: Op) -> Callable[..., Any]:
                         else:
                             v.v += 1
                         return self
+                    a = b = None
                 alias.check_inplace(self, False)
                 check_overlap(self, args)
                 if self._h is not None and devices.in_place(self, name, args, kwargs):
                     return self
                 r = fn(self, *args, **kwargs)
                 return alias.assign(self, r, 0)
-            alias.check_inplace(self, any_grad(args, kwargs))
-            if kwargs:
-                given = (*args, *kwargs.values())
-            else:
-                given = args
-            check_overlap(self, given)
-            since = next(sequence)
-            return alias.assign(self, fn(self, *args, **kwargs), since, given)
+            return recorded(self, *args, **kwargs)
         except sparse.SparseUse:
             if name not in sparse.dispatch:
                 raise
@@ -287,7 +350,9 @@ def _inplace(o: Op) -> Callable[..., Any]:
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"In-place version of `Tensor.{o.name}`."
-    return dispatch.function(run, dispatch.Entry(run, f"Tensor.{name}", None, True), method=True)
+    entry = dispatch.Entry(run, f"Tensor.{name}", None, True)
+    entry.recorded = recorded
+    return dispatch.function(run, entry, method=True)
 
 
 def _fits(b, a):

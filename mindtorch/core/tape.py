@@ -7,10 +7,8 @@ kernels, cannot follow writes through views, and takes 55 us for every kernel th
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import types
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -19,22 +17,24 @@ import numpy as np
 from mindtorch.backend import cpu, kernels
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
-from mindtorch.backend.interface import Array, Kernel, Layout, Sizes, Stype
+from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
-from mindtorch.core import grad_mode, layout as layouts, native
+from mindtorch.core import layout as layouts, native
 from mindtorch.core.dispatch import FLAGS, OFF
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap, taken
+from mindtorch.core.nodes import (AccumulateGrad, Edge, Node, RemovableHandle, SavedTensor, _Out, _Packed, _save, _unpack, hooks_here,  # noqa: F401
+                                  new_node, saved_hooks, sequence)
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
-sequence = itertools.count()
+anomaly: Callable[..., None] | None = None          # set by torch.autograd.anomaly_mode
+noted: Callable[[Any, int], None] | None = None          # likewise: notes the stack in the nodes of results made since a number
+through: Callable[[Any, Any], Any] | None = None        # set by core.forward while there are tangents: a node's gradients that carry them
 
-#: where a gradient goes: to an output of a node, to a leaf, nowhere
-Edge: TypeAlias = "tuple[Node, int] | Tensor | None"
 #: a gradient rule: (what the forward had, the result's gradient) -> the operand's
 Rule: TypeAlias = Callable[[Any, Any], Any]
 #: what a primitive takes for a tensor
@@ -51,280 +51,6 @@ class PrimitiveFunction(Protocol):
 _F32 = np.dtype(np.float32)
 
 
-# ------------------------------------------------------------------ saved tensors
-class _Out:
-    """The node's own result, saved without a reference cycle: its memory, not the Tensor."""
-
-    __slots__ = ("_a", "_h", "_dev", "idx", "ver", "at")
-
-    def __init__(self, t: Tensor, idx: int) -> None:
-        self._a, self._h, self._dev, self.idx = t._a, t._h, t._dev, idx
-        ver = t._ver
-        if ver is None:
-            ver = t._ver = Version()
-        self.ver, self.at = ver, ver.v
-
-
-class _Packed:
-    """What torch.autograd.graph.saved_tensors_hooks made of a saved tensor, and where in the graph that stood.
-
-    `edge`: None, a leaf, (node, output index), or the index alone for a result of the node that saved it.
-    """
-
-    __slots__ = ("value", "unpack", "edge")
-
-    def __init__(self, value: object, unpack: Callable[[Any], Tensor], edge: Any) -> None:
-        self.value, self.unpack, self.edge = value, unpack, edge
-
-
-saved_hooks: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = []        # stack of (pack, unpack)
-saved_hooks_disabled: list[str] = []
-anomaly: Callable[..., None] | None = None          # set by torch.autograd.anomaly_mode
-
-
-class Node:
-    """One recorded operation (grad_fn).  `edges[i]` leads to input i: (node, output index), a leaf tensor, or None."""
-
-    __slots__ = ("prim", "edges", "vals", "kw", "meta", "seq", "hooks", "retain", "pre", "post", "freed", "metadata_",
-                 "__weakref__")
-    prim: Any               # a Primitive, or what else has `inputs` and `backward`; None: a function of the user's
-    edges: list[Edge]
-    vals: dict[str, Any] | None         # what was saved; None where nothing was, and after it was freed
-    kw: dict[str, Any] | None           # the constants
-    meta: tuple[tuple[Sizes, Stype] | None, ...]
-    seq: int
-    hooks: dict[int, dict[int, Any]] | None         # output -> hooks on its gradient
-    retain: dict[int, weakref.ref[Tensor]] | None   # output -> a tensor that keeps its gradient
-    pre: dict[int, Callable[..., Any]] | None
-    post: dict[int, Callable[..., Any]] | None
-    freed: bool
-    metadata_: dict[Any, Any] | None
-
-    def __getattr__(self, name: str) -> Any:
-        # Rules read what the forward saved as attributes: c.a, c.out, c.dim, c.shapes, ...
-        vals = Node.vals.__get__(self)          # type: ignore[union-attr, misc]
-        if vals is not None and name in vals:
-            s = vals[name]
-            if s.__class__ is tuple:
-                x, ver, at = s
-                if ver.v == at:
-                    return x
-            elif s is None or s.__class__ is Held:
-                return s
-            return _unpack(self, s, name)
-        kw = Node.kw.__get__(self)              # type: ignore[union-attr, misc]
-        if kw is not None and name in kw:
-            return kw[name]
-        if name[:7] == "_saved_":
-            return getattr(self, name[7:])
-        if Node.freed.__get__(self) and not name.startswith("__"):      # type: ignore[attr-defined, misc]
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
-                "you need to access saved tensors after calling backward.")
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-
-    order: tuple[int, ...] | None = None        # see `primitive`
-
-    # ---- what users of grad_fn call
-    def name(self) -> str:
-        return type(self).__name__
-
-    @property
-    def metadata(self) -> dict[Any, Any]:
-        if self.metadata_ is None:
-            self.metadata_ = {}
-        return self.metadata_
-
-    @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        out: list[tuple[Any, int]] = []
-        for e in self.edges[:getattr(self.prim, "edges", None)]:
-            if e is None:
-                out.append((None, 0))
-            elif isinstance(e, tuple):
-                out.append(e)
-            else:
-                out.append((AccumulateGrad.of(e), 0))
-        return tuple(out)
-
-    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        """fn(grad_inputs, grad_outputs) after this node ran; may return new grad_inputs."""
-        return _add_hook(self, "post", fn)
-
-    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        """fn(grad_outputs) before this node runs; may return new grad_outputs."""
-        return _add_hook(self, "pre", fn)
-
-    def _sequence_nr(self) -> int:
-        return self.seq
-
-    def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        return self.prim.backward(self, gs)
-
-
-def new_node(cls: type[Node]) -> Any:
-    n = object.__new__(cls)
-    n.hooks = n.retain = n.pre = n.post = n.vals = n.kw = n.metadata_ = None
-    n.freed = False
-    n.seq = next(sequence)
-    return n
-
-
-_hook_ids = itertools.count()
-
-
-class RemovableHandle:
-    """Handle of a registered hook; `remove()` takes the hook away, also at the end of a `with` block."""
-
-    def __init__(self, hooks: dict[int, Any], extra: Sequence[dict[int, Any]] = ()) -> None:
-        self.hooks, self.id, self.extra = hooks, next(_hook_ids), extra
-
-    def remove(self) -> None:
-        self.hooks.pop(self.id, None)
-        for d in self.extra:
-            d.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
-def _add_hook(obj, attr, fn):
-    d = getattr(obj, attr)
-    if d is None:
-        d = {}
-        setattr(obj, attr, d)
-    h = RemovableHandle(d)
-    d[h.id] = fn
-    return h
-
-
-class AccumulateGrad:
-    """The end of the graph at a leaf: adds the incoming gradient to `variable.grad`."""
-
-    __slots__ = ("variable",)
-
-    def __init__(self, variable: Tensor) -> None:
-        self.variable = variable
-
-    @classmethod
-    def of(cls, leaf: Tensor) -> AccumulateGrad:
-        return cls(leaf)
-
-    def name(self) -> str:
-        return "torch::autograd::AccumulateGrad"
-
-    next_functions: tuple[()] = ()
-
-    def __eq__(self, other):
-        return isinstance(other, AccumulateGrad) and other.variable is self.variable
-
-    def __hash__(self):
-        return id(self.variable)
-
-    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        """fn(grad_inputs, grad_outputs) after the gradient was accumulated."""
-        return _add_hook(self.variable, "_acchooks", lambda leaf: fn((), (leaf._g,)))
-
-    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        def hook(g):
-            r = fn((g,))
-            return g if r is None else (r[0] if isinstance(r, tuple) else r)
-        return _add_hook(self.variable, "_thooks", hook)
-
-
-def _save(name, x, kept, own=None):
-    """Keeps x as `name`; own: its place among the results of the node that saves it."""
-    if saved_hooks and x.__class__ is not Const and x.__class__ is not Held:
-        pack, unpack = saved_hooks[-1]
-        edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
-        with grad_mode.no_grad():
-            kept[name] = _Packed(pack(x), unpack, edge)
-        return
-    if x.__class__ is Const or x.__class__ is Held:
-        kept[name] = x
-        return
-    if x._inference:
-        raise RuntimeError("an inference tensor cannot be saved for backward: it was made under torch.inference_mode(). "
-                           "clone() it outside to get a normal tensor, or use torch.no_grad() there")
-    ver = x._ver
-    if ver is None:
-        ver = x._ver = Version()
-    kept[name] = (x, ver, ver.v)
-
-
-def _unpack(node, s, name):
-    c = s.__class__
-    if c is tuple:
-        x, ver, at = s
-        if ver.v != at:
-            raise _stale(x, node, ver.v, at)
-        return x
-    if c is _Out:
-        if s.ver.v != s.at:
-            raise _stale(s, node, s.ver.v, s.at)
-        t = again(s)
-        t._ver = s.ver
-        if node.meta[s.idx] is not None:        # indices and the like have no history
-            t._gnode, t._oi, t._rg = node, s.idx, True
-        return t
-    if c is _Packed:
-        return _back_in_graph(node, s.unpack(s.value), s.edge)
-    return s
-
-
-class _ToLeaf(Node):
-    """Leads the gradient of an unpacked tensor on to the leaf that was packed."""
-
-    __slots__ = ()
-
-    def _apply(self, gs):
-        return gs
-
-
-_ToLeaf.__name__ = "AccumulateGrad"
-
-
-def _back_in_graph(node, t, edge):
-    """What an unpack hook gave, with the history of the tensor that was packed: gradients of gradients go on from there."""
-    if not taken(t):
-        raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
-    if edge is None:
-        return t
-    r = again(t)
-    r._ver = t._ver
-    r._rg = True
-    if edge.__class__ is tuple:
-        r._gnode, r._oi = edge
-    elif edge.__class__ is int:
-        r._gnode, r._oi = node, edge
-    else:
-        n = new_node(_ToLeaf)
-        n.prim, n.edges, n.meta = None, [edge], ((t._a.shape, t._a.dtype),)
-        r._gnode, r._oi = n, 0
-    return r
-
-
-def _stale(x, node, now, then):
-    a = x._a
-    kind = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "int64": "LongTensor",
-            "complex64": "ComplexFloatTensor"}.get(a.dtype.name, "Tensor")
-    origin = ""
-    if x.__class__ is _Out:
-        origin = f", which is output {x.idx} of {node.name()},"
-    elif x._gnode is not None:
-        origin = f", which is output {x._oi} of {x._gnode.name()},"
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[torch.{kind} {list(a.shape)}]{origin or ','} is at version {now}; expected version {then} instead. Hint: enable "
-        "anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True).")
-
-
 # ------------------------------------------------------------------ primitives
 PRIMITIVES: dict[str, PrimitiveFunction] = {}         # name -> the function that `primitive` made
 
@@ -336,6 +62,8 @@ class Primitive:
     variadic = False        # a call's operands come as one sequence (core/variadic.py)
     #: together(node, g): all gradients from one kernel of a device, out of what the rules have saved; None: the rules shall be asked
     together: Rule | None = None
+    #: how tangents go through: "linear" (by the primitive itself), rule(c, {place of an operand: its tangent}); None: see core/forward.py
+    forward: Any = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], statics: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -357,6 +85,7 @@ class Primitive:
         self._plain: types.FunctionType | None = None
         self.shapes: Kernel | None = None
         self._masks: dict[int, tuple[Any, ...]] = {}
+        self._reads: set[str] | None = None
         self._explicit = saves
         self.elementwise = isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
         #: rule of the results' strides; see core/layout.py
@@ -377,6 +106,13 @@ class Primitive:
         """How the primitive is said in graphs of other formats (backend/export); None: not at all."""
         from mindtorch.backend.export.lowering import LOWERINGS
         return LOWERINGS.get("prim." + self.name)
+
+    @property
+    def reads(self) -> set[str]:
+        """All that the rules read."""
+        if self._reads is None:
+            self._reads = set().union(*[_names_read(rule.__code__) for rule in self.grads if rule is not None], self._explicit)
+        return self._reads
 
     def run_with(self, fwd: Kernel, low: Callable[..., Any] | None, args: Sequence[Operand | None], kw: dict[str, Any]) -> Any:
         """The primitive computed by `fwd` over the operands' arrays (`low`: what casts for it), for the dispatcher's layers."""
@@ -445,6 +181,8 @@ ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the
 
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
+    if prim.view and INFERENCE.ever and ins[0]._inference:
+        return outs                 # (see register_view)
     node: Any = object.__new__(prim.node_class)          # (as new_node)
     node.hooks = node.retain = node.pre = node.post = node.vals = node.metadata_ = None
     node.freed = False

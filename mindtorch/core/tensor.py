@@ -7,7 +7,6 @@ MindSpore kernel gets its `_a` at first use.
 from __future__ import annotations
 
 import operator
-import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
@@ -21,7 +20,8 @@ from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.backend.mindspore.patches import PRIVATE, put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, share, swap_impl)
-from mindtorch.core import device as _device, dispatch
+from mindtorch.core import device as _device, dispatch, wrapped
+from mindtorch.core._fragile import check_fragile, fragile_message  # noqa: F401
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import default_np, dtype as DType, of_np
 from mindtorch.core.foreign import type_name
@@ -59,7 +59,9 @@ class Size(tuple):
 
     def __add__(self, other):
         if not isinstance(other, tuple):
-            return NotImplemented
+            if hasattr(type(other), "__radd__"):
+                return NotImplemented
+            raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
         return Size(tuple.__add__(self, other))
 
     def __radd__(self, other):
@@ -90,6 +92,18 @@ class Version:
 
     def __init__(self):
         self.v = 0
+
+
+class _Transforms:
+    """How many function transforms are under way, in all threads (core/transforms.py)."""
+
+    __slots__ = ("count",)
+
+    count: int
+
+
+TRANSFORMS = _Transforms()
+TRANSFORMS.count = 0
 
 
 _NativeMeta: Any = type(MSTensor)
@@ -233,20 +247,25 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _oi = 0            # which output of that node
     _when = 0          # in which window between two synchronisations a device's kernel was asked for it (core/devices.py, Doubt); 0: nobody noted it
     _g: Tensor | None = None          # .grad
+    _tan: dict[int, Tensor | None] | None = None      # its tangents, by level (core/forward.py)
     _ver: Version | None = None        # Version, made at the first view, write or save
     _base: Tensor | None = None       # tensor this one is a differentiable view of
     _views: list[weakref.ref[Tensor]] | None = None      # weak references to the views of this base
-    _fragile: str | None = None    # "multi", "no_grad": a view that autograd does not follow through writes (see register_view)
+    _fragile: str | None = None    # "multi", "no_grad", "inference", "custom": a view that autograd does not follow through writes (see register_view)
     _made = 0          # a fragile view's write count when it was made
+    _lvl = 0           # serial number of the function transform it was made in (core/transforms.py)
     _orphan = False    # a view that requires grad only because its base does, without history of its own
     _thooks: dict[int, Callable[..., Any]] | None = None     # hooks on a leaf's gradient
     _acchooks: dict[int, Callable[..., Any]] | None = None   # hooks after a leaf's gradient was accumulated
+    _accnode: Any = None    # weak reference to its AccumulateGrad (core/nodes.py), where that was asked for
     _retain = False
     _dev = _device.cpu
     _h: Handle | None = None          # handle of memory that is not the host's (core/devices.py)
     _real = False      # of such a tensor: MindSpore's code sees that memory in it as well (see `real`)
     _inference = False
+    _cut = 0           # of a tensor that detach_ cut off: the number (of nodes) from which on it counts as what it is now
     _passed = False    # as a gradient: somebody else may hold the same memory
+    _lent = False      # MindSpore's code was given it, and may share its memory
     _foreign = False   # made by MindSpore, adopted here
     _standin: Any = None    # what MindSpore's ops get in its place (see interop.py)
 
@@ -276,7 +295,11 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     def asnumpy(self) -> Array:
         """MindSpore's: the values as an ndarray, sharing memory where that is the host's."""
-        real(self)
+        if self._h is not None:
+            real(self)
+        elif not self._a.flags.writeable:
+            _unlocked(self)
+        self._lent = True
         return MSTensor.asnumpy(self)
 
     @property
@@ -285,6 +308,8 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value.__class__ is not bool:
+            raise RuntimeError("requires_grad must be a bool")
         set_requires_grad(self, value)
 
     @property
@@ -329,6 +354,10 @@ for _name in ("_sizes", "_stype", "_numel", "_contiguous", *PRIVATE):
     put("mindspore.common.tensor:Tensor." + _name, _OfOurs(_name))
 
 
+#: called where memory that is read-only is given out; set by core.memory
+_unlocked: Callable[[Tensor], object] = None  # type: ignore[assignment]
+
+
 def _warn_nonleaf():
     import warnings
     warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -341,6 +370,8 @@ _legacy_constructor: Callable[..., Tensor] = None  # type: ignore[assignment]   
 
 def _legacy(cls, args, kwargs):
     t = _legacy_constructor(*args, **kwargs)
+    if TRANSFORMS.count:
+        made_in_transform(t)
     if cls is not Tensor:
         t.__class__ = cls
         if _subclass_made is not None:
@@ -348,7 +379,7 @@ def _legacy(cls, args, kwargs):
     return t
 
 
-_subclass_made: Callable[[type], None] | None = None           # set by the facade: __torch_function__ has to be asked from now on
+_subclass_made: Callable[..., None] | None = None           # set by the facade: __torch_function__ has to be asked from now on
 
 
 def wrap(a: Any) -> Tensor:
@@ -421,6 +452,8 @@ def again(t: Any) -> Tensor:
     """Another Tensor on the same memory, without history."""
     if t._h is None:
         return wrap(t._a)
+    if t._h.__class__ is wrapped.Elsewhere:
+        return wrapped.again(t)
     r = on_device(t._dev, t._h, t._a)
     r._when = getattr(t, "_when", 0)
     return r
@@ -517,7 +550,7 @@ class Const(_Geometry):
 
     __slots__ = ("_a",)
     _rg = False
-    _gnode = _h = None
+    _gnode = _h = _tan = _base = None
 
     def __init__(self, value: Any, dtype: Stype) -> None:
         kind = dtype.kind
@@ -537,7 +570,7 @@ class Held(_Geometry):
 
     __slots__ = ("_a", "_h", "_dev")
     _rg = False
-    _gnode = None
+    _gnode = _tan = _base = None
 
     def __init__(self, a: Array, handle: Handle | None = None, dev: _device.device | None = None) -> None:
         self._a, self._h, self._dev = a, handle, dev
@@ -635,6 +668,10 @@ def replace_memory(t: Tensor, a: Array) -> None:
     t._a = a
 
 
+#: called with a tensor that no public function made while there are function transforms; set by core.transforms
+made_in_transform: Callable[[Tensor], object] = None  # type: ignore[assignment]
+
+
 def set_requires_grad(t: Tensor, value: bool) -> None:
     """`requires_grad = value` with torch's errors."""
     value = bool(value)
@@ -688,9 +725,16 @@ def set_grad(t: Tensor, value: Any) -> None:
 def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
     """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of).
 
-    `multi`: one of several views made at once.  Such views, those made under no_grad, and views of either are fragile:
+    `multi`: one of several views made at once.  Such views, those made under no_grad or inference_mode or returned by a
+    Function of the user's ("custom"), and views of any of these are fragile:
     they may not be written to while gradients are recorded, nor used with gradient after a write to their memory.
     """
+    if INFERENCE.ever:
+        if view._inference is not base_of._inference:
+            view._inference = base_of._inference        # a view of a normal tensor is one, wherever it is made
+        if base_of._inference:
+            view._ver = version(base_of)
+            return                  # of an inference tensor nothing is followed
     base = base_of._base
     if base is None:
         base = base_of
@@ -699,8 +743,6 @@ def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
     if v is None:
         v = base_of._ver = Version()
     view._ver = v
-    if INFERENCE.ever and view._inference is not base_of._inference:
-        view._inference = base_of._inference        # a view of a normal tensor is one, wherever it is made
     refs = base._views
     if refs is None:
         base._views = [weakref.ref(view)]
@@ -711,38 +753,11 @@ def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
         refs.append(weakref.ref(view))
     on = mode.on
     if multi or not on or base_of._fragile is not None:
-        view._fragile = "no_grad" if not on else "multi" if multi else base_of._fragile
+        view._fragile = "inference" if INFERENCE.ever and mode.inference else "no_grad" if not on else "multi" if multi else base_of._fragile
         view._made = v.v
         if base._rg and not on:
             # It has no history, yet counts as requiring grad because its base does.
             view._rg = view._orphan = True
-
-
-def check_fragile(x: Tensor) -> None:
-    """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
-    if x._ver is not None and x._ver.v != x._made and x._base is not None and x._base._rg:
-        raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
-
-
-def fragile_message(x: Tensor, what: str) -> str:
-    """Why the fragile view `x` cannot follow a write; `what` says who was written to."""
-    n = x._gnode
-    if x._fragile == "no_grad" or n is None:
-        start = "A view was created in" if n is None else \
-            f"Output {x._oi} of {node_title(n)} is a view of a view which was created in"
-        text = f"{start} no_grad mode and {what} modified inplace with grad mode enabled."
-    else:
-        text = f"Output {x._oi} of {node_title(n)} is a view and {what} modified inplace."
-    if x._fragile == "multi":
-        return text + (" It comes from a function that returns several views at once, and autograd cannot follow writes "
-                       "through those: use an out-of-place operation instead.")
-    return text + (" Autograd cannot tell whether the write should be recorded: make the view and the write both inside "
-                   "no_grad, or both outside.")
-
-
-def node_title(n: Any) -> str:
-    """torch's short name of an operation: "Mul" for MulBackward0."""
-    return re.sub(r"Backward\d*$", "", n.name())
 
 
 class Parameter(Tensor, MSParameter):
@@ -774,6 +789,8 @@ class Parameter(Tensor, MSParameter):
         p._ver = version(data)
         if data._inference:
             p._inference = True
+        if TRANSFORMS.count:
+            p._lvl = data._lvl
         if requires_grad:
             set_requires_grad(p, True)
         else:
@@ -789,6 +806,8 @@ class Parameter(Tensor, MSParameter):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value.__class__ is not bool:
+            raise RuntimeError("requires_grad must be a bool")
         set_requires_grad(self, value)
 
 

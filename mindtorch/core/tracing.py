@@ -97,6 +97,11 @@ def _seen(entry, below):
     return c
 
 
+def writes_first(entry: Any) -> bool:
+    """Whether a call writes to its first argument."""
+    return entry.inplace or _writes(entry.name.rpartition(".")[2])
+
+
 @dispatch.layer("ops", "trace")
 def _trace_op(entry, args, kwargs, below):
     t = active.tracer

@@ -25,7 +25,7 @@ def need_tensor(name, value, arg="input", position=1):
 def as_index(name, d):
     """An int given as `dim`; TypeError for anything that is not one."""
     try:
-        if is_foreign(d):        # it would be an index, and torch.max(x, d) something else
+        if is_foreign(d) or d.__class__ is bool:        # they would be indices, and torch.max(x, d), x.topk(2, True) something else
             raise TypeError
         return index(d)
     except TypeError:

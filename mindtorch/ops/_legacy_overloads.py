@@ -4,7 +4,7 @@ import warnings
 
 from mindtorch.core import dispatch
 from mindtorch.core.table import TABLE, publish
-from mindtorch.core.tensor import Tensor
+from mindtorch.core.tensor import Tensor, taken
 
 _NUMBERS = (int, float, complex, bool)
 
@@ -21,9 +21,13 @@ def _scale_first(fn, name, keyword):
     count = 2 if keyword == "alpha" else 3
 
     def call(input, *args, **kwargs):
-        if len(args) == count and isinstance(args[0], _NUMBERS) and keyword not in kwargs:
-            _warn(name, f"Tensor input, Number {keyword}, ...")
-            return fn(input, *args[1:], **{keyword: args[0]}, **kwargs)
+        if len(args) == count and keyword not in kwargs:
+            scale = args[0]
+            if taken(scale) and not scale.ndim and not scale._rg:
+                scale = scale.item()
+            if isinstance(scale, _NUMBERS):
+                _warn(name, f"Tensor input, Number {keyword}, ...")
+                return fn(input, *args[1:], **{keyword: scale}, **kwargs)
         return fn(input, *args, **kwargs)
     return functools.wraps(fn)(call)
 
@@ -53,7 +57,9 @@ def _of_old(name, legacy, usual):
         entry = dispatch.ENTRIES.get(f) or dispatch.Entry(f, f"Tensor.{m}", None, m != name)        # (one in place may be written by hand)
         body = dispatch.inner(f) if dispatch.is_generated(f) else f
         run = legacy(body, m, True)
-        setattr(Tensor, m, dispatch.function(body, dispatch.Entry(run, entry.name, entry.op, entry.inplace), method=True, usual=usual, run=run))
+        new = dispatch.Entry(run, entry.name, entry.op, entry.inplace)
+        new.recorded = None if entry.recorded is None else legacy(entry.recorded, m, True)
+        setattr(Tensor, m, dispatch.function(body, new, method=True, usual=usual, run=run))
 
 
 for _name, _keyword in _BEFORE_SECOND.items():

@@ -42,6 +42,13 @@ def no_derivative(name):
     return rule
 
 
+def unwritten_derivative(name):
+    """The rule of an op for which torch says itself that it has none: another error than that of ops it does not know to differentiate."""
+    def rule(c, g):
+        raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
+    return rule
+
+
 def scalar_dtype(x):
     """dtype of a number that stands beside `x` in a kernel: half precision is computed in float32."""
     d = x._stype

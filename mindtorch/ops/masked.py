@@ -65,8 +65,8 @@ def _filled(name, input, mask, value):
 
 
 def _dims(dim, ndim):
-    """Ascending tuple of the dimensions meant; None and () mean all."""
-    if dim is None or dim.__class__ is tuple and not dim:
+    """Ascending tuple of the dimensions meant; None, () and [] mean all."""
+    if dim is None or (dim.__class__ is tuple or dim.__class__ is list) and not dim:
         return tuple(range(ndim))
     if dim.__class__ is int:
         return (wrap_dim("masked", dim, ndim),) if ndim else _none_of_scalar(dim)
@@ -109,6 +109,8 @@ def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     x = _enter("prod", input, dtype)
     axes = _dims(dim, x.ndim)
     r = _filled("prod", x, mask, 1)
+    if dim.__class__ is list and not dim:
+        return _finish(r, dtype)            # (of products alone torch takes an empty list, not an empty tuple, for no dimension at all)
     if not axes:
         return _finish(reduce.prod(r), dtype)
     for d in reversed(axes):
@@ -338,3 +340,34 @@ def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
     need_tensor("masked.logaddexp", other, "other", 2)
     r = _plain_logaddexp(_filled("logaddexp", input, input_mask, "low"), _filled("logaddexp", other, other_mask, "low"))
     return cast(r, input._stype if dtype is None else as_np(dtype))
+
+
+# ------------------------------------------------------------------ what masked-out places are filled with
+_FILLINGS = {"sum": 0, "cumsum": 0, "prod": 1, "cumprod": 1, "amax": "low", "argmax": "low", "logsumexp": "low", "logaddexp": "low", "amin": "high",
+             "argmin": "high", "median": math.nan, "norm": 0, "linalg_vector_norm": 0, "mean": None, "var": None, "std": None}
+
+
+def identity_of(op_name, input, *args):
+    """The value that changes nothing in the reduction `op_name` ("sum", "masked.sum") of tensors like input, as a tensor without dimensions.
+
+    None for moments, which have none; args: for "norm", the order. NotImplementedError for other ops and for dtypes without one.
+    """
+    name = op_name.rpartition(".")[2]
+    if name not in _FILLINGS:
+        raise NotImplementedError(f"identity of {name} on {input.dtype} input")
+    value, d = _FILLINGS[name], input._stype
+    if value is None:
+        return None
+    if name.endswith("norm") and args and args[0] == -math.inf:
+        value = "high" if d.kind in "fV" else _no_least(input)
+    if value == "low" and name.startswith("log") and d.kind == "c":
+        value = -math.inf
+    if value.__class__ is str:
+        value = _extreme_value(name, d, value == "high")
+    elif value != value and d.kind not in "fV":
+        d = dtypes.default_np()
+    return new_full(input, size=(), value=value, stype=d)
+
+
+def _no_least(input):
+    raise AssertionError(f"input must be floating point, got {input.dtype}")

@@ -12,7 +12,8 @@ from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_ga
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import cast, clone, conj, lt_, new_full
+from mindtorch.ops.basic import cast, conj, lt_, new_full
+from mindtorch.ops.shapes.shape import clone_
 
 
 # ------------------------------------------------------------------ cov, corrcoef
@@ -107,14 +108,14 @@ def vander(x, N=None, increasing=False):
 
 
 # ------------------------------------------------------------------ copies
-@op(method=False, out=True)
+@op(method=False, out="same")
 def slice_copy(input, dim=0, start=None, end=None, step=1):
     """A slice along `dim` as a copy."""
     need_tensor("slice_copy", input)
     axis = wrap_dim("slice_copy", dim, input.ndim)
     if step <= 0:
         raise RuntimeError("slice step must be positive")
-    return clone(input[(slice(None),) * axis + (slice(start, end, step),)])
+    return clone_(input[(slice(None),) * axis + (slice(start, end, step),)], fmt="contiguous")
 
 
 @op(method=False, out=True)

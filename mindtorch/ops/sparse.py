@@ -26,6 +26,7 @@ _rows = primitive("coo_rows", "idx, *, dims", raw=True)
 _at = primitive("coo_at", "idx, *, dim, index", raw=True)
 _unique = primitive("coo_unique", "keys", raw=True)
 _common = primitive("coo_common", "a, b", raw=True)
+_paired = primitive("coo_paired", "a, b", raw=True)
 _extents = primitive("coo_extents", "idx", raw=True)
 _indices_in = primitive("coo_indices", "idx, *, size", raw=True)
 _nonzero = primitive("coo_nonzero", "a, *, sparse_dim", raw=True)
@@ -142,7 +143,7 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
     if requires_grad:
         v = v.detach().clone()
         v.requires_grad = True
-    return sparse_of(idx, v, size, bool(is_coalesced))
+    return sparse_of(idx, v, size, nnz < 2 if is_coalesced is None else bool(is_coalesced))
 
 
 def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
@@ -214,7 +215,7 @@ def _indices(self):
 
 @_method
 def _values(self):
-    return self._coo_values
+    return detached(self._coo_values)
 
 
 @_method
@@ -315,6 +316,20 @@ SparseTensor.__hash__ = Tensor.__hash__
 def detach(self):
     """The same parts without history."""
     return _same_pattern(self, self._coo_values.detach())
+
+
+def _set_data(self, value):
+    if not is_sparse(value):
+        raise RuntimeError("attempting to assign a dense tensor to .data of a sparse one")
+    if value._coo_values._stype != self._coo_values._stype and self._coo_values._g is not None:
+        raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
+    rg = self._coo_values._rg
+    self._coo_idx, self._coo_values, self._coo_size, self._coo_unique = (value._coo_idx, value._coo_values.detach(), value._coo_size,
+                                                                         value._coo_unique)
+    self._coo_values.requires_grad = rg
+
+
+SparseTensor.data = property(detach, _set_data)
 
 
 @_method
@@ -423,6 +438,22 @@ def _dense_plus(dense, s, alpha):
     return flat.index_add(0, _keys(s._coo_idx, sizes=sizes), v).reshape(s._coo_size)
 
 
+def _joined(a, b):
+    """The sum of two tensors, one's elements behind the other's."""
+    cat = TABLE["cat"].fn
+    r = sparse_of(cat([a._coo_idx, b._coo_idx], 1), cat([a._coo_values, b._coo_values], 0), a._coo_size)
+    return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._coo_size) else r       # (so that it does not grow without end)
+
+
+def _gradient_sum(h, g):
+    """g + h of two sparse gradients: their elements stay apart unless both are in order (lookups give them out of order)."""
+    return _add(g, h) if g._coo_unique and h._coo_unique or g.dtype != h.dtype else _joined(g, h)
+
+
+dispatch["gradient_sum"] = _gradient_sum
+dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(g, old))
+
+
 @_meaning("add")
 def _add(input, other, *, alpha=1):
     """Sum of two tensors of one shape: of two sparse ones sparse, of a dense and a sparse one dense."""
@@ -436,12 +467,24 @@ def _add(input, other, *, alpha=1):
         raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(input.shape)} != {list(other.shape)}")
     if input.sparse_dim() != other.sparse_dim():
         _refuse("add of tensors with different numbers of sparse dims", input)
-    d = result_dtype(input._coo_values, other._coo_values)
-    v = cast(other._coo_values, d)
+    mine, v = input._coo_values, other._coo_values
+    d = result_dtype(mine, v)
+    mine, v = cast(mine, d), cast(v, d)
     v = v * alpha if alpha != 1 else v
+    if not other._nnz():
+        return sparse_of(input._coo_idx, mine.clone(), input._coo_size, input._coo_unique)
+    if not input._nnz():
+        return sparse_of(other._coo_idx, v.clone(), input._coo_size, other._coo_unique)
+    if not (input._coo_values.is_contiguous() and other._coo_values.is_contiguous()):
+        return _joined(sparse_of(input._coo_idx, mine, input._coo_size), sparse_of(other._coo_idx, v, input._coo_size))
     cat = TABLE["cat"].fn
-    idx = cat([input._coo_idx, other._coo_idx], 1)
-    return coalesce(sparse_of(idx, cat([cast(input._coo_values, d), v], 0), input._coo_size))
+    idx, v = cat([input._coo_idx, other._coo_idx], 1), cat([mine, v], 0)
+    if input._coo_unique and other._coo_unique:
+        return coalesce(sparse_of(idx, v, input._coo_size))
+    # Of what is not in order only those places become one that meet while both are walked through: cheap, and the sum stays what it is.
+    sizes, _ = _split(input)
+    first, at = _paired(_keys(input._coo_idx, sizes=sizes), _keys(other._coo_idx, sizes=sizes))
+    return sparse_of(idx.index_select(1, first), _add_up(v, at, first._numel), input._coo_size)
 
 
 @_meaning("sub")
@@ -516,12 +559,30 @@ def _replace(self, r):
 
 def _in_place(name, fn):
     def method(self, *args, **kwargs):
-        return _replace(self, fn(self, *args, **kwargs))
+        r = fn(self, *args, **kwargs)
+        alias.check_cast(r._coo_values._stype, self._coo_values._stype)
+        return _replace(self, r)
     method.__name__ = name + "_"
     _method(method)
 
 
-for _name, _fn in (("add", _add), ("sub", _sub), ("mul", _mul), ("div", _div), ("neg", SparseTensor.neg), ("abs", SparseTensor.abs),
+def _in_place_on_values(name, fn):
+    """Where no history is recorded the values are written in place, so that whoever shares them (`.data`, `detach()`) sees it."""
+    def method(self, *args, **kwargs):
+        r = fn(self, *args, **kwargs)
+        v = self._coo_values
+        alias.check_cast(r._coo_values._stype, v._stype)
+        if mode.on and v._rg or r._coo_idx is not self._coo_idx:
+            return _replace(self, r)
+        v.detach().copy_(r._coo_values)
+        return self
+    method.__name__ = name + "_"
+    _method(method)
+
+
+for _name, _fn in (("div", _div), ("neg", SparseTensor.neg)):
+    _in_place_on_values(_name, _fn)
+for _name, _fn in (("add", _add), ("sub", _sub), ("mul", _mul), ("abs", SparseTensor.abs),
                    ("sqrt", SparseTensor.sqrt), ("pow", _pow), ("relu", SparseTensor.relu)):
     _in_place(_name, _fn)
 SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTensor.__itruediv__ = (
@@ -554,15 +615,23 @@ def _dense_in_place(name, sign):
             return getattr(self, name + "_")(to_dense(other), alpha=alpha)
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
-        if result_dtype(self, other._coo_values) != self._stype:
-            raise RuntimeError(f"result type {of_np(result_dtype(self, other._coo_values))} can't be cast to the desired output type {self.dtype}")
+        alias.check_cast(result_dtype(self, other._coo_values), self._stype)
         s = coalesce(other.detach())
-        alias.fill_by(self, "coo_add_", {"alpha": sign * alpha}, s._coo_idx, s._coo_values)
+        v = cast(s._coo_values, self._stype)
+        alias.fill_by(self, "coo_add_", {"alpha": alpha}, s._coo_idx, v if sign > 0 else v.neg())
         return self
     return method
 
 
 dispatch["add_"], dispatch["sub_"] = _dense_in_place("add", 1), _dense_in_place("sub", -1)
+
+
+def _multiply_in_place(self, other):
+    """Tensor.mul_ of a sparse operand: zero where that has no value."""
+    return SparseTensor.mul_(self, other) if is_sparse(self) else self.mul_(to_dense(other))
+
+
+dispatch["mul_"] = _multiply_in_place
 
 
 # ------------------------------------------------------------------ products

@@ -37,8 +37,16 @@ def real_torch():
         raise ImportError("the conformance run needs real torch, but `torch` is the facade here; disable the hook")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal.opinfo import core
+    # (Every list of samples looks for the unittest.TestCase that asks for it, on the whole stack: under pytest nine tenths of the time.)
+    common_utils.extract_test_fn = core.extract_test_fn = _no_test
     return torch, op_db
+
+
+def _no_test():
+    return None
 
 
 def facade():

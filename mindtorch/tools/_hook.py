@@ -20,8 +20,8 @@ from mindtorch.backend.cpython import put, take_back
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
-#: the packages that are answered for, and where they are: torch, and what scripts for Ascend import beside it
-PACKAGES = {TORCH: FACADE, "torch_npu": "mindtorch.torch_npu"}
+#: the packages that are answered for, and where they are: torch, what scripts for Ascend import beside it, and torch.func's older name
+PACKAGES = {TORCH: FACADE, "torch_npu": "mindtorch.torch_npu", "functorch": "mindtorch.functorch"}
 _FACADES = {facade: public for public, facade in PACKAGES.items()}
 
 _lock = threading.RLock()

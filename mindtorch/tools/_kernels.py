@@ -235,7 +235,7 @@ def describe_op(op):
         yield f"  {doc[0]}"
     yield f"  declared   {place(op.body)}"
     yield f"  names      {' '.join(names_of(op))}{' (out=)' if op.out else ''}"
-    yield f"  autocast   {op.autocast or 'as it comes'}"
+    yield f"  autocast   {'by its arguments' if callable(op.autocast) else op.autocast or 'as it comes'}"
     if op.inplace or op.out:
         yield f"  overlap    {op.overlap or 'of out= nothing is checked'}"
     yield f"  placement  {op.placement or 'on the whole'}"

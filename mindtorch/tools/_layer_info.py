@@ -72,6 +72,8 @@ class LayerInfo:
 
     def _parameter_hook(self, name):
         def hook(g):
+            if g is None:
+                return
             h = _trace.held(g)
             self._grads[name] = h if self._arrays else _trace.statistics(h)
             if not self._quiet:

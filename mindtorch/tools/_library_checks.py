@@ -681,16 +681,38 @@ def flair():
 
 @_check("tensorboardX")
 def tensorboardX():
-    """torch.utils.tensorboard.SummaryWriter"""
+    """SummaryWriter over tensors"""
     import os
     import torch
-    from torch.utils.tensorboard import SummaryWriter
+    from tensorboardX import SummaryWriter
     with tempfile.TemporaryDirectory() as d:
         with SummaryWriter(d) as w:
             w.add_scalar("a", torch.tensor(1.0), 0)
             w.add_histogram("h", torch.randn(10), 0)
             w.add_image("i", torch.rand(3, 4, 4), 0)
         assert os.listdir(d)
+
+
+@_check("tensorboard")
+def tensorboard():
+    """SummaryWriter: scalars, histograms, images, a module's graph, hyperparameters, read back"""
+    import torch
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+    assert "tensorboardX" not in SummaryWriter.__module__
+    with tempfile.TemporaryDirectory() as d:
+        with SummaryWriter(d) as w:
+            for step in range(3):
+                w.add_scalar("loss", torch.tensor(1.0 / (step + 1)), step)
+            w.add_histogram("h", torch.randn(10), 0)
+            w.add_image("i", torch.rand(3, 4, 4), 0)
+            w.add_graph(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()), torch.ones(1, 3))
+            w.add_hparams({"lr": 0.1}, {"acc": 1.0})
+        read = EventAccumulator(d)
+        read.Reload()
+        assert [(e.step, round(e.value, 3)) for e in read.Scalars("loss")] == [(0, 1.0), (1, 0.5), (2, 0.333)]
+        assert len(read.Images("i")) == len(read.Histograms("h")) == 1
+        assert "aten::relu" in {n.op for n in read.Graph().node}
 
 
 def run(name):

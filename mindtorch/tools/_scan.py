@@ -171,7 +171,7 @@ def _source(fn):
 
 def _named_tuple(node):
     return isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)) and (
-        ast.unparse(node.func).startswith(("return_types", "tuple", "list", "bool", "int", "float")))
+        ast.unparse(node.func).partition(".")[0] in ("return_types", "tuple", "list", "bool", "int", "float"))
 
 
 # Messages that speak of mindtorch. Others are torch's own: a mode that there is none of, a module without forward.

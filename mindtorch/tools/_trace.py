@@ -330,6 +330,8 @@ class Recorder:
     def _keep(self, into, path, said=None, after=None):
         # after: the call whose backward goes on behind this gradient
         def hook(g):
+            if g is None:
+                return              # (nothing arrived)
             self.busy += 1
             self.log.leave()
             try:

@@ -59,7 +59,7 @@ torch = _importlib.import_module(__name__)      # torch.torch is torch
 
 for _m in (_functions, _control_flow, _symbolic):
     globals().update({_n: getattr(_m, _n) for _n in _m.__all__})
-globals().update(storage.CLASSES)
+_storage_classes = {UntypedStorage, TypedStorage, *storage.CLASSES.values()}
 for _n, _f in (*sparse.FUNCTIONS.items(), *_refused.FUNCTIONS.items()):
     globals().setdefault(_n, _f)
 
@@ -71,9 +71,11 @@ _ASSERTS = frozenset("""_assert _assert_async _check _check_is_size _check_index
 def __getattr__(name):
     if name == "Future":
         return _importlib.import_module("mindtorch.torch.futures").Future
+    if name == "Storage":
+        return storage.CLASS_OF[_dtypes.get_default_dtype()]
     if name in _ASSERTS:
         return getattr(_importlib.import_module("mindtorch.torch._asserts"), name)
-    if not name.startswith("__") or name == "__config__":
+    if not name.startswith("__") or name in ("__config__", "__future__"):
         # torch imports many submodules on its own; here they are imported when first touched.
         try:
             return _importlib.import_module(f"mindtorch.torch.{name}")

@@ -75,6 +75,8 @@ def _check_tensor_all(cond, message=None):
     """RuntimeError with message() unless all elements of a bool tensor hold."""
     if not taken(cond):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond._stype.kind != "b":
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
     _raise(RuntimeError, bool(cond.all()), message)
 
 

@@ -12,6 +12,7 @@ SIGNATURES = {
     "mse_loss": ("mse_loss", {"reduction": 1}),
     "l1_loss": ("l1_loss", {"reduction": 1}),
     "soft_margin_loss": ("soft_margin_loss", {"reduction": 1}),
+    "multi_margin_loss": ("multi_margin_loss", {"p": 1, "margin": 1.0, "weight": None, "reduction": 1}),
     "smooth_l1_loss": ("smooth_l1_loss", {"reduction": 1, "beta": 1.0}),
     "huber_loss": ("huber_loss", {"reduction": 1, "delta": 1.0}),
     "binary_cross_entropy": ("binary_cross_entropy", {"weight": None, "reduction": 1}),

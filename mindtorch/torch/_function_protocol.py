@@ -3,6 +3,7 @@
 This is a layer of the dispatcher (core/dispatch.py), in use while a mode is on, and from the first instance of a user's Tensor subclass
 on.  Arguments that are no tensors but have the method are known by their class where a function requires them.
 """
+import importlib
 import sys
 import threading
 from types import FunctionType
@@ -95,18 +96,21 @@ def overrides(x):
 def overloaded(args):
     """Arguments (also in lists and tuples) that take part, one of a type, subclasses before their bases."""
     found = []
-    _collect(args, found)
+    collect(args, found, overrides)
     return found
 
 
-def _collect(args, found):
+def collect(args, found, takes, nests=(list, tuple), depth=16):
+    """Adds to `found` those arguments of which `takes` holds, one of a type, subclasses before their bases; also from inside of `nests`, no further than
+    `depth` inside each other: a list may contain itself."""
     for a in args:
         cls = type(a)
         if cls is Tensor:
             continue
-        if cls is list or cls is tuple:
-            _collect(a, found)
-        elif overrides(a) and all(type(o) is not cls for o in found):
+        if cls in nests:
+            if depth:
+                collect(a.values() if cls is dict else a, found, takes, nests, depth - 1)
+        elif takes(a) and all(type(o) is not cls for o in found):
             at = next((i for i, o in enumerate(found) if issubclass(cls, type(o))), len(found))
             found.insert(at, a)
 
@@ -189,7 +193,7 @@ def deactivate():
 
 # ------------------------------------------------------------------ who takes part
 _NOT_METHODS = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __repr__ __str__ __format__ __hash__ __reduce__
- __reduce_ex__ __setstate__ __deepcopy__ __dir__ __setattr__ __getattr__ __getattribute__ __del__ as_subclass _make_subclass
+ __reduce_ex__ __setstate__ __deepcopy__ __dir__ __setattr__ __getattr__ __getattribute__ __del__ as_subclass _make_subclass _make_wrapper_subclass
  __array__ __dlpack__ __dlpack_device__ register_hook requires_grad_ _typed_storage storage untyped_storage""".split())
 
 
@@ -287,10 +291,21 @@ _core_meta.watch(_meta_wanted)
 _known = set()    # subclasses of which an instance was made
 
 
-def subclass_made(cls):
-    """Called where an instance of a Tensor subclass is made."""
+_on_memory = set()    # of those, the ones that stand on memory
+
+
+def subclass_made(cls, memory=True):
+    """Called where an instance of a Tensor subclass is made; memory: on memory of its own (torch/_dispatch_protocol.py knows of the others)."""
+    if memory and cls not in _on_memory:
+        _on_memory.add(cls)
+        if getattr(cls, "__torch_dispatch__", None) is not None:
+            importlib.import_module("mindtorch.torch._dispatch_protocol").class_made(cls)       # (which stands upon this module)
     if cls not in _known:
         _known.add(cls)
+        f = getattr(cls, "__torch_function__", None)
+        if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
+                "mindtorch.torch._dispatch_protocol").takes_part_class(cls):
+            cls.__torch_function__ = staticmethod(disabled_impl)        # (results are of the class that __torch_dispatch__ makes them)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):
             activate()
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import dlpack
 from mindtorch.backend.errors import AcceleratorError  # noqa: F401
-from mindtorch.core import dtypes, promote, tape
+from mindtorch.core import determinism as _determinism, dtypes, promote, tape
 from mindtorch.core.device import accelerator, device, get_default, set_default
 from mindtorch.core.dtypes import set_default_dtype
 from mindtorch.core.foreign import type_name
@@ -133,6 +133,9 @@ def set_default_tensor_type(t):
     where = where.removeprefix("torch").removeprefix(".")
     if key not in _types.TYPED:
         raise TypeError(f"invalid type object: {t}")
+    from mindtorch.core import said
+    said.once("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+              "torch.set_default_device() as alternatives.")
     if where or get_default().type in accelerator():
         set_default(where or None)
     set_default_dtype(_types.TYPED[key].dtype)
@@ -173,29 +176,44 @@ def set_num_interop_threads(n):
     _interop = n
 
 
-_deterministic = False
-
-
 def use_deterministic_algorithms(mode, *, warn_only=False):
-    """Accepted: the CPU kernels are deterministic."""
-    global _deterministic
-    _deterministic = bool(mode)
+    """Ops without a deterministic implementation raise (or warn), and new memory is filled; all kernels are deterministic as it is.
+
+    https://pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html
+    """
+    for name, value in (("mode' (position 1)", mode), ("warn_only'", warn_only)):
+        if not isinstance(value, bool):
+            raise TypeError(f"_set_deterministic_algorithms(): argument '{name} must be bool, not {type(value).__name__}")
+    _determinism.switch(mode, warn_only)
 
 
 def are_deterministic_algorithms_enabled():
-    return _deterministic
+    return _determinism.MODE.on
 
 
 def is_deterministic_algorithms_warn_only_enabled():
-    return False
+    return _determinism.MODE.warn_only
+
+
+_DEBUG_MODES = ("default", "warn", "error")
 
 
 def set_deterministic_debug_mode(debug_mode):
-    use_deterministic_algorithms(debug_mode not in (0, "default"))
+    """Another way of saying use_deterministic_algorithms: "default" or 0, "warn" or 1, "error" or 2."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if isinstance(debug_mode, str):
+        if debug_mode not in _DEBUG_MODES:
+            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}")
+        debug_mode = _DEBUG_MODES.index(debug_mode)
+    elif debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    _determinism.switch(debug_mode != 0, debug_mode == 1)
 
 
 def get_deterministic_debug_mode():
-    return 2 if _deterministic else 0
+    on = _determinism.MODE
+    return 0 if not on.on else 1 if on.warn_only else 2
 
 
 _precision = "highest"
@@ -219,11 +237,16 @@ def set_flush_denormal(mode):
 
 
 def set_warn_always(b):
-    """Accepted."""
+    """Whether warnings that come once in a process come each time."""
+    if not isinstance(b, bool):
+        raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    from mindtorch.core import said
+    said.SAID.always = b
 
 
 def is_warn_always_enabled():
-    return False
+    from mindtorch.core import said
+    return said.SAID.always
 
 
 def is_autocast_cpu_enabled():

@@ -53,6 +53,11 @@ class _Closed:
         obj.__dict__[self.name] = value
 
 
+def is_closed(name):
+    """Whether a name of the class Tensor is one that is not there."""
+    return isinstance(Tensor.__dict__.get(name), _Closed)
+
+
 def close():
     """Closes every shared name that the facade does not define."""
     for name in _SHARED:

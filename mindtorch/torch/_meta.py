@@ -156,6 +156,8 @@ def _make(name, original, args, kwargs):
         return original(*args, **kwargs)          # they read shapes only
     if kwargs.get("out") is not None:
         raise NotImplementedError(f"'{name}' with out= is not implemented on device meta")
+    if name in ("empty_strided", "new_empty_strided"):
+        return original(*args, **{**kwargs, "device": target})
     kwargs["device"] = _device.cpu
     rg = kwargs.pop("requires_grad", False)
     generator = kwargs.pop("generator", None)

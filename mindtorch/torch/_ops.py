@@ -8,11 +8,16 @@ import threading
 import types
 
 from mindtorch.core import grad_mode
+from mindtorch.core.dispatch import wanted
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.torch import _schema
 
-_BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops"}
+_BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops",
+            "profiler": "mindtorch.torch._profiler_ops"}
+
+#: set by torch/_dispatch_protocol.py: (operator, args, kwargs, computes it) -> its result below autograd, where modes and operands' classes are asked
+dispatched = None
 
 #: (namespace, name) -> OpOverloadPacket
 _packets = {}
@@ -37,12 +42,26 @@ class below_autograd:
         below.autograd = self._before
 
 
+def _asked(op, args, kwargs):
+    """What modes and arguments with __torch_function__ answer for a call of an operator; NotImplemented if there are none."""
+    from mindtorch.torch import _function_protocol as protocol
+    state = protocol.state
+    if not state.modes and state.off:
+        return NotImplemented
+    relevant = () if state.off else protocol.overloaded((*args, *kwargs.values()))
+    return protocol.call(op, relevant, args, kwargs) if relevant or state.modes else NotImplemented
+
+
 def _tensors(args):
     for a in args:
         if taken(a):
             yield a
         elif isinstance(a, (list, tuple)):
             yield from _tensors(a)
+
+
+def _is_default(value, default):
+    return value is default or value.__class__ is default.__class__ and not taken(value) and value == default
 
 
 class OpOverload:
@@ -119,7 +138,18 @@ class OpOverload:
                                f"Schema: {self._schema}")
         return tuple(out), named
 
+    def _shortened(self, args, kwargs):
+        """Bound arguments as handlers get them: without those at the end, and those by keyword, that are the defaults."""
+        positional = [p for p in self._schema.arguments if not p.kwarg_only]
+        n = len(args)
+        while n and positional[n - 1].has_default and _is_default(args[n - 1], positional[n - 1].default_value):
+            n -= 1
+        named = {p.name: p for p in self._schema.arguments if p.kwarg_only}
+        return args[:n], {k: v for k, v in kwargs.items() if not (named[k].has_default and _is_default(v, named[k].default_value))}
+
     def __call__(self, /, *args, **kwargs):
+        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+            return r
         args, kwargs = self._bind(args, kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
         kind = tensors[0].device.type if tensors else "cpu"
@@ -127,6 +157,8 @@ class OpOverload:
             kind = "meta"
         key = {"cpu": "CPU", "cuda": "CUDA", "npu": "PrivateUse1", "meta": "Meta"}.get(kind, kind.upper())
         if below.autograd:
+            if wanted("ops", "dispatch"):
+                return dispatched(self, args, kwargs, lambda args, kwargs: self._below(key)(*args, **kwargs))
             return self._below(key)(*args, **kwargs)
         kernels = self.kernels
         above = kernels.get("Autograd" + key) or kernels.get("Autograd")
@@ -140,6 +172,11 @@ class OpOverload:
         return self._run(kernel, args, kwargs)
 
     def _run(self, kernel, args, kwargs):
+        if wanted("ops", "dispatch"):
+            return dispatched(self, args, kwargs, lambda args, kwargs: self._computed(kernel, args, kwargs))
+        return self._computed(kernel, args, kwargs)
+
+    def _computed(self, kernel, args, kwargs):
         with grad_mode.no_grad():
             r = kernel(*args, **kwargs)
         given = {id(t) for t in _tensors((*args, *kwargs.values()))}
@@ -259,6 +296,8 @@ class _AtenOverload(OpOverload):
         self.fn = fn
 
     def __call__(self, /, *args, **kwargs):
+        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+            return r
         return self.fn(*args, **kwargs)
 
 
@@ -276,6 +315,8 @@ class _AtenPacket(OpOverloadPacket):
         return self._overloads.setdefault(key, _AtenOverload(self, key, self.fn))
 
     def __call__(self, /, *args, **kwargs):
+        if wanted("ops", "function") and (r := _asked(self, args, kwargs)) is not NotImplemented:
+            return r
         return self.fn(*args, **kwargs)
 
 
@@ -295,7 +336,7 @@ def _facade_function(name):
 
 # Operators that torch's own code is made of, and that libraries name to tell what happens to a subclass.
 _INTERNAL = frozenset("""_to_copy slice sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
- _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
+ _reshape_alias_copy _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
  _sparse_mm_reduce_impl _sparse_addmm _is_all_true _is_any_true _embedding_bag _assert_tensor_metadata _assert_scalar _unsafe_index
  _index_put_impl_ _softmax _log_softmax native_batch_norm native_layer_norm native_dropout convolution""".split())
 
@@ -370,8 +411,8 @@ def find_packet(namespace, name):
     """The operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
-        from mindtorch.torch import _aten_losses
-        fn = _aten_losses.function(name) or _facade_function(name) or _internal(name)
+        from mindtorch.torch import _aten_losses, _aten_ops
+        fn = _aten_losses.function(name) or _aten_ops.function(name) or _facade_function(name) or _internal(name)
         if fn is not None:
             packet = _packets[namespace, name] = _AtenPacket(namespace, name, fn)
     elif packet is None and load_builtin(namespace):
@@ -421,3 +462,9 @@ _namespaces = {}
 def namespace(name):
     """torch.ops.<name>."""
     return _namespaces.setdefault(name, _OpNamespace(name))
+
+
+def __getattr__(name):
+    if name == "HigherOrderOperator":
+        return importlib.import_module("mindtorch.torch._higher_order").HigherOrderOperator
+    raise AttributeError(f"module 'torch._ops' has no attribute '{name}'")

@@ -33,6 +33,8 @@ class Storages:
     def reference(self, storage):
         """What a pickle holds in place of a storage."""
         untyped = storage.untyped()
+        if untyped.device.type == "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         dtype = storage.dtype if isinstance(storage, TypedStorage) else None
         size = untyped.nbytes()
         # Two arrays may share memory without knowing of each other: the address tells.

@@ -6,20 +6,26 @@ import numpy as np
 
 from mindtorch.backend.mindspore import checkpoint as _checkpoint  # noqa: F401  (mends MindSpore's save_checkpoint)
 from mindtorch.backend.cpu import dlpack
+from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore import sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
-from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array
-from mindtorch.core import alias, devices, differentiate, dtypes, interop, printing
+from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
+from mindtorch.core import alias, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tape import RemovableHandle
-from mindtorch.core.tensor import (Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_requires_grad, stand_on, taken, wrap)
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.tape import Node, RemovableHandle, new_node, sequence
+from mindtorch.core.tensor import (TRANSFORMS, Parameter, Size, Tensor, adopt, bump, detached, put_on, again, replace_memory, set_grad, set_requires_grad,
+                                   stand_on, taken, wrap)
 from mindtorch.core.layout import is_format, strides_of as torch_strides
 from mindtorch.core.values import tensor_from, values
-from mindtorch.core.memory import host_memory
+from mindtorch.core.wrapped import is_wrapped
+from mindtorch.core.memory import COW, host_memory, lazy_memory, root_of, written
 from mindtorch.ops.basic import cast
 from mindtorch.ops.shapes.shape import format_name
-from mindtorch.torch import _function_protocol
+from mindtorch.torch import _function_protocol, _types
+from mindtorch.torch._inherited import is_closed
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = {"<lambda>": "safe"}
@@ -40,12 +46,12 @@ def numpy(self, *, force=False):
         return a.astype(np.float32) if a.dtype == bfloat16_np else a
     if self._h is not None:
         raise TypeError(f"can't convert {self._dev} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
-    if self._rg:
+    if self._rg and grad_mode.mode.on:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     a = self._a
-    if a.dtype == bfloat16_np:
+    if a.dtype.kind == "V":
         raise TypeError("Got unsupported ScalarType BFloat16")
-    return a
+    return a if not COW.on else host_memory(self)
 
 
 @_def
@@ -92,19 +98,37 @@ def __bool__(self):
     return bool(a.item()) if a.dtype != bfloat16_np else bool(item(self))
 
 
+def _only(t):
+    """The value of a one-element tensor, for Python's own numbers."""
+    if t._numel != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    if t._rg and mode.on:
+        from mindtorch.core import said
+        said.once("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.", 3)
+    return item(t)
+
+
+def _real(value, kind):
+    if value.__class__ is complex:
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+        return value.real
+    return value
+
+
 @_def
 def __float__(self):
-    return float(item(self))
+    return float(_real(_only(self), "double"))
 
 
 @_def
 def __int__(self):
-    return int(item(self))
+    return int(_real(_only(self), "int64_t"))
 
 
 @_def
 def __complex__(self):
-    return complex(item(self))
+    return complex(_only(self))
 
 
 @_def
@@ -162,23 +186,55 @@ def _meta_repr(t):
 @_def
 def __repr__(self, *, tensor_contents=None):
     """As torch prints it."""
+    if self._lvl and TRANSFORMS.count:
+        from mindtorch.torch.func._printing import wrapped
+        text = wrapped(self)
+        if text is not None:
+            return text
     if self._dev.type == "meta":
         return _meta_repr(self)
+    if tensor_contents is not None or self._h is not None and is_wrapped(self):
+        return _subclass_repr(self, tensor_contents)
     a, name = _format_args(self)
     fn = None if self._gnode is None else type(self._gnode).__name__
+    if self._fragile is not None and self._rg:
+        try:
+            _ = self.grad_fn
+        except RuntimeError:
+            fn = "Invalid"          # (a write has overtaken this view)
     dev = None if self._dev.type == "cpu" else str(self._dev)
     text = printing.tensor_str(a, name, requires_grad=self._rg, grad_fn_name=fn, device=dev)
+    if FLAGS.dual is not None:
+        text = _with_tangent(self, text)
     if taken(self, Parameter):
         return "Parameter containing:\n" + text
     return text
 
 
+def _with_tangent(t, text):
+    from mindtorch.torch.autograd.forward_ad import tangent_of
+    found = tangent_of(t)
+    if found is None:
+        return text
+    return text[:-1] + f", tangent={repr(found)})"
+
+
 Tensor.__str__ = Tensor.__repr__
+
+
+def _subclass_repr(t, contents):
+    """What a subclass prints whose contents are given, or are not known."""
+    more = [] if contents is not None else [f"size={tuple(t._sizes)}", f"dtype={t.dtype}"]
+    if t._gnode is not None:
+        more.append(f"grad_fn=<{type(t._gnode).__name__}>")
+    elif t._rg:
+        more.append("requires_grad=True")
+    return f"{'tensor' if type(t) is Tensor else type(t).__name__}({', '.join(['...' if contents is None else contents, *more])})"
 
 
 @_def
 def __format__(self, spec):
-    if not self.ndim and type(self) is Tensor:
+    if not self.ndim and type(self) is Tensor and self._dev.type != "meta":
         return item(self).__format__(spec)
     return object.__format__(self, spec)
 
@@ -190,7 +246,7 @@ def __reversed__(self):
 
 @_def
 def __dir__(self):
-    return sorted(set(object.__dir__(self)))
+    return sorted({n for n in object.__dir__(self) if not is_closed(n)} - {"__cuda_array_interface__"})
 
 
 # ------------------------------------------------------------------ what it is
@@ -236,7 +292,10 @@ Tensor.nbytes = property(lambda self: self._nbytes)
 @_def
 def stride(self, dim=None):
     """Strides in elements."""
-    s = torch_strides(self._a)
+    a = self._a
+    s = torch_strides(a)
+    if not a.size and any(a.strides):           # a part of something, of no elements
+        s = tuple([n // a.itemsize for n in a.strides])
     if dim is None:
         return s
     return s[dim]
@@ -259,7 +318,9 @@ def data_ptr(self):
     """Address of the first element."""
     if self._h is not None:
         return devices.DEVICES[self._dev.type].address(self._h) if self._numel else 0
-    return self._a.__array_interface__["data"][0] if self._numel and self._dev.type != "meta" else 0
+    if COW.on and not self._a.flags.writeable:
+        written(self)
+    return address(self._a) if self._numel and self._dev.type != "meta" else 0
 
 
 @_def
@@ -301,7 +362,7 @@ def is_set_to(self, tensor):
     if self._h is not None or tensor._h is not None:
         return self._dev == tensor._dev and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
     a, b = self._a, tensor._a
-    return a.shape == b.shape and a.strides == b.strides and data_ptr(self) == data_ptr(tensor)
+    return a.shape == b.shape and a.strides == b.strides and root_of(a) is root_of(b) and (address(a) == address(b) or not a.size)
 
 
 @_def
@@ -335,10 +396,23 @@ def has_names(self):
     return False
 
 
+def _has_rank(fmt, ndim):
+    return ndim == {"torch.channels_last": 4, "torch.channels_last_3d": 5}.get(str(fmt), ndim)
+
+
 @_def
 def dim_order(self, *, ambiguity_check=False):
-    """Dimensions from the outermost to the innermost in memory."""
+    """Dimensions from the outermost to the innermost in memory.
+
+    ambiguity_check: True, or memory formats: RuntimeError where the strides allow several orders (or, of those formats, not exactly one).
+    """
     s = torch_strides(self._a)
+    if ambiguity_check is not False:
+        formats = () if ambiguity_check is True else ambiguity_check
+        if not isinstance(formats, (list, tuple)) or not all([isinstance(f, _types.memory_format) for f in formats]):
+            raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+        if (1 in self._sizes or 0 in s or len(set(s)) < len(s)) and sum([self.is_contiguous(memory_format=f) for f in formats if _has_rank(f, len(s))]) != 1:
+            raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
     return tuple(sorted(range(len(s)), key=lambda i: -s[i]))
 
 
@@ -355,12 +429,35 @@ def _data_set(self, value):
         if not isinstance(value, MSTensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type_name(value)}")
         value = adopt(value)
+    if self._rg and value._stype.kind not in "fcV":
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     if value._stype != self._stype and self._g is not None:
         raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
     stand_on(self, value)
 
 
-Tensor.data = property(_data_get, _data_set)
+def _kept(text):
+    """A deleter of what cannot be deleted."""
+    def refuse(self):
+        raise RuntimeError(text)
+    return refuse
+
+
+def _set_grad_fn(self, value):
+    if value is not None:
+        raise TypeError("the only value that _grad_fn can be given is None")
+    self.detach_()
+
+
+def _delete_grad(self):
+    self._g = None
+
+
+Tensor.data = property(_data_get, _data_set, _kept("Deleting tensor data is not allowed. Delete tensor instead!"))
+Tensor.requires_grad = Tensor.requires_grad.deleter(_kept("requires_grad must be a bool"))
+Parameter.requires_grad = Parameter.requires_grad.deleter(_kept("requires_grad must be a bool"))
+Tensor._grad_fn = property(lambda self: self.grad_fn, _set_grad_fn, _kept("Deletion of _grad_fn not allowed. Detach tensor instead!"))
+Tensor._grad = property(lambda self: self._g, set_grad, _delete_grad)
 
 
 @_def
@@ -372,6 +469,8 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
 
 @_def
 def requires_grad_(self, requires_grad=True):
+    if TRANSFORMS.count:
+        transforms.refuse_requires_grad()
     set_requires_grad(self, requires_grad)
     return self
 
@@ -389,7 +488,11 @@ def detach_(self):
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
                            "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
                            "detach_() cannot be called on these gradients.")
+    if self._gnode is not None:
+        self._cut = next(sequence)
     self._gnode, self._oi, self._rg = None, 0, False
+    if self._tan is not None:
+        self._tan = None
     return self
 
 
@@ -398,6 +501,8 @@ def retain_grad(self):
     """Keeps .grad of a non-leaf tensor in the next backward."""
     if not self._rg:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if TRANSFORMS.count:
+        transforms.refuse_retain_grad()
     n = self._gnode
     if n is None or self._retain:
         return
@@ -443,7 +548,22 @@ def register_post_accumulate_grad_hook(self, hook):
     return h
 
 
-Tensor._backward_hooks = property(lambda self: self._thooks)
+def _hooks_get(self):
+    n = self._gnode
+    return self._thooks if n is None else None if n.hooks is None else n.hooks.get(self._oi)
+
+
+def _hooks_set(self, value):
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"_backward_hooks has to be a dict or None, but got {type_name(value)}")
+    n = self._gnode
+    if n is None:
+        self._thooks = value
+    elif value is not None or n.hooks:
+        n.hooks = {**(n.hooks or {}), self._oi: value or {}}
+
+
+Tensor._backward_hooks = property(_hooks_get, _hooks_set, _kept("Deletion of _backwards_hooks not allowed!"))
 
 
 # ------------------------------------------------------------------ copies, pickles, subclasses
@@ -479,11 +599,43 @@ def untyped_storage(self):
     return UntypedStorage._of(self)
 
 
+class LazyCloneBackward0(Node):
+    """The gradient of a lazy copy is that of the tensor."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return gs
+
+
+@_def
+def _lazy_clone(self):
+    """A copy that shares the memory until one of both is written to, or its memory is given out (data_ptr(), numpy(), DLPack).
+
+    Where somebody who is no tensor holds the memory already, and for a device's tensors, it is copied at once.
+    """
+    a = lazy_memory(self)
+    if a is None:
+        return self.clone()
+    r = wrap(a)
+    if mode.on and self._rg:
+        n = new_node(LazyCloneBackward0)
+        n.prim, n.edges, n.meta = None, [alias._edge(self)], ((a.shape, a.dtype),)
+        r._gnode, r._rg = n, True
+    return r
+
+
 @_def
 def as_subclass(self, cls):
     """This tensor as an instance of a Tensor subclass, sharing memory and history."""
     t = self.view_as(self) if self._rg else detached(self)
-    t.__class__ = cls
+    try:
+        t.__class__ = cls
+    except TypeError:           # (a class with __slots__ of its own)
+        own = attributes(t)
+        t, first = MSTensor.__new__(cls), t
+        MSTensor.__init__(t, first)
+        attributes(t).update(own)
     _function_protocol.subclass_made(cls)
     return t
 
@@ -505,6 +657,20 @@ def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=
 Tensor._make_subclass = _make_subclass
 
 
+@staticmethod
+def _make_wrapper_subclass(cls, size, strides=None, storage_offset=None, memory_format=None, dtype=None, layout=None, device=None, pin_memory=False,
+                           requires_grad=False, dispatch_sizes_strides_policy=None, dispatch_device=False, dispatch_layout=False, storage_size=None):
+    from mindtorch.torch import _dispatch_protocol
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError("cls must be a type (got " + type(cls).__name__ + ")")
+    if not _dispatch_protocol.takes_part_class(cls):
+        raise RuntimeError(f"{cls.__name__} must define __torch_dispatch__: a tensor without memory of its own has nothing else to compute with")
+    return _dispatch_protocol.make_wrapper(cls, size, strides, storage_offset, dtype or dtypes.get_default_dtype(), device, requires_grad)
+
+
+Tensor._make_wrapper_subclass = _make_wrapper_subclass
+
+
 @_def
 def apply_(self, fn):
     """Applies a Python function to every element, in place."""
@@ -512,14 +678,31 @@ def apply_(self, fn):
     if self._rg:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
     flat = [fn(x) for x in a.reshape(-1).tolist()]
+    _check_numbers(flat)
     a[...] = np.array(flat, a.dtype).reshape(a.shape)
     bump(self)
     return self
 
 
+def _check_numbers(values):
+    for v in values:
+        if not isinstance(v, (int, float, complex, np.generic, Tensor)):
+            raise TypeError(f"must be real number, not {type(v).__name__}")
+
+
+def _check_mapped(name, self, **others):
+    """The operands of map_ and map2_: of one type, and without gradient."""
+    if self._rg or any([o._rg for o in others.values()]):
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    for k, o in others.items():
+        if o._stype != self._stype:
+            raise TypeError(f"{name}: expected a tensor of dtype {self.dtype} for '{k}' (got {o.dtype})")
+
+
 @_def
 def map_(self, tensor, fn):
     """self[i] = fn(self[i], tensor[i]), in place."""
+    _check_mapped("map_", self, other=tensor)
     a, b = np.broadcast_arrays(host_memory(self), values(tensor))
     self._a[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
                             a.dtype).reshape(a.shape)
@@ -558,13 +741,15 @@ def sum_to_size(self, *size):
 
 @_def
 def storage_type(self):
-    """Class of the typed storage."""
-    return type(self.storage())
+    """The legacy class (torch.FloatStorage, ...) that the typed storage counts as."""
+    from mindtorch.torch.storage import CLASS_OF, TypedStorage
+    return CLASS_OF.get(self.dtype, TypedStorage)
 
 
 @_def
 def const_data_ptr(self):
-    return data_ptr(self)
+    """Address of the first element, for reading: a lazy copy stays one."""
+    return data_ptr(self) if self._h is not None or not self._numel or self._dev.type == "meta" else address(self._a)
 
 
 @_def
@@ -575,6 +760,7 @@ def record_stream(self, stream):
 @_def
 def map2_(self, x, y, fn):
     """self[i] = fn(self[i], x[i], y[i]), in place."""
+    _check_mapped("map2_", self, x=x, y=y)
     a, b, c = np.broadcast_arrays(host_memory(self), values(x), values(y))
     flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
     self._a[...] = np.array(flat, a.dtype).reshape(a.shape)
@@ -602,7 +788,7 @@ def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None
                           "first.")
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(f"Can't export to device {tuple(dl_device)}: the memory is the host's, (1, 0)")
-    return dlpack.export(self._a.copy() if copy else self._a)
+    return dlpack.export(self._a.copy() if copy else host_memory(self))
 
 
 @_def

@@ -12,7 +12,7 @@ from collections import OrderedDict
 import numpy as np
 
 from mindtorch.backend.mindspore.private import is_generated
-from mindtorch.core import device as _device
+from mindtorch.core import device as _device, dtypes as _dtypes
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
 from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import storage as _storage
@@ -332,3 +332,10 @@ def _get_device_module(device_type):
         return torch.get_device_module(device_type)
     except ModuleNotFoundError:
         raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.") from None
+
+
+def _element_size(dtype):
+    """Bytes of an element of a dtype."""
+    if not isinstance(dtype, _dtypes.dtype):
+        raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
+    return dtype.itemsize

@@ -123,9 +123,9 @@ def get_default_nowrap_functions():
 
 
 def enable_reentrant_dispatch():
-    """Nothing to enable: handlers may call functions that are dispatched again."""
-    import contextlib
-    return contextlib.nullcontext()
+    """Context manager inside a __torch_dispatch__: operations are recorded as where the operator was called."""
+    from mindtorch.torch._dispatch_protocol import reentrant
+    return reentrant()
 
 
 class TorchFunctionMode:

@@ -1,4 +1,6 @@
 """torch.quasirandom: Sobol sequences (https://pytorch.org/docs/stable/generated/torch.quasirandom.SobolEngine.html)."""
+import functools
+
 import numpy as np
 
 from mindtorch.core import dtypes
@@ -7,10 +9,21 @@ from mindtorch.core.tensor import wrap
 __all__ = ["SobolEngine"]
 
 
-class SobolEngine:
-    """Points of a Sobol sequence in [0, 1)^dimension, by scipy.stats.qmc (whose direction numbers are torch's).
+@functools.lru_cache(16)
+def _directions(dimension, bits):
+    """Direction numbers: integers (dimension, bits)."""
+    try:
+        from scipy.stats import qmc
+    except ImportError as e:
+        raise NotImplementedError("torch.quasirandom.SobolEngine needs scipy, which is not installed") from e
+    return np.array(qmc.Sobol(dimension, scramble=False, bits=bits)._sv, np.int64)
 
-    Unscrambled points are torch's own; scrambled ones have the same properties, but other random numbers behind them.
+
+class SobolEngine:
+    """Points of a Sobol sequence in [0, 1)^dimension, in Gray code's order; the direction numbers are those of scipy.stats.qmc, which are torch's.
+
+    scramble: the directions go through a random lower triangular matrix of bits, the points through a random exclusive or, both drawn from `seed`
+    (without one from the default generator).
     """
 
     MAXBIT, MAXDIM = 30, 21201
@@ -19,28 +32,38 @@ class SobolEngine:
         if dimension > self.MAXDIM or dimension < 1:
             raise ValueError(f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]")
         self.dimension, self.scramble, self.seed, self.num_generated = dimension, scramble, seed, 0
-        self._start()
+        self._directions = _directions(dimension, self.MAXBIT)
+        self._shift = np.zeros(dimension, np.int64)
+        if scramble:
+            self._mix()
 
-    def _start(self):
-        try:
-            from scipy.stats import qmc
-        except ImportError as e:
-            raise NotImplementedError("torch.quasirandom.SobolEngine needs scipy, which is not installed") from e
-        seed = self.seed
-        if self.scramble and seed is None:
-            from mindtorch import torch
-            seed = int(torch.randint(0, 2 ** 31, ()).item())
-        self._engine = qmc.Sobol(self.dimension, scramble=self.scramble, rng=np.random.default_rng(seed), bits=self.MAXBIT)
+    def _mix(self):
+        from mindtorch import torch
+        g = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        places = 1 << np.arange(self.MAXBIT, dtype=np.int64)
+        self._shift = torch.randint(2, (self.dimension, self.MAXBIT), generator=g).numpy() @ places
+        matrix = np.tril(torch.randint(2, (self.dimension, self.MAXBIT, self.MAXBIT), generator=g).numpy(), -1) + np.eye(self.MAXBIT, dtype=np.int64)
+        # Bits from the highest to the lowest, a column for each direction.
+        bits = (self._directions[:, None, :] >> np.arange(self.MAXBIT - 1, -1, -1)[:, None]) & 1
+        self._directions = ((matrix @ bits & 1) * places[::-1, None]).sum(1)
+
+    def _points(self, n):
+        """The next n points as integers: from one to the next, one direction goes in or out."""
+        if self.num_generated + n > 1 << self.MAXBIT:
+            raise ValueError(f"a Sobol sequence has at most 2**{self.MAXBIT} points")
+        k = np.arange(self.num_generated, self.num_generated + n, dtype=np.int64)
+        gray = self.num_generated ^ self.num_generated >> 1
+        first = self._shift ^ np.bitwise_xor.reduce(self._directions * (gray >> np.arange(self.MAXBIT) & 1), 1)
+        lowest = k[1:] & -k[1:]
+        steps = self._directions.T[np.round(np.log2(lowest)).astype(np.int64)] if n > 1 else np.zeros((0, self.dimension), np.int64)
+        return np.bitwise_xor.accumulate(np.concatenate((first[None], steps)), 0)
 
     def draw(self, n=1, out=None, dtype=None):
         """The next n points: (n, dimension)."""
-        import warnings
         d = (dtypes.get_default_dtype() if dtype is None else dtype).np
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)       # (scipy's advice to draw powers of two)
-            points = self._engine.random(n) if n else np.empty((0, self.dimension))
+        points = self._points(n) if n else np.empty((0, self.dimension), np.int64)
         self.num_generated += n
-        r = wrap(points.astype(d))
+        r = wrap(points.astype(d) * d.type(2.0 ** -self.MAXBIT))
         return r if out is None else out.resize_(r.shape).copy_(r)
 
     def draw_base2(self, m, out=None, dtype=None):
@@ -54,13 +77,11 @@ class SobolEngine:
 
     def reset(self):
         """Back to the first point."""
-        self._engine.reset()
         self.num_generated = 0
         return self
 
     def fast_forward(self, n):
         """Leaves out n points."""
-        self._engine.fast_forward(n)
         self.num_generated += n
         return self
 

@@ -1,5 +1,7 @@
 """Autograd against real torch: graph semantics, hooks, Function, versions, double backward, checkpoint."""
+import contextlib
 import gc
+import warnings
 import weakref
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 import mindtorch.torch as mt
+from mindtorch.core import dispatch, tape
 
 BOTH = pytest.mark.parametrize("T", [torch, mt], ids=["torch", "mindtorch"])
 
@@ -479,6 +482,51 @@ def test_anomaly_mode_names_the_forward():
         y = (x / x).sum()
         with pytest.raises(RuntimeError, match="DivBackward0.*nan"):
             y.backward()
+
+
+def _divided(T, x):
+    return x / x
+
+
+def _written(T, x):
+    y = x * 1
+    y[0].div_(x[0])
+    return y
+
+
+def _by_hand(T, x):
+    class Bad(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * float("nan")
+    return Bad.apply(x)
+
+
+def _in_parts(T, x):
+    return T.nn.functional.normalize(x, p=1.0, dim=0, eps=0.0)
+
+
+@pytest.mark.parametrize("f", [_divided, _written, _by_hand, _in_parts], ids=lambda f: f.__name__)
+def test_anomaly_mode_shows_the_call_of_the_forward(f):
+    """Torch's warning has the user's line, and its text what to do where the forward ran outside."""
+    def said(T, inside):
+        x = T.zeros(2, requires_grad=True)
+        with warnings.catch_warnings(record=True) as w, T.autograd.detect_anomaly():
+            warnings.simplefilter("always")
+            with contextlib.nullcontext() if inside else T.autograd.set_detect_anomaly(False):
+                y = f(T, x).sum()
+            with pytest.raises(RuntimeError, match="nan values"):
+                y.backward()
+        return [str(m.message) for m in w if "Error detected" in str(m.message)][0]
+    for T in (torch, mt):
+        assert f"in {f.__name__}\n" in said(T, True), T
+        text = said(T, False)
+        assert "No forward pass information" in text and f"in {f.__name__}\n" not in text
+    assert not dispatch.wanted("ops", "anomaly") and tape.noted is None
 
 
 def test_graph_is_freed():

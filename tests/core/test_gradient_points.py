@@ -298,3 +298,24 @@ def test_singular_determinants():
         g, = mine.autograd.grad(mine.linalg.det(x), x)
         minors = [[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(a, i, 0), j, 1)) for j in range(4)] for i in range(4)]
         np.testing.assert_allclose(_numpy(g), minors, atol=1e-9)
+
+
+UNWRITTEN = {
+    "unique": lambda T, a: T.unique(a), "unique, all": lambda T, a: T.unique(a, return_inverse=True, return_counts=True)[0],
+    "unique, dim": lambda T, a: T.unique(a, dim=0), "unique_consecutive": lambda T, a: T.unique_consecutive(a), "igamma": lambda T, a: T.igamma(a, a.detach()),
+    "zeta": lambda T, a: T.special.zeta(a + 1, a.detach() + 1), "bincount": lambda T, a: T.bincount(T.tensor([0, 1, 1]), weights=a),
+    "ldl_solve": lambda T, a: T.linalg.ldl_solve(T.eye(3), T.tensor([1, 2, 3], dtype=T.int32), a.unsqueeze(1)), "binomial": lambda T, a: T.binomial(a, a.detach() * .1),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_ops_without_a_derivative_are_part_of_the_graph(name):
+    """Their results want gradients, and backward says that there are none, with real torch's class of error."""
+    def run(T):
+        y = UNWRITTEN[name](T, T.tensor([1., 2., 3.], requires_grad=True))
+        try:
+            y.sum().backward()
+        except Exception as e:
+            return y.requires_grad, type(e)
+    assert run(mine) == run(real)
+    assert issubclass(run(mine)[1], RuntimeError)

@@ -191,3 +191,23 @@ def test_transformer_shapes():
         assert conv(mt.randn(2, 3, 32, 32)).shape == (2, 5)
         out, (h, c) = mt.nn.LSTM(4, 6, batch_first=True)(mt.randn(2, 5, 4))
         assert out.shape == (2, 5, 6) and h.is_meta and c.shape == (1, 2, 6)
+
+
+def test_memory_is_never_taken_for_meta(process):
+    """A larger meta tensor needs a larger region; the addresses of the outgrown one must not be given to arrays with memory."""
+    said = process.ok("""
+        import gc
+        import numpy as np
+        import mindtorch.torch as torch
+        for size in (4, 1 << 41, 1 << 43):
+            t = torch.empty(size, dtype=torch.uint8, device="meta")
+            del t
+            gc.collect()
+        kept = [torch.from_numpy(np.full(1 << n, 2.0, np.float32)) for n in (8, 16, 20, 22, 23) for _ in range(4)]
+        for t in kept:
+            assert t.numel() == t._sizes[0] and (t.asnumpy() == 2).all() and (t + 1).asnumpy().shape == t.shape, t.shape
+        from mindtorch.backend.meta.arrays import is_blank
+        assert not any(is_blank(t._a) for t in kept) and is_blank(torch.empty(3, device="meta")._a)
+        print("all have memory")
+        """)
+    assert "all have memory" in said

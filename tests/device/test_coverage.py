@@ -44,6 +44,15 @@ def test_a_wrong_value_on_the_npu_is_found(npu, monkeypatch):
     assert head == ["namespace", "ops", "npu", "npu without the host's help"] and body[-1] == ["all", "1", "1", "0"]
 
 
+def test_what_was_written_by_hand_stays():
+    part = _coverage.by_hand(PAGE.read_text("utf-8"))
+    assert len(part) == 1 and "## PyTorch's own unit tests" in part[0]
+    judged = [_coverage.collect(1, ["float32"], "sinc")]
+    once = _coverage.markdown(judged, PAGE.read_text("utf-8"))
+    assert part[0] in once and _coverage.markdown(judged, once) == once
+    assert "by hand" not in _coverage.markdown(judged) and not _coverage.by_hand("<!-- by hand --> without an end")
+
+
 def test_kernels_of_each_target_are_listed(npu):
     assert set(_kernels.of_target("CPU")) == set(kernels.TABLES["npu"])
     head, rows, totals = _kernels.table()

@@ -361,11 +361,14 @@ def test_gradients_are_the_users_own():
 
 
 def test_optimizers_inside_backward():
+    def step(p):
+        p.data.sub_(p.grad, alpha=0.1)
+        p.grad = None
     m, other = nn.Linear(3, 3), None
     other = copy.deepcopy(m)
     for n in (m, other):
         for p in n.parameters():
-            p.register_post_accumulate_grad_hook(lambda p: (p.data.sub_(p.grad, alpha=0.1), setattr(p, "grad", None)))
+            p.register_post_accumulate_grad_hook(step)
     c = compiled(m)
     for x in arrays(5, 2, 3):
         c(torch.tensor(x)).square().sum().backward()

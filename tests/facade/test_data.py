@@ -17,6 +17,7 @@ import mindtorch.torch as mine
 from _loaders import BOTH, dataset, outcome, plain, same, seeded, state, stream
 
 pytestmark = [
+    pytest.mark.forks,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     pytest.mark.filterwarnings("ignore:.*multi-threaded"),
 ]

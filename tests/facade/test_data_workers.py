@@ -19,6 +19,7 @@ from mindtorch.torch.utils.data._utils import _transport
 from _loaders import BOTH, dataset, plain, seeded, state
 
 pytestmark = [
+    pytest.mark.forks,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     pytest.mark.filterwarnings("ignore:.*multi-threaded"),
 ]

@@ -202,7 +202,8 @@ def test_every_change_is_seen(holder):
     m = nn.Linear(2, 2)
     f = holder(m.weight)
     read(f, m.weight)
-    for i, change in enumerate(CHANGES * 2):
+    # What a change leaves behind meets every change of the second round; each takes a compilation (20 s a holder), so that one holder is enough for it.
+    for i, change in enumerate(CHANGES * (2 if holder is Scale else 1)):
         change(m, 1.5 + i)
         read(f, m.weight)
     for dtype in (mt.float64, mt.float32):

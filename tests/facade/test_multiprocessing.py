@@ -14,7 +14,7 @@ import torch.multiprocessing  # noqa: F401
 import mindtorch.torch as mine
 import mindtorch.torch.multiprocessing as mp
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded", "ignore:TypedStorage")
+pytestmark = [pytest.mark.forks, pytest.mark.filterwarnings("ignore:.*multi-threaded", "ignore:TypedStorage")]
 BOTH = (real, mine)
 
 

@@ -1,4 +1,5 @@
 """Optimizers against real torch: the same program runs on both, and every number, name and error has to agree."""
+import importlib
 import copy
 import io
 import pickle
@@ -871,3 +872,35 @@ def test_average_functions_refuse_bad_decay():
         refused(lambda T, d=d: T.optim.swa_utils.get_ema_multi_avg_fn(d))
     refused(lambda T: T.optim.swa_utils.AveragedModel(
         T.nn.Linear(1, 1), avg_fn=lambda *a: 0, multi_avg_fn=lambda *a: 0))
+
+
+# ------------------------------------------------------------------ gradients as arguments
+FUNCTIONAL = {"SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {"lr": 0.1, "amsgrad": True}, "AdamW": {"lr": 0.1}, "Adagrad": {"lr": 0.1},
+              "RMSprop": {"lr": 0.1, "centered": True}, "Rprop": {}, "Adamax": {}, "Adadelta": {}}
+
+
+@pytest.mark.parametrize("name", FUNCTIONAL)
+@pytest.mark.filterwarnings("ignore")
+def test_functional_optimizers_step_by_the_gradients_they_are_given(name):
+    def run(T):
+        utils = importlib.import_module(T.__name__ + ".distributed.optim.utils")
+        cls = getattr(T.optim, name)
+        params = [T.ones(3), T.arange(4.0)]
+        o = utils.functional_optim_map[cls](params, **FUNCTIONAL[name])
+        for i in range(3):
+            o.step([T.arange(3.0) - 1, None if i == 1 and name != "Adagrad" else T.ones(4) * (i - 0.5)])
+        seen = [p.numpy().copy() for p in params] + [o.param_group["params"][0] is params[0], params[0].grad is None]
+        for wrong in (lambda: o.step([]), lambda: utils.functional_optim_map[cls]([])):
+            with pytest.raises(ValueError):
+                wrong()
+        if hasattr(o, "step_param"):
+            p = T.nn.Parameter(T.ones(2))
+            o = utils.as_functional_optim(cls, **FUNCTIONAL[name])
+            o.step_param(p, T.ones(2))
+            o.step_param(p, T.ones(2) * 3)
+            seen += [p.detach().numpy().copy(), p.grad is None]
+        with pytest.raises(ValueError):
+            utils.as_functional_optim(T.optim.LBFGS)
+        return seen
+    for a, b in zip(run(importlib.import_module("torch")), run(importlib.import_module("mindtorch.torch")), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)

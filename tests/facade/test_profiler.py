@@ -93,3 +93,24 @@ def test_errors_pass_and_subclasses_stay():
     with profile() as p:
         y = mt.nn.functional.relu(mt.nn.Parameter(mt.ones(2)))
     assert y.requires_grad
+
+
+def test_events_made_by_hand():
+    """Which events ran inside which, and averages, beside real torch."""
+    from torch.autograd import profiler_util as theirs
+
+    def run(m):
+        spans = [(1, 0, 1), (1, 1, 2), (0, 0, 2), (0, 1, 2), (0, 1, 3), (2, 0, 9), (2, 1, 4), (2, 2, 3), (2, 5, 9), (2, 9, 11)]
+        events = m.EventList([m.FunctionEvent(id=i, node_id=0, name=f"n{i % 3}", thread=t, start_us=a, end_us=b) for i, (t, a, b) in enumerate(spans)])
+        events._populate_cpu_children()
+        whole, twice = m.FunctionEventAvg(), m.FunctionEventAvg()
+        for e in events[::3]:
+            whole.add(e)
+        twice.add(whole)
+        twice.add(whole)
+        return ([[c.id for c in e.cpu_children] for e in events], [e.cpu_parent and e.cpu_parent.id for e in events],
+                [e.self_cpu_time_total for e in events], (twice.key, twice.count, twice.cpu_time_total, twice.cpu_time),
+                m._format_time(1234.5), m._format_memory(4096))
+    ours, real = run(mt.autograd.profiler_util), run(theirs)
+    assert ours == real
+    assert mt.autograd.kineto_available() is False

@@ -1,5 +1,6 @@
 """torch.utils.checkpoint and other code that runs again in backward: what it ran in the first time is what it runs in again."""
 import contextlib
+import functools
 import gc
 import threading
 
@@ -355,3 +356,100 @@ def test_recomputed_tensors_are_let_go():
     y.sum().backward(retain_graph=True)
     gc.collect()
     assert [r() for r in kept] == [None, None]
+
+
+# ------------------------------------------------------------------ selective checkpoints
+def _selected(T, fn, policy, times=1, **options):
+    """(gradient, calls of the policy) of a checkpointed fn; policy: what T.ops.aten.<name> is worth, by name."""
+    C, seen = T.utils.checkpoint, []
+
+    def ask(ctx, op, *args, **kwargs):
+        seen.append((ctx.is_recompute, str(op)))
+        return policy(C, str(op).split(".")[1])
+    x = T.tensor([.3, .5, .9], requires_grad=True)
+    out = C.checkpoint(fn, x, use_reentrant=False, context_fn=functools.partial(C.create_selective_checkpoint_contexts, ask, **options))
+    for _ in range(times - 1):
+        out.sum().backward(retain_graph=True)
+    g, = T.autograd.grad(out.sum(), x)
+    return [round(v, 4) for v in g.tolist()], seen
+
+
+@pytest.mark.parametrize("kept", [[], ["sin"], ["exp", "cos"], ["sin", "exp", "cos", "sum", "mul"]])
+@pytest.mark.parametrize("how", ["MUST_SAVE", "PREFER_SAVE", "MUST_CPU_OFFLOAD", True])
+def test_policies_choose_what_is_computed_again(kept, how):
+    def fn(x):
+        return x.sin().exp() * x.sin().sum().cos()
+
+    def policy(C, name):
+        if how is True:
+            return name in kept
+        return getattr(C.CheckpointPolicy, how) if name in kept else C.CheckpointPolicy.MUST_RECOMPUTE
+    assert _selected(mine, fn, policy) == _selected(real, fn, policy)
+
+
+def test_what_was_kept_is_not_computed_again():
+    runs = []
+
+    class Count(mine.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            runs.append(str(func))
+            return func(*args, **(kwargs or {}))
+    C = mine.utils.checkpoint
+    x = mine.ones(3, requires_grad=True)
+    with Count():
+        out = C.checkpoint(lambda x: x.sin().exp().cos(), x, use_reentrant=False,
+                           context_fn=functools.partial(C.create_selective_checkpoint_contexts, [mine.ops.aten.sin.default]))
+        out.sum().backward()
+    assert runs.count("aten.sin.default") == 2          # (of which one is cos' gradient)
+    assert runs.count("aten.exp.default") == 2
+
+
+def _raises(T, case):
+    C = T.utils.checkpoint
+    save = C.CheckpointPolicy.MUST_SAVE
+    calls = []
+
+    def other(x):
+        calls.append(1)
+        return x.sin().exp() if len(calls) == 1 else (x + 1).sin().exp()
+    try:
+        {"twice": lambda: _selected(T, lambda x: x.sin().exp(), lambda C, n: save, times=2),
+         "written": lambda: _selected(T, lambda x: x.sin().mul_(2).cos(), lambda C, n: save if n == "sin" else False),
+         "another": lambda: _selected(T, other, lambda C, n: save),
+         "a number": lambda: C.create_selective_checkpoint_contexts([2]), "a packet": lambda: C.create_selective_checkpoint_contexts([T.ops.aten.sin]),
+         "neither": lambda: C.create_selective_checkpoint_contexts(2)}[case]()
+    except Exception as e:
+        return type(e)
+
+
+@pytest.mark.parametrize("case", ["twice", "written", "another", "a number", "a packet", "neither"])
+def test_what_selective_checkpoints_refuse(case):
+    assert _raises(mine, case) is _raises(real, case) is not None
+
+
+def test_written_results_where_that_is_allowed():
+    def fn(x):
+        return x.sin().mul_(2).cos().exp()
+
+    def policy(C, name):
+        return name == "sin"
+    assert _selected(mine, fn, policy, allow_cache_entry_mutation=True)[0] == _selected(real, fn, policy, allow_cache_entry_mutation=True)[0]
+
+
+# ------------------------------------------------------------------ gradients of gradients
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("shape", ["gc", "gcc", "ggc", "gcgc", "cggc", "gcgcc"])
+def test_checkpoints_and_gradients_in_any_order(shape, early):
+    """g: gradient of what is inside, c: checkpoint."""
+    def run(T, shape):
+        def fn(x):
+            return x.sin().exp().sin().sum()
+        for step in reversed(shape):
+            if step == "c":
+                fn = functools.partial(T.utils.checkpoint.checkpoint, fn, use_reentrant=False)
+            else:
+                fn = (lambda f: lambda x: T.autograd.grad(f(x), x, create_graph=True)[0].sum())(fn)
+        with T.utils.checkpoint.set_checkpoint_early_stop(early):
+            x = T.tensor([.3, .5], requires_grad=True)
+            return [round(v, 3) for v in T.autograd.grad(fn(x), x)[0].tolist()]
+    assert run(mine, shape) == run(real, shape) == run(real, shape.replace("c", ""))

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from _expressions import compare as same_outcomes
 from _parity import In, check, mine, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,3 +166,15 @@ def test_least_length_of_normalize(d):
     x, mask = In(np.array([[0.01, -0.02, 0.03], [3.0, -4.0, 1.0]]), d), In([[True, True, False], [True, True, False]])
     for eps in (0.1, 1e-12, 7):
         check(lambda T, a, m, eps=eps: T.masked.normalize(a, 2.0, 1, eps=eps, mask=m), x, mask)
+
+
+def test_no_dimensions_named():
+    ops = ["sum", "prod", "mean", "amax", "amin", "norm", "var", "std"]
+    same_outcomes([f"torch.masked.{op}(torch.ones(2, 3) * 2, {'2, ' if op == 'norm' else ''}dim={dim}, keepdim={keep}, mask={mask})" for op in ops
+             for dim in ("[]", "()", "None") for keep in (True, False) for mask in ("None", "L([True, False, True])")])
+
+
+def test_identities():
+    same_outcomes([f"torch.masked._reduction_identity({op}, torch.ones(2, dtype=torch.{d}){more})" for d in ("float32", "float16", "int16", "uint8", "bool", "complex64")
+                   for op, more in [*[(repr(n), "") for n in ("sum", "masked.prod", "amax", "amin", "argmax", "mean", "std", "median", "logsumexp", "cumprod", "softmax")],
+                                    ("'norm'", ", 2.0"), ("'norm'", ", float('-inf')")]])

@@ -95,6 +95,15 @@ MORE = [
     "torch.linspace(0, 100, 7, dtype=torch.int32)", "torch.linspace(0, 1, 4, dtype=torch.bfloat16)", "torch.logspace(-1, 2, 4, dtype=torch.float64)",
     "torch.frombuffer(bytearray(8), dtype=torch.float32)", "torch.frombuffer(b'', dtype=torch.uint8)", "torch.frombuffer(bytearray(8), dtype=torch.float32, offset=9)",
     "torch.from_numpy(np.arange(3, dtype=np.uint16)).dtype", "torch.tensor(np.array(['a']))", "torch.tensor(np.array([object()]))",
+    "torch.arange(1, 3, 1.)", "torch.arange(1, True, 1.)", "torch.arange(1, 3, 1., dtype=torch.int64)", "torch.arange(L(1), 3, L(1.))",
+    "L([0, 'a'])", "L([[1, 2], 'ab'])", "L((lambda z: [z.append(z), z][1])([0]))", "L([float('nan'), 0, -2**63 - 1], dtype=torch.bool)",
+    "L([2**64], dtype=torch.float32)", "L([2**64], dtype=torch.int64)", "L([2**63], dtype=torch.uint64).tolist()", "L([2**63], dtype=torch.int32)",
+    "L([1.5, 2**64])", "L([(7, np.array(5)), (np.array(9), 5.)])", "L([(7, 5), (9, np.array(5.))])", "L((5, np.array(3)))",
+    "int(torch.Tensor([]))", "float(torch.ones(2))", "complex(torch.ones(2))", "torch.ones(2).item()",
+    "torch.asarray(torch.ones(2), dtype=torch.float64, copy=False)", "torch.asarray(np.ones(2), dtype=torch.float32, copy=False)",
+    "torch.asarray(np.float64(.5), copy=False)", "torch.asarray(np.float64(.5))", "torch.asarray([1], copy=False)",
+    "torch.cat([torch.zeros(0), torch.zeros(0)], dim=1)", "torch.cat([torch.zeros(0), torch.zeros(2)], dim=1)", "torch.cat([torch.zeros(0)], dim=-4)",
+    "torch.meshgrid(L([1]), L([2], device='meta'))",
 ]
 
 
@@ -115,6 +124,12 @@ def test_arange(start, end, step, dtype):
 def test_linspace(start, end, steps, dtype):
     a, b = [T.linspace(start, end, steps, dtype=getattr(T, dtype)) for T in (real, mine)]
     np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-6, atol=1e-4 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.host_only("DLPack has no name for an NPU's memory")
+def test_arrays_of_capsules():
+    compare(["torch.asarray(torch.utils.dlpack.to_dlpack(L([1, 2])), dtype=torch.float32)",
+             "torch.asarray(torch.utils.dlpack.to_dlpack(L([1., 2.], dtype=torch.bfloat16)), copy=False)"])
 
 
 @pytest.mark.host_only("arrays share the host's memory")
@@ -142,7 +157,7 @@ def test_memory_outlives_its_array():
 def test_read_only_arrays():
     a = np.arange(3.0)
     a.flags.writeable = False
-    with pytest.warns(UserWarning, match="not writable"):
+    with pytest.warns(UserWarning, match="non-writable"):
         t = mine.from_numpy(a)
     assert (t + 1).tolist() == [1, 2, 3]
     with pytest.raises(RuntimeError, match="read-only"):

@@ -367,3 +367,33 @@ def test_next_functions_name_no_indices():
     i = mine.tensor([0, 2])
     for op in (lambda x: x[i], lambda x: x.gather(0, i), lambda x: x.index_select(0, i), lambda x: x.masked_select(x > 0)):
         assert len(op(mine.ones(3, requires_grad=True)).grad_fn.next_functions) == 1
+
+
+def test_places_that_are_none():
+    compare(["torch.empty(10, 0)[:, [0, 1]]", "torch.empty(0, 4)[[0]]", "torch.unravel_index(L(0.5), (2, 2))", "torch.unravel_index(L([1]), L([1, 2]))",
+             "torch.unravel_index(L([1]), (1, 2.0))", "torch.unravel_index(L([5]), 7)", "torch.ones(3).__delitem__(0)",
+             "torch.nonzero(L([0, 1]), as_tuple=True, out=L([0]))", "torch.randperm(256, dtype=torch.uint8).shape", "torch.randperm(257, dtype=torch.uint8)",
+             "float(L(1.5j))", "int(L(2 + 0j))", "torch.empty([0, 4, 2305843009213693952])", "torch.ones(2).topk(1.0)", "torch.device('no device')",
+             "torch.add(L(2), L(3), 4)", "torch.add(L(2), L([3]), 4)", "L(2).sub(L(3), 4)", "torch.addcmul(L(2), L(3), L(4), L(5))"])
+    for T in (real, mine):
+        a = T.arange(4)
+        with pytest.raises(RuntimeError, match="shape mismatch"):
+            a[a > 1] = T.tensor([])
+        with pytest.raises(RuntimeError, match="dtypes match"):
+            a[a > 1] = T.tensor([1.0, 2.0])
+        with pytest.warns(UserWarning, match="uint8") as seen:
+            a.index_put_((T.tensor([0, 1, 0, 1], dtype=T.uint8),), T.tensor([7, 8]))
+        assert len(seen) == 1 and a.tolist() == [0, 7, 2, 8]
+
+
+def test_bool_is_no_dimension():
+    calls = ["sum", "cumsum", "argmax", "sort", "max", "median", "unbind", "squeeze", "unsqueeze"]
+    compare([f"torch.ones(3, 4).{c}(True)" for c in calls] + [f"torch.ones(3, 4).{c}" for c in (
+        "topk(2, True)", "kthvalue(2, True)", "transpose(True, False)", "select(True, 0)", "narrow(True, 0, 1)", "index_select(True, L([0]))")])
+
+
+@pytest.mark.host_only("strides that kernels choose")
+def test_strides_of_parts_without_elements():
+    for part in ("x[:, 1:1]", "x[2:, :0]", "x[..., 5:]", "x.transpose(0, 2)[:, :0]", "x[:, :0].contiguous()", "x[:0]"):
+        a, b = [eval(part, {"x": T.zeros(3, 4, 5)}) for T in (real, mine)]
+        assert a.stride() == b.stride() and a.shape == b.shape and b.is_contiguous() is a.is_contiguous(), part

@@ -203,3 +203,58 @@ def test_grouped_products(a, b, offs):
     def run(T, x, y):
         return T.nn.functional.grouped_mm(x, y, offs=None if offs is None else T.tensor(offs, dtype=T.int32))
     check(run, In(values(0, a, "float32")), In(values(1, b, "float32")), rtol=1e-4, atol=1e-5)
+
+
+def _ones(T, *shapes, dtype):
+    return [T.ones(shape).to(getattr(T, dtype)) for shape in shapes]
+
+
+EQUATIONS = ["ij,jk->ik", "i,j->ij", "i,i->", "ij->i", "ii->", "ij->ji", "ij,ij->ij", "ij,ij->i", "ij,ij", "ij,jk", "bi,ij,bj->b", "bij,bjk->bik", ",i->i",
+             "ij,kl->ik", "ij,jk,kl->il", "...ij,...jk->...ik", "...i, ...i -> ...", "bi,i->bi"]
+
+
+@pytest.mark.host_only("the region is one of the cpu's, whose operands alone it takes")
+@pytest.mark.parametrize("region", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsum_under_autocast(equation, dtype, region):
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+
+    def run(T):
+        operands = _ones(T, *[(2,) * (len(t.replace("...", "")) + ("..." in t)) for t in terms], dtype=dtype)
+        with T.autocast("cpu", dtype=getattr(T, region)):
+            r = T.einsum(equation, *operands)
+        return str(r.dtype), r.double().tolist()
+    assert run(mine) == run(real)
+
+
+@pytest.mark.host_only("the region is one of the cpu's, whose operands alone it takes")
+def test_einsum_of_sublists_and_mixed_dtypes_under_autocast():
+    def run(T):
+        a, b = T.ones(2, 3), T.ones(3, 4)
+        with T.autocast("cpu"):
+            results = [T.einsum(a, [0, 1], b, [1, 2], [0, 2]), T.einsum(a, [0, 1], b, [1, 2]), T.einsum(a, [0, 1], a, [0, 1], [0, 1]),
+                       T.einsum("ij,jk->ik", a, b.bfloat16()), T.einsum("ij,jk->ik", [a.half(), b])]
+        return [str(r.dtype) for r in results]
+    assert run(mine) == run(real)
+
+
+CONTRACTIONS = [
+    lambda T, m, v, s: T.inner(v, v), lambda T, m, v, s: T.inner(m, v), lambda T, m, v, s: T.inner(m, m), lambda T, m, v, s: T.inner(s, v),
+    *[lambda T, m, v, s, n=n: T.tensordot(m, m, n) for n in (0, 1, 2, ([1], [0]), ([0, 1], [0, 1]))], lambda T, m, v, s: T.tensordot(v, v, 1),
+    lambda T, m, v, s: T.tensordot(m, v, dims=1), *[lambda T, m, v, s, n=n: T.linalg.matrix_power(m, n) for n in (0, 1, 2, 5, -1, -2)],
+    *[lambda T, m, v, s, n=n: T.matrix_power(m, n) for n in (0, 1, 3)], lambda T, m, v, s: T.inverse(m), lambda T, m, v, s: m.inverse(),
+    lambda T, m, v, s: T.linalg.matrix_rank(m), lambda T, m, v, s: T.pinverse(m), lambda T, m, v, s: T.lu(m)[0],
+]
+
+
+@pytest.mark.host_only("the region is one of the cpu's, whose operands alone it takes")
+@pytest.mark.parametrize("region", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("n", range(len(CONTRACTIONS)))
+def test_products_under_autocast(n, dtype, region):
+    def run(T):
+        m, v, s = T.eye(3).to(getattr(T, dtype)), *_ones(T, (3,), (), dtype=dtype)
+        with T.autocast("cpu", dtype=getattr(T, region)):
+            return str(CONTRACTIONS[n](T, m, v, s).dtype)
+    assert run(mine) == run(real)

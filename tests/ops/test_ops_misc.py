@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch as real
+from _expressions import compare
 from _parity import In, check, mine, values
 
 X = In([[1.0, 2, 4], [3, 1, 0]], "float64", grad=True)
@@ -171,3 +172,12 @@ def test_argument_orders_of_old(name, args, shapes, in_place):
             method = getattr(given["x"], name + "_" * in_place)(*rest)
         return None if in_place else function.tolist(), method.tolist(), given["x"].tolist()
     assert outcome(mine) == outcome(real)
+
+
+def test_what_ops_do_not_take():
+    compare(["torch.roll(L(1.), 0, 0)", "torch.roll(L(1.), 1)", "torch.remainder(2, 3)", "torch.remainder(2, L(3))", "torch.normal(torch.ones(2), 0., (2,))", "torch.normal(L(1.), 0., (2,))",
+             "torch.normal(L(1.), -1, (2,))",
+             "torch.narrow(torch.ones(3), 0, L(1.), 1)", "torch.narrow(torch.ones(3), 0, L([1]), 1)", "torch.narrow(torch.ones(3), 0, L(1), 1)",
+             *[f"torch.nn.functional.{loss}(torch.ones(5, 4), torch.ones({n}))" for n in ("5", "2, 5, 3") for loss in (
+                 "l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")],
+             *[f"torch.nn.functional.multi_margin_loss(torch.ones(5, 4), L([0, 1, 2, 3, 0]), weight=torch.ones({n}))" for n in ("4", "5", "5, 4", "()")]])

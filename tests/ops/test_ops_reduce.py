@@ -191,6 +191,27 @@ def test_histogramdd():
     check(lambda T, a: tuple(T.histogramdd(a, [T.tensor([-1.0, 0.0, 2.0]), T.tensor([0.0, 1.0])])), x)
 
 
+@pytest.mark.parametrize("of_weight", [False, True])
+def test_histograms_are_part_of_the_graph_and_have_no_gradient(of_weight):
+    def run(T):
+        x = T.tensor([[0.5, 1.0], [2.0, -1.0], [0.0, 3.0]], requires_grad=not of_weight)
+        w = T.tensor([1.0, 2.0, 3.0], requires_grad=of_weight)
+        edges = [T.tensor([0.0, 1.0, 4.0]), T.tensor([-1.0, 5.0])]
+        results = [*T.histogram(x[:, 0], 2, weight=w), *T.histogram(x[:, 0], edges[0], weight=w, density=True)]
+        for bins in (2, edges):
+            counts, by = T.histogramdd(x, bins, weight=w)
+            results += [counts, *by]
+        said = []
+        for r in results:
+            try:
+                r.sum().backward()
+            except RuntimeError as e:
+                said.append("not implemented" in str(e))
+        return [r.requires_grad for r in results], said
+    expected = run(real)
+    assert run(mine) == expected and any(expected[1])
+
+
 @given(st.data())
 def test_bincount(data):
     n = data.draw(st.integers(0, 12))

@@ -1,8 +1,10 @@
 """Cumulative ops, differences and integration against real torch."""
 import math
+import warnings
 
 import numpy as np
 import pytest
+from _expressions import compare
 from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +99,17 @@ def test_gradient(edge):
     check(lambda T, a: T.gradient(a, edge_order=edge), In(np.arange(6).reshape(2, 3) ** 2, "int64"))
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("x_dtype, at_dtype", [("float64", "float64"), ("complex128", "float64"), ("float64", "complex128"), ("float32", "complex64"),
+                                               ("int64", "complex64")])
+def test_gradient_at_coordinates_with_a_gradient(x_dtype, at_dtype, n):
+    x = In(values(0, (n, 3), x_dtype), x_dtype, grad=x_dtype != "int64")
+    at = In(np.cumsum(np.abs(values(1, (n,), at_dtype)) + 0.5).astype(at_dtype) + (np.arange(n) * 0.25j if at_dtype.startswith("c") else 0), at_dtype, grad=True)
+    loose = {} if "64" in x_dtype and at_dtype.endswith(("t64", "128")) else {"grad_rtol": 1e-3}
+    for edge in (1, 2)[:n - 1]:
+        check(lambda T, a, b: T.gradient(a, spacing=[b], dim=0, edge_order=edge), x, at, rtol=1e-4, **loose)
+
+
 ERRORS = [
     lambda T: T.ones(2, 3).cumsum(2), lambda T: T.ones(2, 3).cumprod(), lambda T: T.tensor([1]).logcumsumexp(0), lambda T: T.tensor(3.0).diff(),
     lambda T: T.ones(3).diff(n=-1), lambda T: T.gradient(T.ones(3), edge_order=3), lambda T: T.gradient(T.ones(1)), lambda T: T.tensor([1j]).cummax(0),
@@ -123,3 +136,31 @@ def test_running_bools_in_place(name):
     for lib in (real, mine):
         with pytest.raises(NotImplementedError):
             getattr(lib.tensor([True, False]), name)(0)
+
+
+def test_gradient_dtypes_and_spacings():
+    rows = ["torch.float32", "torch.float64", "torch.complex64", "torch.int32", "torch.uint8"]
+    compare([f"torch.gradient(L([9, 4, 2, 100], dtype={d}), spacing={s}, edge_order={e})" for d in rows for e in (1, 2) for s in (
+        "None", "2", "0.5", "1j", "(L([0, 1, 3, 4.5]),)", "(L([0, 1, 3, 4.5], dtype=torch.float64),)", "(L([0, 1, 3, 4]),)", "[L(2.)]", "[1., 2.]")])
+
+
+@given(st.lists(st.sampled_from([0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]), min_size=3, max_size=6))
+def test_gradient_of_what_is_not_finite(row):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for edge in (1, 2):
+            a, b = [T.gradient(T.tensor(row), edge_order=edge)[0].numpy() for T in (real, mine)]
+            np.testing.assert_allclose(b, a, rtol=1e-6)
+
+
+_PART = st.sampled_from([0.0, 1.0, -2.0, 700.0, np.inf, -np.inf, np.nan])
+
+
+@given(st.lists(st.tuples(_PART, st.sampled_from([0.0, 1.0, -2.0])), min_size=1, max_size=4))
+def test_complex_log_sums_of_infinities(parts):
+    def run(T):
+        x = T.tensor([complex(*p) for p in parts])
+        return [x.logcumsumexp(0).numpy(), T.logaddexp(x, x.flip(0)).numpy()]
+    for a, b in zip(run(real), run(mine), strict=True):
+        np.testing.assert_allclose(b.real, a.real, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(np.exp(1j * b.imag), np.exp(1j * a.imag), rtol=1e-3, atol=1e-3)       # (an angle's turns are rounding)

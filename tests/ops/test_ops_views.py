@@ -200,3 +200,50 @@ def test_as_strided_beyond_its_base(data):
         except RuntimeError:
             return "refused"
     assert outcome(mine) == outcome(real)
+
+
+COPIES = ["diagonal_copy(x)", "permute_copy(x, (1, 0))", "view_copy(x, (2, 3, 1))", "t_copy(x)", "transpose_copy(x, 0, 1)", "select_copy(x, 0, 1)",
+          "unsqueeze_copy(x, 0)", "squeeze_copy(x)", "expand_copy(x, (2, 2, 3))", "split_copy(x, 2, 1)", "unbind_copy(x)", "slice_copy(x, 1, 0, 2)",
+          "as_strided_copy(x, (2, 2), (1, 1))", "unfold_copy(x, 1, 2, 1)", "alias_copy(x)"]
+
+
+@pytest.mark.parametrize("call", COPIES)
+def test_copies_take_out(call):
+    """The copies are in C order whatever the view was; out= gets them in its own memory."""
+    x = mine.arange(6.0).reshape(3, 2).t()
+    f = eval("lambda **kw: ns." + call[:-1] + ", **kw)", {"x": x, "ns": mine.ops.aten if call.startswith("slice") else mine})
+    want = f()
+    many = want if isinstance(want, (tuple, list)) else (want,)
+    assert all(w.is_contiguous() for w in many)
+    out = tuple([mine.full(w.shape, 9.0) for w in many])
+    f(out=out if len(many) > 1 else out[0])
+    assert [o.tolist() for o in out] == [w.tolist() for w in many]
+    with pytest.raises(RuntimeError, match="dtype"):
+        f(out=tuple([o.double() for o in out]) if len(many) > 1 else out[0].double())
+
+
+@pytest.mark.host_only("MindSpore's views end at 8 dimensions")
+def test_many_dimensions():
+    shape = (1, 1, 2, 1, 1, 1, 1, 1, 3)
+    a, b = [T.arange(6.0).reshape(shape).transpose(2, 8) for T in (real, mine)]
+    assert b.view(3, 1, 1, 1, 1, 1, 1, 1, 2).tolist() == a.view(3, 1, 1, 1, 1, 1, 1, 1, 2).tolist() and b.stride() == a.stride()
+    b.view(3, 2).mul_(2)
+    assert b.flatten().tolist() == (a * 2).flatten().tolist()
+
+
+def test_bits_read_as_another_type():
+    names = ["float16", "float32", "float64", "int32", "complex64"]
+    for a, b in [(a, b) for a in names for b in names]:
+        out = []
+        for T in (real, mine):
+            d, to = getattr(T, a), getattr(T, b)
+            found = []
+            for x in (T.ones(4, 8, dtype=d), T.ones(4, 9, dtype=d)[:, 1:], T.ones(4, 10, dtype=d)[:, 2:], T.ones((), dtype=d), T.ones(8, 4, dtype=d).t(),
+                      T.ones(4, 3, dtype=d), T.ones(40, dtype=d).as_strided((4, 4, 4), (4, 1, 1))):
+                try:
+                    v = (x.requires_grad_() if a[0] in "fc" else x).view(to)
+                    found.append((str(v.dtype), tuple(v.shape), v.stride(), v.storage_offset(), v.requires_grad))
+                except RuntimeError as e:
+                    found.append(str(e).partition(" to view")[0])
+            out.append(found)
+        assert out[0] == out[1], (a, b)

@@ -15,7 +15,7 @@ from mindtorch.core.table import TABLE
 
 Parameter = collections.namedtuple("Parameter", "name required default keyword")
 
-_PREFIX = {"": "", "linalg": "linalg_", "fft": "fft_", "special": "special_", "nn.functional": ""}
+_PREFIX = {"_C._nn": "", "": "", "linalg": "linalg_", "fft": "fft_", "special": "special_", "nn.functional": ""}
 
 SIZES = "sizes are given as *args or size=, and all else by name, so Python has to find out which overload is meant"
 SECOND = "the second argument has a name of its own in each overload; all of them are accepted"

@@ -1,5 +1,6 @@
 """Sparse COO tensors against real torch, and their refusal to pass for dense ones."""
 import copy
+import itertools
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mine
+from _parity import few
 
 SIDES = (real, mine)
 
@@ -205,7 +207,7 @@ def test_random_matrices(parts):
 # ------------------------------------------------------------------ never a dense one
 def test_other_uses_are_refused():
     s, d = make(mine), mine.ones(3, 4)
-    uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: d.exp_().mul_(s), lambda: mine.cat([s, s]), lambda: s.reshape(12),
+    uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: mine.cat([s, s]), lambda: s.reshape(12),
             lambda: mine.where(d > 0, s, d), lambda: s.max(), lambda: s[0:2], lambda: mine.nn.functional.linear(s, d), lambda: s.tolist(),
             lambda: s.item(), lambda: s.data_ptr(), lambda: d.copy_(s), lambda: mine.stack([s]), lambda: d.masked_fill(s, 1.0),
             lambda: mine.allclose(s, s), lambda: s.storage(), lambda: mine.maximum(s, d), lambda: s.unsqueeze(0), lambda: s.add(1)]
@@ -305,3 +307,80 @@ def test_files_go_both_ways(tmp_path):
             got = loader.load(tmp_path / "x.pt", weights_only=True)
             agree(plain([make(real), make(real, coalesced=True)]), plain([got["x"], got["y"]]))
             assert got["y"].is_coalesced() and not got["x"].is_coalesced()
+
+
+# ------------------------------------------------------------------ which elements there are
+@few
+@given(st.lists(st.integers(0, 5), max_size=6), st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans(), st.sampled_from([1, -2]), st.booleans())
+def test_the_elements_of_a_sum_are_those_of_torch(i, j, ordered, other_ordered, alpha, expanded):
+    def run(T):
+        a, b = [T.sparse_coo_tensor(T.tensor([k], dtype=T.int64), T.arange(float(len(k))) + n, (6,)) for k, n in ((i, 1), (j, 10))]
+        a, b = a.coalesce() if ordered else a, b.coalesce() if other_ordered else b
+        if expanded:
+            b = T.sparse_coo_tensor(b._indices(), T.ones(1).expand(b._nnz()), (6,))
+        c = a.add(b, alpha=alpha)
+        a.add_(b)
+        return [c._indices().tolist(), c._values().tolist(), c.is_coalesced() or not (i and j), a._indices().tolist(), a._values().tolist()]
+    same(run)
+
+
+def test_gradients_of_lookups_are_not_merged_while_they_add_up():
+    def run(T):
+        table = T.nn.Embedding(10, 2, sparse=True)
+        seen = []
+        for rows in [7, 1, 3], [7, 1, 3], [8, 8]:
+            table(T.tensor(rows)).sum().backward()
+            seen.append(table.weight.grad)
+        table.weight.grad.coalesce()
+        g = table.weight.grad
+        return [sorted(g._indices()[0].tolist()), g._nnz(), g.is_coalesced(), seen[0] is seen[2], g]
+    same(run)
+
+
+@pytest.mark.parametrize("act", ["mul_(2)", "div_(2)", "neg_()", "zero_()", "add_(a)", "sub_(a)", "copy_(b)", "_coalesced_(True)"])
+@pytest.mark.parametrize("name", ["data", "detach()"])
+def test_data_of_a_sparse_tensor_shares_what_torch_shares(act, name):
+    def run(T):
+        a, b = T.sparse_coo_tensor([[1, 2, 4]], T.ones(3), (10,)), T.sparse_coo_tensor([[1, 2]], T.full((2,), 7.0), (10,))
+        x = eval("a." + name)
+        eval("x." + act)
+        return [a._values().tolist(), x._values().tolist(), a._nnz(), x._nnz(), a.is_coalesced()]
+    same(run)
+
+
+def test_data_of_a_sparse_gradient_can_be_set():
+    def run(T):
+        table = T.nn.Embedding(10, 2, sparse=True)
+        table(T.tensor([1, 2])).sum().backward()
+        table.weight.grad.data = table.weight.grad.data * 3
+        p = T.eye(3).to_sparse().requires_grad_()
+        p.data = T.eye(3).mul(2).to_sparse()
+        return [table.weight.grad, p.requires_grad, p.is_leaf, p.data.requires_grad, p.detach()]
+    same(run)
+
+
+@pytest.mark.parametrize("op", ["add_", "sub_", "mul_"])
+@pytest.mark.parametrize("sides", [(False, True), (True, True)])
+def test_dtypes_in_place(op, sides):
+    """Written to in the dtype that is there, where the result's kind may be cast to it."""
+    names = ["uint8", "int16", "int64", "float32", "float64"]
+    for a, b in itertools.product(names, names):
+        out = []
+        for T in (real, mine):
+            x, y = [T.tensor(v).to(getattr(T, n)) for v, n in (([5.0, 0, 3, 0], a), ([1.0, 0, -2, 4], b))]
+            x, y = [t.to_sparse() if s else t for t, s in zip((x, y), sides)]
+            try:
+                getattr(x, op)(y)
+                out.append((str(x.dtype), (x.to_dense() if x.is_sparse else x).tolist()))
+            except RuntimeError:
+                out.append("an error")
+        assert out[0] == out[1], (op, a, b, out)
+
+
+def test_division_of_integers():
+    for T in (real, mine):
+        for f in (T.div, T.true_divide):
+            r = f(T.tensor([1, 0, 3]).to_sparse(), 2)
+            assert str(r.dtype) == "torch.float32" and r.to_dense().tolist() == [0.5, 0, 1.5]
+        with pytest.raises(RuntimeError):
+            T.tensor([1, 0, 3]).to_sparse().div_(2)

@@ -1,5 +1,7 @@
 """Float arithmetic of torch's random kernels: fused multiply-adds, and normals made in blocks of sixteen."""
 
+import math
+
 import numpy as np
 
 from mindtorch.backend.cpu import large
@@ -27,7 +29,7 @@ def multiply_add(x, y, z):
     """x * y + z in float64, rounded once (x an array, y and z floats)."""
     p = x * y
     split = 134217729.0
-    if abs(y) > 1e290:
+    if abs(y) > 1e290 or not math.isfinite(z):
         return p + z  # splitting would overflow; torch's last bit is out of reach
     t = x * split
     xh = t - (t - x)

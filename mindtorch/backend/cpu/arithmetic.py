@@ -195,7 +195,12 @@ def logaddexp(a, b):
     big = a.real >= b.real
     m, n = np.where(big, a, b), np.where(big, b, a)
     r = m + np.log1p(np.exp(n - m))
-    return np.where((a == b) & np.isinf(a.real), np.where(a.real < 0, a, r), r)
+    # Two infinities of one sign leave no difference; of two nothings the second is the answer. What is not a number stays none.
+    endless = (a.real == b.real) & np.isinf(a.real)
+    if endless.any():
+        r = np.where(endless, np.where(a.real < 0, b, np.log(np.exp(n) + np.exp(m))), r)
+    odd = np.isnan(a) | np.isnan(b)
+    return np.where(odd, r.dtype.type(complex(np.nan, np.nan)), r) if odd.any() else r
 
 
 kernel("logaddexp2", binary(np.logaddexp2))

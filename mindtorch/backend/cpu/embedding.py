@@ -77,8 +77,11 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     """(indices that count, the bag of each, the bag of every index, sizes of the bags, where those that count stand, what to divide by).
 
     The last but one only where there is a padding, the last only for means, whose dtype `divisor` is.  Without offsets every row is a bag.
+    `include_last`: the last offset ends the last bag (True), or is there but the bag runs to the end ("open").
     """
-    _check(index, rows)
+    for i in (index.min(), index.max()) if index.size else ():
+        if not 0 <= i < rows:
+            raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}")
     if offsets is None:
         off = np.arange(0, index.size, index.shape[1], dtype=_I64) if index.size else np.zeros(index.shape[0], _I64)
         index = index.reshape(-1)
@@ -95,10 +98,14 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
         if not off.size:
             raise RuntimeError("include_last_offset: number of offset should be at least 1")
         ends, starts = off[1:], off[:-1]
+        if include_last == "open" and starts.size:
+            ends = np.append(ends[:-1], index.size)
     else:
         starts, ends = off, np.append(off[1:], index.size) if off.size else off
     bags = starts.size
     sizes = ends - starts
+    if sizes.size and sizes.min() < 0:
+        raise RuntimeError("embedding_bag: offsets have to ascend")
     bag = np.repeat(np.arange(bags), sizes)
     live = index[:bag.size]
     bag_live, there = bag, None

@@ -92,3 +92,9 @@ def _density(r, e, *, dim):
 @quiet
 def _share(r):
     return r / r.sum()
+
+
+@kernel("histogram_result")
+def _result(r, x, weight):
+    """What was counted, as a result of points and weights."""
+    return r.copy()

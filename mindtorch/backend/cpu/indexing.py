@@ -94,6 +94,8 @@ def check_bounds(index, n, dim, negative=True, kind=IndexError, prefix=""):
     low = -n if negative else 0
     if not negative or index.min() < low or index.max() >= n:
         bad = index[(index >= n) | (index < low)]
+        if not n and kind is IndexError:
+            raise kind("index is out of bounds for dimension with size 0")
         raise kind(f"{prefix}index {int(bad.reshape(-1)[0])} is out of bounds for dimension {dim} with size {n}")
 
 
@@ -361,6 +363,8 @@ def _index(a, *indices, dims):
             return a.take(indices[0], 0)
         r = a[key_of(indices, dims)]
     except IndexError as e:
+        if 0 in [a.shape[d] for d in dims]:
+            raise IndexError("index is out of bounds for dimension with size 0") from None
         raise worded(a.ndim, (), e) from None
     if a.flags.c_contiguous and not r.flags.c_contiguous:
         return np.ascontiguousarray(r)

@@ -113,6 +113,8 @@ def eltwise(name, *arrays, backup=None):
     x = arrays[-1]
     r = np.empty(x.shape, _F32)
     count = x.size
+    if not count:
+        return r
     n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
     ins = [address(a) for a in arrays]
     to = address(r)

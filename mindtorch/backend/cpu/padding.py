@@ -16,7 +16,7 @@ def _constant_pad(x, *, pads, value):
         r = r.astype(x.dtype)
     into = tuple(slice(max(lo, 0), m - max(hi, 0)) for m, (lo, hi) in zip(size, pads))
     part = x[tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pads))]
-    if part.size:        # NumPy crashes on copying an empty piece of a bfloat16 array
+    if part.size:
         r[into] = part
     return r
 

@@ -444,6 +444,8 @@ def _fractional_max(x, samples, *, kernel, target):
         samples = samples[0]
     size = x.shape[-dims:]
     lead = x.shape[:-dims]
+    if 0 in out:
+        return np.zeros(lead + tuple(out), x.dtype), np.zeros(lead + tuple(out), np.int64)
     index = np.zeros(lead + (1,) * (2 * dims), np.int64)
     unit = 1
     for i in reversed(range(dims)):

@@ -319,7 +319,7 @@ def _grid_sample(x, grid, *, kind, padding, align):
     """x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
     n, c = x.shape[:2]
     size, out = x.shape[2:], grid.shape[1:-1]
-    flat = np.ascontiguousarray(x).reshape(n, c, -1)
+    flat = np.ascontiguousarray(x).reshape(n, c, math.prod(size))
     r = np.zeros((n, c, math.prod(out)), x.dtype)
     if not r.size:
         return r.reshape((n, c) + out)
@@ -343,11 +343,11 @@ def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
     n, c = x.shape[:2]
     size, dims = x.shape[2:], grid.shape[-1]
     plane = math.prod(size)
-    g3 = np.ascontiguousarray(g).reshape(n, c, -1)
+    g3 = np.ascontiguousarray(g).reshape(n, c, math.prod(g.shape[2:]))
     points = g3.shape[2]
     gx = np.zeros(n * c * plane, x.dtype) if needs[0] else None
     gg = np.zeros((n, points, dims), grid.dtype) if needs[1] else None
-    flat = np.ascontiguousarray(x).reshape(n, c, -1)
+    flat = np.ascontiguousarray(x).reshape(n, c, math.prod(size))
     start = (np.arange(n * c) * plane).reshape(n, c, 1)
     if g.size:
         for index, weights, slopes in _combinations(grid, size, kind, padding, align):

@@ -388,7 +388,7 @@ def randperm(n, dtype="int64", generator=None):
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     if not kind.digits and kind.name not in ("uint8", "int8", "int16", "int32", "int64"):
         raise unsupported("randperm", kind)
-    if not kind.digits and n > kind.high:
+    if not kind.digits and n - 1 > kind.high:
         raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
     if kind.digits > 8 and n > 2**kind.digits + 1:  # bfloat16 torch does not check
         raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")

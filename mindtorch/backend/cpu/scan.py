@@ -27,7 +27,7 @@ def _shift(a, *, axis, by, fill):
     r = np.full_like(a, fill)
     n = a.shape[axis]
     if n < 2 or not a.size:
-        return r        # NumPy crashes on copying an empty piece of a bfloat16 array
+        return r
     to, of = (slice(0, n - 1), slice(1, n)) if by > 0 else (slice(1, n), slice(0, n - 1))
     r[_at(a.ndim, axis, to)] = a[_at(a.ndim, axis, of)]
     return r
@@ -121,10 +121,10 @@ def _running_logsumexp(a, *, axis):
         return a.copy()
     if a.dtype.kind != "c":
         return np.logaddexp.accumulate(a, axis=axis, dtype=_WIDE.get(a.dtype)).astype(a.dtype)
-    r = a.copy()
-    for k in range(1, a.shape[axis]):
+    r, last = a.copy(), np.array(-np.inf, a.dtype)
+    for k in range(a.shape[axis]):
         here = _at(a.ndim, axis, k)
-        r[here] = logaddexp(r[_at(a.ndim, axis, k - 1)], a[here])
+        r[here] = last = logaddexp(a[here], last)
     return r
 
 
@@ -170,12 +170,12 @@ _between("pair_sums_backward", 1)
 
 
 # ------------------------------------------------------------------ gradient
-def _slopes(n, coordinates, step, edge_order):
-    """Indices and weights (n, 3) of the difference quotients at n sample points: these coordinates, or `step` apart."""
-    h = np.full(n - 1, step) if coordinates is None else np.diff(coordinates)
+def _slopes(n, step, edge_order):
+    """Indices and weights (n, 3) of the difference quotients at n sample points that are `step` apart."""
+    h = np.full(n - 1, step)
     left, right = h[:-1], h[1:]
     index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
-    weight = np.zeros((n, 3))
+    weight = np.zeros((n, 3), h.dtype)
     weight[1:-1] = np.stack([-right / (left * (left + right)), (right - left) / (left * right),
                              left / (right * (left + right))], 1)
     if edge_order == 1:
@@ -189,9 +189,10 @@ def _slopes(n, coordinates, step, edge_order):
 
 
 @kernel("gradient")
-def _apply_stencil(a, coordinates, *, axis, step, edge_order, stype):
+@quiet
+def _apply_stencil(a, *, axis, step, edge_order, stype):
     x = np.moveaxis(a, axis, -1)
-    index, weight = _slopes(a.shape[axis], coordinates, step, edge_order)
+    index, weight = _slopes(a.shape[axis], step, edge_order)
     weight = weight.astype(stype)
     # What has no weight is left out even where it is not finite.
     r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(3)).astype(a.dtype)
@@ -199,9 +200,10 @@ def _apply_stencil(a, coordinates, *, axis, step, edge_order, stype):
 
 
 @kernel("gradient_backward")
-def _spread_stencil(g, coordinates, *, axis, step, edge_order, stype):
+@quiet
+def _spread_stencil(g, *, axis, step, edge_order, stype):
     x = np.moveaxis(g, axis, -1)
-    index, weight = _slopes(g.shape[axis], coordinates, step, edge_order)
+    index, weight = _slopes(g.shape[axis], step, edge_order)
     weight = weight.astype(stype)
     r = np.zeros(x.shape, g.dtype)
     for k in range(3):

@@ -53,6 +53,29 @@ def _common(a, b):
     return i, j
 
 
+@kernel("coo_paired")
+def _paired(a, b):
+    """Two lists of positions walked through side by side, the smaller one first, equal ones together.
+
+    (For each place of the result one element of a + b that has it; the place of each element of a + b.)
+    """
+    left, right, n, m = a.tolist(), b.tolist(), a.size, b.size
+    first, at = [], [0] * (n + m)
+    i = j = 0
+    while i < n or j < m:
+        from_a = j >= m or i < n and left[i] <= right[j]
+        from_b = i >= n or j < m and right[j] <= left[i]
+        place = len(first)
+        first.append(i if from_a else n + j)
+        if from_a:
+            at[i] = place
+            i += 1
+        if from_b:
+            at[n + j] = place
+            j += 1
+    return np.array(first, _I64), np.array(at, _I64)
+
+
 # ------------------------------------------------------------------ construction
 def _check(idx, size):
     for d, (row, n) in enumerate(zip(idx, size)):

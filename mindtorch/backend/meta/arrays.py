@@ -14,6 +14,8 @@ _region: Array | None = None               # the mapping, as an array of bytes
 _low = _high = 0             # its addresses
 #: (first address, behind the last) of all there have been
 spans: list[tuple[int, int]] = []
+# None is ever given back: at its addresses the system would put arrays that do have memory, and they would count as blank.
+_regions: list[Array] = []
 
 
 def _reserve(nbytes):
@@ -32,6 +34,7 @@ def _reserve(nbytes):
     _region = np.frombuffer(m, np.uint8)
     _low = _region.__array_interface__["data"][0]
     _high = _low + size
+    _regions.append(_region)
     spans.append((_low, _high))
 
 

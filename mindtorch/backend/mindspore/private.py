@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.mindspore import patches
 from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
@@ -37,6 +38,9 @@ def is_ours(t) -> bool:
 
 #: NumPy's extension dtype for bfloat16, as MindSpore defines it (casts to and from float32 are exact/rounded).
 bfloat16_np = np.dtype(_bfloat16)
+
+
+patches.mend_copies(bfloat16_np)
 
 #: Wraps a C-contiguous array without copying it (0.5 us; `mindspore.from_numpy` adds two Python calls to the same,
 #: `Tensor(ndarray)` copies and takes 14 us).  It reads the bytes in C order whatever the strides: see `from_array`.
@@ -78,8 +82,10 @@ def from_array(a):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
-    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or native_recording()):
+    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or a.ndim > 8 or native_recording()):        # (`set_` knows 8 dimensions)
         return _TensorPy.from_dlpack(a.__dlpack__())
+    if a.ndim > 8:
+        raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {a.dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
     recording = native_recording()
     size, dtype, owner = a.itemsize, a.dtype, a.base
     strides = tuple(s // size for s in a.strides)

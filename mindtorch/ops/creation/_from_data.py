@@ -1,8 +1,10 @@
 """Tensors out of Python data and arrays: tensor, as_tensor, from_numpy, ..."""
 import warnings
 
-from mindtorch.core import device as _device, dtypes, host_data, meta
-from mindtorch.core.dtypes import as_np, of_np
+from mindtorch.core import alias, device as _device, dtypes, host_data, meta
+from mindtorch.core.alias import title
+from mindtorch.core.determinism import filler
+from mindtorch.core.dtypes import I64, as_np, of_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.host_data import array_of, copied, is_array, storage_of_its_own, usable
 from mindtorch.core.table import op
@@ -20,6 +22,13 @@ empty_ = primitive("empty", "*, size, stride, stype, device", raw=True)
 zeros_ = primitive("zeros", "*, size, stride, stype, device", raw=True)
 #: value: a number that fits the element type (ops/_numbers.py: `fitting`)
 full_ = primitive("full", "*, size, stride, value, stype, device", raw=True)
+
+
+def filled(t):
+    """A new tensor of unwritten memory, as deterministic mode wants it (asked for where MODE.filling)."""
+    if t._dev.type != "meta" and t._numel:
+        alias.fill(t, filler(t._stype))
+    return t
 
 
 # ------------------------------------------------------------------ common arguments of creation
@@ -54,6 +63,8 @@ def placed(t, requires_grad, device):
     if device.type != "cpu" and t._dev is not device:
         t = move(t, device)
     if requires_grad:
+        if t._stype.kind not in "fcV":
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         set_requires_grad(t, True)
     return t
 
@@ -77,9 +88,17 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
                       "sourceTensor.detach().clone().requires_grad_(True), rather than "
                       "torch.tensor(sourceTensor).", stacklevel=2)
         t = copy_of(data, d)
+    elif c in host_data.STORAGES:
+        t = _on_storage(data, d)
     else:
         t = tensor_from(copied(data, d))
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
+
+
+def _on_storage(storage, d):
+    """A tensor on a storage's memory (not a copy, also of `tensor`): in a typed one's dtype, which has to be the one wanted; bytes read as int64."""
+    return host_data.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
+                                       0, None, None)
 
 
 def copy_of(x, d):
@@ -99,6 +118,8 @@ def as_tensor(data, dtype=None, device=None):
     if data.__class__ is Tensor or taken(data):
         r = data if d is None else cast(data, d)
         return r if device is None or on is r._dev else r.to(device)
+    if data.__class__ in host_data.STORAGES:
+        return placed(_on_storage(data, d), False, on)
     t = tensor_from(host_data.standing(data, d) if is_array(data) else copied(data, d))
     return t if on is CPU else placed(t, False, on)
 
@@ -113,26 +134,30 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
             on = t._dev
         elif copy is False and on != t._dev:
             raise ValueError(f"can't alias tensor from device '{t._dev}' to '{on}'.")
+        if copy is False and d is not None and d != t._stype:
+            raise ValueError(f"can't alias tensor with dtype '{title(t._stype)}' into dtype '{title(d)}'.")
         r = t if d is None else cast(t, d)
         if r is t and copy and on == t._dev:
             r = clone(t)
-    elif is_array(obj) or hasattr(obj, "__dlpack__"):
+    elif is_array(obj) or hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         a = host_data.shared(obj)
         share = (d is None or d == a.dtype) and not copy
         r = tensor_from(storage_of_its_own(a) if share else host_data.in_type(a, d))
         if copy is False and not share:
-            raise ValueError(f"can't alias tensor with dtype '{of_np(a.dtype)}' into dtype '{of_np(d)}'.")
-    elif hasattr(obj, "untyped"):            # a storage: its bytes
-        a = obj.untyped()._bytes
-        share = (d is None or d == a.dtype) and not copy
-        r = tensor_from(a if share else host_data.in_type(a, d))
+            raise ValueError(f"can't alias tensor with dtype '{title(a.dtype)}' into dtype '{title(a.dtype if d is None else d)}'.")
+    elif obj.__class__ in host_data.STORAGES:
+        r = _on_storage(obj, d)
+        if copy:
+            r = clone(r)
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         r = frombuffer(obj, dtype=of_np(dtypes.default_np() if d is None else d))
         if copy:
             r = clone(r)
     else:
         if copy is False:
-            raise ValueError(f"can't alias arbitrary sequence into a tensor: {type(obj).__name__}")
+            if host_data.is_array_scalar(obj):
+                raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray. ")
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
         r = tensor_from(copied(obj, d))
     if on is not CPU and r._dev is not on:
         if copy is False and on != r._dev:
@@ -150,8 +175,7 @@ def from_numpy(ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     a = usable(ndarray)
     if not a.flags.writeable:
-        warnings.warn("The given NumPy array is not writable: in-place writes to this tensor will be refused. Copy "
-                      "the array to have a "
+        warnings.warn("The given NumPy array is non-writable: in-place writes to this tensor will be refused. Copy the array to have a "
                       "tensor that can be written to.", stacklevel=2)
     return tensor_from(host_data.plain(a))
 

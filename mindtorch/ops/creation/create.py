@@ -4,21 +4,22 @@ import sys
 import warnings
 from itertools import chain
 
-from mindtorch.core import device as _device, dtypes, layout as layouts, tensor as _tensor
+from mindtorch.core import device as _device, dtypes, host_data, layout as layouts, meta, tensor as _tensor
 from mindtorch.core.alias import title
+from mindtorch.core.determinism import MODE
 from mindtorch.core.dtypes import F16, I64, as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.host_data import array_of, copied, is_array, is_sequence, usable
 from mindtorch.core.layout import STRIDED, pointwise
 from mindtorch.core.promote import number_dtype
-from mindtorch.core.table import check_extent, op, resize, store_out
+from mindtorch.core.table import Same, check_extent, op, resize
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, taken
+from mindtorch.core.tensor import Const, Size, Tensor, adopt, detached, set_requires_grad, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.core.numbers import fitting, number_of
 from mindtorch.ops.basic import cast, conj, mul_
-from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, full_, place, placed, spot, where, zeros_  # noqa: F401
+from mindtorch.ops.creation._from_data import CPU, copy_of, empty_, filled, full_, place, placed, spot, where, zeros_  # noqa: F401
 from mindtorch.ops.shapes._sizes import check_rank, format_name, int_of, ints_of, size_of
 
 empty_strided_ = primitive("empty_strided", "*, size, stride, span, stype, device", raw=True)
@@ -46,7 +47,7 @@ def new_size(name, args, size):
                 break
             n *= s
         else:
-            if n < 1 << 59:
+            if 0 < n < 1 << 59:
                 return given
     else:
         raise TypeError(f"{name}() missing 1 required positional arguments: \"size\"")
@@ -55,24 +56,40 @@ def new_size(name, args, size):
     n = size_of(name, args)
     if n and min(n) < 0:
         raise RuntimeError(f"{name}: Dimension size must be non-negative.")
-    if math.prod(n) >> 59:
+    if 0 in n or math.prod(n) >> 59:
         check_extent(n)
     return n
 
 
 # ------------------------------------------------------------------ filled tensors
-def _into(name, out, size, fill):
-    """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
+def agree(name, out, dtype, layout, device):
+    """Checks out= of a function that makes tensors against what else it is asked for: dtype, layout and device are `out`'s or not said."""
     if not (out.__class__ is Tensor or taken(out)):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
+    if dtype is not None and as_np(dtype) != out._stype:
+        raise RuntimeError(f"dtype {title(as_np(dtype))} does not match dtype of out parameter ({title(out._stype)})")
+    if layout is not None and layout is not out.layout:
+        want, have = [repr(x).removeprefix("torch.").removesuffix("_coo").title() for x in (layout, out.layout)]
+        raise RuntimeError(f"layout {want} does not match layout of out parameter ({have})")
+    if device is not None and _device.check(device).type != out._dev.type:
+        raise RuntimeError(f"device type {_device.check(device).type} does not match device type of out parameter ({out._dev.type})")
+
+
+def into(name, out, size, fill, dtype, layout, device, requires_grad):
+    """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
+    agree(name, out, dtype, layout, device)
     if out._sizes != size:
         resize(out, size)
-    return out if fill is None else out.fill_(fill)
+    if fill is not None:
+        out.fill_(fill)
+    return required(out, requires_grad)
 
 
-def _out_dtype(name, dtype, out):
-    if out is not None and dtype is not None and as_np(dtype) != out._stype:
-        raise RuntimeError(f"dtype {of_np(as_np(dtype))} does not match dtype of out parameter ({out.dtype})")
+def required(out, requires_grad):
+    """What a function that makes tensors returns of its out=."""
+    if requires_grad:
+        set_requires_grad(out, True)
+    return out
 
 
 @op(method=False)
@@ -80,8 +97,7 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     """A tensor full of 0."""
     size = new_size("zeros", args, size)
     if out is not None:
-        _out_dtype("zeros", dtype, out)
-        return _into("zeros", out, size, 0)
+        return into("zeros", out, size, 0, dtype, layout, device, requires_grad)
     on = CPU if device is None and layout is None and _device._default is CPU else where("zeros", dtype, device, layout)
     t = zeros_(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
@@ -92,8 +108,7 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
     """A tensor full of 1."""
     size = new_size("ones", args, size)
     if out is not None:
-        _out_dtype("ones", dtype, out)
-        return _into("ones", out, size, 1)
+        return into("ones", out, size, 1, dtype, layout, device, requires_grad)
     on = CPU if device is None and layout is None and _device._default is CPU else where("ones", dtype, device, layout)
     t = full_(size=size, stride=None, value=1, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
@@ -104,10 +119,15 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     """A tensor whose elements are yet to be written."""
     size = new_size("empty", args, size)
     if out is not None:
-        return _into("empty", out, size, None)
+        out = into("empty", out, size, None, dtype, layout, device, requires_grad)
+        return filled(out) if MODE.filling else out
     on = CPU if device is None and layout is None and _device._default is CPU else where("empty", dtype, device, layout)
     stride = None if memory_format is None else _format_stride("empty", size, memory_format)
+    if on is not CPU and on.type == "meta" and stride is None:
+        return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)      # (of any size)
     t = empty_(size=size, stride=stride, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
+    if MODE.filling:
+        filled(t)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
@@ -144,7 +164,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
         raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type_name(size)}")
     size = new_size("full", (size,), None)
     if out is not None:
-        return _into("full", out, size, fill_value)
+        return into("full", out, size, fill_value, dtype, layout, device, requires_grad)
     d, on = spot("full", dtype, device, layout)
     natural = fill_value._stype if (fill_value.__class__ is Tensor or taken(fill_value)) else None
     value = number_of("full", fill_value, "fill_value")
@@ -198,6 +218,8 @@ def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
     """A tensor of the size (and dtype) of input, whose elements are yet to be written."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
     t = empty_(size=input._sizes, stride=stride, stype=d, device=on)
+    if MODE.filling:
+        filled(t)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
 
@@ -218,7 +240,10 @@ def _empty_strided(size, stride, d, on):
                            f"{list(stride)}")
     span = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     check_extent(size if span >> 59 == 0 else (span,))
-    return empty_strided_(size=size, stride=stride, span=span, stype=d, device=on)
+    if on.type == "meta":
+        return meta.strided(size, stride, span, d)
+    t = empty_strided_(size=size, stride=stride, span=span, stype=d, device=on)
+    return filled(t) if MODE.filling else t
 
 
 @op(method=False)
@@ -235,6 +260,8 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     stride = layouts.ordered_strides(size, order)
     t = empty_(size=size, stride=None if stride == layouts.contiguous_strides(size) else stride, stype=dtypes.default_np() if d is None else d,
                device=on)
+    if MODE.filling:
+        filled(t)
     return placed(t, requires_grad, on)
 
 
@@ -250,6 +277,8 @@ def _new(name, fill):
             t = zeros_(size=n, stride=None, stype=d, device=on)
         elif fill is None:
             t = empty_(size=n, stride=None, stype=d, device=on)
+            if MODE.filling:
+                filled(t)
         else:
             t = full_(size=n, stride=None, value=fill, stype=d, device=on)
         return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
@@ -319,18 +348,21 @@ def legacy_tensor(d, args, kwargs=None, of=None):
         if is_array(x):
             return cast(tensor_from(usable(x)), d)
         if isinstance(x, Size):
-            return empty_(size=tuple(x), stride=None, stype=d, device=CPU)
+            return _unwritten(tuple(x), d)
         if isinstance(x, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(x).__name__}'")
+        if x.__class__ in host_data.STORAGES:
+            return host_data.tensor_of_storage(x, of_np(d), 0, None, None)
         if is_sequence(x):
             return tensor_from(array_of(x, d))
         if isinstance(x, (float, complex)):
             raise TypeError(f"new(): data must be a sequence (got {type(x).__name__})")
-        if hasattr(x, "_untyped_storage") or hasattr(x, "untyped"):
-            from mindtorch.ops.indexing import _writes
-            if _writes.tensor_of_storage is not None:
-                return _writes.tensor_of_storage(x, of_np(d), 0, None, None)
-    return empty_(size=new_size("new", args, None), stride=None, stype=d, device=CPU)
+    return _unwritten(new_size("new", args, None), d)
+
+
+def _unwritten(size, d):
+    t = empty_(size=size, stride=None, stype=d, device=CPU)
+    return filled(t) if MODE.filling else t
 
 
 def _legacy(*args, **kwargs):
@@ -342,7 +374,7 @@ _tensor._legacy_constructor = _legacy
 
 def _new_method(self, *args, **kwargs):
     """Legacy: a tensor of this one's dtype out of sizes or data."""
-    t = legacy_tensor(self._stype, args, kwargs)
+    t = legacy_tensor(self._stype, args, kwargs, self._stype)
     return t if self._h is None or t._h is not None else t.to(self._dev)
 
 
@@ -363,11 +395,19 @@ def _range_number(name, x):
     return (int(x), True) if kind in "biu" else (float(x), False)
 
 
-def _range_args(name, start, end, step, dtype, device, layout):
-    d, on = spot(name, dtype, device, layout)
+def _kind(name, dtype, device, layout, out):
+    """(element type or None, device) that is asked for, also by out=."""
+    if out is None:
+        return spot(name, dtype, device, layout)
+    agree(name, out, dtype, layout, device)
+    return out._stype, out._dev
+
+
+def _range_args(name, start, end, step, dtype, device, layout, out):
+    d, on = _kind(name, dtype, device, layout, out)
     (start, i), (end, j), (step, k) = _range_number(name, start), _range_number(name, end), _range_number(name, step)
     whole = i and j and k
-    if step == 0:
+    if step == 0 or step != step:
         raise RuntimeError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
@@ -382,25 +422,39 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     """start, start + step, ... below end; int64 if all three are integers, else the default dtype."""
     if end is None:
         start, end = 0, start
-    if start.__class__ is int and end.__class__ is int and step == 1 and dtype is None and device is None and 0 <= end - start < 1 << 59 and out is None:
+    if start.__class__ is int and end.__class__ is int and step.__class__ is int and step == 1 and dtype is None and device is None and \
+            0 <= end - start < 1 << 59 and out is None:
         on = _device._default
         t = arange_(start=start, step=1, steps=end - start, stype=I64, device=on)
         return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
-    start, end, step, d, whole, on = _range_args("arange", start, end, step, dtype, device, layout)
+    start, end, step, d, whole, on = _range_args("arange", start, end, step, dtype, device, layout, out)
     if d is None:
-        d = out._stype if out is not None else I64 if whole else dtypes.default_np()
+        d = I64 if whole else dtypes.default_np()
     if d.kind in "bc":
         raise unsupported("arange", d)
     if d == I64 and not whole:
         start, end, step, whole = int(start), int(end), int(step), True     # torch counts int64 ranges in integers alone
         if not step:
-            raise RuntimeError("step must be nonzero")
+            raise ValueError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return _range_out("arange", out, arange_(start=start, step=step, steps=max(int(n), 0), stype=d, device=on), requires_grad, on)
+    return _written(out, arange_(start=start, step=step, steps=_many(out, max(int(n), 0)), stype=d, device=on), requires_grad, on)
 
 
-def _range_out(name, out, t, requires_grad, on):
-    return placed(t, requires_grad, on) if out is None else store_out(name, out, t)
+def _written(out, t, requires_grad, on):
+    """The result, or out=: where it has as many elements it keeps its shape (and strides), else it becomes one-dimensional."""
+    if out is None:
+        return placed(t, requires_grad, on)
+    if out._numel != t._numel:
+        resize(out, t._sizes)
+    return required(out.copy_(t if out.ndim == 1 else t.reshape(out._sizes)), requires_grad)
+
+
+def _many(out, n):
+    if out is not None and out._numel and out._numel != n:
+        warnings.warn(f"The number of elements in the out tensor of shape {list(out._sizes)} is {out._numel} which does not match the computed "
+                      f"number of elements {n}. Note that this may occur as a result of rounding error. The out tensor will be resized to a "
+                      f"tensor of shape ({n},).", stacklevel=3)
+    return n
 
 
 @op(method=False, name="range")
@@ -411,15 +465,15 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
                   "range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
     if end is None:
         start, end = 0, start
-    start, end, step, d, _, on = _range_args("range", start, end, step, dtype, device, layout)
+    start, end, step, d, _, on = _range_args("range", start, end, step, dtype, device, layout, out)
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
         raise unsupported("range", d)
-    return _range_out("range", out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, stype=d, device=on), requires_grad, on)
+    return _written(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, stype=d, device=on), requires_grad, on)
 
 
-def _ends(name, start, end, steps, dtype, device, layout):
-    d, on = spot(name, dtype, device, layout)
+def _ends(name, start, end, steps, dtype, device, layout, out):
+    d, on = _kind(name, dtype, device, layout, out)
     for x in (start, end):
         if (x.__class__ is Tensor or taken(x)) and x.ndim:
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
@@ -443,15 +497,15 @@ def _ends(name, start, end, steps, dtype, device, layout):
 @op(method=False)
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """`steps` evenly spaced values from start to end, both included."""
-    start, end, steps, d, on = _ends("linspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
-    return _range_out("linspace", out, linspace_(start=start, end=end, steps=steps, stype=d, device=on), requires_grad, on)
+    start, end, steps, d, on = _ends("linspace", start, end, steps, dtype, device, layout, out)
+    return _written(out, linspace_(start=start, end=end, steps=steps, stype=d, device=on), requires_grad, on)
 
 
 @op(method=False)
 def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """base to the power of `steps` evenly spaced exponents."""
-    start, end, steps, d, on = _ends("logspace", start, end, steps, dtype if out is None or dtype is not None else out.dtype, device, layout)
-    return _range_out("logspace", out, logspace_(start=start, end=end, steps=steps, base=base, stype=d, device=on), requires_grad, on)
+    start, end, steps, d, on = _ends("logspace", start, end, steps, dtype, device, layout, out)
+    return _written(out, logspace_(start=start, end=end, steps=steps, base=base, stype=d, device=on), requires_grad, on)
 
 
 @op(method=False)
@@ -463,10 +517,15 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
         if k < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {k}")
     check_extent((n, m))
-    d, on = spot("eye", dtype, device, layout)
+    d, on = _kind("eye", dtype, device, layout, out)
     if d is None:
-        d = out._stype if out is not None else dtypes.default_np()
-    return _range_out("eye", out, eye_(n=n, m=m, stype=d, device=on), requires_grad, on)
+        d = dtypes.default_np()
+    t = eye_(n=n, m=m, stype=d, device=on)
+    if out is None:
+        return placed(t, requires_grad, on)
+    if out._sizes != (n, m):
+        resize(out, (n, m))
+    return required(out.copy_(t), requires_grad)
 
 
 # ------------------------------------------------------------------ complex numbers out of parts
@@ -501,14 +560,14 @@ def _parts(name, a, b):
         raise unsupported(name, da)
 
 
-@op(out=True, method=False, name="complex")
+@op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")
 def complex_op(real, imag):
     """Complex numbers with the given real and imaginary parts (float32 or float64 tensors of one dtype)."""
     _parts("complex", real, imag)
     return complex_(real, imag)
 
 
-@op(out=True, method=False, autocast="float32")
+@op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32")
 def polar(abs, angle):
     """Complex numbers with the given absolute values and angles (float32 or float64 tensors of one dtype)."""
     _parts("polar", abs, angle)

@@ -9,11 +9,12 @@ from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached, taken
 from mindtorch.core.values import tensor_from, values
+from mindtorch.ops._operands import no_derivative
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.core.numbers import number_of
-from mindtorch.ops.basic import new_full
+from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.creation._from_data import CPU, placed, spot, where
-from mindtorch.ops.creation.create import _into, like, new_size, zeros_like
+from mindtorch.ops.creation.create import into, like, new_size, required, zeros_like
 from mindtorch.ops.shapes._sizes import int_of
 
 # Constants: stride, the result's dense strides (None: C order), in whose order memory is filled; generator, where the numbers are drawn from.
@@ -32,7 +33,7 @@ _normal_by = primitive("normal_by", "mean=None, std=None, *, at, spread, generat
 _bernoulli_by = primitive("bernoulli", "a, *, generator", _nought(0), raw=True)
 _bernoulli_of = primitive("bernoulli_p", "a, *, p, generator", _nought(0), raw=True, node="BernoulliBackward0")
 _poisson = primitive("poisson", "a, *, generator", _nought(0), raw=True)
-_binomial = primitive("binomial", "count, prob, *, generator", _nought(0), _nought(1), raw=True, node="NormalBackward0")
+_binomial = primitive("binomial", "count, prob, *, generator", no_derivative("binomial"), no_derivative("binomial"), raw=True, node="NormalBackward0")
 _multinomial = primitive("multinomial", "a, *, num_samples, replacement, generator", raw=True)
 
 
@@ -133,12 +134,18 @@ def _expect(x, message, most=None):
 
 
 # ------------------------------------------------------------------ new tensors
+def _drawn(name, out, size, dtype, device, layout, requires_grad, draw, generator, **how):
+    """Numbers written to out=."""
+    into(name, out, size, None, dtype, layout, device, False)
+    return required(out.copy_(draw(size=size, stride=None, stype=out._stype, generator=_gen(generator, out._dev), device=out._dev, **how)), requires_grad)
+
+
 def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **how):
     size = new_size(name, args, size)
-    d, on = spot(name, dtype, device, layout)
-    how["generator"] = _gen(how["generator"], on if out is None else out._dev)
     if out is not None:
-        return _into(name, out, size, None).copy_(draw(size=size, stride=None, stype=out._stype, device=out._dev, **how))
+        return _drawn(name, out, size, dtype, device, layout, requires_grad, draw, **how)
+    d, on = spot(name, dtype, device, layout)
+    how["generator"] = _gen(how["generator"], on)
     t = draw(size=size, stride=None, stype=dtypes.default_np() if d is None else d, device=on, **how)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -147,10 +154,10 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Uniform numbers from [0, 1)."""
     size = new_size("rand", args, size)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
-    g = default_generator if generator is None and on is CPU and out is None else _gen(generator, on if out is None else out._dev)
     if out is not None:
-        return _into("rand", out, size, None).copy_(_uniform(size=size, stride=None, stype=out._stype, generator=g, device=out._dev))
+        return _drawn("rand", out, size, dtype, device, layout, requires_grad, _uniform, generator)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("rand", dtype, device, layout)
+    g = default_generator if generator is None and on is CPU else _gen(generator, on)
     t = _uniform(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -159,11 +166,10 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Normal numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
-    g = default_generator if generator is None and on is CPU and out is None else _gen(generator, on if out is None else out._dev)
     if out is not None:
-        return _into("randn", out, size, None).copy_(
-            _normal(size=size, stride=None, mean=0.0, std=1.0, stype=out._stype, generator=g, device=out._dev))
+        return _drawn("randn", out, size, dtype, device, layout, requires_grad, _normal, generator, mean=0.0, std=1.0)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("randn", dtype, device, layout)
+    g = default_generator if generator is None and on is CPU else _gen(generator, on)
     t = _normal(size=size, stride=None, mean=0.0, std=1.0, stype=dtypes.default_np() if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -195,11 +201,10 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if size is None:
         raise TypeError("randint() missing 1 required positional arguments: \"size\"")
     size = new_size("randint", (), size)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
-    g = _gen(generator, on if out is None else out._dev)
     if out is not None:
-        return _into("randint", out, size, None).copy_(
-            _randint(size=size, stride=None, low=lo, high=hi, stype=out._stype, generator=g, device=out._dev))
+        return _drawn("randint", out, size, dtype, device, layout, requires_grad, _randint, generator, low=lo, high=hi)
+    on = CPU if device is None and layout is None and _device._default is CPU else where("randint", dtype, device, layout)
+    g = _gen(generator, on)
     t = _randint(size=size, stride=None, low=lo, high=hi, stype=I64 if dtype is None else as_np(dtype), generator=g, device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -210,11 +215,12 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     n = int_of("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
+    if out is not None:
+        into("randperm", out, (n,), None, dtype, layout, device, False)
+        return required(out.copy_(_randperm(n=n, stype=out._stype, generator=_gen(generator, out._dev), device=out._dev)), requires_grad)
     d, on = spot("randperm", dtype, device, layout)
-    if d is None:
-        d = I64 if out is None else out._stype
-    t = _randperm(n=n, stype=d, generator=_gen(generator, on), device=on)
-    return placed(t, requires_grad, on) if out is None else store_out("randperm", out, t)
+    t = _randperm(n=n, stype=I64 if d is None else d, generator=_gen(generator, on), device=on)
+    return placed(t, requires_grad, on)
 
 
 def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw, **how):
@@ -247,12 +253,16 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
     """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
+    if size is not None:        # (a tensor without dimensions is a number then)
+        mean, std = [number_of("normal", x) if taken(x) and not x.ndim else x for x in (mean, std)]
     if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
                             "std are numbers")
         return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
                       generator=generator)
+    if size is not None:
+        raise TypeError("normal() received an invalid combination of arguments: a size is given where mean or std is a tensor")
     m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
     v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
     if v is not None and v._stype.kind != "c":
@@ -262,10 +272,13 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 
 
 # ------------------------------------------------------------------ distributions by tensor
-@op(out=True, placement="random")
-def bernoulli(input, p=None, *, generator=None):
-    """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them)."""
+@op(placement="random")
+def bernoulli(input, p=None, *, generator=None, out=None):
+    """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them); out: of any dtype."""
     need_tensor("bernoulli", input)
+    if out is not None:
+        need_tensor("bernoulli", out, "out")
+        return store_out("bernoulli", out, cast(bernoulli(input, p, generator=generator), out._stype))
     g = _gen(generator, input._dev)
     if p is None:
         if input._stype.kind in "fV":
@@ -276,7 +289,7 @@ def bernoulli(input, p=None, *, generator=None):
     return _bernoulli_of(input, p=float(p), generator=g)
 
 
-@op(out=True, placement="random")
+@op(out="same", placement="random")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn by the weights in the last dimension of a tensor of one or two dimensions."""
     need_tensor("multinomial", input)
@@ -312,6 +325,8 @@ def _inplace(self, kernel, constants, *operands):
     """Has a kernel write random numbers to the tensor, in memory order; its history then gets zeros."""
     alias.check_inplace(self, False)
     alias.fill_by(self, kernel, constants, *operands)
+    if alias.wrote is not None:
+        alias.wrote(self, None, 0)
     if mode.on and self._rg:
         alias.rebase(self, detached(self))
     return self

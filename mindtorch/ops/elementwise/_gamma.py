@@ -7,7 +7,7 @@ from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, no_derivative, number
+from mindtorch.ops._operands import float_pair, unwritten_derivative, number
 from mindtorch.ops.basic import add_, conj, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise._blend import within_
 from mindtorch.ops.elementwise.binary import _log, div_
@@ -153,8 +153,8 @@ def _gamma_density(a, x):
     return exp_(sub_(sub_(mul_(sub_(a, number(1, a)), _log(x)), x), lgamma_(a)))
 
 
-igamma_ = primitive("igamma", "a, x", no_derivative("igamma"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
-igammac_ = primitive("igammac", "a, x", no_derivative("igammac"),
+igamma_ = primitive("igamma", "a, x", unwritten_derivative("igamma: input"), lambda c, g: mul_(g, _gamma_density(c.a, c.x)))
+igammac_ = primitive("igammac", "a, x", unwritten_derivative("igammac: input"),
                      lambda c, g: neg_(mul_(g, _gamma_density(c.a, c.x))))
 
 

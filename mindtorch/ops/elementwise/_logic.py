@@ -129,7 +129,7 @@ bitwise_xor = _bitwise("bitwise_xor")
 _bitwise_not = primitive("bitwise_not", "a")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def bitwise_not(input):
     """Bitwise NOT of integers, logical NOT of bools."""
     need_tensor("bitwise_not", input)

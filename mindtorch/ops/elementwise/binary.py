@@ -167,6 +167,8 @@ _fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="Fmod
 @op(inplace=True, out=True)
 def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
+    if not (input.__class__ is Tensor or taken(input)) and not (other.__class__ is Tensor or taken(other)):
+        need_tensor("remainder", input)
     return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other)
 
 
@@ -237,7 +239,7 @@ def pow_op(input, exponent):
     return _pow_base(a, b)
 
 
-@op(out=True)
+@op(out="same")
 def float_power(input, exponent):
     """input ** exponent in double precision."""
     if not (input.__class__ is Tensor or taken(input)) and not (exponent.__class__ is Tensor or taken(exponent)):
@@ -419,7 +421,7 @@ def ldexp_complex(a, b):
 _heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def heaviside(input, values):
     """0 below zero, 1 above, `values` at zero; both tensors of one dtype."""
     need_tensor("heaviside", input)

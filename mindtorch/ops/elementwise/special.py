@@ -8,7 +8,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops.elementwise._gamma import bessel_slope, i1_
-from mindtorch.ops._operands import float_pair, no_derivative, number
+from mindtorch.ops._operands import float_pair, unwritten_derivative, number
 from mindtorch.ops.basic import add_, keep, mul_, neg_, sub_
 from mindtorch.ops.elementwise.binary import _log, div_
 from mindtorch.ops.elementwise.unary import exp_, sgn_
@@ -99,7 +99,7 @@ def xlog1py(input, other):
     return xlog1py_(*_real_pair("xlog1py", input, other))
 
 
-zeta_ = primitive("special_zeta", "x, q", no_derivative("special_zeta"),
+zeta_ = primitive("special_zeta", "x, q", unwritten_derivative("zeta"),
                   lambda c, g: neg_(mul_(g, mul_(c.x, zeta_(add_(c.x, number(1, c.x)), c.q)))))
 
 

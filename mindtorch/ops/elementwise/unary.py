@@ -6,7 +6,7 @@ from mindtorch.core.dtypes import C64, C128, F64, I64, of_np
 from mindtorch.core.layout import like, with_number
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import op
+from mindtorch.core.table import Same, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, is_read_only
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
@@ -173,7 +173,7 @@ _abs_in_place.__name__ = "abs_"          # (handlers go by it)
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
-@op(inplace=True, out=True, aliases="negative", placement="linear")
+@op(inplace=True, out="same", aliases="negative", placement="linear")
 def neg(input):
     """-input; bool tensors are refused (RuntimeError)."""
     need_tensor("neg", input)
@@ -193,14 +193,14 @@ def positive(input):
     return input
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def sgn(input):
     """Sign; for complex numbers input / |input|."""
     need_tensor("sgn", input)
     return sgn_(input)
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@op(inplace=True, out="same", placement="elementwise")
 def sign(input):
     """-1, 0 or 1; 0 for nan."""
     need_tensor("sign", input)
@@ -214,7 +214,7 @@ def sign(input):
 _signbit = primitive("signbit", "a")
 
 
-@op(out=True)
+@op(out=Same("{name} does not support non-boolean outputs."))
 def signbit(input):
     """True where the sign bit is set (-0. included)."""
     need_tensor("signbit", input)
@@ -250,7 +250,7 @@ def _rounding(name, doc, aliases=""):
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
-    return op(f, inplace=True, out=True, aliases=aliases, placement="elementwise")
+    return op(f, inplace=True, out="same", aliases=aliases, placement="elementwise")
 
 
 floor = _rounding("floor", "Largest integer not above.")
@@ -261,7 +261,7 @@ trunc = _rounding("trunc", "Integer part.", "fix")
 round_ = primitive("round", "a, *, decimals", _zero)
 
 
-@op(name="round", inplace=True, out=True, aliases="special.round", placement="elementwise")
+@op(name="round", inplace=True, out="same", aliases="special.round", placement="elementwise")
 def round_op(input, *, decimals=0):
     """Nearest number with that many decimals, halves to the even one."""
     need_tensor("round", input)
@@ -274,7 +274,7 @@ def round_op(input, *, decimals=0):
 frac_ = primitive("frac", "a", lambda c, g: g)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
     need_tensor("frac", input)
@@ -302,14 +302,14 @@ isnan = _test("isnan", "True where nan.")
 isinf = _test("isinf", "True where infinite.")
 isfinite = _test("isfinite", "True where neither nan nor infinite.", prim=isfinite_)
 isreal = _test("isreal", "True where the imaginary part is 0.")
-isposinf = _test("isposinf", "True where +inf.", out=True, complex=False)
-isneginf = _test("isneginf", "True where -inf.", out=True, complex=False)
+isposinf = _test("isposinf", "True where +inf.", out=Same("{name} does not support non-boolean outputs."), complex=False)
+isneginf = _test("isneginf", "True where -inf.", out=Same("{name} does not support non-boolean outputs."), complex=False)
 
 
 nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: mul_(g, cast(isfinite_(c.a), g._stype)), layout=like)
 
 
-@op(inplace=True, out=True, placement="elementwise")
+@op(inplace=True, out="same", placement="elementwise")
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """nan and infinities replaced by numbers (default 0, the dtype's largest and its smallest)."""
     need_tensor("nan_to_num", input)
@@ -386,7 +386,7 @@ def conj_op(input):
     return refusing_conj(input)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def conj_physical(input):
     """Complex conjugate in fresh memory."""
     need_tensor("conj_physical", input)
@@ -416,7 +416,7 @@ frexp_ = primitive("frexp", "a", lambda c, g: div_(g[0], exp2_(cast(c.out1, c.dt
                    nondiff=(1,), layout=like)
 
 
-@op(out=True)
+@op(out="same")
 def frexp(input):
     """mantissa and exponent with input = mantissa * 2**exponent; floating tensors only."""
     need_tensor("frexp", input)

@@ -68,7 +68,7 @@ def masked_fill(input, mask, value):
     return masked_fill_(input, value, mask)
 
 
-@op(out=True, capture="sizes")
+@op(out="same", capture="sizes")
 def masked_select(input, mask):
     """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
     need_tensor("masked_select", mask, "mask", 2)

@@ -9,6 +9,7 @@ import warnings
 
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import BOOL, I32, I64, NUMBER_TYPES
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import mode
@@ -284,9 +285,10 @@ def setitem(self, key, value):
         value = exact(value, self._stype)
     basic = _basic_key(key)
     if basic is not None:
-        if not number and value._rg and mode.on and (self._h is not None or value._h is not None):
+        followed = FLAGS.dual is not None and FLAGS.dual(self, value)
+        if not number and (value._rg and mode.on or followed) and (self._h is not None or value._h is not None):
             value = move(value, self._dev)
-        if not (mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):
+        if not (followed or mode.on and (self._rg or value._rg)) and alias.copy_at(self, basic[0], value, number):
             return
         v = _PICKERS[basic[1]](self, key=basic[0])
         if value is self and v._sizes == self._sizes and v.stride() == self.stride():
@@ -334,16 +336,12 @@ def _assign_at(v, index, value):
             value = reshape_(value, ())
         if mask is None:
             put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
-        elif mode.on and (v._rg or value._rg):
+        elif mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
             _recorded(v, value, masked_fill_, (value, mask))
         else:
             alias.check_inplace(v, False)
             alias.fill_where(v, value, mask)
         return
-    if value._stype != d:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(d)} for the "
-                           "destination and "
-                           f"{title(value._stype)} for the source.")
     if mask is not None:
         indices, dims = mask_places(mask), tuple(range(mask.ndim))
     shape = result_shape(v._sizes, indices, dims)
@@ -381,7 +379,11 @@ def put(v, value, indices, dims, shape):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            "result of shape "
                            f"{list(shape)}")
-    if mode.on and (v._rg or value._rg):
+    if value._stype != v._stype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(v._stype)} for the "
+                           "destination and "
+                           f"{title(value._stype)} for the source.")
+    if mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
         _recorded(v, value, put_at, (value, indices, dims))
     else:
         alias.check_inplace(v, False)
@@ -398,3 +400,10 @@ def _recorded(v, value, op, args):
 getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"       # as handlers of __torch_function__ know them
 Tensor.__getitem__ = getitem
 Tensor.__setitem__ = setitem
+
+
+def _delitem(self, key):
+    raise TypeError("Tensor does not support deleting items")
+
+
+Tensor.__delitem__ = _delitem

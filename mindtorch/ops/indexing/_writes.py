@@ -1,6 +1,9 @@
 """In-place methods with a meaning of their own: fill_, zero_, copy_, index_put_, resize_, set_, ..."""
-from mindtorch.core import alias
+import warnings
+
+from mindtorch.core import alias, forward, host_data
 from mindtorch.core.alias import title
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import BOOL, I32, I64
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
@@ -58,7 +61,7 @@ def fill(input, value):
 def fill_(self, value):
     """Writes one value (a number or 0-dim tensor) to every element."""
     value = _fill_value("fill_", value, self)
-    if not (mode.on and (self._rg or value._rg)):
+    if not (mode.on and (self._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(self, value)):
         alias.check_inplace(self, False, value.__class__ is Const)
         alias.fill(self, value)
         return self
@@ -71,7 +74,7 @@ def fill_(self, value):
 def zero_(self):
     """Writes 0 to every element."""
     alias.check_inplace(self, False, True)
-    if not (mode.on and self._rg):
+    if not (mode.on and self._rg or FLAGS.dual is not None and FLAGS.dual(self)):
         alias.zero(self)
         return self
     since = next(sequence)
@@ -91,7 +94,7 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
         if not isinstance(src, (int, float, bool)):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type_name(src)}")
         src = tensor_from(number_as(src, self._stype), self)
-    grad = mode.on and (self._rg or src._rg)
+    grad = mode.on and (self._rg or src._rg) or FLAGS.dual is not None and FLAGS.dual(self, src)
     if grad and src._dev is not self._dev and src._dev.type != "meta":
         src = move(src, self._dev)
     alias.check_inplace(self, grad, src is self)
@@ -152,6 +155,7 @@ def _indices(x, indices):
             k = beside(k, x)
         d = k._stype
         if d.name == "uint8":
+            warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4)
             k, d = cast(k, BOOL), BOOL
         if d.kind == "b":
             at = len(found)
@@ -172,10 +176,6 @@ def index_put(input, indices, values, accumulate=False):
     """input[indices] = values for a tuple of index tensors (accumulate: values are added, also at repeated places)."""
     need_tensor("index_put", values, "values", 3)
     found, dims = _indices(input, indices)
-    if input._stype != values._stype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(input._stype)} for the "
-                           "destination and "
-                           f"{title(values._stype)} for the source.")
     shape = result_shape(input._sizes, found, dims)
     have = values._sizes
     i = 0
@@ -188,14 +188,14 @@ def index_put(input, indices, values, accumulate=False):
     if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
                            f"result of shape {list(shape)}")
+    if input._stype != values._stype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(input._stype)} for the "
+                           "destination and "
+                           f"{title(values._stype)} for the source.")
     return (add_at if accumulate else put_at)(input, values, found, dims)
 
 
 # ------------------------------------------------------------------ memory
-#: (storage, dtype, offset, size, stride) -> tensor on the storage's memory; set by the facade, which has the storages
-tensor_of_storage = None
-
-
 @_method
 def resize_(self, *sizes, size=None, memory_format=None):
     """Changes the tensor's size, keeping the elements that fit; new places hold zeros."""
@@ -203,6 +203,8 @@ def resize_(self, *sizes, size=None, memory_format=None):
     check_nonnegative(size)
     if mode.on and self._rg:
         raise RuntimeError("cannot resize variables that require grad")
+    if FLAGS.dual is not None and FLAGS.dual(self):
+        raise RuntimeError("cannot resize variables that has a forward grad")
     if size != self._sizes:
         resize(self, size)
     return self if memory_format is None else _restride(self, "resize_", format_name(memory_format))
@@ -245,10 +247,10 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         alias.stand_alone(self)
         return self
     if not (source.__class__ is Tensor or taken(source)):
-        if tensor_of_storage is None or isinstance(source, (int, float, str, list, tuple)):
+        if source.__class__ not in host_data.STORAGES:
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type_name(source)}")
         _same_device(self, source.device)
-        alias.stand_on(self, tensor_of_storage(source, self.dtype, storage_offset, size, stride))
+        alias.stand_on(self, host_data.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
     _same_device(self, source._dev)
     if source._stype != self._stype:
@@ -277,15 +279,17 @@ def _geometry(name, view):
         grad = mode.on and self._rg
         if grad:
             alias.check_inplace(self, True)
-            if self._base is not None:
-                raise NotImplementedError(f"'{name}' on a view that requires grad is not implemented for dtype "
-                                          f"{self.dtype} on device "
-                                          f"{self._dev}: use the out-of-place op")
+        elif self._inference and not mode.inference:
+            alias.check_inplace(self, False)
         r = view(self, *args, **kwargs)
         alias.stand_on(self, r)
         bump(self)
+        if FLAGS.dual is not None:
+            forward.moved(self, r)
         if grad:
             self._gnode, self._oi = r._gnode, r._oi
+        else:
+            alias.read_anew(self)
         return self
 
     method.__name__ = name
@@ -293,5 +297,5 @@ def _geometry(name, view):
     setattr(Tensor, name, method)
 
 
-for _name in ("transpose", "swapaxes", "swapdims", "t", "squeeze", "unsqueeze"):
+for _name in ("as_strided", "transpose", "swapaxes", "swapdims", "t", "squeeze", "unsqueeze"):
     _geometry(_name + "_", getattr(Tensor, _name))

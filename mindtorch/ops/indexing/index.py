@@ -1,10 +1,13 @@
 """Indexing by tensors: gather and scatter, index_*, masked_*, take and put, nonzero, and the *_scatter ops."""
 from mindtorch.core.alias import place_of, read_region, title
+from mindtorch.core.determinism import alert
 from mindtorch.core.dtypes import BOOL, I32, I64
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import like
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.core.numbers import exact, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
@@ -60,7 +63,7 @@ def _check_index(name, x, dim, index, src=None):
     return dim, places
 
 
-@op(out=True, overlap="apart")
+@op(out="same", overlap="apart")
 def gather(input, dim, index, *, sparse_grad=False):
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index may be smaller than input apart from `dim`."""
     dim, places = _check_index("gather", input, dim, index)
@@ -73,7 +76,7 @@ def _empty_gather(x, index):
     return take_(x, new_full(index, size=index._sizes, value=0, stype=I64), check=False)
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0, and so on.
 
@@ -104,7 +107,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return scatter_multiply(input, src, places, dim=dim)
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def scatter_add(input, dim, index, src):
     """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     need_tensor("scatter_add", src, "src", 4)
@@ -161,6 +164,8 @@ def _prod_grads(g, a, src, index, dim, include_self):
     rest = scatter_reduce_(one_self, one_src, index, dim=dim, how="prod", include_self=include_self, check=False)
     zero_src, zero_self = cast(zero_src, I64), cast(zero_self, I64)
     zeros = scatter_add_(zero_self, zero_src, index, dim=dim, check=False)
+    if mode.on and zeros._numel and (values(zeros) - values(zero_self)).max() > 1:
+        raise RuntimeError("scatter_reduce(prod): Double backward is unsupported for src when there is more than one zero for the same place")
     # (An element keeps its share if no other one is zero.)
     keep_self = cast(eq_(zeros, zero_self), d)
     keep_src = cast(eq_(gather_(zeros, index, dim=dim, check=False), zero_src), d)
@@ -180,7 +185,7 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
                             saves=("a", "src", "out", "index"))
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """As scatter, combining all values for a place by "sum", "prod", "mean", "amax" or "amin" (with what is there, or without)."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -198,7 +203,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 
 # ------------------------------------------------------------------ index_select, index_add, ...
-@op(out=True, overlap="apart")
+@op(out="same", overlap="apart")
 def index_select(input, dim, index):
     """The places of a dimension that a one-dimensional index names."""
     need_tensor("index_select", index, "index", 3)
@@ -212,7 +217,7 @@ def index_select(input, dim, index):
     return select_rows(input, places, dim=dim, check=True)
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def index_add(input, dim, index, source, *, alpha=1):
     """input with alpha * source added at the places of `dim` that index names (repeated places add up)."""
     need_tensor("index_add", index, "index", 3)
@@ -248,7 +253,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
         raise RuntimeError(shape_text.format(a=list(mine), s=list(theirs)))
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def index_copy(input, dim, index, source):
     """input with source written to the places of `dim` that index names."""
     need_tensor("index_copy", index, "index", 3)
@@ -284,7 +289,7 @@ def index_fill(input, dim, index, value):
     return fill_rows(input, zero_dim("index_fill_", value, input), index, dim=dim, check=True)
 
 
-@op(inplace=True, out=True, overlap="apart")
+@op(inplace=True, out="same", overlap="apart")
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """As index_copy, combining all values for a place by "prod", "mean", "amax" or "amin" (with what is there, or without)."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -316,7 +321,7 @@ def _flat_index(name, index):
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {title(index._stype)}")
 
 
-@op(out=True)
+@op(out="same")
 def take(input, index):
     """Elements of the flattened tensor at the given positions."""
     _flat_index("take", index)
@@ -344,11 +349,12 @@ def put(input, index, source, accumulate=False):
     if accumulate:
         r = scatter_add_(flat, src, places, dim=0, check=False)
     else:
+        alert("put_")
         r = scatter_(flat, src, places, dim=0, check=False)
     return unsafe_view(r, size=input._sizes)
 
 
-@op(out=True)
+@op(out="same")
 def take_along_dim(input, indices, dim=None):
     """gather with index and input broadcast against each other apart from `dim` (None: over the flattened tensors)."""
     need_tensor("take_along_dim", indices, "indices", 2)
@@ -377,9 +383,9 @@ def take_along_dim(input, indices, dim=None):
 
 
 # ------------------------------------------------------------------ where the elements are not zero
-@op(out=True, capture="sizes")
+@op(out="same", capture="sizes")
 def nonzero(input, *, as_tuple=False):
-    """Indices of the elements that are not zero: one row each, or (as_tuple) a tensor for each dimension."""
+    """Indices of the elements that are not zero: one row each, or (as_tuple, which takes no `out=`) a tensor for each dimension."""
     need_tensor("nonzero", input)
     return nonzero_tuple(input) if as_tuple else nonzero_(input)
 
@@ -404,7 +410,12 @@ def unravel_index(indices, shape):
     """Flat positions as coordinates: a tuple with a tensor for each dimension of `shape`."""
     need_tensor("unravel_index", indices, "indices")
     if indices._stype.kind not in "iu":
-        raise ValueError(f"expected 'indices' to be an integer tensor, but got {indices.dtype}")
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if shape.__class__ is not int and not isinstance(shape, (tuple, list)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    for n in () if shape.__class__ is int else shape:
+        if not isinstance(n, int):
+            raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     shape = ints_of("unravel_index", shape, "shape")
     if shape and min(shape) < 0:
         raise ValueError(f"'shape' cannot have negative values, but got {shape}")

@@ -76,7 +76,23 @@ def _sublist(items):
     return out
 
 
-@op(method=False)
+def _sums_products(*args):
+    """einsum's category under autocast: a product like those of matrices if a label of two operands is summed over."""
+    if args[0].__class__ is str:
+        lhs, arrow, rhs = args[0].replace(" ", "").partition("->")
+        terms, out = lhs.replace(".", "").split(","), rhs if arrow else None
+    elif args[0].__class__ is Tensor or taken(args[0]):
+        terms, out = args[1::2], args[-1] if len(args) % 2 else None
+    else:
+        return None
+    count = {}
+    for t in terms:
+        for k in set(t) - {Ellipsis}:
+            count[k] = count.get(k, 0) + 1
+    return "lower" if any([n > 1 and (out is None or k not in out) for k, n in count.items()]) else None
+
+
+@op(method=False, autocast=_sums_products)
 def einsum(*args):
     """Sums of products in Einstein's notation: einsum("ij,jk->ik", a, b), a list of operands, or sublists of labels."""
     if len(args) < 2:
@@ -198,7 +214,13 @@ def _sum_out(x, labels, keep):
 
 
 # ------------------------------------------------------------------ tensordot
-@op(method=False, out=True)
+def _leaves_dims(a, b, dims=2, **out):
+    """tensordot's category under autocast: a product of matrices unless nothing but one number is left."""
+    n = dims if dims.__class__ is int else len(dims[0]) if dims.__class__ in (list, tuple) and dims[0].__class__ in (list, tuple) else 1
+    return "lower" if a.__class__ is not Tensor and not taken(a) or a.ndim + b.ndim > 2 * n else None
+
+
+@op(method=False, out="same", autocast=_leaves_dims)
 def tensordot(a, b, dims=2):
     """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists."""
     if dims.__class__ is Tensor or taken(dims):

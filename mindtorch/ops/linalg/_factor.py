@@ -9,7 +9,7 @@ from mindtorch.core.tensor import detached
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, check_info, column, ct, eye_like, filled, hm, mh, mm, need_floating, need_kernel,
                                           need_matrix, need_square, partial, square_floating, through, total, type_name)
-from mindtorch.ops._operands import number
+from mindtorch.ops._operands import no_derivative, number
 from mindtorch.ops.indexing._region import narrow
 from mindtorch.ops.basic import add_, broadcast, conj, mul_, neg_, sub_
 from mindtorch.ops.linalg.solve import check_linear_inputs, need_pair_dtype, triangular_
@@ -43,7 +43,7 @@ cholesky_ex_ = primitive("linalg_cholesky_ex", "a, *, upper", lambda c, g: _chol
 legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _cholesky_grad(g, c.out, c.upper))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def cholesky(input, *, upper=False):
     """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
 
@@ -53,7 +53,7 @@ def cholesky(input, *, upper=False):
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def cholesky_ex(input, *, upper=False, check_errors=False):
     """(L, info): info k > 0 says that the leading minor of order k is not positive-definite."""
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
@@ -165,14 +165,14 @@ def qr_of(name, A, mode):
     return TYPES[name](*qr_(A, mode=mode))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def qr(A, mode="reduced"):
     """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns ("complete": m; "r": none)."""
     need_tensor("linalg_qr", A, "A")
     return qr_of("linalg_qr", A, mode)
 
 
-@op(name="qr", out=True, autocast="float32")
+@op(name="qr", out="same", autocast="float32")
 def torch_qr(input, some=True):
     """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns, or m of them if not `some`."""
     need_tensor("qr", input)
@@ -272,7 +272,7 @@ def _ormqr_grads(a, tau, x, g, left, transpose):
 ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr_grads(c.a, c.tau, c.c, g, c.left, c.transpose))
 
 
-@op(out=True, autocast="float32")
+@op(out="same", autocast="float32")
 def ormqr(input, input2, input3, left=True, transpose=False):
     """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, input2) that geqrf gave."""
     f, tau, other = "torch.ormqr", input2, input3
@@ -379,14 +379,14 @@ def zero_pivot(name, shape, info):
                         "linalg.lu_factor_ex(A, pivot)")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def lu(A, *, pivot=True):
     """(P, L, U) with A = P L U for matrices (*, m, n)."""
     check_lu("linalg.lu", "linalg_lu", A, pivot)
     return TYPES["linalg_lu"](*lu_(A))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def lu_factor(A, *, pivot=True):
     """(LU, pivots): both factors in one matrix and the row exchanges, counted from 1; RuntimeError for a zero pivot."""
     check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
@@ -395,7 +395,7 @@ def lu_factor(A, *, pivot=True):
     return TYPES["linalg_lu_factor"](packed, pivots)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """(LU, pivots, info): info k > 0 says that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
@@ -424,7 +424,7 @@ lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda c, 
     g, c.lu, c.pivots, c.out, c.needs, c.adjoint))
 
 
-@op(ns="linalg", out=True, name="lu_solve")
+@op(ns="linalg", out="same", name="lu_solve")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (left=False: X A = B; adjoint: A^H) from the factors that lu_factor gave."""
     for i, (n, x) in enumerate((("LU", LU), ("pivots", pivots), ("B", B))):
@@ -473,7 +473,7 @@ lu_unpack_ = partial(primitive("lu_unpack", "lu", lambda c, g: _unpack_grad(g, c
 _unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, stype")
 
 
-@op(method=False, out=True)
+@op(method=False, out="same")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) out of packed LU factors; what is not asked for is empty."""
     need_tensor("lu_unpack", LU_data, "LU_data")
@@ -512,7 +512,7 @@ def _zero_block(name, shape, info):
                        "matrix is singular.")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def ldl_factor(input, *, hermitian=False):
     """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
@@ -520,7 +520,7 @@ def ldl_factor(input, *, hermitian=False):
     return TYPES["linalg_ldl_factor"](ld, pivots)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """(LD, pivots, info): info k > 0 says that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
@@ -529,10 +529,11 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     return TYPES["linalg_ldl_factor_ex"](ld, pivots, info)
 
 
-ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian")
+_unsolved = no_derivative("linalg_ldl_solve")
+ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian", _unsolved, None, _unsolved)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def ldl_solve(LD, pivots, B, *, hermitian=False):
     """X with A X = B from the factors that ldl_factor gave (no gradient)."""
     f = "torch.linalg.ldl_solve"

@@ -13,7 +13,7 @@ from mindtorch.ops.creation.random import randn
 
 
 # ------------------------------------------------------------------ LU
-@op
+@op(autocast="float32")
 def lu(input, pivot=True, get_infos=False):
     """(LU, pivots) of linalg.lu_factor, and with get_infos the error codes; a zero pivot is no error."""
     check_lu("torch.lu_factor", "lu", input, pivot)
@@ -21,7 +21,7 @@ def lu(input, pivot=True, get_infos=False):
     return TYPES["_lu_with_info"](packed, pivots, info) if get_infos else (packed, pivots)
 
 
-@op(name="lu_solve", out=True, autocast="float32")
+@op(name="lu_solve", out="same", autocast="float32")
 def torch_lu_solve(input, LU_data, LU_pivots):
     """X with A X = B for B = input from the factors that lu_factor gave."""
     for i, (n, x) in enumerate((("input", input), ("LU_data", LU_data), ("LU_pivots", LU_pivots))):
@@ -49,7 +49,7 @@ triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, trans
     g, c.a, c.out0, c.needs, c.upper, c.transpose, c.unit)))
 
 
-@op(out=True, autocast="float32")
+@op(out="same", autocast="float32")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """(X, clone of A) with A X = B (A^T X = B) for B = input, reading one triangle of A."""
     need_tensor("triangular_solve", input)

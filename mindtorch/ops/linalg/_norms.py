@@ -64,7 +64,7 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
     return reduce.vector_norm_(x, p=p, axes=axes, keepdim=bool(keepdim))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def vector_norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
     """(sum |x|^ord)^(1/ord) over `dim` (all dims if None); ord may be 0 (count of non-zeros), inf, -inf."""
     return _vector_norm("linalg_vector_norm", input, ord, dim, keepdim, dtype)
@@ -127,7 +127,7 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
     return _largest(sums, p < 0, cols - 1 if not keepdim and cols > rows else cols, bool(keepdim))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """Norms of matrices: "fro", "nuc" (sum of singular values), +-1 (columns), +-inf (rows), +-2 (singular values)."""
     need_tensor("linalg_matrix_norm", input)
@@ -139,7 +139,7 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return matrix_norm_of(input, ord, dim, keepdim, dtype)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """Vector norm (one dim, or ord None) or matrix norm (two dims)."""
     need_tensor("linalg_norm", input)

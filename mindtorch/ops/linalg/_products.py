@@ -42,7 +42,7 @@ def _power(name, input, n):
         input = matmul(input, input)
 
 
-@op(ns="linalg", out=True, autocast="lower")
+@op(ns="linalg", out=True)
 def matrix_power(input, n):
     """A^n of square matrices for an int n; negative powers of the inverse."""
     return _power("linalg_matrix_power", input, n)
@@ -85,7 +85,7 @@ def torch_matrix_exp(input):
 
 
 # ------------------------------------------------------------------ products
-@op(ns="linalg", out=True, autocast="lower")
+@op(ns="linalg", out="same", autocast="lower")
 def multi_dot(tensors):
     """Product of two or more matrices in the cheapest order; the first and the last may be vectors."""
     ts = list(tensor_list("linalg_multi_dot", tensors))
@@ -114,7 +114,7 @@ def multi_dot(tensors):
     return r.squeeze(0) if first == 1 else r
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def cross(input, other, *, dim=-1):
     """Vector product along a dim of size 3; the other dims broadcast."""
     need_tensor("linalg_cross", input)
@@ -126,7 +126,7 @@ def cross(input, other, *, dim=-1):
     return cross_product(input, other, dim)
 
 
-@op(ns="linalg", out=True, autocast="lower")
+@op(ns="linalg", out="same", autocast="lower")
 def vecdot(x, y, *, dim=-1):
     """Sums of conj(x) * y along `dim`, with broadcasting."""
     need_tensor("linalg_vecdot", x, "x")

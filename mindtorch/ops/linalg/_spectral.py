@@ -1,6 +1,6 @@
 """Singular values, eigenvalues, pseudo-inverse, rank, least squares."""
+from mindtorch.core import forward
 from mindtorch.core.dtypes import F64, I64
-from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -101,7 +101,7 @@ _svdvals_only = primitive("linalg_svdvals", "a")
 
 def singular_values(x):
     """Singular values of matrices, with the vectors only where a gradient needs them."""
-    return svd_(x, full=False)[1] if mode.on and x._rg else _svdvals_only(x)
+    return svd_(x, full=False)[1] if forward.followed(x) else _svdvals_only(x)
 
 
 def _check_svd(name, A, arg, driver=None):
@@ -114,21 +114,21 @@ def _check_svd(name, A, arg, driver=None):
     need_kernel("linalg_svd_cpu", A)
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) of matrices (*, m, n); U and Vh square, or (not full_matrices) with min(m, n) columns and rows."""
     _check_svd("linalg_svd", A, "A", driver)
     return TYPES["linalg_svd"](*svd_(A, full=bool(full_matrices)))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def svdvals(A, *, driver=None):
     """Singular values of matrices (*, m, n) in descending order."""
     _check_svd("linalg_svdvals", A, "A", driver)
     return singular_values(A)
 
 
-@op(name="svd", out=True, autocast="float32")
+@op(name="svd", out="same", autocast="float32")
 def torch_svd(input, some=True, compute_uv=True):
     """(U, S, V) with A = U S V^H (V, not V^H); zeros for U and V if not compute_uv."""
     need_tensor("svd", input)
@@ -175,18 +175,18 @@ def _check_eigh(name, input, UPLO):
     return UPLO.upper() == "L"
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def eigh(input, UPLO="L"):
     """(eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U": upper) triangle."""
     lower = _check_eigh("linalg_eigh", input, UPLO)
     return TYPES["linalg_eigh"](*eigh_(input, lower=lower))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues of Hermitian matrices in ascending order."""
     lower = _check_eigh("linalg_eigvalsh", input, UPLO)
-    return eigh_(input, lower=lower)[0] if mode.on and input._rg else _eigvalsh_only(input, lower=lower)
+    return eigh_(input, lower=lower)[0] if forward.followed(input) else _eigvalsh_only(input, lower=lower)
 
 
 # ------------------------------------------------------------------ eigenvalues of general matrices
@@ -233,7 +233,7 @@ def eig(input):
 def eigvals(input):
     """Eigenvalues of square matrices, always complex."""
     _check_eig("linalg_eigvals", "linalg.eigvals", input)
-    return eig_(input)[0] if mode.on and input._rg else _eigvals_only(input)
+    return eig_(input)[0] if forward.followed(input) else _eigvals_only(input)
 
 
 # ------------------------------------------------------------------ tolerances
@@ -283,7 +283,7 @@ def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
 
 
-@op
+@op(autocast="float32")
 def pinverse(input, rcond=1e-15):
     """Moore-Penrose inverse; singular values up to rcond times the largest count as zero."""
     return _pinv_checked("pinverse", "torch.linalg.pinv", input, 0.0, rcond, False)
@@ -292,7 +292,7 @@ def pinverse(input, rcond=1e-15):
 _rank_of = primitive("linalg_matrix_rank", "a, atol=None, rtol=None, *, hermitian")
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out=True, autocast="float32")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an absolute limit."""
     f = "torch.linalg.matrix_rank"

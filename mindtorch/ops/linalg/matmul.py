@@ -64,7 +64,7 @@ def _no_product(a, b):
     return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})")
 
 
-@op(out=True, aliases="linalg.matmul", autocast="lower")
+@op(out="same", aliases="linalg.matmul", autocast="lower")
 def matmul(input, other):
     """Matrix product with NumPy's broadcasting rules: vectors, matrices and batches of them."""
     try:
@@ -141,7 +141,7 @@ Tensor.__matmul__ = _matmul_operator
 Tensor.__rmatmul__ = _rmatmul_operator
 
 
-@op(out=True, autocast="lower")
+@op(out="same", autocast="lower")
 def mm(input, mat2):
     """Product of two matrices."""
     try:
@@ -163,7 +163,7 @@ def mm(input, mat2):
     return mm_(input, mat2, ta=False, tb=False)
 
 
-@op(out=True, autocast="lower")
+@op(out="same", autocast="lower")
 def bmm(input, mat2):
     """Products of two batches of matrices: (B, N, M) and (B, M, P)."""
     try:
@@ -186,7 +186,7 @@ def bmm(input, mat2):
     return bmm_(input, mat2, ta=False, tb=False)
 
 
-@op(out=True)
+@op(out="same")
 def mv(input, vec):
     """Product of a matrix and a vector."""
     try:
@@ -222,14 +222,14 @@ def _check_vectors(name, a, b):
         raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
 
 
-@op(out=True)
+@op(out="same")
 def dot(input, tensor):
     """Scalar product of two vectors (not conjugated)."""
     _check_vectors("dot", input, tensor)
     return dot_(input, tensor)
 
 
-@op(out=True)
+@op(out="same")
 def vdot(input, other):
     """Scalar product of two vectors, the first one conjugated."""
     _check_vectors("vdot", input, other)
@@ -248,7 +248,12 @@ def outer(input, vec2):
     return outer_(a, b)
 
 
-@op(out=True)
+def _of_matrices(input, other, **out):
+    """inner's category under autocast."""
+    return "lower" if taken(input) and taken(other) and input.ndim and other.ndim and input.ndim + other.ndim > 2 else None
+
+
+@op(out="same", autocast=_of_matrices)
 def inner(input, other):
     """Sums of products over the last dim of both."""
     tensor_arg("inner", "input", input)
@@ -311,7 +316,7 @@ def _check_expand(shape, target):
                                f"{list(shape)}")
 
 
-addmm_ = primitive("addmm", "c, a, b, *, beta, alpha", lambda c, g: _scaled(g, c.beta),
+addmm_ = primitive("addmm", "c, a, b, *, beta, alpha", lambda c, g: _scaled(g, _conj_number(c.beta)),
                    lambda c, g: _scaled(bmm_(g, conj(c.b), ta=False, tb=True), _conj_number(c.alpha)),
                    lambda c, g: _scaled(bmm_(conj(c.a), g, ta=True, tb=False), _conj_number(c.alpha)))
 
@@ -331,7 +336,7 @@ def _check_addmm(name, input, mat1, mat2):
         _product_dtypes(mat1, mat2)
 
 
-@op(inplace=True, out=True, autocast="lower", overlap="unchecked")
+@op(inplace=True, out="same", autocast="lower", overlap="unchecked")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * mat1 @ mat2 (beta 0: `input` is not read)."""
     try:
@@ -348,7 +353,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return addmm_(input, mat1, mat2, beta=_number(input, beta), alpha=_number(input, alpha))
 
 
-@op(inplace=True, out=True, autocast="lower", overlap="unchecked")
+@op(inplace=True, out="same", autocast="lower", overlap="unchecked")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read)."""
     _check_batches("baddbmm", input, batch1, batch2)
@@ -376,7 +381,7 @@ def _check_batches(name, input, batch1, batch2):
                            f"got: [{b[0]}, {b[1]}].")
 
 
-@op(out=True, autocast="lower")
+@op(out="same", autocast="lower")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over the batch of batch1 @ batch2."""
     _check_batches("addbmm", input, batch1, batch2)
@@ -398,7 +403,7 @@ def _addbmm_(self, batch1, batch2, *, beta=1, alpha=1):
 Tensor.addbmm_ = _addbmm_
 
 
-@op(inplace=True, out=True, overlap="unchecked")
+@op(inplace=True, out="same", overlap="unchecked")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * mat @ vec."""
     tensor_arg("addmv", "input", input)
@@ -567,7 +572,7 @@ def cross_product(input, other, dim):
     return cross_(a, b, dim=d - n)
 
 
-@op(out=True)
+@op(out="same")
 def cross(input, other, dim=None):
     """Vector product along `dim` (default: the first dim of size 3)."""
     tensor_arg("cross", "input", input)

@@ -28,21 +28,21 @@ inv_ = primitive("linalg_inv", "a", lambda c, g: _inv_grad(g, c.out), node="Lina
 inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), nondiff=(1,))
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def inv(A):
     """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
     square_floating("linalg_inv", "linalg.inv", A)
     return inv_(A)
 
 
-@op(out=True)
+@op(out=True, autocast="float32")
 def inverse(input):
     """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
     square_floating("inverse", "linalg.inv", input, "input")
     return inv_(input)
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def inv_ex(A, *, check_errors=False):
     """(inverse, info): info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
     square_floating("linalg_inv_ex", "linalg.inv", A)
@@ -98,13 +98,13 @@ def _check_sizes(f, a, b, left):
                            f"({n}x{n} and {b[-2]}x{b[-1]})")
 
 
-@op(ns="linalg", out=True, autocast="float32")
+@op(ns="linalg", out="same", autocast="float32")
 def solve(A, B, *, left=True):
     """X with A X = B (left=False: X A = B): A (*, n, n), B (*, n, k) or vectors (*, n); LinAlgError if singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """(result, info) of solve; info k > 0 says that the k-th pivot is zero: LinAlgError with check_errors."""
     vector = _check_system("linalg_solve_ex", A, B, left)
@@ -137,7 +137,7 @@ triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, 
     g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     """X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n); inf or nan for a zero pivot."""
     need_tensor("linalg_solve_triangular", input)
@@ -170,7 +170,7 @@ _adjugate = primitive("linalg_adjugate", "a")
 det_ = primitive("linalg_det", "a", lambda c, g: _adjoint_of_adjugate(g, c.a))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def det(A):
     """Determinants of square matrices (*, n, n)."""
     square_floating("linalg_det", "linalg.det", A, kernel="lu_cpu")
@@ -201,7 +201,7 @@ def _slogdet_grad(g, a, sign):
 slogdet_ = partial(primitive("linalg_slogdet", "a", lambda c, g: _slogdet_grad(g, c.a, c.out0)))
 
 
-@op(ns="linalg", out=True)
+@op(ns="linalg", out="same")
 def slogdet(A):
     """(sign, logarithm of the absolute value) of determinants; a complex sign is the determinant's phase."""
     square_floating("linalg_slogdet", "linalg.slogdet", A)

@@ -207,6 +207,17 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if linear_weight.ndim < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
+    if linear_bias is not None and linear_bias._sizes != linear_weight._sizes[:-1]:
+        raise RuntimeError(f"expected linear_bias shape {tuple(linear_weight._sizes[:-1])}, got {tuple(linear_bias._sizes)}")
+    if weight is not None and weight._sizes != linear_weight._sizes[:1]:
+        raise RuntimeError(f"expected weight shape to be {tuple(linear_weight._sizes[:1])}, got {tuple(weight._sizes)}")
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+    if input._sizes[-1] != linear_weight._sizes[-1]:
+        raise RuntimeError("expected equal input and linear_weight last dimensions (in_features), got "
+                           f"{input._sizes[-1]} and {linear_weight._sizes[-1]}, respectively")
     if linear_weight.ndim > 2:
         *lead, width = linear_weight._sizes
         features = math.prod(lead)

@@ -113,19 +113,25 @@ def hardtanh__(input, min_val=-1.0, max_val=1.0):
 leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 
 
+def _irreversible(name, x, slope):
+    """`x`, written over by an activation; of a negative slope its backward is an error, as where x was below 0 can not be told any more."""
+    if slope < 0 and mode.on and x._gnode is not None:
+        def refuse(grads):
+            if grads[0] is None:
+                return
+            raise RuntimeError(f"In-place {name} backward calculation is triggered with a negative slope which is not supported. This is caused by "
+                               "calling in-place forward function with a negative slope, please call out-of-place version instead.")
+        x._gnode.register_prehook(refuse)
+    return x
+
+
 @op(ns="nn.functional", method=False, placement="elementwise")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """max(input, 0) + negative_slope * min(input, 0)."""
     tensor_arg("leaky_relu", "input", input)
     need_float("leaky_relu_cpu", input)
     if inplace:
-        if negative_slope < 0 and mode.on and input._rg:
-            raise RuntimeError("In-place leakyReLu backward calculation is triggered with a negative slope which is "
-                               "not "
-                               "supported. This is caused by calling in-place forward function with a negative slope, "
-                               "please "
-                               "call out-of-place version instead.")
-        return overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope))
+        return _irreversible("leakyReLu", overwrite(input, lambda x: leaky_relu_(x, slope=negative_slope)), negative_slope)
     return leaky_relu_(input, slope=negative_slope)
 
 
@@ -171,7 +177,7 @@ softshrink_ = primitive("softshrink", "x, *, lambd", lambda c, g: shrink_grad(g,
 shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: None)
 
 
-@op(out=True, aliases="nn.functional.hardshrink")
+@op(out="same", aliases="nn.functional.hardshrink")
 def hardshrink(input, lambd=0.5):
     """input where its magnitude is above `lambd`, else 0."""
     tensor_arg("hardshrink", "input", input)
@@ -229,7 +235,7 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
     tensor_arg("elu", "input", input)
     need_float("elu_cpu", input)
     if inplace:
-        return overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale))
+        return _irreversible("elu", overwrite(input, lambda x: p(x, alpha=alpha, scale=scale, input_scale=input_scale)), alpha * scale)
     return p(input, alpha=alpha, scale=scale, input_scale=input_scale)
 
 
@@ -472,13 +478,13 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
 
 @op(ns="nn.functional", method=False, name="rrelu", placement="random")
 def _rrelu_f(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
-    return overwrite(input, _rrelu, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
+    return rrelu__(input, lower, upper, training) if inplace else _rrelu(input, lower, upper, training)
 
 
 @op(method=False, name="rrelu_", aliases="nn.functional.rrelu_", placement="random")
 def rrelu__(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
     """In-place rrelu."""
-    return overwrite(input, _rrelu, lower, upper, training, generator)
+    return _irreversible("leakyReLu", overwrite(input, _rrelu, lower, upper, training, generator), 0 if training else (lower + upper) / 2)
 
 
 # ------------------------------------------------------------------ softmax
@@ -522,13 +528,13 @@ def _need_dim(name, dim):
         raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}") from None
 
 
-@op(out=True)
+@op(out="same")
 def softmax(input, dim, dtype=None):
     """exp(input) / sum(exp(input)) along `dim`, computed in `dtype` if given."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
-@op(out=True)
+@op(out="same")
 def log_softmax(input, dim, dtype=None):
     """log(softmax(input)) along `dim`, computed in `dtype` if given."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)

@@ -1,7 +1,7 @@
 """Attention: scaled_dot_product_attention as one kernel, multi_head_attention_forward on top of it."""
 import math
 
-from mindtorch.core import devices, rng
+from mindtorch.core import devices, forward, rng
 from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
@@ -136,7 +136,7 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
                                f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor "
                                "sizes: "
                                f"{list(m)}")
-        if attn_mask._rg and mode.on:
+        if forward.followed(attn_mask):
             return _with_learned_mask(query, key, value, attn_mask, dropout_p, scale)
     keep = 1.0
     if dropout_p > 0:

@@ -158,6 +158,12 @@ def _enter(name, n, input, weight, bias):
                        f"{list(input._sizes)}")
 
 
+def _check_empty(x, real):
+    """Of empty inputs (real: of these sizes) only those of no batch or no channel are taken."""
+    if 0 in real and real[0] and real[1]:
+        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {list(x)}")
+
+
 def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
     input, single = _enter(name, n, input, weight, bias)
     x, w = input._sizes, weight._sizes
@@ -174,7 +180,11 @@ def _conv(name, n, input, weight, bias, stride, padding, dilation, groups):
                 + " x ".join(str(e * (j - 1) + 1) for j, e in zip(kernel, dilation))
                 + "). Kernel size can't be greater than actual input size")
     _check_dtypes(input, weight, bias)
+    if not input._numel:
+        _check_empty(x, x)
     y = conv_(input, weight, bias, stride=stride, padding=pads, dilation=dilation, groups=groups, out=None)
+    if not x[1]:
+        y = y.narrow(1, 0, 0)       # of no channel there is no result, and the bias has no gradient
     return _squeeze(y) if single else y
 
 
@@ -221,6 +231,10 @@ def _conv_transpose(name, n, input, weight, bias, stride, padding, output_paddin
                            + "). Calculated output size per channel: (" + " x ".join(map(str, size))
                            + "). Output size is too small")
     _check_dtypes(input, weight, bias)
+    if not input._numel:
+        _check_empty(x, x)
+    if not w[1]:
+        raise RuntimeError(f"non-empty {n + 2}D weight tensor expected, but got: {list(w)}")
     y = conv_transposed_(input, weight, bias, size=size, stride=stride, padding=tuple((p, p) for p in padding),
                          dilation=dilation, groups=groups)
     return _squeeze(y) if single else y
@@ -289,7 +303,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     k, d, p, s = _window_arguments("unfold", kernel_size, dilation, padding, stride)
     need_tensor("unfold", input)
     single = input.ndim == 3
-    if not single and input.ndim != 4:
+    if not single and input.ndim != 4 or 0 in input._sizes[not single:]:
         if input.ndim == 2:
             raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got 2)")
         raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
@@ -317,7 +331,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     size = numbers(output_size, 2, "fold", "output_size")
     k, d, p, s = _window_arguments("fold", kernel_size, dilation, padding, stride)
     single = input.ndim == 2
-    if input.ndim not in (2, 3):
+    if input.ndim not in (2, 3) or 0 in input._sizes[not single:]:
         raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
                            "dimensions "
                            f"for input, but got: {list(input._sizes)}")
@@ -329,9 +343,10 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
                            f"input.size(1)={channels} and kernel_size={_tup(k)}.")
     out = out_size(size, k, s, tuple((q, q) for q in p), d)
     if math.prod(out) != blocks or min(out) < 1:
-        raise RuntimeError(f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, "
-                           f"padding={_tup(p)}, "
-                           f"stride={_tup(s)}, expected size of input's dimension 2 to match the calculated number of "
+        given = f"Given output_size={_tup(size)}, kernel_size={_tup(k)}, dilation={_tup(d)}, padding={_tup(p)}, stride={_tup(s)}, "
+        if math.prod(out) == blocks:
+            raise RuntimeError(f"{given}calculated shape of the array of sliding blocks as {_tup(out)}, which is too small (non-positive)")
+        raise RuntimeError(f"{given}expected size of input's dimension 2 to match the calculated number of "
                            "sliding "
                            f"blocks {out[0]} * {out[1]} = {math.prod(out)}, but got input.size(2)={blocks}.")
     y = col2im_(x, size=size, kernel=k, dilation=d, padding=p, stride=s)

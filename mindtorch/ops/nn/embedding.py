@@ -1,6 +1,6 @@
 """Lookups: embedding, embedding_bag."""
 from mindtorch.core.alias import store
-from mindtorch.core.dtypes import F32, I32, I64
+from mindtorch.core.dtypes import F32, F64, I32, I64
 from mindtorch.core.layout import kept
 from mindtorch.core.sparse import sparse_of
 from mindtorch.core.table import op
@@ -45,7 +45,9 @@ def _sparse_rows(c, g, size):
 
 
 _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "float16": "torch.HalfTensor",
-            "int16": "torch.ShortTensor", "int8": "torch.CharTensor", "uint8": "torch.ByteTensor", "bool": "CPUBoolType"}
+            "int16": "torch.ShortTensor", "int8": "torch.CharTensor", "uint8": "torch.ByteTensor", "bool": "CPUBoolType",
+            "int32": "torch.IntTensor", "int64": "torch.LongTensor", "bfloat16": "torch.BFloat16Tensor",
+            "complex64": "torch.ComplexFloatTensor", "complex128": "torch.ComplexDoubleTensor"}
 
 
 def _index(name, indices):
@@ -54,11 +56,17 @@ def _index(name, indices):
     if d == I64:
         return indices
     if d != I32:
-        raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-                           "Long, Int; but "
-                           f"got {_CLASSES.get(d.name, title(d))} instead (while checking arguments for "
-                           f"{name})")
+        raise _of_other_type("indices", "Long, Int", d, name)
     return cast(indices, I64)
+
+
+def _class(d):
+    return _CLASSES.get(d.name, title(d))
+
+
+def _of_other_type(what, wanted, d, name):
+    return RuntimeError(f"Expected tensor for argument #1 '{what}' to have one of the following scalar types: {wanted}; but got {_class(d)} "
+                        f"instead (while checking arguments for {name})")
 
 
 def _embedding(input, weight, padding, by_freq, sparse):
@@ -128,11 +136,22 @@ _MODES = ("sum", "mean", "max")
 
 def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, padding, sparse):
     """(result, offset2bag, bag_size, max_indices) as torch.embedding_bag gives them."""
-    if offsets is not None and offsets._stype.kind not in "iu":
-        raise RuntimeError("expected offsets to be integers")
     d = weight._stype
+    if offsets is not None and offsets._stype not in (I32, I64):
+        raise _of_other_type("offsets", "Long, Int", offsets._stype, "embedding_bag")
+    if offsets is not None and offsets._stype == I64 and indices._stype.kind in "iub":
+        indices = cast(indices, I64)
+    indices = _index("embedding_bag", indices)
+    if d.kind not in "fV":
+        raise _of_other_type("weight", "Half, BFloat16, Float, Double", d, "embedding_bag")
+    if samples is not None and samples._stype != d:
+        raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; "
+                           f"but type {_class(d)} does not equal {_class(samples._stype)} (while checking arguments for embedding_bag)")
+    if include_last and (padding >= 0 or mode == "max" or d == F64):
+        # The last offset only says where sums and means of these dtypes end; in all other cases torch lets the last bag run to the end.
+        include_last = "open"
     live, bag_live, bag, sizes, there, divisor = _bag_places(
-        _index("embedding_bag", indices), offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
+        indices, offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
         divisor=None if mode != "mean" else d if d.kind == "f" else F32)
     rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
     at, bags = None, sizes._numel
@@ -141,6 +160,8 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     else:
         if samples is not None:
             s = samples.reshape(-1)
+            if live._numel != s._numel and there is None:       # (indices behind the last offset)
+                s = s.narrow(0, 0, live._numel)
             if there is not None:
                 s = s.index_select(0, there)
             rows = rows * s.unsqueeze(1)
@@ -158,7 +179,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     """Sums, means or maxima of bags of rows of `weight`: (B, N) indices, or (K,) with offsets (B,) -> (B, D)."""
     tensor_arg("embedding_bag", "input", input)
     tensor_arg("embedding_bag", "weight", weight, 2)
-    if weight._stype.kind in "iub" and input._stype.kind in "f":
+    if weight._stype == I64 and input._stype.kind in "fV":
         input, weight = weight, input
     if per_sample_weights is not None and per_sample_weights._sizes != input._sizes:
         raise ValueError(f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must "
@@ -185,6 +206,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
                                   "supported for "
                                   f"mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
+    if weight.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
     n = weight._sizes[0]
     padding = -1
     if padding_idx is not None:
@@ -197,18 +220,47 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     return _bags(weight, input, offsets, scale_grad_by_freq, mode, per_sample_weights, include_last_offset, padding, sparse)[0]
 
 
-@op(method=False, name="embedding_bag")
-def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-                         include_last_offset=False, padding_idx=None):
-    """embedding_bag in torch.embedding_bag's argument order: (result, offset2bag, bag_size, max_indices)."""
-    n = weight._sizes[0]
-    padding = -1 if padding_idx is None else padding_idx % n
-    y, bag, sizes, at, live = _bags(weight, indices, offsets, scale_grad_by_freq, _MODES[mode], per_sample_weights,
-                                    include_last_offset, padding, sparse)
+def _bag_parts(weight, indices, offsets, by_freq, mode, sparse, samples, include_last, padding):
+    """(result, offset2bag, bag_size, max_indices); `mode` is a number, `padding` -1 for none."""
+    for name, t, dims in ("input", indices, (1, 2)), ("offsets", offsets, (1,)), ("weight", weight, (2,)):
+        tensor_arg("embedding_bag", name, t)
+        if t.ndim not in dims:
+            raise RuntimeError(f"{name} has to be a {' or '.join([f'{n}D' for n in dims])} Tensor, but got Tensor of dimension {t.ndim}")
+    y, bag, sizes, at, live = _bags(weight, indices.reshape(-1), offsets, by_freq, _MODES[mode], samples, include_last, padding, sparse)
     sizes = shown(sizes)
     if mode == 2:
         return y, shown(bag), sizes, _bag_winners(at, live)
     if mode == 0:
-        none = new_full(sizes, size=sizes._sizes, value=0, stype=I64)
-        return y, new_full(sizes, size=(0,), value=0, stype=I64), none, new_full(sizes, size=sizes._sizes, value=0, stype=I64)
+        many = offsets._sizes[0]
+        if padding < 0 and weight._stype != F64:
+            return y, new_full(sizes, size=(0,), value=0, stype=I64), *[new_full(sizes, size=(many,), value=0, stype=I64) for _ in range(2)]
+        return y, shown(bag), *[new_full(sizes, size=(many,), value=0, stype=I64) for _ in range(2)]
     return y, shown(bag), sizes, sizes.clone()
+
+
+@op(method=False, name="embedding_bag")
+def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
+                         include_last_offset=False, padding_idx=None):
+    """embedding_bag in torch.embedding_bag's argument order: (result, offset2bag, bag_size, max_indices)."""
+    padding = -1
+    if padding_idx is not None:
+        n = weight._sizes[0]
+        if not -n <= padding_idx < n:
+            raise RuntimeError(f"padding_idx must be within the number of embeddings, -{n} through {n - 1}, but got {padding_idx}")
+        padding = padding_idx % n
+    return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding)
+
+
+@op(method=False, name="_embedding_bag")
+def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
+                   include_last_offset=False, padding_idx=-1):
+    """torch.embedding_bag, where padding_idx -1 says that there is none."""
+    return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+
+
+@op(method=False, name="_embedding_bag_forward_only")
+def _embedding_bag_forward_only(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
+                                include_last_offset=False, padding_idx=-1):
+    """torch._embedding_bag without a gradient."""
+    return _bag_parts(weight.detach(), indices, offsets, scale_grad_by_freq, mode, sparse,
+                      None if per_sample_weights is None else per_sample_weights.detach(), include_last_offset, padding_idx)

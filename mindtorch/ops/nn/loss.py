@@ -69,6 +69,8 @@ def _warn_size(input, target):
 def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
     """A difference loss with an optional weight per element."""
     _warn_size(input, target)
+    if input._sizes != target._sizes:
+        broadcast_of(input._sizes, target._sizes)
     x, t = pair(input, target)
     if x._stype.kind not in kinds:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(x)}' on device cpu")
@@ -187,7 +189,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, size_average=No
     return _logits_loss(input, target, weight, pos_weight, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="binary_cross_entropy_with_logits")
+@op(method=False, name="binary_cross_entropy_with_logits", autocast="float32")
 def _torch_bce_logits(input, target, weight=None, pos_weight=None, reduction=1):
     """binary_cross_entropy_with_logits with torch's number for the reduction."""
     return _logits_loss(input, target, weight, pos_weight, reduction_of(reduction))
@@ -239,7 +241,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="poisson_nll_loss")
+@op(method=False, name="poisson_nll_loss", autocast="float32")
 def _torch_poisson(input, target, log_input, full, eps, reduction):
     """poisson_nll_loss with torch's number for the reduction."""
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction))
@@ -342,7 +344,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="cosine_embedding_loss")
+@op(method=False, name="cosine_embedding_loss", autocast="float32")
 def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
     """cosine_embedding_loss with torch's number for the reduction."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction))
@@ -374,7 +376,7 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, 
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="triplet_margin_loss")
+@op(method=False, name="triplet_margin_loss", autocast="float32")
 def _torch_triplet(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, swap=False, reduction=1):
     """triplet_margin_loss with torch's number for the reduction."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction))
@@ -404,19 +406,19 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 def _ranking(input1, input2, target, margin, reduction):
     for i, t in enumerate((input1, input2, target)):
         tensor_arg("margin_ranking_loss", ("input1", "input2", "target")[i], t, i + 1)
-    if not input1.ndim == input2.ndim == target.ndim:
-        raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
-                           f"{input1.shape}, input2: {input2.shape}, target: {target.shape} ")
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin)."""
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
+                           f"{input1.shape}, input2: {input2.shape}, target: {target.shape} ")
     return _ranking(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="margin_ranking_loss")
+@op(method=False, name="margin_ranking_loss", autocast="float32")
 def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
     """margin_ranking_loss with torch's number for the reduction."""
     return _ranking(input1, input2, target, margin, reduction_of(reduction))
@@ -436,7 +438,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return _hinge(input, target, margin, reduction_of(reduction, size_average, reduce))
 
 
-@op(method=False, name="hinge_embedding_loss")
+@op(method=False, name="hinge_embedding_loss", autocast="float32")
 def _torch_hinge(input, target, margin=1.0, reduction=1):
     """hinge_embedding_loss with torch's number for the reduction."""
     return _hinge(input, target, margin, reduction_of(reduction))
@@ -493,6 +495,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if target.ndim > 1 or target._numel != rows:
         raise RuntimeError(f"multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
                            f"size). Expected target size [{rows}], but got {list(target._sizes)}. Input has shape {list(input._sizes)}.")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
     if weight is not None and weight._numel != classes:
         raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight._sizes)}")
     x, t = input.reshape(rows, classes), cast(target.reshape(rows), I64)

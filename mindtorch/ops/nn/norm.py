@@ -1,7 +1,7 @@
 """Normalisation: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
-from mindtorch.core import alias, devices, layout
+from mindtorch.core import alias, devices, forward, layout
 from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
@@ -173,6 +173,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
         if (running_mean is None) != (running_var is None):
             raise ValueError("running_mean and running_var must either both be None or neither be None")
+    if eps <= 0 and (training or eps < 0):
+        raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     return _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
@@ -401,7 +403,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     x = input if input._stype.itemsize != 2 else cast(input, F32)
     m = x.reshape(N, group, C // group * HxW)
     mean = m.mean(2)
-    rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if mode.on and input._rg else shown(rstd).reshape(N, group)
+    rstd = ((m - mean.unsqueeze(2)).square().mean(2) + eps).rsqrt() if forward.followed(input) else shown(rstd).reshape(N, group)
     return y.reshape(input._sizes), mean, rstd
 
 

@@ -60,13 +60,19 @@ def pad_(input, pad, mode="constant", value=None):
         return _constant(input, pad, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
-    sizes, ndim = input._sizes, input.ndim
+    ndim = input.ndim
     pairs = _pairs(pad, ndim)
     if value is not None and value != 0:
         raise RuntimeError(f"Padding mode \"{mode}\" doesn't take in value argument")
     n = len(pad) // 2
     if not n or ndim not in (n + 1, n + 2) or n > 3:
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.")
+    return _repeating(input, pairs, n, mode) if mode == "circular" else _BY_RANK[mode, n](input, pad)
+
+
+def _repeating(input, pairs, n, mode):
+    """input with the last n dims continued: mirrored, by their last element, or from the other end."""
+    sizes, ndim = input._sizes, input.ndim
     if mode != "circular" and 0 in sizes[1 if ndim == n + 2 else 0:]:
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
                            "non-zero "
@@ -91,3 +97,19 @@ def pad_(input, pad, mode="constant", value=None):
     if mode == "circular":
         input = in_c_order(input)
     return take_axes_(input, plan=tuple(plan)) if plan else input.clone()
+
+
+def _of_rank(mode, name, n):
+    def padded(input, padding):
+        tensor_arg(name, "input", input)
+        if len(padding) != 2 * n or input.ndim not in (n + 1, n + 2):
+            raise RuntimeError(f"{name}: expected {2 * n} counts of padding and an input of {n + 1} or {n + 2} dimensions, but got {len(padding)} "
+                               f"and {input.ndim}")
+        return _repeating(input, _pairs(padding, input.ndim), n, mode)
+    padded.__name__ = name
+    padded.__doc__ = f"`torch.nn.functional.pad` of {n} dims in the mode \"{mode}\", as a function of its own."
+    return op(padded, ns="_C._nn", method=False, autocast="float32")
+
+
+#: (mode, how many dims) -> the op that autocast knows
+_BY_RANK = {(mode, n): _of_rank(mode, f"{stem}_pad{n}d", n) for mode, stem in (("reflect", "reflection"), ("replicate", "replication")) for n in (1, 2, 3)}

@@ -1,16 +1,26 @@
 """Pooling: maxima, means, p-norms over windows, adaptive and fractional pools, unpooling."""
 import math
 
+from mindtorch.core import forward
+from mindtorch.core.determinism import alert
 from mindtorch.core.dtypes import I64
-from mindtorch.core.grad_mode import mode
-from mindtorch.core.layout import by_operand
+from mindtorch.core.layout import by_operand, format_strides, format_told, laid_out, strides_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops.creation.random import rand
 from mindtorch.ops.nn._fused import numbers, tensor_arg, title
 
 # ------------------------------------------------------------------ primitives
-_suggested = by_operand(0)
+_by_input = by_operand(0)
+
+
+def _suggested(r, operands, kw):
+    """The memory format that the input suggests; one of three spatial dims without a batch is looked at as with one."""
+    a = operands[0]
+    if a.ndim == 4 and len(kw.get("kernel", ())) == 3:
+        told = format_told((1, *a.shape), (a.size, *strides_of(a)))
+        return laid_out(r, format_strides((1, *r.shape), told)[1:])
+    return _by_input(r, operands, kw)
 
 # Reading elements at flat indices of the spatial dims, and adding up (or writing) there, are each other's gradients.
 gather_places_ = primitive("gather_places", "x, index, *, dims",
@@ -78,24 +88,31 @@ _fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, 
 
 # ------------------------------------------------------------------ arguments
 def _sizes(name, n, what, x, default=None):
+    words = {1: "one int", 2: "two ints", 3: "three ints"}[n]
     if x is None or (x.__class__ in (list, tuple) and not x):
+        if default is None and x is not None:
+            raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}")
         return default
     if x.__class__ is int:
         return (x,) * n
-    words = {1: "one int", 2: "two ints", 3: "three ints"}[n]
     try:
         return numbers(x, n, name, what)
     except RuntimeError:
         raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {words}") from None
 
 
-def _check_batched(x, n, words):
+_BATCHED = "Expected {} or {} (batch mode) tensor with optional 0 dim batch size for input, but got:{}"
+
+
+def _check_batched(name, x, n):
     """RuntimeError unless `x` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
-    bad = x.ndim not in (n + 1, n + 2)
-    if not bad:
-        bad = 0 in (x._sizes[1:] if x.ndim == n + 2 else x._sizes)
-    if bad:
-        raise RuntimeError(words)
+    dims = f"{n + 1}D", f"{n + 2}D"
+    if x.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}: {_BATCHED.format(*dims, list(x._sizes))}" if n == 1 else
+                           "non-empty {} or {} (batch mode) tensor expected for input".format(*dims))
+    if 0 in (x._sizes[1:] if x.ndim == n + 2 else x._sizes):
+        raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x._sizes)}"
+                           if n == 3 else f"{name}: {_BATCHED.format(*dims, list(x._sizes))}")
 
 
 def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
@@ -148,19 +165,14 @@ def _refuse(kernel_name, x, ints):
     raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(x)}' on device cpu")
 
 
-_BATCH_WORDS = {1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
-                2: "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
-                3: "non-empty 4D or 5D (batch mode) tensor expected for input"}
-
-
 # ------------------------------------------------------------------ max pools
 def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     name = f"max_pool{n}d"
     tensor_arg(name, "input", input)
-    _check_batched(input, n, _BATCH_WORDS[n].format(list(input._sizes)))
+    _check_batched(name, input, n)
     kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
     _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
-    places = indices or (mode.on and input._rg)
+    places = indices or forward.followed(input)
     y = _max_pool[n](input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out, places=places)
     if not places:
         return y
@@ -220,7 +232,7 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
                            "checking arguments for avg_pool1d)")
     if n == 2 and input.ndim < 3:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
-    _check_batched(input, n, f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    _check_batched(name, input, n)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
@@ -277,7 +289,8 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 # ------------------------------------------------------------------ adaptive pools
-def _target(name, n, x, output_size, words):
+def _target(name, n, x, output_size, words, channels=False):
+    """The output's spatial sizes, checked; `channels`: there have to be some."""
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(words.format(list(x._sizes)))
     if output_size.__class__ is int:
@@ -290,12 +303,29 @@ def _target(name, n, x, output_size, words):
     if min(out) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            "{" + ", ".join(map(str, out)) + "}")
-    for i in range(x.ndim - n, x.ndim):
-        if not x._sizes[i]:
-            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
-                               "has sizes "
-                               f"{list(x._sizes)} with dimension {i - x.ndim} being empty")
+    _check_filled(name, x, 1 if channels else x.ndim - n)
+    if math.prod(x._sizes[:-n]) * math.prod(out) >= 1 << 60:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={[*x._sizes[:-n], *out]}")
     return out
+
+
+def _check_filled(name, x, first):
+    for i in range(first, x.ndim):
+        if not x._sizes[i]:
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x._sizes)} "
+                               f"with dimension {i} being empty")
+
+
+def _forward_only(name, y, out):
+    """`y`, whose backward is an error where it has no elements."""
+    if 0 in out and y._gnode is not None:
+        def refuse(grads):
+            if grads[0] is None:
+                return
+            raise RuntimeError(f"{name}_backward(): Expected grad_output to have non-zero size for non-batch dimensions, but grad_output has sizes "
+                               f"{list(y._sizes)}")
+        y._gnode.register_prehook(refuse)
+    return y
 
 
 def _adaptive_mean(n, input, output_size):
@@ -306,13 +336,13 @@ def _adaptive_mean(n, input, output_size):
                  "arguments for adaptive_avg_pool1d)")
     else:
         words = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got " + "{}"
-    out = _target(name, n, input, output_size, words)
+    out = _target(name, n, input, output_size, words, n == 3)
     _refuse(f"adaptive_avg_pool{max(n, 2)}d", input, False)
     size = input._sizes[-n:]
     if 0 not in out and any(o != 1 for o in out) and all(s % o == 0 for s, o in zip(size, out)):
         kernel = tuple(s // o for s, o in zip(size, out))
         return _avg_pool[n](input, kernel=kernel, stride=kernel, padding=(0,) * n, out=out, include_pad=True, override=None)
-    return _adaptive_avg[n](input, out=out)
+    return _forward_only(name, _adaptive_avg[n](input, out=out), out)
 
 
 @op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
@@ -336,10 +366,12 @@ def adaptive_avg_pool3d(input, output_size):
 def _adaptive_largest(n, input, output_size, indices):
     name = f"adaptive_max_pool{n}d"
     tensor_arg(name, "input", input)
-    out = _target(name, n, input, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}")
+    out = _target(name, n, input, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}", True)
     _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
-    places = indices or (mode.on and input._rg)
+    places = indices or forward.followed(input)
     y = _adaptive_max[n](input, target=out, places=places)
+    if places:
+        _forward_only(name, y[0], out)
     return y if indices or not places else y[0]
 
 
@@ -386,7 +418,11 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {list(input._sizes)}")
+    _check_filled(name, input, 1)
     size = input._sizes[-n:]
+    for what, given in ("kernel_size", kernel_size), ("output_size", output_size):
+        if isinstance(given, (list, tuple)) and len(given) != n:
+            raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {('two', 'three')[n - 2]} ints")
     kernel = _sizes(name, n, "kernel_size", kernel_size)
     if output_size is None:
         if isinstance(output_ratio, float) and n == 2:
@@ -410,9 +446,17 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         tensor_arg(name, "_random_samples", samples)
         if samples._stype != input._stype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
-        unbatched = input.ndim == n + 1        # of several batches of samples the first is used
-        if samples._sizes[unbatched:] != (lead + (n,))[unbatched:] or unbatched and not samples._sizes[:1] >= (1,):
-            raise RuntimeError(f"Expect _random_samples to have shape {list(lead + (n,))}")
+        if samples.ndim != 3:
+            raise RuntimeError(f"Expect _random_samples to have 3 dimensions, got {samples.ndim}")
+        # (Of more batches of samples than the input has the first are used.)
+        if samples._sizes[0] < lead[0]:
+            raise RuntimeError("Expect _random_samples.size(0) no less then input batch size.")
+        if samples._sizes[1] != lead[1]:
+            raise RuntimeError("Expect _random_samples.size(1) equals to input channel size.")
+        if samples._sizes[2] != n:
+            raise RuntimeError(f"Expect _random_samples.size(2) equals to {n}; got {samples._sizes[2]}.")
+        if samples._sizes[0] > lead[0]:
+            samples = samples.narrow(0, 0, lead[0])
     y, index = _fractional[n](input, samples, kernel=kernel, target=out)
     return (y, index) if indices else y
 
@@ -446,6 +490,7 @@ def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, out
 # ------------------------------------------------------------------ unpooling
 def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{n}d"
+    alert(f"max_unpooling{max(n, 2)}d_forward_out")         # (torch's one of one dimension is the one of two)
     tensor_arg(name, "input", input)
     tensor_arg(name, "indices", indices, 2)
     kernel = _sizes(name, n, "kernel_size", kernel_size)

@@ -1,4 +1,7 @@
 """Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
+from mindtorch.core import autocast
+from mindtorch.core.alias import title
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
@@ -115,6 +118,8 @@ def _keeps(*tensors):
         for t in tensors:
             if t is not None and t._rg:
                 return True
+    if FLAGS.dual is not None:
+        return FLAGS.dual(*[t for t in tensors if t is not None])
     return False
 
 
@@ -232,9 +237,13 @@ rnn_relu = _declare("rnn_relu", "lower")
 
 
 # ------------------------------------------------------------------ cells
-def _cell_input(name, input, states):
+def _cell_input(name, input, states, w_ih, w_hh):
     tensor_arg(name, "input", input)
     _check(name, input, states, states[0])
+    for x, w in ((input, w_ih), (states[0], w_hh)):
+        # (Autocast casts both, unless one is float64.)
+        if x._stype != w._stype and (autocast.state.to is None or 8 in (x._stype.itemsize, w._stype.itemsize)):
+            raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {title(x._stype)} and {title(w._stype)}")
     if input.ndim == 1:
         return input.unsqueeze(0), [s.unsqueeze(0) for s in states], True
     return input, list(states), False
@@ -243,7 +252,7 @@ def _cell_input(name, input, states):
 @op(method=False)
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
-    x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx))
+    x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx), w_ih, w_hh)
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
     _, h, c, *_ = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False,
                              keep=_keeps(x, h, c, w_ih, w_hh, b_ih, b_hh))
@@ -261,7 +270,7 @@ def _both(b_ih, b_hh, w_hh):
 @op(method=False)
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a GRU: (B, I), (B, H) -> (B, H)."""
-    x, (h,), single = _cell_input("gru_cell", input, (hx,))
+    x, (h,), single = _cell_input("gru_cell", input, (hx,), w_ih, w_hh)
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
     h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
     return h.squeeze(0) if single else h
@@ -270,7 +279,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 def _plain_cell(name, relu):
     def cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
-        x, (h,), single = _cell_input(name, input, (hx,))
+        x, (h,), single = _cell_input(name, input, (hx,), w_ih, w_hh)
         b_ih, b_hh = _both(b_ih, b_hh, w_hh)
         h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False,
                       keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]

@@ -101,6 +101,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         else:
             scales = (float(scale_factor),) * dims
         size = tuple(int(math.floor(n * s)) for n, s in zip(spatial, scales))
+        if max(size) >= 1 << 63:
+            raise RuntimeError("value cannot be converted to type int64_t without overflow")
         if recompute_scale_factor or mode == "area":
             scales = (None,) * dims
     else:

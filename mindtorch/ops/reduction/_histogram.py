@@ -1,18 +1,22 @@
-"""Counting: bincount and histograms (no gradients)."""
+"""Counting: bincount and histograms (no gradients: backward raises, as torch's does)."""
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported
+from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import cast
 
-_bincount = primitive("bincount", "a, weights=None, *, minlength", raw=True)
+_bincount = primitive("bincount", "a, weights=None, *, minlength", None, no_derivative("bincount"), raw=True)
 _histc = primitive("histc", "a, *, bins, low, high", raw=True)
 #: bounds between equal bins; each point's number in a grid that gets one dimension more; how many points have each number
 _equal_edges = primitive("histogram_edges", "x, *, bins, low, high, op, dim")
 _bins = primitive("histogram_bins", "x, edges, before=None")
 _counts = primitive("histogram_counts", "at, weight=None, *, shape")
 _share, _density = primitive("histogram_share", "r"), primitive("histogram_density", "r, edges, *, dim")
+#: counts or edges as part of the graph of what they were counted of
+_result = primitive("histogram_result", "r, x, weight=None", None, no_derivative("histogram"), no_derivative("histogram"), raw=True,
+                    node="NotImplemented")
 
 
 @op(capture="sizes")
@@ -30,7 +34,7 @@ def bincount(input, weights=None, minlength=0):
     return _bincount(input, weights, minlength=minlength)
 
 
-@op(out=True)
+@op(out="same")
 def histc(input, bins=100, min=0, max=0):
     """Histogram with equal bins between min and max (both 0: between the extremes of the data)."""
     need_tensor("histc", input)
@@ -92,14 +96,14 @@ def _weight(name, weight, input, shape):
 _Histogram, _Histogramdd = struct("histogram", "hist bin_edges"), struct("histogramdd", "hist bin_edges")
 
 
-@op(out=True)
+@op(out="same")
 def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges) with `bins` equal bins over the range, or with the given increasing edges."""
     _real_float("histogram", input)
     w = _weight("histogram", weight, input, input._sizes)
     x = input.detach().reshape(-1)
     e = _edges("histogram", x, bins, range, 0)
-    return _Histogram(_histogram([x], [e], w, density), e)
+    return _Histogram(_result(_histogram([x], [e], w, density), input, w), _result(e, input, w))
 
 
 @op(method=True)
@@ -114,9 +118,11 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError(f"histogramdd(): expected {d} bin counts or edges for input with {d} columns, but got "
                            f"{len(bins)}")
     w = _weight("histogramdd", weight, input, input._sizes[:-1])
+    given = [b.__class__ is Tensor or taken(b) for b in bins]
     pairs = [None] * d if range is None else list(zip(range[::2], range[1::2]))
     if len(pairs) != d:
         raise RuntimeError(f"histogramdd(): for a {d}-dimensional histogram range should have {2 * d} elements")
     columns = input.detach().reshape(-1, d).unbind(1)
     edges = [_edges("histogramdd", x, b, r, i) for i, (x, b, r) in enumerate(zip(columns, bins, pairs))]
-    return _Histogramdd(_histogram(columns, edges, w, density), tuple(edges))
+    r = _result(_histogram(columns, edges, w, density), input, w)
+    return _Histogramdd(r, tuple(e if own else _result(e, input, w) for own, e in zip(given, edges)))

@@ -1,4 +1,5 @@
 """Order statistics: median, k-th value, mode, quantiles."""
+from mindtorch.core import forward
 from mindtorch.core.layout import like
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
@@ -43,7 +44,7 @@ def _median(name, skip):
     median.__name__ = name
     skipping = ", nan left out" if skip else ""
     median.__doc__ = f"Lower median of all elements{skipping}; over `dim` as (values, indices)."
-    return op(median, out=True)
+    return op(median, out="same")
 
 
 median = _median("median", False)
@@ -56,7 +57,7 @@ _mode = primitive("mode", "a, *, axis, keepdim", _to_picked, nondiff=(1,))
 _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values indices")
 
 
-@op(out=True)
+@op(out="same")
 def kthvalue(input, k, dim=-1, keepdim=False):
     """(values, indices) of the k-th smallest elements along `dim`, k counting from 1."""
     axis = _along("kthvalue", input, dim)
@@ -66,7 +67,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     return _Kthvalue(*_kthvalue(input, k=k, axis=axis, keepdim=keepdim))
 
 
-@op(out=True)
+@op(out="same")
 def mode(input, dim=-1, keepdim=False):
     """(values, indices) of the most frequent elements along `dim`, the smallest of them at ties."""
     return _Mode(*_mode(input, axis=_along("mode", input, dim), keepdim=keepdim))
@@ -110,10 +111,10 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
         high = take_at(s, high, **at)
         if interpolation == "midpoint":
             w = number(0.5, s)
-        elif q._rg:
+        elif forward.followed(q):
             w = sub_(mul_(q.reshape([-1 if i == along else 1 for i in range(s.ndim)]), last), cast(low, d))
         # From the nearer end: nothing is added to it where it is hit, be the other end infinite.
-        if interpolation == "linear" and not w._rg:
+        if interpolation == "linear" and not forward.followed(w):
             r = lerp_(r, high, w)
         else:
             r = add_(r, mul_(sub_(high, r), w)) if interpolation == "linear" else sub_(high, mul_(sub_(high, r), w))
@@ -127,13 +128,13 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
     return r if q.ndim else r.squeeze(0)
 
 
-@op(out=True, autocast="float32")
+@op(out="same", autocast="float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """q-th quantiles (q a number or a 1-d tensor) over `dim` or of the flattened tensor; nan wins."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@op(out=True, autocast="float32")
+@op(out="same", autocast="float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """q-th quantiles over `dim` or of the flattened tensor, nan left out."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

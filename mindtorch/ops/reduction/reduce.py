@@ -4,13 +4,14 @@ Median, mode and quantiles are in `_order_stats.py`, histograms in `_histogram.p
 """
 import math
 
+from mindtorch.core import forward
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import U8, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
-from mindtorch.core.table import TABLE, op, store_out
+from mindtorch.core.table import TABLE, Same, op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
@@ -55,7 +56,7 @@ def _input(name, x, dtype):
     return x if dtype is None else cast(x, as_np(dtype))
 
 
-@op(name="sum", out=True)
+@op(name="sum", out="asked")
 def sum_op(input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` (an int, several, or all); integers and bools give int64."""
     if dim is None and dtype is None and not keepdim:
@@ -69,7 +70,7 @@ def sum_op(input, dim=None, keepdim=False, *, dtype=None):
     return r if dtype is None else cast(r, as_np(dtype))
 
 
-@op(out=True)
+@op(out="asked")
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` with nan counted as zero."""
     x = _input("nansum", input, dtype)
@@ -137,7 +138,7 @@ prod_dim = primitive("prod_dim", "a, *, axis, keepdim", lambda c, g: _prod_grad(
 _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=True)
 
 
-@op(out=True, autocast="float32")
+@op(out="asked", autocast="float32")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Product of all elements or over one `dim`; integers and bools give int64."""
     x = _input("prod", input, dtype)
@@ -206,13 +207,13 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
     return struct_(*along(input, axis=axis, keepdim=keepdim))
 
 
-@op(name="max", out=True)
+@op(name="max", out=Same(pairs=True))
 def max_op(input, dim=None, keepdim=False, *, other=None):
     """Maximum of all elements; over `dim` as (values, indices); of two tensors, elementwise."""
     return _max_or_min("max", input, dim, keepdim, other, _max_all, _max_dim, _Max, maximum)
 
 
-@op(name="min", out=True)
+@op(name="min", out=Same(pairs=True))
 def min_op(input, dim=None, keepdim=False, *, other=None):
     """Minimum of all elements; over `dim` as (values, indices); of two tensors, elementwise."""
     return _max_or_min("min", input, dim, keepdim, other, _min_all, _min_dim, _Min, minimum)
@@ -230,19 +231,19 @@ def _amax_or_amin(name, input, dim, keepdim, prim):
     return prim(input, axes=axes, keepdim=keepdim)
 
 
-@op(out=True)
+@op(out="same")
 def amax(input, dim=(), keepdim=False):
     """Maximum over `dim` (one, several or all); the gradient is shared by ties."""
     return _amax_or_amin("amax", input, dim, keepdim, amax_)
 
 
-@op(out=True)
+@op(out="same")
 def amin(input, dim=(), keepdim=False):
     """Minimum over `dim` (one, several or all); the gradient is shared by ties."""
     return _amax_or_amin("amin", input, dim, keepdim, amin_)
 
 
-@op(out=True)
+@op(out="same")
 def aminmax(input, *, dim=None, keepdim=False):
     """(min, max) of all elements or over one `dim`."""
     need_tensor("aminmax", input)
@@ -265,7 +266,7 @@ def _arg(name):
     arg.__name__ = name
     which = "largest" if name == "argmax" else "smallest"
     arg.__doc__ = f"Index of the {which} element, of all (flattened) or along `dim`."
-    return op(arg, out=True)
+    return op(arg, out="same")
 
 
 argmax = _arg("argmax")
@@ -284,7 +285,7 @@ def _truth(name, prim):
         return cast(r, U8) if input._stype == U8 else r
     truth.__name__ = name
     truth.__doc__ = f"True if {name} element{'s are' if name == 'all' else ' is'} true, over `dim` or the whole tensor."
-    return op(truth, out=True)
+    return op(truth, out=Same("{name} only supports bool tensor for result, got: {have}", ("bool", "uint8")))
 
 
 _truth("all", all_)
@@ -442,7 +443,10 @@ def _norm(input, p, dim, keepdim, dtype):
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """p-norm over `dim`; p is a number, "fro" or "nuc"."""
     r = _norm(input, p, dim, keepdim, dtype)
-    return r if out is None else store_out("norm", out, r)
+    if out is None:
+        return r
+    Same().check("norm", out, r)
+    return store_out("norm", out, r)
 
 
 def _norm_method(self, p="fro", dim=None, keepdim=False, dtype=None):
@@ -462,7 +466,7 @@ def dist(input, other, p=2):
     return vector_norm(sub_(a, b), p)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def renorm(input, p, dim, maxnorm):
     """Slices along `dim` whose p-norm exceeds maxnorm are scaled down to it."""
     need_tensor("renorm", input)
@@ -476,7 +480,7 @@ def renorm(input, p, dim, maxnorm):
     dims = [d for d in range(input.ndim) if d != axis]
     n = vector_norm(input, p, dims, True)
     over = n > maxnorm
-    if n._rg:
+    if forward.followed(n):
         # Slices that stay as they are (those with nan too) have nothing to do with the norm's slope.
         n = vector_norm(where(over, input, 0.0), p, dims, True)
     # The small number keeps a scaled slice from exceeding the limit by rounding.
@@ -501,7 +505,7 @@ def trace(input):
 _hash = primitive("hash_tensor", "a, *, axes, keepdim", raw=True)
 
 
-@op(out=True)
+@op(out="same")
 def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
     """XOR of the elements' bits (floats as float64, integers as int64) over `dim`, as uint64."""
     need_tensor("hash_tensor", input)

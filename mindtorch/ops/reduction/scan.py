@@ -1,8 +1,9 @@
 """Cumulative ops along one axis, differences and numerical integration."""
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F64, as_np
+from mindtorch.core.dtypes import C64, U8, as_np
 from mindtorch.core.layout import pointwise
-from mindtorch.core.promote import as_float, pair
+from mindtorch.core.numbers import number_of
+from mindtorch.core.promote import as_float, pair, promote_types
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, inplace_method, op
 from mindtorch.core.tape import primitive
@@ -25,13 +26,13 @@ def _cumulative(name, prim, input, dim, dtype):
     return r if d is None else cast(r, d)
 
 
-@op(out=True)
+@op(out="asked")
 def cumsum(input, dim, *, dtype=None):
     """Running sums along `dim`; integers and bools give int64."""
     return _cumulative("cumsum", cumsum_, input, dim, dtype)
 
 
-@op(out=True)
+@op(out="asked")
 def cumprod(input, dim, *, dtype=None):
     """Running products along `dim`; integers and bools give int64."""
     return _cumulative("cumprod", cumprod_, input, dim, dtype)
@@ -63,7 +64,7 @@ def _running_extreme(name):
         return result(*prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
-    return op(cum, out=True)
+    return op(cum, out="same")
 
 
 cummax = _running_extreme("cummax")
@@ -84,7 +85,7 @@ _difference = primitive("finite_difference", "a, b", lambda c, g: g, lambda c, g
 logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda c, g: _logcumsumexp_grad(g, c.a, c.out, c.axis))
 
 
-@op(out=True)
+@op(out="same")
 def logcumsumexp(input, dim):
     """log(cumsum(exp(input))) along `dim`, without overflow."""
     need_tensor("logcumsumexp", input)
@@ -100,7 +101,7 @@ pair_sums = primitive("pair_sums", "a, *, axis", lambda c, g: unpair(g, axis=c.a
 unpair = primitive("pair_sums_backward", "g, *, axis", lambda c, g: pair_sums(g, axis=c.axis), node="AddBackwardBackward0")
 
 
-@op(out=True)
+@op(out="same")
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """n-th differences of neighbours along `dim`; of bools, whether they differ."""
     need_tensor("diff", input)
@@ -116,6 +117,9 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         for extra in (prepend, append):
             if extra is not None and extra.ndim != x.ndim:
                 raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+            if extra is not None and any([a != b for i, (a, b) in enumerate(zip(extra._sizes, x._sizes)) if i != axis]):
+                raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except along the differencing dimension; "
+                                   f"input.size() = {list(x._sizes)}, got {list(extra._sizes)} and dim {axis}")
         x = TABLE["cat"].fn([t for t in (prepend, x, append) if t is not None], axis)
     for _ in range(min(n, x._sizes[axis])):
         x = diff_(x, axis=axis)
@@ -172,24 +176,50 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
 
 
 # ------------------------------------------------------------------ gradient
-_stencil = primitive(
-    "gradient", "a, coordinates=None, *, axis, step, edge_order, stype",
-    lambda c, g: _unstencil(g, c.coordinates, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype), None)
-_unstencil = primitive(
-    "gradient_backward", "g, coordinates=None, *, axis, step, edge_order, stype",
-    lambda c, g: _stencil(g, c.coordinates, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype), None)
+_stencil = primitive("gradient", "a, *, axis, step, edge_order, stype",
+                     lambda c, g: _unstencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype))
+_unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, stype",
+                       lambda c, g: _stencil(g, axis=c.axis, step=c.step, edge_order=c.edge_order, stype=c.stype))
+
+
+def _slope(rows, p, q):
+    """Of the parabola through three samples: the slope at the first, the others being at distances p and p + q of it."""
+    a, b, c = rows
+    return b * ((p + q) / (p * q)) - a * ((2 * p + q) / (p * (p + q))) - c * (p / (q * (p + q)))
+
+
+def _between(x, at, axis, edge_order):
+    """The slopes of samples at coordinates (n,), which may be complex and may have a gradient too."""
+    last = x._sizes[axis] - 1
+    h = diff_(at, axis=0).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+
+    def row(i, n=1):
+        return x.narrow(axis, i, n)
+    p, q = h.narrow(axis, 0, last - 1), h.narrow(axis, 1, last - 1)
+    inside = row(1, last - 1) * ((q - p) / (p * q)) - row(0, last - 1) * (q / (p * (p + q))) + row(2, last - 1) * (p / (q * (p + q)))
+    steps = [h.narrow(axis, i, 1) for i in ((0, last - 1) if edge_order == 1 else (0, 1, last - 1, last - 2))]
+    if edge_order == 1:
+        edges = (row(1) - row(0)) / steps[0], (row(last) - row(last - 1)) / steps[1]
+    else:
+        edges = _slope((row(0), row(1), row(2)), *steps[:2]), _slope((row(last), row(last - 1), row(last - 2)), -steps[2], -steps[3])
+    return TABLE["cat"].fn([edges[0], inside, edges[1]], axis)
 
 
 @op(method=False)
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Second-order estimates of the slope along each of `dim` (default all), as a tuple."""
     need_tensor("gradient", input)
+    if input._stype == U8:
+        raise RuntimeError("torch.gradient does not support uint8 input.")
+    if input._stype.kind == "b":
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     ndim = input.ndim
     axes = wrap_dims("gradient", dim, ndim)
     axes = tuple(range(ndim)) if axes is None else axes if dim.__class__ is int else tuple(wrap_dim("gradient", d, ndim) for d in dim)
-    if isinstance(spacing, (tuple, list)):
+    listed = isinstance(spacing, (tuple, list))
+    if listed:
         steps = list(spacing)
         if len(steps) != len(axes):
             raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
@@ -208,8 +238,15 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
             if step._sizes != (n,):
                 raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each "
                                    "sample")
-            at, step = cast(step.detach(), F64), None
+            out.append(_between(x, as_float(step), d, edge_order))
+            continue
+        if listed and (step.__class__ is Tensor or taken(step)):
+            raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, but got an element with 0 dimensions!")
+        step = number_of("gradient", step, "spacing")
+        if step.__class__ is complex:
+            r = _stencil(x, axis=d, step=1.0, edge_order=edge_order, stype=wide)
+            one = cast(r, promote_types(r._stype, C64))
+            out.append(mul_(one, number(1 / step, one)))
         else:
-            at, step = None, float(step)
-        out.append(_stencil(x, at, axis=d, step=step, edge_order=edge_order, stype=wide))
+            out.append(_stencil(x, axis=d, step=float(step), edge_order=edge_order, stype=wide))
     return tuple(out)

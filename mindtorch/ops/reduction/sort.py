@@ -9,6 +9,8 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops.reduction._along import put_at
 from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
+from mindtorch.ops._operands import unwritten_derivative
+from mindtorch.ops.shapes._sizes import int_of
 
 
 # ------------------------------------------------------------------ sort
@@ -27,7 +29,7 @@ def _sortable(name, input):
         raise RuntimeError(f"{name.capitalize()} does not support complex dtypes on CPU")
 
 
-@op(out=True)
+@op(out="same")
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`; equal elements keep their order, nan counts as the largest."""
     _sortable("sort", input)
@@ -41,7 +43,7 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     return _argsort(input, axis=wrap_dim("argsort", dim, input.ndim), descending=descending)
 
 
-@op(out=True)
+@op(out="same")
 def msort(input):
     """Values in order along the first dimension."""
     return sort(input, 0)[0]
@@ -50,7 +52,7 @@ def msort(input):
 _topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda c, g: _place(g[0], c.out1, c.axis, c.shapes[0]), nondiff=(1,))
 
 
-@op(out=True)
+@op(out="same")
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """(values, indices) of the k largest (smallest) elements along `dim`."""
     need_tensor("topk", input)
@@ -58,16 +60,17 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     if kind in "bc":
         raise RuntimeError(f"topk does not support {'bool' if kind == 'b' else 'complex'} dtypes on CPU")
     axis = wrap_dim("topk", dim, input.ndim)
-    k = int(k)
+    k = int_of("topk", k, "k")
     if not 0 <= k <= (input._sizes[axis] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
     return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest), in_order=bool(sorted)))
 
 
 # ------------------------------------------------------------------ unique
-_unique = primitive("unique", "a, *, inverse, counts", raw=True)
-_unique_dim = primitive("unique_dim", "a, *, axis, inverse, counts", raw=True)
-_unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, counts", raw=True)
+_unique = primitive("unique", "a, *, inverse, counts", unwritten_derivative("_unique2"), raw=True, nondiff=(1, 2), node="NotImplemented")
+_unique_dim = primitive("unique_dim", "a, *, axis, inverse, counts", unwritten_derivative("unique_dim"), raw=True, nondiff=(1, 2), node="NotImplemented")
+_unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, counts", unwritten_derivative("unique_consecutive"), raw=True,
+                                nondiff=(1, 2), node="NotImplemented")
 
 
 def _real(name, x):
@@ -141,7 +144,7 @@ def _numbers(name, x):
     return _real(name, x) if (x.__class__ is Tensor or taken(x)) else Const(x, number_dtype(x))
 
 
-@op(method=False, out=True)
+@op(method=False, out="same")
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Where the values of `input` belong in a sequence that is sorted along its last dimension."""
     s = _real("searchsorted", sorted_sequence)
@@ -160,7 +163,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
                    None if sorter is None else _real("searchsorted", sorter))
 
 
-@op(method=False, out=True)
+@op(method=False, out="same")
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """Number of the bucket between the sorted 1-d boundaries that each value falls into."""
     b = _real("bucketize", boundaries)
@@ -169,7 +172,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return _search("bucketize", b, _numbers("bucketize", input), out_int32, right, None, None)
 
 
-@op(method=False, out=True)
+@op(method=False, out="same")
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """True where an element is among the test elements; either may be a number."""
     if not (elements.__class__ is Tensor or taken(elements)) and not (test_elements.__class__ is Tensor or taken(test_elements)):

@@ -51,6 +51,8 @@ def join(tensors, dim=0):
     ndims = [t.ndim for t in tensors]
     if 0 in ndims:
         raise RuntimeError(f"zero-dimensional tensor (at position {ndims.index(0)}) cannot be concatenated")
+    if dim.__class__ is int and (dim > 0 or dim < -1) and all([t._sizes == (0,) for t in tensors]):
+        dim = 0         # nothing to join: torch does not look at the dimension
     return cat_(tensors, dim=wrap_dim("cat", dim, max(ndims)))
 
 

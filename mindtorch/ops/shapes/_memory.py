@@ -1,11 +1,11 @@
 """Views of a tensor's memory as such: as_strided, other dtypes, complex numbers as pairs."""
 from mindtorch.core import dtypes
-from mindtorch.core.alias import home_of, place_of, scatter_region, stand_in, title
+from mindtorch.core.alias import home_of, place_of, scatter_region, title
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.layout import contiguous, kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, put_on, version
+from mindtorch.core.tensor import put_on, version
 from mindtorch.ops.indexing._region import pick_alias
 from mindtorch.ops.shapes._sizes import int_of, ints_of
 
@@ -42,16 +42,6 @@ def as_strided(input, size, stride, storage_offset=None):
     """View of the tensor's storage with any size, strides and offset (all in elements)."""
     size, st, at, home = strided_region(input, size, stride, storage_offset)
     return as_strided_(input, size=size, stride=st, at=at, home=home, base=place_of(input))
-
-
-def _as_strided_inplace(self, size, stride, storage_offset=None):
-    """Changes the tensor itself to another size, strides and offset on the same storage."""
-    size, st, at, _ = strided_region(self, size, stride, storage_offset, "as_strided_")
-    stand_in(self, self, size, st, at)
-    return self
-
-
-Tensor.as_strided_ = _as_strided_inplace
 
 
 def _complex_of(g):
@@ -117,8 +107,6 @@ def view_dtype(x, d):
                             "expected one of: "
                             "(torch.dtype dtype), (tuple of ints size)") from None
     to, have, sizes = as_np(d), x._stype, x._sizes
-    if to == have:
-        return pick_alias(x, key=...)
     old, new = have.itemsize, to.itemsize
     if old != new:
         what = f"to view {title(have)} as {title(to)} (different element sizes)"
@@ -131,6 +119,8 @@ def view_dtype(x, d):
             k = new // old
             if sizes[-1] % k:
                 raise RuntimeError(f"self.size(-1) must be divisible by {k} {what}, but got {sizes[-1]}")
+            if x.storage_offset() % k:
+                raise RuntimeError(f"self.storage_offset() must be divisible by {k} {what}, but got {x.storage_offset()}")
             for i, s in enumerate(st[:-1]):
                 if s % k and sizes[i] != 1:
                     raise RuntimeError(f"self.stride({i}) must be divisible by {k} {what}, but got {s}")

@@ -206,6 +206,8 @@ def roll(input, shifts, dims=None):
         return unsafe_view(flat, size=input._sizes)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     return roll_(input, shifts=shifts, dims=tuple([wrap_dim("roll", d, input.ndim) for d in dims]))
 
 
@@ -336,7 +338,9 @@ def meshgrid(*tensors, indexing=None):
             raise RuntimeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
                                f"tensor of {x.ndim} dimensions")
         if x._stype != tensors[0]._stype:
-            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+            raise RuntimeError("meshgrid expects all tensors to have the same dtype")
+        if x._dev != tensors[0]._dev:
+            raise RuntimeError("meshgrid expects all tensors to have the same device")
     swap = indexing == "xy" and len(tensors) >= 2
     if swap:
         tensors[0], tensors[1] = tensors[1], tensors[0]
@@ -389,14 +393,14 @@ def _need_matrix(name, x):
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def tril(input, diagonal=0):
     """Lower triangle of the last two dimensions, zeros above the given diagonal."""
     _need_matrix("tril", input)
     return tril_(input, diagonal=int_of("tril", diagonal, "diagonal"))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out="same")
 def triu(input, diagonal=0):
     """Upper triangle of the last two dimensions, zeros below the given diagonal."""
     _need_matrix("triu", input)
@@ -443,7 +447,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return diag_embed_(input, offset=offset, dim1=dim1, dim2=dim2)
 
 
-@op(out=True)
+@op(out="same")
 def diag(input, diagonal=0):
     """A vector as a diagonal matrix, or the diagonal of a matrix (a copy)."""
     n = input.ndim

@@ -363,6 +363,8 @@ def narrow(input, dim, start, length):
     length = int_of("narrow", length, "length")
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
+    if (start.__class__ is Tensor or taken(start)) and (start.ndim or start._stype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     start = int_of("narrow", start, "start")
     dim = wrap_dim("narrow", dim, input.ndim)
     n = input._sizes[dim]

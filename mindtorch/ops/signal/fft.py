@@ -6,7 +6,7 @@ other's gradients.  stft and istft are in `_stft.py`.
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import C64, C128, F32, default_np
 from mindtorch.core.promote import as_float
-from mindtorch.core.table import op, store_out
+from mindtorch.core.table import Same, op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._sizes import int_of
@@ -121,6 +121,10 @@ def _transform(name, input, n, dim, norm, forward):
     return (c2c_ if x._stype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
 
 
+#: what transforms to real numbers say to an `out=` of complex ones
+_REAL = Same("{name} expects a floating point output tensor, but got {have}", ("bfloat16", "float16", "float32", "float64"))
+
+
 @op(ns="fft", name="fft", out=True, autocast="float32")
 def fft_op(input, n=None, dim=-1, norm=None):
     """Transform along dim of n points (cut or padded with zeros); norm "backward" (none), "ortho", "forward" (1/n)."""
@@ -159,7 +163,7 @@ def _from_half(x, axes, sizes, norm):
     return c2r_(x, axes=axes, n=last, norm=norm)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@op(ns="fft", out=_REAL, autocast="float32")
 def irfft(input, n=None, dim=-1, norm=None):
     """Inverse of rfft: n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
@@ -167,7 +171,7 @@ def irfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _norm(norm))
 
 
-@op(ns="fft", out=True, autocast="float32")
+@op(ns="fft", out=_REAL, autocast="float32")
 def hfft(input, n=None, dim=-1, norm=None):
     """Transform of a signal with Hermitian symmetry, given by its first half: n real frequencies."""
     d, n = _one_dim("fft_hfft", input, n, dim)
@@ -175,7 +179,7 @@ def hfft(input, n=None, dim=-1, norm=None):
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
 
 
-@op(ns="fft", out=True, autocast="float32")
+@op(ns="fft", out="same", autocast="float32")
 def ihfft(input, n=None, dim=-1, norm=None):
     """Inverse of hfft: the first n // 2 + 1 points of a Hermitian signal with the given real frequencies."""
     d, n = _one_dim("fft_ihfft", input, n, dim)
@@ -235,7 +239,7 @@ def rfftn(input, s=None, dim=None, norm=None):
     return _rfftn("fft_rfftn", input, s, dim, norm)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@op(ns="fft", out=_REAL, autocast="float32")
 def irfftn(input, s=None, dim=None, norm=None):
     """Inverse of rfftn; s[-1] says how many real points the last dim has."""
     return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
@@ -246,7 +250,7 @@ def _hfftn(name, input, s, dim, norm):
     return _real_n(name, "hfftn", conj(input), s, dim, _SWAPPED[_norm(norm)])
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=_REAL)
 def hfftn(input, s=None, dim=None, norm=None):
     """Transform over several dims of a signal with Hermitian symmetry, given by half of its last dim: real."""
     return _hfftn("fft_hfftn", input, s, dim, norm)
@@ -290,13 +294,13 @@ def rfft2(input, s=None, dim=(-2, -1), norm=None):
     return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
 
 
-@op(ns="fft", out=True, autocast="float32")
+@op(ns="fft", out=_REAL, autocast="float32")
 def irfft2(input, s=None, dim=(-2, -1), norm=None):
     """irfftn over the last two dims."""
     return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
 
 
-@op(ns="fft", out=True)
+@op(ns="fft", out=_REAL)
 def hfft2(input, s=None, dim=(-2, -1), norm=None):
     """hfftn over the last two dims."""
     return _hfftn("fft_hfft2", input, s, _two("fft_hfft2", dim), norm)

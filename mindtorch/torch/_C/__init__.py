@@ -1,5 +1,6 @@
 """torch._C: the few names that Python code outside torch reaches for.  There is no native module behind it."""
-from mindtorch.core import device as _device
+from mindtorch.backend.cpu.host import address as _address
+from mindtorch.core import determinism as _determinism, device as _device, forward, memory as _memory, transforms
 from mindtorch.core.device import device  # noqa: F401
 from mindtorch.core.dtypes import dtype  # noqa: F401
 from mindtorch.core.grad_mode import is_grad_enabled, mode
@@ -27,6 +28,14 @@ def _is_tracing():
 
 def _set_grad_enabled(value):
     mode.on = bool(value)
+
+
+def _set_fwd_grad_enabled(value):
+    forward.state.on = bool(value)
+
+
+def _is_fwd_grad_enabled():
+    return forward.state.on
 
 
 def _log_api_usage_once(name):
@@ -57,31 +66,81 @@ def _jit_texpr_fuser_enabled():
     return False
 
 
+def _storage_address(tensor):
+    """A number of its own for the storage under a tensor, which stays when the memory moves."""
+    return tensor.untyped_storage()._cdata
+
+
+def _data_address(tensor):
+    """Address of the first byte of the storage under a tensor, for reading: a lazy copy stays one."""
+    if tensor._h is not None or tensor._dev.type == "meta":
+        return tensor.untyped_storage().data_ptr()
+    return _address(_memory.bytes_of(_memory.root_of(tensor._a)))
+
+
+def _get_deterministic_fill_uninitialized_memory():
+    return _determinism.MODE.fill
+
+
+def _set_deterministic_fill_uninitialized_memory(fill):
+    if not isinstance(fill, bool):
+        raise RuntimeError(f"expected a bool, but got {type(fill).__name__}")
+    _determinism.switch(fill=fill)
+
+
+def _get_deterministic_algorithms():
+    return _determinism.MODE.on
+
+
+def _get_deterministic_algorithms_warn_only():
+    return _determinism.MODE.warn_only
+
+
+_is_cow_tensor = _memory.is_cow
+
+
+def _has_storage(tensor):
+    """Whether a tensor has a storage: all but sparse ones."""
+    return not tensor.is_sparse
+
+
 _is_grad_enabled = is_grad_enabled
 _has_mps = _has_cuda = _has_xpu = _has_mtia = _has_cudnn = _has_magma = _has_mkldnn = _has_kleidiai = False
 has_openmp = True
 
 
 def _are_functorch_transforms_active():
-    return False
+    """Whether this thread is in a transform of torch.func."""
+    return bool(transforms.levels())
 
 
 def _get_privateuse1_backend_name():
     return "npu"
 
 
-_MORE = frozenset("""DispatchKey DispatchKeySet DisableTorchFunctionSubclass DisableTorchFunction _disabled_torch_function_impl
- _ExcludeDispatchKeyGuard _AutoDispatchBelowAutograd Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema
+_MORE = frozenset("""DispatchKey DispatchKeySet DisableTorchFunctionSubclass DisableTorchFunction _disabled_torch_function_impl _disabled_torch_dispatch_impl _DisableTorchDispatch
+ _ExcludeDispatchKeyGuard _dispatch_tls_local_exclude_set _AutoDispatchBelowAutograd Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema
  Future PyTorchFileReader PyTorchFileWriter _CudaStreamBase _CudaEventBase TensorType OptionalType ListType""".split())
 
 
+_PASSES = frozenset("""_current_graph_task_id _current_autograd_node _will_engine_execute_node _current_graph_task_execution_order _stash_obj_in_tls
+ _get_obj_in_tls _is_key_in_tls _WeakTensorRef""".split())
+_MODULES = frozenset(("_nn", "_functions", "_autograd", "_functorch"))
+
+
 def __getattr__(name):
+    if name in _PASSES:
+        from mindtorch.torch._C import _passes
+        return getattr(_passes, name)
     if name in _MORE:
         from mindtorch.torch._C import _more
         return getattr(_more, name)
-    if name == "_nn":
+    if name == "StorageBase":
+        from mindtorch.torch._untyped_storage import StorageBase
+        return StorageBase
+    if name in _MODULES:
         import importlib
-        return importlib.import_module("mindtorch.torch._C._nn")
+        return importlib.import_module("mindtorch.torch._C." + name)
     if name == "_TensorMeta":
         return type(Tensor)
     if name == "Generator":

@@ -1,6 +1,7 @@
 """Classes of torch._C that libraries name at import."""
 import contextlib
 import enum
+import threading
 
 from mindtorch.torch import _function_protocol, _ops
 from mindtorch.torch._refusing import refuse
@@ -49,23 +50,52 @@ class DispatchKeySet:
         return hash(self._keys)
 
 
+class _Excluded(threading.local):
+    keys = DispatchKeySet()
+
+
+_excluded = _Excluded()
+
+
+def _dispatch_tls_local_exclude_set():
+    """The keys that this thread has excluded."""
+    return _excluded.keys
+
+
 class _ExcludeDispatchKeyGuard(contextlib.AbstractContextManager):
-    """Inside, operators skip their autograd kernels if an autograd key is excluded; other keys mean nothing here."""
+    """Inside, operators skip their autograd kernels if an autograd key is excluded; other keys are noted, and mean nothing here."""
 
     def __init__(self, keys):
+        self._keys = keys
         self._guard = _ops.below_autograd() if any("Autograd" in k.name for k in keys._keys) else contextlib.nullcontext()
 
     def __enter__(self):
         self._guard.__enter__()
+        self._before, _excluded.keys = _excluded.keys, _excluded.keys | self._keys
         return self
 
     def __exit__(self, *exc):
+        _excluded.keys = self._before
         return self._guard.__exit__(*exc)
 
 
 _AutoDispatchBelowAutograd = _ops.below_autograd
 DisableTorchFunctionSubclass = DisableTorchFunction = _function_protocol.Disabled
 _disabled_torch_function_impl = _function_protocol.disabled_impl
+
+
+def _disabled_torch_dispatch_impl(func, types, args=(), kwargs=None):
+    """A __torch_dispatch__ that computes the operator as for any tensor."""
+    from mindtorch.torch._dispatch_protocol import disabled_impl
+    return disabled_impl(func, types, args, kwargs)
+
+
+def _DisableTorchDispatch():
+    """Context manager: neither modes nor classes with __torch_dispatch__ are asked inside."""
+    from mindtorch.torch._dispatch_protocol import disabled
+    return disabled()
+
+
 refuse(globals(), "there is no native torch module", "",
        "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema PyTorchFileReader PyTorchFileWriter "
        "_CudaStreamBase _CudaEventBase TensorType OptionalType ListType")

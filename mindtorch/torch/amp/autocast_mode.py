@@ -48,7 +48,7 @@ def restored(state):
 
 def is_autocast_available(device_type):
     """True if tensors can live on that device type here."""
-    return device_type == "cpu" or device_type in _device.accelerator()
+    return device_type == "cpu" or _device.device(device_type).type in _device.accelerator()
 
 
 def get_autocast_dtype(device_type):

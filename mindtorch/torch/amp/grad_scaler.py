@@ -1,4 +1,5 @@
 """torch.amp.GradScaler: loss scaling for float16 gradients."""
+import inspect
 import warnings
 
 import numpy as np
@@ -48,7 +49,7 @@ class GradScaler:
         self._per_optimizer = {}
 
     def _state(self, optimizer):
-        return self._per_optimizer.setdefault(id(optimizer), {"stage": _READY, "found_inf": False, "sums": []})
+        return self._per_optimizer.setdefault(id(optimizer), {"stage": _READY, "found_inf": False, "sums": [], "checked": False})
 
     @staticmethod
     def _found(s):
@@ -100,8 +101,10 @@ class GradScaler:
         s["stage"] = _UNSCALED
         return grads
 
-    def _unscale(self, grads, s, allow_low):
-        inv = np.float32(1.0 / np.float64(self._scale))
+    def _unscale(self, grads, s, allow_low, only_check=False):
+        """Divides the gradients by the scale (or leaves them as they are) and notes whether there is an inf or nan."""
+        inv = np.float32(1.0) if only_check else np.float32(1.0 / np.float64(self._scale))
+        s["checked"] = True
         for g in grads:
             if g is None:
                 continue
@@ -138,10 +141,34 @@ class GradScaler:
         s = self._state(optimizer)
         if s["stage"] == _STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            return self._leave_to(optimizer, s, args, kwargs)
         if s["stage"] == _READY:
             grads = args[0] if args and isinstance(args[0], (list, tuple)) else _grads_of(optimizer)
             self._unscale(grads, s, allow_low=True)
         r = None if self._found(s) else optimizer.step(*args, **kwargs)
+        s["stage"] = _STEPPED
+        return r
+
+    def _leave_to(self, optimizer, s, args, kwargs):
+        """A step of an optimizer that unscales and skips by itself: it is given this scaler, if its step has a parameter of that name, else it has
+        the attributes `grad_scale` (None: unscaled already) and `found_inf` meanwhile."""
+        given = "grad_scaler" in inspect.signature(optimizer.step).parameters
+        if given:
+            warnings.warn("GradScaler passes itself as `grad_scaler` to this optimizer's step, which torch is going to stop. Let the step use the "
+                          "optimizer's attributes `grad_scale` and `found_inf` instead.", FutureWarning, stacklevel=3)
+            kwargs = {**kwargs, "grad_scaler": self}
+        else:
+            if s["stage"] == _READY:
+                self._unscale(_grads_of(optimizer), s, allow_low=True, only_check=True)
+            device = next((g.device for g in _grads_of(optimizer) if g is not None), self._device)
+            optimizer.grad_scale = None if s["stage"] == _UNSCALED else torch.tensor(self._scale, device=device)
+            optimizer.found_inf = torch.tensor(float(self._found(s)), device=device)
+        try:
+            r = optimizer.step(*args, **kwargs)
+        finally:
+            if not given:
+                del optimizer.grad_scale, optimizer.found_inf
         s["stage"] = _STEPPED
         return r
 
@@ -155,7 +182,7 @@ class GradScaler:
         if new_scale is not None:
             self._scale = float(new_scale)
         else:
-            if not self._per_optimizer:
+            if not any([s["checked"] for s in self._per_optimizer.values()]):
                 raise AssertionError("No inf checks were recorded prior to update.")
             if any([self._found(s) for s in self._per_optimizer.values()]):
                 self._scale *= self._backoff_factor

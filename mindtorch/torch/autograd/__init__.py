@@ -1,25 +1,33 @@
 """Automatic differentiation (https://pytorch.org/docs/stable/autograd.html)."""
 import contextlib
+import math
 import warnings
 
 import numpy as np
 
-from mindtorch.core import engine, meta
+from mindtorch.core import engine, forward, meta, nodes, transforms
+from mindtorch.core.device import cpu as cpu_device
+from mindtorch.core.dispatch import FLAGS, wanted
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, again, taken, wrap  # noqa: F401
+from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, again, taken, wrap  # noqa: F401
 from mindtorch.ops.basic import new_full
-from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler  # noqa: F401
+from mindtorch.torch.autograd import anomaly_mode, forward_ad, functional, graph, profiler, profiler_util  # noqa: F401
 from mindtorch.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly  # noqa: F401
 from mindtorch.torch.autograd.function import Function, NestedIOFunction  # noqa: F401
 from mindtorch.torch.autograd.gradcheck import gradcheck, gradgradcheck  # noqa: F401
+from mindtorch.torch.autograd.profiler import _profiler_enabled, kineto_available  # noqa: F401
 from mindtorch.torch.autograd.variable import Variable  # noqa: F401
 
 __all__ = ["Variable", "Function", "backward", "grad_mode", "grad", "enable_grad", "no_grad", "inference_mode",
            "set_grad_enabled", "detect_anomaly", "set_detect_anomaly", "gradcheck", "gradgradcheck"]
+
+
+_AS_IT_IS = contextlib.nullcontext()
+GradientEdge, SavedTensor = engine.GradientEdge, nodes.SavedTensor
 
 
 def _sequence(x):
@@ -27,13 +35,45 @@ def _sequence(x):
 
 
 def _tensors(x, what):
-    if taken(x):
+    """A tensor or GradientEdge, or several, as a tuple."""
+    if taken(x) or x.__class__ is GradientEdge:
         return (x,)
     x = _sequence(x)
     for t in x:
-        if t is not None and not taken(t):
-            raise TypeError(f"{what} must be Tensors, got {type_name(t)}")
+        if t is not None and not taken(t) and t.__class__ is not GradientEdge:
+            raise TypeError(f"{what} must be Tensors or GradientEdges, got {type_name(t)}")
     return x
+
+
+class _End:
+    """What is asked of a root, said of a GradientEdge."""
+
+    _rg = True
+
+    def __init__(self, edge):
+        node, i = edge
+        self._sizes, self._stype = node.meta[i]
+        self._numel, self._dev = math.prod(self._sizes), _device_of(node)
+        self.shape, self.dtype = Size(self._sizes), of_np(self._stype)
+
+
+def _device_of(node):
+    """The device of a node's gradients: that of the nearest leaf below, for a graph does not know its own."""
+    seen, stack = {node}, [node]
+    while stack:
+        n = stack.pop()
+        leaf = getattr(n, "variable", None)
+        if leaf is not None:
+            return leaf._dev
+        for e in n.edges:
+            if e is None:
+                continue
+            if not isinstance(e, tuple):
+                return e._dev
+            if e[0] not in seen:
+                seen.add(e[0])
+                stack.append(e[0])
+    return cpu_device
 
 
 def _root_grads(roots, grads, create_graph):
@@ -42,6 +82,9 @@ def _root_grads(roots, grads, create_graph):
                            "gradients")
     out = []
     for t, g in zip(roots, grads):
+        edge = t.__class__ is GradientEdge
+        if edge:
+            t = _End(t)
         if g is None:
             if t._rg:
                 if t._numel != 1:
@@ -49,7 +92,13 @@ def _root_grads(roots, grads, create_graph):
                 if t._stype.kind not in "fV":
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{of_np(t._stype)}")
-                out.append(new_full(t, size=t._sizes, value=1, stype=t._stype) if t._h is not None else _one(t))
+                if not edge and FLAGS.primitives and wanted("primitives", "dispatch"):
+                    with no_grad():
+                        out.append(TABLE["ones_like"].fn(t))        # (handlers see it, and may make it one of their class)
+                elif edge:
+                    out.append(TABLE["ones"].fn(t._sizes, dtype=of_np(t._stype), device=t._dev))
+                else:
+                    out.append(new_full(t, size=t._sizes, value=1, stype=t._stype) if t._h is not None else _one(t))
             else:
                 out.append(None)
             continue
@@ -76,23 +125,18 @@ def _one(t):
 
 
 def _alias(g):
-    return again(g)
+    return forward.carry(g, again(g)) if FLAGS.dual is not None else again(g)
 
 
 def _check_roots(roots):
     for i, t in enumerate(roots):
-        if not t._rg:
+        if t.__class__ is not GradientEdge and not t._rg:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
 
 
-@contextlib.contextmanager
-def _telling_shapes(roots):
-    """Gradients of meta tensors have shapes only."""
-    if any(t._dev.type == "meta" for t in roots):
-        with meta.running():
-            yield True
-    else:
-        yield False
+def _without_values(roots):
+    """Whether these are meta tensors: their gradients have shapes only."""
+    return any([t.__class__ is not GradientEdge and t._dev.type == "meta" for t in roots])
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
@@ -100,6 +144,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
 
     https://pytorch.org/docs/stable/generated/torch.autograd.backward.html
     """
+    if TRANSFORMS.count:
+        transforms.refuse_backward()
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
@@ -112,7 +158,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         for i, t in enumerate(inputs):
-            if not t._rg:
+            if t.__class__ is not GradientEdge and not t._rg:
                 raise RuntimeError(f"One of the differentiated Tensors given as 'inputs' to backward does not require grad (index {i})")
     if grad_tensors is None:
         grads = (None,) * len(roots)
@@ -121,7 +167,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if retain_graph is None:
         retain_graph = create_graph
     _check_roots(roots)
-    with _telling_shapes(roots):
+    with meta.running() if FLAGS.meta and _without_values(roots) else _AS_IT_IS:
         engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
 
 
@@ -149,13 +195,21 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     grads = (None,) * len(roots) if grad_outputs is None else (
         _sequence(grad_outputs))
     _check_roots(roots)
+    if not ins:
+        raise RuntimeError("grad(): the `inputs` argument cannot be empty.")
     for t in ins:
-        if not t._rg:
+        if t.__class__ is not GradientEdge and not t._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    with _telling_shapes(roots) as running:
-        found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
-        if running:
+    if FLAGS.meta and _without_values(roots):
+        with meta.running():
+            found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
             found = [None if g is None else meta.turn(g) for g in found]
+    else:
+        found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+    if TRANSFORMS.count:
+        for g in found:
+            if g is not None:
+                transforms.made(g)
     if materialize_grads:
         found = _materialized(found, ins, create_graph)
     elif not allow_unused and any(g is None for g in found):
@@ -169,6 +223,8 @@ def _zeros_like(t, requires_grad=False):
 
 
 def _materialized(found, ins, create_graph):
+    if any(g is None and t.__class__ is GradientEdge for g, t in zip(found, ins)):
+        raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
     return tuple(_zeros_like(t, requires_grad=create_graph) if g is None else g for g, t in zip(found, ins))
 
 
@@ -206,3 +262,4 @@ def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
 
 
 from mindtorch.torch.autograd import grad_mode  # noqa: E402,F401
+from mindtorch.torch.autograd.grad_mode import _unsafe_preserve_version_counter, is_multithreading_enabled, set_multithreading_enabled  # noqa: E402,F401

@@ -2,7 +2,10 @@
 import traceback
 import warnings
 
-from mindtorch.core import tape
+from mindtorch.core import dispatch, tape
+from mindtorch.core.alias import new_nodes
+from mindtorch.core.nodes import sequence
+from mindtorch.core.tensor import taken
 from mindtorch.core.values import values
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
@@ -13,19 +16,37 @@ class _State:
     check_nan = True
 
 
-_plain_new_node = tape.new_node
+def note(result, since):
+    """The nodes of a call's results (a tensor, or a nest of them) made after sequence number `since` keep the stack of the caller."""
+    where = None
+    for t in _tensors(result):
+        if t._gnode is not None and t._gnode.seq >= since:
+            where = where or traceback.format_stack()[:-2]
+            for node in new_nodes(t._gnode, since):
+                node.metadata.setdefault("traceback_", where)
 
 
-def _traced_new_node(cls):
-    n = _plain_new_node(cls)
-    n.metadata["traceback_"] = traceback.format_stack()[:-2]
-    return n
+def _tensors(x):
+    if taken(x):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from _tensors(y)
+
+
+@dispatch.layer("ops", "anomaly")
+def _noted(entry, args, kwargs, below):
+    since = next(sequence)
+    out = below(entry, args, kwargs)
+    note(args[:1] if out is None else out, since)       # (what gives nothing back writes to its first argument)
+    return out
 
 
 def _switch(on, check_nan=True):
+    if on is not _State.enabled:
+        (dispatch.want if on else dispatch.drop)("ops", "anomaly")
     _State.enabled, _State.check_nan = on, check_nan
-    tape.anomaly = _report if on else None
-    tape.new_node = _traced_new_node if on else _plain_new_node
+    tape.anomaly, tape.noted = (_report, note) if on else (None, None)
 
 
 def _has_nan(a):

@@ -1,18 +1,152 @@
-"""torch.autograd.forward_ad: forward-mode differentiation is not supported; use torch.autograd.functional.jvp."""
+"""torch.autograd.forward_ad: dual numbers (https://pytorch.org/docs/stable/autograd.html#forward-mode-automatic-differentiation).
 
-__all__ = ["dual_level", "make_dual", "unpack_dual"]
+One level may be open at a time here; torch.func.jvp opens levels of its own, which nest.
+"""
+from collections import namedtuple
+
+from mindtorch.core import forward
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.foreign import type_name
+from mindtorch.core.grad_mode import Switch
+from mindtorch.core.tensor import taken
+
+__all__ = ["UnpackedDualTensor", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual", "dual_level"]
+
+#: the open level, as callers name it: -1 where there is none
+_current_level = -1
+_open = []
 
 
-def _refuse(name):
-    def f(*args, **kwargs):
-        raise NotImplementedError(f"torch.autograd.forward_ad.{name}: forward-mode differentiation is not supported on device "
-                                  "cpu; torch.autograd.functional.jvp computes the same product by double backward")
-    f.__name__ = name
-    return f
+def enter_dual_level():
+    """Opens the level and returns its number, 0; RuntimeError where it is open already."""
+    global _current_level
+    if _current_level >= 0:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    _open[:] = forward.open_levels()
+    _current_level += 1
+    return _current_level
 
 
-dual_level = _refuse("dual_level")
-make_dual = _refuse("make_dual")
-unpack_dual = _refuse("unpack_dual")
-enter_dual_level = _refuse("enter_dual_level")
-exit_dual_level = _refuse("exit_dual_level")
+def exit_dual_level(*, level=None):
+    """Closes the level: tangents of all tensors are gone."""
+    global _current_level
+    if level is None:
+        level = _current_level
+    if level < 0 and level == _current_level:
+        raise RuntimeError("Dual level must be a positive number.")
+    if level != _current_level:
+        raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
+    forward.close_levels(_open)
+    _open.clear()
+    _current_level -= 1
+
+
+def _level(level):
+    """The open level of a number; RuntimeError for any other."""
+    if level != 0 or not _open:
+        raise RuntimeError(f"Trying to use forward AD at level {level}, which is not open: enter it by enter_dual_level() first")
+    return _open[0].id
+
+
+def make_dual(tensor, tangent, *, level=None):
+    """A view of `tensor` that carries `tangent`, of the same shape and dtype, through what is computed from it.
+
+    RuntimeError outside of a level, for another shape or dtype, and where one of them has a tangent already; ValueError for integers.
+    """
+    if level is None:
+        level = _current_level
+    if level < 0:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+    for x, name in ((tensor, "primal"), (tangent, "tangent")):
+        if not taken(x):
+            raise TypeError(f"make_dual(): argument '{name}' must be Tensor, not {type_name(x)}")
+        if x._stype.kind not in "fcV":
+            raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
+    return dual_of(tensor, tangent, _level(level))
+
+
+def dual_of(tensor, tangent, level):
+    """A view of `tensor` with a tangent at a level of core/forward.py."""
+    if forward.tangent(tensor, level) is not None:
+        raise RuntimeError(f"Making a dual Tensor based on a Tensor that already has a forward gradient at the same level {_shown(level)} is not supported.")
+    check_tangent(tensor, tangent)
+    if level in forward.levels(tangent):
+        raise RuntimeError(f"Setting a forward grad that itself has a forward gradient at the same level {_shown(level)} is not supported.")
+    t = tensor[...]         # (which modes see as an alias)
+    forward.attach(t, level, tangent)
+    return t
+
+
+def _shown(level):
+    return 0 if _open and level == _open[0].id else level
+
+
+def check_tangent(tensor, tangent):
+    """RuntimeError unless a tangent is of the size and dtype of its tensor."""
+    if tensor._sizes != tangent._sizes:
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
+                           f"Tensor is of size {list(tensor._sizes)} while the given forward gradient is of size {list(tangent._sizes)}.")
+    if tensor._stype != tangent._stype and (tensor._stype.kind == "c") is not (tangent._stype.kind == "c"):
+        raise RuntimeError(f"Trying to set a forward gradient of dtype {tangent.dtype} for a tensor of dtype {tensor.dtype}: both have to be real, or complex")
+
+
+class UnpackedDualTensor(namedtuple("UnpackedDualTensor", ["primal", "tangent"])):
+    """A tensor without its tangent, and the tangent (None where there is none)."""
+
+
+def unpack_dual(tensor, *, level=None):
+    """(a view of the tensor without its tangent, the tangent or None) as an UnpackedDualTensor; outside of a level (tensor, None)."""
+    if level is None:
+        level = _current_level
+    if level < 0:
+        return UnpackedDualTensor(tensor, None)
+    if not taken(tensor):
+        raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not {type_name(tensor)}")
+    at = _level(level)
+    t = forward.tangent(tensor, at)
+    return UnpackedDualTensor(forward.unpacked(tensor, at), t)
+
+
+class dual_level:
+    """Context manager: the level is open inside, its number is what `as` gives.  Several threads may compute inside."""
+
+    def __enter__(self):
+        return enter_dual_level()
+
+    def __exit__(self, *exc):
+        exit_dual_level()
+
+    def __new__(cls, orig_func=None):
+        self = object.__new__(cls)
+        return self if orig_func is None else Switch.__call__(self, orig_func)
+
+    __call__ = Switch.__call__
+
+    def _clone(self):
+        return type(self)()
+
+
+def _is_fwd_grad_enabled():
+    return forward.state.on
+
+
+class _set_fwd_grad_enabled:
+    """Switches the carrying on of tangents on or off, at once; restores the old state at the end of a `with` block."""
+
+    def __init__(self, mode):
+        self._old = forward.state.on
+        forward.state.on = bool(mode)
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *exc):
+        forward.state.on = self._old
+
+
+def tangent_of(tensor):
+    """The tangent that printing shows: at the innermost open level; None where there is none."""
+    if FLAGS.dual is None:
+        return None
+    found = forward.levels(tensor)
+    return forward.tangent(tensor, max(found)) if found else None

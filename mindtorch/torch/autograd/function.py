@@ -2,11 +2,13 @@
 import functools
 import warnings
 
-from mindtorch.core import tape
+from mindtorch.core import forward, tape, transforms
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import Version, again, detached, register_view, version, taken
+from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, detached, register_view, version, taken
+from mindtorch.torch.autograd import _function_tangents
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
 
@@ -22,7 +24,11 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors):
-        """Accepted; forward-mode differentiation is not supported."""
+        """Keeps tensors for jvp, which finds them in saved_tensors."""
+        for t in tensors:
+            if t is not None and not taken(t):
+                raise TypeError(f"save_for_forward can only save variables, but argument is of type {type(t).__name__}")
+        self._for_forward = tensors
 
     def mark_dirty(self, *args):
         """Inputs that forward changed in place."""
@@ -44,7 +50,9 @@ class BackwardCFunction(Node, FunctionCtx):
 
     @property
     def saved_tensors(self):
-        """The tensors given to save_for_backward."""
+        """The tensors given to save_for_backward; within jvp those given to save_for_forward."""
+        if getattr(self, "_in_jvp", False):
+            return tuple(getattr(self, "_for_forward", ()))
         if self.freed:
             raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors after they "
                                "have already been freed). Saved intermediate values of the graph are freed when you call "
@@ -56,7 +64,16 @@ class BackwardCFunction(Node, FunctionCtx):
         return tuple(None if s is None else tape._unpack(self, s, str(i)) for i, s in enumerate(vals.values()))
 
     @property
+    def _raw_saved_tensors(self):
+        """What was given to save_for_backward, for hooks to be put on."""
+        if self.freed:
+            return self.saved_tensors           # (which raises)
+        return tuple(tape.SavedTensor._of(self, k) for k in self.vals or ())
+
+    @property
     def saved_variables(self):
+        """An old name of saved_tensors."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
         return self.saved_tensors
 
     @property
@@ -65,7 +82,8 @@ class BackwardCFunction(Node, FunctionCtx):
 
     def _apply(self, gs):
         if getattr(self, "_materialize", True):
-            gs = [tape._zeros(m, gs) if g is None and m is not None else g for g, m in zip(gs, self._out_meta)]
+            made = self._out_meta if getattr(self, "_materialize_non_diff_grads", True) else self._differentiable
+            gs = [tape._zeros(m, gs) if g is None and m is not None else g for g, m in zip(gs, made)]
         fn = type(self)._function
         if fn.backward is Function.backward:
             backward = fn.vjp
@@ -114,11 +132,21 @@ class Function(metaclass=_FunctionMeta):
     """
 
     generate_vmap_rule = False
+    _any_setup = False
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        """(result, dimensions it is mapped over) for arguments that are mapped over `in_dims`; for Functions that say how."""
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap static method or set generate_vmap_rule=True.")
 
     def __init__(self, *args, **kwargs):
         warnings.warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
                       "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
                       "version of PyTorch.", DeprecationWarning, stacklevel=2)
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with static forward "
+                           "method. (Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)")
 
     @staticmethod
     def forward(*args, **kwargs):
@@ -140,12 +168,23 @@ class Function(metaclass=_FunctionMeta):
 
     @staticmethod
     def jvp(ctx, *grad_inputs):
-        raise NotImplementedError("forward-mode differentiation of custom autograd.Functions is not supported")
+        """Computes one tangent per output out of one per forward argument (None for what is no tensor)."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
     @classmethod
     def apply(cls, *args, **kwargs):
-        """Runs forward and records the function."""
-        node = new_node(cls._backward_cls)
+        """Runs forward and records the function; with tangents among the arguments, jvp carries them on."""
+        if FLAGS.dual is not None and FLAGS.dual(*args, *kwargs.values()):
+            return _function_tangents.apply(cls, args, kwargs)
+        return cls._apply_plain(args, kwargs)[0]
+
+    @classmethod
+    def _apply_plain(cls, args, kwargs):
+        """(result, node, outputs as forward returned them, arguments in order) without tangents."""
+        kind = cls._backward_cls
+        if TRANSFORMS.count and transforms.levels():
+            kind = _in_transform(cls)
+        node = new_node(kind)
         node.prim = None
         tensors = [a for a in args if taken(a)]
         record = mode.on and any(t._rg for t in tensors)
@@ -156,14 +195,22 @@ class Function(metaclass=_FunctionMeta):
             params = list(inspect.signature(cls.forward).parameters)
             names = params if _split(cls) else params[1:]
             args = args + tuple(kwargs[k] for k in names[len(args):] if k in kwargs)
+        if _split(cls):
+            args = _with_defaults(cls, args)
+        if len(args) > len(node._needs):
             node._needs += (False,) * (len(args) - len(node._needs))
             node._is_tensor += (False,) * (len(args) - len(node._is_tensor))
-        with no_grad():
-            if _split(cls):
-                out = cls.forward(*args)
-                cls.setup_context(node, args, out)
-            else:
-                out = cls.forward(node, *args)
+        tangents = forward.state
+        on, tangents.on = tangents.on, False
+        try:
+            with no_grad():
+                if _split(cls):
+                    out = cls.forward(*args)
+                    cls.setup_context(node, args, out)
+                else:
+                    out = cls.forward(node, *args)
+        finally:
+            tangents.on = on
         single = taken(out) or not isinstance(out, tuple)
         outs = [out] if single else list(out)
         dirty = getattr(node, "_dirty", ())
@@ -173,19 +220,31 @@ class Function(metaclass=_FunctionMeta):
                                    "that are modified inplace must all be outputs of the Function.")
         if not record:
             node.edges, node.meta = [], ()
-            return out if not any(o is t for o in outs for t in tensors) else _plain(outs, tensors, dirty, single)
+            for o in outs:
+                if mode.on and taken(o) and o._fragile == "no_grad":
+                    o._fragile = "custom"
+            r = out if not any(o is t for o in outs for t in tensors) else _plain(outs, tensors, dirty, single)
+            return r, node, outs, args
         nondiff = getattr(node, "_nondiff", ())
         node.edges = [(None if not t._rg else (t if t._gnode is None else (t._gnode, t._oi))) for t in tensors]
         to_save = getattr(node, "_to_save", ())
-        meta, results = [], []
+        meta, results, nowhere = [], [], []
         for i, o in enumerate(outs):
             if not taken(o):
                 meta.append(None)
                 results.append(o)
                 continue
             meta.append((o._sizes, o._stype))
+            twice = next((j for j in range(i) if outs[j] is o), None)
+            if twice is not None:           # (given out once more: what comes back arrives at the last place)
+                o = results[twice]
+                if o._gnode is node:
+                    o._oi = i
+                results.append(o)
+                continue
             if any(o is x for x in nondiff) or o._stype.kind not in "fcV":
-                o = detached(o) if any(o is t for t in tensors) else o
+                o = _as_is(o, detached) if any(o is t for t in tensors) else o
+                nowhere.append(i)
                 results.append(o)
                 continue
             if any(o is d for d in dirty):
@@ -194,22 +253,25 @@ class Function(metaclass=_FunctionMeta):
                 if any(o is t for t in tensors):
                     # An input returned as it is: a view of it, as in torch.
                     src = o
-                    o = again(src)
-                    register_view(o, src)
-                    o._fragile = None
+                    o = _as_is(src, again)
+                    if o._base is None:
+                        register_view(o, src)
                 elif o._gnode is not None:
                     o = detached(o)
-                o._gnode, o._oi, o._rg = node, i, True
+                o._gnode, o._oi, o._rg, o._orphan = node, i, True, False
+                if o._base is not None:
+                    o._fragile, o._made = "multi" if sum(map(taken, outs)) > 1 else "custom", version(o).v
             results.append(o)
         node._out_meta = meta
         node.meta = tuple(meta)
+        node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
         kept = {}
         for i, t in enumerate(to_save):
             if t is None:
                 kept[str(i)] = None
                 continue
             j = next((j for j, o in enumerate(outs) if o is t), None)
-            if j is not None and tape.saved_hooks:
+            if j is not None and tape.saved_hooks and tape.hooks_here.pairs:
                 r = results[j]
                 tape._save(str(i), r, kept, j if r._gnode is node else None)
             elif j is not None and not any(t is x for x in tensors):
@@ -225,15 +287,55 @@ class Function(metaclass=_FunctionMeta):
             del node._to_save
         if native_recording():
             link(node, tuple(results), tensors)
-        return results[0] if single else tuple(results)
+        if tape.noted is not None:
+            tape.noted(results, node.seq)
+        return (results[0] if single else tuple(results)), node, outs, args
+
+
+def check_setup(cls):
+    """RuntimeError unless a Function's forward takes no ctx, as transforms need it (the facade's own may)."""
+    if not _split(cls) and not cls._any_setup and not cls.__module__.startswith(("mindtorch.", "torch.")):
+        raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
+                           "staticmethod. For more details, please see https://pytorch.org/docs/main/notes/extending.func.html")
+
+
+def _in_transform(cls):
+    """The class of a function's node inside transforms."""
+    check_setup(cls)
+    if not transforms.differentiating():
+        return cls._backward_cls
+    made = cls.__dict__.get("_generated_cls")
+    if made is None:
+        made = cls._generated_cls = type(cls.__name__ + "GeneratedBackward", (cls._backward_cls,), {"__module__": cls.__module__})
+    return made
+
+
+def _with_defaults(cls, args):
+    """The arguments with forward's defaults for those left out: setup_context gets all of them."""
+    defaults = cls.__dict__.get("_defaults")
+    if defaults is None:
+        import inspect
+        defaults = cls._defaults = [p.default for p in inspect.signature(cls.forward).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if any(p.kind == p.VAR_POSITIONAL for p in inspect.signature(cls.forward).parameters.values()):
+            defaults.clear()
+    return (*args, *defaults[len(args):]) if len(args) < len(defaults) else args
 
 
 def _split(cls):
     return cls.setup_context is not Function.setup_context
 
 
+def _as_is(x, plainly):
+    """An input that forward gave back: another tensor on its memory, of its class where that is the user's (as its __torch_function__ has it)."""
+    cls = x.__class__
+    if cls is Tensor or cls is Parameter or not taken(x):
+        return plainly(x)
+    with no_grad():
+        return x.view_as(x)
+
+
 def _plain(outs, tensors, dirty, single):
-    res = [detached(o) if taken(o) and any(o is t for t in tensors) and not any(o is d for d in dirty) else o
+    res = [_as_is(o, detached) if taken(o) and any(o is t for t in tensors) and not any(o is d for d in dirty) else o
            for o in outs]
     return res[0] if single else tuple(res)
 
@@ -268,6 +370,12 @@ def once_differentiable(fn):
         marked = tuple(_Once.apply(o, *[a for a in args if taken(a)]) if taken(o) else o for o in outs)
         return marked if isinstance(res, tuple) else marked[0]
     return wrapper
+
+
+class _SingleLevelFunction(Function):
+    """A Function for the rules of operators: its forward takes a ctx inside transforms, too."""
+
+    _any_setup = True
 
 
 class _Once(Function):

@@ -1,26 +1,31 @@
 """torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode."""
-import numpy as np
-
+from mindtorch.core import forward
 from mindtorch.core.grad_mode import enable_grad
-from mindtorch.core.foreign import type_name
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import tensor_from
+from mindtorch.core.tensor import set_requires_grad, taken
+from mindtorch.torch.autograd._columns import columns, units
 
 __all__ = ["vjp", "jvp", "jacobian", "hessian", "hvp", "vhp"]
 
 
-def _tuple(x):
-    return (x,) if taken(x) else tuple(x)
+def _ones(t):
+    return TABLE["ones_like"].public(t)
 
 
-def _inputs(x, name):
-    if not isinstance(x, tuple):
-        x = (x,)
-    for t in x:
+def _zeros(t):
+    return TABLE["zeros_like"].public(t)
+
+
+# ------------------------------------------------------------------ what is given and returned
+def _tensors(x, what, name):
+    """(tuple of tensors, whether it was one); TypeError for anything else."""
+    several = isinstance(x, tuple)
+    given = x if several else (x,)
+    for i, t in enumerate(given):
         if not taken(t):
-            raise TypeError(f"The inputs given to {name} must be either a Tensor or a tuple of Tensors, not of {type_name(t)}")
-    return x
+            which = f"the value at index {i}" if several else f"the given {what}"
+            raise TypeError(f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but {which} has type {type(t)}.")
+    return given, several
 
 
 def _fresh(inputs, create_graph):
@@ -30,180 +35,271 @@ def _fresh(inputs, create_graph):
 
 
 def _call(func, inputs, name, strict):
-    out = func(*inputs)
-    single = not isinstance(out, tuple)
-    outs = (out,) if single else out
-    for i, o in enumerate(outs):
-        if not taken(o):
-            raise TypeError(f"The outputs of the user-provided function given to {name} must be either a Tensor or a tuple of Tensors, not "
-                            f"of {type_name(o)}")
-        if strict and not o.requires_grad:
-            raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a "
-                               "differentiable manner from the input when running in strict mode.")
-    return outs, single
+    """(outputs, whether there are several)."""
+    outs, several = _tensors(func(*inputs), "outputs of the user-provided function", name)
+    if strict:
+        for i, o in enumerate(outs):
+            if not o.requires_grad:
+                raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a "
+                                   "differentiable manner from the input when running in strict mode.")
+    return outs, several
 
 
 def _call_scalar(func, inputs, name, strict):
-    outs, single = _call(func, inputs, name, strict)
-    if not single:
+    outs, several = _call(func, inputs, name, strict)
+    if several:
         raise RuntimeError(f"The function given to {name} should return a single Tensor")
     if outs[0].numel() != 1:
         raise RuntimeError(f"The Tensor returned by the function given to {name} should contain a single element")
-    return outs
+    return outs[0].reshape(()), outs[0]
 
 
-def _check_strategy(strategy):
-    if strategy not in ("reverse-mode", "forward-mode"):
-        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
-
-
-def _grads(outs, inputs, vs, create_graph):
-    from mindtorch.torch.autograd import grad
-    need = [(o, v) for o, v in zip(outs, vs) if o.requires_grad]
-    if not need:
-        return [None] * len(inputs)
-    return list(grad([o for o, _ in need], inputs, [v for _, v in need], create_graph=create_graph, retain_graph=True,
-                     allow_unused=True))
-
-
-def _ones(t):
-    return TABLE["ones_like"].body(t)
-
-
-def _zeros(t):
-    return TABLE["zeros_like"].body(t)
-
-
-def _fill(gs, inputs, strict, what, varying=False):
-    """The gradients with zeros for None; in strict mode None is an error, and so are constants where they have to vary."""
-    out = []
-    for i, (g, t) in enumerate(zip(gs, inputs)):
-        if g is None:
-            if strict:
-                raise RuntimeError(f"The output of the user-provided function is independent of input {i}. This is not allowed in "
-                                   f"strict mode ({what}).")
-            g = _zeros(t)
-        elif strict and varying and not g.requires_grad:
-            raise RuntimeError(f"The derivative of the user-provided function is independent of input {i}. This is not allowed in strict "
-                               f"mode when create_graph=True ({what}).")
-        out.append(g)
-    return out
-
-
-def _check_v(v, like, what):
+def _vector(v, like, what, name, several):
+    """The vector as a tuple like `like`."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(f"The vector v can only be None if the user-provided function {what} a single Tensor with a single "
-                               "element.")
+            raise RuntimeError(f"The vector v can only be None if {what} a single Tensor with a single element.")
         return (_ones(like[0]),)
-    v = _tuple(v)
+    v = tuple(t.detach() if not t.requires_grad else t for t in _tensors(v, "v", name)[0])
     if len(v) != len(like):
-        raise RuntimeError(f"v is of invalid length: should be {len(like)} but got {len(v)}.")
-    for a, b in zip(v, like):
+        if several:
+            raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(v)}.")
+        raise RuntimeError("The given v should contain a single Tensor.")
+    for i, (a, b) in enumerate(zip(v, like)):
         if a.shape != b.shape:
-            raise RuntimeError(f"v has an invalid size: should be {b.shape} but got {a.shape}.")
+            entry = f"Entry {i} in " if several else ""
+            raise RuntimeError(f"{entry}v has invalid size: should be {b.shape} but got {a.shape}.")
     return v
+
+
+_OF_INPUT, _OF_OUTPUT = "the input to the user-provided function is", "the user-provided function returns"
 
 
 def _done(x, create_graph):
     return x if create_graph else x.detach()
 
 
+# ------------------------------------------------------------------ gradients
+def _grads(outs, inputs, vs, create_graph):
+    from mindtorch.torch.autograd import grad
+    need = [(o, v) for o, v in zip(outs, vs) if o.requires_grad]
+    if not need:
+        return [None] * len(inputs)
+    return list(grad([o for o, _ in need], inputs, [v for _, v in need], create_graph=create_graph, retain_graph=True, allow_unused=True))
+
+
+_NOT = "This is not allowed in strict mode"
+_HESSIAN = ("While computing the hessian, found that the jacobian of the user-provided function with respect to input {i} is independent of the input. "
+            f"{_NOT}. You should ensure that your function is twice differentiable and that the jacobian depends on the inputs (this would be violated by a "
+            "linear function for example).")
+
+
+def _filled(gs, inputs, strict, missing, constant=None):
+    """The gradients with zeros for None.  In strict mode None is the error `missing`, and a gradient without history the error `constant`."""
+    out = []
+    for i, (g, t) in enumerate(zip(gs, inputs)):
+        if g is None:
+            if strict and missing is not None:
+                raise RuntimeError(missing.format(i=i))
+            g = _zeros(t)
+        if strict and constant is not None and not g.requires_grad:
+            raise RuntimeError(constant.format(i=i))
+        out.append(g)
+    return out
+
+
+_INDEPENDENT = "The output of the user-provided function is independent of input {i}. " + _NOT + "."
+_CONSTANT = "The jacobian of the user-provided function is independent of input {i}. " + _NOT + " when create_graph=True."
+_HESSIAN_INDEPENDENT = "The hessian of the user-provided function is independent of input {i}. " + _NOT + "."
+_HESSIAN_CONSTANT = "The hessian of the user-provided function is independent of input {i}. " + _NOT + " when create_graph=True."
+
+
+# ------------------------------------------------------------------ products
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
-    """(outputs, v^T J)."""
+    """(outputs, v^T J): like the outputs, and like the inputs.  v may be left out where the output has one element.
+
+    strict: RuntimeError where an output does not depend on an input, instead of zeros.
+    """
     with enable_grad():
-        single_in = not isinstance(inputs, tuple)
-        ins = _fresh(_inputs(inputs, "vjp"), create_graph)
-        outs, single = _call(func, ins, "vjp", strict)
-        v = _check_v(v, outs, "returns")
-        gs = _fill(_grads(outs, ins, v, create_graph), ins, strict, "vjp", create_graph)
+        ins, several_in = _tensors(inputs, "inputs", "vjp")
+        ins = _fresh(ins, create_graph)
+        outs, several = _call(func, ins, "vjp", strict)
+        v = _vector(v, outs, _OF_OUTPUT, "vjp", several)
+        gs = _filled(_grads(outs, ins, v, create_graph), ins, strict, _INDEPENDENT, _CONSTANT if create_graph else None)
     outs = tuple(_done(o, create_graph) for o in outs)
     gs = tuple(_done(g, create_graph) for g in gs)
-    return (outs[0] if single else outs), (gs[0] if single_in else gs)
+    return (outs if several else outs[0]), (gs if several_in else gs[0])
 
 
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(outputs, J v), by differentiating v^T J with respect to v."""
+    """(outputs, J v), both like the outputs, by differentiating v^T J with respect to v."""
     with enable_grad():
-        ins = _fresh(_inputs(inputs, "jvp"), create_graph)
-        v = _check_v(v, ins, "takes")
-        outs, single = _call(func, ins, "jvp", strict)
+        ins, several_in = _tensors(inputs, "inputs", "jvp")
+        ins = _fresh(ins, create_graph)
+        v = _vector(v, ins, _OF_INPUT, "jvp", several_in)
+        outs, several = _call(func, ins, "jvp", strict)
         us = tuple(_zeros(o).requires_grad_() for o in outs)
-        gs = _grads(outs, ins, us, True)
-        gs = _fill(gs, ins, strict, "jvp")
-        js = _grads(gs, us, v, create_graph)
-        js = _fill(js, outs, strict, "jvp", create_graph)
+        gs = _filled(_grads(outs, ins, us, True), ins, strict, _INDEPENDENT)
+        js = _filled(_grads(gs, us, v, create_graph), outs, strict, _INDEPENDENT, _CONSTANT if create_graph else None)
     outs = tuple(_done(o, create_graph) for o in outs)
     js = tuple(_done(j, create_graph) for j in js)
-    return (outs[0] if single else outs), (js[0] if single else js)
-
-
-def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
-    """Jacobian of func at inputs: output shape + input shape, nested in tuples as torch nests it.
-
-    vectorize and strategy say how torch computes it; here it is computed row by row in reverse mode.
-    """
-    _check_strategy(strategy)
-    return _jacobian(func, inputs, create_graph, strict, create_graph)
-
-
-def _jacobian(func, inputs, create_graph, strict, varying):
-    """`varying`: in strict mode the Jacobian may not be constant."""
-    with enable_grad():
-        single_in = not isinstance(inputs, tuple)
-        ins = _fresh(_inputs(inputs, "jacobian"), create_graph)
-        outs, single = _call(func, ins, "jacobian", strict)
-        result = []
-        for o in outs:
-            rows = [[] for _ in ins]
-            flat = o.reshape(-1)
-            for j in range(flat.numel()):
-                if o.requires_grad:
-                    gs = _grads((flat[j],), ins, (tensor_from(np.ones((), flat._stype), flat),), create_graph)
-                else:
-                    gs = [None] * len(ins)
-                for k, g in enumerate(_fill(gs, ins, strict, "jacobian", varying)):
-                    rows[k].append(g)
-            from mindtorch.core.table import TABLE
-            stack = TABLE["stack"].fn
-            cols = tuple(_done((stack(r) if r else t.new_zeros((0,) + tuple(t.shape))).reshape(tuple(o.shape) + tuple(t.shape)),
-                               create_graph) for r, t in zip(rows, ins))
-            result.append(cols[0] if single_in else cols)
-    return result[0] if single else tuple(result)
-
-
-def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
-    """Hessian of a scalar function; vectorize and outer_jacobian_strategy as in `jacobian`."""
-    _check_strategy(outer_jacobian_strategy)
-    single_in = not isinstance(inputs, tuple)
-
-    def gradient(*ins):
-        out, = _call_scalar(func, ins, "hessian", strict)
-        gs = _fill(_grads((out.squeeze(),), ins, (tensor_from(np.ones((), out._stype), out),), True), ins, strict, "hessian", True)
-        return gs[0] if single_in else tuple(gs)
-
-    # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)
-    return _jacobian(gradient, inputs, create_graph, strict, False)
+    return (outs if several else outs[0]), (js if several else js[0])
 
 
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
-    """(output, v^T H) of a scalar function."""
+    """(output, v^T H) of a scalar function; the product is like the inputs."""
     return _times_hessian("vhp", func, inputs, v, create_graph, strict)
 
 
 def _times_hessian(name, func, inputs, v, create_graph, strict):
     with enable_grad():
-        single_in = not isinstance(inputs, tuple)
-        ins = _fresh(_inputs(inputs, name), create_graph)
-        v = _check_v(v, ins, "takes")
-        outs = _call_scalar(func, ins, name, strict)
-        gs = _fill(_grads(outs, ins, [_ones(o) for o in outs], True), ins, strict, name, True)
-        hs = _fill(_grads(gs, ins, v, create_graph), ins, strict, name)
-    out = _done(outs[0], create_graph)
+        ins, several = _tensors(inputs, "inputs", name)
+        ins = _fresh(ins, create_graph)
+        v = _vector(v, ins, _OF_INPUT, name, several)
+        scalar, out = _call_scalar(func, ins, name, strict)
+        gs = _filled(_grads((scalar,), ins, (_ones(scalar),), True), ins, strict, _INDEPENDENT, _HESSIAN)
+        hs = _filled(_grads(gs, ins, v, create_graph), ins, strict, _HESSIAN_INDEPENDENT, _HESSIAN_CONSTANT if create_graph else None)
     hs = tuple(_done(h, create_graph) for h in hs)
-    return out, (hs[0] if single_in else hs)
+    return _done(out, create_graph), (hs if several else hs[0])
 
 
 def hvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(output, H v); the Hessian is symmetric, so this is vhp."""
+    """(output, H v) of a scalar function; the Hessian is symmetric, so this is vhp."""
     return _times_hessian("hvp", func, inputs, v, create_graph, strict)
+
+
+# ------------------------------------------------------------------ matrices
+def _construct_standard_basis_for(tensors, tensor_numels):
+    """The rows of the unit matrix over all elements of the tensors, cut at their bounds: one tensor (all elements, its elements) of each one's dtype."""
+    total, before, chunks = sum(tensor_numels), 0, []
+    for t, n in zip(tensors, tensor_numels):
+        chunk = t.new_zeros(total, n)
+        chunk.diagonal(-before).fill_(1)
+        chunks.append(chunk)
+        before += n
+    return tuple(chunks)
+
+
+def _check_strategy(name, create_graph, strict, vectorize, strategy):
+    if strategy == "forward-mode":
+        if create_graph:
+            raise NotImplementedError('torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported together '
+                                      '(yet). Please either set `create_graph=False` or `strategy="reverse-mode"`.')
+        if strict:
+            raise RuntimeError('torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` are not supported together (yet). Please '
+                               'either set `strict=False` or `strategy="reverse-mode"`.')
+        if not vectorize:
+            raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for `vectorize=True`.")
+    if vectorize and strict:
+        raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. Please either set "
+                           "`strict=False` or `vectorize=False`.")
+
+
+def _known_strategy(strategy):
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
+
+
+def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
+    """Jacobian of func at inputs: output shape + input shape, a tuple for each tuple of outputs and of inputs.
+
+    vectorize: one batched backward instead of one for each row.  strategy="forward-mode": one tangent for each element of the inputs, in one run of func.
+    """
+    _known_strategy(strategy)
+    _check_strategy("jacobian", create_graph, strict, vectorize, strategy)
+    if strategy == "forward-mode":
+        return _by_tangents(func, inputs, "jacobian")
+    return _jacobian(func, inputs, create_graph, strict, vectorize, "jacobian")
+
+
+def _by_tangents(func, inputs, name):
+    """The Jacobian by forward mode."""
+    ins, several_in = _tensors(inputs, "inputs", name)
+    starts = [sum([t.numel() for t in ins[:i]]) for i in range(len(ins) + 1)]
+    with forward.Opened(max(starts[-1], 1)) as levels:
+        parts = [levels[a:b] for a, b in zip(starts, starts[1:])]
+        duals = [t.detach() for t in ins]
+        for t, part in zip(duals, parts):
+            for v, u in zip(part, units(t)):
+                forward.attach(t, v, u)
+        outs, several = _call(func, duals, name, False)
+        rows = tuple(tuple(forward.cut(columns(o, t, part)) for t, part in zip(duals, parts)) for o in outs)
+    rows = tuple(row if several_in else row[0] for row in rows)
+    return rows if several else rows[0]
+
+
+def _jacobian(func, inputs, create_graph, strict, vectorize, name):
+    with enable_grad():
+        ins, several_in = _tensors(inputs, "inputs", name)
+        ins = _fresh(ins, create_graph)
+        outs, several = _call(func, ins, name, strict)
+        result = _at_once(outs, ins, create_graph) if vectorize else _row_by_row(outs, ins, create_graph, strict, _CONSTANT if create_graph else None)
+        result = tuple(tuple(_done(j, create_graph) for j in row) for row in result)
+    result = tuple(row if several_in else row[0] for row in result)
+    return result if several else result[0]
+
+
+def _row_by_row(outs, ins, create_graph, strict, constant=None):
+    stack, result = TABLE["stack"].fn, []
+    for k, o in enumerate(outs):
+        missing = f"Output {k} of the user-provided function is independent of input {{i}}. {_NOT}."
+        rows, flat = [[] for _ in ins], o.reshape(-1)
+        for j in range(flat.numel()):
+            e = flat[j]
+            gs = _grads((e,), ins, (_ones(e),), create_graph)
+            for column, g in zip(rows, _filled(gs, ins, strict, missing, constant)):
+                column.append(g)
+        result.append([(stack(r) if r else t.new_zeros((0, *t.shape))).view((*o.shape, *t.shape)) for r, t in zip(rows, ins)])
+    return result
+
+
+def _at_once(outs, ins, create_graph):
+    from mindtorch.torch.autograd import grad
+    sizes = [o.numel() for o in outs]
+    empty = [[t.new_zeros((*o.shape, *t.shape)) for t in ins] for o in outs]
+    need = [k for k, o in enumerate(outs) if o.requires_grad and o.numel()]
+    if not need:
+        return empty
+    basis = _construct_standard_basis_for([outs[k] for k in need], [sizes[k] for k in need])
+    vs = [b.view((-1, *outs[k].shape)) for b, k in zip(basis, need)]
+    gs = grad([outs[k] for k in need], ins, vs, create_graph=create_graph, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    for i, g in enumerate(gs):
+        if g is None:
+            continue
+        parts = g.split([sizes[k] for k in need], 0)
+        for k, part in zip(need, parts):
+            empty[k][i] = part.view((*outs[k].shape, *ins[i].shape))
+    return empty
+
+
+def _gradient_of(func, args, several):
+    """The gradient of a scalar function as a function of tensors that may have tangents."""
+    with enable_grad():
+        fresh = [forward.carry(t, t.detach()) for t in args]
+        for t in fresh:
+            set_requires_grad(t, True)
+        scalar, _ = _call_scalar(func, fresh, "hessian", False)
+        gs = _filled(_grads((scalar,), fresh, (_ones(scalar),), False), fresh, False, None, None)
+    return tuple(gs) if several else gs[0]
+
+
+def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
+    """Hessian of a scalar function: input shape + input shape, a tuple of tuples for a tuple of inputs; vectorize and outer_jacobian_strategy as in `jacobian`."""
+    _known_strategy(outer_jacobian_strategy)
+    _check_strategy("hessian", create_graph, strict, vectorize, outer_jacobian_strategy)
+    ins, several = _tensors(inputs, "inputs", "hessian")
+    if outer_jacobian_strategy == "forward-mode":
+        return _by_tangents(lambda *args: _gradient_of(func, args, several), inputs, "hessian")
+
+    def gradient(*ins):
+        scalar, _ = _call_scalar(func, ins, "hessian", strict)
+        return tuple(_filled(_grads((scalar,), ins, (_ones(scalar),), True), ins, strict, None, _HESSIAN))
+
+    # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)
+    with enable_grad():
+        fresh = _fresh(ins, create_graph)
+        outs = gradient(*fresh)
+        result = _at_once(outs, fresh, create_graph) if vectorize else _row_by_row(outs, fresh, create_graph, strict)
+    result = tuple(tuple(_done(j, create_graph) for j in row) for row in result)
+    return result if several else result[0][0]
+

@@ -8,9 +8,11 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core.grad_mode import enable_grad
+from mindtorch.core.grad_mode import enable_grad, no_grad
+from mindtorch.core.sparse import sparse_of
 from mindtorch.core.tensor import wrap, taken
 from mindtorch.core.values import tensor_from, values
+from mindtorch.core.wrapped import is_wrapped
 from mindtorch.core import devices
 from mindtorch.torch.autograd.function import Function
 
@@ -26,7 +28,7 @@ def _tuple(x):
 
 
 def _outputs(x):
-    return [o for o in _tuple(x) if taken(o) and o._stype.kind in "fcV"]
+    return [o for o in _tuple(x) if taken(o) and (o.is_sparse or o._stype.kind in "fcV")]
 
 
 def _differentiable(x):
@@ -37,10 +39,6 @@ def _wide(a):
     return np.array(a, np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
-def _refuse(name, what):
-    raise NotImplementedError(f"torch.autograd.{name}: {what} is not supported: there is no forward-mode differentiation (device cpu)")
-
-
 # ------------------------------------------------------------------ inputs
 def _check_inputs(inputs, name):
     diff = []
@@ -48,7 +46,8 @@ def _check_inputs(inputs, name):
         if not taken(x) or not x._rg:
             continue
         if x.is_sparse:
-            raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu")
+            raise NotImplementedError(f"torch.autograd.{name}: sparse inputs (dtype {x.dtype}) are not supported on device cpu: gradients of the gradients of "
+                                      "sparse tensors would be sparse, too")
         if x._stype not in (np.float64, np.complex128):
             warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
                           "fail if all the inputs are not of double precision floating point or complex. ", stacklevel=4)
@@ -63,25 +62,54 @@ def _check_inputs(inputs, name):
     return diff
 
 
+def _by_values(func, inputs, masked):
+    """(function, inputs) with the stored values of sparse inputs in their place: those are what has gradients."""
+    sparse = {i: x for i, x in enumerate(inputs) if taken(x) and x.is_sparse and x.requires_grad}
+    if not sparse:
+        return func, inputs
+    for x in sparse.values():
+        indices = x._indices()
+        whole = np.prod(x.shape[:x.sparse_dim()], dtype=int)
+        if not masked and len({tuple(c) for c in values(indices).T.tolist()}) != whole:
+            raise NotImplementedError("torch.autograd.gradcheck: masked=False (the default) with a sparse input that leaves elements out is not supported, as their "
+                                      "gradients are not computed: use masked=True")
+
+    def of_values(*args):
+        def again(x, v):
+            return sparse_of(x._indices(), v, x.shape, x.is_coalesced())
+        return func(*[again(sparse[i], a) if i in sparse else a for i, a in enumerate(args)])
+    return of_values, tuple([x._values().detach().clone().requires_grad_() if i in sparse else x for i, x in enumerate(inputs)])
+
+
 # ------------------------------------------------------------------ differences
 def _put(x, where, values_):
     """Puts values into a tensor's memory, unnoticed by the write counter."""
     a = values(x)
     a[where] = values_
-    if x._h is not None:
+    if is_wrapped(x):
+        with no_grad():
+            x.data.copy_(wrap(a))
+    elif x._h is not None:
         devices.write(x, wrap(a))
 
 
 def _slope(func, inputs, x, where, step, eps):
     """Change of every output, as an array, per unit of `step` of the elements `where` of an input's memory."""
     old = values(x)[where].copy()
-    moved = []
+    moved, kinds = [], []
     try:
         for sign in (eps, -eps):
             _put(x, where, old + sign * step)
-            moved.append([_wide(values(o)) for o in _outputs(func(*inputs))])
+            outs = _outputs(func(*inputs))
+            kinds.append([(o._sizes, o.dtype) for o in outs])
+            moved.append([_wide(values(o)) for o in outs])
     finally:
         _put(x, where, old)
+    for (size, dtype), (other, of) in zip(*kinds):
+        if size != other or dtype is not of:
+            what = f"shape when inputs are perturbed, got {list(size)} and {list(other)}" if size != other else (
+                f"dtype when inputs are perturbed, got {dtype} and {of}")
+            raise AssertionError(f"gradcheck expects the function to return outputs with the same {what}")
     return [(up - down) / (2 * eps) for up, down in zip(*moved)]
 
 
@@ -248,12 +276,17 @@ def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=T
     """True if the gradients of func at float64 or complex128 `inputs` equal central differences within rtol/atol.
 
     GradcheckError (False with raise_exception=False) where they do not, where two backwards differ by more than nondet_tol, or where one
-    of the further checks fails.  fast_mode compares one random combination of each Jacobian's elements.  NotImplementedError for
-    check_forward_ad, check_batched_forward_grad and sparse inputs.
+    of the further checks fails.  fast_mode compares one random combination of each Jacobian's elements.  check_forward_ad compares tangents, too.
+    Sparse inputs: masked=True compares by the elements that they store; NotImplementedError for masked=False where they do not store all.
     https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradcheck.html
     """
+    func, inputs = _by_values(func, _tuple(inputs), masked)
     return _run("gradcheck", func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad, check_grad_dtypes,
                 check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode)
+
+
+def _fail(message):
+    raise GradcheckError(message)
 
 
 def _run(name, func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
@@ -264,13 +297,15 @@ def _run(name, func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check
         raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
-    if check_forward_ad:
-        _refuse(name, "check_forward_ad" if name == "gradcheck" else "check_fwd_over_rev")
     inputs = _tuple(inputs)
     diff = _check_inputs(inputs, name)
     try:
         with enable_grad():
-            _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad, fast_mode)
+            if check_backward_ad:
+                _check(func, inputs, diff, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad, fast_mode)
+            if check_forward_ad:
+                from mindtorch.torch.autograd import _gradcheck_forward
+                _gradcheck_forward.check(func, inputs, diff, _slope, _fail, eps, atol, rtol, fast_mode, check_undefined_grad, check_batched_forward_grad)
     except GradcheckError:
         if raise_exception:
             raise
@@ -328,7 +363,8 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
     n = len(inputs)
 
     def gradient(*args):
-        need = [t for t in args[:n] if taken(t) and t.requires_grad]
+        # (Forward mode gives inputs without history.)
+        need = [t if t.requires_grad else t.requires_grad_() for t, x in zip(args[:n], inputs) if taken(t) and x.requires_grad]
         gs = grad(_differentiable(func(*args[:n])), need, args[n:], create_graph=True, allow_unused=True)
         return tuple(g for g in gs if g is not None)
 

@@ -1,12 +1,42 @@
 """torch.autograd.graph: saved-tensor hooks and the nodes of the graph."""
+import abc
 import contextlib
 
-from mindtorch.core import engine, tape
-from mindtorch.core.tape import Node  # noqa: F401
+from mindtorch.core import engine, nodes, tape
+from mindtorch.core.engine import GradientEdge
 from mindtorch.core.tensor import taken
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "Node", "increment_version",
            "register_multi_grad_hook", "get_gradient_edge", "GradientEdge", "allow_mutation_on_saved_tensors"]
+
+
+class Node(abc.ABC):
+    """What every grad_fn is an instance of, and its class a subclass, without inheriting from it."""
+
+    @abc.abstractmethod
+    def name(self):
+        """The operation's name."""
+
+    @property
+    @abc.abstractmethod
+    def next_functions(self):
+        """(node, output number) of each input."""
+
+    @abc.abstractmethod
+    def metadata(self):
+        """A dictionary for whoever wants to note something."""
+
+    @abc.abstractmethod
+    def register_hook(self, fn):
+        """fn(grad_inputs, grad_outputs) after the node ran."""
+
+    @abc.abstractmethod
+    def register_prehook(self, fn):
+        """fn(grad_outputs) before the node runs."""
+
+    @classmethod
+    def __subclasshook__(cls, other):
+        return issubclass(other, nodes.Node) or NotImplemented if cls is Node else NotImplemented
 
 
 class saved_tensors_hooks:
@@ -16,12 +46,10 @@ class saved_tensors_hooks:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self):
-        if tape.saved_hooks_disabled:
-            raise RuntimeError(tape.saved_hooks_disabled[-1])
-        tape.saved_hooks.append((self.pack_hook, self.unpack_hook))
+        nodes.push_saved_hooks(self.pack_hook, self.unpack_hook)
 
     def __exit__(self, *exc):
-        tape.saved_hooks.pop()
+        nodes.pop_saved_hooks()
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -33,22 +61,15 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message):
-    """Inside, saved_tensors_hooks raises RuntimeError(error_message)."""
-    tape.saved_hooks_disabled.append(error_message)
+    """Inside, saved_tensors_hooks raises RuntimeError(error_message), and so does this where hooks are active already."""
+    here = nodes.hooks_here
+    if here.pairs:
+        raise RuntimeError(error_message)
+    old, here.refused = here.refused, error_message
     try:
         yield
     finally:
-        tape.saved_hooks_disabled.pop()
-
-
-class GradientEdge(tuple):
-    """(node, output_nr): where a gradient flows."""
-
-    def __new__(cls, node, output_nr, ownership_token=None):
-        return tuple.__new__(cls, (node, output_nr))
-
-    node = property(lambda self: self[0])
-    output_nr = property(lambda self: self[1])
+        here.refused = old
 
 
 def get_gradient_edge(tensor):
@@ -124,5 +145,10 @@ class MultiHandle:
 
 
 def allow_mutation_on_saved_tensors():
-    raise NotImplementedError("torch.autograd.graph.allow_mutation_on_saved_tensors is not supported")
+    """Context manager: tensors that were saved for backward may be written to; they are copied before the first write.
+
+    Backward has to run inside as well (AssertionError elsewhere); RuntimeError where one is entered within another.
+    """
+    from mindtorch.torch.autograd._mutation import allow_mutation_on_saved_tensors
+    return allow_mutation_on_saved_tensors()
 

@@ -6,6 +6,7 @@ inside another call counts in that call's total, and not in its own ("self") tim
 nothing costs time then.
 """
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -24,6 +25,7 @@ class _State(threading.local):
 
 
 _state = _State()
+_ids = itertools.count(1)
 _active = []          # recorders that are on
 
 
@@ -38,18 +40,34 @@ class Interval:
 
 
 class FunctionEvent:
-    """One call: its name, time and (if asked for) shapes of its inputs."""
+    """One call: its name, time in microseconds and (if asked for) shapes of its inputs."""
 
-    def __init__(self, name, start, thread, kind, shapes=None, stack=None, memory=0, sequence=-1):
-        self.name = self.trace_name = self.key = name
-        self.id, self.thread, self.kind = id(self), thread, kind
-        self.time_range = Interval(start, start)
-        self.input_shapes, self.stack, self.sequence_nr = shapes, stack or [], sequence
-        self.cpu_memory_usage = self.self_cpu_memory_usage = memory
+    def __init__(self, id, name, thread, start_us, end_us, overload_name=None, fwd_thread=None, input_shapes=None, stack=None, scope=0,
+                 use_device=None, cpu_memory_usage=0, device_memory_usage=0, is_async=False, is_remote=False, sequence_nr=-1, node_id=-1,
+                 device_type="cpu", device_index=-1, device_resource_id=None, is_legacy=False, flops=None, trace_name=None,
+                 is_user_annotation=False):
+        self.id, self.name, self.thread, self.key, self.trace_name = id, name, thread, name, trace_name or name
+        self.overload_name, self.fwd_thread, self.scope, self.use_device, self.flops = overload_name, fwd_thread, scope, use_device, flops
+        self.time_range = Interval(start_us, end_us)
+        self.input_shapes, self.stack, self.sequence_nr = input_shapes, stack or [], sequence_nr
+        self.cpu_memory_usage = self.self_cpu_memory_usage = cpu_memory_usage
+        self.device_memory_usage = self.self_device_memory_usage = device_memory_usage
         self.cpu_parent, self.cpu_children, self.count = None, [], 1
-        self.is_async = self.is_remote = self.is_legacy = False
-        self.device_type, self.device_index, self.node_id = "cpu", -1, -1
-        self.is_user_annotation = kind == "user"
+        self.is_async, self.is_remote, self.is_legacy, self.is_user_annotation = is_async, is_remote, is_legacy, is_user_annotation
+        self.device_type, self.device_index, self.node_id = device_type, device_index, node_id
+        self.device_resource_id = thread if device_resource_id is None else device_resource_id
+
+    @property
+    def kind(self):
+        return "user" if self.is_user_annotation else "op"
+
+    def append_cpu_child(self, child):
+        """Notes a call that ran inside this one."""
+        self.cpu_children.append(child)
+
+    def set_cpu_parent(self, parent):
+        """Notes the call inside which this one ran."""
+        self.cpu_parent = parent
 
     @property
     def cpu_time_total(self):
@@ -60,7 +78,7 @@ class FunctionEvent:
         return self.cpu_time_total - sum(c.cpu_time_total for c in self.cpu_children)
 
     cpu_time = cpu_time_total
-    device_time = device_time_total = self_device_time_total = device_memory_usage = self_device_memory_usage = 0
+    device_time = device_time_total = self_device_time_total = 0
 
     def __repr__(self):
         return f"<FunctionEvent id={self.id} cpu_time={self.cpu_time_total:.3f}us name={self.name} thread={self.thread}>"
@@ -72,12 +90,19 @@ class FunctionEventAvg:
     device_time = device_time_total = self_device_time_total = device_memory_usage = self_device_memory_usage = 0
     flops = 0
 
-    def __init__(self, event, shapes=None, stack=None):
-        self.key, self.input_shapes, self.stack = event.name, shapes, stack or []
+    def __init__(self, event=None, shapes=None, stack=None):
+        self.key, self.input_shapes, self.stack = None if event is None else event.name, shapes, stack or []
         self.count = self.cpu_time_total = self.self_cpu_time_total = self.cpu_memory_usage = self.self_cpu_memory_usage = 0
-        self.is_user_annotation = event.is_user_annotation
+        self.is_user_annotation = event is not None and event.is_user_annotation
 
     def add(self, event):
+        """Counts an event, or what another average has counted, in."""
+        if self.key is None:
+            self.key, self.is_user_annotation = event.key, event.is_user_annotation
+        if isinstance(event, FunctionEventAvg):
+            for n in ("count", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage"):
+                setattr(self, n, getattr(self, n) + getattr(event, n))
+            return self
         self.count += 1
         inside, p = False, event.cpu_parent
         while p is not None:
@@ -102,10 +127,10 @@ def _text(us):
 
 
 def _bytes(n):
-    for unit, size in (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10)):
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if abs(n) >= size:
             return f"{n / size:.2f} {unit}"
-    return f"{n} b"
+    return f"{n} B"
 
 
 class EventList(list):
@@ -114,6 +139,22 @@ class EventList(list):
     def __init__(self, events=(), use_device=None, profile_memory=False, with_flops=False):
         super().__init__(events)
         self._profile_memory = profile_memory
+
+    def _populate_cpu_children(self):
+        """Finds out by the times which events of a thread ran inside which others; one that only overlaps another is none of its children."""
+        threads = {}
+        for e in self:
+            if not e.is_async and e.device_type == "cpu":
+                threads.setdefault((e.thread, e.node_id), []).append(e)
+        for events in threads.values():
+            open_ = []
+            for e in sorted(events, key=lambda e: (e.time_range.start, -e.time_range.end)):
+                while open_ and (e.time_range.start >= open_[-1].time_range.end or e.time_range.end > open_[-1].time_range.end):
+                    open_.pop()
+                if open_:
+                    open_[-1].append_cpu_child(e)
+                    e.set_cpu_parent(open_[-1])
+                open_.append(e)
 
     @property
     def self_cpu_time_total(self):
@@ -134,7 +175,7 @@ class EventList(list):
 
     def total_average(self):
         """All events as one."""
-        total = FunctionEventAvg(FunctionEvent("Total", 0, 0, "op"))
+        total = FunctionEventAvg(FunctionEvent(0, "Total", 0, 0, 0))
         for e in self:
             total.count += e.count
             total.cpu_time_total += e.self_cpu_time_total
@@ -233,8 +274,9 @@ def _event(name, kind, args=()):
         yield None
         return
     r = recorders[-1]
-    e = FunctionEvent(name, 0, threading.get_ident(), kind, _shapes_of(args) if any(x.shapes for x in recorders) else None,
-                      _stack() if any(x.stacks for x in recorders) else None)
+    e = FunctionEvent(next(_ids), name, threading.get_ident(), 0, 0, is_user_annotation=kind == "user",
+                      input_shapes=_shapes_of(args) if any(x.shapes for x in recorders) else None,
+                      stack=_stack() if any(x.stacks for x in recorders) else None)
     before = _state.stack
     if before:
         e.cpu_parent = before[-1]
@@ -331,6 +373,16 @@ class profile:
 
     def __str__(self):
         return str(self.function_events)
+
+
+def _profiler_enabled():
+    """Whether a profiler is on."""
+    return bool(_active)
+
+
+def kineto_available():
+    """False: the profiler is one of our own."""
+    return False
 
 
 class KinetoStepTracker:

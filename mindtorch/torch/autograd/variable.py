@@ -1,4 +1,5 @@
 """torch.autograd.Variable: a tensor, since PyTorch 0.4."""
+from mindtorch.core import engine
 from mindtorch.core.tensor import Tensor, detached, set_requires_grad
 
 
@@ -7,8 +8,16 @@ class _VariableMeta(type):
         return isinstance(other, Tensor)
 
 
+class _Engine:
+    """What hooks ask of the engine while a backward runs."""
+
+    queue_callback = staticmethod(engine.call_at_end)
+
+
 class Variable(metaclass=_VariableMeta):
     """Variable(tensor, requires_grad=False): the tensor's memory as a new leaf."""
+
+    _execution_engine = _Engine()
 
     def __new__(cls, data=None, requires_grad=False, volatile=None):
         t = detached(data)

@@ -62,13 +62,33 @@ def _sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, 
             getattr(cuda, f"enable_{k}_sdp")(v)
 
 
+def _mkldnn_flags():
+    def set_flags(_enabled=None, _deterministic=None, _allow_tf32=None, _fp32_precision="none"):
+        """Sets what is not None; returns what was set before."""
+        old = mkldnn.enabled, mkldnn.deterministic, mkldnn.allow_tf32, mkldnn.fp32_precision
+        for name, value in (("enabled", _enabled), ("deterministic", _deterministic), ("allow_tf32", _allow_tf32), ("fp32_precision", _fp32_precision)):
+            if value is not None:
+                setattr(mkldnn, name, value)
+        return old
+
+    @contextlib.contextmanager
+    def flags(enabled=False, deterministic=False, allow_tf32=True, fp32_precision="none"):
+        """Inside, these are set. (The kernels stay what they are.)"""
+        old = set_flags(enabled, deterministic, allow_tf32, fp32_precision)
+        try:
+            yield
+        finally:
+            set_flags(*old)
+    return {"set_flags": set_flags, "flags": flags}
+
+
 cudnn = _Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
 cudnn.version = lambda: None
 cudnn.is_acceptable = lambda tensor: False
 cudnn.flags = _flags(cudnn)
 cuda = _Flags("cuda", matmul=_Matmul(), cufft_plan_cache={}, preferred_linalg_library=lambda backend=None: "default", sdp_kernel=_sdp_kernel, **_sdp())
 mkl = _Flags("mkl")
-mkldnn = _Flags("mkldnn", True, enabled=True, deterministic=False)
+mkldnn = _Flags("mkldnn", True, enabled=True, deterministic=False, allow_tf32=None, fp32_precision="none", **_mkldnn_flags())
 mps = _Flags("mps")
 openmp = _Flags("openmp", True)
 cpu = _Flags("cpu", get_cpu_capability=lambda: "DEFAULT")

@@ -1,5 +1,6 @@
 """torch.cpu: the host seen as a device, for code that is written for any device."""
 import contextlib
+import functools
 
 from mindtorch.torch.cpu import amp  # noqa: F401
 
@@ -91,3 +92,38 @@ class StreamContext(contextlib.AbstractContextManager):
 
 def stream(stream):
     return StreamContext(stream)
+
+
+@functools.cache
+def _flags():
+    """What the processor says it can do."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+            return frozenset(word for line in f if line.startswith(("flags", "Features")) for word in line.split(":", 1)[1].split())
+    except OSError:
+        return frozenset()
+
+
+def _is_avx2_supported():
+    """Whether the processor has AVX2; the same of its other extensions below."""
+    return "avx2" in _flags()
+
+
+def _is_avx512_supported():
+    return {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= _flags()
+
+
+def _is_avx512_bf16_supported():
+    return "avx512_bf16" in _flags()
+
+
+def _is_vnni_supported():
+    return "avx512_vnni" in _flags()
+
+
+def _is_amx_tile_supported():
+    return "amx_tile" in _flags()
+
+
+def _is_amx_fp16_supported():
+    return _is_amx_tile_supported() and "amx_fp16" in _flags()

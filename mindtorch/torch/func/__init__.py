@@ -9,3 +9,19 @@ from mindtorch.torch.func._vmap import vmap
 
 __all__ = ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "vmap", "linearize", "functionalize",
            "functional_call", "stack_module_state", "replace_all_batch_norm_modules_", "debug_unwrap"]
+
+# What functorch had and torch.func has other means for (torch.func.functional_call, torch.func.stack_module_state, vmap's chunk_size).
+_OLDER = frozenset(["FunctionalModule", "FunctionalModuleWithBuffers", "combine_state_for_ensemble", "make_functional", "make_functional_with_buffers"])
+
+
+def __getattr__(name):
+    if name in _OLDER:
+        from mindtorch.torch._functorch import make_functional
+        return getattr(make_functional, name)
+    if name == "chunk_vmap":
+        from mindtorch.torch._functorch.apis import chunk_vmap
+        return chunk_vmap
+    if name == "make_fx":
+        from mindtorch.torch.fx.experimental.proxy_tensor import make_fx
+        return make_fx
+    raise AttributeError(f"module 'torch.func' has no attribute '{name}'")

@@ -1,7 +1,12 @@
 """Modules as functions of their parameters."""
+import functools
+
+from mindtorch.core import transforms
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
+from mindtorch.core.tensor import detached, taken
+from mindtorch.core.tracing import is_tracing
 from mindtorch.torch.nn.utils.stateless import _functional_call
+from mindtorch.torch.utils._pytree import tree_map
 
 _REMOVE = ("mutations", "mutations_and_views")
 
@@ -58,11 +63,38 @@ def replace_all_batch_norm_modules_(root):
 
 
 def functionalize(func, *, remove="mutations"):
-    """The function itself: run eagerly, a function and its version without mutations give the same."""
+    """The function itself, as a transform: run eagerly, a function and its version without mutations give the same."""
     if remove not in _REMOVE:
-        raise RuntimeError("functionalize(f, remove='mutations'): received invalid argument for remove={}. Valid options are: "
-                           f"{_REMOVE}".format(remove))
-    return func
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are:\n"
+                           "     remove='mutations': all inplace and out= operators will be removed from the program, and replaced with their "
+                           "out-of-place equivalents.\n     remove='mutations_and_views': In addition to the above, all aliasing operators {view} will "
+                           "be replaced with their non-aliasing counterparts, {view}_copy.\n")
+
+    @functools.wraps(func)
+    def wrapped(*args, **kwargs):
+        if is_tracing():
+            return func(*args, **kwargs)
+        level = transforms.Level("functionalize")
+        with level:
+            given = tree_map(lambda t: _entered(level, t), (args, kwargs))
+            r = func(*given[0], **given[1])
+        return tree_map(lambda t: _left(level, t), r)
+
+    wrapped.functionalized = remove
+    return wrapped
+
+
+def _entered(level, t):
+    if not taken(t):
+        return t
+    inside = t if t._rg else detached(t)        # (writes go through; what is said of it inside stays there)
+    if inside is not t:
+        transforms.enter(level, inside, t)
+    return inside
+
+
+def _left(level, t):
+    return transforms.back(level, t)
 
 
 def debug_unwrap(tensor, *, recurse=True):

@@ -1,4 +1,4 @@
-"""grad, vjp, jvp and the Jacobians, on the reverse-mode tape.
+"""grad, vjp and jacrev on the reverse-mode tape; jvp and jacfwd by tangents (core/forward.py).
 
 A transform gives the function *entered* inputs: tensors of the same value whose use can be told from other uses of the
 same tensor.  Where an input has history outside (an enclosing transform, or plain autograd), the entered one is linked
@@ -9,23 +9,51 @@ import functools
 
 import numpy as np
 
+from mindtorch.core import forward, transforms
 from mindtorch.core.grad_mode import enable_grad, mode
+from mindtorch.core.nodes import hooks_here
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import again, taken
+from mindtorch.core.tensor import Parameter, Tensor, again, detached, set_requires_grad, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
+from mindtorch.torch.autograd._columns import columns, units
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 
 # ------------------------------------------------------------------ in and out
-class _Level:
-    """One transform that is being computed: what it entered, and whether its results matter outside."""
+_NO_HOOKS = "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue with your use case."
 
-    def __init__(self):
+
+_PLAIN = (Tensor, Parameter)
+
+
+class _Level:
+    """One transform that is being computed: what it entered, and whether its results matter outside.
+
+    Inside of `with`, the function is in it, and gradients are recorded.
+    """
+
+    def __init__(self, kind="grad"):
         self.leaves, self.nodes = set(), set()
         self.outside = mode.on
-        self.kept = []
+        self.kept, self.refused = [], None
+        self.here, self.recording = transforms.Level(kind), enable_grad()
+
+    def __enter__(self):
+        if self.here.kind == "grad":
+            if hooks_here.pairs:
+                raise RuntimeError(_NO_HOOKS)
+            self.refused, hooks_here.refused = hooks_here.refused, _NO_HOOKS
+        self.here.__enter__()
+        self.recording.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self.recording.__exit__(*exc)
+        self.here.__exit__(*exc)
+        if self.here.kind == "grad":
+            hooks_here.refused = self.refused
 
     def enter(self, x):
         """The tensor that stands for `x` inside; non-tensors are an error."""
@@ -33,24 +61,38 @@ class _Level:
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
         if x._stype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
-        if x._rg and self.outside:
+        if x._rg:
             t = x.view_as(x)
             self.nodes.add(t._gnode)
         else:
-            t = again(x).requires_grad_()
+            t = forward.carry(x, again(x))
+            set_requires_grad(t, True)
             self.leaves.add(id(t))
         self.kept.append(t)
+        transforms.enter(self.here, t, x)
+        return t
+
+    def accompany(self, x):
+        """The tensor that stands for an argument that nobody differentiates by: what is written to it is written to the argument."""
+        if not taken(x) or type(x) not in _PLAIN:
+            return x
+        t = x.view_as(x) if x._rg else forward.carry(x, detached(x))
+        if t._rg:
+            self.nodes.add(t._gnode)
+        transforms.enter(self.here, t, x)
         return t
 
     def reaches_out(self, tensors):
+        """True if some of these depend on a tensor that was not made here, and that matters where this began."""
+        return self.outside and self.depends(tensors)
+
+    def depends(self, tensors):
         """True if some of these depend on a tensor that was not made here."""
-        if not self.outside:
-            return False
         seen, stack = set(), []
         for t in tensors:
             if t._rg:
                 if t._gnode is None:
-                    if id(t) not in self.leaves:
+                    if self._outer(t):
                         return True
                 else:
                     stack.append(t._gnode)
@@ -66,40 +108,60 @@ class _Level:
                     continue
                 if e.__class__ is tuple:
                     stack.append(e[0])
-                elif id(e) not in self.leaves:
+                elif self._outer(e):
                     return True
         return False
 
-    def leave(self, tree):
-        """Results as the outside sees them."""
-        tensors = [t for t in tree_leaves(tree) if taken(t)]
-        if self.reaches_out(tensors):
+    def _outer(self, leaf):
+        return id(leaf) not in self.leaves and leaf._lvl < self.here.serial
+
+    def leave(self, tree, reaches=None):
+        """Results as the outside sees them; reaches: whether they reach out, where that is known."""
+        if tree.__class__ is Tensor:
+            # (As below, without looking for tensors.)
+            ours = tree._lvl >= self.here.serial
+            if tree._rg and not (self.reaches_out([tree]) if reaches is None else reaches):
+                tree = forward.cut(tree, lambda g: self.reaches_out([g]))
+            if ours:
+                transforms.left(tree)
             return tree
-        return tree_map(lambda t: t.detach() if taken(t) and t._rg else t, tree)
+        tensors = [t for t in tree_leaves(tree) if taken(t)]
+        cut = not self.reaches_out(tensors)
+
+        def outside(t):
+            if not taken(t):
+                return t
+            ours = t._lvl >= self.here.serial
+            if cut and t._rg:
+                t = forward.cut(t, lambda g: self.reaches_out([g]))
+            if ours:
+                transforms.left(t)
+            return t
+        return tree_map(outside, tree)
 
 
-def _argnums(argnums, args):
+def argument_places(argnums, count):
     """The positions meant, as a tuple of non-negative ints, with torch's errors."""
-    if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple)):
+    if not isinstance(argnums, (int, tuple)):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     nums = (argnums,) if isinstance(argnums, int) else argnums
     if not nums:
         raise RuntimeError("argnums must be non-empty")
     out = []
     for n in nums:
-        if not isinstance(n, int) or isinstance(n, bool):
-            raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(n)}")
-        if not -len(args) <= n < len(args):
-            raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
-        out.append(n % len(args))
+        if not isinstance(n, int):
+            raise RuntimeError(f"argnum must be int, got: {type(n)}")
+        if not -count <= n < count:
+            raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
+        out.append(n % count)
     if len(set(out)) != len(out):
-        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+        raise RuntimeError(f"argnums elements must be unique, got {tuple(out)}")
     return tuple(out)
 
 
 def _enter_args(level, args, nums):
-    """(args with the tensors at `nums` entered, the entered tensors, structures of those args)."""
-    args, flat, specs = list(args), [], []
+    """(args with their tensors entered, those at `nums`, structures of those args)."""
+    args, flat, specs = [x if i in nums else tree_map(level.accompany, x) for i, x in enumerate(args)], [], []
     for n in nums:
         leaves, spec = tree_flatten(args[n])
         inside = [level.enter(x) for x in leaves]
@@ -128,7 +190,10 @@ def _pull(outs, ins, cotangents, create_graph):
     if not pairs:
         return [_zeros(i) for i in ins]
     gs = _autograd([o for o, _ in pairs], ins, [c for _, c in pairs], retain_graph=True, create_graph=create_graph, allow_unused=True)
-    return [_zeros(i) if g is None else g for g, i in zip(gs, ins)]
+    gs = [_zeros(i) if g is None else g for g, i in zip(gs, ins)]
+    for g in gs:
+        transforms.made(g)
+    return gs
 
 
 def _with_aux(name, out, has_aux):
@@ -136,10 +201,15 @@ def _with_aux(name, out, has_aux):
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
         raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
-    for a in tree_leaves(out[1]):
+    if name[:4] != "grad":              # (which looks at its own output first)
+        _check_aux(out[1])
+    return out
+
+
+def _check_aux(aux):
+    for a in tree_leaves(aux):
         if not taken(a):
             raise RuntimeError(f"Expected tensors, got unsupported type {type(a)}")
-    return out
 
 
 # ------------------------------------------------------------------ grad
@@ -152,20 +222,23 @@ def grad_and_value(func, argnums=0, has_aux=False):
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = _argnums(argnums, args)
+        nums = argument_places(argnums, len(args))
         level = _Level()
-        with enable_grad():
+        with level:
             inside, flat, specs = _enter_args(level, args, nums)
-            out, aux = _with_aux(name, func(*inside, **kwargs), has_aux)
+            out, aux = _with_aux(name, func(*inside, **kwargs and tree_map(level.accompany, kwargs)), has_aux)
             if not taken(out):
                 raise RuntimeError(f"{name}: Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim:
                 raise RuntimeError(f"{name}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you "
                                    "wanted to use the vjp or jacrev APIs instead?")
+            if has_aux:
+                _check_aux(aux)
             one = tensor_from(np.ones((), out._stype), out)
-            gs = _pull([out], flat, [one], level.reaches_out([out]))
+            reaches = level.reaches_out([out])
+            gs = _pull([out], flat, [one], reaches)
         gs = level.leave(_by_arg(gs, specs, argnums))
-        value = level.leave(out)
+        value = level.leave(out, reaches)
         return (gs, (value, level.leave(aux))) if has_aux else (gs, value)
 
     return wrapper
@@ -186,6 +259,8 @@ def grad(func, argnums=0, has_aux=False):
 # ------------------------------------------------------------------ vjp, jvp
 def _tensor_leaves(name, tree):
     leaves, spec = tree_flatten(tree)
+    if not leaves or leaves == [None]:
+        raise RuntimeError(f"{name}: Expected f to be a function that has non-empty output (got output = {leaves})")
     for x in leaves:
         if not taken(x):
             raise RuntimeError(f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(x)}")
@@ -196,21 +271,25 @@ def vjp(func, *primals, has_aux=False):
     """(output, function from cotangents of the output to a tuple of cotangents of the primals[, aux])."""
     name = "vjp(f, *primals)"
     level = _Level()
-    with enable_grad():
+    with level:
         inside, flat, specs = _enter_args(level, primals, range(len(primals)))
         out, aux = _with_aux(name, func(*inside), has_aux)
         outs, out_spec = _tensor_leaves(name, out)
-    outside = level.reaches_out(outs)
+    outside = level.depends(outs)
 
     def pull(cotangents, retain_graph=True, create_graph=None):
         given, spec = tree_flatten(cotangents)
         if spec != out_spec:
             raise RuntimeError("Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. "
                                f"cotangents: {_brief(spec)}, primal output: {_brief(out_spec)}")
-        track = mode.on and (outside or any(c._rg for c in given)) if create_graph is None else create_graph
+        track = mode.on and (outside or any([taken(c) and c._rg for c in given])) if create_graph is None else create_graph
         with enable_grad():
             gs = _pull(outs, flat, given, track)
-        return level.leave(_by_arg(gs, specs, ())) if not track else _by_arg(gs, specs, ())
+        if not track:
+            gs = [forward.cut(g) if g._rg else g for g in gs]
+        for g in gs:
+            transforms.left(g)
+        return _by_arg(gs, specs, ())
 
     result = (level.leave(out), pull)
     return (*result, level.leave(aux)) if has_aux else result
@@ -227,7 +306,9 @@ class _Star:
 
 def _linear_map(outs, flat):
     """The function from tangents of the inputs to tangents of the outputs: the derivative of the cotangent map."""
-    probes = [_zeros(o).requires_grad_() for o in outs]
+    probes = [_zeros(o) for o in outs]
+    for p in probes:
+        set_requires_grad(p, True)
     pulled = _pull(outs, flat, probes, True)
 
     def push(tangents, create_graph):
@@ -241,22 +322,21 @@ def _linear_map(outs, flat):
     return probes, push
 
 
-def _tuple_arg(name, what, x):
-    if not isinstance(x, tuple):
-        raise RuntimeError(f"{name}: Expected {what} to be a tuple. E.g. it should be valid to call f(*primals).")
-    if not x:
-        raise RuntimeError(f"{name}: Expected primals to be non-empty.")
-
-
 def _check_tangents(name, primals, tangents):
     leaves, spec = tree_flatten(primals)
     given, other = tree_flatten(tangents)
     if spec != other:
         raise RuntimeError(f"{name}: Expected primals and tangents to have the same python structure. For example, if primals is a tuple "
                            f"of 3 tensors, tangents also must be. Got primals with structure {spec} and tangents with structure {other}")
+    for what, tensors in (("primals", leaves), ("tangents", given)):
+        if not tensors:
+            raise RuntimeError(f"{name}: Expected {what} to contain at least one Tensor.")
+        for t in tensors:
+            if not taken(t):
+                raise RuntimeError(f"{name}: Expected {what} to only contain Tensors, got {type(t)}")
     for p, t in zip(leaves, given):
-        if not taken(t):
-            raise RuntimeError(f"{name}: Expected all tangents to be tensors, got {type(t)}")
+        if p._stype.kind not in "fcV":
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {p.dtype}")
         if p._sizes != t._sizes:
             raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "
                                f"supported. Tensor is of size {list(p._sizes)} while the given forward gradient is of size "
@@ -266,30 +346,75 @@ def _check_tangents(name, primals, tangents):
 
 def _forward(func, primals, has_aux, name):
     """Runs func over entered primals: (level, output, structure, tensors, aux, entered tensors)."""
-    level = _Level()
+    level = _Level("jvp")
+    with level:
+        return _forward_in(level, func, primals, has_aux, name)
+
+
+def _forward_in(level, func, primals, has_aux, name):
     inside, flat, _ = _enter_args(level, primals, range(len(primals)))
     out, aux = _with_aux(name, func(*inside), has_aux)
     outs, spec = _tensor_leaves(name, out)
     return level, out, spec, outs, aux, flat
 
 
+class _Forward:
+    """A forward transform that is being computed: `n` directions at once."""
+
+    def __init__(self, n):
+        self.here, self.open = transforms.Level("jvp"), forward.Opened(n)
+
+    def __enter__(self):
+        self.here.__enter__()
+        self.levels = self.open.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self.open.__exit__(*exc)
+        self.here.__exit__(*exc)
+
+    def enter(self, x, tangents):
+        """The tensor that stands for `x` inside, with a tangent for each level (None: none)."""
+        t = x.view_as(x)
+        for v, g in zip(self.levels, tangents):
+            if g is not None:
+                forward.attach(t, v, g)
+        transforms.enter(self.here, t, x)
+        return t
+
+    def accompany(self, x):
+        """The tensor that stands for an argument that nobody differentiates by."""
+        if not taken(x) or type(x) not in _PLAIN:
+            return x
+        t = x.view_as(x)
+        transforms.enter(self.here, t, x)
+        return t
+
+    def leave(self, tree):
+        """Results as the outside sees them."""
+        return tree_map(lambda t: transforms.back(self.here, t), tree)
+
+
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """(output, its derivative along the tangents[, aux]); both arguments are tuples of the same structure."""
     name = f"jvp(f, primals, tangents{', strict=True' if strict else ''})"
-    _tuple_arg(name, "primals", primals)
-    _tuple_arg(name, "tangents", tangents)
+    if not isinstance(primals, tuple):
+        raise RuntimeError(f"{name}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
     given = _check_tangents(name, primals, tangents)
-    with enable_grad():
-        level, out, spec, outs, aux, flat = _forward(func, primals, has_aux, name)
-        if strict and not all(o._rg for o in outs):
+    leaves, structure = tree_flatten(primals)
+    with _Forward(1) as level:
+        inside = tree_unflatten([level.enter(x, (t,)) for x, t in zip(leaves, given)], structure)
+        out, aux = _with_aux(name, func(*inside), has_aux)
+        outs, spec = _tensor_leaves(name, out)
+        js = [forward.tangent(o, level.levels[0]) for o in outs]
+        if strict and any([j is None for j in js]):
             raise RuntimeError(f"{name}: The output of f is independent of the inputs. This is not allowed with strict=True.")
-        probes, push = _linear_map(outs, flat)
-        level.leaves.update(id(p) for p in probes)
-        level.kept += probes
-        track = level.outside and (level.reaches_out(outs) or any(t._rg for t in given))
-        js = push(given, track)
-    js = tree_unflatten(js, spec)
-    result = (level.leave(out), js if track else level.leave(js))
+        # (Not the caller's own tensor, for it would leave this level.)
+        js = [_zeros(o) if j is None else j.view_as(j) if any([j is t for t in given]) else j for o, j in zip(outs, js)]
+        outs = [forward.unpacked(o, level.levels[0]) if any([o is x for x in tree_leaves(inside)]) else o for o in outs]
+        for j in js:
+            transforms.made(j)
+    result = (level.leave(tree_unflatten(outs, spec)), level.leave(tree_unflatten(js, spec)))
     return (*result, level.leave(aux)) if has_aux else result
 
 
@@ -315,20 +440,25 @@ def linearize(func, *primals):
 
 
 # ------------------------------------------------------------------ Jacobians
+def _all_real(name, what, tensors):
+    for i, t in enumerate(tensors):
+        if t._stype.kind == "c":
+            raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}")
+
+
 def _jacobian(name, func, argnums, has_aux):
+    inner = "vjp(f, *primals)" if name == "jacrev" else "jvp(f, primals, tangents)"
+
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        nums = _argnums(argnums, args)
-        level = _Level()
-        with enable_grad():
+        nums = argument_places(argnums, len(args))
+        level = _Level("grad" if name == "jacrev" else "jvp")
+        with level:
             inside, flat, specs = _enter_args(level, args, nums)
-            out, aux = _with_aux(name, func(*inside, **kwargs), has_aux)
-            outs, out_spec = _tensor_leaves("vjp(f, *primals)" if name == "jacrev" else name, out)
-            for i, o in enumerate((*outs, *flat)):
-                if o._stype.kind == "c":
-                    what = "outputs" if i < len(outs) else "inputs"
-                    raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: "
-                                       f"{i if i < len(outs) else i - len(outs)}")
+            _all_real(name, "inputs", flat)
+            out, aux = _with_aux(inner, func(*inside, **tree_map(level.accompany, kwargs)), has_aux)
+            outs, out_spec = _tensor_leaves(inner, out)
+            _all_real(name, "outputs", outs)
             track = level.reaches_out(outs)
             blocks = [_rows(o, flat, track) for o in outs]
         result = tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec)
@@ -362,22 +492,49 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
-    """The function that gives the Jacobian; computed as jacrev does, for want of a forward mode."""
+    """The function that gives the Jacobian, by one tangent for each element of the inputs; `func` is run once, with all of them."""
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
 
     @functools.wraps(func)
-    def called(*args, **kwargs):
-        # Called once: what "same" means.
-        r, random = drawing(func, args, kwargs)
-        if random and randomness == "error":
-            raise RuntimeError(RANDOM_ERROR)
-        if random and randomness == "different":
-            raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: its "
-                                      "columns would belong to different functions; use 'same' (device cpu)")
-        return r
+    def wrapper(*args, **kwargs):
+        nums = argument_places(argnums, len(args))
+        trees = [tree_flatten(args[n]) for n in nums]
+        ins, specs = [x for leaves, _ in trees for x in leaves], [spec for _, spec in trees]
+        _check_inputs(ins)
+        _all_real("jacfwd", "inputs", ins)
+        starts = [sum([x._numel for x in ins[:i]]) for i in range(len(ins) + 1)]
+        with _Forward(max(starts[-1], 1)) as level:
+            flat = [level.enter(x, [None] * start + units(x)) for x, start in zip(ins, starts)]
+            inside = [tree_map(level.accompany, x) for x in args]
+            for n, x in zip(nums, _by_arg(flat, specs, ())):
+                inside[n] = x
+            r, random = drawing(func, inside, tree_map(level.accompany, kwargs))
+            # (Called once: what "same" means.)
+            if random and randomness == "error":
+                raise RuntimeError(RANDOM_ERROR)
+            if random and randomness == "different":
+                raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: its "
+                                          "columns would belong to different functions; use 'same' (device cpu)")
+            out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
+            outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
+            _all_real("jacfwd", "outputs", outs)
+            blocks = [[columns(o, x, level.levels[start:start + x._numel]) for x, start in zip(ins, starts)] for o in outs]
+            for b in blocks:
+                for r in b:
+                    transforms.made(r)
+        result = level.leave(tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec))
+        return (result, level.leave(aux)) if has_aux else result
 
-    return _jacobian("jacfwd", called, argnums, has_aux)
+    return wrapper
+
+
+def _check_inputs(ins):
+    for x in ins:
+        if not taken(x):
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to only contain Tensors, got {type(x)}")
+        if x._stype.kind not in "fcV":
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {x.dtype}")
 
 
 def hessian(func, argnums=0):

@@ -3,11 +3,12 @@ import functools
 
 import numpy as np
 
-from mindtorch.core import rng
+from mindtorch.core import rng, transforms
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import taken
 from mindtorch.core.values import tensor_from, values as values_of
-from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
+from mindtorch.torch.func._custom import VmapInfo, check_vmap_support, function_of, has_vmap_rule, mapped
+from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
 
@@ -161,13 +162,30 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     def wrapped(*args, **kwargs):
         leaves, dims, spec = _check_in_dims(in_dims, args, func)
         size = _batch_size(leaves, dims)
+        function = function_of(func)
+        if function is not None:
+            check_vmap_support(function)
+            if any([taken(x) for x in tree_flatten(kwargs)[0]]):
+                raise NotImplementedError("torch.vmap: kwarg-only Tensor args of an autograd.Function are not supported; give them by position")
+            if has_vmap_rule(function):
+                return mapped(function, VmapInfo(size, randomness), leaves, dims, spec, lambda s: _out_dims(func, out_dims, s))
         slices = [_slices(x, d, size) for x, d in zip(leaves, dims)]
+        mapped_over = [(k, s) for k, s in enumerate(slices) if s is not None]
         chance = _Randomness(randomness)
+        level = transforms.Level("vmap", size, randomness)
 
         def call(i):
-            return chance.call(func, tree_unflatten([x if s is None else s[i] for x, s in zip(leaves, slices)], spec), kwargs)
+            if i == 1:
+                level.listen(False)
+            given = list(leaves)
+            for k, s in mapped_over:
+                t = given[k] = s[i]
+                transforms.enter(level, t, leaves[k], dims[k])
+            return chance.call(func, tree_unflatten(given, spec), kwargs)
 
-        return _results(func, call, size, out_dims)
+        with level:
+            r = _results(func, call, size, out_dims)
+        return transforms.back(level, r) if taken(r) else tree_map(lambda t: transforms.back(level, t), r)
 
     return wrapped
 

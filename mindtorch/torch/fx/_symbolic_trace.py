@@ -5,13 +5,15 @@ import math
 import sys
 import threading
 import types
+import warnings
 
 from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch.fx._wrapped import default_tracer, wrapped_objects
+from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
-from mindtorch.torch.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+from mindtorch.torch.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase, base_types
 from mindtorch.torch.nn.modules.container import Sequential
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.utils import _pytree
@@ -45,7 +47,7 @@ PH = PHBase()
 
 
 class PHWithMeta(PHBase):
-    """PH with a name to be used for the input."""
+    """PH whose attributes the node of the input gets."""
 
     def __init__(self, ph_key=None):
         self.ph_key = ph_key
@@ -66,6 +68,7 @@ class ProxyableClassMeta(type):
 
 # ------------------------------------------------------------------ functions that are one step
 _wrapped_in = []            # (globals, name) of functions that `wrap` was called for
+_wrapped_methods_to_patch = []      # (class, name) of methods whose calls with a proxy among the arguments are steps
 
 
 def wrap(fn_or_name):
@@ -116,6 +119,14 @@ def _as_step(fn):
     return step
 
 
+def _as_method_step(fn, name):
+    @functools.wraps(fn)
+    def step(*args, **kwargs):
+        p = _first_proxy(*args, **kwargs)
+        return fn(*args, **kwargs) if p is None else p.tracer.create_proxy("call_method", name, args, kwargs)
+    return step
+
+
 class _Patches:
     """Changes to globals and classes while tracing."""
 
@@ -129,9 +140,10 @@ class _Patches:
         self._undo.append(lambda: scope.pop(name, None) if missing else scope.__setitem__(name, old))
 
     def attribute(self, owner, name, value):
-        old = getattr(owner, name)
+        own = name in vars(owner)
+        old = vars(owner).get(name)
         setattr(owner, name, value)
-        self._undo.append(lambda: setattr(owner, name, old))
+        self._undo.append(lambda: setattr(owner, name, old) if own else delattr(owner, name))
 
     def wrapped(self):
         import builtins
@@ -144,6 +156,8 @@ class _Patches:
                 continue
             if not getattr(fn, "_fx_step", False):
                 self.item(scope, name, _as_step(fn))
+        for cls, name in _wrapped_methods_to_patch:
+            self.attribute(cls, name, _as_method_step(getattr(cls, name), name))
 
     def undo(self):
         for f in reversed(self._undo):
@@ -198,8 +212,6 @@ class Tracer(TracerBase):
 
     def create_node(self, kind, target, args, kwargs, name=None, type_expr=None):
         node = super().create_node(kind, target, args, kwargs, name, type_expr)
-        if self.module_stack:
-            node.meta["nn_module_stack"] = dict(self.module_stack)
         self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
         return node
 
@@ -281,11 +293,10 @@ class Tracer(TracerBase):
             return () if p is None or p.default is inspect.Parameter.empty else (p.default,)
 
         def placeholder(name):
-            if name in given and not isinstance(given[name], PHBase):
-                return self._specialised(name, given[name], default(name), annotations.get(name))
-            label = given[name].ph_key if isinstance(given.get(name), PHWithMeta) and given[name].ph_key else name
+            if name in given:
+                return self._specialised(name, given[name], default(name))
             plain = name.lstrip("*")
-            return self.create_proxy("placeholder", label, default(plain), {}, type_expr=annotations.get(plain))
+            return self.create_proxy("placeholder", name, default(plain), {}, type_expr=annotations.get(plain))
 
         named = [placeholder(next(names)) for _ in range(skip, count)]
         # (Functions take keyword-only arguments by name.)
@@ -298,25 +309,48 @@ class Tracer(TracerBase):
         stars = code.co_flags
         var_args = placeholder("*" + next(names)) if stars & inspect.CO_VARARGS else None
         var_kwargs = placeholder("**" + next(names)) if stars & inspect.CO_VARKEYWORDS else None
-        if var_args is None and var_kwargs is None and not keywords:
-            return root_fn, args
-        return _call_with(root_fn, len(args), var_args, var_kwargs, keywords), args
+        if var_args is not None or var_kwargs is not None or keywords:
+            return _call_with(root_fn, len(args), var_args, var_kwargs, keywords), args
+        if concrete_args is not None:
+            flat, spec = _pytree.tree_flatten(tuple(args))
+            if not all(c.is_leaf() for c in spec.children_specs):
+                return self._nested(root_fn, list(code.co_varnames[:count]), spec), flat
+        return root_fn, args
 
-    def _specialised(self, name, value, default, annotation):
-        """An input that is known: the program is traced with its value, and the graph checks that it gets the same."""
-        if isinstance(value, (int, float, str, bool, type(None))):
-            out = self.create_proxy("placeholder", f"{name}_1", default, {})
-            if value is None:
-                self.create_proxy("call_function", _assert_is_none, (out, f"{name} has been specialized to have value None but got another value"), {})
+    def _nested(self, fn, names, in_spec):
+        """The function of flat arguments, whose graph takes and gives the nested ones of `fn`."""
+        codegen = _PyTreeCodeGen(_PyTreeInfo(names, in_spec, None))
+
+        def flat_fn(*args):
+            flat, out_spec = _pytree.tree_flatten(fn(*_pytree.tree_unflatten(list(args), in_spec)))
+            codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
+            return flat
+        self.graph.set_codegen(codegen)
+        return flat_fn
+
+    def _specialised(self, name, value, default):
+        """An argument that is known in part: placeholders for its leaves, which the graph compares with what they were."""
+        count = 0
+
+        def leaf(x):
+            nonlocal count
+            count += 1
+            out = self.create_proxy("placeholder", f"{name}_{count}", default, {})
+            if isinstance(x, PHBase):
+                for k, v in vars(x).items():
+                    if not hasattr(out.node, k):
+                        setattr(out.node, k, v)
+                return out
+            said = f"{name} has been specialized to have value {x} but got another value"
+            if x is None:
+                self.create_proxy("call_function", _assert_is_none, (out, said), {})
+            elif isinstance(x, base_types):
+                _torch()._assert(out == x, said)
             else:
-                self.create_proxy("call_function", _assert_equal, (
-                    out, value, f"{name} has been specialized to have value {value} but got another value"), {})
-            return value
-        leaves, spec = _pytree.tree_flatten(value, is_leaf=lambda x: isinstance(x, PHBase))
-        if len(leaves) == 1 and leaves[0] is value:
-            raise NotImplementedError(f"concrete_args: a value of type {type(value)} for '{name}'")
-        made = [self.create_proxy("placeholder", f"{name}_{i + 1}", (), {}) if isinstance(x, PHBase) else x for i, x in enumerate(leaves)]
-        return _pytree.tree_unflatten(made, spec)
+                warnings.warn(f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is up to the user to "
+                              "make sure that your inputs match the inputs you specialized the function with.", stacklevel=2)
+            return x
+        return _pytree.tree_map(leaf, value, is_leaf=lambda x: isinstance(x, PHBase))
 
     def trace(self, root, concrete_args=None):
         """The Graph of a module's forward, or of a function."""
@@ -436,11 +470,13 @@ def _as_dict(signature, concrete_args, skip):
 
 
 def _assert_is_none(value, msg):
+    if isinstance(value, Proxy):
+        return value.tracer.create_proxy("call_function", _assert_is_none, (value, msg), {})
     assert value is None, msg
 
 
-def _assert_equal(value, expected, msg):
-    assert value == expected, msg
+def _torch():
+    return sys.modules["mindtorch.torch"]
 
 
 def symbolic_trace(root, concrete_args=None):

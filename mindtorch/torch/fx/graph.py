@@ -1,64 +1,13 @@
 """torch.fx.graph: a program as a list of nodes (https://pytorch.org/docs/stable/fx.html#torch.fx.Graph)."""
-import builtins
 import contextlib
 import copy
-import enum
 import inspect
-import keyword
-import math
 import re
 
-from mindtorch.core import device as _device, dtypes
-from mindtorch.core.tensor import taken
-from mindtorch.torch._ops import OpOverload
-from mindtorch.torch.fx.node import Node, map_arg, qualified_name
-from mindtorch.torch.fx.proxy import inplace_methods, magic_methods
-from mindtorch.torch.fx._wrapped import wrapped_objects
+from mindtorch.torch.fx._codegen import CodeGen, PythonCode, _Namespace, _PyTreeCodeGen, _PyTreeInfo  # noqa: F401
+from mindtorch.torch.fx.node import Node, map_arg
 
 __all__ = ["Graph", "CodeGen", "PythonCode"]
-
-_RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(["inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"])
-_INPLACE = {getattr(__import__("operator"), n): text for n, text in inplace_methods.items()}
-_MAGIC = {getattr(__import__("operator"), n): text for n, text in magic_methods.items()}
-
-
-class PythonCode:
-    """Source of a forward function, and the global names that it needs."""
-
-    def __init__(self, src, globals, _lineno_map=None):
-        self.src, self.globals, self._lineno_map = src, globals, _lineno_map
-
-
-class _Namespace:
-    """Names that are taken."""
-
-    def __init__(self):
-        self._used, self._names, self._count = set(), {}, {}
-
-    def create_name(self, candidate, obj):
-        """A free Python name like `candidate`, which stands for obj from now on."""
-        if obj is not None and obj in self._names:
-            return self._names[obj]
-        candidate = re.sub(r"\W", "_", candidate) or "_unnamed"
-        if candidate[0].isdigit():
-            candidate = "_" + candidate
-        base, number = candidate, None
-        m = re.fullmatch(r"(.*)_(\d+)", candidate)
-        if m and m.group(1):
-            base, number = m.group(1), int(m.group(2))
-        name = candidate
-        number = self._count.get(base, 0) if number is None or name in self._used else number
-        while name in self._used or name in _RESERVED:
-            number += 1
-            name = f"{base}_{number}"
-        self._used.add(name)
-        self._count[base] = number or 0
-        if obj is not None:
-            self._names[obj] = name
-        return name
-
-    def associate_name_with_obj(self, name, obj):
-        self._names[obj] = name
 
 
 def _snake(text):
@@ -97,187 +46,6 @@ class _Point:
 
     def __exit__(self, *exc):
         self.graph._insert = self.before
-
-
-def dotted(root, target):
-    """`root.a.b` as an expression, with getattr() where a part is no identifier."""
-    text = root
-    for part in target.split("."):
-        text = f"{text}.{part}" if part.isidentifier() and not keyword.iskeyword(part) else f'getattr({text}, "{part}")'
-    return text
-
-
-class CodeGen:
-    """Writes a graph as Python."""
-
-    def __init__(self):
-        self._body_transformer, self._func_name = None, "forward"
-
-    def gen_fn_def(self, free_vars, maybe_return_annotation, *, expanded_def=False):
-        """The line that begins the function."""
-        if not free_vars or free_vars[0] != "self":
-            free_vars = ["self", *free_vars]
-        return f"def {self._func_name}({', '.join(free_vars)}){maybe_return_annotation}:"
-
-    def generate_output(self, output_args, *, descs=None):
-        """The line that ends it."""
-        return f"return {self._text(output_args)}"
-
-    def process_inputs(self, *args):
-        return args
-
-    def process_outputs(self, outputs):
-        return outputs
-
-    def additional_globals(self):
-        """(name, object) pairs that the code needs besides."""
-        return []
-
-    def _global(self, hint, obj):
-        if isinstance(obj, type) and obj.__module__ == "builtins" or getattr(builtins, hint, None) is obj:
-            return hint
-        if hint.startswith("torch."):
-            from mindtorch import torch
-            found = _found(torch, hint[6:])
-            if found is None or found is obj:
-                self._globals["torch"] = torch
-                return hint
-        name = self._namespace.create_name(hint.replace(".", "_"), None) if hint not in self._shared else hint
-        for known, value in self._globals.items():
-            if value is obj:
-                return known
-        self._globals[name] = obj
-        return name
-
-    def _text(self, a):
-        """An argument as an expression."""
-        if isinstance(a, Node):
-            return a.name
-        if isinstance(a, tuple):
-            inner = ", ".join(map(self._text, a))
-            if hasattr(a, "_fields"):
-                return f"{self._global(qualified_name(type(a)), type(a))}({inner})"
-            return f"({inner},)" if len(a) == 1 else f"({inner})"
-        if isinstance(a, list):
-            return f"[{', '.join(map(self._text, a))}]"
-        if isinstance(a, dict):
-            return f"{{{', '.join(f'{self._text(k)}: {self._text(v)}' for k, v in a.items())}}}"
-        if isinstance(a, slice):
-            return f"slice({self._text(a.start)}, {self._text(a.stop)}, {self._text(a.step)})"
-        if isinstance(a, float) and not math.isfinite(a):
-            name = "nan" if a != a else "inf"
-            self._globals[name] = abs(a) if a == a else a
-            return "-inf" if a == -math.inf else name
-        if isinstance(a, enum.Enum):
-            return f"{self._global(qualified_name(type(a)), type(a))}.{a.name}"
-        if isinstance(a, _device.device):
-            self._globals["device"] = _device.device
-            return repr(a)
-        if isinstance(a, dtypes.dtype) or type(a).__module__.endswith("torch._types"):
-            return self._global(repr(a), a)
-        if isinstance(a, OpOverload):
-            return self._global(f"torch.ops.{a}", a)
-        if taken(a):
-            raise NotImplementedError("a Tensor among a node's arguments: put it into the module as a buffer, and use get_attr")
-        if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
-            return self._global(qualified_name(a), a)
-        if type(a).__module__ != "builtins":
-            return self._global(f"_{type(a).__name__.lower()}", a)          # (a generator, say: its repr is no source)
-        return repr(a)
-
-    def _arguments(self, args, kwargs):
-        return ", ".join([self._text(a) for a in args] + [f"{k} = {self._text(v)}" for k, v in kwargs.items()])
-
-    def _statement(self, node, root_module):
-        kind, args, kwargs = node.op, node.args, node.kwargs
-        if kind == "placeholder":
-            default = f" = {self._text(args[0])}" if args else ""
-            note = f" : {t}" if (t := self._annotation(node.type)) else ""
-            self._free.append(f"{node.target}{note}{default}")
-            raw = node.target.replace("*", "")
-            return f"{node.name} = {raw}" if raw != node.name else ""
-        note = f" : {t}" if (t := self._annotation(node.type)) and kind != "output" else ""
-        if kind == "call_method":
-            return f"{node.name}{note} = {self._attribute_of(args[0])}.{node.target}({self._arguments(args[1:], kwargs)})"
-        if kind == "call_function":
-            if node.target in _MAGIC and not kwargs:
-                return f"{node.name}{note} = {_MAGIC[node.target].format(*map(self._text, args))}"
-            if node.target in _INPLACE and not kwargs:
-                line = _INPLACE[node.target].format(*map(self._text, args))
-                return f"{line};  {node.name}{note} = {self._text(args[0])}"
-            if node.target is getattr and len(args) == 2 and isinstance(args[1], str) and args[1].isidentifier() and not kwargs:
-                return f"{node.name}{note} = {dotted(self._attribute_of(args[0]), args[1])}"
-            name = self._global(qualified_name(node.target), node.target)
-            if node.target in _wrapped_functions():
-                self._wrapped.setdefault(name)
-            return f"{node.name}{note} = {name}({self._arguments(args, kwargs)})"
-        if kind == "call_module":
-            return f"{node.name}{note} = {dotted(root_module, node.target)}({self._arguments(args, kwargs)})"
-        if kind == "get_attr":
-            return f"{node.name}{note} = {dotted(root_module, node.target)}"
-        if kind == "output":
-            if t := self._annotation(node.type):
-                self._returns[0] = f" -> {t}"
-            return self.generate_output(args[0])
-        raise NotImplementedError(f"node: {kind} {node.target}")
-
-    def _attribute_of(self, a):
-        text = self._text(a)
-        return text if isinstance(a, Node) else f"({text})"
-
-    def _annotation(self, t):
-        if not isinstance(t, type) or t.__module__ not in ("builtins", "torch", "mindtorch.torch", "mindtorch.core.tensor"):
-            return ""          # (annotations beyond plain classes mean nothing to the code)
-        return self._global(qualified_name(t), t)
-
-    def _gen_python_code(self, nodes, root_module, namespace, **options):
-        self._globals, self._free, self._wrapped, self._returns, self._shared = {}, [], {}, [""], set()
-        self._namespace = _Namespace()
-        self._namespace._used.update(n.name for n in nodes)
-        for name, value in self.additional_globals():
-            self._globals[name] = value
-        last = {}
-        seen = set()
-        for node in reversed(list(nodes)):
-            for n in node._input_nodes:
-                if n not in seen:
-                    seen.add(n)
-                    last.setdefault(node, []).append(n)
-        body = []
-        for node in nodes:
-            line = self._statement(node, root_module)
-            if node.op == "placeholder":
-                if line:
-                    body.append(line + "\n")
-                continue
-            if node.op == "output":
-                body.append(line)
-                continue
-            dead = list(last.get(node, ()))
-            if not node.users:
-                dead.append(node)
-            body.append(f"{line};  {' = '.join(n.name for n in dead)} = None\n" if dead else line + "\n")
-        if not body or nodes and not any(n.op == "output" for n in nodes):
-            body.append("pass\n")
-        if self._body_transformer is not None:
-            body = self._body_transformer(body)
-        wrapped = "\n".join(f'torch.fx._symbolic_trace.wrap("{name}")' for name in self._wrapped)
-        if wrapped:
-            from mindtorch import torch
-            self._globals["torch"] = torch
-        code = "\n".join("    " + line for line in "".join(body).lstrip("\n").split("\n"))
-        src = f"\n{wrapped}\n\n{self.gen_fn_def(self._free, self._returns[0])}\n{code}\n    "
-        return PythonCode(src, self._globals)
-
-
-def _found(root, path):
-    for part in path.split("."):
-        root = getattr(root, part, None)
-    return root
-
-
-def _wrapped_functions():
-    return wrapped_objects
 
 
 class Graph:
@@ -474,7 +242,7 @@ class Graph:
     def python_code(self, root_module, *, verbose=False, include_stride=False, include_device=False, colored=False, expanded_def=False,
                     record_func=False, additional_meta=None):
         """The program as Python source, with the global names that it needs."""
-        return self._codegen._gen_python_code(self.nodes, root_module, None)
+        return self._codegen._gen_python_code(self.nodes, root_module, None, verbose=verbose)
 
     def set_codegen(self, codegen):
         self._codegen = codegen

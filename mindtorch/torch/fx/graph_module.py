@@ -1,9 +1,13 @@
 """torch.fx.graph_module: a Module whose forward is a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.GraphModule)."""
+import contextlib
 import copy
 import linecache
 import os
+import sys
+import traceback
 
 from mindtorch.core.tensor import Parameter, taken
+from mindtorch.torch.fx._codegen import _PyTreeCodeGen, common_globals
 from mindtorch.torch.fx._wrapped import default_tracer
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.nn.modules.module import Module
@@ -11,6 +15,7 @@ from mindtorch.torch.nn.modules.module import Module
 __all__ = ["GraphModule", "reduce_graph_module"]
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _count = 0
 
 
@@ -56,15 +61,35 @@ def _del_attr(model, target):
     delattr(_walk(model, ".".join(path)) if path else model, name)
 
 
-def _forward_of(src, names):
-    """The function that generated source defines."""
+def _forward_of(src, names, origin=None):
+    """The function that generated source defines; origin is (name, file, line) of the function that was traced."""
     global _count
     _count += 1
     file = f"<eval_with_key>.{_count}"
-    scope = dict(names)
+    if origin:
+        file += f" from {origin[1]}:{origin[2]} in {origin[0]}"
+    scope = {**common_globals(), **names}
     exec(compile(src, file, "exec"), scope)
     linecache.cache[file] = (len(src), None, src.splitlines(True), file)
     return scope["forward"]
+
+
+def _point_out(error, file):
+    """Writes to stderr at which line of generated source an error arose, if it did there."""
+    number, tb = None, error.__traceback__
+    while tb is not None:
+        where = tb.tb_frame.f_code.co_filename
+        if where == file:
+            number = tb.tb_lineno
+        elif not where.startswith((_PACKAGE, "<op ")):
+            number = None          # (it came from a function of the user's)
+        tb = tb.tb_next
+    if number is None:
+        return
+    lines = linecache.cache[file][2]
+    before, after = "".join(lines[max(number - 3, 0):number]), "".join(lines[number:number + 2])
+    sys.stderr.write("".join(traceback.format_exception(error)) + f"\nCall using an FX-traced Module, line {number} of the traced Module's "
+                     f"generated forward function:\n{before}\n{'~' * 40} <--- HERE\n{after}\n")
 
 
 class _CodeOnlyModule(Module):
@@ -77,6 +102,7 @@ class _CodeOnlyModule(Module):
 
 def reduce_graph_module(body, names):
     """GraphModule out of a pickle: its source is traced again."""
+    body = dict(body)
     code, name = body.pop("_code"), body.pop("_graphmodule_cls_name", "GraphModule")
     tracer_cls = body.pop("_tracer_cls", None) or default_tracer[0]
     forward = _forward_of(code, names)
@@ -86,7 +112,15 @@ def reduce_graph_module(body, names):
     class Keep(tracer_cls):
         def is_leaf_module(self, m, module_qualified_name):
             return True
-    return GraphModule(root, Keep().trace(root), class_name=name)
+    made = GraphModule(root, Keep().trace(root), class_name=name)
+    for k, v in body.items():
+        if k not in made.__dict__:
+            made.__dict__[k] = v
+    return made
+
+
+_NOT_PICKLED = frozenset(["_graph", "_names", "_create_node_hooks", "_erase_node_hooks", "_replace_hooks", "_deepcopy_hooks", "_lineno_map",
+                          "_prologue_start"])
 
 
 class GraphModule(Module):
@@ -113,7 +147,7 @@ class GraphModule(Module):
             for t in wanted:
                 if t not in root:
                     raise RuntimeError(f"Node referenced target {t} but that target was not provided in ``root``!")
-            for t in sorted(set(wanted), key=lambda t: t.count(".")):
+            for t in sorted(dict.fromkeys(wanted), key=lambda t: t.count(".")):
                 _assign_attr(root[t], self, t)
         else:
             raise RuntimeError(f"Unsupported type {root} passed for root!")
@@ -145,10 +179,28 @@ class GraphModule(Module):
 
     def recompile(self):
         """Makes forward anew out of the graph."""
+        codegen = self._graph._codegen
+        if isinstance(codegen, _PyTreeCodeGen):
+            self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
         python = self._graph.python_code(root_module="self")
-        self.__dict__["_code"], self.__dict__["_names"] = python.src, python.globals
-        type(self).forward = _forward_of(python.src, python.globals)
+        d = self.__dict__
+        d["_code"], d["_names"], d["_lineno_map"], d["_prologue_start"] = python.src, python.globals, python._lineno_map, python._prologue_start
+        cls = type(self)
+        cls.forward = _forward_of(python.src, python.globals, getattr(self._graph, "_co_fields", None))
+        if "__call__" not in vars(cls):
+            def call(self, *args, **kwargs):
+                try:
+                    return super(cls, self).__call__(*args, **kwargs)
+                except Exception as e:
+                    _point_out(e, cls.forward.__code__.co_filename)
+                    raise
+            call.__name__ = "__call__"
+            cls.__call__ = call
         return python
+
+    def _recompile_submodules(self):
+        """recompile() of the GraphModules inside; gives what those gave."""
+        return [m.recompile() for m in self.modules() if m is not self and isinstance(m, GraphModule)]
 
     # ---- submodules
     def add_submodule(self, target, m):
@@ -193,32 +245,51 @@ class GraphModule(Module):
 
     # ---- copies
     def __reduce__(self):
-        body = {k: v for k, v in self.__dict__.items() if k not in ("_graph", "_names", "_create_node_hooks", "_erase_node_hooks",
-                                                                   "_replace_hooks", "_deepcopy_hooks")}
+        body = {k: v for k, v in self.__dict__.items() if k not in _NOT_PICKLED}
         body["_graphmodule_cls_name"] = type(self).__name__
-        names = {k: v for k, v in self._names.items() if k != "torch"}
-        return _unpickled, (body, names, "torch" in self._names)
+        known = common_globals()
+        names = {k: v for k, v in self._names.items() if known.get(k) is not v}
+        return reduce_graph_module, (body, names)
 
     def __reduce_ex__(self, protocol):
         return self.__reduce__()
 
+    def _deepcopy_init(self):
+        return GraphModule.__init__
+
     def __deepcopy__(self, memo):
-        held = _CodeOnlyModule({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_graph", "_names") and "_hooks" not in k
-                                or k in ("_forward_hooks", "_forward_pre_hooks")})
         new = GraphModule.__new__(type(self).__mro__[1])
-        new.__init__(_with_module_state(held), copy.deepcopy(self._graph, memo), type(self).__name__)
+        memo[id(self)] = new
+        held = _CodeOnlyModule({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in ("_graph", "_names", "meta") and "_hooks" not in k
+                                or k in ("_forward_hooks", "_forward_pre_hooks")})
+        self._deepcopy_init()(new, _with_module_state(held), copy.deepcopy(self._graph, memo), type(self).__name__)
+        new.__dict__["meta"] = copy.deepcopy(self.meta, memo)
         for k, v in self.__dict__.items():
             if k not in new.__dict__:
                 new.__dict__[k] = copy.deepcopy(v, memo)
         for hook in self._deepcopy_hooks:
             hook(new)
-        memo[id(self)] = new
         return new
 
     def __copy__(self):
         return GraphModule(self, copy.deepcopy(self._graph), type(self).__name__)
 
     # ---- hooks
+    def _register_deepcopy_hook(self, f):
+        self._deepcopy_hooks.append(f)
+
+    def _unregister_deepcopy_hook(self, f):
+        self._deepcopy_hooks.remove(f)
+
+    @contextlib.contextmanager
+    def _set_replace_hook(self, f):
+        """f(old=, new=, user=) is called where a node is replaced, inside."""
+        self._register_replace_node_hook(f)
+        try:
+            yield
+        finally:
+            self._unregister_replace_node_hook(f)
+
     def _register_create_node_hook(self, f):
         self._create_node_hooks.append(f)
 
@@ -240,8 +311,12 @@ class GraphModule(Module):
     # ---- words
     def print_readable(self, print_output=True, include_stride=False, include_device=False, colored=False, **options):
         """Prints (and gives) the source as a class."""
-        body = self._graph.python_code(root_module="self").src.strip("\n").rstrip()
+        body = self._graph.python_code(root_module="self", verbose=True).src.strip("\n").rstrip()
         text = f"class {type(self).__name__}(torch.nn.Module):\n" + "\n".join("    " + line for line in body.split("\n")) + "\n"
+        for name, m in self.named_children():
+            if isinstance(m, GraphModule):
+                text += "\n" + "\n".join("    " + line if line else "" for line in m.print_readable(print_output=False).replace(
+                    f"class {type(m).__name__}(", f"class {name}(", 1).rstrip().split("\n")) + "\n"
         if print_output:
             print(text)
         return text
@@ -258,10 +333,3 @@ def _with_module_state(held):
     for k, v in Module().__dict__.items():
         held.__dict__.setdefault(k, v)
     return held
-
-
-def _unpickled(body, names, with_torch):
-    if with_torch:
-        from mindtorch import torch
-        names = {**names, "torch": torch}
-    return reduce_graph_module(dict(body), names)

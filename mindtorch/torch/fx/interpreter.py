@@ -1,6 +1,7 @@
 """torch.fx.interpreter: a Graph run step by step (https://pytorch.org/docs/stable/fx.html#torch.fx.Interpreter)."""
 import inspect
 
+from mindtorch.torch.fx import traceback as fx_traceback
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
 from mindtorch.torch.fx.node import map_aggregate, map_arg
@@ -53,8 +54,12 @@ class Interpreter:
 
     def run_node(self, n):
         """The value of one node."""
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n.op)(n.target, args, kwargs)
+        with self._set_current_node(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return getattr(self, n.op)(n.target, args, kwargs)
+
+    def _set_current_node(self, node):
+        return fx_traceback.set_current_meta(node, f"Interpreter_{type(self).__name__}")
 
     def placeholder(self, target, args, kwargs):
         if target.startswith("*"):
@@ -126,6 +131,7 @@ class Transformer(Interpreter):
     def __init__(self, module):
         super().__init__(module)
         self.new_graph = Graph()
+        self.new_graph.set_codegen(module.graph._codegen)
         self.tracer = _TransformerTracer(self.new_graph, module)
 
     def placeholder(self, target, args, kwargs):
@@ -143,7 +149,8 @@ class Transformer(Interpreter):
 
     def transform(self):
         """The new GraphModule."""
-        result = self.run(enable_io_processing=False)
+        with fx_traceback.preserve_node_meta():
+            result = self.run(enable_io_processing=False)
         if result is not None:
             out = self.new_graph.output(map_aggregate(result, lambda a: a.node if isinstance(a, Proxy) else a))
             old = self.graph.output_node()

@@ -1,6 +1,8 @@
 """torch.fx.node: one step of a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.Node)."""
 import builtins
-import inspect
+import math
+import operator
+import re
 import types
 from typing import Any, Callable, Union
 
@@ -26,6 +28,8 @@ def qualified_name(fn):
     """Dotted name of a function or class, under torch's names for what is torch's."""
     if hasattr(fn, "_overloadpacket"):
         return f"torch.ops.{fn}"
+    if hasattr(fn, "_qualified_op_name"):
+        return f"torch.ops.{fn._qualified_op_name.replace('::', '.')}"
     name = getattr(fn, "__name__", None) or getattr(fn, "_name", None) or type(fn).__name__
     if getattr(builtins, name, None) is fn:
         return name
@@ -37,6 +41,21 @@ def qualified_name(fn):
     if module is None and isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         module = fn.__objclass__.__module__
     return f"{module}.{qualname if '<locals>' not in qualname else name}"
+
+
+def type_text(t):
+    """A type as lists of nodes show it."""
+    if isinstance(t, type) and not hasattr(t, "__origin__"):
+        return qualified_name(t) if t.__module__ != "builtins" else t.__qualname__
+    if t is ...:
+        return "..."
+    return re.sub(r"\bmindtorch\.(core\.tensor|torch)\.", lambda m: "torch.", repr(t))
+
+
+_type_repr = type_text
+
+
+_get_qualified_name = qualified_name
 
 
 def _printed(target):
@@ -211,9 +230,7 @@ class Node:
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            name = getattr(self.target, "__name__", "")
-            return self.target in _impure or name in ("_assert", "_assert_async", "manual_seed") or name.endswith("_") and name[0] != "_" and \
-                torch_name(self.target) is not None
+            return _has_effect(self.target, impure_random)
         if self.op == "call_method":
             return self.target.endswith("_") and not self.target.endswith("__") or self.target in ("__setitem__", "__iadd__")
         if self.op == "call_module":
@@ -224,39 +241,30 @@ class Node:
         return False
 
     def normalized_arguments(self, root, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False):
-        """(args, kwargs) as the target's own signature names them; None if it has none."""
+        """(args, kwargs) with defaults filled in and names for what is not given by place; None where the target has no signature of torch's."""
+        from mindtorch.torch.fx.operator_schemas import normalize_function, normalize_module
         if self.op == "call_function":
-            target = self.target
-        elif self.op == "call_module":
-            target = root.get_submodule(self.target).forward
-        else:
-            return None
-        try:
-            bound = inspect.signature(target).bind(*self._args, **self._kwargs)
-        except (TypeError, ValueError):
-            return None
-        bound.apply_defaults()
-        from mindtorch.torch.fx.operator_schemas import ArgsKwargsPair
-        if normalize_to_only_use_kwargs:
-            return ArgsKwargsPair((), dict(bound.arguments))
-        return ArgsKwargsPair(bound.args, dict(bound.kwargs))
+            return normalize_function(self.target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+        if self.op == "call_module":
+            return normalize_module(root, self.target, self._args, self._kwargs, normalize_to_only_use_kwargs)
+        return None
 
     def format_node(self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False):
         """The step in words, as Graph prints it."""
         kind = self.op
+        note = f" : {type_text(self.type)} [num_users={len(self.users)}]" if self.type is not None else f" : [num_users={len(self.users)}]"
         if kind == "placeholder":
             if placeholder_names is not None:
-                placeholder_names.append(self.target if self.type is None else f"{self.target} : {_type_text(self.type)}")
+                placeholder_names.append(self.target if self.type is None else f"{self.target} : {type_text(self.type)}")
             default = f"(default={self.args[0]})" if self.args else ""
-            return f"%{self.name} : [num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
+            return f"%{self.name}{note} = placeholder[target={self.target}]{default}"
         if kind == "get_attr":
-            return f"%{self.name} : [num_users={len(self.users)}] = get_attr[target={_printed(self.target)}]"
+            return f"%{self.name}{note} = get_attr[target={_printed(self.target)}]"
         if kind == "output":
             if self.type is not None and maybe_return_typename:
-                maybe_return_typename[0] = f" -> {_type_text(self.type)}"
+                maybe_return_typename[0] = f" -> {type_text(self.type)}"
             return f"return {self.args[0]}"
-        return (f"%{self.name} : [num_users={len(self.users)}] = {kind}[target={_printed(self.target)}]"
-                f"(args = {_format(self.args)}, kwargs = {_format(self.kwargs)})")
+        return f"%{self.name}{note} = {kind}[target={_printed(self.target)}](args = {_format_arg(self.args)}, kwargs = {_format_arg(self.kwargs)})"
 
     def __repr__(self):
         return self._repr_fn(self) if self._repr_fn is not None else self.name
@@ -272,23 +280,42 @@ class Node:
         raise RuntimeError("a Node is copied by Graph.node_copy")
 
 
+_RANDOM = frozenset("""rand randn randint randperm rand_like randn_like randint_like normal poisson bernoulli multinomial""".split())
+_RANDOM_ATEN = _RANDOM | frozenset("dropout native_dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu".split())
+
+
+def _has_effect(fn, impure_random=True):
+    """Whether a call of a function does more than give a value: it writes, checks, or moves the random generator on."""
+    if fn in _impure or fn is operator.setitem or getattr(fn, "_namespace", None) == "profiler":
+        return True
+    name = getattr(fn, "_opname", None)
+    if name is not None:
+        return (name[-1:] == "_" and name[-2:] != "__" or fn._overloadname.endswith("out") or impure_random and name in _RANDOM_ATEN
+                or name in ("_assert_async", "_assert_tensor_metadata") or fn.namespace == "profiler" or bool(getattr(fn._schema, "is_mutable", False)))
+    name = getattr(fn, "__name__", "")
+    if name in _RANDOM or name in ("_assert", "_assert_async", "manual_seed") or name[-1:] == "_" and name[:1] != "_":
+        known = torch_name(fn)
+        return known is not None and (name not in _RANDOM or known[0] == "torch" and "." not in known[1])
+    return False
+
+
 def _hooks(graph, kind):
     module = graph.owning_module
     return getattr(module, f"_{kind}_hooks", None) or ()
 
 
-def _type_text(t):
-    return t.__name__ if isinstance(t, type) else str(t)
-
-
-def _format(a):
+def _format_arg(arg, max_list_len=math.inf):
     """Arguments with nodes as %name and strings bare, as the printed graph has them."""
-    if isinstance(a, Node):
-        return f"%{a.name}"
-    if isinstance(a, tuple):
-        return f"({', '.join(map(_format, a))}{',' if len(a) == 1 else ''})"
-    if isinstance(a, list):
-        return f"[{', '.join(map(_format, a))}]"
-    if isinstance(a, dict):
-        return f"{{{', '.join(f'{k}: {_format(v)}' for k, v in a.items())}}}"
-    return str(a)
+    if hasattr(arg, "_custom_fx_repr_fn"):
+        return arg._custom_fx_repr_fn()
+    if isinstance(arg, Node):
+        return f"%{arg.name}"
+    if isinstance(arg, (tuple, list)):
+        items = [_format_arg(a) for a in arg[:int(min(len(arg), max_list_len))]]
+        inner = ", ".join(items) + ("" if len(items) == len(arg) else f", ...[total_len={len(arg)}]")
+        if isinstance(arg, list):
+            return f"[{inner}]"
+        return f"({inner}{',' if len(arg) == 1 else ''})"
+    if isinstance(arg, dict):
+        return f"{{{', '.join(f'{k}: {_format_arg(v)}' for k, v in arg.items())}}}"
+    return str(arg)

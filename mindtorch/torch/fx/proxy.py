@@ -1,4 +1,6 @@
 """torch.fx.proxy: values that record what is done with them (https://pytorch.org/docs/stable/fx.html#torch.fx.Proxy)."""
+import copy
+import dataclasses
 import dis
 import enum
 import operator
@@ -10,6 +12,7 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._ops import OpOverload
 from mindtorch.torch._types import layout, memory_format
+from mindtorch.torch.fx import traceback as fx_traceback
 from mindtorch.torch.fx.node import Node, map_aggregate
 
 __all__ = ["TracerBase", "GraphAppendingTracer", "TraceError", "Proxy", "Attribute", "ParameterProxy", "Scope", "ScopeContextManager"]
@@ -55,10 +58,16 @@ class ScopeContextManager:
         self._scope.module_path, self._scope.module_type = self._before.module_path, self._before.module_type
 
 
+#: entries of a node's meta that a node made out of it gets as well
+_COPY_META_FIELDS = ["stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "original_aten", "recompute", "ac_graph_id", "has_backward_hook",
+                     "from_node", "quantization_tag", "custom", "partitioner_tag"]
+
+
 class TracerBase:
     """How nodes and proxies are made; see Tracer."""
 
     graph = None
+    module_stack = ()
     record_stack_traces = False
     check_mutable_operations = False
     trace_asserts = False
@@ -67,7 +76,18 @@ class TracerBase:
 
     def create_node(self, kind, target, args, kwargs, name=None, type_expr=None):
         """A new node of the graph."""
-        return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        if kind == "call_function" and self.check_mutable_operations:
+            from mindtorch.torch.fx.operator_schemas import check_for_mutable_operation
+            check_for_mutable_operation(target, args, kwargs)
+        node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        if fx_traceback.has_preserved_node_meta():
+            now = fx_traceback.get_current_meta()
+            for field in _COPY_META_FIELDS:
+                if field in now:
+                    node.meta[field] = copy.copy(now[field])
+        elif self.module_stack:
+            node.meta["nn_module_stack"] = dict(self.module_stack)
+        return node
 
     def proxy(self, node):
         """A proxy for a node's value."""
@@ -107,6 +127,8 @@ class TracerBase:
             return range(a.start, a.stop, a.step)
         if isinstance(a, Node):
             return a
+        if dataclasses.is_dataclass(a) and not isinstance(a, type):
+            return self.create_node("call_function", type(a), (), {f.name: self.create_arg(getattr(a, f.name)) for f in dataclasses.fields(a)})
         if isinstance(a, base_types) or a is ... or isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
             return a
         raise NotImplementedError(f"argument of type: {type(a)}")
@@ -182,7 +204,6 @@ class Proxy:
 
     def __deepcopy__(self, memo):
         r = object.__new__(type(self))
-        import copy
         for k, v in self.__dict__.items():
             r.__dict__[k] = v if k in ("tracer", "node") else copy.deepcopy(v, memo)
         return r
@@ -226,10 +247,14 @@ class Proxy:
         if name == "__get__":
             return tracer.create_proxy("call_function", getattr, (args[0], orig_method.__self__.fget.__name__), {})
         if vars(Tensor).get(name) is orig_method:
-            return tracer.create_proxy("call_method", name, args, kwargs)
+            return tracer.create_proxy("call_method", _METHODS.get(name, name), args, kwargs)
         if isinstance(orig_method, OpOverload):
             return tracer.create_proxy("call_function", orig_method, args, kwargs)
         return tracer.create_proxy("call_function", orig_method, args, kwargs, name=tracer.graph._target_to_str(name))
+
+
+#: operators of a tensor and a proxy under the methods' names
+_METHODS = {f"__{n}__": n for n in "add sub mul matmul pow eq ne lt le gt ge".split()} | {"__truediv__": "div", "__mod__": "remainder"}
 
 
 class Attribute(Proxy):

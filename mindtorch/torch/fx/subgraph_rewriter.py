@@ -1,11 +1,14 @@
 """torch.fx.subgraph_rewriter: one piece of program put in the place of another."""
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 from mindtorch.torch.fx._symbolic_trace import symbolic_trace
-from mindtorch.torch.fx.graph_module import GraphModule, _copy_attr
-from mindtorch.torch.fx.node import Node
+from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.fx.graph_module import GraphModule, _assign_attr
+from mindtorch.torch.fx.node import Node, map_arg
+from mindtorch.torch.nn.modules.module import Module
 
-__all__ = ["Match", "replace_pattern"]
+__all__ = ["Match", "replace_pattern", "replace_pattern_with_filters", "ReplacedPatterns"]
 
 
 class Match(NamedTuple):
@@ -15,86 +18,113 @@ class Match(NamedTuple):
     nodes_map: dict
 
 
+@dataclasses.dataclass
+class ReplacedPatterns:
+    """A Match, and the nodes that were put there."""
+
+    anchor: Node
+    nodes_map: dict
+    replacements: list
+
+
 def _graph(x):
-    return x.graph if isinstance(x, GraphModule) else symbolic_trace(x).graph
+    return x if isinstance(x, Graph) else x.graph if isinstance(x, GraphModule) else symbolic_trace(x).graph
 
 
-def _matches(pattern, node, found):
-    """Whether the program's value `node` is the pattern's value `pattern`; fills `found`."""
-    if not isinstance(pattern, Node) or not isinstance(node, Node):
-        if isinstance(pattern, (list, tuple)) and type(pattern) is type(node):
-            return len(pattern) == len(node) and all(_matches(p, n, found) for p, n in zip(pattern, node))
-        if isinstance(pattern, dict) and isinstance(node, dict):
-            return pattern.keys() == node.keys() and all(_matches(pattern[k], node[k], found) for k in pattern)
-        return not isinstance(pattern, Node) and not isinstance(node, Node) and type(pattern) is type(node) and pattern == node
-    if pattern in found:
-        return found[pattern] is node
-    if pattern.op == "placeholder":
-        found[pattern] = node
-        return True
-    if pattern.op != node.op or pattern.target != node.target or node in found.values():
-        return False
-    found[pattern] = node
-    return _matches(pattern.args, node.args, found) and _matches(pattern.kwargs, node.kwargs, found)
+def _fetch(module, target):
+    """A module's attribute of a dotted name, or None."""
+    for part in target.split("."):
+        module = getattr(module, part, None)
+        if module is None:
+            return None
+    return module
+
+
+def _replace_attributes(gm, replacement):
+    """Gives gm what the new nodes name and it has not, and takes away submodules that nothing uses now."""
+    gm.delete_all_unused_submodules()
+    if isinstance(replacement, GraphModule):
+        replacement.graph.lint()
+    for node in gm.graph.nodes:
+        if node.op not in ("call_module", "get_attr") or _fetch(gm, node.target) is not None:
+            continue
+        value = _fetch(replacement, node.target)
+        if value is None:
+            raise RuntimeError(f'Attempted to create a "{node.op}" node during subgraph rewriting with target {node.target}, but the referenced '
+                               "attribute does not exist in the replacement module")
+        _assign_attr(value, gm, node.target)
 
 
 def replace_pattern(gm, pattern, replacement):
     """Replaces every piece of gm's graph that computes what `pattern` does by `replacement`; gives the Matches.
 
-    pattern and replacement are functions or GraphModules of the same inputs.  Inner values of a piece must not be used outside it.
+    pattern and replacement are functions, modules or GraphModules of the same inputs.  Inner values of a piece must not be used outside it.
     """
-    graph = gm.graph
-    sought, new = _graph(pattern), _graph(replacement)
-    result = sought.output_node().args[0]
-    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-    if not all(isinstance(o, Node) for o in outputs):
-        raise RuntimeError("replace_pattern: the pattern's results must be computed by it")
-    inputs, fresh = sought.find_nodes(op="placeholder"), new.find_nodes(op="placeholder")
-    if len(inputs) != len(fresh):
-        raise RuntimeError("replace_pattern: pattern and replacement must take the same inputs")
-    matches, taken, renamed = [], set(), {}
-    for node in list(graph.nodes):
-        found = {}
-        if node.op in ("placeholder", "output") or not _matches(outputs[-1], node, found):
-            continue
-        if len(outputs) > 1 and not _find_others(outputs[:-1], graph, found):
-            continue
-        inner = {n for p, n in found.items() if p.op != "placeholder"}
-        ends = {found[o] for o in outputs}
-        if inner & taken or any(u not in inner for n in inner - ends for u in n.users):
-            continue
-        taken |= inner
-        matches.append(Match(node, found))
+    return [Match(m.anchor, m.nodes_map) for m in _replace(gm, pattern, replacement)]
+
+
+def replace_pattern_with_filters(gm, pattern, replacement=None, match_filters=None, ignore_literals=False, replacement_callback=None, node_name_match=""):
+    """replace_pattern for the matches that all filters want; gives ReplacedPatterns.
+
+    match_filters         functions (InternalMatch, gm's graph, the pattern's graph) -> whether this match is to be replaced
+    replacement_callback  the same arguments -> Graph: makes a replacement of its own for each match
+    """
+    return _replace(gm, pattern, replacement, match_filters, ignore_literals, replacement_callback, node_name_match)
+
+
+def _replace(gm, pattern, replacement, match_filters=None, ignore_literals=False, callback=None, name=""):
+    from mindtorch.torch.fx.passes.utils.matcher_utils import SubgraphMatcher
+    graph, sought = gm.graph, _graph(pattern)
+    matcher = SubgraphMatcher(sought, match_output=False, match_placeholder=False, remove_overlapping_matches=True, ignore_literals=ignore_literals)
+    matches = [m for m in matcher.match(graph, node_name_match=name) if all(f(m, graph, sought) for f in match_filters or ())]
+    if replacement is None and callback is None:
+        raise AssertionError("Must provide either replacement GraphModule or replacement_callback")
+    common = _graph(replacement) if replacement is not None and callback is None else None
+    changed, done = {}, []
     for m in matches:
-        where = {f: renamed.get(m.nodes_map[p], m.nodes_map[p]) for p, f in zip(inputs, fresh) if p in m.nodes_map}
-        with graph.inserting_before(m.anchor):
-            put = graph.graph_copy(new, where)
-        put = list(put) if isinstance(put, (tuple, list)) else [put]
-        for o, n in zip(outputs, put):
-            old = m.nodes_map[o]
-            old.replace_all_uses_with(n)
-            renamed[old] = n
+        new = common if common is not None else callback(m, graph, sought)
+        fresh = new.find_nodes(op="placeholder")
+        if len(m.placeholder_nodes) != len(fresh):
+            raise AssertionError(f"the pattern has {len(m.placeholder_nodes)} inputs, its replacement {len(fresh)}")
+        where = {f: _now(changed, n) for f, n in zip(fresh, m.placeholder_nodes)}
         inner = {n for p, n in m.nodes_map.items() if p.op != "placeholder"}
-        for n in reversed(list(graph.nodes)):
-            if n in inner and not n.users:
+        with graph.inserting_before(_place(graph, m, inner)):
+            out = graph.graph_copy(new, where)
+        out = [out] if isinstance(out, Node) or not isinstance(out, (tuple, list)) else list(out)
+        if len(out) != len(m.returning_nodes):
+            raise AssertionError(f"the pattern has {len(m.returning_nodes)} results, its replacement {len(out)}")
+        for old, value in zip(m.returning_nodes, out):
+            if isinstance(value, Node):
+                old.replace_all_uses_with(value)
+            else:
+                for user in list(old.users):
+                    user._set(*(map_arg(a, lambda n, old=old, value=value: value if n is old else n) for a in (user.args, user.kwargs)))
+            changed[old] = value
+        for p in reversed(list(sought.nodes)):
+            n = m.nodes_map.get(p)
+            if p.op not in ("placeholder", "output") and isinstance(n, Node) and not n.users and not n._erased:
                 graph.erase_node(n)
-    if isinstance(replacement, GraphModule):
-        for n in new.nodes:
-            if n.op in ("get_attr", "call_module"):
-                _copy_attr(replacement, gm, n.target)
+        done.append(ReplacedPatterns(m.anchors[0], m.nodes_map, [n for f, n in where.items() if f.op != "placeholder"]))
     gm.recompile()
-    return matches
+    if isinstance(replacement, Module):
+        _replace_attributes(gm, replacement)
+    return done
 
 
-def _find_others(outputs, graph, found):
-    for o in outputs:
-        if o in found:
-            continue
-        for n in graph.nodes:
-            trial = dict(found)
-            if n.op not in ("placeholder", "output") and _matches(o, n, trial):
-                found.update(trial)
-                break
-        else:
-            return False
-    return True
+def _now(changed: dict, n: Any):
+    """What stands for a node after the replacements so far."""
+    while isinstance(n, Node) and n in changed:
+        n = changed[n]
+    return n
+
+
+def _place(graph, m, inner):
+    """The node before which a replacement goes: the first that uses a result, or else what follows the match."""
+    users = {u for n in m.returning_nodes for u in n.users if u not in inner}
+    last = None
+    for n in graph.nodes:
+        if n in users:
+            return n
+        if n in inner:
+            last = n
+    return last.next

@@ -13,6 +13,7 @@ from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
 from mindtorch.core.values import values
 from mindtorch.torch import _graph
 from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.nn.parameter import is_lazy
 
 _FORMAT, _VERSION = "mindtorch traced module", 1
 
@@ -98,6 +99,10 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
 
     A module comes back as the same state under a class that is also a ScriptModule.
     """
+    if isinstance(obj, Module):
+        for name, t in (*obj.named_parameters(), *obj.named_buffers()):
+            if is_lazy(t):
+                raise RuntimeError(f"{name} of {type(obj).__name__} is uninitialized, so it can not be scripted: run a forward pass first")
     return obj if not isinstance(obj, Module) else _as(obj, RecursiveScriptModule)
 
 

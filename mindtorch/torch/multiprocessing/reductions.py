@@ -18,8 +18,8 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
-from mindtorch.core.tensor import Parameter, Tensor, attributes, replace_memory, wrap, taken
-from mindtorch.core.memory import host_memory, living
+from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
+from mindtorch.core.memory import bytes_of, host_memory, move, root_of, standing_on, stands_on
 from mindtorch.torch import storage as _storage
 from mindtorch.torch._utils import reduce_tensor as _by_value
 
@@ -71,7 +71,7 @@ def new_shared(size):
 
 def is_shared_array(a):
     """Whether an array's memory is shared memory."""
-    return id(_storage.root_of(a)) in _segments
+    return id(root_of(a)) in _segments
 
 
 def is_shared(t):
@@ -122,7 +122,7 @@ def share(t, thorough=True):
     """Moves the storage under a tensor to shared memory, and every tensor on it."""
     if t._numel and not is_shared(t):
         base = t if t._base is None else t._base
-        share_root(_storage.root_of(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
+        share_root(root_of(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
     return t
 
 
@@ -134,31 +134,15 @@ def share_root(root, known=(), thorough=True):
     with _moving:
         if is_shared_array(root) or not root.size:
             return
-        movers = {id(x): x for x in known if x is not None and _stands_on(x, root)}
+        movers = {id(x): x for x in known if x is not None and stands_on(x, root)}
         # A tensor holds the array itself twice (the second time as a MindSpore tensor), a view of it once.
         expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
         if thorough and sys.getrefcount(root) > expected + 2:
-            kinds = _all_kinds(Tensor)
-            movers = {id(x): x for x in living() if type(x) in kinds and _stands_on(x, root)}
-        old = _storage._bytes_of(root)
-        start = address(old)
+            movers = {id(x): x for x in standing_on(root)}
+        old = bytes_of(root)
         new = new_shared(len(old))
         new[...] = old
-        for x in movers.values():
-            b = host_memory(x)
-            replace_memory(x, np.ndarray(b.shape, b.dtype, new, address(b) - start, b.strides))
-        storage = _storage._alive.pop(id(root), None)
-        if storage is not None and storage._root is root:
-            storage._set(new, storage._device)
-
-
-def _stands_on(t, root):
-    a = attributes(t).get("_a")
-    return a is not None and a.size > 0 and _storage.root_of(a) is root
-
-
-def _all_kinds(kind):
-    return {kind}.union(*map(_all_kinds, kind.__subclasses__()))
+        move(root, new, movers.values())
 
 
 # ------------------------------------------------------------------ sending
@@ -234,7 +218,7 @@ def reduce_tensor(tensor):
         return _by_value(tensor, 4)
     share(tensor, thorough=False)
     a = host_memory(tensor)
-    root = _storage.root_of(a)
+    root = root_of(a)
     where = address(a) - address(root)
     return rebuild_tensor, (type(tensor), *_handle(root), tensor.dtype.name, where, a.shape, a.strides, tensor._rg)
 

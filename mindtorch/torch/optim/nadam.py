@@ -93,7 +93,7 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
             mu = _momentum(beta1, momentum_decay, t)
             if plan is None:
                 product *= mu
-                yield t, product.item()
+                yield t, product if differentiable else product.item()
             else:
                 yield t, scale_number(product, mu)
 

@@ -2,6 +2,12 @@
 from mindtorch.torch.utils import _pytree, checkpoint, data  # noqa: F401
 
 
+def swap_tensors(t1, t2):
+    """Two tensors exchange all they are (values, class, gradient, history, hooks, attributes), so that references to one give the other."""
+    from mindtorch.core.swapping import swap
+    swap(t1, t2)
+
+
 def __getattr__(name):
     # torch imports most of these on its own; here they are imported when first touched.
     if not name.startswith("__"):

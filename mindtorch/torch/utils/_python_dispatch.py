@@ -1,18 +1,146 @@
-"""torch.utils._python_dispatch: there is no dispatcher below the functions; TorchFunctionMode takes part above them."""
-from mindtorch.torch._refusing import refuse
+"""torch.utils._python_dispatch: modes that see the operators of all calls, and what tensor subclasses with __torch_dispatch__ need.
+
+The operators are those of torch/_dispatch_protocol.py, which says where they differ from torch's.
+"""
+import contextlib
+from typing import Protocol, runtime_checkable
+
+from mindtorch.core import alias
+from mindtorch.core.tensor import Tensor, taken
+from mindtorch.torch import _aten_calls, _dispatch_protocol as _protocol
+from mindtorch.torch.utils._pytree import tree_flatten
+
+__all__ = ["TorchDispatchMode", "BaseTorchDispatchMode", "TensorWithFlatten", "is_traceable_wrapper_subclass", "is_traceable_wrapper_subclass_type",
+           "return_and_correct_aliasing", "transform_subclass"]
 
 
-def is_traceable_wrapper_subclass(t):
-    """True for a subclass that takes itself apart into tensors."""
-    return hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+class TorchDispatchMode:
+    """Context manager whose __torch_dispatch__(func, types, args, kwargs) gets every operator that is computed inside, also by backward.
+
+    func is an overload of torch.ops.aten, types are the classes of the operands with __torch_dispatch__. Inside the handler the mode is off and nothing is
+    recorded; func(*args, **kwargs) goes on to the next mode. A subclass may be entered several times.
+    """
+
+    def __init__(self, _dispatch_key=None):
+        pass
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+    def __enter__(self):
+        _protocol.activate()
+        _protocol.state.modes += (self,)
+        return self
+
+    def __exit__(self, *exc):
+        _protocol.state.modes = _protocol.state.modes[:-1]
+        _protocol.deactivate()
+
+    @classmethod
+    def push(cls, *args, **kwargs):
+        """The mode itself, made."""
+        return cls(*args, **kwargs)
+
+    @classmethod
+    def is_infra_mode(cls):
+        return False
+
+
+class BaseTorchDispatchMode(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 def _get_current_dispatch_mode():
-    return None
+    """The innermost mode; None outside of any."""
+    modes = _protocol.state.modes
+    return modes[-1] if modes else None
 
 
 def _get_current_dispatch_mode_stack():
-    return []
+    """All modes that are on, the innermost last."""
+    return list(_protocol.state.modes)
 
 
-refuse(globals(), "use torch.overrides.TorchFunctionMode", "transform_subclass return_and_correct_aliasing", "TorchDispatchMode")
+def is_in_torch_dispatch_mode(include_infra_modes=True):
+    """Whether a mode is on."""
+    return bool(_protocol.state.modes)
+
+
+@contextlib.contextmanager
+def _disable_current_modes():
+    """No mode is on inside; gives those that were."""
+    before = _protocol.state.modes
+    _protocol.state.modes = ()
+    try:
+        yield list(before)
+    finally:
+        _protocol.state.modes = before
+
+
+@contextlib.contextmanager
+def _pop_mode_temporarily(k=None):
+    """The innermost mode is off inside; gives it."""
+    before = _protocol.state.modes
+    _protocol.state.modes = before[:-1]
+    try:
+        yield before[-1]
+    finally:
+        _protocol.state.modes = before
+
+
+@runtime_checkable
+class TensorWithFlatten(Protocol):
+    """A tensor subclass that can be taken apart into tensors and put together again."""
+
+    def __tensor_flatten__(self):
+        """(names of the attributes that are tensors, what else there is to know)."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner_tensors, flatten_spec, outer_size, outer_stride):
+        """The tensor made of `inner_tensors` by name and the rest."""
+
+
+def is_traceable_wrapper_subclass(t):
+    """True for a tensor subclass that takes itself apart into tensors."""
+    return taken(t) and type(t) is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+
+
+def is_traceable_wrapper_subclass_type(t):
+    """The same of a class."""
+    return isinstance(t, type) and issubclass(t, Tensor) and t is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+
+
+def transform_subclass(t, callback, outer_size=None, outer_stride=None):
+    """A subclass like t whose inner tensors are callback(name, tensor)."""
+    names, context = t.__tensor_flatten__()
+    inner = {name: callback(name, getattr(t, name)) for name in names}
+    size = t.size() if outer_size is None else outer_size
+    stride = t.stride() if outer_stride is None else outer_stride
+    made = type(t).__tensor_unflatten__(inner, context, size, stride)
+    if made.shape != size:
+        raise AssertionError(f"Expected return value from {type(t)}__tensor_unflatten__() to have shape equal to {tuple(size)}, but got: {tuple(made.shape)}")
+    if made.stride() != tuple(stride):
+        raise AssertionError(f"Expected return value from {type(t)}__tensor_unflatten__() to have strides equal to {tuple(stride)}, but got: {made.stride()}")
+    return made
+
+
+def return_and_correct_aliasing(func, args, kwargs, out):
+    """What a subclass's __torch_dispatch__ returns for `out`, which its inner tensors gave: the written operand itself for operators that write and
+    for those with out=, and for views a tensor on the storage of what it is a view of.
+    """
+    name, kwargs = func._overloadpacket._name, kwargs or {}
+    view = func.prim.view if isinstance(func, _aten_calls.Primitive) else name in _aten_calls.VIEWS
+    if kwargs.get("out") is not None and name[-1] != "_":
+        return kwargs["out"]
+    if name[-1:] == "_" and name[-2:] != "__" and args and taken(args[0]):
+        return args[0]
+    if view and args and taken(args[0]):
+        counter = alias.version(args[0])
+        for t in tree_flatten(out)[0]:
+            if taken(t) and t is not args[0]:
+                t._ver = counter
+    return out
+

@@ -17,7 +17,17 @@ from mindtorch.torch.autograd.graph import saved_tensors_hooks
 from mindtorch.torch.nn.modules.container import Sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointFunction", "CheckpointError", "set_checkpoint_debug_enabled",
-           "noop_context_fn", "check_backward_validity", "detach_variable", "set_checkpoint_early_stop", "DefaultDeviceType"]
+           "noop_context_fn", "check_backward_validity", "detach_variable", "set_checkpoint_early_stop", "DefaultDeviceType", "CheckpointPolicy",
+           "SelectiveCheckpointContext", "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS"]
+
+_SELECTIVE = frozenset((*__all__[-4:], "_CachingTorchDispatchMode", "_CachedTorchDispatchMode"))
+
+
+def __getattr__(name):
+    if name in _SELECTIVE:
+        from mindtorch.torch.utils import _selective
+        return getattr(_selective, name)
+    raise AttributeError(f"module 'torch.utils.checkpoint' has no attribute '{name}'")
 
 
 class CheckpointError(RuntimeError):
@@ -144,7 +154,7 @@ class CheckpointFunction(Function):
     @staticmethod
     def backward(ctx, *gs):
         if engine.current_pass().useful is not None:
-            raise RuntimeError("torch.utils.checkpoint with use_reentrant=True needs a .backward() that goes to all leaves: it cannot "
+            raise RuntimeError("torch.utils.checkpoint is incompatible with .grad() or `inputs`: with use_reentrant=True it needs a .backward() that goes to all leaves: it cannot "
                                "serve autograd.grad() or `inputs`. Use use_reentrant=False there.")
         args = list(ctx.args)
         for i, t in zip(ctx.where, ctx.saved_tensors):
@@ -196,6 +206,7 @@ class _Frame:
         self.function, self.kwargs, self.around, self.context = function, kwargs, around, context
         self.check, self.early_stop, self.debug = check, early_stop, debug
         self.places, self.seen = [], []
+        self.over = False           # whether the first run has ended: gradients may be asked for within it, when not all has been saved
         self.lines = ([], []) if debug else None
         self.args = [None if taken(a) else a for a in args]
         self.node = new_node(_Inputs)
@@ -242,10 +253,10 @@ class _Frame:
                     wrong.append((i, now))
                 place = self.places[i]()
                 if place is not None:
-                    values[place] = t.detach()
+                    values[place] = t.detach() if t.requires_grad else t
             if self.early_stop and count == most:
                 raise _Enough
-            return t.detach()
+            return t.detach() if t.requires_grad else t
 
         wrong = []
         if self.debug:
@@ -255,7 +266,7 @@ class _Frame:
                 self.function(*args, **self.kwargs)
         except _Enough:
             pass
-        if count != most:
+        if count != most and (self.over or count < most):
             raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
                                   f"recomputation.\nNumber of tensors saved during forward: {most}\nNumber of tensors saved during "
                                   f"recomputation: {count}{self._told()}")
@@ -292,7 +303,9 @@ def _without_reentrance(function, preserve, context_fn, determinism_check, debug
     early_stop = early_stop if _early_stop is None else _early_stop
     frame = _Frame(function, args, kwargs, _Surroundings(preserve), context, _CHECKS[determinism_check], early_stop, debug)
     with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
-        return function(*args, **kwargs)
+        out = function(*args, **kwargs)
+        frame.over = True
+        return out
     raise RuntimeError("torch.utils.checkpoint: the forward context provided by context_fn suppressed an exception raised during the "
                        "checkpointed forward, which then has no result.")
 
@@ -321,7 +334,7 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
     """A Sequential (or list of functions) in `segments` checkpointed pieces (the last one is run plainly)."""
     if use_reentrant is None:
-        warnings.warn("torch.utils.checkpoint.checkpoint_sequential: pass use_reentrant explicitly (use_reentrant=False is "
+        warnings.warn("torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly (False is "
                       "recommended); without it True is taken, and a later release of PyTorch raises.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)

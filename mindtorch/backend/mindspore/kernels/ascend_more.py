@@ -190,6 +190,8 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
         bags = many - bool(include_last)
         if not bags:
             raise Lacking
+        if include_last == "open":
+            offsets, many, include_last = copy(narrowed(offsets, 0, 0, bags)), bags, False
         bag = o.sub(op(G.SearchSorted, ms.int64, True)(offsets, counting(n), None), 1)
         ends = narrowed(offsets, 0, 1, many)
         if include_last:            # (what lies behind the last one is in no bag)

@@ -73,16 +73,14 @@ def _finite_difference(a, b):
 @kept(256)
 def _stencil(n, step, edge_order, stype, rank, axis):
     """For each of the three neighbours: (their places, their weights along the axis, whether none is 0), kept on the device."""
-    index, weight = _slopes(n, None, step, edge_order)
+    index, weight = _slopes(n, step, edge_order)
     along = [-1 if d == axis else 1 for d in range(rank)]
     return [(table(np.ascontiguousarray(index[:, k])), table(np.ascontiguousarray(weight[:, k].astype(stype).reshape(along))), bool(weight[:, k].all()))
             for k in range(3)]
 
 
 @ascend("gradient", only="float32")
-def _gradient(a, coordinates, *, axis, step, edge_order, stype):
-    if coordinates is not None:
-        raise Lacking           # (the quotients follow from values)
+def _gradient(a, *, axis, step, edge_order, stype):
     r = None
     for at, weight, whole in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
         x = op(G.Mul)(op(G.IndexSelect)(a, axis, at), weight)
@@ -93,9 +91,7 @@ def _gradient(a, coordinates, *, axis, step, edge_order, stype):
 
 
 @ascend("gradient_backward", only="float32")
-def _gradient_backward(g, coordinates, *, axis, step, edge_order, stype):
-    if coordinates is not None:
-        raise Lacking
+def _gradient_backward(g, *, axis, step, edge_order, stype):
     r = zeros(shape_of(g), dtype_of(g))
     for at, weight, _ in _stencil(shape_of(g)[axis], step, edge_order, stype_of(g), len(shape_of(g)), axis):
         r = op(G.IndexAddExt)(r, axis, at, op(G.Mul)(g, weight), 1)

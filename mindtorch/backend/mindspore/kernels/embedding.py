@@ -13,11 +13,13 @@ from mindtorch.backend.mindspore.kernels.shapes import narrowed
 _NUMERIC = "float32 float64 float16"
 
 
-def _look(index, rows):
+def _look(index, rows, bag=False):
     def outside(h):
         a = memory_of(h)
-        if a.min() < 0 or a.max() >= rows:
-            raise IndexError("index out of range in self")
+        for i in (a.min(), a.max()):
+            if not 0 <= i < rows:
+                raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}") if bag else IndexError(
+                    "index out of range in self")
     check(index, outside)
 
 
@@ -60,7 +62,7 @@ def _places_unlike(index, *, value):
 @kernel("embedding_bag_places")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     """See the host's kernel: where the bags begin is looked at, for what it says of sizes."""
-    _look(index, rows)
+    _look(index, rows, bag=True)
     n = size_of(index)
     if offsets is None:
         starts, bags = table(np.arange(0, n, shape_of(index)[1])), shape_of(index)[0]
@@ -78,6 +80,8 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
         if not bags:
             raise Lacking
         offsets = cast(dense(offsets), ms.int64)
+        if include_last == "open":
+            offsets, off, include_last = fresh(part(offsets, (bags,))), off[:-1], False
         last = int(off[-1]) if include_last else n
         starts = offsets if not include_last else fresh(part(offsets, (bags,)))
         ends = fresh(narrowed(offsets, 0, 1, off.size))

@@ -188,11 +188,9 @@ _between("pair_sums_backward", P.Add)
 
 
 # ------------------------------------------------------------------ gradient
-def _stencil(n, coordinates, step, edge_order, stype):
+def _stencil(n, step, edge_order, stype):
     """For each of the three neighbours: (their places, their weights), which follow from sizes and the step alone."""
-    if coordinates is not None:
-        raise Lacking
-    index, weight = _slopes(n, None, step, edge_order)
+    index, weight = _slopes(n, step, edge_order)
     weight = weight.astype(stype)
     return [(index[:, k], weight[:, k]) for k in range(3)]
 
@@ -202,9 +200,9 @@ def _along(weight, shape, axis):
 
 
 @kernel("gradient", only="float32 float64")
-def _gradient(a, coordinates, *, axis, step, edge_order, stype):
+def _gradient(a, *, axis, step, edge_order, stype):
     shape, a, r = shape_of(a), dense(a), None
-    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, stype_of(a)):
+    for at, weight in _stencil(shape[axis], step, edge_order, stype_of(a)):
         x = op(P.Mul)(op(P.Gather)(a, table(at), axis), _along(weight, shape, axis))
         if not weight.all():            # (what has no weight is left out even where it is not finite)
             x = op(P.Select)(_along(weight != 0, shape, axis), x, op(P.ZerosLike)(x))
@@ -213,9 +211,9 @@ def _gradient(a, coordinates, *, axis, step, edge_order, stype):
 
 
 @kernel("gradient_backward", only="float32 float64")
-def _gradient_backward(g, coordinates, *, axis, step, edge_order, stype):
+def _gradient_backward(g, *, axis, step, edge_order, stype):
     shape, g = shape_of(g), dense(g)
     r = zeros((shape[axis], size_of(g) // shape[axis]), dtype_of(g))
-    for at, weight in _stencil(shape[axis], coordinates, step, edge_order, stype_of(g)):
+    for at, weight in _stencil(shape[axis], step, edge_order, stype_of(g)):
         r = op(P.TensorScatterAdd)(r, table(at.reshape(-1, 1)), to_rows(op(P.Mul)(g, _along(weight, shape, axis)), axis))
     return from_rows(r, shape, axis)

@@ -2,6 +2,7 @@
 from typing import NamedTuple
 
 from mindtorch.core.tensor import taken
+from mindtorch.torch._types import NAMES
 from mindtorch.torch.fx.interpreter import Interpreter
 from mindtorch.torch.fx.node import map_aggregate
 
@@ -20,6 +21,15 @@ class TensorMetadata(NamedTuple):
     qparams: dict
 
 
+_FORMATS = [NAMES[n] for n in ("contiguous_format", "channels_last", "channels_last_3d")]
+
+
+def _extract_tensor_metadata(result, include_contiguity=True):
+    """The TensorMetadata of a tensor; its memory format is None if it has none of torch's."""
+    form = next((f for f in _FORMATS if result.is_contiguous(memory_format=f)), None) if include_contiguity else None
+    return TensorMetadata(result.shape, result.dtype, result.requires_grad, result.stride(), form, False, {})
+
+
 class ShapeProp(Interpreter):
     """Runs a program and notes each value's `tensor_meta` and `type` in its node's meta."""
 
@@ -30,7 +40,7 @@ class ShapeProp(Interpreter):
         def look(x):
             if taken(x):
                 seen.append(x)
-                return TensorMetadata(x.shape, x.dtype, x.requires_grad, x.stride(), None, False, {})
+                return _extract_tensor_metadata(x)
             return x
         meta = map_aggregate(result, look)
         if seen:

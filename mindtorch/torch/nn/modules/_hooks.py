@@ -27,7 +27,7 @@ everywhere = _Global()
 
 
 def _register(hooks, hook, *flags):
-    handle = RemovableHandle(hooks, flags)
+    handle = RemovableHandle(hooks, extra_dict=flags)
     hooks[handle.id] = hook
     for flag in flags:
         flag[handle.id] = True
@@ -167,7 +167,7 @@ class BackwardHook:
         args = (result,) if single else result
         self.n_out = len(args)
         args, self.places_out = self._tap("outputs", args)
-        return args[0] if single else args
+        return args[0] if single else result._make(args) if hasattr(result, "_make") else args
 
     # ---- in backward
     def outputs(self, grads):

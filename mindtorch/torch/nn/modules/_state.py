@@ -13,6 +13,12 @@ EXTRA_STATE = "_extra_state"
 _NO_EXTRA = "Reached a code path in Module.{}_extra_state() that should never be called: the module does not define it."
 
 
+class conversion:
+    """What torch.__future__ sets: whether converted parameters are new ones, or are exchanged with the old ones."""
+
+    overwrite = swap = False
+
+
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
     """What load_state_dict() returns: the keys it did not find, and those it had no use for."""
 
@@ -79,8 +85,21 @@ def _load_one(module, name, target, key, given, assign):
                       "current model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the "
                       "state dictionary to their corresponding key in the module instead of copying them in place?)",
                       stacklevel=3)
+    swap = conversion.swap
     try:
         with torch.no_grad():
+            if swap:
+                new = target.module_load(given, assign=assign)
+                if new is given or new is target:
+                    raise RuntimeError(f"module_load returned one of self or other, please .detach() the result if returning one of the inputs in "
+                                       f"{type(target).__name__}.module_load")
+                if taken(target, Parameter):
+                    if not taken(new, Parameter):
+                        new = Parameter(new, requires_grad=target.requires_grad)
+                    else:
+                        new.requires_grad_(target.requires_grad)
+                torch.utils.swap_tensors(target, new)
+                return None
             if not assign:
                 target.copy_(given)
                 return None
@@ -92,10 +111,30 @@ def _load_one(module, name, target, key, given, assign):
             setattr(module, name, given)
     except Exception as e:                   # noqa: BLE001  reported with all others by load_state_dict
         shape = "unknown" if lazy else target.shape
-        return (f'While {"assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the '
+        return (f'While {"swapping" if swap else "assigning" if assign else "copying"} the parameter named "{key}", whose dimensions in the '
                 f"model are {shape} and whose dimensions in the checkpoint are {given.shape}, an exception occurred : "
                 f"{e.args}.")
     return None
+
+
+def _load(module, part, prefix, metadata, assign, found):
+    """load_state_dict of a module and those below it; found: the lists of missing and unexpected keys and of errors.
+
+    (Not a function inside of load_state_dict: one that calls itself is a reference cycle, which holds the whole state dict.)
+    """
+    local = {} if metadata is None else metadata.get(prefix[:-1], {})
+    if assign:
+        local["assign_to_params_buffers"] = True
+    module._load_from_state_dict(part, prefix, local, True, *found)
+    for name, child in submodules(module):
+        below = f"{prefix}{name}."
+        _load(child, {k: v for k, v in part.items() if k.startswith(below)}, below, metadata, assign, found)
+    result = IncompatibleKeys(*found[:2])
+    for hook in module._load_state_dict_post_hooks.values():
+        if hook(module, result) is not None:
+            raise AssertionError(
+                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
+                "values, if incompatible_keys need to be modified, it should be done inplace.")
 
 
 class StateMixin:
@@ -228,22 +267,7 @@ class StateMixin:
         if metadata is not None:
             state_dict._metadata = metadata
 
-        def load(module, part, prefix):
-            local = {} if metadata is None else metadata.get(prefix[:-1], {})
-            if assign:
-                local["assign_to_params_buffers"] = True
-            module._load_from_state_dict(part, prefix, local, True, missing, unexpected, errors)
-            for name, child in submodules(module):
-                below = f"{prefix}{name}."
-                load(child, {k: v for k, v in part.items() if k.startswith(below)}, below)
-            result = IncompatibleKeys(missing, unexpected)
-            for hook in module._load_state_dict_post_hooks.values():
-                if hook(module, result) is not None:
-                    raise AssertionError(
-                        "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
-                        "values, if incompatible_keys need to be modified, it should be done inplace.")
-
-        load(self, state_dict, "")
+        _load(self, state_dict, "", metadata, assign, (missing, unexpected, errors))
         if strict:
             for what, keys in (("Unexpected", unexpected), ("Missing", missing)):
                 if keys:

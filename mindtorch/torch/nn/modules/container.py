@@ -435,7 +435,8 @@ class ParameterDict(Module):
 
     def update(self, parameters):
         """Takes over the values of a mapping or of (key, value) pairs; a plain dict's keys in sorted order."""
-        _iterable("ParametersDict.update", parameters, " of key/value pairs")
+        if not taken(parameters):       # (a tensor fails at its rows, which are no keys)
+            _iterable("ParametersDict.update", parameters, " of key/value pairs")
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
             parameters = sorted(parameters.items())
         for key, value in _pairs("ParameterDict", parameters, (Mapping, ParameterDict)):

@@ -27,6 +27,7 @@ from mindtorch.torch.nn.modules._state import (  # noqa: F401
     IncompatibleKeys as _IncompatibleKeys,
     StateMixin,
     as_child,
+    conversion,
     submodules,
 )
 from mindtorch.torch.nn.modules._to import parse_to
@@ -43,6 +44,9 @@ _g_backward = _global_backward_hooks = everywhere.backward
 _g_backward_pre = _global_backward_pre_hooks = everywhere.backward_pre
 _g_forward = _global_forward_hooks = everywhere.forward
 _g_forward_pre = _global_forward_pre_hooks = everywhere.forward_pre
+_global_forward_hooks_always_called, _global_forward_hooks_with_kwargs = everywhere.forward_always, everywhere.forward_kwargs
+_global_buffer_registration_hooks, _global_module_registration_hooks = everywhere.buffer, everywhere.module
+_global_parameter_registration_hooks = everywhere.parameter
 
 # Set while a compiled callable that broke runs eagerly in some thread: route(module, args, kwargs) may run a module's captured form, or
 # gives _GO_ON (torch/_dynamo/_parts.py).
@@ -466,11 +470,10 @@ class Module(StateMixin, CellBase):
         if recurse:
             for m in self.children():
                 m._apply(fn)
-        future = getattr(torch, "__future__", None)
-        overwrite = future is not None and future.get_overwrite_module_params_on_conversion()
+        overwrite, swap = conversion.overwrite, conversion.swap
 
         def in_place(old, new):
-            return not overwrite and old.is_meta == new.is_meta
+            return not overwrite and old.is_meta == new.is_meta and old.is_sparse == new.is_sparse
 
         for name, p in self._parameters.items():
             if p is None:
@@ -479,7 +482,14 @@ class Module(StateMixin, CellBase):
                 new = fn(p)
             grad = p.grad
             kept = p
-            if in_place(p, new):
+            if swap:
+                p.grad = None
+                try:
+                    torch.utils.swap_tensors(p, new if taken(new, Parameter) and new is not p else Parameter(new, p.requires_grad))
+                except Exception as e:
+                    p.grad = grad
+                    raise RuntimeError(f"_apply(): Couldn't swap {self._get_name()}.{name}") from e
+            elif in_place(p, new):
                 p.grad = None          # it would have another dtype than the parameter for a moment
                 p.data = new
             else:
@@ -487,7 +497,14 @@ class Module(StateMixin, CellBase):
             if grad is not None:
                 with torch.no_grad():
                     new = fn(grad)
-                if kept is p and in_place(grad, new):
+                if swap:
+                    new.requires_grad_(grad.requires_grad)
+                    try:
+                        torch.utils.swap_tensors(grad, new)
+                    except Exception as e:
+                        raise RuntimeError(f"_apply(): Couldn't swap {self._get_name()}.{name}.grad") from e
+                    p.grad = grad
+                elif kept is p and in_place(grad, new):
                     grad.data = new
                     p.grad = grad
                 else:
@@ -689,7 +706,7 @@ def _call_with_hooks(module, state, called):
             var = next(v for v in var.values() if taken(v)) if isinstance(var, dict) else var[0]
         if var.grad_fn is not None:
             for hook in non_full:
-                var.grad_fn.register_hook(functools.partial(hook, module))
+                var.grad_fn.register_hook(functools.update_wrapper(functools.partial(hook, module), hook))
             args = state[1]
             warn_non_full(args[0] if len(args) == 1 else args, result, var.grad_fn)
     return result

@@ -154,7 +154,7 @@ class PruningContainer(BasePruningMethod):
         return mask
 
 
-def _check_amount(amount):
+def _validate_pruning_amount_init(amount):
     if not isinstance(amount, numbers.Real):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     if (isinstance(amount, numbers.Integral) and amount < 0) or (
@@ -162,18 +162,25 @@ def _check_amount(amount):
         raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
 
 
+def _validate_pruning_amount(amount, tensor_size):
+    """ValueError where more units are asked for than there are."""
+    if isinstance(amount, numbers.Integral) and amount > tensor_size:
+        raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}")
+
+
+def _compute_nparams_toprune(amount, tensor_size):
+    """`amount` (a number of units, or a share of `tensor_size`) as a number of units."""
+    return amount if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
+
+
 def _how_many(amount, size):
-    """`amount` (a number of units, or a share of `size`) as a number of units."""
-    if isinstance(amount, numbers.Integral):
-        if amount > size:
-            raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
-        return amount
-    return round(amount * size)
+    _validate_pruning_amount(amount, size)
+    return _compute_nparams_toprune(amount, size)
 
 
 class _Amount(BasePruningMethod):
     def __init__(self, amount):
-        _check_amount(amount)
+        _validate_pruning_amount_init(amount)
         self.amount = amount
 
 
@@ -225,7 +232,7 @@ class L1Unstructured(_Amount):
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
-def _check_structured(t):
+def _validate_structured_pruning(t):
     if t.dim() <= 1:
         raise ValueError("Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
                          f"{t.shape} with {t.dim()} dims")
@@ -238,7 +245,12 @@ def _channel_mask(t, dim, keep):
     return mask
 
 
-def _check_dim(t, dim):
+def _compute_norm(t, n, dim):
+    """The n-norm of each slice of dimension `dim`."""
+    return torch.norm(t, p=n, dim=[d for d in range(t.dim()) if d != dim % t.dim()])
+
+
+def _validate_pruning_dim(t, dim):
     if dim >= t.dim():
         raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
 
@@ -253,8 +265,8 @@ class RandomStructured(_Amount):
         self.dim = dim
 
     def compute_mask(self, t, default_mask):
-        _check_structured(t)
-        _check_dim(t, self.dim)
+        _validate_structured_pruning(t)
+        _validate_pruning_dim(t, self.dim)
         size = t.shape[self.dim]
         n = _how_many(self.amount, size)
         if n == 0:
@@ -280,13 +292,13 @@ class LnStructured(_Amount):
         self.dim = dim
 
     def compute_mask(self, t, default_mask):
-        _check_structured(t)
-        _check_dim(t, self.dim)
+        _validate_structured_pruning(t)
+        _validate_pruning_dim(t, self.dim)
         size = t.shape[self.dim]
         n = _how_many(self.amount, size)
         if n == 0:
             return default_mask
-        norm = torch.norm(t, p=self.n, dim=[d for d in range(t.dim()) if d != self.dim % t.dim()])
+        norm = _compute_norm(t, self.n, self.dim)
         mask = _channel_mask(t, self.dim, torch.topk(norm, k=size - n, largest=True).indices)
         return mask * default_mask.to(dtype=mask.dtype)
 

@@ -2,6 +2,7 @@
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter
 from mindtorch.torch.nn import functional as F
+from mindtorch.torch.nn.parameter import is_lazy
 
 __all__ = ["SpectralNorm", "SpectralNormLoadStateDictPreHook", "SpectralNormStateDictHook", "spectral_norm",
            "remove_spectral_norm"]
@@ -69,6 +70,9 @@ class SpectralNorm:
         weight = module._parameters[name]
         if weight is None:
             raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+        if is_lazy(weight):
+            raise ValueError("The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to run the dummy forward before "
+                             "applying spectral normalization")
         with torch.no_grad():
             matrix = fn.reshape_weight_to_matrix(weight)
             h, w = matrix.size()

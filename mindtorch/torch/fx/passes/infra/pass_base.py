@@ -1,19 +1,19 @@
-"""torch.fx.passes.infra.pass_base: passes over graphs."""
+"""torch.fx.passes.infra.pass_base: a change of programs with a check before and after it."""
 import abc
 from typing import NamedTuple
 
-__all__ = ["PassBase", "PassResult"]
+__all__ = ["PassResult", "PassBase"]
 
 
 class PassResult(NamedTuple):
-    """A pass's GraphModule, and whether the pass changed it."""
+    """The program after a pass, and whether the pass changed it."""
 
     graph_module: object
     modified: bool
 
 
-class PassBase(abc.ABC):      # noqa: B024
-    """A pass: `requires`, `call` and `ensures` one after the other."""
+class PassBase(abc.ABC):
+    """A pass: write `call`; `requires` and `ensures` may raise."""
 
     def __call__(self, graph_module):
         self.requires(graph_module)
@@ -23,10 +23,10 @@ class PassBase(abc.ABC):      # noqa: B024
 
     @abc.abstractmethod
     def call(self, graph_module):
-        """The pass itself; gives a PassResult."""
+        """The PassResult of a GraphModule."""
 
-    def requires(self, graph_module):      # noqa: B027
-        """Checks before the pass."""
+    def requires(self, graph_module):  # noqa: B027
+        """Called before the pass."""
 
-    def ensures(self, graph_module):      # noqa: B027
-        """Checks after it."""
+    def ensures(self, graph_module):  # noqa: B027
+        """Called after the pass."""

@@ -1,0 +1,38 @@
+"""Views that cannot follow a write to their memory (`register_view` in tensor.py says which), and what is said of them."""
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def check_fragile(x: Any) -> None:
+    """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
+    if x._ver is not None and x._ver.v != x._made and x._base is not None and x._base._rg:
+        raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
+
+
+def fragile_message(x: Any, what: str) -> str:
+    """Why the fragile view `x` cannot follow a write; `what` says who was written to."""
+    n = x._gnode
+    kind = x._fragile
+    if kind == "no_grad" or kind == "inference" or n is None:
+        start = "A view was created in" if n is None else \
+            f"Output {x._oi} of {node_title(n)} is a view of a view which was created in"
+        text = f"{start} {'inference' if kind == 'inference' else 'no_grad'} mode and {what} modified inplace " \
+            f"{'in normal mode' if kind == 'inference' else 'with grad mode enabled'}."
+    else:
+        text = f"Output {x._oi} of {node_title(n)} is a view and {what} modified inplace."
+    if kind == "multi":
+        return text + (" This view is the output of a function that returns multiple views. Autograd cannot follow writes "
+                       "through those: use an out-of-place operation instead.")
+    if kind == "custom":
+        return text + (" This view was created inside a custom Function (or is an input that it returned), whose backward the write would "
+                       "go around: clone() the output before writing to it.")
+    where = "inference_mode" if kind == "inference" else "no_grad block"
+    return text + (f" Autograd cannot tell whether the write should be recorded: make the view and the write both inside the {where}, or both "
+                   "outside.")
+
+
+def node_title(n: Any) -> str:
+    """torch's short name of an operation: "Mul" for MulBackward0."""
+    return re.sub(r"Backward\d*$", "", n.name())

@@ -1,0 +1,615 @@
+"""Forward-mode differentiation: tensors that carry tangents, and the layer of the dispatcher that carries them on.
+
+While a level is open, every primitive asks this layer.  An operand with a tangent (a *dual*) makes the result one: its tangent is computed by the
+primitive's own rule, by the primitive itself where that is linear or a view, by its gradient rule where its Jacobian is diagonal, and otherwise by
+differentiating the gradient rule, which is linear in the gradient: the derivative of u -> (gradients for u) is the transposed of what is wanted.
+
+A tensor's tangents are `_tan`, by level.  Levels nest (a jvp within a jvp): the tangent of an inner level is itself a dual of the outer ones.  So
+what is computed for one level sees only the levels that were opened before it.  Levels that are opened together are separate directions: one run of
+a function gives its derivative along each of them.
+
+In place: what is written gets the tangent of the value that was written (core/alias.py tells).  The tangent of a view is a view of its base's tangent.
+Nothing of this runs, and nothing is asked, while no level is open.
+"""
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from mindtorch.core import alias, dispatch, engine, grad_mode, tape, transforms
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.fitting import fit
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.records import TABLE
+from mindtorch.core.nodes import Node, _DualOut, _Out
+from mindtorch.core.tape import Primitive
+from mindtorch.core.tensor import Const, Held, Tensor, again, detached, taken
+
+_FLOATS = "fcV"
+_ids = itertools.count()
+_lock = threading.RLock()
+
+
+class Tangents(dict):
+    """A tensor's tangents: level -> tensor, or None where it has none whatever its base has."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Level:
+    """An open level; `start`: the first of those that were opened together with it."""
+
+    __slots__ = ("id", "start", "held")
+
+    def __init__(self, start: int | None = None) -> None:
+        self.id = next(_ids)
+        self.start = self.id if start is None else start
+        self.held: weakref.WeakValueDictionary[int, Tangents] = weakref.WeakValueDictionary()
+
+
+LEVELS: dict[int, Level] = {}
+
+
+class _State(threading.local):
+    """What this thread carries on: nothing unless `on`; levels from `low` on, and below `high`."""
+
+    on = True
+    low = 0
+    high = 1 << 62
+
+
+state = _State()
+
+
+# ------------------------------------------------------------------ levels
+def open_levels(n: int = 1) -> list[Level]:
+    """Opens n levels that know nothing of each other."""
+    with _lock:
+        first = Level()
+        opened = [first, *[Level(first.id) for _ in range(n - 1)]]
+        if not LEVELS:
+            _start()
+        LEVELS.update({v.id: v for v in opened})
+    return opened
+
+
+def close_levels(levels: Iterable[Level]) -> None:
+    """Closes levels: their tangents are gone."""
+    with _lock:
+        for v in levels:
+            LEVELS.pop(v.id, None)
+            for tan in list(v.held.values()):
+                tan.pop(v.id, None)
+        if not LEVELS:
+            _stop()
+
+
+def _start():
+    for hook in at_first:
+        hook()
+    at_first.clear()
+    dispatch.want("primitives", "forward")
+    dispatch.want("ops", "forward")
+    FLAGS.dual = dual
+    alias.wrote = wrote
+    tape.through = backward
+
+
+def _stop():
+    dispatch.drop("primitives", "forward")
+    dispatch.drop("ops", "forward")
+    FLAGS.dual = alias.wrote = tape.through = None
+
+
+#: called before the first level of the process is opened: the ops floor declares its rules
+at_first: list[Callable[[], object]] = []
+
+
+class Below:
+    """What runs inside sees the levels that were opened before `level` only, and is no call of the user's."""
+
+    __slots__ = ("high", "old", "inside")
+
+    def __init__(self, level: int) -> None:
+        self.high = LEVELS[level].start if level in LEVELS else level
+
+    def __enter__(self):
+        self.old, self.inside = state.high, transforms.thread.inside
+        state.high, transforms.thread.inside = self.high, True
+
+    def __exit__(self, *exc):
+        state.high, transforms.thread.inside = self.old, self.inside
+
+
+# ------------------------------------------------------------------ tangents of a tensor
+def levels(x: Any) -> list[int]:
+    """The levels, among those that count here, at which x has a tangent."""
+    own, base = x._tan, x._base
+    if own is None and base is None:
+        return []
+    low, high = state.low, state.high
+    found = [v for v, t in own.items() if t is not None and low <= v < high] if own else []
+    if base is not None and base._tan:
+        found += [v for v, t in base._tan.items() if t is not None and low <= v < high and (own is None or v not in own)]
+    return found
+
+
+def dual(*tensors: Any) -> bool:
+    """Whether one of these (lists and tuples are looked into) has a tangent that counts here."""
+    if not state.on:
+        return False
+    for x in tensors:
+        if x.__class__ is Tensor or taken(x):
+            if (x._tan or x._base is not None) and levels(x):
+                return True
+        elif (x.__class__ is list or x.__class__ is tuple) and dual(*x):
+            return True
+    return False
+
+
+def tangent(x: Any, level: int) -> Any:
+    """x's tangent, None if it has none; that of a view is taken from its base's where it has none of its own yet."""
+    tan = x._tan
+    if tan is not None and level in tan:
+        return tan[level]
+    base = x._base
+    if base is None or not base._tan:
+        return None
+    t = base._tan.get(level)
+    if t is None:
+        return None
+    with Below(level):
+        t = _part(t, base, x)
+    _put(x, level, t)
+    return t
+
+
+def _put(x, level, t):
+    tan = x._tan
+    if tan is None:
+        tan = x._tan = Tangents()
+    tan[level] = t
+    if level in LEVELS:
+        LEVELS[level].held[id(tan)] = tan
+    else:
+        tan.pop(level)
+
+
+def none(x: Tensor, level: int) -> None:
+    """x has no tangent at this level, whatever its base has."""
+    _put(x, level, None)
+
+
+def carry(x: Any, to: Tensor) -> Tensor:
+    """Gives `to`, which stands for x without its history, x's tangents."""
+    for v in levels(x) if FLAGS.dual is not None else ():
+        _put(to, v, tangent(x, v))
+    return to
+
+
+def cut(x: Tensor, keeps: Callable[[Tensor], bool] | None = None) -> Tensor:
+    """x without history; its tangents, too, but for those that `keeps` wants as they are."""
+    t = detached(x)
+    for v in levels(x) if FLAGS.dual is not None else ():
+        g: Any = tangent(x, v)
+        _put(t, v, g if not g._rg or keeps is not None and keeps(g) else cut(g, keeps))
+    return t
+
+
+def attach_view(x: Tensor, level: int, t: Tensor) -> None:
+    """Makes t the tangent of x, both views of what belongs together."""
+    _put(x, level, t)
+
+
+def attach(x: Tensor, level: int, t: Tensor) -> None:
+    """Makes t the tangent of x, which is no view and has none; t itself if it lies in memory as x does, else a copy."""
+    with Below(level):
+        _put(x, level, _like(t, x))
+
+
+def _op(name):
+    return TABLE[name].fn
+
+
+def _same_layout(t, x):
+    if t._stype != x._stype or t._sizes != x._sizes:
+        return False
+    if not x._numel:
+        return t.stride() == x.stride() or t._contiguous and x._contiguous
+    return (t.stride() == x.stride() and t.storage_offset() == x.storage_offset() and alias.home_of(t)[1] == alias.home_of(x)[1]
+            and t.is_conj() == x.is_conj() and t.is_neg() == x.is_neg())
+
+
+def _zeros_like(x):
+    """Zeros that lie in memory as x does: of the same strides, in a storage of the same size."""
+    k = x._stype.itemsize
+    offset, size = alias.home_of(x)
+    if x._contiguous and not offset and size == x._nbytes:
+        return _op("zeros_like")(x, requires_grad=False)
+    flat = tape.ops["new_full"](x, size=(size // k,), value=0, stype=x._stype)
+    t = again(flat)
+    alias.stand_within(t, flat, x._sizes, tuple([s * k for s in x.stride()]), offset)
+    return t
+
+
+def _like(t, x):
+    if _same_layout(t, x):
+        return t
+    r = _zeros_like(x)
+    if t._sizes == r._sizes or len(t._sizes) <= len(r._sizes):
+        r.copy_(t)
+    return r
+
+
+def _part(t, base, view):
+    """The region of a base's tangent that a view is of the base."""
+    if view._stype != base._stype:
+        if base._stype.kind == "c" and view._stype.kind in "fV":
+            t = _op("view_as_real")(t)
+        elif view._stype.kind == "c" and base.ndim and base._sizes[-1] == 2:
+            t = _op("view_as_complex")(t)
+        else:
+            raise NotImplementedError(f"Trying to use forward AD with a view of dtype {view.dtype} of a {base.dtype} tensor that does not support it")
+    offset = alias.geometry(view, base)[2] // view._stype.itemsize
+    if view._sizes == t._sizes and view.stride() == t.stride() and not offset:
+        return _op("view_as")(t, t)
+    return _op("as_strided")(t, view._sizes, view.stride(), t.storage_offset() + offset)
+
+
+def write_tangent(x: Tensor, level: int, t: Tensor) -> None:
+    """Gives x, which has been written to and had no tangent, this one; a view hands it on to its base, and has a view of the base's from then on."""
+    base = x._base
+    with Below(level):
+        if base is None or x._tan is not None and level in x._tan or base._tan and base._tan.get(level) is not None:
+            return _put(x, level, _like(t, x))
+        if _same_layout(t, base) and _same_layout(t, x):
+            _put(base, level, t)
+            return _put(x, level, t)
+        whole = _zeros_like(base)
+        part = _part(whole, base, x)
+        part.copy_(t)
+        _put(base, level, whole)
+        _put(x, level, part)
+
+
+def wrote(x: Tensor, r: Any, since: int) -> None:
+    """x's memory has got the values of r (None: values that depend on nothing): its tangents are r's from now on.
+
+    since: what was recorded from then on to compute r, and saved the tangent that is overwritten, keeps a copy of it.
+    """
+    if not state.on or x._stype.kind not in _FLOATS:
+        return
+    mine = levels(x)
+    for v in sorted({*mine, *(levels(r) if r is not None else ())}):
+        old: Any = tangent(x, v)
+        new: Any = tangent(r, v) if r is not None else None
+        if new is old:
+            continue
+        with Below(v):
+            if old is not None:
+                if new is None:
+                    old.zero_()
+                else:
+                    if new._gnode is not None and since and old._ver is not None:
+                        alias.spare(old._ver, new, since)
+                    old.copy_(new)
+                continue
+            if new._sizes != x._sizes:
+                new = _op("expand")(new, x._sizes)
+            if new._base is not None or new._stype != x._stype:
+                new = _op("clone")(_op("to")(new, x.dtype))
+        write_tangent(x, v, new)
+
+
+# ------------------------------------------------------------------ rules
+class Context:
+    """What a gradient rule reads of a call."""
+
+    def __init__(self, prim, ins, kw, outs, wanted):
+        names = self.__dict__
+        if not prim.variadic:
+            names.update(zip(prim.inputs, ins))
+        names.update(kw)
+        if outs.__class__ is tuple:
+            names.update({f"out{i}": t for i, t in enumerate(outs)})
+            names["out"] = outs[0]
+        else:
+            names["out"] = names["out0"] = outs
+        self.prim, self.kw = prim, dict(kw)
+        self.shapes = [None if x is None else x._sizes for x in ins]
+        self.dtypes = [None if x is None else x._stype for x in ins]
+        self.needs = tuple([i in wanted for i in range(len(ins))])
+        self.edges = [wanted.get(i) for i in range(len(ins))]
+        self.vals = None
+        several = outs.__class__ is tuple and not prim.rest
+        self.meta = tuple([None if t is None or i in prim.nondiff or t._stype.kind not in _FLOATS else (t._sizes, t._stype)
+                           for i, t in enumerate(outs if several else (outs[0],) if outs.__class__ is tuple else (outs,))])
+
+    def __getattr__(self, name):
+        if name[:2] != "__" and name in self.kw:
+            return self.kw[name]
+        raise AttributeError(name)
+
+
+class _Recording:
+    """Recording on or off."""
+
+    __slots__ = ("to", "old")
+
+    def __init__(self, to: bool) -> None:
+        self.to = to
+
+    def __enter__(self):
+        self.old = mode.on
+        grad_mode._switch(self.to)
+
+    def __exit__(self, *exc):
+        grad_mode._switch(self.old)
+
+
+def followed(*tensors: Any) -> bool:
+    """Whether what is computed from these is differentiated, backward or forward."""
+    return mode.on and any([x._rg for x in tensors]) or FLAGS.dual is not None and dual(*tensors)
+
+
+def moved(x: Tensor, r: Tensor) -> None:
+    """x has become the view r of itself: its tangents, too."""
+    for v in levels(x):
+        _put(x, v, tangent(r, v))
+
+
+def _unsupported(name):
+    return NotImplementedError(f"Trying to use forward AD with {name} that does not support it because it has not been implemented yet.")
+
+
+def _results(prim, outs):
+    return outs if outs.__class__ is tuple else (outs,)
+
+
+def compute(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
+    """The tangents of a primitive's results, out of those of some operands."""
+    try:
+        return _compute(prim, ins, kw, outs, tans)
+    except RuntimeError as e:
+        if not str(e).startswith("derivative for aten::"):
+            raise
+        raise NotImplementedError(f"Trying to use forward AD with {str(e).split()[2]} that does not support it.") from None
+
+
+def _compute(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
+    rule = prim.forward
+    if rule is not None:
+        if rule == "constant":
+            return (None,) * len(_results(prim, outs))
+        if rule == "linear":
+            return _linear(prim, ins, kw, tans),
+        r = rule(Context(prim, ins, kw, outs, tans), tans)
+        return r if r.__class__ is tuple else (r,)
+    if prim.view:
+        r = prim.function(tans[0], *ins[1:], **kw)
+        return r if r.__class__ is tuple else (r,)
+    if not prim.grads:
+        if prim.inputs and prim.inputs[0] in ("g", "gy"):
+            raise _unsupported(prim.name)
+        return (None,) * len(_results(prim, outs))
+    if prim.elementwise and outs.__class__ is not tuple:
+        r = _diagonal(prim, ins, kw, outs, tans)
+        if r is not None:
+            return r,
+    return derived(prim, ins, kw, outs, tans)
+
+
+#: ops that are refused with tangents, as in torch -> the name that torch has for them; (its name, parameter): if that one is given
+REFUSED: dict[str, str | tuple[str, str]] = {}
+
+
+def _linear(prim, ins, kw, tans):
+    if prim.variadic:
+        return prim.function([tans[i] if i in tans else _no(x) for i, x in enumerate(ins)], **kw)
+    return prim.function(*[tans[i] if i in tans else _no(x) if x is not None and (prim.joint or i < len(prim.grads) and prim.grads[i] is not None)
+                           and x._stype.kind in _FLOATS else x for i, x in enumerate(ins)], **kw)
+
+
+def _no(x):
+    """Zeros as an operand in x's place."""
+    return tape.ops["new_full"](x, size=x._sizes, value=0, stype=x._stype) if x.__class__ is not Const else Const(0, x._stype)
+
+
+def _diagonal(prim, ins, kw, outs, tans):
+    """The gradient rule itself, where result and operands are real: its matrix is diagonal, and so its own transposed."""
+    if outs._stype.kind != "f" or any([x is not None and x._stype.kind == "c" for x in ins]):
+        return None
+    total = None
+    given = [*[x for x in ins if x is not None], *tans.values()]
+    plain = not any([x._rg for x in given]) and not dual(*given)
+    for i, t in tans.items():
+        rule = prim.grads[0 if prim.joint else i] if prim.joint or i < len(prim.grads) else None
+        if rule is None:
+            continue
+        if t._sizes != outs._sizes:
+            t = _op("expand")(t, outs._sizes)
+        if t._stype != outs._stype:
+            t = _op("to")(t, outs.dtype)
+        with _Recording(not plain):
+            r = rule(Context(prim, ins, kw, outs, {i: outs}), t)
+            if prim.joint:
+                r = r[i]
+        if r is None or r._sizes != outs._sizes:
+            return None         # (a rule that goes by a composition gives nothing for an operand that requires no grad)
+        total = r if total is None else _op("add")(total, r)
+    if total is None:
+        return _no(outs)
+    if total._rg and not mode.on:
+        total = cut(total)
+    return total if total._stype == outs._stype else _op("to")(total, outs.dtype)
+
+
+class _Deriving(threading.local):
+    on = False
+
+
+_deriving = _Deriving()
+
+
+def _leaf(x):
+    t = again(x)
+    t._tan, t._rg = x._tan, True
+    if x._tan is None and x._base is not None:
+        carry(x, t)
+    return t
+
+
+def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
+    """The derivative of the gradient rule by the gradient that it is given."""
+    track = mode.on and (any([x is not None and x._rg for x in ins]) or any([t._rg for t in tans.values()]))
+    given = [_leaf(x) if i in tans and not x._rg else x for i, x in enumerate(ins)]
+    c = Context(prim, given, kw, outs, {i: given[i] for i in tans})
+    was, _deriving.on = _deriving.on, True
+    try:
+        with _Recording(True):
+            us: list[Any] = []
+            for m in c.meta:
+                u = None if m is None else tape.ops["new_full"](_results(prim, outs)[0], size=m[0], value=0, stype=m[1])
+                if u is not None:
+                    u._rg = True
+                us.append(u)
+            gs = prim.backward(c, us)       # type: ignore[arg-type]
+            if gs.__class__ is Tensor:
+                gs = (gs,)
+            roots, starts = [], []
+            for i, t in tans.items():
+                g = gs[i] if gs is not None and i < len(gs) else None
+                if g is not None and g._rg:
+                    roots.append(fit(g, (t._sizes, t._stype), prim.name))
+                    starts.append(t)
+    finally:
+        _deriving.on = was
+    js: Sequence[Any] = [None] * len(us)
+    asked = [i for i, u in enumerate(us) if u is not None]
+    pairs = [(r, s) for r, s in zip(roots, starts) if r._rg]
+    if pairs:
+        # (The starts may belong to the user: gradients are marked by who passes them on.)
+        starts = [carry(s, detached(s)) if not (track and s._rg) else s for _, s in pairs]
+        for i, j in zip(asked, engine.run_backward([r for r, _ in pairs], starts, True, track, [us[i] for i in asked], True) or ()):
+            js[i] = j                       # type: ignore[index]
+    for i in asked:
+        if js[i] is None:
+            js[i] = tape.ops["new_full"](us[i], size=us[i]._sizes, value=0, stype=us[i]._stype)      # type: ignore[index]
+    return js
+
+
+# ------------------------------------------------------------------ the layers
+@dispatch.layer("primitives", "forward")
+def _on_primitives(prim, args, kw, below):
+    if not state.on:
+        return below(prim, args, kw)
+    ins = tuple(args[0]) if prim.variadic else args
+    found: set[int] = set()
+    for x in ins:
+        if x is not None and x.__class__ is not Const and x.__class__ is not Held and (x._tan or x._base is not None):
+            found.update(levels(x))
+    if _deriving.on and not prim.grads and prim.forward is None and mode.on and prim.inputs and prim.inputs[0] in ("g", "gy") and getattr(ins[0], "_rg", False):
+        raise _unsupported(prim.name)
+    outs = below(prim, args, dict(kw) if found else kw)         # (what a node saves is noted there)
+    if prim.view and ins[0]._tan:
+        blank = [v for v, t in ins[0]._tan.items() if t is None]
+        for v in blank:
+            for t in _results(prim, outs):
+                if t is not None:
+                    none(t, v)
+    # (Outer levels first: the rules of inner ones read the result, which is a dual of the outer ones.)
+    for v in sorted(found):
+        tans = {i: t for i, x in enumerate(ins) if x is not None and x.__class__ is not Const and x.__class__ is not Held
+                and x._stype.kind in _FLOATS and (t := tangent(x, v)) is not None}
+        if prim.view and 0 not in tans or not tans:
+            continue
+        results = _results(prim, outs)
+        if not any([t is not None and t.__class__ is not Held and t._stype.kind in _FLOATS and i not in prim.nondiff for i, t in enumerate(results)]):
+            continue
+        with Below(v):
+            js = compute(prim, ins, kw, outs, tans)
+        for i, (t, j) in enumerate(zip(results, js)):
+            if t is None or j is None or t.__class__ is Held or i in prim.nondiff or t._stype.kind not in _FLOATS:
+                continue
+            with Below(v):
+                if j._sizes != t._sizes:
+                    j = _op("expand")(j, t._sizes)
+                if j._stype != t._stype:
+                    j = _op("to")(j, t.dtype)
+                if not prim.view:
+                    if any([j is s for s in tans.values()]) or j._base is not None or alias.root_of(j) in [alias.root_of(s) for s in tans.values()]:
+                        j = _op("clone")(j)
+                    j = _like(j, t)
+            _put(t, v, j)
+    if found:
+        _saved(outs)
+    return outs
+
+
+def _saved(outs):
+    """A node that has saved its own result unpacks it with its tangents."""
+    for t in outs if outs.__class__ is tuple else (outs,):
+        n = None if t is None or t.__class__ is Held else t._gnode
+        if n is not None and n.vals and t._tan:
+            for k, s in n.vals.items():
+                if s.__class__ is _Out and s.idx == t._oi and s._a is t._a:
+                    n.vals[k] = _DualOut(s, t._tan)
+
+
+@dispatch.layer("ops", "forward")
+def _on_ops(entry, args, kwargs, below):
+    if not state.on:
+        return below(entry, args, kwargs)
+    refused = REFUSED.get(entry.name.removeprefix("Tensor.").removesuffix("_"))
+    if refused is not None and (refused.__class__ is str or kwargs.get(refused[1]) is not None) and dual(*args, *kwargs.values()):
+        name = refused if refused.__class__ is str else refused[0]
+        raise NotImplementedError(f"Trying to use forward AD with {name} that does not support it.") if "::" in name else _unsupported(name)
+    if entry.recorded is not None and dual(*args, *kwargs.values()):
+        return entry.recorded(*args, **kwargs)
+    return below(entry, args, kwargs)
+
+
+def backward(n: Node, gs: Sequence[Any]) -> Any:
+    """One node of a backward that records nothing: gradients of duals are duals, so it takes the rules that are made of differentiable ops."""
+    if n.prim is None or not state.on:
+        return n._apply(gs)
+    with _Recording(True):
+        rs = n.prim.backward(n, gs)
+    return _stripped(rs) if rs.__class__ is Tensor else None if rs is None else [_stripped(r) for r in rs]
+
+
+def _stripped(r):
+    if r is None or not r._rg or getattr(r, "is_sparse", False):
+        return r
+    t = cut(r)
+    t._passed = True
+    return t
+
+
+def unpacked(x: Tensor, level: int) -> Tensor:
+    """A view of x without its tangent at this level."""
+    t: Tensor = _op("view_as")(x, x)
+    if level in levels(t) or level in LEVELS:
+        none(t, level)
+    return t
+
+
+class Opened:
+    """n levels that are open inside, also where no tangents are carried on around: those of outer levels are not, then."""
+
+    def __init__(self, n: int = 1) -> None:
+        self.n = n
+
+    def __enter__(self) -> list[int]:
+        self.levels = open_levels(self.n)
+        self.old = state.on, state.low
+        if not state.on:
+            state.on, state.low = True, self.levels[0].id
+        return [v.id for v in self.levels]
+
+    def __exit__(self, *exc: object) -> None:
+        state.on, state.low = self.old
+        close_levels(self.levels)

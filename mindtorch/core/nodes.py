@@ -1,0 +1,520 @@
+"""Nodes of the graph: what an operation saved for its gradient rules, the hooks on it, and the ends at the leaves."""
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from mindtorch.backend.interface import Sizes, Stype
+from mindtorch.core import grad_mode
+from mindtorch.core.foreign import type_name
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, detached, taken
+
+sequence = itertools.count()
+
+#: where a gradient goes: to an output of a node, to a leaf, nowhere
+Edge: TypeAlias = "tuple[Node, int] | Tensor | None"
+
+
+# ------------------------------------------------------------------ saved tensors
+class _Out:
+    """The node's own result, saved without a reference cycle: its memory, not the Tensor."""
+
+    __slots__ = ("_a", "_h", "_dev", "idx", "ver", "at")
+
+    def __init__(self, t: Tensor, idx: int) -> None:
+        self._a, self._h, self._dev, self.idx = t._a, t._h, t._dev, idx
+        ver = t._ver
+        if ver is None:
+            ver = t._ver = Version()
+        self.ver, self.at = ver, ver.v
+
+
+class _DualOut(_Out):
+    """The same of a result with tangents."""
+
+    __slots__ = ("tan",)
+
+    def __init__(self, s: _Out, tan: dict[int, Tensor | None] | None) -> None:
+        self._a, self._h, self._dev, self.idx, self.ver, self.at, self.tan = s._a, s._h, s._dev, s.idx, s.ver, s.at, tan
+
+
+class _Packed:
+    """What torch.autograd.graph.saved_tensors_hooks made of a saved tensor, and where in the graph that stood.
+
+    `edge`: None, a leaf, (node, output index), or the index alone for a result of the node that saved it.
+    """
+
+    __slots__ = ("value", "unpack", "edge")
+
+    def __init__(self, value: object, unpack: Callable[[Any], Tensor], edge: Any) -> None:
+        self.value, self.unpack, self.edge = value, unpack, edge
+
+
+Pair: TypeAlias = "tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]"
+
+
+class _HooksHere(threading.local):
+    """This thread's saved-tensor hooks, the innermost one last, and why there may be none (None: there may)."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+        self.refused: str | None = None
+
+
+hooks_here = _HooksHere()
+saved_hooks: list[None] = []        # as long as the stacks of all threads together: to be asked first, for that takes less
+
+
+def push_saved_hooks(pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+    """From now on this thread packs what is saved; RuntimeError where that was forbidden."""
+    if hooks_here.refused is not None:
+        raise RuntimeError(hooks_here.refused)
+    hooks_here.pairs.append((pack, unpack))
+    saved_hooks.append(None)
+
+
+def pop_saved_hooks() -> None:
+    """Takes the innermost pair away; RuntimeError if there is none."""
+    if not hooks_here.pairs:
+        raise RuntimeError("there are no saved tensor hooks to be taken away")
+    hooks_here.pairs.pop()
+    saved_hooks.pop()
+
+
+def keep_saved_hooks() -> list[Pair]:
+    """The stack, for `put_saved_hooks`."""
+    return list(hooks_here.pairs)
+
+
+def put_saved_hooks(pairs: Sequence[Pair]) -> None:
+    """Makes the stack what it was: hooks pushed in a backward end with it."""
+    have = hooks_here.pairs
+    if len(have) != len(pairs) or any([a is not b for a, b in zip(have, pairs)]):
+        del saved_hooks[:len(have)]
+        have[:] = pairs
+        saved_hooks.extend([None] * len(pairs))
+
+
+_engine: dict[str, Callable[..., Any]] = {}         # accumulate: set by core/engine.py
+
+
+class Node:
+    """One recorded operation (grad_fn).  `edges[i]` leads to input i: (node, output index), a leaf tensor, or None."""
+
+    __slots__ = ("prim", "edges", "vals", "kw", "meta", "seq", "hooks", "retain", "pre", "post", "freed", "metadata_",
+                 "ends", "__weakref__")
+    prim: Any               # a Primitive, or what else has `inputs` and `backward`; None: a function of the user's
+    edges: list[Edge]
+    vals: dict[str, Any] | None         # what was saved; None where nothing was, and after it was freed
+    kw: dict[str, Any] | None           # the constants
+    meta: tuple[tuple[Sizes, Stype] | None, ...]
+    seq: int
+    hooks: dict[int, dict[int, Any]] | None         # output -> hooks on its gradient
+    retain: dict[int, weakref.ref[Tensor]] | None   # output -> a tensor that keeps its gradient
+    pre: dict[int, Callable[..., Any]] | None
+    post: dict[int, Callable[..., Any]] | None
+    freed: bool
+    metadata_: dict[Any, Any] | None
+    ends: list[AccumulateGrad]          # those below it, where somebody has asked: the graph keeps them alive
+
+    def __getattr__(self, name: str) -> Any:
+        # Rules read what the forward saved as attributes: c.a, c.out, c.dim, c.shapes, ...
+        vals = Node.vals.__get__(self)          # type: ignore[union-attr, misc]
+        if vals is not None and name in vals:
+            s = vals[name]
+            if s.__class__ is tuple:
+                x, ver, at = s
+                if ver.v == at and not x._cut:
+                    return x
+            elif s is None or s.__class__ is Held:
+                return s
+            return _unpack(self, s, name)
+        kw = Node.kw.__get__(self)              # type: ignore[union-attr, misc]
+        if kw is not None and name in kw:
+            return kw[name]
+        if name[:7] == "_saved_":
+            found, value = saved_as(self, name[7:])
+            if found:
+                return value
+        elif name[:11] == "_raw_saved_":
+            key = _key_of(self, name[11:])
+            if key is not None:
+                return SavedTensor._of(self, key)
+        if Node.freed.__get__(self) and not name.startswith("__"):      # type: ignore[attr-defined, misc]
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+                "you need to access saved tensors after calling backward.")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    order: tuple[int, ...] | None = None        # see `primitive`
+
+    # ---- what users of grad_fn call
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        if self.metadata_ is None:
+            self.metadata_ = {}
+        return self.metadata_
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        out: list[tuple[Any, int]] = []
+        for e in self.edges[:getattr(self.prim, "edges", None)]:
+            if e is None:
+                out.append((None, 0))
+            elif isinstance(e, tuple):
+                out.append(e)
+            else:
+                out.append((AccumulateGrad.of(e), 0))
+        self.ends = [n for n, _ in out if n.__class__ is AccumulateGrad]
+        return tuple(out)
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """fn(grad_inputs, grad_outputs) after this node ran; may return new grad_inputs."""
+        return add_hook(self, "post", fn)
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """fn(grad_outputs) before this node runs; may return new grad_outputs."""
+        return add_hook(self, "pre", fn)
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def _set_sequence_nr(self, number: int) -> None:
+        """Nodes of higher numbers run first, of those that have got all their gradients."""
+        self.seq = number
+
+    def __call__(self, *gs: Tensor | None) -> Any:
+        """What the rule gives for gradients of the outputs: one, or a tuple of them; without hooks, and not reduced to the inputs' shapes."""
+        if len(gs) != len(self.meta):
+            raise TypeError(f"expected {len(self.meta)} arguments, got {len(gs)} instead")
+        for g in gs:
+            if g is not None and not taken(g):
+                raise TypeError(f"expected Tensor or None, got {type(g).__name__}")
+        res = self._apply(list(gs))
+        if res is None or isinstance(res, Tensor):
+            res = (res,)
+        out = [None if e is None else g for e, g in zip(self.edges, res)]
+        return out[0] if len(out) == 1 else tuple(out)
+
+    def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return self.prim.backward(self, gs)
+
+
+def new_node(cls: type[Node]) -> Any:
+    n = object.__new__(cls)
+    n.hooks = n.retain = n.pre = n.post = n.vals = n.kw = n.metadata_ = None
+    n.freed = False
+    n.seq = next(sequence)
+    return n
+
+
+# ------------------------------------------------------------------ hooks
+_hook_ids = itertools.count()
+_unpickling = threading.Lock()
+
+
+class RemovableHandle:
+    """Handle of a registered hook; `remove()` takes the hook away, also at the end of a `with` block.
+
+    It refers weakly to the dictionaries (OrderedDicts), so it keeps no hook alive; pickled or copied together with
+    what holds them it is the handle of the copy's hook.
+    """
+
+    next_id = 0
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+        self.hooks_dict_ref = weakref.ref(hooks_dict)
+        self.id = next(_hook_ids)
+        RemovableHandle.next_id = self.id + 1
+        if extra_dict is None:
+            extra_dict = ()
+        elif isinstance(extra_dict, Mapping):
+            extra_dict = (extra_dict,)
+        self.extra_dict_ref = tuple([weakref.ref(d) for d in extra_dict])
+
+    def remove(self) -> None:
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            d = ref()
+            if d is not None:
+                d.pop(self.id, None)
+
+    def __getstate__(self) -> Any:
+        return self.hooks_dict_ref(), self.id, tuple([ref() for ref in self.extra_dict_ref])
+
+    def __setstate__(self, state: Any) -> None:
+        global _hook_ids
+        hooks, self.id, *extra = state
+        # (A dictionary that was gone leaves a handle of nothing.)
+        self.hooks_dict_ref = weakref.ref(OrderedDict() if hooks is None else hooks)
+        self.extra_dict_ref = tuple([weakref.ref(OrderedDict() if d is None else d) for d in (extra[0] if extra else ())])
+        with _unpickling:
+            if self.id >= RemovableHandle.next_id:      # ids stay unique in the process that it came to
+                RemovableHandle.next_id = self.id + 1
+                _hook_ids = itertools.count(self.id + 1)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def add_hook(obj: Any, attr: str, fn: Callable[..., Any]) -> RemovableHandle:
+    """Puts `fn` into the dictionary `obj.attr`, which is made if it is None."""
+    d = getattr(obj, attr)
+    if d is None:
+        d = OrderedDict()
+        setattr(obj, attr, d)
+    h = RemovableHandle(d)
+    d[h.id] = fn
+    return h
+
+
+def returned(fn: Callable[..., Any], new: Any, old: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    """What the node's hook `fn` made of the gradients `old`: a tuple of as many, each like the one that it replaces."""
+    who = f"hook '{getattr(fn, '__name__', '<unknown>')}' has"
+    if not isinstance(new, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type_name(new)}'")
+    if len(new) != len(old):
+        raise RuntimeError(f"{who} returned an incorrect number of values (got {len(new)}, but expected {len(old)})")
+    for g, h in zip(old, new):
+        if h is None or h is g:
+            continue
+        if not taken(h):
+            raise TypeError(f"expected Variable, but hook returned '{type_name(h)}'")
+        if g is None:
+            raise RuntimeError("can't replace a None gradient with a non-None value")
+        if tuple(h.shape) != tuple(g.shape):
+            raise RuntimeError(f"{who} changed the size of value")
+        if h.dtype != g.dtype:
+            raise RuntimeError(f"{who} changed the type of value (was {g.dtype} got {h.dtype})")
+    return new
+
+
+class AccumulateGrad(Node):
+    """The end of the graph at a leaf: adds the incoming gradient to `variable.grad`.
+
+    Edges lead to the leaf itself; the node is made when somebody asks for it, and lives as long as somebody or the graph that was asked
+    holds it.
+    """
+
+    __slots__ = ("variable",)
+    variable: Tensor
+
+    @classmethod
+    def of(cls, leaf: Tensor) -> AccumulateGrad:
+        n = None if leaf._accnode is None else leaf._accnode()
+        if n is None:
+            n = new_node(cls)
+            n.prim, n.edges, n.variable, n.seq = None, [], leaf, (1 << 64) - 1
+            leaf._accnode = weakref.ref(n)
+        n.meta = ((leaf._sizes, leaf._stype),)
+        return n
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """fn(grad_inputs, grad_outputs) after the gradient was accumulated; grad_inputs is ()."""
+        return add_hook(self, "post", fn)
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """fn(grad_outputs) before the gradient is accumulated; may return another."""
+        return add_hook(self, "pre", fn)
+
+    def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        if gs[0] is not None:
+            _engine["accumulate"](self.variable, gs[0], grad_mode.mode.on)
+        return ()
+
+
+class SavedTensor:
+    """What a node saved under one name, as node._raw_saved_<name> gives it: hooks may be put on it."""
+
+    __slots__ = ("_node", "_key")
+    _node: Node
+    _key: str
+
+    def __init__(self) -> None:
+        raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
+
+    @classmethod
+    def _of(cls, node: Node, key: str) -> SavedTensor:
+        self = object.__new__(cls)
+        self._node, self._key = node, key
+        return self
+
+    def register_hooks(self, *hooks: Callable[..., Any]) -> None:
+        """register_hooks(pack, unpack): pack(tensor) now, unpack(what that gave) whenever the tensor is needed."""
+        if len(hooks) != 2 or not all(map(callable, hooks)):
+            raise TypeError("register_hooks(): incompatible function arguments. The following argument types are supported: "
+                            "(pack_hook: function, unpack_hook: function)")
+        node, key = self._node, self._key
+        if node.freed or node.vals is None:
+            raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of the graph "
+                               "are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
+                               "through the graph a second time or if you need to access saved tensors after calling backward.")
+        s = node.vals.get(key)
+        if s is None:
+            raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+        if s.__class__ is _Packed:
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is "
+                               "allowed at a time.")
+        x = _unpack(node, s, key)
+        edge = None if not x._rg else s.idx if isinstance(s, _Out) else x if x._gnode is None else (x._gnode, x._oi)
+        node.vals[key] = _packed(x if isinstance(s, _Out) else detached(x), hooks[0], hooks[1], edge)
+
+
+_ROLES = {"self": 0, "input": 0, "other": 1}
+_CONSTANTS = {"dim": "axis", "keepdim": "keepdims"}
+
+
+def _key_of(node: Node, name: str) -> str | None:
+    """Under which of our names a node saved, or could have saved, what torch names `name`; None: under none."""
+    prim, vals = node.prim, node.vals or ()
+    if name in vals:
+        return name
+    inputs = getattr(prim, "inputs", ())
+    if name.startswith("result"):
+        key = "out" + name[6:]
+        return key if key in vals else None
+    i = _ROLES.get(name)
+    if i is None or i >= len(inputs):
+        return None
+    return inputs[i] if inputs[i] in vals or not node.freed and inputs[i] in prim.reads else None
+
+
+def saved_as(node: Node, name: str) -> tuple[bool, Any]:
+    """(whether there is one, the value) of node._saved_<name>: operands and results by torch's names of them, constants by their own."""
+    key, kw = _key_of(node, name), node.kw or {}
+    if key is not None:
+        s = None if node.vals is None else node.vals.get(key)
+        if s is None:
+            return True, None               # not needed by the gradients that are wanted
+        if s.__class__ is Held:
+            return True, again(s)
+        if s.__class__ is Const:
+            return True, s._a.item()
+        return True, _unpack(node, s, key)
+    name = name if name in kw else _CONSTANTS.get(name, name)
+    if name in kw:
+        return True, kw[name]
+    if name.endswith("_sym_sizes") and "shapes" in kw:
+        i = _ROLES.get(name[:-10])
+        if i is not None and i < len(kw["shapes"]):
+            return True, kw["shapes"][i]
+    return False, None
+
+
+def _save(name, x, kept, own=None):
+    """Keeps x as `name`; own: its place among the results of the node that saves it."""
+    if saved_hooks and x.__class__ is not Const and x.__class__ is not Held and hooks_here.pairs:
+        pack, unpack = hooks_here.pairs[-1]
+        edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
+        kept[name] = _packed(x, pack, unpack, edge)
+        return
+    if x.__class__ is Const or x.__class__ is Held:
+        kept[name] = x
+        return
+    if x._inference:
+        raise RuntimeError("Inference tensors cannot be saved for backward: this one was made under torch.inference_mode(). "
+                           "clone() it outside to get a normal tensor, or use torch.no_grad() there")
+    ver = x._ver
+    if ver is None:
+        ver = x._ver = Version()
+    kept[name] = (x, ver, ver.v)
+
+
+def _packed(x, pack, unpack, edge):
+    """What `pack` makes of a tensor, which it may not write to."""
+    v = x._ver
+    if v is None:
+        v = x._ver = Version()
+    was = v.v
+    with grad_mode.no_grad():
+        value = pack(x)
+    if v.v != was:
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
+                           "in-place operations as this can lead to unexpected side-effects: write to a clone() of it.")
+    return _Packed(value, unpack, edge)
+
+
+def _unpack(node, s, name):
+    c = s.__class__
+    if c is tuple:
+        x, ver, at = s
+        if ver.v != at:
+            raise _stale(x, node, ver.v, at)
+        if x._cut > node.seq:
+            raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(): detach() it out of place instead")
+        return x
+    if c is _Out or c is _DualOut:
+        if s.ver.v != s.at:
+            raise _stale(s, node, s.ver.v, s.at)
+        t = again(s)
+        t._ver = s.ver
+        if c is _DualOut:
+            t._tan = s.tan
+        if node.meta[s.idx] is not None:        # indices and the like have no history
+            t._gnode, t._oi, t._rg = node, s.idx, True
+        return t
+    if c is _Packed:
+        return _back_in_graph(node, s.unpack(s.value), s.edge)
+    return s
+
+
+class _ToLeaf(Node):
+    """Leads the gradient of an unpacked tensor on to the leaf that was packed."""
+
+    __slots__ = ()
+
+    def _apply(self, gs):
+        return gs
+
+
+_ToLeaf.__name__ = "AccumulateGrad"
+
+
+def _back_in_graph(node, t, edge):
+    """What an unpack hook gave, with the history of the tensor that was packed: gradients of gradients go on from there."""
+    if not taken(t):
+        raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
+    if edge is None:
+        return t
+    r = again(t)
+    r._ver = t._ver
+    r._rg = True
+    if edge.__class__ is tuple:
+        r._gnode, r._oi = edge
+    elif edge.__class__ is int:
+        r._gnode, r._oi = node, edge
+    else:
+        n = new_node(_ToLeaf)
+        n.prim, n.edges, n.meta = None, [edge], ((t._a.shape, t._a.dtype),)
+        r._gnode, r._oi = n, 0
+    return r
+
+
+def _stale(x, node, now, then):
+    a = x._a
+    kind = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "int64": "LongTensor",
+            "complex64": "ComplexFloatTensor"}.get(a.dtype.name, "Tensor")
+    origin = ""
+    if isinstance(x, _Out):
+        origin = f", which is output {x.idx} of {node.name()},"
+    elif x._gnode is not None:
+        origin = f", which is output {x._oi} of {x._gnode.name()},"
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[torch.{kind} {list(a.shape)}]{origin or ','} is at version {now}; expected version {then} instead. Hint: enable "
+        "anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True).")

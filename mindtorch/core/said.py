@@ -1,0 +1,22 @@
+"""Warnings that are given once in a process, as torch gives most of its own; set_warn_always has them given each time."""
+from __future__ import annotations
+
+import warnings
+
+
+class _Said:
+    __slots__ = ("always", "done")
+
+    def __init__(self) -> None:
+        self.always = False
+        self.done: set[str] = set()
+
+
+SAID = _Said()
+
+
+def once(text: str, stacklevel: int = 2) -> None:
+    """UserWarning, unless it has been given before; stacklevel counts from the caller, as in warnings.warn."""
+    if text not in SAID.done or SAID.always:
+        SAID.done.add(text)
+        warnings.warn(text, stacklevel=stacklevel + 1)

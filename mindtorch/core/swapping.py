@@ -1,0 +1,36 @@
+"""Two tensors exchange all they are but their identity (torch.utils.swap_tensors)."""
+from __future__ import annotations
+
+import weakref
+
+from mindtorch.core.tensor import Tensor, attributes, put_on, swap_impl
+
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "safe"
+
+
+def swap(a: Tensor, b: Tensor) -> None:
+    """Exchanges memory, class, history, gradient, hooks and attributes; RuntimeError if somebody refers to one of them weakly."""
+    for which, t in ("t1", a), ("t2", b):
+        if weakref.getweakrefcount(t) > (t._dev.type == "meta"):        # (all meta tensors are listed)
+            raise RuntimeError(f"Cannot swap {which} because it has weakref associated with it")
+    kinds, meta = (type(a), type(b)), (a._dev.type == "meta", b._dev.type == "meta")
+    if kinds[0] is not kinds[1]:
+        a.__class__, b.__class__ = kinds[1], kinds[0]
+    mine, other = attributes(a), attributes(b)
+    kept = dict(mine)
+    mine.clear()
+    mine.update(other)
+    other.clear()
+    other.update(kept)
+    swap_impl(a, b)
+    if meta[0] is not meta[1]:
+        put_on(a if meta[1] else b, (a if meta[1] else b)._dev)
+    for t in (a, b):
+        node = t._accnode() if isinstance(t._accnode, weakref.ref) else t._accnode
+        if node is not None:
+            node.variable = t
+        for ref in t._views or ():
+            view = ref()
+            if view is not None:
+                view._base = t

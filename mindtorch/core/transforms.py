@@ -1,0 +1,238 @@
+"""Which function transforms (torch.func) a thread is in, and which tensors were made inside them.
+
+Transforms work on plain tensors: what torch knows by its wrappers, here a number on the tensor tells.  Every level has a serial number, rising;
+while there is a level, the results of public calls are given that of the innermost one.  So a tensor was made inside a level, or has been handed
+to it, if its number is at least the level's, and is captured otherwise.  A view or another face of a captured tensor is captured.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.device import Opaque, home_of
+from mindtorch.core import dispatch, tensor as _tensor
+from mindtorch.core.tensor import TRANSFORMS, Tensor
+
+_serials = itertools.count(1)
+_lock = threading.Lock()
+
+
+class Level:
+    """A transform under way.  kind: "grad", "jvp", "vmap" or "functionalize"; size, randomness: of a vmap."""
+
+    __slots__ = ("kind", "serial", "size", "randomness", "given", "listens")
+
+    def __init__(self, kind: str, size: int = 1, randomness: str = "error") -> None:
+        self.kind, self.serial, self.size, self.randomness = kind, 0, size, randomness
+        self.listens = False
+        self.given: dict[int, Any] = {}         # id of an entered tensor -> (it, what it stands for)
+
+    def __enter__(self) -> Level:
+        self.serial = next(_serials)
+        _thread.levels = (*_thread.levels, self)
+        with _lock:
+            TRANSFORMS.count += 1
+        self.listen(True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _thread.levels = _thread.levels[:-1]
+        with _lock:
+            TRANSFORMS.count -= 1
+        self.listen(False)
+
+    def listen(self, on: bool) -> None:
+        """Whether calls are looked at for this level's sake.  (A vmap does so for its first slice: the others go the same way.)"""
+        if self.listens is not on:
+            self.listens = on
+            (dispatch.want if on else dispatch.drop)("ops", "transform")
+
+
+class _Thread(threading.local):
+    levels: tuple[Level, ...] = ()
+    inside = False          # a call's own calls are its affair
+
+
+_thread = _Thread()
+#: this thread's; `inside`: what is called now is the affair of a call that has been seen
+thread = _thread
+
+
+def levels() -> tuple[Level, ...]:
+    """The transforms that this thread is in, the innermost last."""
+    return _thread.levels
+
+
+@contextlib.contextmanager
+def below(level: Level) -> Iterator[None]:
+    """Inside, this thread is in those transforms alone that are around `level`."""
+    before = _thread.levels
+    _thread.levels = before[:before.index(level)]
+    try:
+        yield
+    finally:
+        _thread.levels = before
+
+
+def enter(level: Level, t: Tensor, original: Tensor, *more: Any) -> None:
+    """Notes that `t` stands for `original` inside; more: the dimension that it is a slice along."""
+    t._lvl = level.serial
+    level.given[id(t)] = (t, original, *more)
+
+
+def made(t: Tensor) -> None:
+    """Notes that `t` is made where this thread is."""
+    now = _thread.levels
+    if now:
+        t._lvl = now[-1].serial
+
+
+_tensor.made_in_transform = made
+
+
+def left(t: Tensor) -> None:
+    """Notes that `t` leaves for where this thread is."""
+    now = _thread.levels
+    t._lvl = now[-1].serial if now else 0
+
+
+def back(level: Level, t: Any) -> Any:
+    """A result of a level for where this thread is: what was made inside, or is new, is now made here."""
+    if isinstance(t, Tensor) and (t._lvl >= level.serial or not t._lvl):
+        left(t)
+    return t
+
+
+# ------------------------------------------------------------------ calls
+def _over(below):
+    last = below is dispatch.body
+
+    def run(entry, args, kwargs):
+        here = _thread
+        now = here.levels
+        if not now or here.inside:
+            return below(entry, args, kwargs)
+        level = now[-1]
+        writes = _writes.get(entry)
+        if writes is None:
+            name = entry.name.rpartition(".")[2]
+            writes = _writes[entry] = name.endswith("_") and not name.endswith("__") and name not in _NO_WRITES or name == "__setitem__"
+        if (writes or kwargs and "inplace" in kwargs and kwargs["inplace"]) and args:
+            for x in args[0] if args[0].__class__ in (list, tuple) else args[:1]:
+                if isinstance(x, Tensor) and x._lvl < level.serial:
+                    _refuse(level, entry, args, kwargs)
+        here.inside = True
+        try:
+            r = entry.run(*args, **kwargs) if last else below(entry, args, kwargs)
+        finally:
+            here.inside = False
+        c = r.__class__
+        if c is Tensor:
+            _mark(r, level.serial, args, kwargs)
+        elif c is tuple or c is list or isinstance(r, tuple):
+            for x in r:
+                if isinstance(x, Tensor):
+                    _mark(x, level.serial, args, kwargs)
+        elif isinstance(r, Tensor):
+            _mark(r, level.serial, args, kwargs)
+        return r
+    return run
+
+
+@dispatch.layer("ops", "transform")
+def _note(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], below: Any) -> Any:
+    """Refuses writes to captured tensors; the results are made where the call is."""
+    return _over(below)(entry, args, kwargs)
+
+
+_note.bound = _over         # type: ignore[attr-defined]
+
+
+_writes: dict[Any, bool] = {}
+_NO_WRITES = frozenset(["requires_grad_", "share_memory_", "rename_"])
+
+
+def _mark(r, serial, args, kwargs):
+    a, whole = r._a, r._a.base is None
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        c = x.__class__
+        if c is Tensor or c is not int and c is not float and isinstance(x, Tensor):
+            if x is r:
+                return
+            if x._a is a or not whole and _shares(a, x._a):
+                r._lvl = x._lvl
+                return
+        elif not whole and c in (tuple, list):
+            for y in x:
+                if isinstance(y, Tensor) and _shares(a, y._a):
+                    r._lvl = y._lvl
+                    return
+    r._lvl = serial
+
+
+def _shares(a, b):
+    if a.__class__ is Opaque or b.__class__ is Opaque:
+        return a.__class__ is b.__class__ and home_of(a) is home_of(b)
+    return np.may_share_memory(a, b)
+
+
+def _refuse(level, entry, args, kwargs):
+    if level.kind in ("grad", "jvp"):
+        raise RuntimeError(f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation ({entry.name}) that "
+                           "would mutate a captured Tensor. This is not supported; please rewrite the function being transformed to explicitly accept "
+                           "the mutated Tensor(s) as inputs.")
+    if level.kind == "vmap" and level.size > 1:
+        if any([isinstance(x, Tensor) and x._lvl >= level.serial for x in (*args[1:], *kwargs.values())]):
+            raise RuntimeError("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
+                               "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. "
+                               f"Please try to use out-of-place operators instead of inplace arithmetic. ({entry.name})")
+        raise NotImplementedError(f"torch.vmap: {entry.name} on a captured Tensor is not supported: the function is run once for each slice, so it would be "
+                                  "changed as often (torch changes it once); do it outside of vmap, or out of place")
+
+
+def refuse_requires_grad() -> None:
+    """RuntimeError inside a transform: which tensors are differentiated by is the transform's affair."""
+    if _thread.levels and not _thread.inside:
+        raise RuntimeError("You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being "
+                           "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, "
+                           "jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being transformed instead.")
+
+
+def refuse_retain_grad() -> None:
+    """RuntimeError inside a transform that differentiates."""
+    if any([level.kind != "functionalize" for level in _thread.levels]):
+        raise RuntimeError("You are attempting to call Tensor.retain_grad() inside of a function being transformed by a functorch transform. This is "
+                           "unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call retain_grad() "
+                           "outside of a function being transformed instead.")
+
+
+def refuse_backward() -> None:
+    """RuntimeError inside a transform."""
+    if _thread.levels:
+        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
+                           "backward() outside of functorch transforms.")
+
+
+def differentiating() -> bool:
+    """Whether this thread is in a transform that differentiates backward."""
+    return any([level.kind == "grad" for level in _thread.levels])
+
+
+def level_number(t: Tensor) -> int:
+    """Of the level a tensor was made in: 0 for none, -1 for one that is over."""
+    if not t._lvl:
+        return 0
+    for i, level in enumerate(_thread.levels):
+        if level.serial == t._lvl:
+            return i + 1
+    return -1
+
+
+def shown_in(t: Tensor) -> list[tuple[int, Level]]:
+    """(number, level) of the levels that a tensor was made inside of, the innermost first."""
+    return [(i + 1, level) for i, level in enumerate(_thread.levels) if level.serial <= t._lvl][::-1]

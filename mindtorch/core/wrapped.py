@@ -1,0 +1,33 @@
+"""Tensors that stand for others: those of a class with `__torch_dispatch__`, and what they have in place of memory.
+
+Such a tensor has `Elsewhere` as its handle and an array without memory (`Opaque`) as its geometry, so that whoever would read or write its values behind the
+dispatcher's back is told so.  Who answers for it is set by the facade (torch/_dispatch_protocol.py).
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+#: set by the facade: (tensor) -> another one on the same values without history; (tensor, value) -> None, stores a value; (tensor) -> its values, or an error
+again: Callable[[Any], Any]
+write: Callable[[Any, Any], None]
+values: Callable[[Any], Any]
+
+
+class Elsewhere:
+    """The handle of a tensor whose values are its class's own affair."""
+
+    __slots__ = ("of", "__weakref__")
+
+    def __init__(self, of: Any) -> None:
+        self.of = weakref.ref(of)
+
+    def tensor(self) -> Any:
+        """The tensor itself."""
+        return self.of()
+
+
+def is_wrapped(t: Any) -> bool:
+    """Whether a tensor (or what a node saved of one) has no memory of its own."""
+    return t._h.__class__ is Elsewhere

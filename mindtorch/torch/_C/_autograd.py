@@ -1,0 +1,41 @@
+"""torch._C._autograd: saved tensors, hooks on them, and what is known of the backward that runs."""
+from mindtorch.core import engine, nodes
+from mindtorch.core.nodes import SavedTensor  # noqa: F401
+from mindtorch.core.tensor import version
+
+_push_saved_tensors_default_hooks = nodes.push_saved_hooks
+_pop_saved_tensors_default_hooks = nodes.pop_saved_hooks
+
+
+def _saved_tensors_hooks_is_enabled():
+    """False inside torch.autograd.graph.disable_saved_tensors_hooks."""
+    return nodes.hooks_here.refused is None
+
+
+def _saved_tensors_hooks_disable(message):
+    """From now on saved_tensors_hooks raises RuntimeError(message) in this thread."""
+    if nodes.hooks_here.pairs:
+        raise RuntimeError(message)
+    nodes.hooks_here.refused = message
+
+
+def _saved_tensors_hooks_enable():
+    nodes.hooks_here.refused = None
+
+
+def _saved_tensors_hooks_get_disabled_error_message():
+    return nodes.hooks_here.refused
+
+
+def _get_current_graph_task_keep_graph():
+    """Whether the backward that runs keeps the graph; True outside of one."""
+    this = engine.current_pass()
+    return this is None or this.keeps
+
+
+def _unsafe_set_version_counter(tensors, versions):
+    """Makes the tensors' write counters these numbers, as if what was written had not been."""
+    for t, v in zip(tensors, versions, strict=True):
+        if v < 0:
+            raise RuntimeError(f"Cannot set a version_counter to a value below 0: {v}")
+        version(t).v = v

@@ -1,0 +1,96 @@
+"""What torch._C tells of the backward that this thread runs."""
+import heapq
+import threading
+import weakref
+
+from mindtorch.core import engine
+from mindtorch.core.nodes import AccumulateGrad, Node
+
+
+def _current_graph_task_id():
+    """A number of the innermost backward, one more for each; -1 outside."""
+    this = engine.current_pass()
+    return -1 if this is None else this.number
+
+
+def _current_autograd_node():
+    """The node that the innermost backward runs now; None outside."""
+    this = engine.current_pass()
+    return None if this is None else this.now()
+
+
+def _will_engine_execute_node(node):
+    """Whether the backward that runs will run (or has run) a node; RuntimeError outside of one."""
+    this = engine.current_pass()
+    if not isinstance(node, Node):
+        raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
+    if this is None:
+        raise RuntimeError("_get_should_execute_nodes should only be called during the backward pass")
+    if isinstance(node, AccumulateGrad) and this.returns:
+        raise RuntimeError("A leaf node was passed to _will_engine_execute_node but we are currently running autograd.grad(). This is currently not "
+                           "supported.")
+    return this.runs_node(node)
+
+
+def _current_graph_task_execution_order():
+    """The nodes of the backward that runs, in the order in which it runs them; RuntimeError outside of one."""
+    this = engine.current_pass()
+    if this is None:
+        raise RuntimeError("_current_graph_task_execution_order should only be called during the backward pass")
+    left, out = {}, []
+    for n in this.nodes:
+        for e in n.edges:
+            if e is not None:
+                k = e[0] if isinstance(e, tuple) else id(e)
+                left[k] = left.get(k, 0) + 1
+    ready = [(-n.seq, n) for n in this.nodes if n not in left]
+    heapq.heapify(ready)
+    while ready:
+        _, n = heapq.heappop(ready)
+        if this.runs_node(n):
+            out.append(n)
+        for e in n.edges:
+            if e is None:
+                continue
+            leaf = not isinstance(e, tuple)
+            k = id(e) if leaf else e[0]
+            left[k] -= 1
+            if left[k]:
+                continue
+            if not leaf:
+                heapq.heappush(ready, (-k.seq, k))
+            elif this.runs(e):
+                out.append(AccumulateGrad.of(e))
+    return out
+
+
+class _Kept(threading.local):
+    def __init__(self):
+        self.objects = {}
+
+
+_kept = _Kept()
+
+
+def _stash_obj_in_tls(key, obj):
+    """Keeps an object under a name, for this thread and the backwards that it runs."""
+    _kept.objects[key] = obj
+
+
+def _get_obj_in_tls(key):
+    return _kept.objects[key]
+
+
+def _is_key_in_tls(key):
+    return key in _kept.objects
+
+
+class _WeakTensorRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor):
+        self._ref = weakref.ref(tensor)
+
+    def expired(self):
+        """Whether the tensor is gone."""
+        return self._ref() is None

@@ -1,0 +1,552 @@
+"""What aten calls a primitive: the operator, and its arguments.
+
+NAMES holds, under a primitive's name, a function of its operands and constants that gives (operator, arguments[, named arguments]); what has none is an
+operator of the namespace `mindtorch`, which takes the primitive's operands in their order and its constants by name.  DECOMPOSED holds those that aten has
+several operators for: functions over tensors, whose calls are seen one by one.
+"""
+import math
+
+import numpy as np
+
+from mindtorch.backend.cpu.region import pick
+from mindtorch.backend.strides import contiguous_strides
+from mindtorch.core import rng
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.tensor import Const, Held, shown, wrap
+from mindtorch.ops.linalg.matmul import broadcast_sizes
+from mindtorch.torch import _ops, _schema
+from mindtorch.torch._aten_losses import REDUCTIONS
+
+NAMES, DECOMPOSED = {}, {}
+
+
+def decomposition(prim):
+    """How a primitive is said in several operators; None: it is one."""
+    return DECOMPOSED.get(prim.name)
+
+
+def _number(x):
+    """An operand as aten has it: numbers are Python's."""
+    if x.__class__ is Const:
+        v = x._a.item()
+        return v if v.__class__ in (int, float, bool, complex) else float(v)
+    return shown(x) if x.__class__ is Held else x
+
+
+def _same(r):
+    return r
+
+
+def _as_results(r):
+    """Results of an operator that returns several, as a primitive's."""
+    return tuple(r) if isinstance(r, (list, tuple)) else r
+
+
+class Primitive(_ops.OpOverload):
+    """A primitive that aten has no operator for."""
+
+    def __init__(self, prim):
+        packet = _ops.OpOverloadPacket("mindtorch", prim.name)
+        names = [_schema.Argument(n, "Tensor[]" if prim.variadic else "Tensor") for n in prim.inputs] + [
+            _schema.Argument(n, "Any", kwarg_only=True) for n in prim.statics]
+        text = f"mindtorch::{prim.name}({', '.join([a.name for a in names])}) -> Tensor"
+        super().__init__(packet, _schema.FunctionSchema(packet._qualified_op_name, "", names, ["Tensor"], text))
+        self.prim = prim
+        packet._overloads["default"] = self
+
+    def __call__(self, /, *args, **kwargs):
+        r = self.prim.function(*args, **kwargs)
+        if self.prim.held and r.__class__ is tuple:
+            return tuple([shown(x) if x.__class__ is Held else x for x in r])
+        return r
+
+
+_own = {}
+
+
+def _own_overload(prim):
+    found = _own.get(prim.name)
+    if found is None:
+        found = _own[prim.name] = Primitive(prim)
+    return found
+
+
+def of(prim, args, kw):
+    """(operator, arguments, named arguments, what makes the primitive's results of the operator's) of a call of a primitive."""
+    fn = NAMES.get(prim.name)
+    if fn is not None:
+        found = fn(*args, **kw)
+        if found is not None:
+            name, given, *rest = found
+            named = rest[0] if rest else {}
+            func = _ops.find_overload("aten::" + name)
+            if func is not None:
+                return func, tuple([_number(x) for x in given]), {k: _number(v) for k, v in named.items()}, rest[1] if len(rest) > 1 else _as_results
+    if prim.variadic:
+        return _own_overload(prim), (list(args[0]),), kw, _as_results
+    given = tuple([wrap(x._a) if x.__class__ is Const else shown(x) if x.__class__ is Held else x for x in args])
+    return _own_overload(prim), given, kw, _as_results
+
+
+_NUMBER_CLASSES = (int, float, bool, complex)
+
+
+def overload_for(name, args, kwargs):
+    """The operator of a method that writes to its tensor, None if aten has none of that name."""
+    other = args[1] if len(args) > 1 else kwargs.get("other", kwargs.get("value"))
+    scalar = other.__class__ in _NUMBER_CLASSES
+    base = name.rstrip("_")
+    overload = ""
+    if base in _TENSOR_EVEN_FOR_NUMBERS:
+        overload = "Tensor_mode" if kwargs.get("rounding_mode") is not None else "Tensor"
+    elif base in _TWO:
+        overload = "Scalar" if scalar else "Tensor"
+    packet = _ops.find_packet("aten", name)
+    return None if packet is None else getattr(packet, overload or "default")
+
+
+_TENSOR_EVEN_FOR_NUMBERS = frozenset(["add", "sub", "mul", "div"])
+_TWO = frozenset("""eq ne lt le gt ge pow remainder fmod fill bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift masked_fill lerp floor_divide
+ """.split())
+
+
+#: aten's operators whose result lies on the memory of their first operand
+VIEWS = frozenset("""alias as_strided detach diagonal expand expand_as flatten movedim narrow permute real imag reshape select slice split split_with_sizes
+ squeeze swapaxes swapdims t transpose unbind unfold unsqueeze view view_as view_as_complex view_as_real adjoint mT mH T H numpy_T chunk tensor_split
+ hsplit vsplit dsplit conj _conj _reshape_alias""".split())
+
+
+# ------------------------------------------------------------------ the table
+def _say(names, fn):
+    for n in names.split():
+        NAMES[n] = fn
+
+
+def _as_is(name, overload="default"):
+    return lambda *args, **kw: (f"{name}.{overload}", [a for a in args if a is not None or True], kw)
+
+
+def _unary(prims):
+    for n in prims.split():
+        NAMES[n] = lambda a, _n=n + ".default": None if a.__class__ is Const else (_n, (a,))
+
+
+_unary("""neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid deg2rad rad2deg
+ abs sgn sign signbit floor ceil trunc frac isfinite isnan isinf isreal isposinf isneginf angle erf erfc erfinv lgamma digamma logical_not bitwise_not
+ relu silu mish hardsigmoid hardswish t nonzero clone conj_physical frexp sinc i0 trace""")
+
+
+def _two(prims, overloads=("Tensor", "Scalar")):
+    """Operators of two operands, by whether the second is a tensor or a number."""
+    for n in prims.split():
+        def fn(a, b, _n=n):
+            if a.__class__ is Const:
+                return None if _n not in _TURNED else (f"{_TURNED[_n]}.{overloads[1]}", (b, a))
+            return f"{_n}.{overloads[1] if b.__class__ is Const else overloads[0]}", (a, b)
+        NAMES[n] = fn
+
+
+_TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "add": "add", "mul": "mul"}
+_two("eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift")
+_two("add mul div", ("Tensor", "Tensor"))
+_two("logical_and logical_or logical_xor maximum minimum fmax fmin atan2 hypot logaddexp logaddexp2 nextafter heaviside gcd lcm igamma igammac dot mv outer",
+     ("default", "default"))
+_two("copysign xlogy floor_divide", ("Tensor", "Scalar"))
+
+
+def _sub(a, b):
+    if a.__class__ is Const:
+        return "rsub.Scalar", (b, a)
+    return "sub.Tensor", (a, b)
+
+
+NAMES.update({
+    "sub": _sub,
+    "rsub": lambda a, b: None if a.__class__ is Const else ("rsub.Scalar" if b.__class__ is Const else "rsub.Tensor", (a, b)),
+    "add_scaled": lambda a, b, *, alpha: None if a.__class__ is Const else ("add.Tensor", (a, b), {"alpha": alpha}),
+    "sub_scaled": lambda a, b, *, alpha: None if a.__class__ is Const else ("sub.Tensor", (a, b), {"alpha": alpha}),
+    "div_floor": lambda a, b: None if a.__class__ is Const else ("div.Tensor_mode", (a, b), {"rounding_mode": "floor"}),
+    "div_trunc": lambda a, b: None if a.__class__ is Const else ("div.Tensor_mode", (a, b), {"rounding_mode": "trunc"}),
+    "remainder_number": lambda a, b: None if a.__class__ is Const else ("remainder.Scalar", (a, b)),
+    "fmod_number": lambda a, b: None if a.__class__ is Const else ("fmod.Scalar", (a, b)),
+    "pow": lambda a, b: ("pow.Scalar" if a.__class__ is Const else "pow.Tensor_Scalar" if b.__class__ is Const else "pow.Tensor_Tensor", (a, b)),
+    "pow_base": lambda a, b: ("pow.Scalar" if a.__class__ is Const else "pow.Tensor_Tensor", (a, b)),
+    "pow_number": lambda a, *, p: ("pow.Tensor_Scalar", (a, p)),
+    "square": lambda a: ("pow.Tensor_Scalar", (a, 2)),
+    "round": lambda a, *, decimals: ("round.decimals", (a,), {"decimals": decimals}) if decimals else ("round.default", (a,)),
+    "where": lambda c, a, b: ("where.self" if a.__class__ is not Const and b.__class__ is not Const else
+                              "where.ScalarOther" if a.__class__ is not Const else "where.ScalarSelf", (c, a, b)),
+    "clamp_numbers": lambda a, *, low, high: ("clamp.default", (a, low, high)),
+    "clamp_tensors": lambda a, low, high: None if Const in (low.__class__, high.__class__) else ("clamp.Tensor", (a, low, high)),
+    "lerp": lambda a, b, w: ("lerp.Scalar" if w.__class__ is Const else "lerp.Tensor", (a, b, w)),
+    "lerp_number": lambda a, b, *, weight: ("lerp.Scalar", (a, b, weight)),
+    "addcmul": lambda a, b, d, v: ("addcmul.default", (a, b, d), {"value": v}) if v.__class__ is Const else None,
+    "addcdiv": lambda a, b, d, v: ("addcdiv.default", (a, b, d), {"value": v}) if v.__class__ is Const else None,
+    "polygamma": lambda a, *, n: ("polygamma.default", (n, a)),
+    "logit": lambda a, *, eps: ("logit.default", (a, eps)),
+    "nan_to_num": lambda a, *, nan, posinf, neginf: ("nan_to_num.default", (a, nan, posinf, neginf)),
+    # memory and dtypes
+    "clone_format": lambda a, *, fmt: ("clone.default", (a,), {"memory_format": _format(fmt)}) if _format(fmt) is not None else None,
+    "to_copy": lambda a, *, dtype: ("_to_copy.default", (a,), {"dtype": of_np(dtype)}),
+    "to_device": lambda a, *, source, target: ("_to_copy.default", (a,), {"device": target}),
+    "unsafe_view": lambda a, *, size: ("_unsafe_view.default", (a, list(size))),
+    "copies": lambda a: ("clone.default", (a,)),
+    # views
+    "view": lambda a, *, size: ("view.default", (a, list(size))),
+    "expand": lambda a, *, size: ("expand.default", (a, list(size))),
+    "broadcast": lambda a, *, shape: ("expand.default", (a, list(shape))),
+    "unsqueeze": lambda a, *, dim: ("unsqueeze.default", (a, dim)),
+    "squeeze": lambda a, *, axes: ("squeeze.dims", (a, list(axes))),
+    "transpose": lambda a, *, dim0, dim1: ("transpose.int", (a, dim0, dim1)),
+    "permute": lambda a, *, dims: ("permute.default", (a, list(dims))),
+    "diagonal": lambda a, *, offset, dim1, dim2: ("diagonal.default", (a, offset, dim1, dim2)),
+    "unfold": lambda a, *, dim, size, step: ("unfold.default", (a, dim, size, step)),
+    "unbind": lambda a, *, dim: ("unbind.int", (a, dim)),
+    "split_with_sizes": lambda a, *, dim, bounds: ("split_with_sizes.default", (a, [e - s for s, e in bounds], dim)),
+    "split": lambda a, *, dim, bounds: ("split.Tensor", (a, max(bounds[0][1] - bounds[0][0], 1), dim)) if len({e - s for s, e in bounds[:-1]}) < 2 and bounds else None,
+    "cat": lambda tensors, *, dim: ("cat.default", (list(tensors), dim)),
+    "stack": lambda tensors, *, dim, strides: ("stack.default", (list(tensors), dim)),
+    "flip": lambda a, *, dims: ("flip.default", (a, list(dims))),
+    "roll": lambda a, *, shifts, dims: ("roll.default", (a, _list(shifts), _list(dims))),
+    "tril": lambda a, *, diagonal: ("tril.default", (a, diagonal)),
+    "triu": lambda a, *, diagonal: ("triu.default", (a, diagonal)),
+    "repeat": lambda a, *, repeats: ("repeat.default", (a, list(repeats))),
+    "diag_embed": lambda a, *, offset, dim1, dim2: ("diag_embed.default", (a, offset, dim1, dim2)),
+    "gather": lambda a, index, *, dim, check: ("gather.default", (a, dim, index)),
+    "index_select": lambda a, index, *, dim, check: ("index_select.default", (a, dim, index)),
+    "masked_fill": lambda a, value, mask: ("masked_fill.Scalar" if value.__class__ is Const else "masked_fill.Tensor", (a, mask, value)),
+    "masked_select": lambda a, mask: ("masked_select.default", (a, mask)),
+    "new_full": lambda like, *, size, value, stype: ("new_zeros.default", (like, list(size)), {"dtype": of_np(stype)}) if value.__class__ in (int, float, bool) and (
+        value == 0) else ("new_full.default", (like, list(size), value), {"dtype": of_np(stype)}),
+    # reductions
+    "sum_all": lambda a: ("sum.default", (a,)),
+    "sum_dims": lambda a, *, axes, keepdim: ("sum.dim_IntList", (a, _list(axes), keepdim)),
+    "mean_all": lambda a: ("mean.default", (a,)),
+    "mean_dims": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
+    "prod_all": lambda a: ("prod.default", (a,)),
+    "prod_dim": lambda a, *, axis, keepdim: ("prod.dim_int", (a, axis, keepdim)),
+    "max_all": lambda a: ("max.default", (a,)),
+    "min_all": lambda a: ("min.default", (a,)),
+    "max_dim": lambda a, *, axis, keepdim: ("max.dim", (a, axis, keepdim)),
+    "min_dim": lambda a, *, axis, keepdim: ("min.dim", (a, axis, keepdim)),
+    "amax": lambda a, *, axes, keepdim: ("amax.default", (a, _list(axes), keepdim)),
+    "amin": lambda a, *, axes, keepdim: ("amin.default", (a, _list(axes), keepdim)),
+    "argmax": lambda a, *, axis, keepdim: ("argmax.default", (a, axis, keepdim)),
+    "argmin": lambda a, *, axis, keepdim: ("argmin.default", (a, axis, keepdim)),
+    "logsumexp": lambda a, *, axes, keepdim: ("logsumexp.default", (a, _list(axes), keepdim)),
+    "var": lambda a, *, axes, keepdim, correction: ("var.correction", (a, _list(axes)), {"correction": correction, "keepdim": keepdim}),
+    "std": lambda a, *, axes, keepdim, correction: ("std.correction", (a, _list(axes)), {"correction": correction, "keepdim": keepdim}),
+    "cumsum": lambda a, *, axis: ("cumsum.default", (a, axis)),
+    "cumprod": lambda a, *, axis: ("cumprod.default", (a, axis)),
+    "topk": lambda a, *, k, axis, largest, in_order: ("topk.default", (a, k, axis, largest, in_order)),
+    "sort": lambda a, *, axis, descending: ("sort.default", (a, axis, descending)),
+    "softmax": lambda a, *, dim: ("_softmax.default", (a, dim, False)),
+    "log_softmax": lambda a, *, dim: ("_log_softmax.default", (a, dim, False)),
+    # products
+    "addmm": lambda c, a, b, *, beta, alpha: ("addmm.default" if a.ndim == 2 else "baddbmm.default", (c, a, b), {k: v for k, v in (("beta", beta), ("alpha", alpha)) if v != 1}),
+    # layers
+    "gelu": lambda x, *, approximate: ("gelu.default", (x,), {} if approximate == "none" else {"approximate": approximate}, lambda r: (r, None)),
+    "hardtanh": lambda x, *, low, high: ("hardtanh.default", (x, low, high)),
+    "leaky_relu": lambda x, *, slope: ("leaky_relu.default", (x, slope)),
+    "softplus": lambda x, *, beta, threshold: ("softplus.default", (x, beta, threshold)),
+    "threshold": lambda x, *, threshold, value: ("threshold.default", (x, threshold, value)),
+    "glu": lambda x, *, dim: ("glu.default", (x, dim)),
+    # new tensors
+    "zeros": lambda *, size, stride, stype, device: ("zeros.default", (list(size),), {"dtype": of_np(stype), "device": device}) if _in_c_order(size, stride) else None,
+    "full": lambda *, size, stride, value, stype, device: _full(list(size), value, of_np(stype), device) if _in_c_order(size, stride) else None,
+    "uniform": lambda *, size, stride, stype, generator, device: _random("rand", size, stride, stype, generator, device),
+    "normal": lambda *, size, stride, mean, std, stype, generator, device: _random("randn", size, stride, stype, generator, device) if (mean, std) == (0, 1) else None,
+    "empty": lambda *, size, stride, stype, device: ("empty.memory_format", (list(size),), {"dtype": of_np(stype), "device": device}) if _in_c_order(
+        size, stride) else None,
+})
+
+
+def _full(size, value, dtype, device):
+    v = value.item() if hasattr(value, "item") else value
+    named = {"dtype": dtype, "device": device}
+    return ("ones.default", (size,), named) if v == 1 else ("full.default", (size, v), named)
+
+
+def _random(name, size, stride, stype, generator, device):
+    if stype.kind == "c" or not _in_c_order(size, stride):
+        return None
+    named = {"dtype": of_np(stype), "device": device}
+    return (f"{name}.default", (list(size),), named) if generator is None or generator is rng.default_generator else (f"{name}.generator", (list(size),), {"generator": generator, **named})
+
+
+def _list(x):
+    return list(x) if x.__class__ in (tuple, list) else x if x is None else [x]
+
+
+def _format(fmt):
+    """A memory format, of what the primitive calls it."""
+    from mindtorch.torch import _types
+    return _types.NAMES.get(fmt + "_format" if fmt in ("contiguous", "preserve") else fmt)
+
+
+def _in_c_order(size, stride):
+    return stride is None or tuple(stride) == tuple(contiguous_strides(tuple(size)))
+
+
+# ------------------------------------------------------------------ several operators
+def _decomposed(fn):
+    DECOMPOSED[fn.__name__.strip("_")] = fn
+    return fn
+
+
+def _f(name, *args, **kwargs):
+    return _ops.find_overload("aten::" + name)(*args, **kwargs)
+
+
+def _swap(a, do=True):
+    return (a.t() if a.ndim == 2 else a.transpose(-2, -1)) if do else a
+
+
+@_decomposed
+def mm(a, b, *, ta, tb):
+    return _mm(_swap(a, ta), _swap(b, tb)) if ta or tb else NotImplemented
+
+
+NAMES["mm"] = lambda a, b, *, ta, tb: ("mm.default", (a, b))
+NAMES["bmm"] = lambda a, b, *, ta, tb: ("bmm.default", (a, b))
+
+
+def _mm(a, b):
+    return PRIMITIVES["mm"](a, b, ta=False, tb=False)
+
+
+@_decomposed
+def bmm(a, b, *, ta, tb):
+    if not ta and not tb and a.ndim == 3 and a._sizes[0] == b._sizes[0] and b.ndim == 3:
+        return NotImplemented
+    a, b = _swap(a, ta), _swap(b, tb)
+    lead = broadcast_sizes(a._sizes[:-2], b._sizes[:-2])
+    flat = [x.expand(*lead, *x._sizes[-2:]).reshape(math.prod(lead), *x._sizes[-2:]) for x in (a, b)]
+    r = PRIMITIVES["bmm"](*flat, ta=False, tb=False)
+    return r if len(lead) == 1 else PRIMITIVES["unsafe_view"](r, size=(*lead, *r._sizes[-2:]))
+
+
+def _rows(x):
+    return x if x.ndim == 2 else x.reshape(math.prod(x._sizes[:-1]), x._sizes[-1])
+
+
+def _batches(r, x, view="unsafe_view"):
+    return r if x.ndim == 2 else PRIMITIVES[view](r, size=(*x._sizes[:-1], r._sizes[-1]))
+
+
+@_decomposed
+def linear(x, w, b=None):
+    if b is not None and b.ndim == 1 and x.ndim > 1:
+        rows = _rows(x)
+        return _batches(PRIMITIVES["addmm"](b, rows, w.t(), beta=1, alpha=1), x, "view")
+    w = w.t()
+    r = _batches(_mm(_rows(x), w), x) if x.ndim > 1 else _mm(x.unsqueeze(0), w).squeeze(0)
+    return r if b is None else r + b
+
+
+@_decomposed
+def matmul_rows(x, w):
+    return _batches(_mm(_rows(x), w), x) if x.ndim > 1 else _mm(x.unsqueeze(0), w).squeeze(0)
+
+
+@_decomposed
+def fold(a, b):
+    a, b = _rows(a), _rows(b)
+    return _mm(a.t(), b)
+
+
+@_decomposed
+def column_sum(a):
+    return a.sum(list(range(a.ndim - 1))) if a.ndim > 1 else a.clone()
+
+
+@_decomposed
+def spread_rows(g, *, shape):
+    return g.expand(shape).clone()
+
+
+@_decomposed
+def spread(g, *, shape, axes, keepdim):
+    if axes is not None and not keepdim and len(shape) != g.ndim:
+        for d in sorted([d % len(shape) for d in (axes if axes.__class__ in (tuple, list) else (axes,))]):
+            g = g.unsqueeze(d)
+    return g.expand(shape)
+
+
+def _over(g, mean, n):
+    return g / n if mean else g
+
+
+@_decomposed
+def mv(a, v):
+    return NotImplemented if a.ndim == 2 and v.ndim == 1 else (a @ v.unsqueeze(-1)).squeeze(-1)
+
+
+@_decomposed
+def vm(a, u):
+    return _ops.find_overload("aten::mv")(a.t(), u) if a.ndim == 2 and u.ndim == 1 else (a.mT @ u.unsqueeze(-1)).squeeze(-1)
+
+
+@_decomposed
+def outer(x, y):
+    return x.unsqueeze(-1) * y.unsqueeze(-2)
+
+
+@_decomposed
+def sum_to_size(a, *, size):
+    lead = a.ndim - len(size)
+    dims = [i for i in range(a.ndim) if i < lead or size[i - lead] == 1 != a._sizes[i]]
+    r = a.sum(dims, keepdim=True) if dims else a
+    return r.view(size) if lead else r if dims else a.clone()
+
+
+# ------------------------------------------------------------------ indices
+_ALL = slice(None)
+_END = 2 ** 63 - 1
+
+
+def _steps(ndim, key):
+    """The views, each of one dimension, that a basic index is: (how, dimension, item)."""
+    key = key if key.__class__ is tuple else (key,)
+    taken_up = sum([k is not None and k is not ... for k in key])
+    steps, d = [], 0
+    for k in key:
+        if k is ...:
+            d += ndim - taken_up
+        elif k is None:
+            steps.append(("unsqueeze", d, None))
+            d += 1
+        elif k.__class__ is slice:
+            if k != _ALL:
+                steps.append(("slice", d, k))
+            d += 1
+        else:
+            steps.append(("select", d, k))
+    return steps
+
+
+def _one(how, d, item):
+    return (_ALL,) * d + (item, ...)
+
+
+def _pick_name(a, *, key):
+    steps = _steps(a.ndim, key)
+    if not steps:
+        return "alias.default", (a,)
+    how, d, k = steps[0]
+    if how == "unsqueeze":
+        return "unsqueeze.default", (a, d)
+    if how == "select":
+        return "select.int", (a, d, int(k))
+    return "slice.Tensor", (a, d, 0 if k.start is None else int(k.start), _END if k.stop is None else int(k.stop), *(() if k.step in (None, 1) else (k.step,)))
+
+
+def _pick(a, *, key):
+    pick(np.ndarray.view(a._a, np.ndarray), key=key)            # (which says what is wrong with the index)
+    steps = _steps(a.ndim, key)
+    if len(steps) < 2:
+        return NotImplemented
+    for how, d, k in steps:
+        a = PRIMITIVES[how](a, dim=d) if how == "unsqueeze" else PRIMITIVES[how](a, key=_one(how, d, k))
+    return a
+
+
+def _place(g, *, shape, key):
+    steps, shapes = _steps(len(shape), key), [tuple(shape)]
+    if len(steps) == 1 and steps[0][0] != "unsqueeze":
+        return NotImplemented
+    for how, d, k in steps:
+        s = shapes[-1]
+        shapes.append((*s[:d], 1, *s[d:]) if how == "unsqueeze" else (*s[:d], *s[d + 1:]) if how == "select" else (
+            *s[:d], len(range(*k.indices(s[d]))), *s[d + 1:]))
+    for (how, d, k), s in zip(reversed(steps), reversed(shapes[:-1])):
+        g = g.squeeze(d) if how == "unsqueeze" else PRIMITIVES["slice_backward"](g, shape=s, key=_one(how, d, k))
+    return g.clone() if not steps else g
+
+
+def _place_name(g, *, shape, key):
+    how, d, k = _steps(len(shape), key)[0]
+    if how == "select":
+        return "select_backward.default", (g, list(shape), d, int(k))
+    return "slice_backward.default", (g, list(shape), d, 0 if k.start is None else int(k.start), _END if k.stop is None else int(k.stop), k.step or 1)
+
+
+for _n in ("slice", "select", "subscript_unsqueeze", "subscript_alias"):
+    NAMES[_n], DECOMPOSED[_n] = _pick_name, _pick
+NAMES["slice_backward"], DECOMPOSED["slice_backward"] = _place_name, _place
+
+
+def _at(dims, indices):
+    """aten's list of indices: None for a dimension that has none."""
+    by = dict(zip(dims, indices))
+    return [by.get(d) for d in range(max(dims) + 1)]
+
+
+def _index(a, *indices, dims):
+    return "index.Tensor", (a, _at(dims, indices))
+
+
+def _index_put(a, value, *indices, dims):
+    return "index_put.default", (a, _at(dims, indices), value)
+
+
+def _index_put_add(a, value, *indices, dims):
+    return "index_put.default", (a, _at(dims, indices), value, True)
+
+
+def _index_backward(g, *indices, size, dims):
+    return _f("index_put", g.new_zeros(size), _at(dims, indices), g, True)
+
+
+for _n in "123":
+    NAMES["index_" + _n], NAMES["index_put_" + _n], NAMES["index_put_add_" + _n] = _index, _index_put, _index_put_add
+    DECOMPOSED["index_backward_" + _n] = _index_backward
+
+
+# ------------------------------------------------------------------ layers
+def _padding(pairs):
+    """One number for each dimension; None where the two sides differ."""
+    return [lo for lo, _ in pairs] if all([lo == hi for lo, hi in pairs]) else None
+
+
+def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out):
+    pads = _padding(padding)
+    if out is not None or pads is None:
+        return None
+    return "convolution.default", (x, w, b, list(stride), pads, list(dilation), False, [0] * len(pads), groups)
+
+
+def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
+    pads = _padding(padding)
+    if pads is None:
+        return None
+    more = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, s, p, d, k in zip(size, g._sizes[2:], stride, pads, dilation, w._sizes[2:])]
+    if any([not 0 <= m < max(s, d) for m, s, d in zip(more, stride, dilation)]):
+        return None
+    return "convolution.default", (g, w, b, list(stride), pads, list(dilation), True, more, groups)
+
+
+def _layer_norm(x, w=None, b=None, *, n, dims, eps):
+    return "native_layer_norm.default", (x, list(x._sizes[-dims:]), w, b, eps), {}, lambda r: (r[0], r[1].reshape(-1), r[2].reshape(-1), None, None)
+
+
+def _loss(name, param=None):
+    def fn(x, target, *, reduction, param):
+        given = (x, target, REDUCTIONS.index(reduction), *([] if param is None else [param]))
+        return f"{name}.default", given[:2] if reduction == "mean" and param is None else given
+    return fn
+
+
+NAMES.update({
+    "convolution": _convolution, "convolution_transposed": _convolution_transposed, "native_layer_norm": _layer_norm,
+    "embedding": lambda w, index, *, padding, by_freq: ("embedding.default", (w, index, *((-1 if padding is None else padding, by_freq) if padding is not None or by_freq
+                                                                                         else ()))),
+    **{name: _loss(name) for name in ("mse_loss", "smooth_l1_loss", "huber_loss")},
+    "softmax_backward": lambda g, y, *, dim: ("_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),
+    "log_softmax_backward": lambda g, y, *, dim: ("_log_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),
+    "relu_backward": lambda g, y: ("threshold_backward.default", (g, y, 0)),
+    "threshold_backward": lambda g, x, *, threshold: ("threshold_backward.default", (g, x, threshold)),
+    **{name: (lambda g, y, _n=name: (f"{_n}.default", (g, y))) for name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward",
+                                                                          "hardswish_backward", "mish_backward")},
+})

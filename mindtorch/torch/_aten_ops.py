@@ -1,0 +1,235 @@
+"""Operators of aten that have no function in torch's namespaces: what handlers of __torch_dispatch__ and captured graphs call."""
+from mindtorch.core import engine, grad_mode
+from mindtorch.core.table import TABLE
+from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.tensor import Tensor, again as alias_of, taken
+from mindtorch.core.values import values
+
+_OWN = {}
+
+
+def _own(fn):
+    _OWN[fn.__name__] = fn
+    return fn
+
+
+def function(name):
+    """The operator as a function, or None."""
+    return _OWN.get(name)
+
+
+def _op(name):
+    row = TABLE[name]
+    return row.public or row.fn
+
+
+@_own
+def _to_copy(input, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    """A copy in another dtype, on another device or in another memory format."""
+    named = {k: v for k, v in (("dtype", dtype), ("device", device), ("memory_format", memory_format)) if v is not None}
+    return input.to(copy=True, **named)
+
+
+@_own
+def _local_scalar_dense(input):
+    """The value of a tensor of one element, as a Python number."""
+    return input.item()
+
+
+@_own
+def _unsafe_view(input, size):
+    """view whose result autograd does not take for one."""
+    return PRIMITIVES["unsafe_view"](input, size=tuple(size))
+
+
+@_own
+def _softmax(input, dim, half_to_float=False):
+    """softmax, computed and given in float32 for half_to_float."""
+    return _op("softmax")(input.float() if half_to_float else input, dim)
+
+
+@_own
+def _log_softmax(input, dim, half_to_float=False):
+    """log_softmax, computed and given in float32 for half_to_float."""
+    return _op("log_softmax")(input.float() if half_to_float else input, dim)
+
+
+@_own
+def slice(input, dim=0, start=None, end=None, step=1):
+    """View of every step-th place from start to end along one dimension."""
+    import builtins
+    return input[(builtins.slice(None),) * (dim % max(input.ndim, 1)) + (builtins.slice(start, end, step),)]
+
+
+@_own
+def slice_backward(grad_output, input_sizes, dim, start, end, step):
+    """Gradient of slice."""
+    import builtins
+    return _placed(grad_output, input_sizes, dim, builtins.slice(start, end, step))
+
+
+@_own
+def select_backward(grad_output, input_sizes, dim, index):
+    """Gradient of select."""
+    return _placed(grad_output, input_sizes, dim, index)
+
+
+def _placed(g, sizes, dim, item):
+    import builtins
+    return PRIMITIVES["slice_backward"](g, shape=tuple(sizes), key=(builtins.slice(None),) * dim + (item, ...))
+
+
+@_own
+def alias(input):
+    """View of all of a tensor."""
+    return input[...]
+
+
+@_own
+def lift_fresh(input):
+    """The tensor itself."""
+    return input
+
+
+lift = _own(lift_fresh)
+
+
+@_own
+def copy(input, src, non_blocking=False):
+    """What input.copy_(src) makes of it, as a tensor of its own."""
+    return _op("empty_like")(input).copy_(src)
+
+
+@_own
+def zero(input):
+    """What input.zero_() makes of it, as a tensor of its own."""
+    return _op("zeros_like")(input)
+
+
+@_own
+def index(input, indices):
+    """input[indices], where None stands for a whole dimension."""
+    import builtins
+    return input[tuple([builtins.slice(None) if i is None else i for i in indices])]
+
+
+@_own
+def index_put(input, indices, values, accumulate=False):
+    """A copy of the input with values written (or added) at the places input[indices], where None stands for a whole dimension."""
+    if not any([i is None for i in indices]):
+        return Tensor.index_put(input, tuple(indices), values, accumulate)
+    at = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(at) > 3 or any([i._stype.kind == "b" for _, i in at]):
+        raise NotImplementedError("torch.ops.aten.index_put: whole dimensions beside masks, or beside more than three index tensors, are not supported")
+    name = f"index_put_add_{len(at)}" if accumulate else f"index_put_{len(at)}"
+    values = values.to(input.dtype).expand(index(input, indices)._sizes)
+    return PRIMITIVES[name](input, values, *[i for _, i in at], dims=tuple([d for d, _ in at]))
+
+
+@_own
+def t(input):
+    """Transpose of a matrix; vectors and numbers are their own."""
+    return Tensor.t(input)
+
+
+def _layer(kind, n):
+    return _op(f"nn.functional.{kind}{n}d")
+
+
+@_own
+def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """Convolution over as many dimensions as the weight has, or its transpose."""
+    n = weight.ndim - 2
+    if transposed:
+        return _layer("conv_transpose", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation))
+    return _layer("conv", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(dilation), groups)
+
+
+@_own
+def convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask):
+    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
+    with grad_mode.enable_grad():
+        x, w = input.detach().requires_grad_(output_mask[0]), weight.detach().requires_grad_(output_mask[1])
+        b = weight.new_zeros(grad_output.shape[1]).requires_grad_() if output_mask[2] else None
+        out = convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups)
+    wanted = [t for t in (x, w, b) if t is not None and t.requires_grad]
+    found = iter(engine.run_backward([out], [alias_of(grad_output)], False, False, wanted, True) if wanted else ())
+    return tuple(next(found) if on else None for on in output_mask)
+
+
+@_own
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    """Rows of the weight."""
+    return _op("nn.functional.embedding")(indices, weight, padding_idx=None if padding_idx == -1 else padding_idx, scale_grad_by_freq=scale_grad_by_freq,
+                                          sparse=sparse)
+
+
+def _backward(name, *, to=None, constants=()):
+    """The gradient of an activation: (gradient, input or result, constants)."""
+    prim = PRIMITIVES[to or name]
+
+    def fn(grad_output, other, *args):
+        return prim(grad_output, other, **dict(zip(constants, args)))
+    fn.__name__ = name
+    return _own(fn)
+
+
+for _name in ("tanh_backward", "sigmoid_backward", "silu_backward", "hardsigmoid_backward", "hardswish_backward", "mish_backward"):
+    _backward(_name)
+_backward("threshold_backward", constants=("threshold",))
+_backward("hardtanh_backward", constants=("low", "high"))
+
+
+@_own
+def _softmax_backward_data(grad_output, output, dim, input_dtype):
+    """Gradient of softmax."""
+    return PRIMITIVES["softmax_backward"](grad_output, output, dim=dim)
+
+
+@_own
+def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
+    """Gradient of log_softmax."""
+    return PRIMITIVES["log_softmax_backward"](grad_output, output, dim=dim)
+
+
+@_own
+def is_same_size(input, other):
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+@_own
+def sym_numel(input):
+    """How many elements there are."""
+    return input.numel()
+
+
+@_own
+def sym_stride(input, dim=None):
+    """The strides, or that of one dimension."""
+    return input.stride() if dim is None else input.stride(dim)
+
+
+@_own
+def sym_storage_offset(input):
+    """Where in its storage a tensor begins."""
+    return input.storage_offset()
+
+
+@_own
+def _is_all_true(input):
+    """Whether all elements of a bool tensor are True, as a tensor."""
+    return input.all()
+
+
+@_own
+def _is_any_true(input):
+    """Whether an element of a bool tensor is True, as a tensor."""
+    return input.any()
+
+
+@_own
+def _assert_async(input, assert_msg=None):
+    """RuntimeError unless the only element is true."""
+    if not (taken(input) and bool(values(input).all())):
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")

@@ -1,0 +1,227 @@
+"""Ops that are one operator in aten and no primitive of that name here: modes and classes with __torch_dispatch__ see them as that operator.
+
+What the handler returns gets a history of its own: backward computes the op once more from its operands, unseen where these are plain tensors, and
+differentiates that; the primitives of the gradient are seen.  Random ops, views and writes are none of these.
+"""
+from mindtorch.core import transforms
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.grad_mode import enable_grad, mode
+from mindtorch.core.tensor import TRANSFORMS, taken
+from mindtorch.torch import _aten_losses, _ops
+
+#: set by torch/_dispatch_protocol.py: whether a tensor's class has a __torch_dispatch__; a context manager in which nobody is asked
+takes_part = unseen = None
+
+#: ops whose arguments are aten's, under the same name ("linalg.qr" is linalg_qr, "nn.functional.elu" is elu), overload "default"
+_AS_GIVEN = """addmv addbmm addr block_diag renorm dist put aminmax index_reduce lu_unpack rot90 narrow_copy alias_copy expand_copy diagonal_copy
+ as_strided_copy permute_copy unsqueeze_copy view_copy unfold_copy t_copy detach_copy split_with_sizes_copy _safe_softmax native_group_norm native_layer_norm
+ cummax cummin kthvalue mode logcumsumexp bincount masked_scatter scatter_add index_copy index_add complex polar cholesky cholesky_inverse
+ cholesky_solve geqrf ormqr triangular_solve diagonal_scatter select_scatter slice_scatter as_strided_scatter unique_consecutive mvlgamma constant_pad_nd
+ nonzero_static hardshrink pixel_shuffle pixel_unshuffle linalg.qr linalg.cross linalg.eig linalg.householder_product
+ linalg.ldl_factor_ex linalg.ldl_solve linalg.cholesky_ex linalg.lu_factor_ex linalg.lu linalg.lu_solve linalg.inv_ex linalg.solve_triangular linalg.lstsq
+ special.i0e special.i1 special.i1e special.xlog1py special.zeta special.entr special.ndtri special.log_ndtr special.erfcx
+ nn.functional.elu nn.functional.celu nn.functional.softshrink
+ nn.functional.soft_margin_loss nn.functional.multi_margin_loss nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits"""
+
+#: the same of ops that have no derivative
+_FLAT = """histc special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 special.modified_bessel_i0 special.modified_bessel_i1
+ special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 special.spherical_bessel_j0"""
+
+_ROWS, _WITHOUT_GRADIENT = {}, frozenset(_FLAT.split())
+for _n in _AS_GIVEN.split() + _FLAT.split():
+    _short = _n.removeprefix("nn.functional.").replace(".", "_")
+    _ROWS[_n] = lambda a, _o=_short + ".default": _o
+
+
+# Rows: from the arguments by name (which they may change) to the overload; None: not said as one operator.
+def _moments(name):
+    def fn(a):
+        dim, unbiased = a["dim"], a.pop("unbiased")
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None:
+            a["correction"] = int(unbiased)
+        a["dim"] = dim if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        if a["dim"] is not None and unbiased is None and a["correction"] is None:
+            a["correction"] = 1
+        keepdim = a.pop("keepdim")
+        a["keepdim"] = _Keyword(keepdim)
+        return name + ".correction"
+    return fn
+
+
+class _Keyword:
+    """A value that goes by keyword, though the public function takes it by position."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+_ROWS["var_mean"], _ROWS["std_mean"] = _moments("var_mean"), _moments("std_mean")
+
+
+def _with_dims(name):
+    def fn(a):
+        if a["dim"] is not None:
+            a["dim"] = [a["dim"]] if isinstance(a["dim"], int) else list(a["dim"])
+        return name + ".default"
+    return fn
+
+
+_ROWS["nansum"], _ROWS["linalg.vector_norm"] = _with_dims("nansum"), _with_dims("linalg_vector_norm")
+
+
+def _with_dim(name):
+    def fn(a):
+        if a["dim"] is None:
+            return None if a["keepdim"] else f"{name}.default"
+        return f"{name}.dim" if isinstance(a["dim"], int) else None
+    return fn
+
+
+for _n in ("median", "nanmedian"):
+    _ROWS[_n] = _with_dim(_n)
+
+
+_signatures = {}
+
+
+def of(entry, args, kwargs):
+    """(operator, arguments, named arguments) of a call of an op that is one operator in aten; None for any other."""
+    op = entry.op
+    if op is None or entry.inplace:
+        return None
+    row = _ROWS.get(op.main.qualname)
+    if row is None or kwargs.get("out") is not None or FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
+        return None
+    sig = _signatures.get(op)
+    if sig is None:
+        sig = _signatures[op] = op.signature
+    try:
+        bound = sig.bind(*args, **{k: v for k, v in kwargs.items() if k != "out"})
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    a = bound.arguments
+    if a.pop("inplace", False):
+        return None
+    loss = op.main.qualname.removeprefix("nn.functional.")
+    if loss in _aten_losses.SIGNATURES:
+        given = _aten_losses.arguments(loss, a)
+        return None if given is None else (_ops.find_overload(f"aten::{loss}.default"), given, {})
+    name = row(a)
+    if name is None:
+        return None
+    func = _ops.find_overload("aten::" + name)
+    if func is None:
+        return None
+    given, named = _trimmed(sig, a)
+    return func, given, named
+
+
+def _trimmed(sig, a):
+    """Arguments without those at the end, and by keyword, that are the defaults."""
+    given, named, n = [], {}, 0
+    for k, v in a.items():
+        p = sig.parameters[k]
+        if p.kind is p.VAR_POSITIONAL:
+            v = list(v)
+        keyword = p.kind is p.KEYWORD_ONLY or v.__class__ is _Keyword
+        v = v.value if v.__class__ is _Keyword else v
+        usual = p.default is not p.empty and (v is p.default or not taken(v) and v.__class__ is p.default.__class__ and v == p.default)
+        v = list(v) if v.__class__ is tuple and not any([taken(x) for x in v]) else v
+        if keyword:
+            if not usual:
+                named[k] = v
+        else:
+            given.append(v)
+            n = n if usual else len(given)
+    return tuple(given[:n]), named
+
+
+# ------------------------------------------------------------------ history
+def _tensors(args, kwargs):
+    found = []
+    for a in (*args, *kwargs.values()):
+        if taken(a):
+            found.append(a)
+        elif a.__class__ in (list, tuple):
+            found += [t for t in a if taken(t)]
+    return found
+
+
+_PLACE = object()           # stands for a tensor: those are kept as saved tensors alone
+
+
+def _put_in(args, kwargs, tensors):
+    """The same arguments with other tensors."""
+    it = iter(tensors)
+
+    def one(a):
+        if a is _PLACE or taken(a):
+            return next(it)
+        return type(a)([one(t) for t in a]) if a.__class__ in (list, tuple) else a
+    return [one(a) for a in args], {k: one(v) for k, v in kwargs.items()}
+
+
+_functions = {}
+
+
+def recorded(entry, func, args, kwargs, ask):
+    """What `ask()`, the handler, returns, with history."""
+    found = _tensors(args, kwargs)
+    if not (mode.on and any([t._rg for t in found])) or entry.op.main.qualname in _WITHOUT_GRADIENT:
+        return ask()
+    cls = _functions.get(func._opname)
+    if cls is None:
+        cls = _functions[func._opname] = _make(func._opname)
+    kind = []
+
+    def asked():
+        r = ask()
+        kind.append(r)
+        return r
+    r = cls.apply((entry, args, kwargs, asked), *found)
+    shape = kind[0]
+    return type(shape)(r) if isinstance(shape, tuple) and hasattr(type(shape), "fields") else list(r) if isinstance(shape, list) else r
+
+
+def _make(name):
+    from mindtorch.torch.autograd.function import Function
+    title = "".join([p.capitalize() for p in name.split("_")])
+    cls = type(title, (Function,), {"forward": staticmethod(_forward), "backward": staticmethod(_backward), "__module__": __name__})
+    cls._backward_cls.__name__ = cls._backward_cls.__qualname__ = title + "Backward0"
+    return cls
+
+
+def _forward(ctx, call, *tensors):
+    ctx.call = call[0], *_put_in(call[1], call[2], [_PLACE] * len(tensors))
+    ctx.save_for_backward(*tensors)
+    ctx.set_materialize_grads(False)
+    r = call[3]()
+    outs = tuple(r) if isinstance(r, (tuple, list)) else (r,)
+    ctx.mark_non_differentiable(*[o for o in outs if taken(o) and o._stype.kind not in "fcV"])
+    return outs if isinstance(r, (tuple, list)) else r
+
+
+def _backward(ctx, *gs):
+    from mindtorch.torch.autograd import grad
+    entry, args, kwargs = ctx.call
+    saved, wanted, twice = ctx.saved_tensors, ctx.needs_input_grad[1:], mode.on
+    own = any([takes_part(t) for t in saved])
+
+    def again():
+        leaves = [(t.view_as(t) if twice and t._rg else t.detach().requires_grad_()) if w else t for t, w in zip(saved, wanted)]
+        given, named = _put_in(args, kwargs, leaves)
+        r = entry.run(*given, **named)
+        return leaves, r if isinstance(r, (tuple, list)) else (r,)
+    with enable_grad():
+        if own:
+            leaves, outs = again()
+        else:
+            with unseen():
+                leaves, outs = again()
+    pairs = [(o, g) for o, g in zip(outs, gs) if g is not None and taken(o) and o._rg]
+    asked = [t for t, w in zip(leaves, wanted) if w]
+    found = iter(grad([o for o, _ in pairs], asked, [g for _, g in pairs], create_graph=twice, allow_unused=True) if pairs else [None] * len(asked))
+    return (None, *[next(found) if w else None for w in wanted])

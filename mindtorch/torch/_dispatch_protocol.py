@@ -1,0 +1,540 @@
+"""__torch_dispatch__: how modes and tensors of classes with that method take over calls at the level of aten's operators, below autograd.
+
+This is a layer of the dispatcher (core/dispatch.py), in use while there are such tensors or a mode is on.  It sees the primitives: torch/_aten_calls.py says each
+one under the name and with the arguments that aten has for it, the handler is called without recording, and what it returns gets the primitive's history, so
+that gradients are computed by further primitives, which are seen in turn.  What is no primitive (writes, `detach`, `item`) is seen among the ops.
+
+Ops that are one operator in aten and something else here are seen as that operator (torch/_aten_whole.py), registered operators as themselves (torch/_ops.py).
+
+Where this differs from torch: any other op arrives as the primitives that its record is made of here.  A primitive that aten has no operator for is an operator
+of the namespace `mindtorch`: pooling, batch norm, upsampling, padding, nll_loss and fft among them.  A write to a tensor while gradients are recorded arrives as the operator that computes the value, and for a tensor of such a class
+`copy_` behind it.  Calls that read no operand's values and make none (sizes, `requires_grad_`) do not arrive.
+"""
+import threading
+import weakref
+
+import numpy as np
+
+from mindtorch.backend.device import placed, view_of
+from mindtorch.backend.mindspore.private import MSTensor
+from mindtorch.core import alias, dispatch, grad_mode, nodes, tensor as _core, tracing, wrapped
+from mindtorch.core.dtypes import of_np
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.table import any_grad
+from mindtorch.core.tape import Node, link
+from mindtorch.core.tensor import Const, Held, Parameter, Tensor, Version, blank, bump, put_on, set_requires_grad, shown, taken
+from mindtorch.torch import _aten_calls, _aten_whole, _ops
+from mindtorch.torch._function_protocol import collect
+
+CAPTURE = "followed"
+
+
+class State(threading.local):
+    """Per thread: the modes that are on, how often tensors' classes are not asked, and whether the caller of the innermost handler records."""
+
+    modes = ()
+    off = 0
+    recorded = True
+
+
+state = State()
+
+
+# ------------------------------------------------------------------ who takes part
+class _Live:
+    """Weak references to the tensors of such classes; how many calls found none of them."""
+
+    refs = set()
+    idle = 0
+    wanted = False
+
+
+_takes = {Tensor: False, Parameter: False}
+
+
+def _own(found):
+    f = getattr(found, "__func__", found)
+    return f is not _disabled and getattr(f, "__name__", "") != "_disabled_torch_dispatch_impl"
+
+
+def takes_part(x):
+    """Whether a tensor's class has a __torch_dispatch__ of its own."""
+    cls = x.__class__
+    try:
+        return _takes[cls]
+    except KeyError:
+        found = getattr(cls, "__torch_dispatch__", None)
+        r = _takes[cls] = found is not None and _own(found) and issubclass(cls, Tensor)
+        return r
+
+
+def _disabled(cls, func, types, args=(), kwargs=None):
+    state.off += 1
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        state.off -= 1
+
+
+class disabled:
+    """Context manager: neither modes nor classes are asked inside; operators are computed as for any tensor."""
+
+    def __enter__(self):
+        self._modes, state.modes = state.modes, ()
+        state.off += 1
+
+    def __exit__(self, *exc):
+        state.off -= 1
+        state.modes = self._modes
+
+
+def disabled_impl(func, types, args=(), kwargs=None):
+    """A __torch_dispatch__ that computes the operator as for any tensor."""
+    return _disabled(None, func, types, args, kwargs)
+
+
+Tensor.__torch_dispatch__ = classmethod(_disabled)
+
+
+_forget = _Live.refs.discard
+
+
+def activate():
+    """From now on calls are looked at; to be matched by `deactivate`."""
+    dispatch.want("primitives", "dispatch")
+    dispatch.want("ops", "dispatch")
+
+
+def deactivate():
+    """Takes one `activate` back."""
+    dispatch.drop("primitives", "dispatch")
+    dispatch.drop("ops", "dispatch")
+
+
+def enrol(t):
+    """Notes that a tensor of such a class exists."""
+    _Live.refs.add(weakref.ref(t, _forget))
+    _Live.idle = 0
+    if not _Live.wanted:
+        _Live.wanted = True
+        activate()
+
+
+def _nobody():
+    """Called where no mode is on and no operand takes part: once there have been no such tensors for a while, calls are as fast again as before."""
+    if _Live.wanted and not _Live.refs and not _permanent:
+        _Live.idle += 1
+        if _Live.idle > 500:
+            _Live.wanted = False
+            deactivate()
+
+
+_permanent = set()
+
+
+def class_made(cls):
+    """Called for a subclass that tensors with memory are made of."""
+    if takes_part_class(cls):
+        _permanent.add(cls)
+        if not _Live.wanted:
+            _Live.wanted = True
+            activate()
+
+
+def takes_part_class(cls):
+    """Whether tensors of a class take part."""
+    if cls not in _takes:
+        found = getattr(cls, "__torch_dispatch__", None)
+        _takes[cls] = found is not None and _own(found)
+    return _takes[cls]
+
+
+def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_grad):
+    """A tensor of a class with __torch_dispatch__ that tells a geometry and has no memory."""
+    t = _new(cls)
+    t._a = _placed(tuple(int(n) for n in size), dtype.np, None if strides is None else tuple(int(s) for s in strides), int(storage_offset or 0))
+    t._h = wrapped.Elsewhere(t)
+    if device is not None and device.type == "meta":
+        t._dev = device          # (it tells where it is; its memory is nowhere in any case)
+    elif device is not None:
+        put_on(t, device)
+    enrol(t)
+    _core._subclass_made(cls, False)
+    if requires_grad:
+        set_requires_grad(t, True)
+    return t
+
+
+def _new(cls):
+    # (A class with __slots__ cannot be put on a tensor that exists.)
+    t = MSTensor.__new__(cls)
+    MSTensor.__init__(t, blank())
+    return t
+
+
+def _placed(size, stype, strides, offset):
+    a = placed(size, stype, strides)
+    if not offset:
+        return a
+    # (The offset is told by the place in the array that this one is a view of.)
+    span = 1 + sum([(n - 1) * s for n, s in zip(size, strides if strides is not None else ())]) if 0 not in size else 0
+    if strides is None:
+        span, strides = a.size, tuple([s // stype.itemsize for s in a.strides])
+    whole = placed((offset + span,), stype)
+    part = np.ndarray(size, stype, np.ndarray.view(whole, np.ndarray), offset * stype.itemsize, [s * stype.itemsize for s in strides])
+    return view_of(whole, part)
+
+
+# ------------------------------------------------------------------ asking
+def _asks(a):
+    return hasattr(a.__class__, "_torch_face") and takes_part(a)
+
+
+def relevant_of(args):
+    """Operands (also in lists and tuples) whose classes are asked, one of a class, subclasses before their bases."""
+    found = []
+    if not state.off:
+        collect(args, found, _asks, (list, tuple, dict))
+    return found
+
+
+def call(func, relevant, args, kwargs):
+    """Asks the innermost mode, then the operands' classes, without recording; TypeError if all decline."""
+    types = tuple([type(a) for a in relevant])
+    asked = []
+    before, modes, follow = mode.on, state.modes, grad_mode.follow
+    recorded, state.recorded = state.recorded, before
+    mode.on = False
+    if follow is not None:
+        follow(False)
+    try:
+        if modes:
+            state.modes = modes[:-1]
+            try:
+                r = modes[-1].__torch_dispatch__(func, types, args, kwargs)
+            finally:
+                state.modes = modes
+            if r is not NotImplemented:
+                return r
+            asked.append(type(modes[-1]).__name__)
+        for a in relevant:
+            r = type(a).__torch_dispatch__(func, types, args, kwargs)
+            if r is not NotImplemented:
+                return r
+            asked.append(type(a).__name__)
+    finally:
+        state.recorded = recorded
+        mode.on = before
+        if follow is not None:
+            follow(before)
+    raise TypeError(f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - " + "\n  - ".join(asked))
+
+
+def written_to(x):
+    """Counts a write that an operator made to its argument (a tensor of such a class, or several), where the handler did not."""
+    for t in x if isinstance(x, (list, tuple)) else (x,):
+        if taken(t) and wrapped.is_wrapped(t):
+            bump(t)
+
+
+def _registered(op, args, kwargs, computed):
+    """A registered operator below autograd: what modes and operands' classes make of it, or `computed(args, kwargs)`."""
+    relevant = relevant_of((*args, *kwargs.values()))
+    if not relevant and not state.modes:
+        return computed(args, kwargs)
+    given, named = op._shortened(args, kwargs)
+    r = call(op, relevant, given, named)
+    for a, value in zip(op._schema.arguments, (*args, *kwargs.values())):
+        if a.is_write:
+            written_to(value)
+    return r
+
+
+class reentrant:
+    """Context manager inside a handler: operations are recorded as where the operator was called."""
+
+    def __enter__(self):
+        self._before, mode.on = mode.on, state.recorded
+
+    def __exit__(self, *exc):
+        mode.on = self._before
+
+
+# ------------------------------------------------------------------ primitives
+@dispatch.layer("primitives", "dispatch")
+def _primitive(prim, args, kw, below):
+    ins = tuple(args[0]) if prim.variadic else args
+    relevant = relevant_of(ins)
+    if not relevant and not state.modes:
+        _nobody()
+        return below(prim, args, kw)
+    if ins and all([x is None or x.__class__ is Const or x.__class__ is Held for x in ins]):
+        return below(prim, args, kw)            # (arithmetic of numbers)
+    made = _aten_calls.decomposition(prim)
+    if made is not None:
+        r = _without_recording(made, args, kw)
+        if r is not NotImplemented:
+            return _linked(prim, r, ins, kw)
+    func, given, named, back = _aten_calls.of(prim, args, kw)
+    r, modes = call(func, relevant, given, named), state.modes
+    state.modes = ()
+    try:
+        r = _without_recording(back, (r,), {})
+    finally:
+        state.modes = modes
+    return _linked(prim, r, ins, kw)
+
+
+def _without_recording(fn, args, kw):
+    before, mode.on = mode.on, False
+    try:
+        return fn(*args, **kw)
+    finally:
+        mode.on = before
+
+
+def _linked(prim, r, ins, kw):
+    """What a handler returned as the primitive's results, with their history."""
+    several = r.__class__ is tuple
+    outs = list(r) if several else [r]
+    for i, t in enumerate(outs):
+        if t is None:
+            continue
+        if not taken(t):
+            raise TypeError(f"{prim.name}: __torch_dispatch__ returned {type(t).__name__} where a Tensor was expected")
+        if i in prim.held:
+            outs[i] = t if takes_part(t) else Held(t._a, t._h, t._dev)
+        elif t._rg or t._base is not None and not prim.view or any([t is x for x in ins]):
+            outs[i] = plain_alias(t)
+    if prim.view:
+        _lie_within(prim, outs, ins, kw)
+    r = link(prim, tuple(outs) if several else outs[0], ins, kw)
+    if mode.on:
+        _keep_results(outs)
+        for i in prim.held:
+            if outs[i].__class__ is not Held and outs[i] is not None:
+                outs[i]._gnode, outs[i]._rg = None, False
+    return r
+
+
+def plain_alias(t):
+    """Another tensor on the same values without history."""
+    return _detached(t) if takes_part(t) else alias.again(t)
+
+
+def _lie_within(prim, outs, ins, kw):
+    """Puts the views' geometry into that of what they are views of, so that writes find them."""
+    x = ins[0]
+    if not wrapped.is_wrapped(x) or not all([t is None or wrapped.is_wrapped(t) for t in outs]):
+        return
+    r = prim.fwd(np.ndarray.view(x._a, np.ndarray), **kw)
+    for t, a in zip(outs, r if r.__class__ is tuple else (r,)):
+        if t is not None and a.shape == t._a.shape and a.dtype == t._a.dtype and a.strides == t._a.strides:
+            t._a = view_of(x._a, a)
+
+
+def _keep_results(outs):
+    """Results that a node has saved are kept as tensors of their class, not as memory."""
+    node = next((t._gnode for t in outs if t is not None and t.__class__ is not Held and t._gnode is not None), None)
+    if node is None:
+        return
+    vals = Node.vals.__get__(node)
+    for k, s in (vals or {}).items():
+        if s.__class__ is nodes._Out and takes_part(outs[s.idx]):
+            vals[k] = _saved(outs[s.idx], node, s.idx)
+
+
+def _saved(t, node, i):
+    kept, ver, ref = _without_recording(_detached, (t,), {}), alias.version(t), weakref.ref(node)
+    at = ver.v
+
+    def unpack(kept):
+        node = ref()
+        if ver.v != at:
+            raise nodes._stale(kept, node, ver.v, at)
+        d = _without_recording(_detached, (kept,), {})
+        d._ver = ver
+        if d._stype.kind in "fcV":
+            d._gnode, d._oi, d._rg = node, i, True
+        return d
+    return nodes._Packed(kept, unpack, None)
+
+
+# ------------------------------------------------------------------ what the house asks of such a tensor
+def _detached(t):
+    r = call(_ops.find_overload("aten::detach"), [t], (t,), {}) if not state.off else _shallow(t)
+    if r is t:
+        r = _shallow(t)
+    return r
+
+
+def _shallow(t):
+    """A tensor of the same class and attributes, without history."""
+    r = make_wrapper(type(t), (), None, 0, of_np(t._a.dtype), None, False)
+    r._a, r._dev = t._a, t._dev
+    for c in type(t).__mro__:
+        for name in getattr(c, "__slots__", ()):
+            if c not in Tensor.__mro__ and hasattr(t, name):
+                setattr(r, name, getattr(t, name))
+    r.__dict__.update(dict(t.__dict__))
+    return r
+
+
+def _again(t):
+    return _without_recording(_detached, (t,), {})
+
+
+def _write(t, value):
+    if value.__class__ is not Tensor and not taken(value):
+        value = shown(value) if value.__class__ is Held else value._a.item()
+    if taken(value):
+        _without_recording(call, (_ops.find_overload("aten::copy_"), relevant_of((t, value)), (t, value), {}), {})
+    else:
+        _without_recording(call, (_ops.find_overload("aten::fill_.Scalar"), [t], (t, value), {}), {})
+
+
+def _no_memory(t):
+    raise RuntimeError(f"the memory of a {type(t).__name__} was asked for, which is a tensor subclass without memory of its own "
+                       "(torch.Tensor._make_wrapper_subclass): its __torch_dispatch__ has the values")
+
+
+def _values(t):
+    """The values as a host array, asked for one by one: for ops that look at a few."""
+    def numbers():
+        return [call(_ops.find_overload("aten::_local_scalar_dense"), [e], (e,), {}) for e in (t.reshape(-1).unbind(0) if t.ndim else (t,))]
+    if state.off:
+        _no_memory(t)
+    return np.array(_without_recording(numbers, (), {}), t._stype).reshape(t._sizes)
+
+
+wrapped.again, wrapped.write, wrapped.values = _again, _write, _values
+_ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
+
+
+# ------------------------------------------------------------------ ops that are no primitives
+_NUMBERS = {"item": lambda r: r, "__bool__": bool, "__float__": float, "__int__": int, "__index__": int, "__complex__": complex, "is_nonzero": bool}
+
+
+@dispatch.layer("ops", "dispatch")
+def _op(entry, args, kwargs, below):
+    relevant = relevant_of(args if not kwargs else (*args, *kwargs.values()))
+    if not relevant and not state.modes:
+        _nobody()
+        return below(entry, args, kwargs)
+    name = entry.name.removeprefix("Tensor.")
+    whole = _aten_whole.of(entry, args, kwargs)
+    if whole is not None:
+        func, given, named = whole
+        return _aten_whole.recorded(entry, func, args, kwargs, lambda: _answer(func, relevant, given, named))
+    if name in _NUMBERS and len(args) == 1 and args[0]._numel == 1:
+        return _NUMBERS[name](call(_ops.find_overload("aten::_local_scalar_dense"), relevant, (args[0],), {}))
+    if name in _MEMORY and args and taken(args[0]) and wrapped.is_wrapped(args[0]):
+        _no_memory(args[0])
+    if name in ("detach", "data.__get__"):
+        return _detach(args[0], relevant, name == "detach")
+    if name == "equal" and len(args) == 2:
+        return call(_ops.find_overload("aten::equal"), relevant, args, {})
+    if name in _LIKE and (relevant or name in ("ones_like", "zeros_like", "empty_like")):
+        func = _ops.find_overload("aten::" + name)
+        return _linked_leaf(call(func, relevant, args, {k: v for k, v in kwargs.items() if k != "requires_grad"}), kwargs.get("requires_grad", False))
+    if entry.inplace or entry.name[:7] == "Tensor." and tracing._writes(name):
+        return _written(entry, name, relevant, args, kwargs, below)
+    out = kwargs.get("out")
+    if out is not None and any([taken(t) and wrapped.is_wrapped(t) for t in (out if isinstance(out, (tuple, list)) else (out,))]):
+        return _into(entry, out, args, {k: v for k, v in kwargs.items() if k != "out"})
+    return below(entry, args, kwargs)
+
+
+def _answer(func, relevant, args, kwargs):
+    r = call(func, relevant, args, kwargs)
+    for t in r if isinstance(r, (list, tuple)) else (r,):
+        if t is not None and not taken(t):
+            raise TypeError(f"{func}: __torch_dispatch__ returned {type(t).__name__} where a Tensor was expected")
+    return r
+
+
+#: methods that look at memory
+_MEMORY = frozenset("data_ptr tolist numpy __array__ untyped_storage storage _typed_storage __dlpack__ asnumpy apply_ map_ share_memory_".split())
+_LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
+ new_empty_strided""".split())
+
+
+def _linked_leaf(t, requires_grad):
+    if requires_grad:
+        set_requires_grad(t, True)
+    return t
+
+
+def _detach(x, relevant, counted):
+    r = call(_ops.find_overload("aten::detach"), relevant, (x,), {})
+    if not taken(r):
+        return r
+    if r is x or r._rg:
+        r = _shallow(x) if wrapped.is_wrapped(x) else alias.again(r)
+    if counted and r._ver is None:
+        if x._ver is None:
+            x._ver = Version()
+        r._ver = x._ver
+    return r
+
+
+def _into(entry, out, args, kwargs):
+    r = entry.func(*args, **kwargs)
+    pairs = zip(out, r) if isinstance(out, (tuple, list)) else ((out, r),)
+    for a, b in pairs:
+        if a._sizes != b._sizes:
+            raise NotImplementedError(f"{entry.name}: out= of shape {list(a._sizes)} would have to be resized to {list(b._sizes)}, which a tensor subclass without "
+                                      "memory cannot be")
+        _write(a, b)
+        bump(a)
+    return out
+
+
+def _written(entry, name, relevant, args, kwargs, below):
+    """A method that writes to its tensor."""
+    x = args[0]
+    if not taken(x) or name in ("requires_grad_", "detach_", "share_memory_", "rename_"):
+        return below(entry, args, kwargs)
+    if name == "__setitem__":
+        return _set_item(x, args, relevant, entry, below)
+    if mode.on and (x._rg or any_grad(args, kwargs)):
+        if name == "copy_" and wrapped.is_wrapped(x):
+            return _copied(x, *args[1:])
+        return below(entry, args, kwargs)
+    if name[:3] == "__i" and name[3:-2] in tracing._INPLACE_OPERATORS:
+        name = tracing._INPLACE_OPERATORS[name[3:-2]] + "_"
+    found = _aten_calls.overload_for(name, args, kwargs)
+    if found is None:
+        return below(entry, args, kwargs)
+    alias.check_inplace(x, False, True)
+    since = alias.version(x).v
+    r = call(found, relevant, args, kwargs)
+    if alias.version(x).v == since:
+        bump(x)
+    return x if r is None or taken(r) else r
+
+
+def _copied(x, src, non_blocking=False):
+    """copy_ that is recorded."""
+    from mindtorch.core.tape import sequence
+    alias.check_inplace(x, src._rg, True)
+    since = next(sequence)
+    value = src.to(x.dtype).expand(x._sizes)
+    return alias.assign(x, value.clone() if value is src else value, since, (src,))
+
+
+def _set_item(x, args, relevant, entry, below):
+    if not any([wrapped.is_wrapped(t) for t in relevant]) or not wrapped.is_wrapped(x):
+        return below(entry, args, {})
+    _, key, value = args
+    keys = key if isinstance(key, tuple) else (key,)
+    if any([taken(k) or isinstance(k, list) for k in keys]):
+        if not all([k.__class__ is slice and k == slice(None) or taken(k) for k in keys]):
+            raise NotImplementedError(f"{type(x).__name__}[...] = value with index tensors among other items is not supported for a tensor subclass without memory: "
+                                      "use index_put_")
+        indices = [k if taken(k) else None for k in keys]
+        x.index_put_(tuple(indices), value if taken(value) else Tensor.new_full(x, (), value))
+        return None
+    part = x[key]
+    part.copy_(value) if taken(value) else part.fill_(value)
+    return None

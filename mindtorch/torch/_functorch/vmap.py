@@ -1,0 +1,4 @@
+"""torch._functorch.vmap."""
+from mindtorch.torch.func._vmap import vmap
+
+__all__ = ["vmap"]

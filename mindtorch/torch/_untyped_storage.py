@@ -1,0 +1,563 @@
+"""torch.UntypedStorage: the memory that tensors are views of, as bytes.
+
+A tensor's memory is the root of its array's ``base`` chain.  A storage object is a window on those bytes; while one is
+alive, every tensor on the same memory gives the same object, so that pickling and copying can see what is shared.
+"""
+
+import contextlib
+import os
+import pickle
+import struct
+import weakref
+
+import numpy as np
+
+from mindtorch.backend.cpu.host import address, byte_bounds
+from mindtorch.backend.meta.arrays import is_blank
+from mindtorch.core import device as _device, dtypes as _dtypes, host_data, memory, meta
+from mindtorch.core.layout import noted
+from mindtorch.core.memory import bytes_of as _bytes_of, root_of
+from mindtorch.core.tensor import version
+from mindtorch.torch import _device_storage as _there
+
+_U8 = np.dtype(np.uint8)
+_alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
+_kept: dict[int, dict[str, object]] = {}        # id(root array) -> attributes of a storage object that is gone
+_OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_ver", "filename"))
+
+
+# ------------------------------------------------------------------ geometry
+def offset_of(t, storage):
+    """Elements between the start of a tensor's storage and its first element."""
+    a = t._a
+    if t._dev.type == "meta":
+        return (address(a) - address(storage._root)) // a.itemsize if a.size else 0
+    offset, rest = divmod(address(a) - address(storage._bytes if t._h is None else storage._root), a.itemsize)
+    # A view without elements may stand anywhere, even outside its storage.
+    return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
+
+
+def untyped(t):
+    """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
+    root = root_of(t._a) if t._h is None else _there.home(t)
+    storage = _alive.get(id(root))
+    if storage is None or storage._root is not root:
+        storage = object.__new__(UntypedStorage)
+        if t._h is None:
+            storage._set(root, t.device)
+        else:
+            storage._set_flat(_there.flat_of(t), root)
+            storage._ver = version(t)
+        if _kept:
+            storage.__dict__.update(_kept.pop(id(root), {}))
+    return storage
+
+
+def _in_bounds(nbytes, item, offset, size, stride):
+    """RuntimeError if a tensor of that geometry would reach outside of a storage."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
+    if offset < 0 or any(s < 0 for s in size) or any(s < 0 for s in stride):
+        raise RuntimeError(
+            f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}"
+        )
+    if 0 in size:
+        return
+    need = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * item
+    if need > nbytes:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
+            f"requiring a storage size of {need} are out of bounds for storage of size {nbytes}"
+        )
+
+
+def view_on(storage, dtype, offset, size, stride):
+    """Array on a storage's bytes; RuntimeError if it would reach outside."""
+    np_dtype = dtype.np
+    u8, item = storage._bytes, np_dtype.itemsize
+    size, stride = tuple(size), tuple(stride)
+    _in_bounds(len(u8), item, offset, size, stride)
+    if 0 in size:
+        return np.empty(size, np_dtype) if not len(u8) else _empty_view(u8, np_dtype, offset, size, stride)
+    try:
+        return noted(np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride])))
+    except (ValueError, OverflowError) as e:
+        raise RuntimeError(f"sizes {list(size)} with strides {list(stride)} make no tensor: {e}") from e
+
+
+def _empty_view(u8, np_dtype, offset, size, stride):
+    item = np_dtype.itemsize
+    start = offset * item if offset * item <= len(u8) else 0
+    try:
+        return np.ndarray(size, np_dtype, u8[start:], 0, tuple([s * item for s in stride]))
+    except (ValueError, OverflowError):
+        # NumPy lets even an empty array's strides stay within the buffer; without elements they mean nothing.
+        return np.empty(size, np_dtype)
+
+
+# ------------------------------------------------------------------ UntypedStorage
+NO_DATA = "Cannot copy out of meta tensor; no data!"
+
+
+class _StorageBase:
+    """What both kinds of storage answer alike."""
+
+    is_sparse = False
+    is_sparse_csr = False
+    filename = None
+
+    is_cuda = property(lambda self: self.device.type == "cuda")
+
+    def __len__(self):
+        return self.size()
+
+    def __iter__(self):
+        return iter(self.tolist())
+
+    def __repr__(self):
+        return str(self)
+
+    def __copy__(self):
+        return self.clone()
+
+    def is_shared(self):
+        """Whether other processes can see the memory."""
+        from mindtorch.torch.multiprocessing import reductions
+
+        return self.untyped()._flat is None and reductions.is_shared_array(self.untyped()._root)
+
+    def is_pinned(self, device="cuda"):
+        return False
+
+    def pin_memory(self, device="cuda"):
+        if self.device.type != "cpu":
+            raise TypeError(f"cannot pin '{self.untyped().type()}' only CPU memory can be pinned")
+        raise NotImplementedError("pin_memory of a storage is not supported: MindSpore gives no pinned host memory to others")
+
+    def share_memory_(self):
+        """Moves the memory to where other processes see it, with the tensors that stand on it."""
+        from mindtorch.torch.multiprocessing import reductions
+
+        if self.device.type == "meta":
+            raise RuntimeError("_share_fd_: only available on CPU")
+        if self.device.type != "cpu":
+            raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot give a device's memory to other "
+                                      "processes; share a copy on cpu")
+        memory.own(self.untyped()._root)
+        reductions.share_root(self.untyped()._root)
+        return self
+
+    def _share_fd_cpu_(self):
+        """Moves the memory to shared memory: (a descriptor of it, its size in bytes)."""
+        if self.device.type != "cpu":
+            raise RuntimeError("_share_fd_: only available on CPU")
+        from mindtorch.torch.multiprocessing import reductions
+
+        self.share_memory_()
+        root = self.untyped()._root
+        return os.dup(reductions._segments[id(root)].fd), root.nbytes
+
+    def _share_filename_cpu_(self):
+        if self.device.type != "cpu":
+            raise RuntimeError("_share_filename_: only available on CPU")
+        raise NotImplementedError("sharing a storage by a file name is not supported: shared memory has no name here, it is sent by its descriptor")
+
+    def _write_file(self, f, is_real_file, save_size, element_size):
+        """Writes the bytes to a file, after the number of elements (8 bytes, little endian) if save_size."""
+        u8 = self.untyped()._copied()
+        if save_size:
+            f.write(struct.pack("<q", len(u8) // element_size))
+        f.write(u8.data)
+
+    @classmethod
+    def _new_shared(cls, size, *, device="cpu"):
+        """A storage in shared memory: of `size` bytes, or elements for a typed one."""
+        from mindtorch.torch.multiprocessing import reductions
+        from mindtorch.torch.storage import TypedStorage
+
+        if issubclass(cls, UntypedStorage):
+            return UntypedStorage._of_bytes(reductions.new_shared(size))
+        new = reductions.new_shared(size * (cls.dtype or _dtypes.get_default_dtype()).itemsize)
+        return TypedStorage(wrap_storage=UntypedStorage._of_bytes(new), dtype=cls.dtype)
+
+    def get_device(self):
+        return None if self.device.type == "cpu" else self.device.index
+
+    def _position(self, i):
+        n = self.size()
+        if not -n <= i < n:
+            raise IndexError(f"index {i} out of range for storage of size {n}")
+        return i % n
+
+
+class StorageBase(_StorageBase):
+    """What UntypedStorage and classes of a user's own beside it are made of; not to be made itself (RuntimeError)."""
+
+    _flat = _pending = None     # of memory that is a device's
+
+    def __del__(self):
+        # What a user has hung on a storage stays as long as its memory; a later storage object on that has it again.
+        own = self.__dict__
+        if len(own) > 3 and (kept := {k: v for k, v in own.items() if k not in _OWN}) and own.get("_root") is not None:
+            _kept[id(self._root)] = kept
+            weakref.finalize(self._root, _kept.pop, id(self._root), None).atexit = False
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        host_data.STORAGES.add(cls)
+
+    def __new__(cls, *args, **kwargs):
+        if cls is StorageBase:
+            raise RuntimeError("Cannot directly construct StorageBase; subclass it and then construct that")
+        return object.__new__(cls)
+
+    def __init__(self, *args, device=None, wrap_storage=None):
+        if wrap_storage is not None:
+            raise TypeError("UntypedStorage() takes no wrap_storage: call .untyped() on a typed one")
+        device = _device.check(device)
+        if len(args) > 1:
+            raise TypeError(f"UntypedStorage() takes a size or a sequence of bytes, got {len(args)} arguments")
+        what = args[0] if args else 0
+        if device.type == "meta" and type(what) is int and what > 0:
+            self._set(root_of(meta.blank((what,), _U8)), device)
+        else:
+            self._set(_new_bytes("torch.UntypedStorage()", what), device)
+
+    def _set(self, root, device):
+        # `_root` is what keeps the memory; `_u8` its plain view.
+        if device.type == "meta":
+            self._u8 = None
+            self._root = root if root.base is not None and is_blank(root) else root_of(meta.blank((root.nbytes,), _U8))
+            root = self._root
+        elif device is not _device.cpu and device.type in _device.registered:
+            # (No tensor is on it yet: the bytes are sent there when one is made, in that one's type.)
+            self._u8 = None
+            self._root = self._pending = _bytes_of(root)
+        else:
+            self._root = root
+            self._u8 = _bytes_of(root)
+        self._device = device
+        _alive[id(root)] = self
+
+    def _set_flat(self, flat, root=None):
+        # A device's memory, all of which the tensor `flat` covers.
+        self._u8 = self._pending = None
+        self._flat, self._device = flat, flat._dev
+        self._root = _there.home(flat) if root is None else root
+        _alive[id(self._root)] = self
+
+    def _flat_of(self, dtype=_U8):
+        """A device's memory as a flat tensor, of `dtype` if it is sent there only now."""
+        if self._flat is None:
+            self._set_flat(_there.sent(self._pending, self._device, dtype))
+        return self._flat
+
+    @property
+    def _bytes(self):
+        """The bytes as an array: the memory itself, or a copy of a device's, not to be written to; NotImplementedError on device meta."""
+        if self._device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
+        if self._u8 is not None:
+            return self._u8
+        return self._pending if self._flat is None else _there.on_host(self._flat)
+
+    def _copied(self):
+        """The same, for those who want the values elsewhere."""
+        if self._device.type == "meta":
+            raise NotImplementedError(NO_DATA)
+        return self._bytes
+
+    @staticmethod
+    def _of(t):
+        """The storage under a tensor."""
+        return untyped(t)
+
+    @classmethod
+    def _of_bytes(cls, u8, device=None):
+        """Storage on an existing one-dimensional uint8 array that is the root of its memory."""
+        self = object.__new__(cls)
+        self._set(u8, device or _device.cpu)
+        return self
+
+    @staticmethod
+    def from_file(filename, shared=False, nbytes=0):
+        """Storage on a file's bytes; shared=True writes through to the file, which is made `nbytes` long if it is shorter."""
+        filename = os.fspath(filename)
+        if shared:
+            with open(filename, "ab") as f:
+                if f.tell() < nbytes:
+                    f.truncate(nbytes)
+        elif os.path.getsize(filename) < nbytes:
+            raise RuntimeError(f"file {filename} has {os.path.getsize(filename)} bytes, fewer than the {nbytes} asked for")
+        if not nbytes:
+            return UntypedStorage(0)
+        u8 = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+        storage = UntypedStorage._of_bytes(np.frombuffer(u8, np.uint8))
+        storage.filename = filename if shared else None
+        return storage
+
+    @property
+    def device(self):
+        return self._device
+
+    @property
+    def _cdata(self):
+        return memory.place_of(self._root)
+
+    def size(self):
+        if self._device.type == "meta":
+            return _cut.get(id(self._root), self._root.nbytes)
+        return len(self._bytes) if self._flat is None else self._flat._nbytes
+
+    nbytes = size
+
+    def element_size(self):
+        return 1
+
+    def data_ptr(self):
+        """Address of the first byte, for writing as well; 0 without memory."""
+        if self._device.type == "meta":
+            return 0
+        if memory.COW.on:
+            memory.own(self._root)
+        return address(self._u8) if self._u8 is not None else self._flat_of().data_ptr()
+
+    def untyped(self):
+        return self
+
+    def type(self, dtype=None, non_blocking=False):
+        if dtype is None:
+            return "torch.storage.UntypedStorage"
+        from mindtorch.torch import storage
+
+        return storage._typed(self, dtype)
+
+    def __getitem__(self, i):
+        if self._device.type == "meta":
+            return self._bytes
+        if isinstance(i, slice):
+            # A slice is a storage on the same bytes; it must not be mistaken for the whole.
+            part = object.__new__(UntypedStorage)
+            if self._u8 is None:
+                start, stop, step = i.indices(self.size())
+                if step != 1:
+                    raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+                flat = self._flat_of()
+                part._u8 = None
+                part._flat = _there.part(flat, _U8, start, (max(stop - start, 0),), (1,))
+                part._root = part._flat._a
+            else:
+                if memory.COW.on:
+                    memory.own(self._root)
+                part._root = part._u8 = self._bytes[i]
+            part._device = self._device
+            return part
+        return int(self._bytes[self._position(i)])
+
+    def __setitem__(self, i, value):
+        value = int(value) % 256
+        if self._device.type == "meta":
+            return
+        with self._written() as u8:
+            u8[i if isinstance(i, slice) else self._position(i)] = value
+
+    @contextlib.contextmanager
+    def _written(self):
+        """The bytes, to be written to."""
+        if memory.COW.on:
+            memory.own(self._root)
+        u8 = self._u8 if self._u8 is not None else self._pending
+        if u8 is not None:
+            yield u8
+            return
+        u8 = self._bytes.copy()
+        yield u8
+        _there.overwrite(self._flat, u8)
+
+    def tolist(self):
+        return self._bytes.tolist()
+
+    def __str__(self):
+        if self._device.type == "meta":
+            return f"...\n[torch.storage.UntypedStorage(device=meta) of size {self.size()}]"
+        body = "".join(f" {b}\n" for b in self._bytes[:1000].tolist())
+        more = " ...\n" if self.size() > 1000 else ""
+        return f"{body}{more}[torch.storage.UntypedStorage(device={self._device}) of size {self.size()}]"
+
+    def __eq__(self, other):
+        return isinstance(other, UntypedStorage) and other._root is self._root
+
+    def __hash__(self):
+        return memory.place_of(self._root)
+
+    def clone(self):
+        if self._device.type == "meta":
+            return UntypedStorage(self.size(), device=self._device)
+        if self._flat is None:
+            return UntypedStorage._of_bytes(self._bytes.copy(), self._device)
+        new = object.__new__(UntypedStorage)
+        new._set_flat(_there.copied(self._flat))
+        return new
+
+    def cpu(self):
+        return self if self._device.type == "cpu" else self.to(_device.cpu)
+
+    def to(self, device=None, non_blocking=False):
+        """The same bytes on `device`; itself if they are there already."""
+        device = _device.check(device)
+        if device == self._device:
+            return self
+        if device.type == "meta":
+            return UntypedStorage(self.size(), device=device)
+        return UntypedStorage._of_bytes(self._copied().copy(), device)
+
+    def cuda(self, device=None, non_blocking=False):
+        return self.to("cuda" if device is None else device)
+
+    def npu(self, device=None, non_blocking=False):
+        return self.to("npu" if device is None else device)
+
+    def copy_(self, source, non_blocking=None):
+        other = source.untyped()
+        if other.nbytes() != self.nbytes():
+            raise RuntimeError(
+                f"size does not match, self was {self.nbytes()} bytes but src was {other.nbytes()} bytes"
+            )
+        if self._device.type != "meta":
+            values = other._copied()
+            with self._written() as u8:
+                u8[...] = values
+        return self
+
+    def fill_(self, value):
+        if self._device.type == "meta":
+            return self
+        with self._written() as u8:
+            u8[...] = int(value) % 256
+        return self
+
+    def byteswap(self, dtype):
+        """Reverses the bytes of each element of `dtype`, in place."""
+        width = dtype.itemsize // (2 if dtype.is_complex else 1)
+        if width > 1:
+            with self._written() as u8:
+                u8.view(f"u{width}").byteswap(inplace=True)
+
+    def resize_(self, size):
+        """Makes the storage `size` bytes long; tensors on it stay on it.
+
+        On the cpu the memory moves, with its values, and new bytes are undefined.  NotImplementedError where a tensor would reach beyond the end of
+        a storage that shrinks, and for a device's memory.
+        """
+        if size < 0:
+            raise RuntimeError(f"a storage cannot have {size} bytes")
+        if size == self.size():
+            return self
+        if self._device.type == "meta":
+            self._resize_blank(size)
+            return self
+        if self._flat is not None:
+            raise NotImplementedError(f"UntypedStorage.resize_ is not supported on device {self._device}: tensors hold memory of fixed size there (here "
+                                      f"{self.size()} bytes, asked for {size}); use Tensor.resize_")
+        if self._u8 is None:
+            new = np.empty(size, _U8)
+            n = min(size, len(self._pending))
+            new[:n] = self._pending[:n]
+            _alive.pop(id(self._root), None)
+            self._set(new, self._device)
+            return self
+        memory.own(self._root)
+        tensors, start = memory.standing_on(self._root), address(self._u8)
+        for t in tensors:
+            if byte_bounds(t._a)[1] - start > size:
+                raise NotImplementedError(f"UntypedStorage.resize_ to {size} bytes is not supported on device cpu while a tensor (shape {list(t._sizes)}, dtype "
+                                          f"{t.dtype}) reaches beyond them: what it holds could not be read any more; drop the tensor, or give it other "
+                                          "memory by set_()")
+        new, n = np.empty(size, _U8), min(size, len(self._u8))
+        new[:n] = self._u8[:n]
+        memory.move(self._root, new, tensors)
+        return self
+
+    def _resize_blank(self, size):
+        # (Tensors of a storage that shrinks keep their shapes: nothing is read of them.)
+        root = self._root
+        if size <= root.nbytes:
+            if id(root) not in _cut:
+                weakref.finalize(root, _cut.pop, id(root), None).atexit = False
+            _cut[id(root)] = size
+            return
+        start, new = address(root), root_of(meta.blank((size,), _U8))
+        for t in memory.standing_on(root):
+            t._a = np.ndarray(t._a.shape, t._a.dtype, new, address(t._a) - start, t._a.strides)
+        _moved(root, new)
+
+    def new(self):
+        return UntypedStorage(0, device=self._device)
+
+    def __deepcopy__(self, memo):
+        key = ("mindtorch.storage", id(self._root))
+        new = memo.get(key)
+        if new is None:
+            # The memo also keeps this object alive, so that the id stays its own.
+            new = memo[key] = self.clone()
+            memo[id(self)] = new
+        return new
+
+    def __reduce_ex__(self, protocol):
+        from mindtorch.torch import storage
+
+        if protocol >= 5:
+            # The writer may carry the bytes out of band, or put them into the pickle without another copy.
+            return storage._storage_from_buffer, (pickle.PickleBuffer(self._copied()), str(self._device))
+        return storage._load_from_bytes, (storage._to_bytes(self),)
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.size()
+
+
+class UntypedStorage(StorageBase):
+    """A block of bytes (https://pytorch.org/docs/stable/storage.html).
+
+    ``UntypedStorage(n)`` is new memory of n bytes, ``UntypedStorage([1, 2])`` holds the given bytes.
+    """
+
+
+UntypedStorage.__module__ = "mindtorch.torch.storage"
+_cut: dict[int, int] = {}       # id(root) of a meta storage that has shrunk -> its size
+
+
+def _moved(root, new):
+    """The storage on the memory `root` stands on `new` from now on."""
+    storage = _alive.pop(id(root), None)
+    if storage is not None and storage._root is root:
+        storage._set(new, storage._device)
+
+
+def _on(root):
+    storage = _alive.get(id(root))
+    return storage if storage is not None and storage._root is root else None
+
+
+memory.storage_on, memory.storage_moved = _on, _moved
+
+
+def _new_bytes(who, what):
+    if isinstance(what, (bool, float)) or what is None:
+        raise TypeError(f"{who}: expected a size or a sequence of int, got {type(what).__name__}")
+    if hasattr(what, "__index__"):
+        n = what.__index__()
+        if n < 0:
+            raise RuntimeError(f"{who}: a storage cannot have {n} bytes")
+        if n >= 2**63:
+            raise ValueError("Overflow when unpacking long long")
+        return np.empty(n, np.uint8)
+    values = []
+    for v in what:
+        if not hasattr(v, "__index__"):
+            raise RuntimeError(
+                f"{who}: tried to construct a storage from a sequence ({type(what).__name__}), but one of the items "
+                "was "
+                f"of type {type(v).__name__} instead of int"
+            )
+        values.append(v.__index__() % 256)
+    return np.array(values, np.uint8)

@@ -1,0 +1,106 @@
+"""gradcheck's check of forward mode: tangents against central differences."""
+import numpy as np
+
+from mindtorch.core import forward
+from mindtorch.core.tensor import taken
+from mindtorch.core.values import tensor_from, values
+from mindtorch.torch.autograd import forward_ad
+
+
+def _zero(x):
+    return tensor_from(np.zeros(x._sizes, x._stype), x)
+
+
+def differentiable(outs):
+    """The outputs that can have tangents."""
+    return [o for o in (outs if isinstance(outs, (tuple, list)) else (outs,)) if taken(o) and o._stype.kind in "fcV"]
+
+
+def pushed(func, inputs, tangents):
+    """(outputs that can have tangents, their tangents or None) for tangents of some inputs: {position: tangent}; the inputs are cut from their history."""
+    with forward_ad.dual_level():
+        args = [x.detach() if taken(x) and x._rg else x for x in inputs]
+        for i, t in tangents.items():
+            args[i] = forward_ad.make_dual(args[i], t)
+        pairs = [forward_ad.unpack_dual(o) for o in differentiable(func(*args))]
+    return [p for p, _ in pairs], [None if t is None else t.detach() for _, t in pairs]
+
+
+def _wide(t, like):
+    a = np.zeros(like._sizes) if t is None else values(t)
+    return np.array(a, np.complex128 if like._stype.kind == "c" else np.float64)
+
+
+def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, batched):
+    """Raises by fail(message) where tangents differ from slope(func, inputs, x, where, step, eps), the outputs' changes."""
+    places = [next(i for i, y in enumerate(inputs) if y is x) for x in diff]
+    for n, (place, x) in enumerate(zip(places, diff)):
+        for part, step in (("imaginary", 1j), ("real", 1.0)) if x._stype.kind == "c" else (("", 1.0),):
+            if fast:
+                u = np.random.RandomState(0).uniform(0.1, 1, x._sizes)
+                ways = [(..., step * u / max(np.sqrt((u * u).sum()), 1e-9))]
+            else:
+                ways = [(j, step) for j in np.ndindex(x._sizes)]
+            numeric, analytic = [], []
+            for where, s in ways:
+                numeric.append(slope(func, inputs, x, where, s, eps))
+                t = np.zeros(x._sizes, x._stype)
+                t[where] = s
+                others = {p: _zero(y) for p, y in zip(places, diff) if p != place}
+                outs, ts = pushed(func, inputs, {**others, place: tensor_from(t, x)})
+                analytic.append([_wide(t, o) for o, t in zip(outs, ts)])
+            for k in range(len(numeric[0]) if numeric else 0):
+                a, b = (np.array([row[k].reshape(-1) for row in rows]) for rows in (numeric, analytic))
+                if not np.allclose(b, a, rtol=rtol, atol=atol, equal_nan=True):
+                    which = f"While considering the {part} part of complex inputs only, " if part else ""
+                    fail(f"{which}Jacobian computed with forward mode mismatch for output {k} with respect to input {n},\nnumerical:{a}\nanalytical:{b}\n")
+    if undefined:
+        _check_missing(func, inputs, diff, places, fail)
+    if batched:
+        for place, x in zip(places, diff):
+            _check_batched(func, inputs, place, x, fail)
+
+
+def _random(x, rs):
+    a = rs.uniform(-1, 1, x._sizes)
+    return tensor_from(np.asarray(a + 1j * rs.uniform(-1, 1, x._sizes) if x._stype.kind == "c" else a).astype(x._stype), x)
+
+
+def _same(a, b, outs):
+    return [np.allclose(_wide(s, o), _wide(t, o), equal_nan=True) for s, t, o in zip(a, b, outs)]
+
+
+def _check_missing(func, inputs, diff, places, fail):
+    """An input without a tangent counts as one with a tangent of zeros."""
+    rs = np.random.RandomState(0)
+    if len(diff) == 1:
+        _, ts = pushed(func, inputs, {places[0]: _zero(diff[0])})
+        if any([t is not None and values(t).any() for t in ts]):
+            fail("Expected all output tangents to be undefined or zero where the tangent of the input is zero")
+        return
+    for n, place in enumerate(places):
+        others = {p: _random(x, rs) for p, x in zip(places, diff) if p != place}
+        outs, missing = pushed(func, inputs, others)
+        _, zeros = pushed(func, inputs, {**others, place: _zero(diff[n])})
+        for k, same in enumerate(_same(missing, zeros, outs)):
+            if not same:
+                fail(f"Mismatch in tangent values for output {k} with respect to input {n} when its tangent is undefined and when it is zeros")
+
+
+def _check_batched(func, inputs, place, x, fail):
+    """Two tangents carried through one run against those of a run each."""
+    rs = np.random.RandomState(0)
+    rows = [_random(x, rs) for _ in range(2)]
+    single, outs = [], []
+    for t in rows:
+        outs, ts = pushed(func, inputs, {place: t})
+        single.append(ts)
+    with forward.Opened(2) as levels:
+        args = [x.detach() if taken(x) and x._rg else x for x in inputs]
+        for v, t in zip(levels, rows):
+            forward.attach(args[place], v, t)
+        both = differentiable(func(*args))
+        together = [[forward.tangent(o, v) for o in both] for v in levels]
+    for k, o in enumerate(outs):
+        if not all([_same([one[k]], [batch[k]], [o])[0] for one, batch in zip(single, together)]):
+            fail(f"For output {k} and input {place}, the batched forward gradients differ from those computed one by one")

@@ -1,0 +1,117 @@
+"""Writes to tensors that were saved for backward: a saved tensor is copied before the first write to its memory."""
+import threading
+import weakref
+
+from mindtorch.core import dispatch, nodes
+from mindtorch.core.grad_mode import no_grad
+from mindtorch.core.tensor import detached, taken, version
+from mindtorch.core.tracing import writes_first
+
+
+class _Here(threading.local):
+    context = None
+
+
+_here = _Here()
+
+
+class _Handle:
+    """What a node keeps instead of the tensor."""
+
+    __slots__ = ("at", "__weakref__")
+
+    def __init__(self, at):
+        self.at = at            # the memory's write count when it was saved
+
+
+class AllowMutationOnSavedContext:
+    """The saved tensors of one context: `original` as they were saved, `cloned` those whose memory has been written to since."""
+
+    def __init__(self):
+        self.original, self.cloned = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+        self.tid_to_weakhandle = weakref.WeakValueDictionary()         # (a tensor's array, write count) -> handle
+        self.written = None                                            # write counter of what is about to be written to
+        self.on = weakref.WeakKeyDictionary()                          # write counter -> handles of tensors on that memory
+
+    def pack(self, t):
+        v = version(t)
+        if v is self.written:
+            handle = _Handle(v.v)           # what an operation that writes saves of its own operand is its alone
+            with no_grad():
+                self.original[handle] = t.clone()
+            return handle
+        tid = id(t._a), v.v
+        handle = self.tid_to_weakhandle.get(tid)
+        if handle is None:
+            handle = self.tid_to_weakhandle[tid] = _Handle(v.v)
+            self.original[handle] = detached(t)         # (with its history it would keep alive the node that keeps it)
+            self.on.setdefault(v, weakref.WeakSet()).add(handle)
+        return handle
+
+    def unpack(self, handle):
+        if _here.context is not self or handle not in self.original and handle not in self.cloned:
+            raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was recorded")
+        return self.cloned[handle] if handle in self.cloned else self.original[handle]
+
+    def before_write(self, t):
+        """Copies what is saved of the memory under `t`."""
+        v = t._ver
+        if v is None or v not in self.on:
+            return
+        for handle in list(self.on[v]):
+            if handle.at == v.v and handle not in self.cloned and handle in self.original:
+                with no_grad():
+                    self.cloned[handle] = self.original.pop(handle).clone()
+
+    def clear(self):
+        """Forgets all: what was recorded cannot be differentiated any more."""
+        for d in (self.original, self.cloned, self.tid_to_weakhandle, self.on):
+            d.clear()
+
+
+def _tensors(x):
+    if isinstance(x, (list, tuple)):
+        for y in x:
+            yield from _tensors(y)
+    elif taken(x):
+        yield x
+
+
+@dispatch.layer("ops", "saves")
+def _look(entry, args, kwargs, below):
+    context = _here.context
+    if context is not None:
+        written = []
+        if args and writes_first(entry):
+            written.append(args[0])
+        if kwargs and kwargs.get("out") is not None:
+            written.append(kwargs["out"])
+        if written:
+            outer = context.written
+            for t in _tensors(written):
+                context.before_write(t)
+                context.written = t._ver
+            try:
+                return below(entry, args, kwargs)
+            finally:
+                context.written = outer
+    return below(entry, args, kwargs)
+
+
+class allow_mutation_on_saved_tensors:
+    """Context manager, see torch.autograd.graph."""
+
+    def __enter__(self):
+        if _here.context is not None:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        self.context = context = AllowMutationOnSavedContext()
+        nodes.push_saved_hooks(context.pack, context.unpack)
+        dispatch.want("ops", "saves")
+        _here.context = context
+        return context
+
+    def __exit__(self, *exc):
+        _here.context = None
+        dispatch.drop("ops", "saves")
+        nodes.pop_saved_hooks()
+        self.context.clear()

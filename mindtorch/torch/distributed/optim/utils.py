@@ -1,0 +1,85 @@
+"""torch.distributed.optim.utils: optimizers that get their gradients as arguments instead of from `.grad`."""
+import inspect
+
+import mindtorch.torch as torch
+from mindtorch.torch import optim
+
+__all__ = ["as_functional_optim", "functional_optim_map", "register_functional_optim"]
+
+
+class _Functional:
+    """An optimizer whose step takes the gradients; `param_group["params"]` are its parameters, `state` what it keeps of them.
+
+    Its options are those of the ordinary one, which does the work; parameters may be left out and given to `step_param` one by one.
+    """
+
+    _optimizer = None
+    _options: dict = {}         # defaults that are not the ordinary one's
+
+    def __init__(self, params, *args, _allow_empty_param_list=False, **kwargs):
+        params = list(params)
+        if not params and not _allow_empty_param_list:
+            raise ValueError("optimizer got an empty parameter list")
+        given = inspect.signature(self._optimizer).bind(params or [torch.empty(0)], *args, **kwargs)
+        for name, value in self._options.items():
+            given.arguments.setdefault(name, value)
+        self._inner = self._optimizer(*given.args, **given.kwargs)
+        self.param_group = self._inner.param_groups[0]
+        self.param_group["params"] = params
+        self.state = self._inner.state
+        self.defaults = {k: v for k, v in self._inner.defaults.items() if k != "params"}
+
+    def _step(self, params, gradients):
+        kept, held = self.param_group["params"], [p.grad for p in params]
+        self.param_group["params"] = list(params)
+        try:
+            for p, g in zip(params, gradients):
+                p.grad = g
+            self._inner.step()
+        finally:
+            self.param_group["params"] = kept
+            for p, g in zip(params, held):
+                p.grad = g
+
+    def step(self, gradients):
+        """One step of all parameters by these gradients, one for each (None: that parameter stays)."""
+        params = self.param_group["params"]
+        if len(params) != len(gradients):
+            raise ValueError("the gradients passed in does not equal to the size of the parameters!"
+                             f"Params length: {len(params)}. Gradients length: {len(gradients)}")
+        self._step(params, gradients)
+
+
+class _Single(_Functional):
+    def step_param(self, param, grad):
+        """One step of one parameter by this gradient."""
+        self._step([param], [grad])
+
+
+def _made(cls, base, **options):
+    name = "_Functional" + cls.__name__
+    return type(name, (base,), {"__module__": __name__, "__doc__": f"{cls.__name__} with gradients as arguments.", "_optimizer": cls,
+                               "_options": options})
+
+
+_FunctionalAdagrad, _FunctionalAdadelta = _made(optim.Adagrad, _Functional), _made(optim.Adadelta, _Functional)
+_FunctionalAdamax, _FunctionalRMSprop = _made(optim.Adamax, _Functional, lr=1e-3), _made(optim.RMSprop, _Functional)
+_FunctionalRprop, _FunctionalSGD = _made(optim.Rprop, _Functional), _made(optim.SGD, _Single)
+_FunctionalAdam, _FunctionalAdamW = _made(optim.Adam, _Single), _made(optim.AdamW, _Single)
+
+#: optimizer class -> the class that does the same with gradients as arguments
+functional_optim_map = {c._optimizer: c for c in (_FunctionalAdagrad, _FunctionalAdam, _FunctionalAdamW, _FunctionalSGD, _FunctionalAdadelta,
+                                                  _FunctionalRMSprop, _FunctionalRprop, _FunctionalAdamax)}
+
+
+def register_functional_optim(key, optim):
+    """Notes `optim` as the functional counterpart of `key`, if that has none."""
+    functional_optim_map.setdefault(key, optim)
+
+
+def as_functional_optim(optim_cls, *args, **kwargs):
+    """The functional counterpart of an optimizer class, without parameters and with these options."""
+    counterpart = functional_optim_map.get(optim_cls)
+    if counterpart is None:
+        raise ValueError(f"Optimizer {optim_cls} does not have a functional counterpart!")
+    return counterpart([], *args, **kwargs, _allow_empty_param_list=True)

@@ -1,0 +1,56 @@
+"""How tensors are printed inside transforms: each level that a tensor was made in around the value."""
+import textwrap
+
+from mindtorch.core import transforms
+from mindtorch.core.tensor import again
+
+
+def wrapped(t):
+    """The text of a tensor made inside transforms; None where it is printed as it is.
+
+    Of a vmap the function sees slices: one that it was handed is printed as the whole that it is of, one that it has computed as itself.
+    """
+    found, inner, own = [], t, True
+    for n, level in transforms.shown_in(t):
+        entered = level.given.get(id(inner)) if own else None
+        if level.kind != "vmap":
+            found.append((n, level))
+        elif entered is not None and len(entered) > 2:
+            found.append((n, entered[2]))
+        if entered is not None:
+            inner = entered[1]
+        else:
+            own = False         # what it was computed from further out is not known
+    if not found:
+        return None
+    if inner._lvl:
+        plain = again(inner)
+        if _depends_outside(inner, transforms.levels()):
+            plain._gnode, plain._oi, plain._rg = inner._gnode, inner._oi, True
+        inner = plain
+    text = repr(inner)
+    for n, level in reversed(found):
+        if level.__class__ is int:
+            text = f"BatchedTensor(lvl={n}, bdim={level}, value=\n{textwrap.indent(text, '    ')}\n)"
+        elif level.kind == "functionalize":
+            text = f"FunctionalTensor(lvl={n}, value=\\\n{text})"
+        else:
+            text = f"GradTrackingTensor(lvl={n}, value=\n{textwrap.indent(text, '    ')}\n)"
+    return text
+
+
+def _depends_outside(t, levels):
+    """Whether a tensor depends on one that requires a gradient and is none of these levels' own."""
+    entered = {i for level in levels for i in level.given}
+    if not t._rg:
+        return False
+    seen, stack = set(), [t if t._gnode is None else (t._gnode, 0)]
+    while stack:
+        e = stack.pop()
+        if e.__class__ is not tuple:
+            if e is not None and id(e) not in entered:
+                return True
+        elif e[0] not in seen:
+            seen.add(e[0])
+            stack.extend(e[0].edges)
+    return False

@@ -1,0 +1,16 @@
+"""torch.fx.annotate: a type for a traced value."""
+from mindtorch.torch.fx.proxy import Proxy
+
+__all__ = ["annotate"]
+
+
+def annotate(val, type):
+    """Notes the type at the value's node, if it is traced; gives the value back. RuntimeError if it has one."""
+    if isinstance(val, Proxy):
+        if val.node.type:
+            raise RuntimeError("Tried to annotate a value that already had a type on it! Existing type is "
+                               f"{val.node.type} and new type is {type}. This could happen if you tried to annotate a function parameter value "
+                               "(in which case you should use the type slot on the function signature) or you called annotate on the same "
+                               "value twice")
+        val.node.type = type
+    return val

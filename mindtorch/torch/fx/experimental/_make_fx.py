@@ -1,0 +1,187 @@
+"""torch.fx.experimental.proxy_tensor.make_fx: the operators that a function calls, as an fx graph."""
+import contextlib
+import inspect
+
+from mindtorch.backend.graph import Value
+from mindtorch.core import engine
+from mindtorch.core.grad_mode import is_grad_enabled, no_grad
+from mindtorch.core.tensor import taken
+from mindtorch.core.tracing import active, trace
+from mindtorch.torch.export import _aten
+from mindtorch.torch.export._record import Recorder, _whole_functions, tensors_in, undone
+from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
+from mindtorch.torch.fx._recorded import Writer, spelled
+from mindtorch.torch.fx.graph import Graph
+from mindtorch.torch.fx.graph_module import GraphModule
+from mindtorch.torch.nn.modules.module import Module
+from mindtorch.torch.utils import _pytree as pytree
+
+
+def make_fx(f, args, decompositions):
+    """The GraphModule of f(*args): see proxy_tensor.make_fx."""
+    if getattr(f, "functionalized", None) is not None:
+        return _functional(f, args, decompositions)
+    if active.tracer is not None:
+        raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx inside another trace is not supported")
+    leaves, in_spec = pytree.tree_flatten(tuple(args))
+    inputs = list({id(x): x for x in leaves if taken(x)}.values())
+    with no_grad():
+        before = [t.detach().clone() for t in inputs]
+    kept = {"out": None}
+
+    def call(tensors):
+        flat, kept["out"] = pytree.tree_flatten(f(*pytree.tree_unflatten(leaves, in_spec)))
+        return flat
+    with _whole_functions(), _no_backward():
+        graph, out = trace(call, inputs, leaf=lambda name: True, call=lambda fn, xs: fn(xs), escaped=_escaped, kind=Recorder)
+    build = _Build(f, graph, leaves, in_spec, kept["out"], args)
+    try:
+        gm = build.module(_aten.aten, decompositions)
+        _hold(gm, f, leaves, in_spec, inputs, before)
+    except Exception:
+        # Under aten's names it does not hold: calls as they were made.
+        gm = build.module(spelled, decompositions)
+        _hold(gm, f, leaves, in_spec, inputs, before)
+    return gm
+
+
+def _functional(f, args, decompositions):
+    """The graph of what torch.func.functionalize gave: without writes."""
+    from mindtorch.torch.fx.experimental._functionalize import functional
+    leaves, in_spec = pytree.tree_flatten(tuple(args))
+    inputs = list({id(x): x for x in leaves if taken(x)}.values())
+    with no_grad():
+        before = [t.detach().clone() for t in inputs]
+    gm = make_fx(f.__wrapped__, args, decompositions)
+    gm = functional(gm, [before[[x is t for t in inputs].index(True)] if taken(x) else x for x in leaves], f.functionalized == "mutations_and_views")
+    _hold(gm, f.__wrapped__, leaves, in_spec, inputs, before)
+    return gm
+
+
+def _escaped(name):
+    raise RuntimeError(f"It appears that you're trying to get value out of a tracing tensor with {name}() - erroring out! It's likely that this is caused "
+                       "by data-dependent control flow or similar.")
+
+
+@contextlib.contextmanager
+def _no_backward():
+    """Inside, derivatives that this thread asks for are refused: a recording would hold their values."""
+    before = engine.run_backward
+
+    def run_backward(*args, **kwargs):
+        if active.tracer is not None:
+            raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx of a function that asks for derivatives is not supported: they are not "
+                                      "recorded here")
+        return before(*args, **kwargs)
+    engine.run_backward = run_backward
+    try:
+        yield
+    finally:
+        engine.run_backward = before
+
+
+class _Build:
+    """What a graph is written of."""
+
+    def __init__(self, f, graph, leaves, in_spec, out_spec, args):
+        self.f, self.graph, self.leaves, self.in_spec, self.out_spec = f, graph, leaves, in_spec, out_spec
+        self.nested = not all(c.is_leaf() for c in in_spec.children_specs)
+        self.names = _names(f, args)
+
+    def module(self, spell, decompositions):
+        """The GraphModule, calls written as `spell` writes them."""
+        g, root, used = Graph(), Module(), {v for n in self.graph.nodes for v in n.values} | {v for v in self.graph.result if isinstance(v, Value)}
+        w = Writer(g, _decomposed(spell, decompositions), used=used)
+        values, seen = iter(self.graph.inputs), {}
+        labels = iter(self._labels())
+        for x in self.leaves:
+            node = g.placeholder(next(labels))
+            if taken(x):
+                v = seen[id(x)] if id(x) in seen else seen.setdefault(id(x), next(values))
+                w.nodes.setdefault(v, node)
+        counts = {"_param_constant": 0, "_tensor_constant": 0}
+
+        def fetched(v):
+            if v not in w.nodes and v.kind in ("constant", "parameter"):
+                kind = "_param_constant" if getattr(v.tensor, "is_leaf", False) and type(v.tensor).__name__ == "Parameter" else "_tensor_constant"
+                name = f"{kind}{counts[kind]}"
+                counts[kind] += 1
+                setattr(root, name, v.tensor)
+                w.nodes[v] = g.get_attr(name)
+        for n in self.graph.nodes:
+            for v in n.values:
+                fetched(v)
+            w.call(n)
+        for v in self.graph.result:
+            if isinstance(v, Value):
+                fetched(v)
+        result = [w.nodes[v] if isinstance(v, Value) else v for v in self.graph.result]
+        if self.nested or not (self.out_spec.is_leaf() or self.out_spec.type in (tuple, list) and all(c.is_leaf() for c in self.out_spec.children_specs)):
+            g.output(result)
+            g.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(self.names), self.in_spec, self.out_spec)))
+        else:
+            g.output(pytree.tree_unflatten(result, self.out_spec))
+        next(reversed(g.nodes)).type = getattr(self.f, "__annotations__", {}).get("return")
+        name = getattr(self.f, "__name__", type(self.f).__name__)
+        return GraphModule(root, g, "GraphModule" if name == "<lambda>" else name)
+
+    def _labels(self):
+        for name, spec in zip(self.names, self.in_spec.children_specs):
+            for i in range(spec.num_leaves):
+                yield f"{name}_{i + 1}"
+
+
+def _names(f, args):
+    """A name for each argument."""
+    try:
+        if isinstance(f, Module):
+            raise TypeError
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [plain[i] if i < len(plain) else f"arg{i}" for i in range(len(args))]
+
+
+def _decomposed(spell, table):
+    """spell, with operators of a decomposition table refused: what they are made of is not recorded apart."""
+    if not table:
+        return spell
+
+    def found(call):
+        op, target, args, kwargs = spell(call)
+        if target in table or getattr(target, "_overloadpacket", None) in table:
+            raise NotImplementedError(f"torch.fx.experimental.proxy_tensor.make_fx: {target} is in the decomposition table, but operators stay whole here")
+        return op, target, args, kwargs
+    return found
+
+
+def _hold(gm, f, leaves, in_spec, inputs, before):
+    """RuntimeError unless the graph gives what the function gives: for the same inputs and for others, and the same of what they write to."""
+    state = [*dict(gm.named_parameters()).values(), *dict(gm.named_buffers()).values()]
+    for other in (False, True):
+        found = []
+        for run in (f, gm):
+            with no_grad():
+                copies = {id(t): _varied(b, other) for t, b in zip(inputs, before)}
+            fresh = {i: t.requires_grad_() if o.requires_grad else t for (i, t), o in zip(copies.items(), inputs)}
+            fresh = {i: t.clone() if t.requires_grad and is_grad_enabled() else t for i, t in fresh.items()}
+            given = pytree.tree_unflatten([fresh[id(x)] if taken(x) else x for x in leaves], in_spec)
+            with undone(state):
+                out = run(*given)
+                found.append([t.detach().clone() for t in (*tensors_in(pytree.tree_leaves(out)), *fresh.values(), *state)])
+        if len(found[0]) != len(found[1]) or any(a.shape != b.shape or a.dtype != b.dtype or not _same(a, b) for a, b in zip(*found)):
+            raise RuntimeError("torch.fx.experimental.proxy_tensor.make_fx: the recorded graph does not compute what the function does (it computes outside "
+                               "of torch's ops, or depends on what it was called with)")
+
+
+def _varied(t, other):
+    r = t.clone()
+    return r * 0.75 + 0.125 if other and r.is_floating_point() else r
+
+
+def _same(a, b):
+    same = a == b
+    if a.is_floating_point() or a.is_complex():
+        same = same | (a != a) & (b != b)
+    return bool(same.all())

@@ -1,0 +1,382 @@
+"""Storages and the memory under tensors: lazy copies, memory that moves, storages without memory, what deterministic mode leaves in new memory."""
+import gc
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+import mindtorch.torch as mt
+
+pytestmark = pytest.mark.host_only("storages of the host's memory")
+BOTH = (torch, mt)
+
+
+def outcome(f, T):
+    """What a function of torch gives: a value to be compared, or the class of its error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            r = f(T)
+        except Exception as e:
+            return type(e).__name__
+    return r.tolist() if isinstance(r, (torch.Tensor, mt.Tensor)) and r.device.type != "meta" else r
+
+
+# ------------------------------------------------------------------ lazy copies
+def start(dtype=mt.float32):
+    g = mt.Generator().manual_seed(3)
+    return (mt.rand(4, 4, generator=g) * 3 + 0.5).to(dtype)
+
+
+IDX, MASK = mt.tensor([0, 2]), mt.tensor([[True, False, True, False]] * 4)
+ARGUMENTS = [(), (2,), (start(),), (0, 1), (0,), (start(), start()), (0, IDX, mt.ones(2, 4)), (0, IDX, 1.0), (MASK, 1.0), (MASK, start()),
+             (0, mt.zeros(4, 4, dtype=mt.int64), start()), ((IDX,), mt.ones(2, 4)), (0.5, 2.0), (1.0, 0, 1.0), (IDX, mt.ones(2)),
+             (0, IDX, mt.ones(2, 4), "prod"), (0, mt.zeros(4, 4, dtype=mt.int64), start(), "sum"), (lambda v: v + 1,), (start(), lambda a, b: a + b)]
+WRITES = sorted(k for k in dir(mt.Tensor) if k.endswith("_") and k[0] != "_" and k not in ("share_memory_", "requires_grad_", "detach_"))
+VIEWS = [lambda t: t, lambda t: t.view(4, 4), lambda t: t.detach(), lambda t: t.t().t()]
+
+
+def written(method, t, args):
+    mt.manual_seed(0)
+    method(t, *args)
+    return t
+
+
+def test_every_write_leaves_the_other_side_alone():
+    cases, turn = 0, itertools.cycle(itertools.product((False, True), VIEWS))
+    for name in [*WRITES, "__iadd__", "__imul__", "__ipow__", "__setitem__"]:
+        method = getattr(mt.Tensor, name)
+        for args in ARGUMENTS:
+            try:
+                expected = written(method, start(), args)
+            except Exception:
+                continue
+            (copied, view) = next(turn)
+            t = start()
+            c = t._lazy_clone()
+            assert mt._C._is_cow_tensor(t) and mt._C._is_cow_tensor(c) and t._version == 0
+            target, other = (c, t) if copied else (t, c)
+            z = written(method, view(target), args)
+            assert mt.equal(other, start()), (name, args)
+            assert z.shape == expected.shape and mt.equal(z.nan_to_num(), expected.nan_to_num()), (name, args)
+            cases += 1
+            break
+    assert cases > 100
+
+
+OTHER_WRITES = {
+    "out": lambda t: mt.add(start(), 1, out=t), "setitem": lambda t: t.__setitem__((slice(None), 1), 7.0), "mask": lambda t: t.__setitem__(MASK, 7.0),
+    "numpy": lambda t: t.numpy().__setitem__(0, 7), "array": lambda t: np.asarray(t).__setitem__(0, 7), "storage": lambda t: t.untyped_storage().fill_(1),
+    "typed": lambda t: t.storage().__setitem__(1, 7.0), "dlpack": lambda t: mt.from_dlpack(t).fill_(7), "set": lambda t: mt.empty(0).set_(t.untyped_storage()).fill_(7),
+    "asnumpy": lambda t: t.asnumpy().__setitem__(0, 7), "strided": lambda t: t.as_strided((2,), (1,), 3).fill_(7), "resize": lambda t: t.resize_(2).fill_(7),
+    "foreach": lambda t: mt._foreach_add_([t], 1), "data": lambda t: t.data.fill_(7), "random": lambda t: mt.nn.init.normal_(t),
+    "sgd": lambda t: step(mt.optim.SGD, t), "adam": lambda t: step(mt.optim.Adam, t), "swap": lambda t: t.t().copy_(start()), "apply": lambda t: t.apply_(lambda v: 7),
+}
+
+
+def step(optimizer, t):
+    p = mt.nn.Parameter(t)
+    p.grad = mt.ones_like(t)
+    optimizer([p], lr=0.1).step()
+
+
+@pytest.mark.parametrize("name", OTHER_WRITES)
+def test_other_ways_to_write(name):
+    for copied in (False, True):
+        t = start()
+        c = t._lazy_clone()
+        target, other = (c, t) if copied else (t, c)
+        OTHER_WRITES[name](target)
+        assert mt.equal(other, start()) and not mt.equal(target, start()[:target.size(0)].reshape(-1)[:target.numel()].reshape(target.shape))
+
+
+def test_where_a_lazy_copy_lies():
+    """The same program on both sides: whose storage, which address, who is lazy."""
+    def program(T):
+        seen = []
+        t = T.arange(6.0).reshape(2, 3)
+        there, data = T._C._storage_address(t), T._C._data_address(t)
+        c = t._lazy_clone()
+        v = t.view(6)
+        tensors = (t, v, c)
+
+        def note():
+            seen.append([(T._C._is_cow_tensor(x), T._C._storage_address(x) == there, T._C._data_address(x) == data) for x in tensors])
+
+        note()
+        t + c                   # reading shares on
+        note()
+        v += 1
+        note()
+        c += 1                  # the last one keeps the memory
+        note()
+        e = T.arange(6.0).reshape(2, 3)
+        d = e[1:]._lazy_clone()
+        seen.append((d.storage_offset(), d.stride(), d._is_view(), d.tolist()))
+        d.data_ptr()
+        seen.append((T._C._is_cow_tensor(d), T._C._is_cow_tensor(e)))
+        x = T.ones(3, requires_grad=True)
+        y = x._lazy_clone()
+        (y * 2).sum().backward()
+        seen.append((type(y.grad_fn).__name__, x.grad.tolist(), t.tolist(), c.tolist()))
+        return seen
+    assert program(torch) == program(mt)
+
+
+def test_memory_that_others_hold_is_copied():
+    t = start()
+    seen = t.numpy()
+    c = t._lazy_clone()
+    seen[0] = 7
+    assert not mt._C._is_cow_tensor(t) and mt.equal(c, start()) and t[0, 0] == 7
+    a = np.zeros(3, np.float32)
+    t = mt.from_numpy(a)
+    c = t._lazy_clone()
+    a[0] = 1
+    assert c.tolist() == [0, 0, 0] and t.tolist() == [1, 0, 0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["clone", "write", "view", "drop", "read"]), st.integers(0, 3)), max_size=10))
+def test_programs_of_lazy_copies(program):
+    """Any order of copies, views, writes and deletions gives the values that eager copies give."""
+    lazy, eager = [mt.arange(4.0)], [mt.arange(4.0)]
+    for n, (what, i) in enumerate(program):
+        if not lazy:
+            break
+        i %= len(lazy)
+        if what == "clone":
+            lazy.append(lazy[i]._lazy_clone())
+            eager.append(eager[i].clone())
+        elif what == "view":
+            lazy.append(lazy[i].view(2, -1).view(-1))
+            eager.append(eager[i].view(2, -1).view(-1))
+        elif what == "write":
+            lazy[i][n % 4] = float(n + 10)
+            eager[i][n % 4] = float(n + 10)
+        elif what == "drop":
+            del lazy[i], eager[i]
+        assert [t.tolist() for t in lazy] == [t.tolist() for t in eager]
+
+
+# ------------------------------------------------------------------ storages
+META = {
+    "bytes": lambda T: T.UntypedStorage([1, 2, 3], device="meta"), "typed": lambda T: T.TypedStorage([1, 2, 3], device="meta", dtype=T.float32),
+    "of a tensor": lambda T: T.empty(3, 4, device="meta").t()[1:].untyped_storage(), "of bools": lambda T: T.ones(5, dtype=T.bool).to("meta").storage(),
+    "nothing": lambda T: T.TypedStorage(1, device="meta", dtype=T.int16),
+}
+ASKED = {
+    "device": lambda s: s.device.type, "size": lambda s: (s.size(), s.nbytes(), len(s)), "pointer": lambda s: s.data_ptr(), "item": lambda s: s[0],
+    "setitem": lambda s: s.__setitem__(0, 1), "list": lambda s: s.tolist(), "cpu": lambda s: s.cpu(), "clone": lambda s: (s.clone().device.type, s.clone().size()),
+    "fill": lambda s: s.fill_(1).size(), "text": lambda s: str(s).replace("mindtorch.", ""), "share": lambda s: s.share_memory_(), "descriptor": lambda s: s._share_fd_cpu_(),
+    "file name": lambda s: s._share_filename_cpu_(), "pin": lambda s: s.pin_memory(), "resize": lambda s: (s.resize_(100), s.size())[1], "shrink": lambda s: (s.resize_(1), s.size())[1],
+    "double": lambda s: (s.double().device.type, s.double().size()), "type": lambda s: s.type(), "shared": lambda s: s.is_shared(), "slice": lambda s: s[0:2],
+}
+
+
+@pytest.mark.parametrize("kind", META)
+def test_storages_without_memory(kind):
+    for name, f in ASKED.items():
+        assert outcome(lambda T, f=f: f(META[kind](T)), mt) == outcome(lambda T, f=f: f(META[kind](T)), torch), name
+
+
+def test_tensors_without_memory_share_storages():
+    def program(T):
+        t = T.empty(3, 4, device="meta")
+        s = t.untyped_storage()
+        seen = [t[1:].untyped_storage() is s, t[1:].storage_offset(), T.empty_strided((3, 2), (0, 1), device="meta").stride(),
+                T.empty_strided((3, 2), (5, 2), device="meta").untyped_storage().nbytes()]
+        s.resize_(400)
+        seen += [t.untyped_storage() is s, s.nbytes(), t.shape, T.empty(0, device="meta").set_(s).shape]
+        s.resize_(8)
+        return [*seen, t.untyped_storage().nbytes(), (t + 1).shape, outcome(lambda T: T.UntypedStorage(48).copy_(t.untyped_storage()), T)]
+    assert program(torch) == program(mt)
+
+
+def test_resized_storages():
+    def program(T):
+        t = T.arange(4.0)
+        v, s = t[1:3], t.untyped_storage()
+        s.resize_(40)
+        v += 10
+        whole = T.empty(0).set_(s)
+        seen = [t.tolist(), v.tolist(), whole.shape, whole[:4].tolist(), t.untyped_storage() is s, s.nbytes()]
+        whole[0] = -1
+        seen += [t.tolist(), outcome(lambda T: s.resize_(-4), T)]
+        x = T.UntypedStorage([1, 2, 3])
+        x.resize_(2)
+        p = T.nn.Parameter(T.ones(2))
+        p.untyped_storage().resize_(32)
+        with T.no_grad():
+            p += 1
+        return [*seen, x.tolist(), p.tolist()]
+    assert program(torch) == program(mt)
+    t = mt.ones(4)
+    with pytest.raises(NotImplementedError, match="reaches beyond"):
+        t.untyped_storage().resize_(8)
+    assert t.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("maker", ["tensor", "as_tensor", "asarray"])
+def test_tensors_on_storages(maker):
+    """They share the memory, of a typed storage only in its dtype."""
+    for dtype, of in itertools.product(("float32", "float64", "int64", "uint8", "bool", "bfloat16"), ("float32", "int64", "uint8")):
+        def f(T, dtype=dtype, of=of):
+            s = T.ones(6, dtype=getattr(T, of)).storage()
+            u, t = s.untyped(), getattr(T, maker)(s.untyped(), dtype=getattr(T, dtype))
+            t[0] = 0
+            return [t.shape, str(t.dtype), t.double().tolist(), u.tolist(), outcome(lambda T: getattr(T, maker)(s, dtype=getattr(T, dtype)).double(), T),
+                    outcome(lambda T: getattr(T, maker)(s), T)]
+        assert outcome(f, torch) == outcome(f, mt)
+
+
+CONSTRUCTED = [
+    lambda T: T.FloatStorage(device="cpu"), lambda T: T.FloatStorage(dtype=T.float), lambda T: T.FloatStorage(x=1), lambda T: T.FloatStorage(0, 0),
+    lambda T: T.FloatStorage("string"), lambda T: T.FloatStorage(T.tensor([])), lambda T: T.FloatStorage(0, wrap_storage=T.UntypedStorage()),
+    lambda T: T.TypedStorage(wrap_storage=T.UntypedStorage()), lambda T: T.TypedStorage(wrap_storage=T.UntypedStorage(), dtype=0),
+    lambda T: T.TypedStorage(wrap_storage=T.UntypedStorage(), dtype=T.int8, device="cpu"), lambda T: T.TypedStorage(0, 0, dtype=T.int8),
+    lambda T: T._C.StorageBase(), lambda T: T.storage._LegacyStorage(), lambda T: T.FloatStorage(3).fill_(T.FloatStorage(3)), lambda T: T._utils._element_size(3),
+    lambda T: [T._utils._element_size(d) for d in (T.bool, T.int16, T.complex64, T.bfloat16)], lambda T: T.Storage is T.FloatStorage,
+    lambda T: type("S", (T._C.StorageBase,), {})(4).nbytes(), lambda T: type("S", (T._C.StorageBase,), {})(T.UntypedStorage([1, 2])).nbytes(),
+    lambda T: T.ones(3).storage_type() is T.FloatStorage, lambda T: T.tensor([]).is_set_to(T.tensor([])), lambda T: (lambda x: x.is_set_to(x.view(2)))(T.ones(2)),
+    lambda T: T.randn(100).storage().__sizeof__() - T.randn(10).storage().__sizeof__(), lambda T: T.ones(2).new(T.ones(2, dtype=T.int64)),
+]
+
+
+@pytest.mark.parametrize("i", range(len(CONSTRUCTED)))
+def test_what_makes_no_storage(i):
+    assert outcome(CONSTRUCTED[i], mt) == outcome(CONSTRUCTED[i], torch)
+
+
+def test_attributes_of_a_storage_live_as_long_as_its_memory():
+    class Mark:
+        alive = 0
+
+        def __init__(self):
+            Mark.alive += 1
+
+        def __del__(self):
+            Mark.alive -= 1
+
+    t = mt.ones(3)
+    t.untyped_storage().mark = Mark()
+    gc.collect()
+    assert Mark.alive == 1 and isinstance(t.view(3).untyped_storage().mark, Mark)
+    del t
+    assert Mark.alive == 0
+
+
+def test_files(tmp_path):
+    def program(T):
+        path = tmp_path / T.__name__.split(".")[0]
+        s = T.FloatStorage.from_file(str(path), True, 3)
+        s.fill_(2)
+        again = T.FloatStorage.from_file(str(path), False, 3)
+        again.fill_(9)
+        return path.read_bytes(), s.tolist(), s.filename == str(path), again.filename, outcome(lambda T: T.TypedStorage.from_file(str(path), True, 3), T)
+    assert program(torch) == program(mt)
+
+
+# ------------------------------------------------------------------ deterministic mode
+MADE = [
+    lambda T, d: T.empty(3, 2, dtype=d), lambda T, d: T.empty(3, 2, out=T.zeros(1, dtype=d)), lambda T, d: T.empty_like(T.zeros(3, dtype=d)),
+    lambda T, d: T.empty_strided((3, 2), (1, 5), dtype=d), lambda T, d: T.empty_permuted((2, 3), (1, 0), dtype=d), lambda T, d: T.zeros(2, dtype=d).new_empty(3),
+    lambda T, d: T.zeros(2, dtype=d).new_empty_strided((3,), (2,)), lambda T, d: T.zeros(2, dtype=d).new(3), lambda T, d: T.zeros(2, dtype=d).resize_(4),
+    lambda T, d: T.zeros(5, dtype=d).resize_(4), lambda T, d: T.zeros(2, dtype=d).resize_as_(T.ones(2, 3)), lambda T, d: T.cat([T.zeros(3, dtype=d)], out=T.empty(0, dtype=d)),
+]
+ALERTS = [
+    lambda T: T.zeros(4).put_(T.tensor([1]), T.ones(1)), lambda T: T.zeros(4).put_(T.tensor([1]), T.ones(1), accumulate=True), lambda T: T.zeros(4).put(T.tensor([1]), T.ones(1)),
+    *[lambda T, n=n: getattr(T.nn.functional, f"max_unpool{n}d")(T.ones([1] * (n + 2)), T.zeros([1] * (n + 2), dtype=T.int64), 2) for n in (1, 2, 3)],
+    lambda T: T.zeros(4).scatter_(0, T.tensor([1]), T.ones(1)), lambda T: T.zeros(4).index_copy_(0, T.tensor([1]), T.ones(1)), lambda T: T.ones(4).cumsum(0),
+]
+
+
+def off(T):
+    T.use_deterministic_algorithms(False)
+    T.utils.deterministic.fill_uninitialized_memory = True
+
+
+def test_unwritten_memory_is_filled():
+    try:
+        for T in BOTH:
+            T.use_deterministic_algorithms(True)
+        for name in ("float32", "float64", "float16", "bfloat16", "complex64", "int8", "int64", "uint8", "bool"):
+            for i, f in enumerate(MADE):
+                real, mine = (f(T, getattr(T, name)) for T in BOTH)
+                assert str(real.dtype) == str(mine.dtype) and repr(real.tolist()) == repr(mine.tolist()), (name, i)
+        for T in BOTH:
+            T.utils.deterministic.fill_uninitialized_memory = False
+        assert not mt.ones(4).resize_(6)[4:].isnan().any()
+        assert [outcome(lambda T: setattr(T.utils.deterministic, "fill_uninitialized_memory", 1), T) for T in BOTH] == ["RuntimeError"] * 2
+    finally:
+        for T in BOTH:
+            off(T)
+
+
+def test_alerts_and_modes():
+    def state(T):
+        return (T.get_deterministic_debug_mode(), T.are_deterministic_algorithms_enabled(), T.is_deterministic_algorithms_warn_only_enabled())
+
+    def program(T):
+        seen = []
+        for mode in (0, 1, 2, "default", "warn", "error", 3, "x", None, True, 0):
+            seen.append((outcome(lambda T, mode=mode: T.set_deterministic_debug_mode(mode), T), state(T)))
+        for on, warn in itertools.product((False, True), repeat=2):
+            T.use_deterministic_algorithms(on, warn_only=warn)
+            seen.append((state(T), [outcome(f, T) for f in ALERTS]))
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            ALERTS[0](T)
+        T.use_deterministic_algorithms(False)
+        return seen, [str(w.message).split(" but")[0] for w in given], outcome(lambda T: T.use_deterministic_algorithms(1), T)
+    try:
+        assert program(torch) == program(mt)
+    finally:
+        for T in BOTH:
+            off(T)
+
+
+# ------------------------------------------------------------------ what users see of it
+ERRORS = [
+    lambda T: T.diff(T.ones(2, 3), prepend=T.ones(1, 3), dim=1), lambda T: T.Size([1]) + [2], lambda T: T.Size([1]) + (2,), lambda T: T.ones(2).apply_(lambda v: "a"),
+    lambda T: T.ones(2).map_(T.ones(2, requires_grad=True), max), lambda T: T.ones(2).map2_(T.ones(2), T.ones(2, dtype=T.int64), lambda *a: 1),
+    lambda T: T.ones(2, 3, 1).expand(2, 3, 4).dim_order(ambiguity_check=True), lambda T: T.ones(2, 3).dim_order(ambiguity_check=True),
+    lambda T: T.ones(2, 1, 4).dim_order(ambiguity_check=[T.contiguous_format]), lambda T: T.ones(2, 1).dim_order(ambiguity_check=True), lambda T: T.ones(2).dim_order(ambiguity_check=3),
+    lambda T: T._check_tensor_all(T.ones(2)), lambda T: format(T.empty((), device="meta")), lambda T: T.empty(1).cauchy_(float("inf"), 0.5),
+    lambda T: T.empty(2, dtype=T.float16).cauchy_(float("-inf"), 2.0),
+]
+
+
+@pytest.mark.parametrize("i", range(len(ERRORS)))
+def test_outcomes(i):
+    assert outcome(ERRORS[i], mt) == outcome(ERRORS[i], torch)
+
+
+def test_warnings_that_come_once():
+    for T in BOTH:
+        T.set_warn_always(True)
+        try:
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                float(T.ones(1, requires_grad=True))
+                T.set_default_tensor_type("torch.FloatTensor")
+                T.ones(1, requires_grad=True).item()
+            assert [str(w.message).split(" (")[0].split(" may")[0][:34] for w in seen] == ["Converting a tensor with requires_", "torch.set_default_tensor_type() is"]
+        finally:
+            T.set_warn_always(False)
+
+
+def test_bernoulli_into_any_dtype():
+    """Also into the integers; and a size that is larger than any memory is none on meta."""
+    for dtype in ("int64", "uint8", "bool", "float64"):
+        for T in BOTH:
+            T.manual_seed(5)
+        real, mine = (T.bernoulli(T.full((40,), 0.5), out=T.zeros(40, dtype=getattr(T, dtype))) for T in BOTH)
+        assert real.tolist() == mine.tolist() and str(real.dtype) == str(mine.dtype)
+    assert mt.empty(2 ** 20, 2 ** 20, device="meta").add_(1).shape == (2 ** 20, 2 ** 20)
+    names = [n for n in dir(mt.cpu) if n.startswith("_is_") and hasattr(torch.cpu, n)]
+    assert len(names) > 4 and {n: getattr(mt.cpu, n)() for n in names} == {n: getattr(torch.cpu, n)() for n in names}
+    assert mt.Size([1]).__add__(type("W", (), {"__radd__": lambda s, o: 42})()) is NotImplemented
