@@ -42,6 +42,27 @@ class Disabled:
         return False
 
 
+class StackedMode:
+    """A mode as context manager: while it is on, it lies on the modes of its protocol (a module with `state.modes`, `activate` and `deactivate`)."""
+
+    _protocol = None
+
+    def __enter__(self):
+        self._protocol.activate()
+        self._protocol.state.modes += (self,)
+        return self
+
+    def __exit__(self, *exc):
+        self._protocol.state.modes = self._protocol.state.modes[:-1]
+        self._protocol.deactivate()
+        return False
+
+    @classmethod
+    def push(cls, *args, **kwargs):
+        """The mode itself, made."""
+        return cls(*args, **kwargs)
+
+
 def disabled_impl(func, types, args=(), kwargs=None):
     """A __torch_function__ that calls the function itself."""
     kwargs = kwargs or {}

@@ -128,28 +128,16 @@ def enable_reentrant_dispatch():
     return reentrant()
 
 
-class TorchFunctionMode:
+class TorchFunctionMode(_protocol.StackedMode):
     """Context manager whose __torch_function__(func, types, args, kwargs) gets every call of a torch function inside."""
+
+    _protocol = _protocol
 
     def __init__(self):
         pass
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         raise NotImplementedError
-
-    def __enter__(self):
-        _protocol.activate()
-        _protocol.state.modes += (self,)
-        return self
-
-    def __exit__(self, *exc):
-        _protocol.state.modes = _protocol.state.modes[:-1]
-        _protocol.deactivate()
-        return False
-
-    @classmethod
-    def push(cls, *args, **kwargs):
-        return cls(*args, **kwargs)
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

@@ -29,6 +29,19 @@ def same(fn):
     return want
 
 
+def same_view(T):
+    """A Function that gives a view of its operand."""
+    class Same(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    return Same
+
+
 def leaf(T, *values):
     return T.tensor(list(values) or [1., 2., 3.], requires_grad=True)
 
@@ -352,14 +365,7 @@ CHANGES = {"t_": lambda v: v.t_(), "transpose_": lambda v: v.transpose_(0, -1), 
 def test_writes_to_views(how, change):
     """Which views may be written to while gradients are recorded, also after another geometry was given to them; values, gradients, errors."""
     def run(T, made, changed, wanted):
-        class Same(T.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x.view_as(x)
-
-            @staticmethod
-            def backward(ctx, g):
-                return g
+        Same = same_view(T)
         a = T.arange(6.).reshape(2, 3).requires_grad_(wanted)
         base = a.clone()
         with made(T):
@@ -540,14 +546,7 @@ def test_gradients_that_are_none():
 
 def test_writes_of_what_wants_gradients_to_views_of_what_does_not():
     def run(T, how):
-        class Same(T.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x.view_as(x)
-
-            @staticmethod
-            def backward(ctx, g):
-                return g
+        Same = same_view(T)
         a, b = T.zeros(2, 3), leaf(T)
         v = {"custom": lambda: Same.apply(a)[0], "several": lambda: a.unbind()[0], "one": lambda: a.select(0, 0)}[how]()
         v.copy_(b)

@@ -8,38 +8,27 @@ from typing import Protocol, runtime_checkable
 from mindtorch.core import alias
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.torch import _aten_calls, _dispatch_protocol as _protocol
+from mindtorch.torch._function_protocol import StackedMode
 from mindtorch.torch.utils._pytree import tree_flatten
 
 __all__ = ["TorchDispatchMode", "BaseTorchDispatchMode", "TensorWithFlatten", "is_traceable_wrapper_subclass", "is_traceable_wrapper_subclass_type",
            "return_and_correct_aliasing", "transform_subclass"]
 
 
-class TorchDispatchMode:
+class TorchDispatchMode(StackedMode):
     """Context manager whose __torch_dispatch__(func, types, args, kwargs) gets every operator that is computed inside, also by backward.
 
     func is an overload of torch.ops.aten, types are the classes of the operands with __torch_dispatch__. Inside the handler the mode is off and nothing is
     recorded; func(*args, **kwargs) goes on to the next mode. A subclass may be entered several times.
     """
 
+    _protocol = _protocol
+
     def __init__(self, _dispatch_key=None):
         pass
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         raise NotImplementedError
-
-    def __enter__(self):
-        _protocol.activate()
-        _protocol.state.modes += (self,)
-        return self
-
-    def __exit__(self, *exc):
-        _protocol.state.modes = _protocol.state.modes[:-1]
-        _protocol.deactivate()
-
-    @classmethod
-    def push(cls, *args, **kwargs):
-        """The mode itself, made."""
-        return cls(*args, **kwargs)
 
     @classmethod
     def is_infra_mode(cls):

@@ -1,5 +1,6 @@
 """Selective checkpoints: which operators' results a checkpointed region keeps, and which it computes again (torch.utils.checkpoint)."""
 import enum
+from functools import partial
 
 from mindtorch.core.tensor import detached, taken
 from mindtorch.torch import ops
@@ -48,17 +49,21 @@ class _Kept:
         return detached(self.val) if self.device is None else self.val.to(self.device)
 
 
-class _CachingTorchDispatchMode(TorchDispatchMode):
+class _SelectiveMode(TorchDispatchMode):
+    """Sees the operators of a checkpointed region, but for those whose results say nothing of the run."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return (func if func in SAC_IGNORED_OPS else partial(self.taken, func))(*args, **(kwargs or {}))
+
+
+class _CachingTorchDispatchMode(_SelectiveMode):
     """The first run: asks the policy, keeps results."""
 
     def __init__(self, policy_fn, storage):
         super().__init__()
         self.policy_fn, self.storage = policy_fn, storage
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func in SAC_IGNORED_OPS:
-            return func(*args, **kwargs)
+    def taken(self, func, *args, **kwargs):
         policy = self.policy_fn(SelectiveCheckpointContext(is_recompute=False), func, *args, **kwargs)
         if isinstance(policy, bool):
             policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
@@ -72,17 +77,14 @@ class _CachingTorchDispatchMode(TorchDispatchMode):
         return out
 
 
-class _CachedTorchDispatchMode(TorchDispatchMode):
+class _CachedTorchDispatchMode(_SelectiveMode):
     """The second run: gives what the first has kept, once."""
 
     def __init__(self, storage, allow_cache_entry_mutation):
         super().__init__()
         self.storage, self.mutable = storage, allow_cache_entry_mutation
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func in SAC_IGNORED_OPS:
-            return func(*args, **kwargs)
+    def taken(self, func, *args, **kwargs):
         entries = self.storage.get(func)
         if entries is None:
             raise RuntimeError(f"{func} encountered during backward but not found in storage: the checkpointed region did something else the "

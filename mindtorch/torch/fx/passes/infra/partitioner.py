@@ -1,6 +1,6 @@
 """torch.fx.passes.infra.partitioner: the largest parts of a program that an accelerator can take."""
 from mindtorch.torch.fx.node import qualified_name
-from mindtorch.torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+from mindtorch.torch.fx.passes.utils.fuser_utils import comes_back, fuse_by_partitions
 
 __all__ = ["Partition", "CapabilityBasedPartitioner"]
 
@@ -52,19 +52,8 @@ class CapabilityBasedPartitioner:
         part, parts = {}, {}
 
         def may_merge(ids):
-            inner = {n for i in ids for n in parts[i].nodes}
-            # Something outside that needs a value of the part must not be needed by it; parts are crossed as wholes.
-            outside, todo = set(), [u for n in inner for u in n.users if u not in inner]
-            while todo:
-                u = todo.pop()
-                if u in inner:
-                    return False
-                if u not in outside:
-                    outside.add(u)
-                    todo += u.users
-                    if u in part:
-                        todo += [v for m in parts[part[u]].nodes for v in m.users if v not in outside]
-            return True
+            # Parts are crossed as wholes.
+            return not comes_back({n for i in ids for n in parts[i].nodes}, lambda n: [v for m in parts[part[n]].nodes for v in m.users] if n in part else ())
 
         def merge(ids):
             keep, *others = ids

@@ -14,19 +14,22 @@ def topo_sort(nodes):
     return sorted(nodes, key=place.__getitem__)
 
 
-def validate_partition(partition):
-    """Whether the nodes may become one: none of them depends on another by way of nodes outside."""
-    inner = set(partition)
-    seen = set()
-    todo = [u for n in inner for u in n.users if u not in inner]
+def comes_back(inner, along=lambda n: ()):
+    """Whether a value of the nodes `inner` is needed by them again by way of nodes outside; `along(n)` are the nodes that are reached with n."""
+    seen, todo = set(), [u for n in inner for u in n.users if u not in inner]
     while todo:
         n = todo.pop()
         if n in inner:
-            return False
+            return True
         if n not in seen:
             seen.add(n)
-            todo += n.users
-    return True
+            todo += (*n.users, *along(n))
+    return False
+
+
+def validate_partition(partition):
+    """Whether the nodes may become one: none of them depends on another by way of nodes outside."""
+    return not comes_back(set(partition))
 
 
 def fuse_as_graphmodule(gm, nodes, module_name, partition_lookup_table=None, *, always_return_tuple=False):
