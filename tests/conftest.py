@@ -32,6 +32,13 @@ def pytest_addoption(parser):
     parser.addoption("--device", default="", metavar="NAME", help="run the tests of ops with every tensor on this device (npu); see tests/_on_device.py")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With workers (`-n 2`, pytest-xdist), each file is one worker's, in the order of collection: modules' fixtures are dear, and what forks goes first."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist, config.option.loadscopereorder = "loadfile", False
+
+
 def pytest_configure(config):
     _on_device.configure(config)
 
