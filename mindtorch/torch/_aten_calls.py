@@ -246,7 +246,6 @@ NAMES.update({
     # products
     "addmm": lambda c, a, b, *, beta, alpha: ("addmm.default" if a.ndim == 2 else "baddbmm.default", (c, a, b), {k: v for k, v in (("beta", beta), ("alpha", alpha)) if v != 1}),
     # layers
-    "gelu": lambda x, *, approximate: ("gelu.default", (x,), {} if approximate == "none" else {"approximate": approximate}, lambda r: (r, None)),
     "hardtanh": lambda x, *, low, high: ("hardtanh.default", (x, low, high)),
     "leaky_relu": lambda x, *, slope: ("leaky_relu.default", (x, slope)),
     "softplus": lambda x, *, beta, threshold: ("softplus.default", (x, beta, threshold)),
@@ -321,6 +320,8 @@ def bmm(a, b, *, ta, tb):
     if not ta and not tb and a.ndim == 3 and a._sizes[0] == b._sizes[0] and b.ndim == 3:
         return NotImplemented
     a, b = _swap(a, ta), _swap(b, tb)
+    if a.ndim == 2 and b.ndim == 2:
+        return _mm(a, b)
     lead = broadcast_sizes(a._sizes[:-2], b._sizes[:-2])
     flat = [x.expand(*lead, *x._sizes[-2:]).reshape(math.prod(lead), *x._sizes[-2:]) for x in (a, b)]
     r = PRIMITIVES["bmm"](*flat, ta=False, tb=False)
@@ -337,9 +338,10 @@ def _batches(r, x, view="unsafe_view"):
 
 @_decomposed
 def linear(x, w, b=None):
-    if b is not None and b.ndim == 1 and x.ndim > 1:
-        rows = _rows(x)
-        return _batches(PRIMITIVES["addmm"](b, rows, w.t(), beta=1, alpha=1), x, "view")
+    if b is not None and b.ndim == 1 and (x.ndim == 2 or _in_c_order(x._sizes, x.stride())):
+        rows = x.unsqueeze(0) if x.ndim == 1 else _rows(x)
+        r = PRIMITIVES["addmm"](b, rows, w.t(), beta=1, alpha=1)
+        return PRIMITIVES["view"](r, size=(r._sizes[-1],)) if x.ndim == 1 else _batches(r, x, "view")
     w = w.t()
     r = _batches(_mm(_rows(x), w), x) if x.ndim > 1 else _mm(x.unsqueeze(0), w).squeeze(0)
     return r if b is None else r + b
@@ -380,12 +382,19 @@ def _over(g, mean, n):
 
 @_decomposed
 def mv(a, v):
-    return NotImplemented if a.ndim == 2 and v.ndim == 1 else (a @ v.unsqueeze(-1)).squeeze(-1)
+    if v.ndim != 1:
+        return (a @ v.unsqueeze(-1)).squeeze(-1)
+    if a.ndim == 2:
+        return NotImplemented
+    r = PRIMITIVES["mv"](_rows(a), v)
+    return PRIMITIVES["unsafe_view"](r, size=a._sizes[:-1])
 
 
 @_decomposed
 def vm(a, u):
-    return _ops.find_overload("aten::mv")(a.t(), u) if a.ndim == 2 and u.ndim == 1 else (a.mT @ u.unsqueeze(-1)).squeeze(-1)
+    if a.ndim == 2 and u.ndim == 1:
+        return _ops.find_overload("aten::mv")(a.t(), u)
+    return (a.mT @ u.unsqueeze(-1)).squeeze(-1)
 
 
 @_decomposed
@@ -527,8 +536,10 @@ def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, gr
     return "convolution.default", (g, w, b, list(stride), pads, list(dilation), True, more, groups)
 
 
-def _layer_norm(x, w=None, b=None, *, n, dims, eps):
-    return "native_layer_norm.default", (x, list(x._sizes[-dims:]), w, b, eps), {}, lambda r: (r[0], r[1].reshape(-1), r[2].reshape(-1), None, None)
+def _without_zeros(pads):
+    """Pairs without those of the leading dimensions that are not padded."""
+    n = next((i for i, pair in enumerate(pads) if any(pair)), len(pads))
+    return pads[n:]
 
 
 def _loss(name, param=None):
@@ -539,9 +550,16 @@ def _loss(name, param=None):
 
 
 NAMES.update({
-    "convolution": _convolution, "convolution_transposed": _convolution_transposed, "native_layer_norm": _layer_norm,
-    "embedding": lambda w, index, *, padding, by_freq: ("embedding.default", (w, index, *((-1 if padding is None else padding, by_freq) if padding is not None or by_freq
-                                                                                         else ()))),
+    "convolution": _convolution, "convolution_transposed": _convolution_transposed,
+    "embedding": lambda w, index, *, padding, by_freq: ("embedding.default", (w, index, *((padding, by_freq) if by_freq else (padding,) if padding not in (None, -1) else ()))),
+    "embedding_dense_backward": lambda g, index, *, padding, by_freq, rows: ("embedding_dense_backward.default", (g, index, rows, padding, by_freq)),
+    "constant_pad_nd": lambda a, *, pads, value: ("constant_pad_nd.default", (a, [n for pair in reversed(_without_zeros(pads)) for n in pair], *((value,) if value else ()))),
+    "mean_elements": lambda a, *, mean: ("mean.default" if mean else "sum.default", (a,)),
+    "im2col": lambda x, *, kernel, dilation, padding, stride: ("im2col.default", (x, list(kernel), list(dilation), list(padding), list(stride))),
+    "col2im": lambda x, *, size, kernel, dilation, padding, stride: ("col2im.default", (x, list(size), list(kernel), list(dilation), list(padding), list(stride))),
+    "leaky_relu_backward": lambda g, x, *, slope: ("leaky_relu_backward.default", (g, x, slope, False)),
+    "hardtanh_backward": lambda g, x, *, low, high: ("hardtanh_backward.default", (g, x, low, high)),
+    "softplus_backward": lambda g, x, *, beta, threshold: ("softplus_backward.default", (g, x, beta, threshold)),
     **{name: _loss(name) for name in ("mse_loss", "smooth_l1_loss", "huber_loss")},
     "softmax_backward": lambda g, y, *, dim: ("_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),
     "log_softmax_backward": lambda g, y, *, dim: ("_log_softmax_backward_data.default", (g, y, dim, of_np(y._stype))),

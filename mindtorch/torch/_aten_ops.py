@@ -1,9 +1,11 @@
 """Operators of aten that have no function in torch's namespaces: what handlers of __torch_dispatch__ and captured graphs call."""
-from mindtorch.core import engine, grad_mode
+import importlib
+
 from mindtorch.core.table import TABLE
 from mindtorch.core.tape import PRIMITIVES
-from mindtorch.core.tensor import Tensor, again as alias_of, taken
+from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
+from mindtorch.torch import _aten_layer_names
 
 _OWN = {}
 
@@ -15,7 +17,10 @@ def _own(fn):
 
 def function(name):
     """The operator as a function, or None."""
-    return _OWN.get(name)
+    found = _OWN.get(name)
+    if found is None and name in _aten_layer_names.NAMES:
+        found = _OWN[name] = getattr(importlib.import_module("mindtorch.torch._aten_layer_ops"), name)
+    return found
 
 
 def _op(name):
@@ -143,18 +148,6 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
     if transposed:
         return _layer("conv_transpose", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation))
     return _layer("conv", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(dilation), groups)
-
-
-@_own
-def convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask):
-    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
-    with grad_mode.enable_grad():
-        x, w = input.detach().requires_grad_(output_mask[0]), weight.detach().requires_grad_(output_mask[1])
-        b = weight.new_zeros(grad_output.shape[1]).requires_grad_() if output_mask[2] else None
-        out = convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups)
-    wanted = [t for t in (x, w, b) if t is not None and t.requires_grad]
-    found = iter(engine.run_backward([out], [alias_of(grad_output)], False, False, wanted, True) if wanted else ())
-    return tuple(next(found) if on else None for on in output_mask)
 
 
 @_own

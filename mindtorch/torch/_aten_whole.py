@@ -14,7 +14,7 @@ takes_part = unseen = None
 
 #: ops whose arguments are aten's, under the same name ("linalg.qr" is linalg_qr, "nn.functional.elu" is elu), overload "default"
 _AS_GIVEN = """addmv addbmm addr block_diag renorm dist put aminmax index_reduce lu_unpack rot90 narrow_copy alias_copy expand_copy diagonal_copy
- as_strided_copy permute_copy unsqueeze_copy view_copy unfold_copy t_copy detach_copy split_with_sizes_copy _safe_softmax native_group_norm native_layer_norm
+ as_strided_copy permute_copy unsqueeze_copy view_copy unfold_copy t_copy detach_copy split_with_sizes_copy _safe_softmax
  cummax cummin kthvalue mode logcumsumexp bincount masked_scatter scatter_add index_copy index_add complex polar cholesky cholesky_inverse
  cholesky_solve geqrf ormqr triangular_solve diagonal_scatter select_scatter slice_scatter as_strided_scatter unique_consecutive mvlgamma constant_pad_nd
  nonzero_static hardshrink pixel_shuffle pixel_unshuffle linalg.qr linalg.cross linalg.eig linalg.householder_product

@@ -1,5 +1,7 @@
 """torch.cond and torch.while_loop, as plain Python control flow."""
+from mindtorch.core.dispatch import wanted
 from mindtorch.core.tensor import taken
+from mindtorch.torch.utils._pytree import tree_flatten
 
 __all__ = ["cond", "while_loop"]
 
@@ -19,8 +21,18 @@ def cond(pred, true_fn, false_fn, operands=()):
     """true_fn(*operands) if pred (a bool or a one-element tensor), else false_fn(*operands)."""
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")
-    if not isinstance(operands, (tuple, list)):
+    if not isinstance(operands, (tuple, list)) or any([not taken(t) and not isinstance(t, (int, float, bool)) for t in tree_flatten(operands)[0]]):
         raise RuntimeError(f"Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but got {operands}.")
+    if wanted("ops", "dispatch"):
+        from mindtorch.torch import _dispatch_protocol, _ops
+        modes = _dispatch_protocol.state.modes
+        if modes and getattr(modes[-1], "supports_higher_order_operators", False):
+            return _ops.namespace("higher_order").cond(pred, true_fn, false_fn, operands)
+    return taken_branch(pred, true_fn, false_fn, operands)
+
+
+def taken_branch(pred, true_fn, false_fn, operands):
+    """What the branch gives that pred says."""
     return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
 
 

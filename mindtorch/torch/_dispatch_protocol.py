@@ -4,10 +4,11 @@ This is a layer of the dispatcher (core/dispatch.py), in use while there are suc
 one under the name and with the arguments that aten has for it, the handler is called without recording, and what it returns gets the primitive's history, so
 that gradients are computed by further primitives, which are seen in turn.  What is no primitive (writes, `detach`, `item`) is seen among the ops.
 
-Ops that are one operator in aten and something else here are seen as that operator (torch/_aten_whole.py), registered operators as themselves (torch/_ops.py).
+Ops that are one operator in aten and something else here are seen as that operator (torch/_aten_whole.py), registered operators as themselves (torch/_ops.py); layers
+and their gradients as aten's (torch/_aten_layers.py).
 
 Where this differs from torch: any other op arrives as the primitives that its record is made of here.  A primitive that aten has no operator for is an operator
-of the namespace `mindtorch`: pooling, batch norm, upsampling, padding, nll_loss and fft among them.  A write to a tensor while gradients are recorded arrives as the operator that computes the value, and for a tensor of such a class
+of the namespace `mindtorch`: dropout, recurrent layers and fft among them.  A write to a tensor while gradients are recorded arrives as the operator that computes the value, and for a tensor of such a class
 `copy_` behind it.  Calls that read no operand's values and make none (sizes, `requires_grad_`) do not arrive.
 """
 import threading
@@ -23,7 +24,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import any_grad
 from mindtorch.core.tape import Node, link
 from mindtorch.core.tensor import Const, Held, Parameter, Tensor, Version, blank, bump, put_on, set_requires_grad, shown, taken
-from mindtorch.torch import _aten_calls, _aten_whole, _ops
+from mindtorch.torch import _aten_calls, _aten_layer_table, _aten_layers, _aten_whole, _ops  # noqa: F401 (the table fills what _aten_layers holds)
 from mindtorch.torch._function_protocol import collect
 
 CAPTURE = "followed"
@@ -270,6 +271,9 @@ def _primitive(prim, args, kw, below):
         return below(prim, args, kw)
     if ins and all([x is None or x.__class__ is Const or x.__class__ is Held for x in ins]):
         return below(prim, args, kw)            # (arithmetic of numbers)
+    layer = _aten_layers.PRIMITIVES.get(prim.name)
+    if layer is not None and _aten_layers.usable() and (r := layer(*args, **kw)) is not NotImplemented:
+        return r
     made = _aten_calls.decomposition(prim)
     if made is not None:
         r = _without_recording(made, args, kw)
@@ -422,6 +426,9 @@ def _op(entry, args, kwargs, below):
         _nobody()
         return below(entry, args, kwargs)
     name = entry.name.removeprefix("Tensor.")
+    r = _aten_layers.of_op(entry, args, kwargs)
+    if r is not NotImplemented:
+        return r
     whole = _aten_whole.of(entry, args, kwargs)
     if whole is not None:
         func, given, named = whole
@@ -451,6 +458,21 @@ def _answer(func, relevant, args, kwargs):
         if t is not None and not taken(t):
             raise TypeError(f"{func}: __torch_dispatch__ returned {type(t).__name__} where a Tensor was expected")
     return r
+
+
+def _answered(func, args, kwargs):
+    """An operator below autograd: what is answered for it, or itself computed."""
+    relevant = relevant_of((*args, *kwargs.values()))
+    if not relevant and not state.modes:
+        return _without_recording(func.fn, args, kwargs)
+    return _answer(func, relevant, args, kwargs)
+
+
+def _asked_for(args, kwargs):
+    return bool(state.modes or relevant_of((*args, *kwargs.values())))
+
+
+_aten_layers.answer, _aten_layers.asked_for, _aten_layers.unseen, _aten_layers.takes_part = _answered, _asked_for, disabled, takes_part
 
 
 #: methods that look at memory

@@ -1,6 +1,7 @@
 """Operators that take functions, or bring rules of their own for transforms."""
 from mindtorch.torch._C import _functorch
 from mindtorch.torch._C._more import DispatchKey
+from mindtorch.torch._dispatch_protocol import state as protocol
 from mindtorch.torch._ops import _tensors as tensors_of, below
 
 
@@ -52,6 +53,15 @@ class HigherOrderOperator:
         self._passed.add(dispatch_key)
 
     def __call__(self, *args, **kwargs):
+        modes = protocol.modes
+        if modes and getattr(modes[-1], "supports_higher_order_operators", False):
+            protocol.modes = modes[:-1]
+            try:
+                r = modes[-1].__torch_dispatch__(self, (), args, kwargs)
+            finally:
+                protocol.modes = modes
+            if r is not NotImplemented:
+                return r
         interpreter = _functorch.peek_interpreter_stack()
         if interpreter is not None:
             rule = self.py_kernels.get(interpreter.key())

@@ -259,6 +259,9 @@ class OpOverloadPacket:
     def __repr__(self):
         return f"<OpOverloadPacket(op='{self._namespace}.{self._name}')>"
 
+    def __str__(self):
+        return f"{self._namespace}.{self._name}"
+
     def overloads(self):
         return list(self._overloads)
 
@@ -338,7 +341,10 @@ def _facade_function(name):
 _INTERNAL = frozenset("""_to_copy slice sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
  _reshape_alias_copy _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
  _sparse_mm_reduce_impl _sparse_addmm _is_all_true _is_any_true _embedding_bag _assert_tensor_metadata _assert_scalar _unsafe_index
- _index_put_impl_ _softmax _log_softmax native_batch_norm native_layer_norm native_dropout convolution""".split())
+ _index_put_impl_ _softmax _log_softmax native_batch_norm native_layer_norm native_dropout convolution
+ _scaled_mm _convolution cudnn_convolution _slow_conv2d_forward convolution_overrideable
+ _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention
+ _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward""".split())
 
 
 def sym_size(input, dim):
@@ -387,7 +393,10 @@ class _OpNamespace(types.ModuleType):
     def __getattr__(self, op_name):
         if op_name.startswith("__"):
             raise AttributeError(f"Invalid attribute '{op_name}' for '_OpNamespace' '{self.name}'")
-        packet = find_packet(self.name, op_name)
+        if self.name == "higher_order":
+            packet = importlib.import_module("mindtorch.torch._higher_order_ops._operators").find(op_name)
+        else:
+            packet = find_packet(self.name, op_name)
         if packet is None:
             raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op_name}'")
         vars(self)[op_name] = packet

@@ -1,0 +1,205 @@
+"""Layers as aten has them: one operator forward and one backward, where the tape here has several primitives for either.
+
+A call of such a layer under a mode, or with operands of a class with __torch_dispatch__, is said as aten's operator (`say`).  What the handler returns gets a history whose
+backward is said as aten's operator of the gradient (convolution_backward and its like); where that has to be differentiated itself, the layer is computed once more and
+differentiated by ordinary operations.
+
+PRIMITIVES (filled by torch/_aten_layer_table.py) holds, by a primitive's name, how it is said; what is there is called as gradients are recorded and returns the primitive's results, or NotImplemented.
+OPS is the same for ops that are made of several primitives, by their qualified name, with the op's arguments.
+"""
+import contextlib
+import threading
+
+from mindtorch.core import transforms
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.grad_mode import enable_grad, mode
+from mindtorch.core.tensor import TRANSFORMS, taken
+from mindtorch.torch import _ops
+
+#: set by torch/_dispatch_protocol.py: (operator, args, kwargs) -> what modes and operands' classes answer, or computes it; whether there are any of them;
+#: a context manager in which nobody is asked; whether a tensor's class has a __torch_dispatch__
+answer = asked_for = unseen = takes_part = None
+
+PRIMITIVES, OPS, LAYERS = {}, {}, {}
+
+
+class Layer:
+    """How an operator is differentiated.
+
+    backward(gs, args, named, outs, mask) gives a gradient (or None) for each tensor among args; mask says which are wanted, outs holds the results that `keeps` names.
+    loose: places among the arguments whose tensors are only looked at for their shape, or may be written to in between.  again(*args): a function that can be
+    differentiated, where the operator's own would do more.
+    """
+
+    def __init__(self, name, node, backward, keeps=(), loose=(), again=None):
+        self.name, self.node, self.backward, self.keeps, self.loose, self.again = name, node, backward, keeps, loose, again
+        self._function = None
+
+    @property
+    def function(self):
+        """The class of its histories."""
+        if self._function is None:
+            from mindtorch.torch.autograd.function import Function
+            cls = type(self.node, (Function,), {"forward": staticmethod(_forward), "backward": staticmethod(_backward), "__module__": __name__})
+            cls._backward_cls.__name__ = cls._backward_cls.__qualname__ = self.node
+            self._function = cls
+        return self._function
+
+
+def layer(name, node, **named):
+    """Decorator of a layer's backward."""
+    def register(fn):
+        LAYERS[name] = Layer(name, node, fn, **named)
+        return fn
+    return register
+
+
+class _State(threading.local):
+    """Per thread: whether layers are said as the primitives that they are made of."""
+
+    taken_apart = False
+
+
+state = _State()
+
+
+def usable():
+    """False inside of torch.func's transforms and of forward-mode differentiation, and while a gradient is made that can be differentiated: these go by primitives."""
+    return not state.taken_apart and FLAGS.dual is None and not (TRANSFORMS.count and transforms.levels())
+
+
+def tensors_of(args):
+    """The tensors among arguments and in their lists."""
+    found = []
+    for a in args:
+        if taken(a):
+            found.append(a)
+        elif a.__class__ in (list, tuple):
+            found += [t for t in a if taken(t)]
+    return found
+
+
+def say(name, *args, **named):
+    """The operator `name` of aten, asked for where somebody asks, with history."""
+    func = _ops.find_overload("aten::" + name)
+    found = tensors_of((*args, *named.values()))
+    if not (mode.on and any([t._rg for t in found])):
+        return answer(func, args, named)
+    made = LAYERS[name]
+    return made.function.apply((made, func, args, named), *found)
+
+
+_PLACE = object()
+
+
+def _filled(args, tensors):
+    return [next(tensors) if a is _PLACE else a for a in args]
+
+
+def _forward(ctx, call, *tensors):
+    made, func, args, named = call
+    r = answer(func, args, named)
+    outs = tuple(r) if isinstance(r, (tuple, list)) else (r,)
+    kept = [a for i, a in enumerate(args) if taken(a) and i not in made.loose] + [a for a in named.values() if taken(a)]
+    ctx.call = (made, func, [_PLACE if taken(a) and i not in made.loose else a for i, a in enumerate(args)],
+                {k: _PLACE if taken(a) else a for k, a in named.items()})
+    ctx.save_for_backward(*kept, *[outs[i] for i in made.keeps])
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*[o for o in outs[1:] if taken(o)])
+    return outs if isinstance(r, (tuple, list)) else r
+
+
+def _backward(ctx, *gs):
+    made, func, args, named = ctx.call
+    saved, mask = iter(ctx.saved_tensors), list(ctx.needs_input_grad[1:])
+    args = _filled(args, saved)
+    named = dict(zip(named, _filled(named.values(), saved)))
+    if gs[0] is None:
+        return (None,) * (1 + len(mask))
+    if mode.on:
+        return None, *_again(made, func, args, named, gs[0], mask)
+    found = made.backward(gs[0], args, named, dict(zip(made.keeps, saved)), mask)
+    return None, *[g if wanted else None for g, wanted in zip(found, mask, strict=True)]
+
+
+def _again(made, func, args, named, g, mask):
+    """Gradients that can be differentiated."""
+    from mindtorch.torch.autograd import grad
+    wanted, leaves = iter(mask), []
+
+    def leaf(a):
+        if not taken(a):
+            return a
+        if not next(wanted):
+            return a
+        leaves.append(a.view_as(a) if a._rg else a.detach().requires_grad_())
+        return leaves[-1]
+    before, state.taken_apart = state.taken_apart, True
+    try:
+        with enable_grad(), contextlib.nullcontext() if any([takes_part(a) for a in (*args, *named.values())]) else unseen():
+            given = [leaf(a) for a in args]
+            keyed = {k: leaf(a) for k, a in named.items()}
+            r = (made.again or func.fn)(*given, **keyed)
+    finally:
+        state.taken_apart = before
+    out = r[0] if isinstance(r, (tuple, list)) else r
+    found = iter(grad([out], leaves, [g], create_graph=True, allow_unused=True))
+    return [next(found) if w else None for w in mask]
+
+
+def run(name, *args, **named):
+    """An operator of aten that needs no history."""
+    return answer(_ops.find_overload("aten::" + name), args, named)
+
+
+def _three(mask, args):
+    """aten's mask of gradients for arguments of which some may be None."""
+    it = iter(mask)
+    return [next(it) if taken(a) else False for a in args]
+
+
+def _present(found, args):
+    return [g for g, a in zip(found, args) if taken(a)]
+
+
+def _trimmed(given, defaults):
+    """Arguments without those at the end that are the defaults (which belong to the last of them)."""
+    given, n = list(given), len(given)
+    while n and len(given) - n < len(defaults) and _equal(given[n - 1], defaults[n - 1 - len(given)]):
+        n -= 1
+    return given[:n]
+
+
+def _equal(a, b):
+    return not taken(a) and a.__class__ is b.__class__ and a == b
+
+
+def prim(name):
+    """Decorator: how a primitive is said."""
+    def register(fn):
+        PRIMITIVES[name] = fn
+        return fn
+    return register
+
+
+def op(*names):
+    """Decorator: how an op is said; called with its arguments by name, all of them."""
+    def register(fn):
+        for n in names:
+            OPS[n] = fn
+        return fn
+    return register
+
+
+def of_op(entry, args, kwargs):
+    """What an op of OPS gives; NotImplemented for any other, and where it is not said as aten's."""
+    found = entry.op
+    fn = None if found is None or entry.inplace else OPS.get(found.main.qualname)
+    if fn is None or kwargs.get("out") is not None or not usable():
+        return NotImplemented
+    try:
+        bound = found.signature.bind(*args, **{k: v for k, v in kwargs.items() if k != "out"})
+    except TypeError:
+        return NotImplemented
+    bound.apply_defaults()
+    return fn(**bound.arguments)

@@ -1,0 +1,64 @@
+"""torch._higher_order_ops.flex_attention: attention whose scores a function changes, the whole matrix of scores at once."""
+import math
+
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import taken
+
+from mindtorch.torch._higher_order_ops._operators import operator
+
+__all__ = ["flex_attention", "flex_attention_backward", "math_attention"]
+
+
+def over_indices(fn, b, h, m, n, score=None, more=()):
+    """fn(score, b, h, m, n, *more) for each entry of a (B, H, M, N) matrix of scores; without `score` fn(b, h, m, n, *more).
+
+    b, h, m, n: index vectors.  The function sees single numbers, as tensors.
+    """
+    from mindtorch.torch.func import vmap
+    first, rest = (() if score is None else (0,)), (None,) * len(more)
+    for dims in ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)):
+        fn = vmap(fn, in_dims=(*first, *dims, *rest), out_dims=0)
+    return fn(*(() if score is None else (score,)), b, h, m, n, *more)
+
+
+def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_other_buffers=(), mask_mod_other_buffers=()):
+    """(attention, logarithms to base 2 of the sums of the exponentials of each row, its largest score in the same measure).
+
+    query (B, Hq, L, E), key (Bkv, Hkv, S, E), value (Bkv, Hkv, S, Ev).  Scores are at least float32.  A row that is masked wholly gives 0.
+    """
+    f = TABLE["where"].public
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    if key.shape[0] != query.shape[0]:
+        key, value = [t.expand(query.shape[0], *t.shape[1:]) for t in (key, value)]
+    working = query.dtype if query.element_size() > 4 else _float32()
+    # (The scale comes last, as torch's: products of half precision are rounded before it.)
+    scores = (query @ key.transpose(-2, -1)).to(working) * scale
+    at = [TABLE["arange"].public(n, device=query.device) for n in scores.shape]
+    if score_mod is not None:
+        scores = over_indices(score_mod, *at, score=scores, more=score_mod_other_buffers).to(working)
+    if mask_mod is not None:
+        scores = f(over_indices(mask_mod, *at, more=mask_mod_other_buffers), scores, -math.inf)
+    dead = (scores == -math.inf).all(-1)
+    lse = f(dead, -math.inf, scores.logsumexp(-1))
+    weights = TABLE["_safe_softmax"].public(scores, -1)
+    return weights.to(query.dtype) @ value.to(query.dtype), lse / math.log(2), scores.amax(-1) / math.log(2)
+
+
+def _float32():
+    from mindtorch.core.dtypes import float32
+    return float32
+
+
+@operator("flex_attention")
+def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_mod_other_buffers=(), mask_mod_other_buffers=()):
+    """The same for a BlockMask as a tuple, whose last member is its mask_mod."""
+    return math_attention(query, key, value, score_mod, block_mask[-1], scale, score_mod_other_buffers, mask_mod_other_buffers)
+
+
+@operator("flex_attention_backward")
+def flex_attention_backward(query, key, value, out, logsumexp, grad_out, grad_logsumexp, *rest, **named):
+    """Gradients are those of `flex_attention`, by the tape."""
+    assert taken(query)
+    raise NotImplementedError("torch.ops.higher_order.flex_attention_backward is not supported: differentiate flex_attention instead")
