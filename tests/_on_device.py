@@ -9,7 +9,7 @@ import pathlib
 import pytest
 
 #: what is run: about values, gradients, aliasing and errors of ops
-SCOPE = ("ops/", "core/test_alias.py", "core/test_alias_fuzz.py", "core/test_autograd.py", "core/test_half.py", "core/test_gradient_points.py",
+SCOPE = ("ops/", "core/test_alias.py", "core/test_conj_views.py", "core/test_alias_fuzz.py", "core/test_autograd.py", "core/test_half.py", "core/test_gradient_points.py",
          "core/test_forward_mode.py", "core/test_memory_format.py", "conformance/")
 _NAME = ""
 TESTS = pathlib.Path(__file__).resolve().parent

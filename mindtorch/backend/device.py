@@ -195,6 +195,10 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
     setattr(Opaque, _name, Opaque._refuse)
 
 
+class Veiled(Opaque):
+    """The same of host memory that holds other values than the tensor's: its conjugated or negated ones (core/bits.py).  A view of the memory's own array."""
+
+
 # ------------------------------------------------------------------ addresses
 # Each tensor has a stretch of address space of its own that nobody can read or write (PROT_NONE): views lie where they do in the device's memory, so that
 # NumPy's view kernels and tests for overlap hold, and code in C that reads values behind everybody's back dies at once instead of computing with zeros.

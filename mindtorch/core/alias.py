@@ -28,7 +28,8 @@ from mindtorch.backend.device import Opaque, home_of as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import devices, memory, native, promote
+from mindtorch.core import bits, devices, memory, native, promote
+from mindtorch.core.bits import Bits, plain
 from mindtorch.core.determinism import MODE, filler
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
@@ -51,14 +52,17 @@ def _may_share(a, b):
 
 
 def _elsewhere(x, o):
-    """Whether two tensors, one of which is a device's, share no memory.  (Addresses alone do not tell: they are given out again.)"""
-    return o._h is None or x._h is None or home_array(o._a) is not home_array(x._a)
+    """Whether two tensors, one of which is a device's, share no memory.  (Addresses alone do not tell: they are given out again.)
+
+    What has bits is read as a copy, or written after everything has been read: it is in nobody's way.
+    """
+    return o._h.__class__ is Bits or x._h.__class__ is Bits or o._h is None or x._h is None or home_array(o._a) is not home_array(x._a)
 
 
 # ------------------------------------------------------------------ geometry
 def geometry(view: Tensor, base: Tensor) -> Region:
     """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
-    v, b = view._a, base._a
+    v, b = plain(view)._a, plain(base)._a
     return v.shape, v.strides, address(v) - address(b) if v.size else 0, v.dtype       # (what has no elements may be anywhere)
 
 
@@ -69,6 +73,7 @@ def place_of(x: Tensor) -> tuple[Sizes, Strides, Stype]:
 
 
 new_full: Callable[..., Tensor] = None  # type: ignore[assignment]        # set by ops/basic.py
+resize_: Callable[[Tensor, Sizes], Tensor] = None  # type: ignore[assignment]        # set by core/table.py
 
 
 def _nought(g, region):
@@ -92,18 +97,21 @@ copy_slices.prim.node_class.__name__ = "CopySlices"
 # ------------------------------------------------------------------ a tensor on other memory
 def home_of(x: Tensor) -> tuple[int, int]:
     """(offset of x's first element in its storage, size of the storage), in bytes."""
-    a = x._a
+    a = plain(x)._a
     return offset_of(a), root(a).nbytes
 
 
 def root_of(x: Tensor) -> int:
     """What tells one storage from another while both live."""
+    x = plain(x)
     return id(home_array(x._a)) if x._h is not None else id(root(x._a))
 
 
 def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
-    """Puts `t` into the storage of `source`: strides and offset in bytes."""
+    """Puts `t` into the storage of `source`: strides and offset in bytes.  It gets the bits of `source`, too, where that has some."""
     if source._h is not None:
+        if source._h.__class__ is Bits:
+            return _with_its_bits(stand_in, t, source, size, strides, offset)
         return stand_on(t, devices.lying(source, size, strides, offset))
     replace_memory(t, on_storage(source._a, size, strides, offset))
 
@@ -111,6 +119,8 @@ def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: i
 def stand_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
     """Puts `t` into what `source` sees of its storage, the offset counted from there; ValueError if it reaches beyond."""
     if source._h is not None:
+        if source._h.__class__ is Bits:
+            return _with_its_bits(stand_within, t, source, size, strides, offset)
         home, have = home_of(source)
         if 0 not in size and home + offset + source._stype.itemsize + sum([(n - 1) * s for n, s in zip(size, strides)]) > have:
             raise ValueError("the region reaches beyond the storage")
@@ -118,8 +128,20 @@ def stand_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offse
     replace_memory(t, strided(source._a, size, strides, offset))
 
 
+def _with_its_bits(stand, t, source, size, strides, offset):
+    h = source._h
+    of = again(h.of)
+    stand(of, h.of, size, strides, offset)
+    bits.become(t, of, h.conj, h.neg)
+
+
 def stand_alone(t: Tensor) -> None:
     """Gives `t` memory of its own, of no elements."""
+    if t._h.__class__ is Bits:
+        h = t._h
+        of = again(h.of)
+        stand_alone(of)
+        return bits.become(t, of, h.conj, h.neg)
     if t._h is not None:
         return stand_on(t, devices.from_host(np.empty(0, t._stype), t._dev))
     replace_memory(t, np.empty(0, t._stype))
@@ -135,6 +157,12 @@ def restride(t: Tensor, strides: Sequence[int]) -> None:
 
 def resize_there(t: Tensor, shape: Sizes) -> None:
     """resize_ of a device's tensor: on its storage where that is large enough, else on a larger one with the old values in front, zeros behind."""
+    if t._h.__class__ is Bits:
+        h = t._h
+        of = again(h.of)
+        resize_(of, shape)
+        bits.become(t, of, h.conj, h.neg)
+        return bump(t)
     k, want = t._stype.itemsize, math.prod(shape)
     home, have = home_of(t)
     strides = tuple([s * k for s in contiguous_strides(shape)])
@@ -183,9 +211,12 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
             "written last is undefined")
     if (not a.flags.writeable if x._h is None else a.frozen) and x._dev.type != "meta":      # type: ignore[attr-defined]
         del a       # (a lazy copy looks whether somebody holds the memory)
-        if not memory.written(x):
-            raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array, or it is the conjugate of a "
-                               "complex tensor, which torch would write to as well); clone() it before writing")
+        if x._h.__class__ is Bits:
+            if memory.written(x._h.of):
+                return check_inplace(bits.renewed(x), writing_grad, same)
+        elif memory.written(x):
+            return
+        raise RuntimeError("this tensor's memory is read-only (it was made from a read-only array); clone() it before writing")
     if x._inference and not mode.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
                            "clone to "
@@ -340,9 +371,11 @@ def zero(x: Tensor) -> None:
 def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
     """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     if x._h is not None:
+        if x._h.__class__ is Bits:
+            return fill_where(x._h.of, bits.turned(x, value), mask)
         devices.write_by(x, "fill_where", _fill_where, value, mask)
         return bump(x)
-    _fill_where(x._a, value._a, mask._a)
+    _fill_where(x._a, value._a if value._h is None else devices.values(value), mask._a)
     v = x._ver
     if v is None:
         v = version(x)
@@ -352,9 +385,11 @@ def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
 def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> None:
     """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
     if x._h is not None:
+        if x._h.__class__ is Bits:
+            return put(x._h.of, bits.turned(x, value), indices, dims)
         devices.write_by(x, "put", _put_arrays, value, *indices, dims=dims)
         return bump(x)
-    _put_arrays(x._a, value._a, *[i._a for i in indices], dims=dims)
+    _put_arrays(x._a, value._a if value._h is None else devices.values(value), *[i._a for i in indices], dims=dims)
     v = x._ver
     if v is None:
         v = version(x)
@@ -391,6 +426,8 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
 def _copy_there(x, key, value):
     """`copy_at` on a device."""
     a = x._a
+    if x._h.__class__ is Bits or value._h.__class__ is Bits:
+        return False
     if not a.flags.c_contiguous or a.frozen or x._inference or value._h is not None and not _elsewhere(x, value):
         return False
     part, handle = devices.region(x, key)
@@ -431,7 +468,12 @@ def _too_large(have, want):
 def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) -> None:
     """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
     if x._h is not None:
-        devices.write_by(x, name, HOST[name], *operands, **constants)
+        if x._h.__class__ is Bits:
+            whole = bits.whole(x)
+            fill_by(whole, name, constants, *operands)
+            devices.write(x, whole)
+        else:
+            devices.write_by(x, name, HOST[name], *operands, **constants)
     elif x._dev.type != "meta":
         if operands:
             HOST[name](x._a, *[o._a for o in operands], **constants)
@@ -556,6 +598,8 @@ def _edge(x):
 def rebase(x: Tensor, r: Tensor) -> None:
     """Gives `x`, whose memory has just been written, the history of `r` (a tensor equal to its new value)."""
     base = x._base
+    if base is not None and (x._h.__class__ is Bits or base._h.__class__ is Bits):
+        r = bits.related(x, base, r)
     if base is None:
         if r._gnode is None:
             # A leaf's value, or a constant: x's history is the copying of it.
@@ -650,7 +694,7 @@ def _reading(v, base, edge, place=None):
     node.edges = [edge]
     node.meta = ((v._a.shape, v._a.dtype),)
     node.kw = {"base": place or place_of(base), "region": geometry(v, base)}
-    return node
+    return node if v._h.__class__ is not Bits and base._h.__class__ is not Bits else bits.turning(node, v, base)
 
 
 def read_anew(x: Tensor) -> None:

@@ -23,7 +23,8 @@ from mindtorch.backend.interface import Array, Handle, Sizes, Strides, Stype
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import grad_flag, pause, resume
 from mindtorch.backend.strides import strides_of
-from mindtorch.core import device as _device, dispatch, tape, wrapped
+from mindtorch.core import bits, device as _device, dispatch, tape, wrapped
+from mindtorch.core.bits import Bits
 from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.memory import living
@@ -219,6 +220,8 @@ def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
     if wrapped.is_wrapped(t):
         return wrapped.values(t)
+    if t._h.__class__ is Bits:
+        return bits.values(t)
     COPIES.down += 1
     if doubt.windows:
         doubt.check((t,))
@@ -668,6 +671,10 @@ def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
     if wrapped.is_wrapped(x):
         return wrapped.write(x, r)
+    if x._h.__class__ is Bits:
+        return bits.write(x, r)
+    if r._h.__class__ is Bits:
+        r = bits.whole(r)
     if doubt.windows:
         doubt.check((r,))
         if x._when > 0 and x._base is None:
@@ -703,6 +710,8 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
     """
+    if x._h.__class__ is Bits:
+        return False
     way = _way(name, x._dev)
     if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():
         return False

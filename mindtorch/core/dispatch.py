@@ -21,6 +21,7 @@ and a primitive through
     forward     tangents of the operands are carried on         core/forward.py
     dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
     trace       as above                                        core/tracing.py
+    bits        operands that are lazily conjugated or negated  core/conjugate.py
     device      the kernel of the device that its operands are on       core/devices.py
     meta        shapes only                                     core/meta.py
 
@@ -42,7 +43,7 @@ from mindtorch.core.records import Op
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta", "saves", "forward", "anomaly", "observe")
-PRIMITIVES = ("forward", "dispatch", "trace", "device", "meta")
+PRIMITIVES = ("forward", "dispatch", "trace", "bits", "device", "meta")
 
 
 class _Flags:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mindtorch.core import alias, dispatch, engine, grad_mode, tape, transforms
+from mindtorch.core.bits import Bits, is_conj
+from mindtorch.core.conjugate import between, conj_view, neg_view
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
@@ -246,8 +248,12 @@ def _like(t, x):
 
 def _part(t, base, view):
     """The region of a base's tangent that a view is of the base."""
+    turned = view._h.__class__ is Bits or base._h.__class__ is Bits or t._h.__class__ is Bits
+    conj, neg = between(view, base) if turned else (False, False)
     if view._stype != base._stype:
         if base._stype.kind == "c" and view._stype.kind in "fV":
+            if is_conj(t):
+                t, neg = conj_view(t), neg != (alias.geometry(view, base)[2] % base._stype.itemsize != 0)
             t = _op("view_as_real")(t)
         elif view._stype.kind == "c" and base.ndim and base._sizes[-1] == 2:
             t = _op("view_as_complex")(t)
@@ -255,8 +261,12 @@ def _part(t, base, view):
             raise NotImplementedError(f"Trying to use forward AD with a view of dtype {view.dtype} of a {base.dtype} tensor that does not support it")
     offset = alias.geometry(view, base)[2] // view._stype.itemsize
     if view._sizes == t._sizes and view.stride() == t.stride() and not offset:
-        return _op("view_as")(t, t)
-    return _op("as_strided")(t, view._sizes, view.stride(), t.storage_offset() + offset)
+        part = _op("view_as")(t, t)
+    else:
+        part = _op("as_strided")(t, view._sizes, view.stride(), t.storage_offset() + offset)
+    if conj:
+        part = conj_view(part)
+    return neg_view(part) if neg else part
 
 
 def write_tangent(x: Tensor, level: int, t: Tensor) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from mindtorch.backend.device import is_root
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.core import devices, layout
+from mindtorch.core import bits, devices, layout
+from mindtorch.core.bits import Bits
 from mindtorch.core.tape import HOST
 from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.core.wrapped import is_wrapped
@@ -29,13 +30,18 @@ _REFERENCES = getrefcount(_fresh._a)
 
 def total(g: Tensor, h: Tensor) -> Tensor:
     """A new tensor: the sum of two gradients of one shape and dtype."""
-    if (g._h is not None or h._h is not None) and (g._h is not None and h._h is not None or is_wrapped(g) or is_wrapped(h)):
+    if (g._h is not None or h._h is not None) and (g._h is not None and h._h is not None or _odd(g) or _odd(h)):
         # (A sparse one has neither handle nor array, and says so below.)
-        fn = None if is_wrapped(g) or is_wrapped(h) else TABLES[g._dev.type].get("gradient_sum")
+        fn = None if _odd(g) or _odd(h) else TABLES[g._dev.type].get("gradient_sum")
         if fn is None:
             return _ops["add"](g, h)
         return _sum_there(fn, g, h)
     return wrap(_sum(g._a, h._a))
+
+
+def _odd(t):
+    """Whether a tensor is on no device's memory as it is."""
+    return t._h.__class__ is Bits or is_wrapped(t)
 
 
 @devices.alone
@@ -47,13 +53,15 @@ def _sum_there(fn, g, h):
 
 def accumulate(to: Tensor, g: Tensor) -> None:
     """Adds a gradient to `to`, in that one's memory, whose writes the caller counts."""
+    if g._h.__class__ is Bits:
+        g = bits.whole(g)
     if to._h is None:
         _accumulate(to._a, g._a)
         return
-    if g._h is None and not is_wrapped(to):
+    if g._h is None and not _odd(to):
         _accumulate(to._a, g._a)
         return
-    fn = None if is_wrapped(to) else TABLES[to._dev.type].get("gradient_accumulate")
+    fn = None if _odd(to) else TABLES[to._dev.type].get("gradient_accumulate")
     if fn is None:
         devices.write(to, _ops["add"](to, g))
     else:
@@ -94,7 +102,7 @@ def alone(g: Tensor) -> bool:
 
 def add_to(old: Tensor, g: Tensor) -> None:
     """Adds a gradient to a leaf's present one.  As torch: the same tensor is kept, so that references to it and views of it stay valid."""
-    if old._h is None:
+    if old._h is None and g._h is None:
         _accumulate(old._a, g._a)
     else:
         accumulate(old, g)

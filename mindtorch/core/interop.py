@@ -19,10 +19,12 @@ import numpy as np
 from mindtorch.backend.mindspore import grad_inputs, interop as native, steps
 from mindtorch.backend.mindspore.patches import GRADIENTS, put
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, from_contiguous, grad_flag
-from mindtorch.core import devices, grad_mode
+from mindtorch.core import bits, devices, grad_mode
 from mindtorch.core import tensor as _tensor
+from mindtorch.core.bits import LIVE, Bits
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.memory import COW, unshare, written
+from mindtorch.core.records import TABLE
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import Tensor, Version, adopt, bump, check_fragile, real, version, wrap
@@ -179,6 +181,8 @@ _homes = _Homes()
 
 def _call(op, name, args, kwargs):
     """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
+    if LIVE:
+        args, kwargs = _whole(args, name, native.written(name, args)[0]), _whole(kwargs, name, ())
     _lend(args)
     if not devices.USED and not native.ELSEWHERE:
         return _called(op, name, args, kwargs)
@@ -196,6 +200,19 @@ def _call(op, name, args, kwargs):
         return r if _homes.found is None else _sent(r, _homes.found)
     finally:
         _homes.found = before
+
+
+def _whole(x, name, targets):
+    """Arguments without lazy conjugates and negatives, which MindSpore's code knows nothing of."""
+    if _is_facade(x) and x._h.__class__ is Bits:
+        if any([t is x for t in targets]):
+            raise NotImplementedError(f"MindSpore's {name} writes to a {x.dtype} tensor with a conjugate or negative bit on device {x._dev}: "
+                                      "write by torch's operations, or to resolve_conj() or resolve_neg() of it")
+        return TABLE["clone"].fn(x)
+    c = x.__class__
+    if c is tuple or c is list:
+        return c([_whole(y, name, targets) for y in x])
+    return {k: _whole(y, name, targets) for k, y in x.items()} if c is dict else x
 
 
 def _look(args):
@@ -450,6 +467,8 @@ class MindSporeBackward(Node):
         if mode.on:
             raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
                                       f"{g.device}): their second derivatives are not always right there; use torch operations")
+        if g._h.__class__ is Bits:
+            g = bits.whole(g)
         if g._h is not None:
             g = g._h
         elif not g._a.flags.c_contiguous:

@@ -23,6 +23,7 @@ from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.backend.device import Opaque, home_of
 from mindtorch.backend.interface import Array
 from mindtorch.core import tensor as _tensor
+from mindtorch.core.bits import Bits, plain, renewed
 from mindtorch.core.tensor import Tensor, attributes, replace_memory
 
 
@@ -144,9 +145,13 @@ _lock = threading.RLock()
 def move(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> None:
     """Puts all tensors in the memory of `root` (or those given), and its storage, on the bytes `new`, at the same places there."""
     start = address(bytes_of(root))
-    for x in standing_on(root) if tensors is None else tensors:
+    found = list(standing_on(root) if tensors is None else tensors)
+    for x in {id(t): t for t in map(plain, found)}.values():
         b = x._a
         replace_memory(x, np.ndarray(b.shape, b.dtype, new, address(b) - start, b.strides))
+    for x in found:
+        if x._h.__class__ is Bits:
+            renewed(x)
     place = _places.pop(id(root), None)
     if place is not None:
         _note(_places, new, place)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch.backend.mindspore.private import NativeFunction, native_recording  # noqa: F401
-from mindtorch.core import grad_mode
+from mindtorch.core import bits, grad_mode
 from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, adopt, real, taken
@@ -25,6 +25,8 @@ class _Step:
 
 def _native(t):
     """What MindSpore's tape gets for a gradient."""
+    if t._h.__class__ is bits.Bits:
+        t = bits.whole(t)
     return t if t._h is None else t._h
 
 

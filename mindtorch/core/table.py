@@ -300,6 +300,9 @@ def resize(t: Tensor, shape: Sizes) -> Tensor:
     return t
 
 
+alias.resize_ = resize
+
+
 def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc = HOST.get(name)

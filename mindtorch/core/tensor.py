@@ -20,8 +20,9 @@ from mindtorch.backend.interface import Array, Handle, Stype
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.backend.mindspore.patches import PRIVATE, put
 from mindtorch.backend.mindspore.private import (STRIDED, MSParameter, MSTensor, attributes, from_array, from_contiguous, native_parameter, share, swap_impl)
-from mindtorch.core import device as _device, dispatch, wrapped
+from mindtorch.core import bits, device as _device, dispatch, wrapped
 from mindtorch.core._fragile import check_fragile, fragile_message  # noqa: F401
+from mindtorch.core.bits import Bits
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import default_np, dtype as DType, of_np
 from mindtorch.core.foreign import type_name
@@ -296,6 +297,8 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     def asnumpy(self) -> Array:
         """MindSpore's: the values as an ndarray, sharing memory where that is the host's."""
         if self._h is not None:
+            if self._h.__class__ is Bits:
+                raise bits.refused(self)
             real(self)
         elif not self._a.flags.writeable:
             _unlocked(self)
@@ -385,7 +388,7 @@ _subclass_made: Callable[..., None] | None = None           # set by the facade:
 def wrap(a: Any) -> Tensor:
     """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
-        a = np.asarray(a) if a.__class__ is not Opaque else a.copy()
+        a = np.asarray(a) if not isinstance(a, Opaque) else a.copy()
     t = (from_contiguous(a) if a.flags.c_contiguous else from_array(a)) if not FLAGS.meta else native_of(a)
     t.__class__ = Tensor
     t._a = a
@@ -414,6 +417,9 @@ def real(t: Tensor) -> None:
     (A Parameter stays a native tensor of its own, for MindSpore's tape and graphs know it by that.)
     """
     if not isinstance(t._h, MSTensor):
+        if t._h.__class__ is Bits and not isinstance(t, MSParameter):
+            raise NotImplementedError(f"MindSpore's code cannot be given a {t.dtype} tensor with a conjugate or negative bit on device {t._dev}: "
+                                      "use resolve_conj() or resolve_neg()")
         return
     steps.settle("MindSpore's code uses a tensor")
     if t._real:
@@ -454,6 +460,8 @@ def again(t: Any) -> Tensor:
         return wrap(t._a)
     if t._h.__class__ is wrapped.Elsewhere:
         return wrapped.again(t)
+    if t._h.__class__ is Bits:
+        return bits.again(t)
     r = on_device(t._dev, t._h, t._a)
     r._when = getattr(t, "_when", 0)
     return r

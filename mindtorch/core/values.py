@@ -12,6 +12,7 @@ import numpy as np
 
 from mindtorch.backend.interface import Array
 from mindtorch.core import devices
+from mindtorch.core.bits import plain
 from mindtorch.core.devices import values  # noqa: F401
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tape import HOST
@@ -37,7 +38,7 @@ def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
 
 def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
-    return wrap(array) if like is None or like._h is None or is_wrapped(like) else devices.from_host(array, like._dev)
+    return wrap(array) if like is None or plain(like)._h is None or is_wrapped(like) else devices.from_host(array, like._dev)
 
 
 def array_operand(x: object) -> Tensor | None:

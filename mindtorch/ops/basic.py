@@ -1,8 +1,9 @@
 """The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
 from mindtorch.core import alias, autocast, devices, engine, fitting, gradients, meta, promote, tape
+from mindtorch.core.conjugate import conj_view
 from mindtorch.core.layout import kept, like, pointwise
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, read_only, taken
+from mindtorch.core.tensor import Tensor, taken
 
 
 _cast = primitive("to_copy", "a, *, dtype", lambda c, g: _cast_back(g, c.dtypes[0]), raw=True, layout=like)
@@ -74,12 +75,9 @@ def conj(x):
     return _conj(x) if x._stype.kind == "c" and (x.__class__ is Tensor or taken(x)) else (x if x._stype.kind != "c" else _const_conj(x))
 
 
-def refusing_conj(x):
-    """The conjugate, which in torch is a view of a complex tensor: a write could not reach that, and so is refused."""
-    r = conj(x)
-    if r is not x:
-        read_only(r)
-    return r
+def lazy_conj(x):
+    """The conjugate as a view of a complex tensor; a real one is returned as it is."""
+    return conj_view(x) if x._stype.kind == "c" else x
 
 
 def _const_conj(c):

@@ -83,11 +83,13 @@ def is_inference(input):
 
 
 def is_conj(input):
-    """False: conjugation is never lazy here."""
-    return False
+    """True for a lazily conjugated tensor."""
+    return input.is_conj()
 
 
-is_neg = is_conj
+def is_neg(input):
+    """True for a lazily negated tensor."""
+    return input.is_neg()
 
 
 def is_same_size(input, other):

@@ -10,7 +10,7 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore import sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
-from mindtorch.core import alias, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
+from mindtorch.core import alias, bits, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.dispatch import FLAGS
@@ -45,6 +45,8 @@ def numpy(self, *, force=False):
         a = values(self)
         return a.astype(np.float32) if a.dtype == bfloat16_np else a
     if self._h is not None:
+        if self._h.__class__ is bits.Bits:
+            raise bits.refused(self)
         raise TypeError(f"can't convert {self._dev} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
     if self._rg and grad_mode.mode.on:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
@@ -317,6 +319,8 @@ def storage_offset(self):
 def data_ptr(self):
     """Address of the first element."""
     if self._h is not None:
+        if self._h.__class__ is bits.Bits:
+            return data_ptr(self._h.of)
         return devices.DEVICES[self._dev.type].address(self._h) if self._numel else 0
     if COW.on and not self._a.flags.writeable:
         written(self)
@@ -360,6 +364,8 @@ def is_same_size(self, other):
 def is_set_to(self, tensor):
     """True if both stand on the same memory with the same shape and strides."""
     if self._h is not None or tensor._h is not None:
+        if self._h.__class__ is bits.Bits or tensor._h.__class__ is bits.Bits:
+            return False            # (as torch says, whatever the bits)
         return self._dev == tensor._dev and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
     a, b = self._a, tensor._a
     return a.shape == b.shape and a.strides == b.strides and root_of(a) is root_of(b) and (address(a) == address(b) or not a.size)
@@ -368,6 +374,18 @@ def is_set_to(self, tensor):
 @_def
 def get_device(self):
     return -1 if self._dev.type == "cpu" else (self._dev.index or 0)
+
+
+@_def
+def is_conj(self):
+    """True if the values are those of the memory conjugated."""
+    return bits.is_conj(self)
+
+
+@_def
+def is_neg(self):
+    """True if the values are those of the memory negated."""
+    return bits.is_neg(self)
 
 
 @_def
@@ -380,10 +398,10 @@ for _name, _value in [("is_cuda", "cuda"), ("is_cpu", "cpu"), ("is_meta", "meta"
                       ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
     setattr(Tensor, _name, property(lambda self, v=_value: self._dev.type == v))
 # (What was asked for as "cuda" is an NPU all the same.)
-Tensor.is_npu = property(lambda self: self._h is not None and devices.DEVICES[self._dev.type].type == "npu")
+Tensor.is_npu = property(lambda self: bits.plain(self)._h is not None and devices.DEVICES[self._dev.type].type == "npu")
 for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
     setattr(Tensor, _name, property(lambda self: False))
-for _name in ("is_conj", "is_neg", "_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):
+for _name in ("_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):
     setattr(Tensor, _name, lambda self, *a, **k: False)
 Tensor._has_symbolic_sizes_strides = property(lambda self: False)
 Tensor.names = property(lambda self: (None,) * self.ndim)
@@ -781,6 +799,10 @@ def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self._dev.type == "meta":
         raise BufferError("Can't export a meta tensor: it has no memory")
+    if bits.is_conj(self):
+        raise BufferError("Can't export tensors with the conjugate bit set")
+    if bits.is_neg(self):
+        raise BufferError("Can't export tensors with the negative bit set: a reader would not know of it. Use resolve_neg() first")
     if self._h is not None and dl_device is not None and tuple(dl_device) == (1, 0) and copy is not False:
         return dlpack.export(values(self))
     if self._h is not None:

@@ -1,6 +1,7 @@
 """Tensor methods that change dtype or device: `to` and its relatives, `type`, shared memory."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core import device as _device, dtypes, meta
+from mindtorch.core.bits import Bits, plain
 from mindtorch.core.dtypes import as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Tensor, adopt, taken
@@ -187,6 +188,9 @@ def pin_memory(self, device=None):
 def share_memory_(self):
     """Moves the storage, with every tensor on it, to memory that other processes see: forked ones, and those it is sent to."""
     from mindtorch.torch.multiprocessing import reductions
+    if self._h.__class__ is Bits:
+        share_memory_(self._h.of)
+        return self
     if self._h is not None:
         raise NotImplementedError(f"share_memory_ of a tensor on device {self._dev} is not supported: MindSpore cannot give a device's memory to other processes; "
                                   "share a copy on cpu")
@@ -197,4 +201,4 @@ def share_memory_(self):
 def is_shared(self):
     """Whether other processes can see the tensor's memory (`share_memory_`)."""
     from mindtorch.torch.multiprocessing import reductions
-    return self._h is None and reductions.is_shared(self)
+    return plain(self)._h is None and reductions.is_shared(plain(self))

@@ -15,6 +15,7 @@ import numpy as np
 from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.backend.meta.arrays import is_blank
 from mindtorch.core import device as _device, dtypes as _dtypes, host_data, memory, meta
+from mindtorch.core.bits import plain
 from mindtorch.core.layout import noted
 from mindtorch.core.memory import bytes_of as _bytes_of, root_of
 from mindtorch.core.tensor import version
@@ -29,6 +30,7 @@ _OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_ver", "filen
 # ------------------------------------------------------------------ geometry
 def offset_of(t, storage):
     """Elements between the start of a tensor's storage and its first element."""
+    t = plain(t)
     a = t._a
     if t._dev.type == "meta":
         return (address(a) - address(storage._root)) // a.itemsize if a.size else 0
@@ -39,6 +41,7 @@ def offset_of(t, storage):
 
 def untyped(t):
     """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
+    t = plain(t)
     root = root_of(t._a) if t._h is None else _there.home(t)
     storage = _alive.get(id(root))
     if storage is None or storage._root is not root:

@@ -13,6 +13,8 @@ import numpy as np
 
 from mindtorch.backend.mindspore.private import is_generated
 from mindtorch.core import device as _device, dtypes as _dtypes
+from mindtorch.core.bits import Bits, bits_of
+from mindtorch.core.conjugate import whole, with_bits
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
 from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import storage as _storage
@@ -60,9 +62,10 @@ def _plain(t, for_file, requires_grad):
         return _rebuild_meta_tensor_no_storage, (d, tuple(t._sizes), t.stride(), requires_grad)
     untyped = _storage.untyped(t)
     args = _storage.offset_of(t, untyped), tuple(t._sizes), t.stride(), requires_grad, OrderedDict()
+    flags = [{name: True for name, on in zip(("conj", "neg"), bits_of(t)) if on}] if t._h.__class__ is Bits else []
     if for_file and d in _storage.CLASS_OF:
-        return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args)
-    return _rebuild_tensor_v3, (untyped, *args, d)
+        return _rebuild_tensor_v2, (_storage.TypedStorage(wrap_storage=untyped, dtype=d), *args, *flags)
+    return _rebuild_tensor_v3, (untyped, *args, d, *flags)
 
 
 def _attributes(t):
@@ -114,13 +117,7 @@ def _resolved(t, requires_grad, metadata):
             raise NotImplementedError(
                 f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu"
             )
-        # Here these flags are never lazy: the values themselves are turned.
-        a = values(t)
-        if metadata.get("conj"):
-            a = np.conjugate(a)
-        if metadata.get("neg"):
-            a = np.negative(a)
-        t = tensor_from(np.ascontiguousarray(a).reshape(a.shape), t)
+        t = with_bits(t, bool(metadata.get("conj")), bool(metadata.get("neg")))
     if requires_grad:
         t.requires_grad = True
     return t
@@ -227,6 +224,8 @@ def deepcopy_tensor(t, memo):
         return _deepcopy_parameter(t, memo)
     old = _storage.untyped(t)
     new = _storage.tensor_on(copy.deepcopy(old, memo), t.dtype, _storage.offset_of(t, old), t._sizes, t.stride())
+    if t._h.__class__ is Bits:
+        new = whole(with_bits(new, *bits_of(t)))
     if type(t) is not Tensor:
         new.__class__ = type(t)
     if t._rg:

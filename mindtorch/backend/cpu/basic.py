@@ -105,6 +105,8 @@ kernel("sub", binary(np.subtract))
 kernel("mul", binary(np.multiply))
 kernel("neg", np.negative)
 kernel("conj", np.conj)
+kernel("conj_view", np.conj)
+kernel("neg_view", np.negative)
 for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal),
                       ("logical_and", np.logical_and), ("logical_or", np.logical_or)):
     kernel(_name, binary(_ufunc))
@@ -115,3 +117,15 @@ kernel("add_", np.add)
 kernel("sub_", np.subtract)
 kernel("mul_", np.multiply)
 kernel("div_ true_divide_", np.true_divide)
+
+
+# ------------------------------------------------------------------ new values of whole tensors
+kernel("fill", lambda a, value: np.full(a.shape, value, a.dtype))
+kernel("zero", lambda a: np.zeros(a.shape, a.dtype))
+
+
+@kernel("copy")
+def _copy(a, src):
+    r = np.empty(a.shape, a.dtype)
+    r[...] = src if src.dtype == a.dtype else cast_array(src, a.dtype)
+    return r

@@ -3,6 +3,12 @@
 (A meta tensor that a user asks for is made by its shape alone, in torch/_meta.py.)
 """
 from mindtorch.backend.meta import kernel
+from mindtorch.backend.meta.arrays import blank
+
+
+@kernel("new_full")
+def _new_full(fwd, arrays, kw):
+    return blank(kw["size"], kw["stype"])
 
 
 @kernel("""empty empty_strided zeros full arange linspace logspace eye uniform normal randint randperm

@@ -2,16 +2,18 @@
 import math
 
 from mindtorch.core import dtypes
+from mindtorch.core.bits import is_conj, is_neg
+from mindtorch.core.conjugate import neg_view
 from mindtorch.core.dtypes import C64, C128, F64, I64, of_np
 from mindtorch.core.layout import like, with_number
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import Same, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Const, Tensor, is_read_only
+from mindtorch.core.tensor import Const, Tensor
 from mindtorch.ops._checks import need_tensor, not_tensor, unsupported
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, keep, mul_, neg_, not_, refusing_conj, sub_, zeros_like
+from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, keep, mul_, lazy_conj, neg_, not_, sub_, zeros_like
 from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
 
@@ -381,9 +383,16 @@ Tensor.imag = property(imag, _set_imag, doc="View of the imaginary part.")
 
 @op(name="conj")
 def conj_op(input):
-    """Complex conjugate: a copy that refuses to be written to, where torch has a lazy view; a real tensor is returned as it is."""
+    """Complex conjugate: a view with the conjugate bit (`is_conj`); a real tensor is returned as it is."""
     need_tensor("conj", input)
-    return refusing_conj(input)
+    return lazy_conj(input)
+
+
+@op(name="_conj")
+def conj_as_view(input):
+    """The same under the name that torch has for the view itself."""
+    need_tensor("_conj", input)
+    return lazy_conj(input)
 
 
 @op(inplace=True, out="same")
@@ -398,16 +407,23 @@ _conj_physical = primitive("conj_physical", "a", lambda c, g: _conj(g))
 
 @op
 def resolve_conj(input):
-    """The tensor itself (conjugation is never lazy here); what conj() gave becomes a tensor that can be written to."""
+    """A copy of a tensor with the conjugate bit; any other is returned as it is."""
     need_tensor("resolve_conj", input)
-    return input if input._stype.kind != "c" or not is_read_only(input) else clone(input)
+    return clone(input) if is_conj(input) else input
 
 
 @op
 def resolve_neg(input):
-    """The tensor itself: negation is never lazy here."""
+    """A copy of a tensor with the negative bit; any other is returned as it is."""
     need_tensor("resolve_neg", input)
-    return input
+    return clone(input) if is_neg(input) else input
+
+
+@op
+def _neg_view(input):
+    """The negated tensor as a view with the negative bit (`is_neg`)."""
+    need_tensor("_neg_view", input)
+    return neg_view(input)
 
 
 # ------------------------------------------------------------------ mantissa and exponent

@@ -1,8 +1,9 @@
 """In-place methods with a meaning of their own: fill_, zero_, copy_, index_put_, resize_, set_, ..."""
 import warnings
 
-from mindtorch.core import alias, forward, host_data
+from mindtorch.core import alias, bits, forward, host_data
 from mindtorch.core.alias import title
+from mindtorch.core.bits import bits_of, plain
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.dtypes import BOOL, I32, I64
 from mindtorch.core.foreign import type_name
@@ -10,7 +11,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
 from mindtorch.core.table import op, resize
 from mindtorch.core.tape import primitive, sequence
-from mindtorch.core.tensor import Const, Tensor, bump, taken
+from mindtorch.core.tensor import Const, Tensor, again, bump, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact, number_as
@@ -243,6 +244,14 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Puts the tensor on another tensor's memory (all of it, or a strided part)."""
     if mode.on and self._rg and self._gnode is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    had = bits_of(self)
+    _set(self, source, storage_offset, size, stride)
+    if had[0] or had[1]:
+        bits.become(self, plain(self) if plain(self) is not self else again(self), *had)         # (it keeps its bits, whatever the source has)
+    return self
+
+
+def _set(self, source, storage_offset, size, stride):
     if source is None:
         alias.stand_alone(self)
         return self
@@ -252,6 +261,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         _same_device(self, source.device)
         alias.stand_on(self, host_data.tensor_of_storage(source, self.dtype, storage_offset, size, stride))
         return self
+    source = plain(source)
     _same_device(self, source._dev)
     if source._stype != self._stype:
         raise RuntimeError(f"Could not set tensor of type {title(source._stype)} to a tensor of type "

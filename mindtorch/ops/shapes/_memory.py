@@ -1,6 +1,7 @@
 """Views of a tensor's memory as such: as_strided, other dtypes, complex numbers as pairs."""
 from mindtorch.core import dtypes
 from mindtorch.core.alias import home_of, place_of, scatter_region, title
+from mindtorch.core.bits import bits_of, is_conj
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.layout import contiguous, kept
 from mindtorch.core.table import op
@@ -64,6 +65,9 @@ def view_as_real(input):
     """A complex tensor as real pairs in a new last dimension of size 2."""
     if input._stype.kind != "c":
         raise RuntimeError("view_as_real is only supported for complex tensors")
+    if is_conj(input):
+        raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use "
+                           "self.resolve_conj(); however, be warned that the resulting tensor will NOT alias the original.")
     return view_as_real_(input)
 
 
@@ -106,6 +110,10 @@ def view_dtype(x, d):
             raise TypeError(f"view() received an invalid combination of arguments - got ({type(d).__name__}), but "
                             "expected one of: "
                             "(torch.dtype dtype), (tuple of ints size)") from None
+    conj, neg = bits_of(x)
+    if conj or neg:
+        which = "conjugate view tensors" if conj else "tensors with negative bit set"
+        raise RuntimeError(f"torch.Tensor.view is not supported for {which} when converting to a different dtype.")
     to, have, sizes = as_np(d), x._stype, x._sizes
     old, new = have.itemsize, to.itemsize
     if old != new:

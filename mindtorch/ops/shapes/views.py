@@ -15,7 +15,7 @@ from mindtorch.ops._checks import need_tensor, wrap_dim
 from mindtorch.ops.shapes._memory import view_dtype
 from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias, pick_select, tensor_list
 from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of
-from mindtorch.ops.basic import refusing_conj
+from mindtorch.ops.basic import lazy_conj
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py): these ask for themselves, and are recorded as they do
 CAPTURE = {"_reshape_method": "safe", "_permute_method": "safe"}
@@ -312,8 +312,8 @@ def _hermitian(self):
 
 @op
 def adjoint(input):
-    """Conjugate transpose of the last two dimensions: a view; of complex tensors a copy that refuses to be written to."""
-    return refusing_conj(_matrices(input, "adjoint()"))
+    """Conjugate transpose of the last two dimensions: a view."""
+    return lazy_conj(_matrices(input, "adjoint()"))
 
 
 def _get_mT(self):
@@ -323,7 +323,7 @@ def _get_mT(self):
 
 def _get_mH(self):
     """Conjugate transpose of the last two dimensions."""
-    return refusing_conj(_matrices(self, "mH"))
+    return lazy_conj(_matrices(self, "mH"))
 
 
 Tensor.T = property(_reversed, doc="All dimensions in reverse order.")

@@ -1,0 +1,256 @@
+"""Lazy conjugates and negatives: how they are made, read and written, and the layer of the dispatcher that keeps them from kernels.
+
+`x.conj()` is a view of x's memory with the conjugate bit, `x.conj().imag` one with the negative bit (core/bits.py).  Here is the one place where an operand
+is made whole: a view of a tensor with bits has them too, every other primitive gets a copy, and its node the tensor itself.
+"""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mindtorch.core import alias, bits, devices, dispatch, tape
+from mindtorch.core.bits import LIVE, Bits, veiled
+from mindtorch.core.grad_mode import INFERENCE, no_grad
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Const, Tensor, again, blank, put_on, version
+
+_lock = threading.RLock()
+
+
+class _Layer:
+    """Whether the layer is in use."""
+
+    on = False
+
+
+# ------------------------------------------------------------------ making them
+def with_bits(of: Tensor, conj: bool, neg: bool) -> Tensor:
+    """Tensor whose values are those of `of`, which has no bits, conjugated or negated: on the same memory, without history."""
+    if not (conj or neg):
+        t = again(of)
+    else:
+        _start()
+        t = blank()
+        t._h = Bits(of, conj, neg)
+        t._a = veiled(of)
+    if of._dev is not t._dev:
+        put_on(t, of._dev)
+    t._when = of._when
+    t._ver = version(of)
+    if INFERENCE.ever and t._inference is not of._inference:
+        t._inference = of._inference
+    return t
+
+
+def _again(t):
+    h = t._h
+    return with_bits(h.of, h.conj, h.neg)
+
+
+def _become(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
+    """Puts a tensor that has bits, or is to have them, on the memory of `of`, which has none."""
+    t._h, t._a = Bits(of, conj, neg), veiled(of)
+    of._ver = version(t)
+    if t._dev is not of._dev:
+        put_on(t, of._dev)
+
+
+bits.again, bits.become = _again, _become
+
+conj_view: Callable[[Any], Any]
+neg_view: Callable[[Any], Any]
+_conj = primitive("conj_view", "a", lambda c, g: conj_view(g), view=True, node="ConjBackward0")
+_neg = primitive("neg_view", "a", lambda c, g: neg_view(g), view=True, node="NegViewBackward0")
+
+
+def _start():
+    if not _Layer.on:
+        with _lock:
+            if not _Layer.on:
+                dispatch.want("primitives", "bits")
+                _Layer.on = True
+
+
+def _stop():
+    with _lock:
+        if _Layer.on and not LIVE:
+            dispatch.drop("primitives", "bits")
+            _Layer.on = False
+
+
+def _flipping(fn):
+    def flipped(a):
+        token = object()
+        LIVE.add(id(token))         # (the layer shall not be taken out before it has been asked)
+        try:
+            _start()
+            return fn(a)
+        finally:
+            LIVE.discard(id(token))
+    flipped.prim = fn.prim
+    fn.prim.function = tape.PRIMITIVES[fn.prim.name] = flipped
+    return flipped
+
+
+#: a view of a complex tensor with the other conjugate bit
+conj_view = _flipping(_conj)
+#: a view of any tensor with the other negative bit
+neg_view = _flipping(_neg)
+
+
+def _flip(prim, x):
+    if x._h.__class__ is Bits:
+        of, conj, neg = x._h.of, x._h.conj, x._h.neg
+    else:
+        of, conj, neg = again(x), False, False
+        of._ver = version(x)
+        if of._dev is not x._dev:
+            put_on(of, x._dev)
+    if prim is _conj.prim:
+        conj = not conj
+    else:
+        neg = not neg
+    return tape.link(prim, with_bits(of, conj, neg), (x,), {})
+
+
+# ------------------------------------------------------------------ the layer
+@dispatch.layer("primitives", "bits")
+def _on_primitives(prim, args, kw, below):
+    if prim.view and (prim is _conj.prim or prim is _neg.prim):
+        return _flip(prim, args[0])
+    ins = tuple(args[0]) if prim.variadic else args
+    for x in ins:
+        if getattr(x, "_h", None).__class__ is Bits:
+            break
+    else:
+        if not LIVE:
+            _stop()
+        return below(prim, args, kw)
+    if prim.view or prim.shares:
+        return _view(prim, ins, kw, below)
+    given = [_made_whole(x, below) if getattr(x, "_h", None).__class__ is Bits else x for x in ins]
+    with no_grad():
+        outs = below(prim, (given,) if prim.variadic else tuple(given), dict(kw))
+    return tape.link(prim, outs, ins, kw)
+
+
+def _view(prim, ins, kw, below):
+    x = ins[0]
+    h = x._h
+    if h.__class__ is not Bits:         # (an operand that is no more than geometry)
+        raise NotImplementedError(f"primitive '{prim.name}' of a tensor with a conjugate or negative bit beside a {x.dtype} tensor on device {x._dev}")
+    conj, neg = h.conj, h.neg
+    if prim.name == "view_dtype" or prim.name == "real_pairs" and conj:
+        raise NotImplementedError(f"primitive '{prim.name}' of a {x.dtype} tensor with the {'conjugate' if conj else 'negative'} bit on device {x._dev}")
+    if conj and prim.name in ("real_view", "imag_view"):
+        conj, neg = False, neg if prim.name == "real_view" else not neg
+    with no_grad():
+        r = below(prim, (h.of, *ins[1:]), dict(kw))
+    if r.__class__ is tuple:
+        return tape.link(prim, tuple([_part(t, x, conj, neg) for t in r]), ins, kw)
+    return tape.link(prim, _part(r, x, conj, neg), ins, kw)
+
+
+def _part(view, x, conj, neg):
+    of = again(view)
+    of._ver = version(x)
+    if of._dev is not view._dev:
+        put_on(of, view._dev)
+    return with_bits(of, conj, neg)
+
+
+# ------------------------------------------------------------------ reading
+def _made_whole(x, below):
+    h = x._h
+    r = h.of
+    if h.conj:
+        r = below(tape.PRIMITIVES["conj"].prim, (r,), {})
+    if h.neg:
+        r = below(tape.PRIMITIVES["neg"].prim, (r,), {})
+    return r
+
+
+def whole(x: Tensor) -> Tensor:
+    """A tensor without bits and history with the values of x."""
+    h: Any = x._h
+    r = h.of
+    with no_grad():
+        if h.conj:
+            r = tape.PRIMITIVES["conj"](r)
+        if h.neg:
+            r = tape.PRIMITIVES["neg"](r)
+    return r
+
+
+def _values(x):
+    h = x._h
+    a = devices.values(h.of)
+    if h.conj:
+        a = tape.PRIMITIVES["conj"].prim.compute((a,), {})
+    if h.neg:
+        a = tape.PRIMITIVES["neg"].prim.compute((a,), {})
+    return a
+
+
+bits.values, bits.whole = _values, whole
+
+
+# ------------------------------------------------------------------ writing
+def _turned(x, r):
+    h = x._h
+    if h.__class__ is not Bits:
+        return r
+    with no_grad():
+        if r.__class__ is Const:
+            a = alias.cast_array(r._a, x._stype)
+            a = np.conj(a) if h.conj else a
+            r = Const(0, x._stype)
+            r._a = tape.PRIMITIVES["neg"].prim.compute((a,), {}) if h.neg else a
+            return r
+        r = devices.cast(r, x._stype)
+        if h.conj:
+            r = tape.PRIMITIVES["conj"](r)
+        return tape.PRIMITIVES["neg"](r) if h.neg else r
+
+
+def _write(x, r):
+    of, r = x._h.of, _turned(x, r)
+    if of._h is not None:
+        return devices.write(of, r)
+    if of._dev.type != "meta":
+        of._a[...] = devices.values(r)
+
+
+# ------------------------------------------------------------------ histories
+def between(view: Tensor, base: Tensor) -> tuple[bool, bool]:
+    """(conjugated, negated): what a view with history is of its region of the base's values."""
+    conj, neg = bits.bits_of(view)
+    base_conj, base_neg = bits.bits_of(base)
+    if view._stype.kind == base._stype.kind:
+        return conj != base_conj, neg != base_neg
+    # One part of complex numbers: the base's conjugate bit negates the imaginary ones.
+    offset = alias.geometry(view, base)[2] % base._stype.itemsize
+    return False, neg != (base_neg != (base_conj and offset != 0))
+
+
+def _related(view, base, r):
+    conj, neg = between(view, base)
+    if conj:
+        r = tape.PRIMITIVES["conj"](r)
+    return tape.PRIMITIVES["neg"](r) if neg else r
+
+
+def _turning(node, view, base):
+    for name, on in zip(("conj", "neg"), between(view, base)):
+        if on:
+            prim = tape.PRIMITIVES[name].prim
+            n = tape.new_node(prim.node_class)
+            n.prim, n.edges, n.meta, n.kw = prim, [(node, 0)], node.meta, {}
+            node = n
+    return node
+
+
+bits.write, bits.turned, bits.related, bits.turning = _write, _turned, _related, _turning
