@@ -70,7 +70,7 @@ def _asked(out, dtype):
     return of_np(out._stype)
 
 
-def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | None = None,
+def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | Callable[..., Any] | None = None,
        inplace: bool = False, out: bool | str | Same = False, aliases: str | tuple[str, ...] = (), autocast: str | Callable[..., str | None] | None = None,
        overlap: str | None = None,
        placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
     ns        "", "nn.functional", "linalg", "special", "fft": where torch.<ns>.<name> lives
     function  False: only a Tensor method
-    method    also Tensor.<name>; default: for ns ""
+    method    also Tensor.<name>; default: for ns ""; a function is the method's own form, where that takes more than the op (`x.squeeze(0, 1)`)
     inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded
     out       torch.<name> takes `out=`, of any dtype that the result may be cast to; "same" (or a `Same`, with torch's words for it): only of
               the result's dtype; "asked": an `out=` says by its dtype what `dtype=` would, and has to agree with that
@@ -106,7 +106,7 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     if isinstance(aliases, str):
         aliases = tuple(aliases.split())
     o.name, o.ns, o.body, o.aliases = base, ns, fn, aliases
-    o.method = (ns == "") if method is None else method
+    o.method = (ns == "") if method is None else bool(method)
     o.inplace, o.out, o.main = inplace, Same() if out == "same" else out, o
     o.autocast = autocast
     o.overlap = overlap or ("partial" if inplace else None)
@@ -120,7 +120,8 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
         o.public = None
     names = [o.name] + [a for a in aliases if "." not in a]
     if o.method:
-        m = dispatch.function(fn, dispatch.Entry(fn, o.qualname, o), method=True)       # (not the function: handlers tell them apart)
+        own = method if callable(method) else fn
+        m = dispatch.function(own, dispatch.Entry(own, o.qualname, o), method=True)       # (not the function: handlers tell them apart)
         if not function:
             o.fn = m
         for n in names:

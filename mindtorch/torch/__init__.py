@@ -65,7 +65,7 @@ for _n, _f in (*sparse.FUNCTIONS.items(), *_refused.FUNCTIONS.items()):
 
 
 _ASSERTS = frozenset("""_assert _assert_async _check _check_is_size _check_index _check_value _check_type _check_not_implemented
- _check_tensor_all _shape_as_tensor ScriptModule PyTorchFileReader PyTorchFileWriter Stream Event TensorType""".split())
+ _check_with _check_tensor_all _check_tensor_all_with _shape_as_tensor ScriptModule PyTorchFileReader PyTorchFileWriter Stream Event TensorType""".split())
 
 
 def __getattr__(name):

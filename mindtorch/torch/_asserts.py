@@ -28,6 +28,8 @@ def _assert_async(input, assert_msg=None):
 
 def _raise(kind, cond, message):
     if not isinstance(cond, bool):
+        if taken(cond):
+            raise TypeError("cond must be a bool, but got a Tensor: torch._check_tensor_all() is for tensors")
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
         return
@@ -71,13 +73,25 @@ def _check_not_implemented(cond, message=None):
     _raise(NotImplementedError, cond, message)
 
 
-def _check_tensor_all(cond, message=None):
-    """RuntimeError with message() unless all elements of a bool tensor hold."""
+def _check_with(error_type, cond, message):
+    """An error of a given class with message() unless cond."""
+    if not issubclass(error_type, Exception) or issubclass(error_type, Warning):
+        raise AssertionError(f"error_type must be a subclass of Exception but not Warning, got {error_type}")
+    _raise(error_type, cond, message)
+
+
+def _check_tensor_all_with(error_type, cond, message=None):
+    """An error of a given class with message() unless all elements of a bool tensor hold."""
     if not taken(cond):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     if cond._stype.kind != "b":
         raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
-    _raise(RuntimeError, bool(cond.all()), message)
+    _check_with(error_type, bool(cond.all()), message)
+
+
+def _check_tensor_all(cond, message=None):
+    """RuntimeError with message() unless all elements of a bool tensor hold."""
+    _check_tensor_all_with(RuntimeError, cond, message)
 
 
 def _shape_as_tensor(self):

@@ -345,7 +345,10 @@ ERRORS = [
     lambda T: T.ones(2).map_(T.ones(2, requires_grad=True), max), lambda T: T.ones(2).map2_(T.ones(2), T.ones(2, dtype=T.int64), lambda *a: 1),
     lambda T: T.ones(2, 3, 1).expand(2, 3, 4).dim_order(ambiguity_check=True), lambda T: T.ones(2, 3).dim_order(ambiguity_check=True),
     lambda T: T.ones(2, 1, 4).dim_order(ambiguity_check=[T.contiguous_format]), lambda T: T.ones(2, 1).dim_order(ambiguity_check=True), lambda T: T.ones(2).dim_order(ambiguity_check=3),
-    lambda T: T._check_tensor_all(T.ones(2)), lambda T: format(T.empty((), device="meta")), lambda T: T.empty(1).cauchy_(float("inf"), 0.5),
+    lambda T: T._check_tensor_all(T.ones(2)), lambda T: T._check_tensor_all_with(ValueError, T.ones(2) > 1, lambda: "small"),
+    lambda T: T._check_tensor_all_with(KeyError, T.ones(2) > 0), lambda T: T._check_tensor_all_with(KeyError, 1), lambda T: T._check_tensor_all_with(Warning, T.ones(2) > 1),
+    lambda T: T._check_with(IndexError, False, lambda: "out"), lambda T: T._check_with(IndexError, True, None), lambda T: T._check_with(int, False, None), lambda T: T._check(T.ones(1) > 0),
+    lambda T: format(T.empty((), device="meta")), lambda T: T.empty(1).cauchy_(float("inf"), 0.5),
     lambda T: T.empty(2, dtype=T.float16).cauchy_(float("-inf"), 2.0),
 ]
 

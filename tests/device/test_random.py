@@ -167,6 +167,41 @@ def test_seeds_and_states(npu):
     assert mt.rand(3, device=npu).equal(b)
     mt.cuda.seed()
     assert mt.cuda.initial_seed() != 4
+    assert mt.npu.random.get_rng_state_all is mt.cuda.random.get_rng_state_all
+
+
+def test_all_devices_are_seeded_whichever_this_process_computes_on(npu, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert mt.npu.device_count() == 2
+    mt.npu.manual_seed_all(7)
+    a = mt.rand(3, device=npu)
+    states = mt.npu.get_rng_state_all()
+    assert len(states) == 2
+    b = mt.rand(3, device=npu)
+    mt.npu.manual_seed_all(7)
+    assert mt.rand(3, device=npu).equal(a)
+    mt.npu.set_rng_state_all(states)
+    assert mt.rand(3, device=npu).equal(b) and mt.npu.get_rng_state_all()[1].equal(states[1])
+    with pytest.raises(RuntimeError, match="npu:1"):
+        mt.Generator("npu:1")
+
+
+def test_samplers_draw_from_a_devices_generator(npu):
+    D = mt.utils.data
+    makers = [lambda g: D.RandomSampler(range(9), generator=g), lambda g: D.RandomSampler(range(9), True, 40, generator=g), lambda g: D.SubsetRandomSampler(range(9), g),
+              lambda g: D.WeightedRandomSampler([0.2, 0.5, 0.3], 20, generator=g), lambda g: D.random_split(range(9), [4, 5], g)[0],
+              lambda g: D.DataLoader(mt.arange(9), shuffle=True, generator=g)]
+    for make in makers:
+        g = mt.Generator(npu).manual_seed(3)
+        first, second = [list(map(int, make(g))) for _ in range(2)]
+        assert first != second and list(map(int, make(g.manual_seed(3)))) == first
+
+
+def test_low_rank_factors_of_a_device(npu):
+    x = mt.randn(6, 2) @ mt.randn(2, 5)
+    u, s, v = mt.svd_lowrank(x.to(npu), q=3)
+    assert u.device == v.device == x.to(npu).device
+    np.testing.assert_allclose((u * s @ v.mT).cpu().numpy(), x.numpy(), atol=1e-4)
 
 
 def test_checkpoint_draws_the_same_masks(npu):

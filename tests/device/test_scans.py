@@ -1,6 +1,7 @@
 """Scans, sorting, searching and counting on the npu device: the cpu device's values, dtypes, shapes and gradients, without a way over the host."""
 import numpy as np
 import pytest
+import torch
 
 import mindtorch.torch as mt
 from _device_pairs import BF16, BOOL, ELSEWHERE, F16, F32, F64, I32, I64, both
@@ -90,3 +91,17 @@ def test_counts(npu):
     assert r.dtype == F32 and r.cpu().tolist() == [.5, 3, 0, 3]
     both(npu, lambda d, x: mt.histc(x.detach(), 5), [(30,)], F32, allowed=OTHERS)
     both(npu, lambda d, x: mt.histc(x.detach(), 4, -3, 3), [(30,)], F64, allowed=OTHERS)
+
+
+@pytest.mark.parametrize("dtype", [mt.int32, mt.int64, mt.uint8])
+def test_integers_are_counted_on_devices_alone(npu, dtype):
+    x = mt.tensor([3, 0, 7, 7, 1, 49, 9, 30], dtype=dtype)
+    for bins, low, high in ((8, 0, 7), (50, 0, 49), (5, 0, 0), (7, 3, 30), (49, 0, 49), (3, 9, 9), (2, 60, 70)):
+        r = mt.histc(x.to(npu), bins, low, high)
+        expected = torch.histc(torch.tensor(x.tolist(), dtype=torch.float64), bins, low, high)
+        assert r.dtype == dtype and r.device.type == "npu" and r.tolist() == expected.tolist()
+    assert mt.histc(mt.full((4,), 9, dtype=dtype, device=npu), 2).tolist() == torch.histc(torch.full((4,), 9.0), 2).tolist()
+    with pytest.raises(RuntimeError, match="max must be larger"):
+        mt.histc(x.to(npu), 3, 2, 1)
+    with pytest.raises(NotImplementedError, match="histc"):
+        mt.histc(x, 3)

@@ -117,6 +117,14 @@ def test_a_rate_and_states_under_a_default_device(npu):
     np.testing.assert_allclose(p.detach().cpu().numpy(), 0.9, rtol=1e-5)
 
 
+def test_a_group_without_parameters_yet(npu):
+    p = mt.nn.Parameter(mt.ones(3, device=npu))
+    opt = mt.optim.AdamW([{"params": [p]}, {"params": []}], lr=0.1)
+    p.grad = mt.ones(3, device=npu)
+    opt.step()
+    assert mt.allclose(p.detach().cpu(), mt.full((3,), 0.899), atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_parameters_in_other_dtypes(npu, dtype):
     have = []

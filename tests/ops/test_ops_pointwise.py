@@ -190,6 +190,16 @@ def test_clamp(data):
     check(lambda T, a, b: (a.clamp_max(b), a.clamp(min=b)), x, lo)
 
 
+@pytest.mark.parametrize("low, high", [(0, "t"), ("t", 2.5), (-1, "i"), ("d", 1), (0, "v"), ("g", 1), (0, "z"), (None, "d")])
+def test_clamp_between_a_number_and_a_tensor(low, high):
+    def limit(T, x):
+        return {"t": lambda: T.tensor(0.75), "i": lambda: T.tensor(1), "d": lambda: T.tensor(0.5, dtype=T.float64), "v": lambda: T.ones(3), "z": lambda: T.tensor(1 + 1j),
+                "g": lambda: T.tensor(0.5, requires_grad=True)}[x]() if isinstance(x, str) else x
+
+    for d in ("float32", "int64"):
+        check(lambda T, a: T.clamp(a, limit(T, low), limit(T, high)), In(values(3, (2, 3), d), d, grad=True))
+
+
 @given(st.data())
 def test_three_operands(data):
     shapes = data.draw(st.sampled_from([((2, 3), (2, 3), (3,)), ((3,), (), (2, 3)), ((), (), ()), ((0, 3), (3,), (1, 3))]))

@@ -80,7 +80,16 @@ class DeviceGenerator(rng.Counter, Generator):
 default_generator = Generator()
 default_generator.seed()
 rng.set_default(default_generator)
-rng.make = DeviceGenerator
+
+
+def _default_of(dev):
+    """A default generator: of any device of this machine, whether this process computes on it or not (a script seeds them all before it selects one)."""
+    g = object.__new__(DeviceGenerator)
+    rng.Counter.__init__(g, dev)
+    return g
+
+
+rng.make = _default_of
 
 
 def manual_seed(seed):

@@ -30,8 +30,10 @@ def clamp_any(name, input, low, high):
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if (low.__class__ is Tensor or taken(low)) or (high.__class__ is Tensor or taken(high)):
-        for x in (low, high):
+        for x, other in ((low, high), (high, low)):
             if x is not None and not (x.__class__ is Tensor or taken(x)):
+                if not other._sizes and not other._rg:      # (a tensor beside a number stands for a number, if it can)
+                    return clamp_any(name, input, *[Tensor.item(y) if y is other else y for y in (low, high)])
                 raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(input)}, "
                                 f"{type_name(low)}, {type_name(high)}): both limits must be Tensors or both "
                                 f"numbers")

@@ -67,7 +67,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 # ------------------------------------------------------------------ low rank
 def _range_of(A, q, niter):
     """Orthonormal columns that nearly span the range of A, from q random vectors (Halko, Martinsson, Tropp, 2009)."""
-    x = qr_(mm(A, randn(A._sizes[-1], q, dtype=A.dtype)), mode="reduced")[0]
+    x = qr_(mm(A, randn(A._sizes[-1], q, dtype=A.dtype, device=A.device)), mode="reduced")[0]
     for _ in range(niter):
         x = qr_(hm(A, x), mode="reduced")[0]
         x = qr_(mm(A, x), mode="reduced")[0]

@@ -1,4 +1,5 @@
 """Counting: bincount and histograms (no gradients: backward raises, as torch's does)."""
+from mindtorch.core.dtypes import I64
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -6,6 +7,8 @@ from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops.basic import cast
+from mindtorch.ops.elementwise.binary import div
+from mindtorch.ops.elementwise._logic import where
 
 _bincount = primitive("bincount", "a, weights=None, *, minlength", None, no_derivative("bincount"), raw=True)
 _histc = primitive("histc", "a, *, bins, low, high", raw=True)
@@ -36,13 +39,29 @@ def bincount(input, weights=None, minlength=0):
 
 @op(out="same")
 def histc(input, bins=100, min=0, max=0):
-    """Histogram with equal bins between min and max (both 0: between the extremes of the data)."""
+    """Histogram with equal bins between min and max (both 0: between the extremes of the data).  Integers are counted on devices, not on the host, as in torch."""
     need_tensor("histc", input)
-    if input._stype.kind not in "fV":
+    whole = input._stype.kind in "iu" and input._h is not None
+    if input._stype.kind not in "fV" and not whole:
         raise unsupported("histc", input._stype)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
+    if whole:
+        return _histc_whole(input, bins, int(min), int(max))
     return _histc(input, bins=bins, low=min, high=max)
+
+
+def _histc_whole(input, bins, low, high):
+    if low > high:
+        raise RuntimeError("torch.histc: max must be larger than min")
+    x = cast(input.detach().reshape(-1), I64)
+    if low == high and x._numel:
+        low, high = x.min().item(), x.max().item()
+    if low == high:
+        low, high = low - 1, high + 1
+    at = div((x - low) * bins, high - low, rounding_mode="floor").clamp(max=bins - 1)
+    at = where((x >= low).logical_and(x <= high), at, bins)         # (what lies outside is counted behind the last bin)
+    return cast(at.new_zeros(bins + 1).index_add(0, at, at.new_ones(at.shape))[:bins].clone(), input._stype)
 
 
 def _real_float(name, input):

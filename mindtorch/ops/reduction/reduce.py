@@ -295,11 +295,19 @@ _truth("any", any_)
 _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
 
 
-@op(out=False)
+def _nonzeros(input, dim=None, *more):
+    """Number of elements that are not zero, over the given dimensions or in the whole tensor."""
+    need_tensor("count_nonzero", input)
+    return _count_nonzero(input, axes=wrap_dims("count_nonzero", (dim, *more) if more else dim, input.ndim))
+
+
+_nonzeros.__name__ = "count_nonzero"
+
+
+@op(out=False, method=_nonzeros)
 def count_nonzero(input, dim=None):
     """Number of elements that are not zero, over `dim` or in the whole tensor."""
-    need_tensor("count_nonzero", input)
-    return _count_nonzero(input, axes=wrap_dims("count_nonzero", dim, input.ndim))
+    return _nonzeros(input, dim)
 
 
 # ------------------------------------------------------------------ logsumexp

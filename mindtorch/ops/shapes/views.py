@@ -159,19 +159,27 @@ def unsqueeze(input, dim):
     return unsqueeze_(input, dim=wrap_dim("unsqueeze", dim, input.ndim + 1))
 
 
-@op
-def squeeze(input, dim=None):
-    """Without the dimensions of size 1 (all of them, or those among `dim`)."""
+def _squeezed(input, dim=None, *more):
+    """Without the dimensions of size 1 (all of them, or those that are given)."""
     shape = input._sizes
     if dim is None:
         axes = tuple([i for i, n in enumerate(shape) if n == 1])
     else:
-        dims = [wrap_dim("squeeze", d, len(shape)) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+        dims = [wrap_dim("squeeze", d, len(shape)) for d in (dim if isinstance(dim, (tuple, list)) and not more else (dim, *more))]
         if len(set(dims)) != len(dims):
             twice = next(d for d in dims if dims.count(d) > 1)
             raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
         axes = tuple([d for d in dims if shape and shape[d] == 1])
     return _squeeze(input, axes=axes)
+
+
+_squeezed.__name__ = "squeeze"
+
+
+@op(method=_squeezed)
+def squeeze(input, dim=None):
+    """Without the dimensions of size 1 (all of them, or those among `dim`)."""
+    return _squeezed(input, dim)
 
 
 # ------------------------------------------------------------------ order of dimensions

@@ -10,7 +10,7 @@ def _there():
 
 
 def _all():
-    """The default generators of all accelerators of this process."""
+    """The default generators of all accelerators of this machine: also of those that other processes compute on, or this one from the next set_device on."""
     name = _there()
     return [] if name is None else [rng.default_of(_device.device(name, i)) for i in range(_device.registered[name].count())]
 
@@ -74,5 +74,6 @@ def set_rng_state(new_state, device=None):
 
 def set_rng_state_all(new_states):
     """Puts the generators of all accelerators back into their states."""
+    there = _all()
     for i, state in enumerate(new_states):
-        set_rng_state(state, i)
+        (there[i] if i < len(there) else _generator(i)).set_state(state)

@@ -162,6 +162,7 @@ def job_from_args(args):
         raise ValueError("--rdzv_backend c10d needs --rdzv_endpoint host:port")
     if port is None:
         port = 0 if most == 1 else DEFAULT_PORT
+    port, node_rank = int(port), int(node_rank)         # (who makes the arguments without our parser may have texts in them)
     shown = {int(r) for r in args.local_ranks_filter.split(",") if r} or None
     env = {"MINDTORCH_HOST_ADDRESS": args.local_addr} if args.local_addr else {}
     return Job(command(args), determine_local_world_size(args.nproc_per_node), most, node_rank, host, port, serve, run_id,

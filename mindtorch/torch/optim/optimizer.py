@@ -425,7 +425,8 @@ class Optimizer:
         def call(self, args, kwargs):
             if devices.USED:
                 for group in self.param_groups:
-                    devices.settle(group["params"][0]._dev)
+                    for p in group["params"][:1]:
+                        devices.settle(p._dev)
             if not args or not _is_grads(args[0]):
                 return func(self, *args, **kwargs)
             params = Optimizer.parameters.__get__(self)

@@ -229,3 +229,12 @@ def test_refusals(arguments, message):
 
     with pytest.raises((NotImplementedError, ValueError), match=message):
         run.job_from_args(run.parse_args([*arguments, "s.py"]))
+
+
+def test_numbers_that_another_launcher_has_as_texts():
+    from mindtorch.torch.distributed import run
+
+    args = run.parse_args(["--nproc_per_node", "2", "s.py"])
+    args.master_port, args.node_rank = "29701", "0"
+    job = run.job_from_args(args)
+    assert job.port == 29701 and job.node_rank == 0

@@ -7,6 +7,7 @@ import math
 from typing import Generic, TypeVar
 
 from mindtorch.core import rng
+from mindtorch.torch.utils.data.sampler import on_host
 
 __all__ = [
     "Dataset",
@@ -212,6 +213,6 @@ def random_split(dataset, lengths, generator=None):
                 )
     if sum(lengths) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
-    order = rng.randperm(total, generator=generator).tolist()
+    order = rng.randperm(total, generator=on_host(generator)).tolist()
     ends = list(itertools.accumulate(lengths))
     return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, lengths)]

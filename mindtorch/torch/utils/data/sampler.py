@@ -24,9 +24,14 @@ _T_co = TypeVar("_T_co", covariant=True)
 _PIECE = 32
 
 
+def on_host(generator):
+    """What numbers of a generator's stream are drawn from without making tensors: a device's generator gives one of the host's."""
+    return generator.for_host() if isinstance(generator, rng.Counter) else generator
+
+
 def draw_seed(generator=None):
     """A seed out of a generator (None: the global one), as torch draws the seeds of samplers and workers."""
-    return int(rng.random((), "int64", generator))
+    return int(rng.random((), "int64", on_host(generator)))
 
 
 def _positive(name, n):
@@ -75,7 +80,7 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self):
         n = len(self.data_source)
-        generator = self.generator
+        generator = on_host(self.generator)
         if generator is None:
             # A seed from the global generator, then a generator of its own: so torch orders the draws.
             generator = rng.Generator()
@@ -101,7 +106,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self):
-        for i in rng.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in rng.randperm(len(self.indices), generator=on_host(self.generator)).tolist():
             yield self.indices[i]
 
     def __len__(self):
@@ -127,7 +132,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self):
         yield from rng.multinomial(
-            values_of(self.weights), self.num_samples, self.replacement, generator=self.generator
+            values_of(self.weights), self.num_samples, self.replacement, generator=on_host(self.generator)
         ).tolist()
 
     def __len__(self):
