@@ -39,7 +39,7 @@ def bincount(input, weights=None, minlength=0):
 
 @op(out="same")
 def histc(input, bins=100, min=0, max=0):
-    """Histogram with equal bins between min and max (both 0: between the extremes of the data).  Integers are counted on devices, not on the host, as in torch."""
+    """Histogram with equal bins between min and max (both 0: between the data's extremes); integers are counted on devices, not on the host, as in torch."""
     need_tensor("histc", input)
     whole = input._stype.kind in "iu" and input._h is not None
     if input._stype.kind not in "fV" and not whole:
