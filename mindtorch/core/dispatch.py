@@ -46,6 +46,18 @@ OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta
 PRIMITIVES = ("forward", "dispatch", "trace", "bits", "device", "meta")
 
 
+class SparseUse(NotImplementedError):
+    """A sparse tensor was used where memory is needed."""
+
+
+def _not_sparse(name, args, kwargs):
+    raise NotImplementedError(f"'{name}' of sparse tensors before there are any")
+
+
+#: what an op does with sparse operands (core/sparse.py)
+sparse_answer: Callable[[str, tuple[Any, ...], dict[str, Any]], Any] = _not_sparse
+
+
 class _Flags:
     """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory; ask: the topmost layer for primitives;
     dual: whether some of these tensors have tangents, None while nobody differentiates forward."""
@@ -174,7 +186,10 @@ def _bound_to(fn):
 
 def body(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The end of a call's layers: what computes it."""
-    return entry.run(*args, **kwargs)
+    try:
+        return entry.run(*args, **kwargs)
+    except SparseUse:
+        return sparse_answer(entry.name, args, kwargs)
 
 
 def _plain(prim, args, kwargs):

@@ -34,7 +34,7 @@ def _fit_sparse(g: Any, shape: Sizes, dtype: Stype, name: str) -> Tensor:
     if tuple(g.shape) != shape:
         raise RuntimeError(f"Function {name} returned an invalid gradient at index 0 - got {list(g.shape)} but expected shape compatible "
                            f"with {list(shape)}")
-    return g if g._coo_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
+    return g if g._sp_values._a.dtype == dtype else dispatch["to"](g, of_np(dtype))
 
 
 def _expandable(shape: Sizes, to: Sizes) -> bool:

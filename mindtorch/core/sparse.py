@@ -1,19 +1,22 @@
-"""Sparse COO tensors: a Tensor that holds coordinates and values instead of memory.
+"""Sparse tensors: Tensors that hold places and values instead of memory, as coordinates (COO) or compressed by rows or columns (CSR, CSC, BSR, BSC).
 
-Its history is that of its values, so gradients flow through whatever is computed from them.  All that the dense world
-reads of a tensor (`_a`, `_gnode`, ...) raises SparseUse here: a sparse tensor can not be taken for a dense one.  Ops that
-know what to do with one catch it and call `dispatch`.
+Their history is that of their values, so gradients flow through whatever is computed from them.  All that the dense world
+reads of a tensor (`_a`, `_gnode`, ...) raises SparseUse here: a sparse tensor can not be taken for a dense one.  Where an op
+raises that, the dispatcher asks here whether the op has a meaning for sparse operands (`answer`).
 """
 from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mindtorch.backend.interface import Sizes
+from mindtorch.core import dispatch as _dispatch
+from mindtorch.core.dispatch import SparseUse as SparseUse
 from mindtorch.core.dtypes import dtype as DType, of_np
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Size, Tensor, attributes, wrap
@@ -21,13 +24,13 @@ from mindtorch.core.tensor import Size, Tensor, attributes, wrap
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
 
-
-class SparseUse(NotImplementedError):
-    """A sparse tensor was used where memory is needed."""
-
-
 #: op's name -> what it does when an operand is sparse; filled by the ops floor.
 dispatch: dict[str, Callable[..., Any]] = {}
+#: the same where an operand is compressed
+compressed: dict[str, Callable[..., Any]] = {}
+#: what makes the meanings known, run when there is a sparse tensor
+at_first: list[Callable[[], Any]] = []
+_lock = threading.RLock()
 
 
 def _op_in_frames(frame):
@@ -45,15 +48,12 @@ def _op_in_frames(frame):
 def _dense_world(attribute):
     def get(self):
         raise SparseUse(f"'{_op_in_frames(sys._getframe(1))}' is not implemented for a sparse tensor of dtype {self.dtype} on device {self.device} (layout "
-                        f"torch.sparse_coo): use to_dense(), or work on its values()")
+                        f"torch.sparse_{self._kind}): use to_dense(), or work on its values()")
     return property(get, doc=f"A sparse tensor has no {attribute} of its own.")
 
 
-class SparseTensor(Tensor):
-    """Coordinates (sparse dims, nnz) and values (nnz, dense dims...) of what is not zero.
-
-    Values at the same place add up; `coalesce` makes the places unique and sorted.
-    """
+class Sparse(Tensor):
+    """What the layouts have in common: a tensor of values, a size."""
 
     _a = _dense_world("memory")
     _gnode = _dense_world("grad_fn")
@@ -62,87 +62,163 @@ class SparseTensor(Tensor):
     _base = None
     _fragile = None
     _cut = 0
-    is_sparse = True
+    _kind = "coo"
 
     @property
     def _rg(self):
-        return self._coo_values._rg
+        return self._sp_values._rg
 
     # ---- what it is
     @property
     def shape(self) -> Size:
-        return self._coo_size
+        return self._sp_size
 
     @property
     def dtype(self) -> DType:
-        return of_np(self._coo_values._a.dtype)
+        return of_np(self._sp_values._a.dtype)
 
     @property
     def device(self) -> Any:
-        return self._coo_values._dev
+        return self._sp_values._dev
 
     @property
     def ndim(self) -> int:
-        return len(self._coo_size)
+        return len(self._sp_size)
 
     @property
     def requires_grad(self) -> bool:
-        return self._coo_values._rg
+        return self._sp_values._rg
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        self._coo_values.requires_grad = value
+        self._sp_values.requires_grad = value
 
     @property
     def grad(self) -> Tensor | None:
-        g = self._coo_values._g
-        return None if g is None else sparse_of(self._coo_idx, g, self._coo_size, self._coo_unique)
+        g = self._sp_values._g
+        return None if g is None else self._with_values(g)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             raise SparseUse("assigning .grad of a sparse tensor is not supported")
-        self._coo_values._g = None
+        self._sp_values._g = None
 
     @property
     def is_leaf(self) -> bool:
-        return self._coo_values._gnode is None
+        return self._sp_values._gnode is None
 
     @property
     def grad_fn(self) -> Any:
-        return self._coo_values._gnode
+        return self._sp_values._gnode
 
     @property
     def _version(self):
-        return self._coo_values._version
+        return self._sp_values._version
+
+    def _with_values(self, values):
+        raise NotImplementedError
+
+
+class SparseTensor(Sparse):
+    """Coordinates (sparse dims, nnz) and values (nnz, dense dims...) of what is not zero.
+
+    Values at the same place add up; `coalesce` makes the places unique and sorted.
+    """
+
+    is_sparse = True
+
+    def _with_values(self, values):
+        return sparse_of(self._coo_idx, values, self._sp_size, self._coo_unique)
+
+
+class CompressedTensor(Sparse):
+    """A batch of matrices by rows (CSR, BSR) or columns (CSC, BSC): where each row's elements begin (batch..., rows + 1), the columns of the elements
+    (batch..., nnz), and values (batch..., nnz, block..., dense dims...)."""
+
+    is_sparse_csr = property(lambda self: self._kind == "csr")
+
+    def _with_values(self, values):
+        return compressed_of(self._kind, self._sp_ptr, self._sp_ind, values, self._sp_size)
+
+
+def _blank(cls, values, size):
+    if at_first:
+        with _lock:
+            while at_first:
+                at_first[0]()
+                del at_first[0]
+    t = wrap(np.zeros(0, values._a.dtype))
+    t.__class__ = cls
+    d = attributes(t)
+    del d["_a"]
+    d["_sp_values"], d["_sp_size"] = values, Size(tuple(size))
+    return t, d
 
 
 def sparse_of(indices: Tensor, values: Tensor, size: Sizes, coalesced: bool = False) -> SparseTensor:
     """Sparse tensor of checked parts: an int64 Tensor (sparse dims, nnz), one of values, a shape."""
-    t = wrap(np.zeros(0, values._a.dtype))
-    t.__class__ = SparseTensor
-    d = attributes(t)
-    del d["_a"]
-    d["_coo_idx"], d["_coo_values"], d["_coo_size"], d["_coo_unique"] = indices, values, Size(tuple(size)), coalesced
+    t, d = _blank(SparseTensor, values, size)
+    d["_coo_idx"], d["_coo_unique"] = indices, coalesced
     return t
 
 
-def wrap_public(qualname: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function torch.<qualname> with its sparse meaning beside it."""
-    if qualname not in FUNCTIONS:
-        return fn
-    name = qualname
+def compressed_of(kind: str, ptr: Tensor, ind: Tensor, values: Tensor, size: Sizes) -> CompressedTensor:
+    """Compressed tensor of checked parts; kind: "csr", "csc", "bsr" or "bsc"."""
+    t, d = _blank(CompressedTensor, values, size)
+    d["_kind"], d["_sp_ptr"], d["_sp_ind"] = kind, ptr, ind
+    return t
 
+
+# ------------------------------------------------------------------ what ops do with them
+def _any_compressed(args):
+    for a in args:
+        if isinstance(a, CompressedTensor) or a.__class__ in (list, tuple) and _any_compressed(a):
+            return True
+    return False
+
+
+def meaning(name: str, fn: Callable[..., Any]) -> None:
+    """Op `name` is `fn` where an operand is sparse, and none is compressed."""
     @functools.wraps(fn)
-    def either(*args, **kwargs):
-        try:
-            return fn(*args, **kwargs)
-        except SparseUse:
-            if name not in dispatch:
-                raise
-            return dispatch[name](*args, **kwargs)
-    return either
+    def by_layout(*args, **kwargs):
+        if _any_compressed(args) or kwargs and _any_compressed(kwargs.values()):
+            if name not in compressed:
+                raise refusal(name, (*args, *kwargs.values()))
+            return compressed[name](*args, **kwargs)
+        return fn(*args, **kwargs)
+    dispatch[name] = by_layout
 
 
-#: Functions of the table that take sparse tensors (methods are overridden); ops on two tensors have it in their own bodies.
-FUNCTIONS = frozenset("sum t transpose neg true_divide".split())
+def refusal(name: str, args: Any) -> SparseUse:
+    """The error that says that an op is not there for sparse operands."""
+    flat = [b for a in args for b in (a if a.__class__ in (list, tuple) else (a,))]
+    x = next((a for a in flat if isinstance(a, CompressedTensor)), None) or next(a for a in flat if isinstance(a, Sparse))
+    return SparseUse(f"'{name}' is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_{x._kind})")
+
+
+def answer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an op does with sparse operands, after its body for dense ones has refused them; that error if it is not known."""
+    error = sys.exc_info()[1]
+    found = compressed if _any_compressed(args) or kwargs and _any_compressed(kwargs.values()) else dispatch
+    name = name.removeprefix("Tensor.")
+    fn = found.get(name)
+    if fn is None:
+        raise error if error is not None else refusal(name, (*args, *kwargs.values()))
+    out = kwargs.pop("out", None)
+    r = fn(*args, **kwargs)
+    if out is None:
+        return r
+    if isinstance(out, Sparse) or isinstance(r, Sparse):
+        return dispatch["out="](name, out, r)
+    return dispatch["store_out"](name, out, r)
+
+
+def without_elements(size: Sizes, dtype: DType | None, layout: object, device: Any, requires_grad: bool) -> Tensor:
+    """A sparse tensor of a size and layout that has no element."""
+    t = dispatch["zeros of a layout"](tuple(size), dtype, repr(layout).removeprefix("torch.sparse_"), device)
+    t.requires_grad = requires_grad
+    return t
+
+
+_dispatch.sparse_answer = answer

@@ -158,7 +158,7 @@ def publish(o: Op, legacy: Callable[..., Any] | None = None, usual: int | None =
     legacy  makes a function that takes argument orders of old too out of one that does not; `usual` is how many positional
             arguments there are in the present order.
     """
-    fn = sparse.wrap_public(o.qualname, o.body)
+    fn = o.body
     run = _with_out(o, fn) if o.out else fn
     if legacy is not None:
         run = legacy(run)
@@ -396,3 +396,6 @@ def inplace_method(name: str) -> Callable[..., Any]:
 def fresh(a: Any) -> Tensor:
     """Kernel result (array or NumPy scalar) -> Tensor."""
     return wrap(a if a.__class__ is np.ndarray else np.asarray(a))
+
+
+sparse.dispatch["store_out"] = store_out

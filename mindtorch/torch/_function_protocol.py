@@ -11,7 +11,7 @@ from types import FunctionType
 from mindtorch.core import dispatch, foreign, meta as _core_meta, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
-from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.sparse import Sparse
 from mindtorch.core.tensor import Parameter, Size, Tensor, taken
 from mindtorch.torch import _meta
 
@@ -101,7 +101,7 @@ def _tensor_function(cls, func, types, args=(), kwargs=None):
 
 
 Tensor.__torch_function__ = classmethod(_tensor_function)
-Parameter.__torch_function__ = SparseTensor.__torch_function__ = staticmethod(disabled_impl)     # neither is a user's subclass
+Parameter.__torch_function__ = Sparse.__torch_function__ = staticmethod(disabled_impl)     # neither is a user's subclass
 
 
 def overrides(x):

@@ -1,6 +1,6 @@
 """Functions of torch that exist by name and say that they are not supported.
 
-Kernels of one vendor's library (cuDNN, MIOpen, oneDNN, FBGEMM), quantized tensors and compressed sparse layouts.
+Kernels of one vendor's library (cuDNN, MIOpen, oneDNN, FBGEMM) and quantized tensors.
 """
 
 _REASONS = {
@@ -19,9 +19,6 @@ _REASONS = {
         q_zero_point quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic quantized_batch_norm quantized_gru
         quantized_gru_cell quantized_lstm quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d
         quantized_rnn_relu_cell quantized_rnn_tanh_cell""",
-    "works on compressed sparse layouts, which are not supported (torch.sparse_coo_tensor is)": """
-        sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_csc_tensor sparse_csr_tensor ccol_indices_copy
-        col_indices_copy crow_indices_copy row_indices_copy""",
     "is TorchScript, of which only torch.jit.script and torch.jit.trace are accepted": """
         fork wait import_ir_module import_ir_module_from_buffer merge_type_from_type_comment parse_ir parse_schema
         parse_type_comment unify_type_list""",

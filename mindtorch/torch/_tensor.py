@@ -837,9 +837,7 @@ def _layout(self):
 Tensor.layout = property(_layout)
 Tensor.grad_dtype = property(lambda self: self.dtype)
 
-for _name in ("to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn", "crow_indices", "col_indices",
-              "ccol_indices", "row_indices", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_", "smm", "sspaddmm"):
-    _refused(_name, "of the sparse layouts only sparse_coo is supported")
+_refused("to_mkldnn", "MKL-DNN's layouts are not supported")
 for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme", "q_per_channel_axis", "q_per_channel_scales",
               "q_per_channel_zero_points"):
     _refused(_name, "quantized tensors are not supported")

@@ -158,15 +158,20 @@ def _unsupported(name, what):
 
 
 def _rebuild_sparse_tensor(layout, data):
-    """Sparse COO tensor out of (indices, values, size[, is_coalesced]); other layouts are refused."""
+    """Sparse tensor out of (indices, values, size[, is_coalesced]), or of (compressed indices, plain indices, values, size)."""
     if repr(layout) != "torch.sparse_coo":
-        raise NotImplementedError(f"loading a sparse tensor of layout {layout} is not supported on device cpu")
+        compressed, plain, values, size = data
+        return sys.modules["mindtorch.torch"].sparse_compressed_tensor(compressed, plain, values, size, layout=layout)
     indices, values, size, *coalesced = data
     from mindtorch.core.table import TABLE
     return TABLE["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
 
 
-_rebuild_sparse_csr_tensor = _unsupported("_rebuild_sparse_csr_tensor", "a sparse CSR tensor")
+def _rebuild_sparse_csr_tensor(layout, data):
+    """Compressed tensor out of (compressed indices, plain indices, values, size)."""
+    return _rebuild_sparse_tensor(layout, data)
+
+
 _rebuild_qtensor = _unsupported("_rebuild_qtensor", "a quantized tensor")
 _rebuild_nested_tensor = _unsupported("_rebuild_nested_tensor", "a nested tensor")
 _rebuild_wrapper_subclass = _unsupported("_rebuild_wrapper_subclass", "a wrapper subclass without storage")

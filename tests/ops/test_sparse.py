@@ -129,6 +129,56 @@ PROGRAMS = {
     "view": lambda T: make(T).view(-1),
     "==": lambda T: make(T) == make(T),
     "mean": lambda T: make(T).mean(),
+    "broadcast mul": lambda T: [make(T) * T.arange(4.0), make(T) * T.arange(3.0).reshape(3, 1), T.arange(4.0).reshape(1, 4) * make(T), make(T) * T.ones(1),
+                                make(T, dense=(2,)) * T.arange(2.0), make(T, dense=(2,)) * T.arange(8.0).reshape(4, 2), make(T) * T.arange(24.0).reshape(2, 3, 4)],
+    "mul of others": lambda T: make(T) * make(T, size=(4, 4)),
+    "mul sizes": lambda T: make(T) * T.ones(5),
+    "functions": lambda T: [T.abs(make(T)), T.sqrt(T.abs(make(T))), T.sin(make(T)), T.relu(make(T)), T.nn.functional.relu(make(T)), T.square(make(T)),
+                            T.special.expm1(make(T)), T.sign(make(T)), T.isnan(make(T)), T.signbit(make(T)), T.nan_to_num(make(T)), T.erf(make(T)),
+                            +make(T), make(T).conj(), make(T).real, make(T).frac(), T.round(make(T)), make(T).arctan(), make(T, "int32").isinf()],
+    "powers": lambda T: [make(T) ** 3, make(T).abs() ** 0.5, make(T) ** -1, T.pow(make(T), 2)],
+    "power 0": lambda T: make(T) ** 0,
+    "division": lambda T: [make(T) / T.tensor(2.0), make(T) // 2, make(T).div(2, rounding_mode="trunc"), T.floor_divide(make(T), 2)],
+    "division by a tensor": lambda T: make(T) / T.ones(3, 4),
+    "in place, coalesced": lambda T: [make(T, coalesced=True).abs_(), make(T, coalesced=True).sin_(), T.relu_(make(T, coalesced=True)), make(T).neg_()],
+    "in place, not coalesced": lambda T: make(T).sin_(),
+    "cat": lambda T: [T.cat([make(T), make(T)]), T.cat([make(T), make(T, coalesced=True)], -1), T.cat([make(T, dense=(2,)), make(T, dense=(2,))], 2),
+                      T.vstack([make(T), make(T)]), T.hstack([make(T), make(T)]), T.cat([make(T), make(T, "float64")]), T.stack([make(T), make(T)]),
+                      T.stack([make(T), make(T)], 2), T.stack([make(T), make(T)], 1)],
+    "cat with dense": lambda T: T.cat([make(T), T.ones(3, 4)]),
+    "cat sizes": lambda T: T.cat([make(T), make(T, size=(3, 5))]),
+    "unsqueeze": lambda T: [make(T).unsqueeze(0), make(T).unsqueeze(1), make(T).unsqueeze(-1), make(T, dense=(2,)).unsqueeze(-1), make(T, dense=(2,)).unsqueeze(2)],
+    "permute": lambda T: [make(T).permute(1, 0), make(T, dense=(2,)).permute(1, 0, 2), make(T).movedim(0, 1), make(T).swapaxes(0, 1), make(T).mT, make(T).adjoint(),
+                          make(T, dense=(2, 3)).permute(0, 1, 3, 2)],
+    "permute sparse with dense": lambda T: make(T, dense=(2,)).permute(0, 2, 1),
+    "transpose sparse with dense": lambda T: make(T, dense=(2,)).transpose(1, 2),
+    "index_select": lambda T: [make(T).index_select(0, T.tensor([0, 2, 0])), make(T, coalesced=True).index_select(1, T.tensor([3, 0])),
+                               make(T, dense=(2,)).index_select(2, T.tensor([1, 1])), T.index_select(make(T), 1, T.tensor([2]))],
+    "index_select outside": lambda T: make(T).index_select(0, T.tensor([3])),
+    "narrow_copy": lambda T: [make(T).narrow_copy(0, 1, 2), make(T).narrow_copy(1, 0, 1), make(T, dense=(3,)).narrow_copy(2, 1, 2)],
+    "indices": lambda T: [make(T)[..., 0], make(T)[None], make(T)[-1], make(T, dense=(2,))[..., 1], make(T).unbind()[2], list(make(T))[0]],
+    "slices": lambda T: make(T)[0:2],
+    "tensors as indices": lambda T: make(T)[T.tensor([0, 1])],
+    "sums": lambda T: [make(T).sum(0), make(T).sum(1, keepdim=True), make(T).sum((0, 1), keepdim=True), make(T).sum_to_size(1, 4), make(T).any(), T.norm(make(T), 1)],
+    "norm over dims": lambda T: make(T).norm(dim=0),
+    "likes": lambda T: [T.zeros_like(make(T)), T.empty_like(make(T)), T.zeros_like(make(T), dtype=T.int64), make(T).new_zeros(2, 3), make(T).new_tensor([1.0]),
+                        T.zeros(2, 3, layout=T.sparse_coo), T.tensor(make(T)), make(T).type(T.float64)],
+    "resizes": lambda T: [make(T).sparse_resize_((5, 5), 2, 0), make(T).sparse_resize_and_clear_((5, 5), 1, 1), make(T).resize_as_sparse_(make(T, coalesced=True))],
+    "resize to less": lambda T: make(T).sparse_resize_((2, 2), 2, 0),
+    "masks": lambda T: [T.arange(12.0).reshape(3, 4).sparse_mask(make(T)), make(T).sparse_mask(make(T, coalesced=True)),
+                        T.arange(12.0).reshape(3, 4).to_sparse().sparse_mask(make(T, coalesced=True))],
+    "to_sparse": lambda T: [T.eye(3).to_sparse(dense_dim=1), T.eye(3).to_sparse(layout=T.sparse_coo), make(T).to_sparse(2), T.eye(3).to_sparse(layout=T.sparse_coo, dense_dim=1)],
+    "to_sparse again": lambda T: make(T).to_sparse(1),
+    "batches": lambda T: [T.bmm(T.stack([make(T), make(T)]), T.arange(16.0).reshape(2, 4, 2)), T.arange(18.0).reshape(2, 3, 3) @ make(T)],
+    "linear": lambda T: [T.nn.functional.linear(T.ones(2, 4), make(T)), T.nn.functional.linear(make(T), T.arange(8.0).reshape(2, 4), T.ones(2)),
+                         T.linalg.matmul(make(T), T.ones(4, 2)), T.mv(make(T), T.ones(4)), T.ones(3) @ make(T)],
+    "sparse products": lambda T: [T.smm(make(T), T.ones(4, 2)), T.hspmm(make(T), T.ones(4, 2)), T.sspaddmm(make(T, size=(3, 4)), make(T), T.ones(4, 4), beta=2, alpha=3)],
+    "addmm of sparse": lambda T: T.addmm(make(T, size=(3, 4)), make(T), T.ones(4, 4)),
+    "addmm broadcast": lambda T: [T.addmm(T.ones(2), make(T), T.ones(4, 2)), T.sparse.addmm(T.ones(1, 2), make(T), T.ones(4, 2), beta=0)],
+    "mm dtypes": lambda T: [make(T, "int64") @ T.ones(4, 2, dtype=T.int64), make(T, "float64") @ T.ones(4, 2).double(), make(T, "complex64") @ T.ones(4, 2, dtype=T.complex64)],
+    "mm mixed dtypes": lambda T: make(T) @ T.ones(4, 2).double(),
+    "mm of bools": lambda T: make(T, "bool") @ T.ones(4, 2, dtype=T.bool),
+    "mm reduce": lambda T: T.sparse.mm(make(T), T.ones(4, 2), "mean"),
     "copy dense": lambda T: make(T).copy_(T.ones(3, 4)),
 }
 
@@ -137,6 +187,15 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     same(PROGRAMS[name])
+
+
+def dense_there(T, s):
+    """The sparse tensor; for real torch, where it has no gradients of the op, the dense one."""
+    return s if T is mine else s.to_dense()
+
+
+def dense(x):
+    return x.to_dense() if x.is_sparse else x
 
 
 GRADIENTS = {
@@ -151,6 +210,14 @@ GRADIENTS = {
     "scale": lambda T, s, d: (s * 3).to_dense() * d[:3, :4],
     "add": lambda T, s, d: (s + s).to_dense() * d[:3, :4],
     "dense + sparse": lambda T, s, d: (d[:3, :4] + s) ** 2,
+    "broadcast": lambda T, s, d: dense(dense_there(T, s) * d[0, :4]) * d[:3, :4],
+    "cat": lambda T, s, d: dense(T.cat([dense_there(T, s), dense_there(T, s) * 2])) ** 2,
+    "index_select": lambda T, s, d: dense(dense_there(T, s).index_select(1, T.tensor([2, 0, 2]))) * d[:3, :3],
+    "unary": lambda T, s, d: dense(T.tanh(dense_there(T, s))) * d[:3, :4],
+    "smm": lambda T, s, d: (mine.smm(s, d[:4, :2]).to_dense() if T is mine else s @ d[:4, :2]) * d[:3, :2],
+    "hspmm": lambda T, s, d: T.sparse.mm(s, d[:4, :2]) ** 2,
+    "mv": lambda T, s, d: s.mv(d[:4, 0]) * d[:3, 1],
+    "twice": lambda T, s, d: T.sparse.mm(s, T.sparse.mm(s.t(), d[:3, :2])),
     "addmm": lambda T, s, d: T.sparse.addmm(d[:3, :2], s, d[:4, :2]),
 }
 
@@ -207,10 +274,10 @@ def test_random_matrices(parts):
 # ------------------------------------------------------------------ never a dense one
 def test_other_uses_are_refused():
     s, d = make(mine), mine.ones(3, 4)
-    uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: mine.cat([s, s]), lambda: s.reshape(12),
-            lambda: mine.where(d > 0, s, d), lambda: s.max(), lambda: s[0:2], lambda: mine.nn.functional.linear(s, d), lambda: s.tolist(),
-            lambda: s.item(), lambda: s.data_ptr(), lambda: d.copy_(s), lambda: mine.stack([s]), lambda: d.masked_fill(s, 1.0),
-            lambda: mine.allclose(s, s), lambda: s.storage(), lambda: mine.maximum(s, d), lambda: s.unsqueeze(0), lambda: s.add(1)]
+    uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: mine.cat([s, d]), lambda: s.reshape(12),
+            lambda: mine.where(d > 0, s, d), lambda: s.max(), lambda: s[0:2], lambda: s @ mine.ones(2, 4, 3), lambda: s.tolist(),
+            lambda: s.item(), lambda: s.data_ptr(), lambda: d.copy_(s), lambda: mine.stack([s, d]), lambda: d.masked_fill(s, 1.0),
+            lambda: mine.allclose(s, s), lambda: s.storage(), lambda: mine.maximum(s, d), lambda: s.squeeze(), lambda: s.add(1)]
     for n, use in enumerate(uses):
         with pytest.raises((NotImplementedError, RuntimeError, TypeError)):
             use()
@@ -223,8 +290,11 @@ def test_the_refusal_names_op_dtype_and_device():
         mine.exp(make(mine))
     with pytest.raises(NotImplementedError, match="sampled_addmm.*float32.*cpu"):
         mine.sparse.sampled_addmm(make(mine), mine.ones(3, 2), mine.ones(2, 4))
-    with pytest.raises(NotImplementedError, match="sparse_csr_tensor"):
-        mine.sparse_csr_tensor(mine.tensor([0, 1]), mine.tensor([0]), mine.ones(1))
+    with pytest.raises(NotImplementedError, match="'exp'.*float32.*cpu.*sparse_csr"):
+        mine.exp(mine.sparse_csr_tensor(mine.tensor([0, 1]), mine.tensor([0]), mine.ones(1)))
+    for name, call in (("spsolve", lambda s: mine.sparse.spsolve(s, mine.ones(3))), ("to_sparse_semi_structured", mine.sparse.to_sparse_semi_structured)):
+        with pytest.raises(NotImplementedError, match=f"{name}.*float32.*cpu"):
+            call(make(mine))
 
 
 def test_indices_outside_the_size_are_refused():

@@ -159,7 +159,7 @@ SCRIPTS = {
     "missing_module": "import torch\nx = 1\nfrom torch.no_such_module import thing\n",
     "missing_method": "import torch\nx = torch.ones(2)\ny = x + 1\nprint(y.median_of_means())\n",
     "refused_method": "import torch\nfrom torch import nn\n\n\nclass N(nn.Module):\n    def forward(self, x):\n"
-                      "        return x.to_sparse_bsr((1, 1))\n\n\nN()(torch.ones(2, 2))\n",
+                      "        return x.to_mkldnn()\n\n\nN()(torch.ones(2, 2))\n",
     "refused_somewhere": "import torch\n\n\ndef f(a):\n    return a.refine_names('N')\n\n\nf(torch.ones(2))\n",
     "refused_by_another_name": "import torch\nname = torch.ops.mindtorch_has_no.such_op\nname(3)\n",
 }

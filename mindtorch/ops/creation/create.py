@@ -4,7 +4,7 @@ import sys
 import warnings
 from itertools import chain
 
-from mindtorch.core import device as _device, dtypes, host_data, layout as layouts, meta, tensor as _tensor
+from mindtorch.core import device as _device, dtypes, host_data, layout as layouts, meta, sparse, tensor as _tensor
 from mindtorch.core.alias import title
 from mindtorch.core.determinism import MODE
 from mindtorch.core.dtypes import F16, I64, as_np, of_np
@@ -98,7 +98,12 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     size = new_size("zeros", args, size)
     if out is not None:
         return into("zeros", out, size, 0, dtype, layout, device, requires_grad)
-    on = CPU if device is None and layout is None and _device._default is CPU else where("zeros", dtype, device, layout)
+    if device is None and layout is None and _device._default is CPU:
+        on = CPU
+    elif layout is not None and repr(layout).startswith("torch.sparse_"):
+        return sparse.without_elements(size, dtype, layout, device, requires_grad)
+    else:
+        on = where("zeros", dtype, device, layout)
     t = zeros_(size=size, stride=None, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
@@ -121,7 +126,12 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
     if out is not None:
         out = into("empty", out, size, None, dtype, layout, device, requires_grad)
         return filled(out) if MODE.filling else out
-    on = CPU if device is None and layout is None and _device._default is CPU else where("empty", dtype, device, layout)
+    if device is None and layout is None and _device._default is CPU:
+        on = CPU
+    elif layout is not None and repr(layout).startswith("torch.sparse_"):
+        return sparse.without_elements(size, dtype, layout, device, requires_grad)
+    else:
+        on = where("empty", dtype, device, layout)
     stride = None if memory_format is None else _format_stride("empty", size, memory_format)
     if on is not CPU and on.type == "meta" and stride is None:
         return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)      # (of any size)

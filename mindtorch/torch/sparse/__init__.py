@@ -1,30 +1,33 @@
-"""torch.sparse: COO tensors (https://pytorch.org/docs/stable/sparse.html).
+"""torch.sparse: coordinates (COO) and compressed layouts (CSR, CSC, BSR, BSC): https://pytorch.org/docs/stable/sparse.html.
 
-What sparse tensors can do is written in mindtorch/ops/sparse.py; the compressed layouts (CSR, CSC, BSR, BSC) and
-semi-structured sparsity raise NotImplementedError.
+What sparse tensors can do is written in mindtorch/ops/sparse; semi-structured sparsity raises NotImplementedError.
 """
+import functools
+import importlib
+
 import numpy as np
 
 from mindtorch.core.foreign import type_name
-from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.sparse import CompressedTensor, Sparse, SparseTensor, refusal
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, wrap, taken
-from mindtorch.ops import sparse as _ops
 from mindtorch.torch import _types
 
 __all__ = ["addmm", "mm", "sum", "softmax", "log_softmax", "sampled_addmm", "spdiags", "spsolve", "as_sparse_gradcheck",
            "check_sparse_tensor_invariants", "SparseSemiStructuredTensor", "to_sparse_semi_structured"]
 
-SparseTensor.layout = property(lambda self: _types.NAMES["sparse_coo"])
-SparseTensor.__module__ = "mindtorch.torch.sparse"
+Sparse.layout = property(lambda self: _types.NAMES["sparse_" + self._kind])
+SparseTensor.__module__ = CompressedTensor.__module__ = "mindtorch.torch.sparse"
 
 
 def _reduce_ex(self, proto):
     from mindtorch.torch._utils import _rebuild_sparse_tensor
+    if isinstance(self, CompressedTensor):
+        return _rebuild_sparse_tensor, (self.layout, (self._sp_ptr.detach(), self._sp_ind.detach(), self._values().detach(), self.size()))
     return _rebuild_sparse_tensor, (self.layout, (self._indices(), self._values().detach(), self.size(), self.is_coalesced()))
 
 
-SparseTensor.__reduce_ex__ = _reduce_ex
+Sparse.__reduce_ex__ = _reduce_ex
 
 
 # ------------------------------------------------------------------ what dense tensors answer
@@ -42,6 +45,10 @@ for _name in ("_nnz", "_values", "_indices", "_dimI", "_dimV", "_coalesced_"):
     def _no(self, *args, _name=_name):
         raise NotImplementedError(f"Tensor.{_name} needs a sparse tensor, not a strided one of dtype {self.dtype} on device {self.device}")
     setattr(Tensor, _name, _no)
+for _name in ("crow_indices", "col_indices"):
+    _only_sparse(_name, "sparse row compressed tensor")
+for _name in ("ccol_indices", "row_indices"):
+    _only_sparse(_name, "sparse column compressed tensor")
 Tensor.sparse_dim = lambda self: 0
 Tensor.dense_dim = lambda self: self.ndim
 
@@ -50,47 +57,71 @@ Tensor.dense_dim = lambda self: self.ndim
 def _need_sparse(name, x):
     if not taken(x):
         raise TypeError(f"{name}(): argument must be Tensor, not {type_name(x)}")
+    if isinstance(x, CompressedTensor):
+        raise refusal(f"torch.sparse.{name}", (x,))
     if not isinstance(x, SparseTensor):
         raise NotImplementedError(f"torch.sparse.{name} needs a sparse tensor, not a strided one of dtype {x.dtype} on device {x.device}")
 
 
-def mm(mat1, mat2, reduce="sum"):
-    """Product of two matrices, of which one at least is sparse."""
-    if reduce != "sum":
-        raise NotImplementedError(f"torch.sparse.mm with reduce={reduce!r} is not supported for dtype {mat1.dtype} on device {mat1.device}")
-    if not isinstance(mat1, SparseTensor) and not isinstance(mat2, SparseTensor):
+def mm(mat1, mat2, reduce=None):
+    """Product of two matrices, of which one at least is sparse; reduce: "mean", "amax" or "amin" instead of the sum, of a CSR matrix and a dense one."""
+    if not isinstance(mat1, Sparse) and not isinstance(mat2, Sparse):
         _need_sparse("mm", mat1)
+    if reduce is not None:
+        if not isinstance(mat1, Sparse):
+            raise NotImplementedError(f"torch.sparse.mm with reduce={reduce!r} is not supported for layout torch.strided, dtype {mat1.dtype}, device {mat1.device}")
+        return _compressed("_ops").reduced_mm(mat1, mat2, reduce)
     return TABLE["mm"].fn(mat1, mat2)
+
+
+def _compressed(more=""):
+    return importlib.import_module("mindtorch.ops.sparse._compressed" + more)
 
 
 def addmm(mat, mat1, mat2, *, beta=1.0, alpha=1.0):
     """beta * mat + alpha * mat1 @ mat2, with a sparse mat1."""
-    _need_sparse("addmm", mat1)
+    if not isinstance(mat1, CompressedTensor):
+        _need_sparse("addmm", mat1)
     return TABLE["addmm"].fn(mat, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
+    """beta * input + alpha * mat1 @ mat2 only where the CSR tensor `input` (batch..., n, m) has elements; mat1 (batch..., n, k), mat2 (batch..., k, m).
+
+    RuntimeError for other sparse layouts and sizes that do not fit; NotImplementedError for COO and `out=`.
+    """
+    if out is not None:
+        raise NotImplementedError(f"torch.sparse.sampled_addmm with out= is not supported (dtype {input.dtype}, device {input.device})")
+    return _compressed("_ops").sampled_addmm(input, mat1, mat2, beta, alpha)
+
+
+def _reductions():
+    return importlib.import_module("mindtorch.ops.sparse._reductions")
 
 
 def sum(input, dim=None, dtype=None):
     """Sum of all elements, or over `dim` (one or several): sparse while sparse dims are left."""
     _need_sparse("sum", input)
-    return _ops.sum_of(input, dim, dtype)
+    return _reductions().sum_of(input, dim, dtype)
 
 
-def softmax(input, dim, *, dtype=None):
+def softmax(input, dim, dtype=None):
     """Softmax along `dim` over the elements that are there; what is not counts as -inf."""
     _need_sparse("softmax", input)
-    return _ops.softmax_of(input, dim, dtype, False)
+    return _reductions().softmax_of(input, dim, dtype, False)
 
 
-def log_softmax(input, dim, *, dtype=None):
+def log_softmax(input, dim, dtype=None):
     """log of softmax along `dim`."""
     _need_sparse("log_softmax", input)
-    return _ops.softmax_of(input, dim, dtype, True)
+    return _reductions().softmax_of(input, dim, dtype, True)
 
 
 def spdiags(diagonals, offsets, shape, layout=None):
     """Sparse matrix with the rows of `diagonals` on its diagonals `offsets` (distinct; positive ones above the main)."""
-    if layout is not None and layout is not _types.NAMES["sparse_coo"]:
-        raise NotImplementedError(f"spdiags: layout {layout} is not supported for dtype {diagonals.dtype} on device {diagonals.device}")
+    kind = "sparse_coo" if layout is None else repr(layout).removeprefix("torch.")
+    if kind not in ("sparse_coo", "sparse_csr", "sparse_csc"):
+        raise RuntimeError(f"Only output layouts (Sparse, SparseCsc, SparseCsr) are supported, got {layout}")
     d = diagonals.unsqueeze(0) if diagonals.dim() == 1 else diagonals
     off = [int(o) for o in offsets.reshape(-1).tolist()]
     rows, cols = (int(n) for n in shape)
@@ -106,7 +137,8 @@ def spdiags(diagonals, offsets, shape, layout=None):
         idx.append(np.stack((col - o, col)))
         at.append(k * d.shape[1] + col)
     values = d.reshape(-1).index_select(0, wrap(np.concatenate(at)).to(d.device))
-    return TABLE["sparse_coo_tensor"].fn(wrap(np.concatenate(idx, axis=1)), values, (rows, cols))
+    r = TABLE["sparse_coo_tensor"].fn(wrap(np.concatenate(idx, axis=1)), values, (rows, cols))
+    return r if kind == "sparse_coo" else r.to_sparse(layout=layout)
 
 
 def _refused(name):
@@ -119,7 +151,44 @@ def _refused(name):
     return fn
 
 
-sampled_addmm, spsolve, as_sparse_gradcheck = _refused("sampled_addmm"), _refused("spsolve"), _refused("as_sparse_gradcheck")
+spsolve = _refused("spsolve")
+
+
+def as_sparse_gradcheck(gradcheck):
+    """A gradcheck that takes functions of sparse tensors, with `masked` as it is given: the stored elements are what is checked."""
+    @functools.wraps(gradcheck)
+    def gradcheck_with_sparse_support(func, inputs, **kwargs):
+        """Gradients with respect to the stored elements of sparse inputs, and outputs made dense."""
+        masked = kwargs.pop("masked", False)
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        where = [i for i, x in enumerate(inputs) if isinstance(x, Sparse) and x.requires_grad]
+        if not masked:
+            for i in where:
+                x = inputs[i]
+                if x._nnz() * (1 if not isinstance(x, CompressedTensor) else int(np.prod(_compressed().blocks(x), dtype=int))) < np.prod(x.shape[-2:], dtype=int):
+                    # All elements: what is not stored is checked as a zero that is.
+                    full = TABLE["ones_like"].fn(x.detach().to_dense())
+                    inputs[i] = _filled(x, full).requires_grad_()
+        likes = {i: inputs[i] for i in where}
+        flat = [x._values().detach().clone().requires_grad_() if i in likes else x for i, x in enumerate(inputs)]
+
+        def of_values(*args):
+            r = func(*[likes[i]._with_values(a) if i in likes else a for i, a in enumerate(args)])
+            dense = [x.to_dense() if isinstance(x, Sparse) else x for x in (r if isinstance(r, (list, tuple)) else (r,))]
+            return tuple(dense) if isinstance(r, (list, tuple)) else dense[0]
+        return gradcheck(of_values, flat, **kwargs)
+    return gradcheck_with_sparse_support
+
+
+def _filled(x, full):
+    """The sparse tensor with all its elements stored."""
+    if isinstance(x, CompressedTensor):
+        places = full.to_sparse(layout=x.layout, blocksize=_compressed().blocks(x) or None, dense_dim=x.dense_dim() or None)
+    else:
+        places = full.to_sparse(x.sparse_dim())
+    return x.detach().to_dense().sparse_mask(places)
+
+
 to_sparse_semi_structured = _refused("to_sparse_semi_structured")
 
 
@@ -131,7 +200,8 @@ class SparseSemiStructuredTensor:
 
 
 class check_sparse_tensor_invariants:
-    """Context manager, and switch: the parts of a new sparse tensor are always checked here, so it changes nothing."""
+    """Context manager, and switch: whether the parts of new compressed tensors have to be in order, each place once.  That they lie inside the
+    size is always checked."""
 
     _enabled = False
 
@@ -159,8 +229,6 @@ class check_sparse_tensor_invariants:
         check_sparse_tensor_invariants._enabled = self._before
 
     def __call__(self, func):
-        import functools
-
         @functools.wraps(func)
         def wrapper(*args, **kwargs):
             with self:
@@ -176,9 +244,80 @@ def _matrix_product(name):
     return fn
 
 
+def _construct(kind, ptr, ind, values, size, dtype, layout, device, requires_grad, check):
+    name = f"sparse_{kind}_tensor"
+    if layout is not None and repr(layout) != f"torch.sparse_{kind}":
+        raise RuntimeError(f"{name}: layout {layout} is not torch.sparse_{kind}")
+    check = check_sparse_tensor_invariants._enabled if check is None else check
+    return _compressed().construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, check)
+
+
+def _compressed_constructor(kind):
+    if kind in ("csr", "bsr"):
+        def fn(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None):
+            return _construct(kind, crow_indices, col_indices, values, size, dtype, layout, device, requires_grad, check_invariants)
+    else:
+        def fn(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None):
+            return _construct(kind, ccol_indices, row_indices, values, size, dtype, layout, device, requires_grad, check_invariants)
+    fn.__name__ = fn.__qualname__ = f"sparse_{kind}_tensor"
+    fn.__doc__ = (f"Sparse tensor in {kind.upper()}: where each {'column' if kind in ('csc', 'bsc') else 'row'}{' of blocks' if kind[0] == 'b' else ''} begins "
+                  f"(batch..., n + 1), the other coordinate (batch..., nnz), values (batch..., nnz, {'block..., ' if kind[0] == 'b' else ''}dense...).\n\n"
+                  f"    RuntimeError if the parts do not fit each other.\n    https://pytorch.org/docs/stable/generated/torch.sparse_{kind}_tensor.html")
+    return fn
+
+
+def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                             check_invariants=None):
+    """Sparse tensor in one of the compressed layouts, which `layout` says.
+
+    RuntimeError if the parts do not fit each other, or without a layout.  https://pytorch.org/docs/stable/generated/torch.sparse_compressed_tensor.html
+    """
+    if layout is None:
+        raise RuntimeError("sparse_compressed_tensor expected sparse compressed tensor layout but got none")
+    kind = repr(layout).removeprefix("torch.sparse_")
+    if kind not in ("csr", "csc", "bsr", "bsc"):
+        raise RuntimeError(f"sparse_compressed_tensor expected sparse compressed tensor layout but got {layout}")
+    return FUNCTIONS[f"sparse_{kind}_tensor"](compressed_indices, plain_indices, values, size, dtype=dtype, device=device, pin_memory=pin_memory,
+                                              requires_grad=requires_grad, check_invariants=check_invariants)
+
+
+def _sparse_only(name, *parameters):
+    """A function, and a method, that only sparse operands have."""
+    def fn(*args, **kwargs):
+        found = next((a for a in (*args, *kwargs.values()) if isinstance(a, Sparse)), None)
+        if found is None:
+            given = next((a for a in (*args, *kwargs.values()) if taken(a)), None)
+            raise NotImplementedError(f"torch.{name} needs a sparse tensor" + (f", not a strided one of dtype {given.dtype} on device {given.device}"
+                                                                              if given is not None else " (device cpu)"))
+        return _meaning(name, args, kwargs)
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = f"{name}({', '.join(parameters)}) of sparse matrices.\n\n    NotImplementedError for strided ones."
+    return fn
+
+
+def _meaning(name, args, kwargs):
+    from mindtorch.core.sparse import answer
+    return answer(name, args, kwargs)
+
+
+def _copied(name):
+    def fn(input):
+        return getattr(input, name)().detach().clone()
+    fn.__name__ = fn.__qualname__ = name + "_copy"
+    fn.__doc__ = f"A copy of a sparse tensor's {name}()."
+    return fn
+
+
 #: Functions of the torch namespace that are about sparse tensors.
 FUNCTIONS = {n: _matrix_product(n) for n in ("spmm", "dsmm", "hsmm")}
-FUNCTIONS.update({n: _refused(n) for n in ("smm", "hspmm", "saddmm", "sspaddmm", "resize_as_sparse_", "indices_copy", "values_copy")})
+FUNCTIONS.update({n: _sparse_only(n, *p) for n, p in {"smm": ("input", "mat2"), "hspmm": ("mat1", "mat2"), "sspaddmm": ("input", "mat1", "mat2")}.items()})
+FUNCTIONS.update({n: _refused(n) for n in ("saddmm", "indices_copy", "values_copy")})
+FUNCTIONS.update({f"{n}_copy": _copied(n) for n in ("crow_indices", "col_indices", "ccol_indices", "row_indices")})
+FUNCTIONS.update({f"sparse_{k}_tensor": _compressed_constructor(k) for k in ("csr", "csc", "bsr", "bsc")})
+FUNCTIONS["sparse_compressed_tensor"] = sparse_compressed_tensor
+FUNCTIONS["resize_as_sparse_"] = _sparse_only("resize_as_sparse_", "input", "the_template")
+for _name in ("smm", "sspaddmm", "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_"):
+    setattr(Tensor, _name, FUNCTIONS.get(_name) or _sparse_only(_name, "self", "size", "sparse_dim", "dense_dim"))
 
 
 def __getattr__(name):

@@ -1,0 +1,293 @@
+"""Sparse tensors: their construction and parts.  What ops mean for them is in this folder's other modules, which are loaded when there is a sparse tensor.
+
+A sparse tensor's history is its values', so each op is written with dense ops on values and coordinates, and is
+differentiable for that reason.  Anything not here raises NotImplementedError (see mindtorch.core.sparse).
+"""
+import importlib
+import math
+
+from mindtorch.core import device as _device, dtypes
+from mindtorch.core.dtypes import I64, as_np, of_np
+from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
+from mindtorch.core.table import TABLE, op
+from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.values import values as host_values
+from mindtorch.ops.basic import cast, conj, move
+from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
+
+# On coordinates, int64 tensors (sparse dims, elements), and positions in the flattened sparse dims.
+_keys = primitive("coo_keys", "idx, *, sizes", raw=True)
+_merged = primitive("coo_merged", "idx, *, sizes", raw=True)
+_rows = primitive("coo_rows", "idx, *, dims", raw=True)
+_at = primitive("coo_at", "idx, *, dim, index", raw=True)
+_picked = primitive("coo_picked", "idx, index, *, dim, extent", raw=True)
+_unique = primitive("coo_unique", "keys", raw=True)
+_common = primitive("coo_common", "a, b", raw=True)
+_paired = primitive("coo_paired", "a, b", raw=True)
+_extents = primitive("coo_extents", "idx", raw=True)
+_indices_in = primitive("coo_indices", "idx, *, size", raw=True)
+_nonzero = primitive("coo_nonzero", "a, *, sparse_dim", raw=True)
+_any = primitive("coo_any", "a, at, *, count", raw=True)
+_group_max = primitive("coo_group_max", "a, group, *, count")
+_matched = primitive("coo_matmul", "a, b", raw=True)
+_by_rows = primitive("coo_by_rows", "idx, *, rows", raw=True)
+_places = primitive("compressed_places", "ptr, ind, *, columns, block", raw=True)
+_packed = primitive("compressed_packed", "idx, *, batch, major, columns", raw=True)
+_invariants = primitive("compressed_invariants", "ptr, ind, *, minor, names, sorted", raw=True)
+_top = primitive("sparse_top", "v, ptr, ind, b, *, largest", raw=True)
+
+# Of a matrix by rows (ptr: where each row's elements begin, ind: their columns, v: their values).
+_product = primitive("sparse_mm", "v, ptr, ind, b, *, rows, ta",
+                     lambda c, g: _dots(conj(c.b), g, c.ptr, c.ind) if c.ta else _dots(g, conj(c.b), c.ptr, c.ind),
+                     None, None,
+                     lambda c, g: _product(conj(c.v), c.ptr, c.ind, g, rows=c.shapes[3][0], ta=not c.ta))
+_dots = primitive("sparse_dots", "a, b, ptr, ind",
+                  lambda c, g: _product(g, c.ptr, c.ind, conj(c.b), rows=c.shapes[0][0], ta=False),
+                  lambda c, g: _product(g, c.ptr, c.ind, conj(c.a), rows=c.shapes[1][0], ta=True))
+
+
+at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}") for m in ("_coo", "_pointwise", "_shapes", "_products", "_reductions", "_compressed")])
+
+
+def is_sparse(x):
+    return isinstance(x, SparseTensor)
+
+
+def _method(fn, name=None):
+    setattr(SparseTensor, name or fn.__name__, fn)
+    return fn
+
+
+def _meaning(*names, method=True):
+    """Decorator: the function is what these ops do with sparse operands; also a method of sparse tensors."""
+    def deco(fn):
+        for n in names:
+            meaning(n, fn)
+            if method and "." not in n:
+                setattr(SparseTensor, n, fn)
+        return fn
+    return deco
+
+
+def _refuse(name, x):
+    raise SparseUse(f"{name} is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_{x._kind})")
+
+
+# ------------------------------------------------------------------ parts
+def _same_pattern(s, values, coalesced=None):
+    """The sparse tensor of other values at the same places."""
+    return sparse_of(move(s._coo_idx, values._dev), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
+                     s._coo_unique if coalesced is None else coalesced)
+
+
+def _split(s):
+    """(sizes of the sparse dims, sizes of the dense dims)."""
+    n = s._coo_idx._sizes[0]
+    size = tuple(s._sp_size)
+    return size[:n], size[n:]
+
+
+def _gather(values, at):
+    """Rows of `values` at a tensor of positions."""
+    return values.index_select(0, at)
+
+
+def _add_up(values, at, count):
+    """Rows of `values` added up by position: (count, dense dims...)."""
+    if values._stype.kind == "b":
+        return _any(values, at, count=count)
+    return zeros_(size=(count, *values._sizes[1:]), stride=None, stype=values._stype, device=values._dev).index_add(0, at, values)
+
+
+# ------------------------------------------------------------------ construction
+def _size_of(size):
+    return tuple(int(n) for n in size)
+
+
+def _of_nothing(size, sparse_dim, d):
+    dense = size[sparse_dim:]
+    return sparse_of(empty_(size=(sparse_dim, 0), stride=None, stype=I64, device=CPU), zeros_(size=(0, *dense), stride=None, stype=d, device=CPU),
+                     size, True)
+
+
+def _without_elements(size, dtype, kind, device):
+    """torch.zeros and torch.empty of a sparse layout."""
+    d = dtypes.default_np() if dtype is None else as_np(dtype)
+    on = _device.get_default() if device is None else _device.check(device)
+    if kind == "coo":
+        return _of_nothing(size, len(size), d).to(on)
+    if kind not in ("csr", "csc"):
+        raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got torch.sparse_{kind}")
+    return compressed_module().without_elements(kind, size, d, on)
+
+
+dispatch["zeros of a layout"] = _without_elements
+
+
+@op(method=False)
+def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                      check_invariants=None, is_coalesced=None):
+    """Sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz); of a size alone, an empty one.
+
+    RuntimeError if the parts do not fit each other or an index lies outside the size.
+    """
+    if layout is not None and repr(layout) != "torch.sparse_coo":
+        raise RuntimeError(f"sparse_coo_tensor: layout {layout} is not torch.sparse_coo")
+    d = None if dtype is None else as_np(dtype)
+    if values is None:
+        size = indices if size is None else size
+        t = _of_nothing(_size_of(size), len(size), dtypes.default_np() if d is None else d)
+        if device is not None or _device.get_default() is not CPU:
+            t = t.to(_device.check(device))
+        t._sp_values.requires_grad = requires_grad
+        return t
+    tensor = TABLE["tensor"].fn
+    i = indices if (indices.__class__ is Tensor or taken(indices)) else tensor(indices, dtype=of_np(I64))
+    v = values if (values.__class__ is Tensor or taken(values)) else tensor(values)
+    if device is not None or i._dev is not v._dev:
+        on = v._dev if device is None else _device.check(device)
+        i, v = move(i, on), move(v, on)
+    if i._stype.kind == "b" or i._stype.kind == "c":
+        raise RuntimeError(f"indices must be an int64 tensor, got {i.dtype}")
+    if i.ndim != 2:
+        raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i._sizes)}")
+    sparse_dim, nnz = i._sizes
+    if not v.ndim:
+        v = v.expand(nnz)
+    if v._sizes[0] != nnz:
+        raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {nnz}, nnz from values: "
+                           f"{v._sizes[0]}")
+    dense = v._sizes[1:]
+    if size is None:
+        if not nnz and sparse_dim:
+            size = (0,) * sparse_dim + dense
+        else:
+            size = tuple(host_values(_extents(i)).tolist()) + dense
+    size = _size_of(size)
+    if len(size) != sparse_dim + len(dense):
+        raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {sparse_dim}, "
+                           f"dense_dim = {len(dense)}")
+    if size[sparse_dim:] != tuple(dense):
+        raise RuntimeError(f"values has incorrect size, expected {[nnz, *size[sparse_dim:]]}, got {list(v._sizes)}")
+    idx = _indices_in(i, size=size)
+    v = v if d is None else cast(v, d)
+    if requires_grad:
+        v = v.detach().clone()
+        v.requires_grad = True
+    return sparse_of(idx, v, size, nnz < 2 if is_coalesced is None else bool(is_coalesced))
+
+
+def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
+    """The tensor's non-zero elements as a sparse tensor of a layout (default: COO), of `sparse_dim` sparse dims or with `dense_dim` dense ones.
+
+    blocksize: of the blocks of the layouts torch.sparse_bsr and torch.sparse_bsc.  RuntimeError for dims that do not fit.
+    """
+    kind = "coo" if layout is None else repr(layout).removeprefix("torch.sparse_")
+    if sparse_dim is not None and (layout is not None or blocksize is not None or dense_dim is not None):
+        raise TypeError("to_sparse(): takes either sparse_dim, or layout, blocksize and dense_dim")
+    if layout is None and blocksize is not None and is_sparse(self) is False:
+        raise RuntimeError("to_sparse: conversion to Sparse with blocksize argument given is not supported") if not isinstance(self, CompressedTensor) else (
+            RuntimeError("to_sparse: blocksize needs a layout of blocks"))
+    if repr(layout) == "torch.strided":
+        raise RuntimeError("to_sparse: layout torch.strided is not a sparse one")
+    if kind in ("csr", "csc", "bsr", "bsc"):
+        return compressed_module().convert(self, kind, blocksize, dense_dim)
+    if kind != "coo":
+        raise NotImplementedError(f"to_sparse: layout {layout} is not supported for dtype {self.dtype} on device {self.device}")
+    ndim = self.ndim
+    if isinstance(self, CompressedTensor):
+        r = compressed_module().to_coo(self)
+        if sparse_dim is not None and sparse_dim != r.sparse_dim():
+            raise RuntimeError(f"sparse_compressed_to_sparse: conversion to Sparse with sparse_dim argument !={r.sparse_dim()} is not supported")
+        return r
+    if is_sparse(self):
+        if sparse_dim is not None and sparse_dim != self.sparse_dim():
+            raise RuntimeError("to_sparse: conversion from Sparse to Sparse with sparse_dim argument !=self.sparse_dim() is not supported")
+        return self
+    n = ndim - int(dense_dim or 0) if sparse_dim is None else int(sparse_dim)
+    if not 0 <= n <= ndim or not n and ndim:
+        raise RuntimeError(f"dense_to_sparse: sparse_dim argument must be in >0 when self.dim()={ndim}, got {n}" if n <= 0 else
+                           f"dense_to_sparse: sparse_dim argument must not be greater than the number of dimensions {ndim}, got {n}")
+    idx = _nonzero(self, sparse_dim=n)
+    size, dense = self._sizes[:n], self._sizes[n:]
+    values = _gather(self.reshape(math.prod(size), *dense), _keys(idx, sizes=size))
+    return sparse_of(idx, values, self._sizes, True)
+
+
+def compressed_module():
+    """What is known of compressed layouts."""
+    return importlib.import_module(f"{__name__}._compressed")
+
+
+def to_sparse_coo(self):
+    """The tensor's non-zero elements as a sparse tensor of coordinates."""
+    return to_sparse(self)
+
+
+def to_sparse_csr(self, dense_dim=None):
+    """The same matrix (batch of matrices) by rows."""
+    return compressed_module().convert(self, "csr", None, dense_dim)
+
+
+def to_sparse_csc(self, dense_dim=None):
+    """The same matrix (batch of matrices) by columns."""
+    return compressed_module().convert(self, "csc", None, dense_dim)
+
+
+def to_sparse_bsr(self, blocksize, dense_dim=None):
+    """The same matrix (batch of matrices) in blocks, by rows of blocks."""
+    return compressed_module().convert(self, "bsr", blocksize, dense_dim)
+
+
+def to_sparse_bsc(self, blocksize, dense_dim=None):
+    """The same matrix (batch of matrices) in blocks, by columns of blocks."""
+    return compressed_module().convert(self, "bsc", blocksize, dense_dim)
+
+
+for _f in (to_sparse, to_sparse_coo, to_sparse_csr, to_sparse_csc, to_sparse_bsr, to_sparse_bsc):
+    setattr(Tensor, _f.__name__, _f)
+
+
+@_method
+def to_dense(self, dtype=None, *, masked_grad=None):
+    """The strided tensor of the same elements."""
+    if dtype is not None:
+        raise RuntimeError("dtype argument is not supported by sparse_to_dense")
+    sizes, dense = _split(self)
+    v = self._sp_values
+    return _add_up(v, _keys(self._coo_idx, sizes=sizes), math.prod(sizes)).reshape(self._sp_size)
+
+
+@_method
+def coalesce(self):
+    """The tensor with each place once, in order."""
+    if self._coo_unique:
+        return self
+    sizes, _ = _split(self)
+    idx, at = _merged(self._coo_idx, sizes=sizes)
+    return sparse_of(idx, _add_up(self._sp_values, at, idx._sizes[1]), self._sp_size, True)
+
+
+def sparse_mask(self, mask):
+    """The elements of a tensor at the places of the sparse tensor `mask`; a sparse one's that are not there are zeros."""
+    if isinstance(mask, CompressedTensor) or isinstance(self, CompressedTensor):
+        return compressed_module().masked(self, mask)
+    if not is_sparse(mask):
+        raise RuntimeError("sparse_mask(): mask must be a sparse tensor")
+    if tuple(self.shape) != tuple(mask.shape):
+        raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size "
+                           f"{list(mask.shape)}")
+    sizes, dense = _split(mask)
+    keys = _keys(mask._coo_idx, sizes=sizes)
+    if not is_sparse(self):
+        return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), keys))
+    s = coalesce(self)
+    if s.sparse_dim() != mask.sparse_dim():
+        raise RuntimeError("sparse_mask(): the number of sparse dims of both must be the same")
+    mask = coalesce(mask)
+    i, j = _common(_keys(s._coo_idx, sizes=sizes), _keys(mask._coo_idx, sizes=sizes))
+    return _same_pattern(mask, _add_up(_gather(s._sp_values, i), j, mask._coo_idx._sizes[1]))
+
+
+Tensor.sparse_mask = sparse_mask

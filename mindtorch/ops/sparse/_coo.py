@@ -1,0 +1,216 @@
+"""Sparse COO tensors: their parts for users, printing, history, copies and dtypes."""
+import math
+
+from mindtorch.core import dtypes
+from mindtorch.core.sparse import SparseTensor
+from mindtorch.core.tensor import Tensor, detached
+from mindtorch.ops._checks import wrap_dim
+from mindtorch.ops.basic import clone
+from mindtorch.ops.sparse import _meaning, _method, _same_pattern, is_sparse
+
+
+# ------------------------------------------------------------------ parts, for users
+@_method
+def _indices(self):
+    return detached(self._coo_idx)
+
+
+@_method
+def _values(self):
+    return detached(self._sp_values)
+
+
+@_method
+def indices(self):
+    """Coordinates (sparse dims, nnz); RuntimeError if not coalesced."""
+    if not self._coo_unique:
+        raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
+    return detached(self._coo_idx)
+
+
+@_method
+def values(self):
+    """Values (nnz, dense dims...); RuntimeError if not coalesced."""
+    if not self._coo_unique:
+        raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
+    return self._sp_values
+
+
+_method(lambda self: self._coo_unique, "is_coalesced")
+_method(lambda self: self._coo_idx._sizes[1], "_nnz")
+_method(lambda self: self._coo_idx._sizes[0], "sparse_dim")
+_method(lambda self: len(self._sp_size) - self._coo_idx._sizes[0], "dense_dim")
+SparseTensor._dimI, SparseTensor._dimV = SparseTensor.sparse_dim, SparseTensor.dense_dim
+
+
+@_method
+def _coalesced_(self, coalesced):
+    self._coo_unique = bool(coalesced)
+    return self
+
+
+@_method
+def size(self, dim=None):
+    """Shape, or the extent of one dimension."""
+    return self._sp_size if dim is None else self._sp_size[wrap_dim("size", dim, len(self._sp_size))]
+
+
+_method(lambda self: len(self._sp_size), "dim")
+SparseTensor.ndimension = SparseTensor.dim
+_method(lambda self: math.prod(self._sp_size), "numel")
+SparseTensor.nelement = SparseTensor.numel
+_method(lambda self: self._sp_values._stype.itemsize, "element_size")
+_method(lambda self: self._sp_values._stype.kind in "fV", "is_floating_point")
+_method(lambda self: self._sp_values._stype.kind == "c", "is_complex")
+_method(lambda self: self._sp_size[0], "__len__")
+_method(lambda self, memory_format=None: False, "is_contiguous")
+_method(lambda self: self._sp_values.get_device(), "get_device")
+
+
+_method(lambda self: self._sp_values.is_signed(), "is_signed")
+SparseTensor.itemsize = property(lambda self: self._sp_values._stype.itemsize)
+
+
+@_method
+def type(self, dtype=None, non_blocking=False):
+    """The name of the kind of tensor; with a dtype the tensor in that."""
+    if dtype is None:
+        return self._sp_values.type().replace("torch.", "torch.sparse.", 1)
+    v = self._sp_values.type(dtype)
+    return self if v is self._sp_values else _same_pattern(self, v)
+
+
+@_method
+def type_as(self, other):
+    """The tensor in the dtype of another, on its device."""
+    return self.to(dtype=other.dtype, device=other.device)
+
+
+@_method
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
+    """A strided tensor of data in this one's dtype."""
+    return self._sp_values.new_tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@_meaning("tensor", method=False)
+def _again(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A copy without history."""
+    r = _clone(data.detach()).to(dtype=data.dtype if dtype is None else dtype, device=data.device if device is None else device)
+    return r.requires_grad_() if requires_grad else r
+
+
+@_meaning("is_same_size")
+def _is_same_size(input, other):
+    return tuple(input.shape) == tuple(other.shape)
+
+
+@_method
+def numpy(self, *, force=False):
+    raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+
+@_method
+def __repr__(self, *, tensor_contents=None):
+    """As torch prints it."""
+    idx, v = self._coo_idx, self._sp_values.detach()
+    shown = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
+    parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={shown}", f"size={tuple(self._sp_size)}"]
+    text = "tensor(" + ",\n       ".join(parts)
+    more = [f"nnz={self._nnz()}"]
+    if v.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_) or v.dtype == dtypes.int64 and not v.numel():
+        more.append(f"dtype={v.dtype}")
+    more.append("layout=torch.sparse_coo")
+    if self._sp_values._gnode is not None:
+        more.append(f"grad_fn=<{type(self._sp_values._gnode).__name__}>")
+    elif self._sp_values._rg:
+        more.append("requires_grad=True")
+    width = len(parts[-1]) + 8
+    for m in more:
+        # A new line where the old one would pass 80 characters.
+        fits = width + len(m) + 2 <= 80
+        text += (", " if fits else ",\n       ") + m
+        width = (width if fits else 5) + len(m) + 2
+    return text + ")"
+
+
+def shifted(t, by):
+    """A tensor's printed form, its further lines moved to the right."""
+    return "\n".join([line and (" " * by if i else "") + line for i, line in enumerate(repr(t).split("\n"))])
+
+
+def _without_dtype(text):
+    head, sep, _ = text.rpartition(", dtype=")
+    return head + ")" if sep else text
+
+
+SparseTensor.__str__ = SparseTensor.__repr__
+SparseTensor.__format__ = lambda self, spec: object.__format__(self, spec)
+SparseTensor.__hash__ = Tensor.__hash__
+
+
+# ------------------------------------------------------------------ history, copies, dtypes
+@_method
+def detach(self):
+    """The same parts without history."""
+    return _same_pattern(self, self._sp_values.detach())
+
+
+def _set_data(self, value):
+    if not is_sparse(value):
+        raise RuntimeError("attempting to assign a dense tensor to .data of a sparse one")
+    if value._sp_values._stype != self._sp_values._stype and self._sp_values._g is not None:
+        raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
+    rg = self._sp_values._rg
+    self._coo_idx, self._sp_values, self._sp_size, self._coo_unique = (value._coo_idx, value._sp_values.detach(), value._sp_size,
+                                                                         value._coo_unique)
+    self._sp_values.requires_grad = rg
+
+
+SparseTensor.data = property(detach, _set_data)
+
+
+@_method
+def detach_(self):
+    self._sp_values = self._sp_values.detach()
+    return self
+
+
+@_method
+def requires_grad_(self, requires_grad=True):
+    self._sp_values.requires_grad_(requires_grad)
+    return self
+
+
+@_meaning("clone")
+def _clone(self, *, memory_format=None):
+    r = _same_pattern(self, self._sp_values.clone())
+    r._coo_idx = clone(self._coo_idx)
+    return r
+
+
+@_method
+def __deepcopy__(self, memo):
+    if not self.is_leaf:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+    r = _clone(self.detach())
+    r.requires_grad_(self.requires_grad)
+    memo[id(self)] = r
+    return r
+
+
+@_meaning("to")
+def _to(self, *args, **kwargs):
+    v = self._sp_values.to(*args, **kwargs)
+    return self if v is self._sp_values else _same_pattern(self, v)
+
+
+def _through_values(name):
+    def method(self, *args, **kwargs):
+        v = getattr(self._sp_values, name)(*args, **kwargs)
+        return self if v is self._sp_values else _same_pattern(self, v)
+    method.__name__ = name
+    _method(method)
+
+
+for _name in "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda npu".split():
+    _through_values(_name)

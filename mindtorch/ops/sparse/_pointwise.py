@@ -1,0 +1,359 @@
+"""Sparse COO tensors: elementwise ops and writing in place."""
+import math
+
+from mindtorch.core import alias
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.numbers import NUMBER
+from mindtorch.core.promote import result_dtype
+from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, sparse_of
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import Tensor, taken
+from mindtorch.ops.basic import cast
+from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
+                                  _split, coalesce, is_sparse, to_dense)
+from mindtorch.ops.sparse._coo import _clone
+
+
+# ------------------------------------------------------------------ elementwise
+def _linear(name):
+    """Ops that may be applied to values before they are added up."""
+    def fn(input):
+        return _same_pattern(input, getattr(input._sp_values, name)())
+    fn.__name__ = name
+    return fn
+
+
+def _of_sums(name, fn):
+    """Ops that keep zero and need each element's sum."""
+    def of_sums(input, *args, **kwargs):
+        s = coalesce(input)
+        return _same_pattern(s, fn(s._sp_values, *args, **kwargs))
+    of_sums.__name__ = name
+    return of_sums
+
+
+#: ops that keep zero, and are no sums
+KEEPING = """abs absolute sqrt sin sinh asin arcsin asinh arcsinh tan tanh arctan atan atanh arctanh relu sign sgn floor ceil round trunc expm1 log1p
+ erf erfinv deg2rad rad2deg square frac isnan isinf isposinf isneginf signbit nan_to_num""".split()
+LINEAR = ("neg", "negative", "conj", "positive")
+
+for _name in LINEAR:
+    _meaning(_name)(_linear(_name))
+for _name in KEEPING:
+    _meaning(_name)(_of_sums(_name, TABLE[_name].fn if _name in TABLE else getattr(Tensor, _name)))
+for _name in ("nn.functional.relu", "special.expm1", "special.log1p", "special.erf", "special.erfinv"):
+    meaning(_name, getattr(SparseTensor, _name.rpartition(".")[2]))
+SparseTensor.__neg__, SparseTensor.__abs__, SparseTensor.__pos__ = SparseTensor.neg, SparseTensor.abs, lambda self: self
+SparseTensor.real = property(lambda self: _same_pattern(self, self._sp_values.real))
+SparseTensor.imag = property(lambda self: _same_pattern(self, self._sp_values.imag))
+meaning("real", lambda input: input.real)
+meaning("imag", lambda input: input.imag)
+_round = SparseTensor.round
+
+
+@_meaning("round")
+def _rounded(input, *, decimals=0):
+    if decimals:
+        _refuse("round with decimals", input)
+    return _round(input)
+
+
+@_meaning("pow")
+def _pow(input, exponent):
+    if not is_sparse(input) or (exponent.__class__ is Tensor or taken(exponent)) and exponent.ndim:
+        _refuse("pow with a tensor as exponent", input if is_sparse(input) else exponent)
+    if exponent == 0:
+        raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
+    s = coalesce(input)
+    return _same_pattern(s, s._sp_values.pow(exponent))
+
+
+SparseTensor.__pow__ = _pow
+
+
+@_meaning("nn.functional.dropout")
+def _dropout(input, p=0.5, training=True, inplace=False):
+    """Without training what it is given."""
+    if training and p:
+        _refuse("dropout in training", input)
+    return input
+
+
+def _number(x):
+    """A number, or None for what is none."""
+    if isinstance(x, Sparse):
+        return None
+    if x.__class__ is Tensor or taken(x):
+        return x if not x.ndim else None
+    return x if isinstance(x, NUMBER) else None
+
+
+def _dense_plus(dense, s, alpha):
+    """dense + alpha * s."""
+    if tuple(dense.shape) != tuple(s.shape):
+        raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but self has size {list(dense.shape)} while other has size "
+                           f"{list(s.shape)} (FYI: op2-sparse addition does not currently support broadcasting)")
+    d = result_dtype(dense, s._sp_values)
+    sizes, rest = _split(s)
+    v = cast(s._sp_values, d) * alpha if alpha != 1 else cast(s._sp_values, d)
+    flat = cast(dense, d).reshape(math.prod(sizes), *rest)
+    return flat.index_add(0, _keys(s._coo_idx, sizes=sizes), v).reshape(s._sp_size)
+
+
+def _joined(a, b):
+    """The sum of two tensors, one's elements behind the other's."""
+    cat = TABLE["cat"].fn
+    r = sparse_of(cat([a._coo_idx, b._coo_idx], 1), cat([a._sp_values, b._sp_values], 0), a._sp_size)
+    return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._sp_size) else r       # (so that it does not grow without end)
+
+
+def _gradient_sum(h, g):
+    """g + h of two sparse gradients: their elements stay apart unless both are in order (lookups give them out of order)."""
+    return _add(g, h) if g._coo_unique and h._coo_unique or g.dtype != h.dtype else _joined(g, h)
+
+
+dispatch["gradient_sum"] = _gradient_sum
+dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(g, old))
+
+
+@_meaning("add")
+def _add(input, other, *, alpha=1):
+    """Sum of two tensors of one shape: of two sparse ones sparse, of a dense and a sparse one dense."""
+    if not is_sparse(input):
+        if not (input.__class__ is Tensor or taken(input)):
+            _refuse("add of a number", other)
+        return _dense_plus(input, other, alpha)
+    if not is_sparse(other):
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    if tuple(input.shape) != tuple(other.shape):
+        raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(input.shape)} != {list(other.shape)}")
+    if input.sparse_dim() != other.sparse_dim():
+        _refuse("add of tensors with different numbers of sparse dims", input)
+    mine, v = input._sp_values, other._sp_values
+    d = result_dtype(mine, v)
+    mine, v = cast(mine, d), cast(v, d)
+    v = v * alpha if alpha != 1 else v
+    if not other._nnz():
+        return sparse_of(input._coo_idx, mine.clone(), input._sp_size, input._coo_unique)
+    if not input._nnz():
+        return sparse_of(other._coo_idx, v.clone(), input._sp_size, other._coo_unique)
+    if not (input._sp_values.is_contiguous() and other._sp_values.is_contiguous()):
+        return _joined(sparse_of(input._coo_idx, mine, input._sp_size), sparse_of(other._coo_idx, v, input._sp_size))
+    cat = TABLE["cat"].fn
+    idx, v = cat([input._coo_idx, other._coo_idx], 1), cat([mine, v], 0)
+    if input._coo_unique and other._coo_unique:
+        return coalesce(sparse_of(idx, v, input._sp_size))
+    # Of what is not in order only those places become one that meet while both are walked through: cheap, and the sum stays what it is.
+    sizes, _ = _split(input)
+    first, at = _paired(_keys(input._coo_idx, sizes=sizes), _keys(other._coo_idx, sizes=sizes))
+    return sparse_of(idx.index_select(1, first), _add_up(v, at, first._numel), input._sp_size)
+
+
+@_meaning("sub")
+def _sub(input, other, *, alpha=1):
+    if not is_sparse(other):
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    return _add(input, other, alpha=-alpha)
+
+
+def _common_places(a, b):
+    """Two coalesced tensors: (places that both have, where they are in a, in b)."""
+    sizes, _ = _split(a)
+    return _common(_keys(a._coo_idx, sizes=sizes), _keys(b._coo_idx, sizes=sizes))
+
+
+def _broadcast_mul(s, x):
+    """A sparse tensor times a dense one of another shape."""
+    nd, size = s.dim(), tuple(s.shape)
+    shape = (1,) * (nd - x.dim()) + tuple(x.shape)
+    if len(shape) == nd and all([k in (1, n) for k, n in zip(shape, size)]):
+        # What is said to each element is the dense tensor's at its coordinates, where that has any.
+        n = s.sparse_dim()
+        x = x.reshape(shape)
+        if len(shape[n:]):
+            x = x.expand(*shape[:n], *[k if n_ == k else 1 for k, n_ in zip(shape[n:], size[n:])])
+        kept = [i for i in range(n) if shape[i] != 1]
+        rest = x.shape[n:]
+        if not kept:
+            return _same_pattern(s, s._sp_values * x.reshape(1, *rest))
+        keys = _keys(_rows(s._coo_idx, dims=tuple(kept)), sizes=tuple([shape[i] for i in kept]))
+        return _same_pattern(s, s._sp_values * _gather(x.reshape(math.prod([shape[i] for i in kept]), *rest), keys))
+    # Sparse tensors of more dimensions: each new place along the dimensions that are spread.
+    if s.dense_dim():
+        _refuse("mul of a tensor with dense dims and one of more dimensions", s)
+    whole = _broadcast(size, tuple(x.shape))
+    spread = to_dense(s).expand(*whole) * x
+    return _at_places_of(spread, to_dense(_same_pattern(s, TABLE["ones_like"].fn(s._sp_values.detach()))).expand(*whole))
+
+
+def _broadcast(a, b):
+    n = max(len(a), len(b))
+    pairs = list(zip((1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b))
+    if any([x != y and 1 not in (x, y) for x, y in pairs]):
+        raise RuntimeError(f"The size of tensor a {list(a)} must match the size of tensor b {list(b)}")
+    return tuple([y if x == 1 else x for x, y in pairs])
+
+
+def _at_places_of(dense, places):
+    """The elements of a dense tensor where another one is not zero."""
+    idx = _nonzero(places, sparse_dim=places.ndim)
+    return sparse_of(idx, _gather(dense.reshape(-1), _keys(idx, sizes=tuple(dense.shape))), dense.shape, True)
+
+
+@_meaning("mul", "multiply")
+def _mul(input, other):
+    """Elementwise product; zero where the sparse operand has no value."""
+    s, x = (input, other) if is_sparse(input) else (other, input)
+    n = _number(x)
+    if n is not None:
+        return _same_pattern(s, s._sp_values * n)
+    if not (x.__class__ is Tensor or taken(x)):
+        return NotImplemented
+    if not is_sparse(x):
+        if tuple(s.shape) != tuple(x.shape):
+            return _broadcast_mul(s, x)
+        sizes, rest = _split(s)
+        return _same_pattern(s, s._sp_values * _gather(x.reshape(math.prod(sizes), *rest), _keys(s._coo_idx, sizes=sizes)))
+    if s.dim() != x.dim() or s.sparse_dim() != x.sparse_dim() or tuple(s.shape) != tuple(x.shape):
+        raise RuntimeError(f"sparse_binary_op_intersection_{s.device.type}(): expects sparse inputs with equal dimensionality, number of sparse "
+                           f"dimensions, and shape of sparse dimensions, but {list(input.shape)} and {list(other.shape)} were given")
+    a, b = coalesce(input), coalesce(other)
+    i, j = _common_places(a, b)
+    return sparse_of(a._coo_idx.index_select(1, i), _gather(a._sp_values, i) * _gather(b._sp_values, j), a._sp_size, True)
+
+
+@_meaning("div", "divide", "true_divide")
+def _div(input, other, *, rounding_mode=None):
+    n = _number(other)
+    if n is None or not is_sparse(input):
+        raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor" +
+                           (f" (got shape {list(other.shape)} for divisor)" if taken(other) else ""))
+    s = input if rounding_mode is None else coalesce(input)
+    return _same_pattern(s, s._sp_values.div(n, rounding_mode=rounding_mode))
+
+
+@_meaning("floor_divide")
+def _floor_divide(input, other):
+    return _div(input, other, rounding_mode="floor")
+
+
+SparseTensor.__floordiv__ = _floor_divide
+
+
+def _operators():
+    def number_or_tensor(fn):
+        def operator(self, other):
+            return fn(self, other) if (other.__class__ is Tensor or taken(other)) or _number(other) is not None else NotImplemented
+        return operator
+    S = SparseTensor
+    S.__add__ = number_or_tensor(_add)
+    S.__radd__ = number_or_tensor(lambda self, other: _add(other, self))
+    S.__sub__ = number_or_tensor(_sub)
+    S.__rsub__ = number_or_tensor(lambda self, other: _sub(other, self) if (other.__class__ is Tensor or taken(other)) else _refuse("number - sparse", self))
+    S.__mul__ = S.__rmul__ = number_or_tensor(_mul)
+    S.__truediv__ = number_or_tensor(_div)
+
+
+# ------------------------------------------------------------------ in place
+def _replace(self, r):
+    """Makes `self` what `r` is."""
+    if mode.on and self._sp_values._rg and self.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if tuple(r._sp_size) != tuple(self._sp_size):
+        raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the broadcast shape {list(r._sp_size)}")
+    self._coo_idx, self._sp_values, self._coo_unique = r._coo_idx, cast(r._sp_values, self._sp_values._stype), r._coo_unique
+    return self
+
+
+def _in_place(name, fn):
+    def method(self, *args, **kwargs):
+        r = fn(self, *args, **kwargs)
+        alias.check_cast(r._sp_values._stype, self._sp_values._stype)
+        return _replace(self, r)
+    method.__name__ = name + "_"
+    _method(method)
+
+
+def _in_place_on_values(name, fn):
+    """Where no history is recorded the values are written in place, so that whoever shares them (`.data`, `detach()`) sees it."""
+    def method(self, *args, **kwargs):
+        r = fn(self, *args, **kwargs)
+        v = self._sp_values
+        alias.check_cast(r._sp_values._stype, v._stype)
+        if mode.on and v._rg or r._coo_idx is not self._coo_idx:
+            return _replace(self, r)
+        v.detach().copy_(r._sp_values)
+        return self
+    method.__name__ = name + "_"
+    _method(method)
+
+
+def _in_place_of_sums(name, fn):
+    def method(self, *args, **kwargs):
+        if not self._coo_unique and self._nnz():
+            raise RuntimeError(f"{name}_ requires coalesced input")
+        r = fn(self, *args, **kwargs)
+        alias.check_cast(r._sp_values._stype, self._sp_values._stype)
+        return _replace(self, r)
+    method.__name__ = name + "_"
+    _meaning(name + "_")(method)
+
+
+for _name, _fn in (("div", _div), ("true_divide", _div), ("neg", SparseTensor.neg), ("negative", SparseTensor.neg)):
+    _in_place_on_values(_name, _fn)
+for _name, _fn in (("add", _add), ("sub", _sub), ("mul", _mul), ("pow", _pow), ("floor_divide", _floor_divide)):
+    _in_place(_name, _fn)
+for _name in KEEPING:
+    if _name not in ("isnan", "isinf", "isposinf", "isneginf", "signbit", "square"):
+        _in_place_of_sums(_name, getattr(SparseTensor, _name))
+SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTensor.__itruediv__ = (
+    SparseTensor.add_, SparseTensor.sub_, SparseTensor.mul_, SparseTensor.div_)
+
+
+@_method
+def zero_(self):
+    """Takes all values away."""
+    n = self.sparse_dim()
+    return _replace(self, _of_nothing(self._sp_size, n, self._sp_values._stype))
+
+
+@_method
+def copy_(self, src, non_blocking=False):
+    """Becomes what the sparse tensor `src` is."""
+    if not is_sparse(src):
+        raise RuntimeError("copy_() between dense and sparse Tensors is not implemented! Found self type = torch.sparse.FloatTensor and "
+                           "src type = torch.FloatTensor")
+    return _replace(self, _clone(src))
+
+
+def _dense_in_place(name, sign):
+    """Tensor.add_ and sub_ of a sparse operand: written straight into the memory where no gradient is recorded."""
+    def method(self, other, *, alpha=1):
+        if is_sparse(self):
+            return getattr(SparseTensor, name + "_")(self, other, alpha=alpha)
+        if mode.on and (self._rg or other._rg):
+            # The dense values of the operand have its history.
+            return getattr(self, name + "_")(to_dense(other), alpha=alpha)
+        if tuple(self.shape) != tuple(other.shape):
+            return _dense_plus(self, other, alpha)      # raises
+        alias.check_cast(result_dtype(self, other._sp_values), self._stype)
+        s = coalesce(other.detach())
+        v = cast(s._sp_values, self._stype)
+        alias.fill_by(self, "coo_add_", {"alpha": alpha}, s._coo_idx, v if sign > 0 else v.neg())
+        return self
+    return method
+
+
+meaning("add_", _dense_in_place("add", 1))
+meaning("sub_", _dense_in_place("sub", -1))
+
+
+def _multiply_in_place(self, other):
+    """Tensor.mul_ of a sparse operand: zero where that has no value."""
+    return SparseTensor.mul_(self, other) if is_sparse(self) else self.mul_(to_dense(other))
+
+
+meaning("mul_", _multiply_in_place)
+
+
+_operators()

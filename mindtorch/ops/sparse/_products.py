@@ -1,0 +1,181 @@
+"""Sparse COO tensors: products."""
+from mindtorch.core.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
+from mindtorch.core.table import TABLE
+from mindtorch.ops._checks import need_tensor
+from mindtorch.ops.sparse import _add_up, _by_rows, _gather, _keys, _matched, _meaning, _method, _product, _refuse, _unique, coalesce, is_sparse
+from mindtorch.ops.sparse._shapes import _t
+
+
+def _matrix(name, x, arg):
+    if x.dim() != 2:
+        raise RuntimeError(f"{name}: {arg} must be a matrix, got {x.dim()}-D tensor")
+    if is_sparse(x) and x.dense_dim():
+        raise RuntimeError(f"{name}: {arg} has dense dims, which a product does not take")
+
+
+def by_rows(idx, values, rows):
+    """A matrix of coordinates by rows: (values, where each row begins, columns)."""
+    ptr, ind, order = _by_rows(idx, rows=rows)
+    return (_gather(values, order) if order._numel else values), ptr, ind
+
+
+def check_pair(name, a, b):
+    """Sizes (n, k) @ (k, m) and dtypes of a product of matrices."""
+    _matrix(name, a, "self")
+    _matrix(name, b, "mat2")
+    (n, k), (k2, m) = a.shape, b.shape
+    if k != k2:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({n}x{k} and {k2}x{m})")
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"expected mat1 and mat2 to have the same dtype, but got: {a.dtype} != {b.dtype}")
+    if str(a.dtype) == "torch.bool":
+        raise SparseUse(f"\"addmm_sparse_dense\" not implemented for 'Bool' (device {a.device})")
+    return n, m
+
+
+@_meaning("mm")
+def _mm(input, mat2):
+    """Matrix product: sparse with dense (dense result), dense with sparse (dense), sparse with sparse (sparse)."""
+    n, m = check_pair("mm", input, mat2)
+    if not is_sparse(mat2):
+        v, ptr, ind = by_rows(input._coo_idx, input._sp_values, n)
+        return _product(v, ptr, ind, mat2, rows=n, ta=False)
+    if not is_sparse(input):
+        return _mm(_t(mat2), input.t()).t()
+    a, b = input, coalesce(mat2)
+    i, j, idx = _matched(a._coo_idx, b._coo_idx)
+    return coalesce(sparse_of(idx, _gather(a._sp_values, i) * _gather(b._sp_values, j), (n, m)))
+
+
+def matmul_by(mm, input, other):
+    """@ with matrices and vectors, where `mm` multiplies matrices."""
+    need_tensor("matmul", input)
+    need_tensor("matmul", other, "other", 2)
+    if input.dim() == 2 and other.dim() == 1 and not isinstance(other, Sparse):
+        return mm(input, other.unsqueeze(1)).squeeze(1)
+    if input.dim() == 1 and other.dim() == 2 and not isinstance(input, Sparse):
+        return mm(input.unsqueeze(0), other).squeeze(0)
+    if input.dim() > 2 and other.dim() == 2 and not isinstance(input, Sparse):
+        return mm(input.reshape(-1, input.shape[-1]), other).reshape(*input.shape[:-1], other.shape[1])
+    if input.dim() != 2 or other.dim() != 2:
+        raise RuntimeError("expand is unsupported for Sparse tensors")
+    return mm(input, other)
+
+
+@_meaning("matmul", "linalg.matmul")
+def _matmul(input, other):
+    """@ with matrices and vectors."""
+    return matmul_by(_mm, input, other)
+
+
+SparseTensor.__matmul__ = lambda self, other: TABLE["matmul"].fn(self, other)
+SparseTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, self)
+
+
+@_meaning("mv")
+def _mv(input, vec):
+    """Matrix times vector."""
+    if input.dim() != 2 or vec.dim() != 1:
+        raise RuntimeError(f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {input.dim()} Tensor Dim: {vec.dim()}")
+    return _matmul(input, vec)
+
+
+@_meaning("bmm")
+def _bmm(input, mat2):
+    """Products of two batches of matrices, the first one sparse: those of one matrix with the batch on its diagonal."""
+    if is_sparse(mat2):
+        raise RuntimeError("bmm_sparse: Tensor 'mat2' must be dense")
+    if input.sparse_dim() != 3 or input.dense_dim():
+        raise RuntimeError(f"bmm_sparse: Tensor 'self' must have 3 sparse dims, but has {input.sparse_dim()}")
+    if mat2.dim() != 3 or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+        raise RuntimeError(f"bmm_sparse: sizes {list(input.shape)} and {list(mat2.shape)} do not fit each other")
+    if input.dtype != mat2.dtype:
+        raise RuntimeError(f"expected self and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
+    batch, n, k = input.shape
+    idx = input._coo_idx
+    flat = TABLE["stack"].fn([idx[0] * n + idx[1], idx[0] * k + idx[2]])
+    v, ptr, ind = by_rows(flat, input._sp_values, batch * n)
+    return _product(v, ptr, ind, mat2.reshape(batch * k, mat2.shape[2]), rows=batch * n, ta=False).reshape(batch, n, mat2.shape[2])
+
+
+def addmm_by(mm, input, mat1, mat2, beta, alpha):
+    """beta * input + alpha * mat1 @ mat2 of a dense product."""
+    product = mm(mat1, mat2)
+    if isinstance(input, Sparse) or isinstance(product, Sparse):
+        raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
+    if input.dtype != product.dtype:
+        raise RuntimeError(f"expected input and mat1 to have the same dtype, but got: {input.dtype} != {product.dtype}")
+    if input.dim() > 2 or any([a not in (1, b) for a, b in zip(reversed(input.shape), reversed(product.shape))]):
+        raise RuntimeError(f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(input.shape)}")
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+@_meaning("addmm")
+def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta * input + alpha * mat1 @ mat2."""
+    return addmm_by(_mm, input, mat1, mat2, beta, alpha)
+
+
+def linear_by(matmul, input, weight, bias):
+    """input @ weight.t() + bias."""
+    r = matmul(input, weight.t())
+    return r if bias is None else r + bias
+
+
+meaning("nn.functional.linear", lambda input, weight, bias=None: linear_by(_matmul, input, weight, bias))
+
+
+# ------------------------------------------------------------------ sparse results
+def _sparse_and_dense(name, mat1, mat2):
+    n, m = check_pair(name, mat1, mat2)
+    if not is_sparse(mat1) or isinstance(mat2, Sparse):
+        raise RuntimeError(f"{name}: expected a sparse and a dense matrix")
+    return n, m
+
+
+def _rows_of_product(mat1, mat2):
+    """(The rows of a product that are not all zero, what stands there.)"""
+    found, at = _unique(_keys(mat1._coo_idx[:1], sizes=(mat1.shape[0],)))
+    terms = mat1._sp_values.unsqueeze(1) * _gather(mat2, mat1._coo_idx.select(0, 1))
+    return found, _add_up(terms, at, found._numel)
+
+
+@_meaning("hspmm")
+def _hspmm(mat1, mat2):
+    """Product of a sparse and a dense matrix as a tensor with a sparse and a dense dimension."""
+    n, m = _sparse_and_dense("hspmm", mat1, mat2)
+    found, rows = _rows_of_product(mat1, mat2)
+    return sparse_of(found.reshape(1, -1), rows, (n, m), False)
+
+
+@_meaning("sspaddmm")
+def _sspaddmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta * input + alpha * mat1 @ mat2 as a sparse matrix, with the elements of both behind each other."""
+    n, m = _sparse_and_dense("sspaddmm", mat1, mat2)
+    if not is_sparse(input) or tuple(input.shape) != (n, m):
+        raise RuntimeError(f"sspaddmm: expected a sparse matrix of size {[n, m]}")
+    idx, v = _product_elements(mat1, mat2, m)
+    cat = TABLE["cat"].fn
+    return sparse_of(cat([input._coo_idx, idx], 1), cat([input._sp_values * beta, v * alpha], 0), (n, m))
+
+
+def _product_elements(mat1, mat2, m):
+    found, rows = _rows_of_product(mat1, mat2)
+    at = TABLE["arange"].fn(m, device=found.device)
+    return TABLE["stack"].fn([found.repeat_interleave(m), at.repeat(found._numel)]), rows.reshape(-1)
+
+
+@_meaning("smm")
+def _smm(input, mat2):
+    """Product of a sparse and a dense matrix as a sparse one."""
+    n, m = _sparse_and_dense("smm", input, mat2)
+    idx, v = _product_elements(input, mat2, m)
+    return sparse_of(idx, v, (n, m))
+
+
+@_method
+def dot(self, tensor):
+    _refuse("dot", self)
