@@ -37,7 +37,7 @@ def _train(module, inputs, target=None, steps=2, loss=None, lr=1e-2):
 
 @_check("torchvision")
 def torchvision():
-    """ResNet training step, nms, roi_align, v2 transforms, feature extraction"""
+    """ResNet and Mask R-CNN training steps, nms, roi_align, deformable convolution, v2 transforms, feature extraction"""
     import torch
     import torchvision as tv
     _train(tv.models.resnet18(num_classes=3), (torch.randn(2, 3, 32, 32),))
@@ -46,6 +46,16 @@ def torchvision():
     image = torch.ones(1, 2, 8, 8, requires_grad=True)
     pooled = tv.ops.roi_align(image, [torch.tensor([[0.0, 0, 7, 7]])], (2, 2))
     assert torch.allclose(pooled, torch.ones(1, 2, 2, 2))
+    conv = tv.ops.DeformConv2d(2, 3, 3, padding=1)
+    _train(conv, (torch.randn(1, 2, 8, 8), torch.randn(1, 18, 8, 8), torch.rand(1, 9, 8, 8)))
+    backbone = tv.models.detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None, norm_layer=torch.nn.BatchNorm2d)
+    net = tv.models.detection.MaskRCNN(backbone, 3, min_size=64, max_size=64, rpn_pre_nms_top_n_train=50, rpn_post_nms_top_n_train=20,
+                                       box_batch_size_per_image=16)
+    masks = torch.zeros(2, 64, 64, dtype=torch.uint8)
+    masks[0, 5:40, 8:30] = masks[1, 20:60, 30:62] = 1
+    target = {"boxes": torch.tensor([[8.0, 5, 30, 40], [30, 20, 62, 60]]), "labels": torch.tensor([1, 2]), "masks": masks}
+    losses = _train(net, ([torch.rand(3, 64, 64)] * 2, [target] * 2), steps=5, loss=lambda parts: sum(parts.values()), lr=1e-3)
+    assert losses[-1] < losses[0], losses
     from torchvision.transforms import v2
     out = v2.Compose([v2.Resize(8), v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32, scale=True)])(torch.zeros(3, 16, 16, dtype=torch.uint8))
     assert out.shape == (3, 8, 8)

@@ -1,24 +1,27 @@
 """The operators of the namespace "torchvision" in Python; their library's own kernels are C++ and cannot be loaded.
 
-Box suppression is a kernel; the pooling operators are sums over indexed values, so that they have gradients.  Where the regions lie is read
-on the host, for the number of samples depends on it.
+Kernels are the host's (backend/cpu/vision.py): box suppression, means and maxima over the bins of regions, what the moved taps of a convolution
+read.  Another device has its tensors computed there.
 """
 import math
 
 from mindtorch import torch
+from mindtorch.core.grad_mode import mode as grad_mode
 from mindtorch.core.tape import primitive
-from mindtorch.core.values import values
-from mindtorch.torch import _ops
+from mindtorch.torch import _meta, _ops
 
 
 def _op(schema, keys="CompositeImplicitAutograd"):
+    """Registers an operator; tensors of the meta device go through it as through an op of the table."""
     def deco(fn):
-        _ops.define("torchvision", schema).kernels[keys] = fn
+        def kernel(*args):
+            return _meta.call(fn, fn, args, {}) if _meta.takes(fn, args, {}) else fn(*args)
+        _ops.define("torchvision", schema).kernels[keys] = kernel
         return fn
     return deco
 
 
-@_op("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", "CPU")
+@_op("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", "CompositeExplicitAutograd")
 def nms(dets, scores, iou_threshold):
     """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
     if dets.dim() != 2:
@@ -36,11 +39,6 @@ def nms(dets, scores, iou_threshold):
 _nms = primitive("nms", "dets, scores, *, threshold", raw=True)
 
 
-def _regions(rois):
-    """The regions as numbers: (batch, x1, y1, x2, y2) of each."""
-    return values(rois.detach().double()).tolist()
-
-
 def _check_rois(input, rois):
     if rois.dim() != 2 or rois.size(1) != 5:
         raise RuntimeError("rois must have shape as Tensor[K, 5]")
@@ -49,19 +47,25 @@ def _check_rois(input, rois):
                            f"but type {input.dtype} does not equal {rois.dtype}")
 
 
-#: flat indices in the plane of the four neighbours of each sample, then their weights
-_roi_taps = primitive("roi_taps", "image, *, start, bin, bins, samples")
+def _spread(c, g):
+    return _bins_backward(g, c.rois, kind=c.kind, scale=c.scale, size=c.size, samples=c.samples, shape=c.shapes[0])
 
 
-def _bilinear(image, start, bin, bins, samples):
-    """Values of image[C, H, W] at `samples` places of each bin, [C, bins, samples, bins, samples]; 0 beyond a margin of one pixel."""
-    taps = _roi_taps(image, start=start, bin=bin, bins=bins, samples=samples)
-    flat = image.reshape(*image.shape[:-2], -1)
-    total = None
-    for index, weight in zip(taps[:4], taps[4:]):
-        part = flat.index_select(-1, index).reshape(*image.shape[:-2], *weight.shape) * weight
-        total = part if total is None else total + part
-    return total
+def _gathered(c, g):
+    return _bins(g, c.rois, kind=c.kind, scale=c.scale, size=c.size, samples=c.samples)
+
+
+#: means over the bins of regions (backend/cpu/vision.py) and the gradient of their images; each is linear, and the other's gradient
+_bins = primitive("region_bins", "image, rois, *, kind, scale, size, samples", _spread, None)
+_bins_backward = primitive("region_bins_backward", "grad, rois, *, kind, scale, size, samples, shape", _gathered, None)
+
+
+def _options(kind, spatial_scale, pooled_height, pooled_width, sampling_ratio=0):
+    return {"kind": kind, "scale": float(spatial_scale), "size": (int(pooled_height), int(pooled_width)), "samples": int(sampling_ratio)}
+
+
+def _aligned(aligned):
+    return "align" if aligned else "legacy_align"
 
 
 @_op("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
@@ -69,25 +73,22 @@ def _bilinear(image, start, bin, bins, samples):
 def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
     """Mean of bilinear samples in each bin of each region: [K, C, pooled_height, pooled_width]."""
     _check_rois(input, rois)
-    half = input.dtype.itemsize == 2
-    source = input.float() if half else input
-    out, offset = [], 0.5 if aligned else 0.0
-    for b, x1, y1, x2, y2 in _regions(rois):
-        x1, y1, x2, y2 = (v * spatial_scale - offset for v in (x1, y1, x2, y2))
-        width, height = x2 - x1, y2 - y1
-        if not aligned:
-            width, height = max(width, 1.0), max(height, 1.0)
-        bh, bw = height / pooled_height, width / pooled_width
-        ny = sampling_ratio if sampling_ratio > 0 else math.ceil(bh)
-        nx = sampling_ratio if sampling_ratio > 0 else math.ceil(bw)
-        if ny <= 0 or nx <= 0:
-            out.append(source.new_zeros(input.shape[1], pooled_height, pooled_width))
-            continue
-        out.append(_bilinear(source[int(b)], (y1, x1), (bh, bw), (pooled_height, pooled_width), (ny, nx)).mean((2, 4)))
-    if not out:
-        return input.new_zeros(0, input.shape[1], pooled_height, pooled_width) + input.sum() * 0
-    r = torch.stack(out)
-    return r.to(input.dtype) if half else r
+    return _bins(input, rois, **_options(_aligned(aligned), spatial_scale, pooled_height, pooled_width, sampling_ratio))
+
+
+@_op("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
+     "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
+def _roi_align_backward(grad, rois, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width, sampling_ratio, aligned):
+    return _bins_backward(grad, rois, **_options(_aligned(aligned), spatial_scale, pooled_height, pooled_width, sampling_ratio),
+                          shape=(batch_size, channels, height, width))
+
+
+def _own_channels(input, pooled_height, pooled_width):
+    """Channels of each bin."""
+    bins = pooled_height * pooled_width
+    if input.shape[1] % bins:
+        raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
+    return input.shape[1] // bins
 
 
 @_op("ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio) "
@@ -95,26 +96,22 @@ def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_
 def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio):
     """Position-sensitive roi_align: each bin reads its own group of channels."""
     _check_rois(input, rois)
-    bins = pooled_height * pooled_width
-    if input.shape[1] % bins:
-        raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
-    c = input.shape[1] // bins
-    # The regions are shifted by half a pixel, and have at least no size at all, as with aligned=True.
-    full = roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, True)
-    k = full.shape[0]
-    picked = full.reshape(k, c, pooled_height, pooled_width, pooled_height, pooled_width)
-    picked = picked.diagonal(0, 2, 4).diagonal(0, 2, 3)
-    return picked, _mapping(input, (k, c, pooled_height, pooled_width))
+    c = _own_channels(input, pooled_height, pooled_width)
+    r = _bins(input, rois, **_options("ps_align", spatial_scale, pooled_height, pooled_width, sampling_ratio))
+    return r, _mapping(input, (rois.shape[0], c, pooled_height, pooled_width))
+
+
+@_op("_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+     "int sampling_ratio, SymInt batch_size, SymInt channels, SymInt height, SymInt width) -> Tensor")
+def _ps_roi_align_backward(grad, rois, channel_mapping, spatial_scale, pooled_height, pooled_width, sampling_ratio, batch_size, channels, height,
+                           width):
+    return _bins_backward(grad, rois, **_options("ps_align", spatial_scale, pooled_height, pooled_width, sampling_ratio),
+                          shape=(batch_size, channels, height, width))
 
 
 def _mapping(input, shape):
     """Which channel each bin reads."""
     return torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=input.device).reshape(shape[1:]).expand(shape).clone()
-
-
-def _round(v):
-    """Rounds half away from zero, as C's round does."""
-    return int(math.floor(abs(v) + 0.5) * math.copysign(1, v))
 
 
 @_op("roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
@@ -129,31 +126,89 @@ def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
 _roi_maxima = primitive("roi_maxima", "input, rois, *, scale, height, width", raw=True)
 
 
+@_op("_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
+     "SymInt channels, SymInt height, SymInt width) -> Tensor")
+def _roi_pool_backward(grad, rois, argmax, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width):
+    plane = height * width
+    image = rois[:, 0].long().reshape(-1, 1, 1, 1) * channels + torch.arange(channels, device=grad.device).reshape(1, -1, 1, 1)
+    place = (image * plane + argmax.clamp(0).long()).reshape(-1)
+    flat = grad.new_zeros(batch_size * channels * plane)
+    return flat.index_add(0, place, (grad * (argmax >= 0)).reshape(-1)).reshape(batch_size, channels, height, width)
+
+
 @_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
 def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     """Mean over each bin of each region, each bin in its own group of channels."""
     _check_rois(input, rois)
-    n, channels, h, w = input.shape
-    bins = pooled_height * pooled_width
-    if channels % bins:
-        raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
-    c = channels // bins
-    out = []
-    for b, x1, y1, x2, y2 in _regions(rois):
-        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in (x1, y1, x2, y2))
-        bh, bw = max(y2 - y1, 1) / pooled_height, max(x2 - x1, 1) / pooled_width
-        for i in range(pooled_height):
-            top, bottom = (min(max(math.floor(i * bh + y1), 0), h), min(max(math.ceil((i + 1) * bh + y1), 0), h))
-            for j in range(pooled_width):
-                left, right = (min(max(math.floor(j * bw + x1), 0), w), min(max(math.ceil((j + 1) * bw + x1), 0), w))
-                if bottom <= top or right <= left:
-                    out.append(input.new_zeros(c))
-                else:
-                    out.append(input[int(b), i * pooled_width + j::bins, top:bottom, left:right].mean((1, 2)))
-    k = rois.shape[0]
-    shape = k, c, pooled_height, pooled_width
-    r = torch.stack(out).reshape(k, pooled_height, pooled_width, c).permute(0, 3, 1, 2) if out else input.new_zeros(shape)
-    return r, _mapping(input, shape)
+    c = _own_channels(input, pooled_height, pooled_width)
+    r = _bins(input, rois, **_options("ps_pool", spatial_scale, pooled_height, pooled_width))
+    return r, _mapping(input, (rois.shape[0], c, pooled_height, pooled_width))
+
+
+@_op("_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+     "SymInt batch_size, SymInt channels, SymInt height, SymInt width) -> Tensor")
+def _ps_roi_pool_backward(grad, rois, channel_mapping, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width):
+    return _bins_backward(grad, rois, **_options("ps_pool", spatial_scale, pooled_height, pooled_width), shape=(batch_size, channels, height, width))
+
+
+# ------------------------------------------------------------------ deformable convolution
+def _columns_rule(c, g):
+    if grad_mode.on:
+        # A gradient that shall be differentiated again is that of ops which have gradients; of aliases, for the operands may depend on each other.
+        given = [None if t is None else t.view_as(t) for t in (c.image, c.offset, c.mask)]
+        found = iter(torch.autograd.grad(_compose_columns(*given, c.groups, c.geometry), [t for t in given if t is not None and t.requires_grad], g,
+                                         create_graph=True))
+        return tuple([next(found) if t is not None and t.requires_grad else None for t in given])
+    return _columns_backward(g, c.image, c.offset, c.mask, groups=c.groups, geometry=c.geometry)
+
+
+#: what the moved taps of a convolution read, [N, oh, ow, taps, C]; geometry: kernel, out, stride, padding, dilation, two numbers each
+_columns = primitive("deformed_columns", "image, offset, mask=None, *, groups, geometry", _columns_rule)
+_columns_backward = primitive("deformed_columns_backward", "grad, image, offset, mask=None, *, groups, geometry")
+
+
+def _compose_columns(x, offset, mask, groups, geometry):
+    """The same by ops, each of which has gradients of its own."""
+    kh, kw, oh, ow, sh, sw, ph, pw, dh, dw = geometry
+    n, c, h, w = x.shape
+    like = {"dtype": x.dtype, "device": x.device}
+    moved = offset.reshape(n, groups, kh * kw, 2, oh, ow)
+    tap = torch.arange(kh * kw, device=x.device).reshape(-1, 1, 1)
+    y = moved[:, :, :, 0] + ((tap // kw) * dh - ph).to(x.dtype) + torch.arange(oh, **like).reshape(-1, 1) * sh
+    x_ = moved[:, :, :, 1] + ((tap % kw) * dw - pw).to(x.dtype) + torch.arange(ow, **like) * sw
+    with torch.no_grad():
+        near = (y > -2) & (y < h + 1) & (x_ > -2) & (x_ < w + 1)
+        y0, x0 = (torch.where(near, t.floor(), -2).long() for t in (y, x_))
+    planes, total = x.reshape(n, groups, c // groups, h * w), 0
+    v, u = y - y0, x_ - x0
+    for down in (0, 1):
+        for right in (0, 1):
+            yy, xx = y0 + down, x0 + right
+            inside = (yy >= 0) & (yy < h) & (xx >= 0) & (xx < w)
+            place = torch.where(inside, yy * w + xx, 0).reshape(n, groups, 1, -1).expand(-1, -1, c // groups, -1)
+            weight = torch.where(inside, (v if down else 1 - v) * (u if right else 1 - u), 0)
+            total = total + planes.gather(3, place) * weight.reshape(n, groups, 1, -1)
+    if mask is not None:
+        total = total * mask.reshape(n, groups, 1, -1)
+    return total.reshape(n, c, kh * kw, oh, ow).permute(0, 3, 4, 2, 1)
+
+
+def _check_deformed(input, weight, offset, mask, out, offset_groups, groups, use_mask):
+    n, c, kh, kw = (*input.shape[:2], *weight.shape[2:])
+    taps = offset_groups * kh * kw
+    if weight.shape[1] * groups != c:
+        raise RuntimeError(f"the input's {c} channels are not {groups} groups of the weight's {weight.shape[1]}")
+    if offset.shape[1] != 2 * taps:
+        raise RuntimeError(f"offset.shape[1] is not valid: got: {offset.shape[1]} expected: {2 * taps}")
+    if use_mask and mask.shape[1] != taps:
+        raise RuntimeError(f"mask.shape[1] is not valid: got: {mask.shape[1]} expected: {taps}")
+    if c % offset_groups:
+        raise RuntimeError(f"the input's {c} channels are not {offset_groups} groups of offsets")
+    for name, t in (("offset", offset), ("mask", mask))[:1 + use_mask]:
+        if t.shape[0] != n:
+            raise RuntimeError(f"invalid batch size of {name}: got {t.shape[0]}, expected {n}")
+        if tuple(t.shape[2:]) != out:
+            raise RuntimeError(f"{name} output dims: ({t.shape[2]}, {t.shape[3]}) - computed output dims: ({out[0]}, {out[1]})")
 
 
 @_op("deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
@@ -163,27 +218,19 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
     """Convolution whose taps are moved by `offset` [N, 2 * offset_groups * kh * kw, oh, ow] and weighted by `mask`."""
     n, c, h, w = input.shape
     out_c, _, kh, kw = weight.shape
-    oh, ow = offset.shape[-2:]
-    taps = kh * kw
-    moved = offset.reshape(n, offset_groups, taps, 2, oh, ow)
-    y, x = _tap_positions(input, kernel=(kh, kw), out=(oh, ow), stride=(stride_h, stride_w), pad=(pad_h, pad_w), dilation=(dilation_h, dilation_w))
-    y, x = moved[:, :, :, 0] + y, moved[:, :, :, 1] + x
-    # The positions carry gradients here: grid_sample has the bilinear rule for both, with zeros outside the image.
-    grid = torch.stack((2 * x / max(w - 1, 1) - 1, 2 * y / max(h - 1, 1) - 1) if w > 1 and h > 1 else
-                       ((2 * x + 1) / w - 1, (2 * y + 1) / h - 1), -1)
-    grid = grid.reshape(n * offset_groups, taps * oh, ow, 2)
-    image = input.reshape(n * offset_groups, c // offset_groups, h, w)
-    cols = torch.nn.functional.grid_sample(image, grid, mode="bilinear", padding_mode="zeros", align_corners=w > 1 and h > 1)
-    cols = cols.reshape(n, offset_groups, c // offset_groups, taps, oh, ow)
-    if use_mask:
-        cols = cols * mask.reshape(n, offset_groups, 1, taps, oh, ow)
-    cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
-    kernel = weight.reshape(groups, out_c // groups, c // groups * taps)
-    return torch.matmul(kernel, cols).reshape(n, out_c, oh, ow) + bias.reshape(1, out_c, 1, 1)
-
-
-#: where the taps of a convolution lie before they are moved, (y, x) of shape [kh * kw, *out] in the dtype of x
-_tap_positions = primitive("convolution_tap_positions", "x, *, kernel, out, stride, pad, dilation", raw=True)
+    oh = (h + 2 * pad_h - dilation_h * (kh - 1) - 1) // stride_h + 1
+    ow = (w + 2 * pad_w - dilation_w * (kw - 1) - 1) // stride_w + 1
+    _check_deformed(input, weight, offset, mask, (oh, ow), offset_groups, groups, use_mask)
+    geometry = (kh, kw, oh, ow, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w)
+    cols = _columns(input, offset, mask if use_mask else None, groups=offset_groups, geometry=geometry)
+    if groups == 1:
+        r = torch.matmul(cols.reshape(n * oh * ow, kh * kw * c), weight.permute(2, 3, 1, 0).reshape(-1, out_c))
+    else:
+        each = c // groups
+        cols = cols.reshape(n * oh * ow, kh * kw, groups, each).permute(2, 0, 1, 3).reshape(groups, n * oh * ow, kh * kw * each)
+        kernel = weight.reshape(groups, out_c // groups, each, kh, kw).permute(0, 3, 4, 2, 1).reshape(groups, kh * kw * each, out_c // groups)
+        r = torch.matmul(cols, kernel).permute(1, 0, 2)
+    return (r.reshape(n, oh, ow, out_c) + bias).permute(0, 3, 1, 2).contiguous()
 
 
 def _refused(name):
@@ -194,8 +241,7 @@ def _refused(name):
 
 _op("_cuda_version() -> int")(lambda: -1)
 
-# Quantized tensors are not supported, and the gradients of the operators above come from the tape.
-_SIZES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
+# Quantized tensors are not supported, and the gradients of deform_conv2d come from the tape.
 _REGION = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _CONV = ("SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
          "SymInt offset_groups, bool use_mask")
@@ -204,10 +250,6 @@ for _schema in (
         f"qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, {_REGION}, int sampling_ratio, bool aligned) "
         "-> Tensor",
         "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
-        f"_roi_align_backward(Tensor grad, Tensor rois, {_REGION}, {_SIZES}, int sampling_ratio, bool aligned) -> Tensor",
-        f"_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, {_REGION}, {_SIZES}) -> Tensor",
-        f"_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_REGION}, int sampling_ratio, {_SIZES}) -> Tensor",
-        f"_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_REGION}, {_SIZES}) -> Tensor",
         f"_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, {_CONV}) "
         "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"):
     _op(_schema)(_refused(_schema.partition("(")[0]))

@@ -1,91 +1,262 @@
-"""Boxes and regions of pictures: which boxes are kept, where samples and maxima of regions lie; pictures as arrays."""
-import math
+"""Boxes and regions of pictures: which boxes are kept, means and maxima of the bins of regions, moved taps of convolutions; pictures as arrays.
 
+In C where there is a compiler (backend/native/regions.py), else in NumPy, region by region.
+"""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import widen
+from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.native import regions as native
 
 
 @kernel("nms")
 def _nms(boxes, s, *, threshold):
     """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
     if boxes.dtype.itemsize == 2:
-        boxes, s = boxes.astype(np.float32), s.astype(np.float32)
+        boxes, s = widen(boxes), widen(s)
     order = np.argsort(-s, kind="stable")
-    x1, y1, x2, y2 = np.ascontiguousarray(boxes[order].T)
+    sides = np.ascontiguousarray(boxes[order].T)
+    if native.ready(sides.dtype):
+        return order[~native.suppress(sides, threshold)]
+    x1, y1, x2, y2 = sides
     area = (x2 - x1) * (y2 - y1)
     alive = np.ones(len(order), bool)
-    keep = []
     with np.errstate(all="ignore"):
         for i in range(len(order)):
             if not alive[i]:
                 continue
-            keep.append(order[i])
             rest = slice(i + 1, None)
             w = np.maximum(0, np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]))
             h = np.maximum(0, np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]))
             inter = w * h
-            alive[rest] &= ~(inter / (area[i] + area[rest] - inter) > threshold)
-    return np.array(keep, np.int64)
+            # (The threshold is a double to torchvision, whatever the boxes are.)
+            alive[rest] &= ~((inter / (area[i] + area[rest] - inter)).astype(np.float64) > threshold)
+    return order[alive]
 
 
-def _grid(start, bin_size, bins, samples):
-    """Sampling positions of one axis: [bins, samples]."""
-    steps = (np.arange(samples) + 0.5) * (bin_size / samples)
-    return start + np.arange(bins)[:, None] * bin_size + steps[None, :]
-
-
-@kernel("roi_taps")
-def _roi_taps(image, *, start, bin, bins, samples):
-    """Flat indices of the four neighbours of each sample in the image's plane, and their weights; 0 beyond a margin of one pixel."""
-    h, w = image.shape[-2:]
-    shape = bins[0], samples[0], bins[1], samples[1]
-    y, x = (_grid(*of_axis) for of_axis in zip(start, bin, bins, samples))
-    y, x = np.broadcast_to(y[:, :, None, None], shape), np.broadcast_to(x[None, None], shape)
-    inside = (y >= -1) & (y <= h) & (x >= -1) & (x <= w)
-    y, x = y.clip(0, None), x.clip(0, None)
-    y0, x0 = np.minimum(y.astype(np.int64), h - 1), np.minimum(x.astype(np.int64), w - 1)
-    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
-    y, x = np.where(y0 >= h - 1, y0, y), np.where(x0 >= w - 1, x0, x)
-    ly, lx = y - y0, x - x0
-    index = [(yi * w + xi).reshape(-1) for yi, xi in ((y0, x0), (y0, x1), (y1, x0), (y1, x1))]
-    weights = [np.where(inside, v, 0).astype(image.dtype) for v in ((1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx)]
-    return (*index, *weights)
-
-
-def _round(v):
+# ------------------------------------------------------------------ bins of regions
+def _rounded(v):
     """Rounds half away from zero, as C's round does."""
-    return int(math.floor(abs(v) + 0.5) * math.copysign(1, v))
+    return np.copysign(np.floor(np.abs(v) + v.dtype.type(0.5)), v)
+
+
+def _images(rois, n):
+    """Which image each region lies in."""
+    index = rois[:, 0].astype(np.int32)
+    if len(index) and (index.min() < 0 or index.max() >= n):
+        raise RuntimeError(f"rois name image {index[(index < 0) | (index >= n)][0]}, but the input has {n}")
+    return index
+
+
+@quiet
+def _axes(rois, kind, scale, size, samples):
+    """(vertical, horizontal): what the regions are along each axis, computed in their dtype as torchvision does."""
+    t = rois.dtype
+    box = rois[:, 1:] * t.type(scale)
+    if kind == "ps_pool":
+        box = _rounded(box)
+    elif kind != "legacy_align":
+        box = box - t.type(0.5)
+    extent = box[:, 2:] - box[:, :2]
+    if kind in ("ps_pool", "legacy_align"):
+        extent = np.maximum(extent, t.type(1))
+    both = []
+    for place, bins in ((1, size[0]), (0, size[1])):
+        axis = np.zeros(len(rois), native.axis_type(t))
+        axis["start"], axis["bin"] = box[:, place], extent[:, place] / t.type(bins)
+        if kind == "ps_pool":
+            axis["samples"] = -1
+        else:
+            axis["samples"] = samples if samples > 0 else np.clip(np.nan_to_num(np.ceil(axis["bin"]), nan=0, posinf=0), 0, 2 ** 31 - 1)
+        both.append(axis)
+    return both
+
+
+def _weights(axis, bins, size):
+    """Weights [K, bins, size] of each bin on the pixels of an axis (_regions_typed.h: weigh)."""
+    t = axis["start"].dtype
+    r = np.zeros((len(axis), bins, size), t)
+    start, each, samples = (axis[n][:, None] for n in ("start", "bin", "samples"))
+    i = np.arange(bins, dtype=t)[None]
+    if len(axis) and axis["samples"][0] < 0:
+        low, high = (np.clip(f(v), 0, size) for f, v in ((np.floor, i * each + start), (np.ceil, (i + 1) * each + start)))
+        pixel = np.arange(size)
+        inside = (pixel >= low[..., None]) & (pixel < high[..., None])
+        return np.where(inside, 1 / np.maximum(high - low, 1)[..., None], 0).astype(t)
+    region, bin = np.ogrid[:len(axis), :bins]
+    for s in range(int(axis["samples"].max(initial=0))):
+        n = np.maximum(samples, 1).astype(t)
+        place = start + i * each + t.type(s + 0.5) * each / n
+        here = (place >= -1) & (place <= size) & (s < samples)
+        place = np.where(here, np.maximum(place, 0), 0)
+        p = place.astype(np.int64)
+        last = p >= size - 1
+        p = np.where(last, size - 1, p)
+        second = np.where(last, 0, place - p)
+        r[region, bin, p] += np.where(here, (1 - second) / n, 0).astype(t)
+        r[region, bin, np.minimum(p + 1, size - 1)] += np.where(here, second / n, 0).astype(t)
+    return r
+
+
+def _span(w):
+    """The pixels on which weights [bins, size] are not all zero, as a slice."""
+    used = np.flatnonzero(w.any(0))
+    return slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
+
+
+def _crops(rois, index, shape, kind, scale, size, samples):
+    """For each region: number, place in the images of all channels, weights of its rows and columns there."""
+    vertical, horizontal = _axes(rois, kind, scale, size, samples)
+    wy, wx = _weights(vertical, size[0], shape[2]), _weights(horizontal, size[1], shape[3])
+    for k in range(len(index)):
+        y, x = _span(wy[k]), _span(wx[k])
+        yield k, (index[k], slice(None), y, x), wy[k][:, y], wx[k][:, x]
+
+
+def _per_bin(crop, size):
+    """A crop [C, h, w] as [channels, rows, columns, h, w] where each bin has channels of its own."""
+    return crop.reshape(crop.shape[0] // (size[0] * size[1]), *size, *crop.shape[1:])
+
+
+@kernel("region_bins")
+def _bins(a, rois, *, kind, scale, size, samples):
+    """[K, channels, *size]: each bin of each region of a[N, C, H, W].
+
+    kind   "align", "legacy_align" (not shifted by half a pixel, no region smaller than one): means of bilinear samples
+           "ps_align", "ps_pool": bin b reads channels b, b + bins, ...; "ps_pool" is the mean of the pixels
+    """
+    index = _images(rois, a.shape[0])
+    alone = kind.startswith("ps")
+    channels = a.shape[1] // (size[0] * size[1]) if alone else a.shape[1]
+    if not (len(index) and a.size):
+        return np.zeros((len(index), channels, *size), a.dtype)
+    if native.ready(a.dtype):
+        if alone:
+            a = np.ascontiguousarray(_per_bin(a.transpose(1, 0, 2, 3), size).transpose(3, 4, 5, 1, 2, 0)).reshape(
+                a.shape[0], *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
+        return native.bins(a, index, *_axes(rois, kind, scale, size, samples), size, channels if alone else 0)
+    r = np.empty((len(index), channels, *size), a.dtype)
+    for k, place, wy, wx in _crops(rois, index, a.shape, kind, scale, size, samples):
+        if alone:
+            r[k] = np.einsum("iy,jx,cijyx->cij", wy, wx, _per_bin(a[place], size), optimize=True)
+        else:
+            r[k] = np.matmul(wy, a[place] @ wx.T)
+    return r
+
+
+@kernel("region_bins_backward")
+def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
+    """Gradient of region_bins' input, of that shape."""
+    index = _images(rois, shape[0])
+    alone = kind.startswith("ps")
+    if not g.size:
+        return np.zeros(shape, g.dtype)
+    if native.ready(g.dtype):
+        r = native.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if alone else 0)
+        if alone:
+            n, c, h, w = shape
+            r = np.ascontiguousarray(r.reshape(n, *size, g.shape[1], h, w).transpose(0, 3, 1, 2, 4, 5)).reshape(shape)
+        return r
+    r = np.zeros(shape, g.dtype)
+    for k, place, wy, wx in _crops(rois, index, shape, kind, scale, size, samples):
+        if alone:
+            r[place] += np.einsum("iy,jx,cij->cijyx", wy, wx, g[k]).reshape(r[place].shape)
+        else:
+            r[place] += np.matmul(wy.T, g[k] @ wx)
+    return r
 
 
 @kernel("roi_maxima")
+@quiet
 def _roi_maxima(a, rois, *, scale, height, width):
     """Largest value in each bin of each region: its place in the whole flat input, 1 (0 if the bin is empty), its place in the plane (-1)."""
+    if a.dtype.itemsize == 2:
+        return (*(r := _roi_maxima(widen(a), widen(rois), scale=scale, height=height, width=width))[:1], r[1].astype(a.dtype), r[2])
     n, c, h, w = a.shape
-    where = np.full((rois.shape[0], c, height, width), -1, np.int64)
-    batch = rois[:, 0].astype(np.int64)
-    for r, (_, x1, y1, x2, y2) in enumerate(rois.astype(np.float64)):
-        x1, y1, x2, y2 = (_round(v * scale) for v in (x1, y1, x2, y2))
-        bh, bw = max(y2 - y1 + 1, 1) / height, max(x2 - x1 + 1, 1) / width
-        for i in range(height):
-            top, bottom = (min(max(math.floor(i * bh) + y1, 0), h), min(max(math.ceil((i + 1) * bh) + y1, 0), h))
-            for j in range(width):
-                left, right = (min(max(math.floor(j * bw) + x1, 0), w), min(max(math.ceil((j + 1) * bw) + x1, 0), w))
-                if bottom <= top or right <= left:
-                    continue
-                at = a[batch[r], :, top:bottom, left:right].reshape(c, -1).argmax(1)
-                where[r, :, i, j] = (top + at // (right - left)) * w + left + at % (right - left)
-    base = (batch[:, None] * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
-    return np.where(where < 0, 0, where + base).reshape(-1), (where >= 0).astype(a.dtype), where.astype(np.int32)
+    batch = _images(rois, n)
+    box = _rounded(rois[:, 1:] * rois.dtype.type(scale))
+    extent = np.maximum(box[:, 2:] - box[:, :2] + 1, 1)
+    ends = []
+    for place, bins, size in ((1, height, h), (0, width, w)):
+        i, each, start = np.arange(bins, dtype=rois.dtype), (extent[:, place] / rois.dtype.type(bins))[:, None], box[:, place, None]
+        ends.append(np.stack([np.clip(np.nan_to_num(f(v * each) + start), 0, size) for f, v in ((np.floor, i), (np.ceil, i + 1))], -1).astype(np.int32))
+    if native.ready(a.dtype):
+        where = native.maxima(a, batch, *ends)
+    else:
+        where = np.full((len(batch), c, height, width), -1, np.int32)
+        for r in range(len(batch)):
+            for i, (top, bottom) in enumerate(ends[0][r]):
+                for j, (left, right) in enumerate(ends[1][r]):
+                    if bottom > top and right > left:
+                        at = a[batch[r], :, top:bottom, left:right].reshape(c, -1).argmax(1)
+                        where[r, :, i, j] = (top + at // (right - left)) * w + left + at % (right - left)
+    base = (batch[:, None].astype(np.int64) * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
+    return np.where(where < 0, 0, where + base).reshape(-1), (where >= 0).astype(a.dtype), where
 
 
-@kernel("convolution_tap_positions")
-def _tap_positions(x, *, kernel, out, stride, pad, dilation):
-    """(y, x) of each tap at each place of the output, [kh * kw, *out], in the dtype of the input."""
-    ky, kx = np.divmod(np.arange(kernel[0] * kernel[1]), kernel[1])
-    rows = np.arange(out[0])[:, None] * stride[0] - pad[0] + np.zeros((1, out[1]))
-    columns = np.arange(out[1])[None, :] * stride[1] - pad[1] + np.zeros((out[0], 1))
-    return (rows[None] + (ky * dilation[0])[:, None, None]).astype(x.dtype), (columns[None] + (kx * dilation[1])[:, None, None]).astype(x.dtype)
+# ------------------------------------------------------------------ moved taps of a convolution
+def _corners(x, offset, groups, geometry):
+    """For the four pixels about each tap: flat place in its plane, whether it is in the image, weight's parts; arrays [N, groups, taps, oh, ow]."""
+    kh, kw, oh, ow, sh, sw, ph, pw, dh, dw = geometry
+    h, w = x.shape[2:]
+    taps = np.arange(kh * kw)[:, None, None]
+    moved = offset.reshape(x.shape[0], groups, kh * kw, 2, oh, ow)
+    y = moved[:, :, :, 0] + (taps // kw * dh - ph + np.arange(oh)[:, None] * sh).astype(x.dtype)
+    x_ = moved[:, :, :, 1] + (taps % kw * dw - pw + np.arange(ow) * sw).astype(x.dtype)
+    near = (y > -2) & (y < h + 1) & (x_ > -2) & (x_ < w + 1)
+    y, x_ = np.where(near, y, -2), np.where(near, x_, -2)
+    y0, x0 = np.floor(y).astype(np.int64), np.floor(x_).astype(np.int64)
+    v, u = y - y0, x_ - x0
+    for down in (0, 1):
+        for right in (0, 1):
+            yy, xx = y0 + down, x0 + right
+            inside = (yy >= 0) & (yy < h) & (xx >= 0) & (xx < w)
+            yield np.where(inside, yy * w + xx, 0), inside, (v if down else 1 - v, u if right else 1 - u), (2 * down - 1, 2 * right - 1)
+
+
+def _laid(x, offset, mask, groups, geometry):
+    n, c = x.shape[:2]
+    shape = n, groups, geometry[0] * geometry[1], *geometry[2:4]
+    return np.ascontiguousarray(offset), None if mask is None else np.ascontiguousarray(mask), shape, x.reshape(n, groups, c // groups, -1)
+
+
+@kernel("deformed_columns")
+def _columns(x, offset, mask, *, groups, geometry):
+    """[N, oh, ow, taps, C]: what the moved taps of a convolution read, times the mask (or None); zero outside of the image.
+
+    geometry: kernel, out, stride, padding, dilation, two numbers each.
+    """
+    offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
+    if native.ready(x.dtype):
+        return native.moved(x, offset, mask, groups, geometry)
+    total = np.zeros((*planes.shape[:3], np.prod(shape[2:], dtype=int)), x.dtype)
+    for place, inside, (v, u), _ in _corners(x, offset, groups, geometry):
+        weight = np.where(inside, v * u, 0) * (1 if mask is None else mask.reshape(shape))
+        total += np.take_along_axis(planes, place.reshape(*shape[:2], 1, -1), 3) * weight.reshape(*shape[:2], 1, -1)
+    total = total.reshape(x.shape[0], x.shape[1], *shape[2:])
+    return np.ascontiguousarray(total.transpose(0, 3, 4, 2, 1).astype(x.dtype, copy=False))
+
+
+@kernel("deformed_columns_backward")
+def _columns_backward(g, x, offset, mask, *, groups, geometry):
+    """Gradients of x, offset and mask (None without one)."""
+    offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
+    if native.ready(x.dtype):
+        return native.moved_backward(g, x, offset, mask, groups, geometry)
+    n, _, each, area = planes.shape
+    g = g.transpose(0, 4, 3, 1, 2).reshape(n, groups, each, -1)
+    gx, gy_, gx_, gm = np.zeros(x.size), 0, 0, 0
+    base = np.arange(n * groups * each).reshape(n, groups, each, 1) * area
+    m = 1 if mask is None else mask.reshape(shape)
+    for place, inside, (v, u), (down, right) in _corners(x, offset, groups, geometry):
+        place = place.reshape(n, groups, 1, -1)
+        weight = (np.where(inside, v * u, 0) * m).reshape(n, groups, 1, -1)
+        gx += np.bincount((base + place).reshape(-1), (g * weight).reshape(-1), x.size)
+        dot = np.where(inside, (g * np.take_along_axis(planes, place, 3)).sum(2).reshape(shape), 0)
+        gy_, gx_, gm = gy_ + down * u * m * dot, gx_ + right * v * m * dot, gm + v * u * dot
+    go = np.stack([gy_, gx_], 3).astype(x.dtype, copy=False).reshape(offset.shape)
+    return gx.astype(x.dtype).reshape(x.shape), go, None if mask is None else gm.astype(x.dtype, copy=False).reshape(mask.shape)
 
 
 # ------------------------------------------------------------------ pictures (Pillow's)

@@ -223,6 +223,7 @@ class Choices:
 choices = Choices()
 SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
 POOL = pathlib.Path(__file__).with_name("_pool.c")
+REGIONS = pathlib.Path(__file__).with_name("_regions.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -258,6 +259,18 @@ def pool():
         # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
         if compiler() is not None:
             _warn("no C kernels, which makes steps slower: %s", e)
+        return None
+
+
+@functools.cache
+def regions():
+    """The loaded kernels of regions of images (regions.py), or None."""
+    if _off():
+        return None
+    try:
+        return load(REGIONS)
+    except RuntimeError as e:
+        _warn("regions of images without C kernels, which makes them slower: %s", e)
         return None
 
 
