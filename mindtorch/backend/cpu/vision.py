@@ -7,7 +7,12 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.native import regions as native
+
+
+def _in_c(dtype):
+    """The kernels in C for arrays of this dtype, or None."""
+    from mindtorch.backend.native import regions        # (few programs need it)
+    return regions if regions.ready(dtype) else None
 
 
 @kernel("nms")
@@ -17,7 +22,8 @@ def _nms(boxes, s, *, threshold):
         boxes, s = widen(boxes), widen(s)
     order = np.argsort(-s, kind="stable")
     sides = np.ascontiguousarray(boxes[order].T)
-    if native.ready(sides.dtype):
+    native = _in_c(sides.dtype)
+    if native is not None:
         return order[~native.suppress(sides, threshold)]
     x1, y1, x2, y2 = sides
     area = (x2 - x1) * (y2 - y1)
@@ -63,7 +69,7 @@ def _axes(rois, kind, scale, size, samples):
         extent = np.maximum(extent, t.type(1))
     both = []
     for place, bins in ((1, size[0]), (0, size[1])):
-        axis = np.zeros(len(rois), native.axis_type(t))
+        axis = np.zeros(len(rois), [("start", t), ("bin", t), ("samples", np.int32), ("unused", np.int32)])     # (as _regions_typed.h has it)
         axis["start"], axis["bin"] = box[:, place], extent[:, place] / t.type(bins)
         if kind == "ps_pool":
             axis["samples"] = -1
@@ -131,7 +137,8 @@ def _bins(a, rois, *, kind, scale, size, samples):
     channels = a.shape[1] // (size[0] * size[1]) if alone else a.shape[1]
     if not (len(index) and a.size):
         return np.zeros((len(index), channels, *size), a.dtype)
-    if native.ready(a.dtype):
+    native = _in_c(a.dtype)
+    if native is not None:
         if alone:
             a = np.ascontiguousarray(_per_bin(a.transpose(1, 0, 2, 3), size).transpose(3, 4, 5, 1, 2, 0)).reshape(
                 a.shape[0], *a.shape[2:], a.shape[1]).transpose(0, 3, 1, 2)
@@ -152,7 +159,8 @@ def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
     alone = kind.startswith("ps")
     if not g.size:
         return np.zeros(shape, g.dtype)
-    if native.ready(g.dtype):
+    native = _in_c(g.dtype)
+    if native is not None:
         r = native.bins_backward(g, index, *_axes(rois, kind, scale, size, samples), shape, g.shape[1] if alone else 0)
         if alone:
             n, c, h, w = shape
@@ -181,7 +189,8 @@ def _roi_maxima(a, rois, *, scale, height, width):
     for place, bins, size in ((1, height, h), (0, width, w)):
         i, each, start = np.arange(bins, dtype=rois.dtype), (extent[:, place] / rois.dtype.type(bins))[:, None], box[:, place, None]
         ends.append(np.stack([np.clip(np.nan_to_num(f(v * each) + start), 0, size) for f, v in ((np.floor, i), (np.ceil, i + 1))], -1).astype(np.int32))
-    if native.ready(a.dtype):
+    native = _in_c(a.dtype)
+    if native is not None:
         where = native.maxima(a, batch, *ends)
     else:
         where = np.full((len(batch), c, height, width), -1, np.int32)
@@ -228,7 +237,8 @@ def _columns(x, offset, mask, *, groups, geometry):
     geometry: kernel, out, stride, padding, dilation, two numbers each.
     """
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
-    if native.ready(x.dtype):
+    native = _in_c(x.dtype)
+    if native is not None:
         return native.moved(x, offset, mask, groups, geometry)
     total = np.zeros((*planes.shape[:3], np.prod(shape[2:], dtype=int)), x.dtype)
     for place, inside, (v, u), _ in _corners(x, offset, groups, geometry):
@@ -242,7 +252,8 @@ def _columns(x, offset, mask, *, groups, geometry):
 def _columns_backward(g, x, offset, mask, *, groups, geometry):
     """Gradients of x, offset and mask (None without one)."""
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
-    if native.ready(x.dtype):
+    native = _in_c(x.dtype)
+    if native is not None:
         return native.moved_backward(g, x, offset, mask, groups, geometry)
     n, _, each, area = planes.shape
     g = g.transpose(0, 4, 3, 1, 2).reshape(n, groups, each, -1)

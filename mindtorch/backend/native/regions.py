@@ -35,11 +35,6 @@ def _call(name, dtype, *args):
     getattr(_lib(), f"{name}_{_NAMES[dtype]}")(*[at(a) if a.__class__ is np.ndarray else a for a in args])
 
 
-def axis_type(dtype):
-    """What a region is along one axis: where bin i starts is start + i * bin."""
-    return np.dtype([("start", dtype), ("bin", dtype), ("samples", np.int32), ("unused", np.int32)])
-
-
 def _strides(a):
     """Elements from one image, row, column, channel of a[N, C, H, W] to the next."""
     n, c, h, w = (s // a.itemsize for s in a.strides)

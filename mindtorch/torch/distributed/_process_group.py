@@ -27,6 +27,7 @@ class Backend(str):
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL, HCCL, MCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "mccl"
     backend_list = ["undefined", "gloo", "nccl", "hccl", "mccl", "mpi"]
+    default_device_backend_map = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
 
     def __new__(cls, name):
         if not isinstance(name, str):
@@ -240,7 +241,7 @@ def get_backend_config(group=None):
 def get_default_backend_for_device(device):
     """Backend for tensors of a device."""
     kind = _device.device(device).type
-    return {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}.get(kind, "gloo")
+    return Backend.default_device_backend_map.get(kind, "gloo")
 
 
 def get_process_group_ranks(group):
