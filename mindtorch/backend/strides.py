@@ -46,19 +46,23 @@ def format_strides(shape: Sizes, fmt: str) -> Strides:
 def strides_of(a: Array) -> Strides:
     """Strides in elements as torch gives them.
 
-    NumPy leaves those of dimensions of size 1 undefined in C order; there they are C order's, but for an array that has been laid out
-    with the channels last: a shape like (N, 1, H, W) is in both formats at once, and its strides tell which was meant.
+    NumPy leaves those of dimensions of size 1 undefined in C order; there they are C order's, but for an array that somebody has laid out
+    otherwise: a shape like (N, 1, H, W) is in two formats at once, and its strides tell which was meant.
     """
-    if a.flags.c_contiguous:
-        plain = contiguous_strides(a.shape)
-        if STRIDED.odd and a.ndim in (4, 5) and a.size:
-            k = a.itemsize
-            last = format_strides(a.shape, BY_RANK[a.ndim])
-            if last != plain and a.strides == tuple([s * k for s in last]):
-                return last
-        return plain
     k = a.itemsize
+    if a.flags.c_contiguous:
+        if not STRIDED.odd or not a.size:
+            return contiguous_strides(a.shape)
+        return _told(a.shape, a.strides, k)
     return tuple([s // k for s in a.strides])
+
+
+@functools.lru_cache(8192)
+def _told(shape: Sizes, strides: Strides, k: int) -> Strides:
+    """Strides in elements of an array in C order: its own (in bytes) where they are those of a dense layout, else C order's."""
+    given = tuple([s // k for s in strides])
+    order = sorted(range(len(shape)), key=lambda d: (-given[d], -shape[d]))
+    return given if ordered_strides(shape, order) == given else contiguous_strides(shape)
 
 
 @functools.lru_cache(4096)

@@ -33,7 +33,7 @@ from mindtorch.core.bits import Bits, plain
 from mindtorch.core.determinism import MODE, filler
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.layout import STRIDED, like
-from mindtorch.core.nodes import _DualOut
+from mindtorch.core.nodes import _DualOut, hooks_here
 from mindtorch.core.tape import HOST, Node, PrimitiveFunction, new_node, _Out, primitive
 from mindtorch.core.tensor import Const, Tensor, Version, again, bump, check_fragile, fragile_message, replace_memory, stand_on, version, wrap, taken  # noqa: F401
 
@@ -548,6 +548,21 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         _around_hooks(x, fresh)
     rebase(x, r if r._gnode is None or r._gnode.seq >= since else _identity(r))
     return x
+
+
+def computed(x: Tensor, fn: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """fn(x, ...), which `assign` is going to write to `x`: saved-tensor hooks of this thread get copies of what the write will change."""
+    if not hooks_here.pairs:
+        return fn(x, *args, **kwargs)
+    outer, hooks_here.overwritten = hooks_here.overwritten, (version(x), _copied)
+    try:
+        return fn(x, *args, **kwargs)
+    finally:
+        hooks_here.overwritten = outer
+
+
+def _copied(x):
+    return _kept((x,))[0]
 
 
 def spare(ver: Version, r: Tensor, since: int) -> None:

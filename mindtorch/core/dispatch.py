@@ -19,6 +19,7 @@ the flag is set, or an argument is no plain tensor or number, the call goes thro
 and a primitive through
 
     forward     tangents of the operands are carried on         core/forward.py
+    saves       saved-tensor hooks get the operands             core/tape.py
     dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
     trace       as above                                        core/tracing.py
     bits        operands that are lazily conjugated or negated  core/conjugate.py
@@ -43,7 +44,7 @@ from mindtorch.core.records import Op
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta", "saves", "forward", "anomaly", "observe")
-PRIMITIVES = ("forward", "dispatch", "trace", "bits", "device", "meta")
+PRIMITIVES = ("forward", "saves", "dispatch", "trace", "bits", "device", "meta")
 
 
 class SparseUse(NotImplementedError):

@@ -5,7 +5,7 @@ import functools
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -23,6 +23,10 @@ def _sum_with_sparse(g, h):
         return dispatch["gradient_sum" if isinstance(h, SparseTensor) else "add"](h, g)
     return dispatch["add"](g, h)
 
+
+#: watched(node, number): a generator that notes when a node runs, set by a profiler: up to its first yield before the rule, to its second after it, to its end
+#: when the gradients have been handed on
+watched: Callable[[Any, int], Generator[None, None, None]] | None = None
 
 _ops: dict[str, Callable[..., Any]] = {}        # add, clone, meta: differentiable helpers set by the ops floor
 
@@ -251,7 +255,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     complete: list[tuple[Tensor, _Buffer]]
     buffers, ready, leafbuf, complete = {}, [], {}, []
     this, under = Pass(), _under.state
-    outer = under.current
+    outer, watch, span = under.current, watched, None
     through = None if create_graph else tape.through
     this.nodes, this.leaves, this.useful, this.targets, this.notes, this.keeps, this.callbacks = order, leaves, useful, targets, None, keep_graph, ()
     n, this.returns = None, inputs is not None and not accumulate
@@ -366,6 +370,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 leaf_done(*complete[i])
         complete.clear()
 
+    if watch is not None:
+        leaf_done = _watched(leaf_done, watch)
     try:
         for e, g in zip(start, grads):
             g._passed = True
@@ -415,10 +421,19 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     if e is not None:
                         arrive(e, None, "")
                 continue
+            if watch is not None:
+                span = watch(n, n.seq)
+                next(span)
             if through is not None:
                 res = through(n, gs)
             elif tape.anomaly is None:
-                res = n._apply(gs) if n.prim is None else n.prim.backward(n, gs)
+                try:
+                    res = n._apply(gs) if n.prim is None else n.prim.backward(n, gs)
+                except SparseUse:
+                    if n.prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
+                        raise
+                    gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]          # (a rule that is written for dense gradients)
+                    res = n.prim.backward(n, gs)
             else:
                 try:
                     res = n._apply(gs)
@@ -426,6 +441,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     tape.anomaly(n, err, None)
                     raise
                 tape.anomaly(n, None, [r if taken(r) else None for r in ((res,) if res is None or res.__class__ is Tensor else res)])
+            if span is not None:
+                next(span)
             if res.__class__ is Tensor or res is None:
                 res = (res,)
             if n.post:
@@ -445,10 +462,15 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                         if n.prim is None or _among(gs, g, 0) or _among(res, g, 1):
                             g._passed = True
                     arrive(e, g, name)
+            if span is not None:
+                span.close()
+                span = None
             del res, gs, slots
             g = None
         well = True
     finally:
+        if span is not None:
+            span.close()
         mode.on = old_mode
         if grad_mode.follow is not None:
             grad_mode.follow(old_mode)
@@ -474,6 +496,17 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
     if inputs is None or accumulate:
         return None
     return found
+
+
+def _watched(leaf_done, watch):
+    def done(leaf, buf):
+        span = watch(nodes.AccumulateGrad.of(leaf), -1)
+        next(span)
+        try:
+            leaf_done(leaf, buf)
+        finally:
+            span.close()
+    return done
 
 
 def _prehooks(node, g):

@@ -54,6 +54,7 @@ def laid_out(r: Array, strides: Strides) -> Array:
     k = r.itemsize
     want = tuple([s * k for s in strides])
     if r.strides == want:
+        STRIDED.on = STRIDED.odd = True         # (in C order, too, as NumPy has it)
         return r
     if all(n == 1 or have == s for n, have, s in zip(r.shape, r.strides, want)):
         # Only the strides of dimensions of size 1 differ, which address nothing.
@@ -211,6 +212,8 @@ def pointwise_plan(operands: Operands) -> tuple[Strides | None, list[int] | None
     except ValueError:
         return None, None, None         # the kernel says what is wrong
     strides = pointwise_strides(shape, tuple([(a.shape, strides_of(a)) for a in given]))
+    if is_ordered(shape, strides, range(len(shape))) and strides != contiguous_strides(shape):
+        STRIDED.on = STRIDED.odd = True         # (NumPy has it in C order, too)
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
     if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):
         return strides, None, None

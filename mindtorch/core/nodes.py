@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from mindtorch.backend.interface import Sizes, Stype
-from mindtorch.core import grad_mode
+from mindtorch.core import dispatch, grad_mode
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Const, Held, Tensor, Version, again, detached, taken
 
@@ -63,6 +63,10 @@ class _HooksHere(threading.local):
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
         self.refused: str | None = None
+        #: what the primitive under way has packed of its operands before its kernel ran: (name, id) -> packed
+        self.early: dict[tuple[str, int], _Packed] | None = None
+        #: the memory that the op under way is going to write to, and what copies a tensor on it: hooks get copies (`alias.computed`)
+        self.overwritten: tuple[Version, Callable[[Tensor], Tensor]] | None = None
 
 
 hooks_here = _HooksHere()
@@ -75,6 +79,7 @@ def push_saved_hooks(pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tens
         raise RuntimeError(hooks_here.refused)
     hooks_here.pairs.append((pack, unpack))
     saved_hooks.append(None)
+    _follow()
 
 
 def pop_saved_hooks() -> None:
@@ -83,6 +88,7 @@ def pop_saved_hooks() -> None:
         raise RuntimeError("there are no saved tensor hooks to be taken away")
     hooks_here.pairs.pop()
     saved_hooks.pop()
+    _follow()
 
 
 def keep_saved_hooks() -> list[Pair]:
@@ -97,6 +103,20 @@ def put_saved_hooks(pairs: Sequence[Pair]) -> None:
         del saved_hooks[:len(have)]
         have[:] = pairs
         saved_hooks.extend([None] * len(pairs))
+        _follow()
+
+
+_followed = False
+_lock = threading.Lock()
+
+
+def _follow() -> None:
+    """Primitives go through the layer "saves" (core/tape.py) while there are hooks."""
+    global _followed
+    with _lock:
+        if bool(saved_hooks) is not _followed:
+            _followed = not _followed
+            (dispatch.want if _followed else dispatch.drop)("primitives", "saves")
 
 
 _engine: dict[str, Callable[..., Any]] = {}         # accumulate: set by core/engine.py
@@ -420,7 +440,11 @@ def _save(name, x, kept, own=None):
     if saved_hooks and x.__class__ is not Const and x.__class__ is not Held and hooks_here.pairs:
         pack, unpack = hooks_here.pairs[-1]
         edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
-        kept[name] = _packed(x, pack, unpack, edge)
+        early = hooks_here.early
+        kept[name] = early.pop((name, id(x)), None) if early and own is None else None
+        if kept[name] is None:
+            over = hooks_here.overwritten
+            kept[name] = _packed(over[1](x) if over is not None and _version_of(x) is over[0] else x, pack, unpack, edge)
         return
     if x.__class__ is Const or x.__class__ is Held:
         kept[name] = x
@@ -428,17 +452,22 @@ def _save(name, x, kept, own=None):
     if x._inference:
         raise RuntimeError("Inference tensors cannot be saved for backward: this one was made under torch.inference_mode(). "
                            "clone() it outside to get a normal tensor, or use torch.no_grad() there")
+    ver = _version_of(x)
+    kept[name] = (x, ver, ver.v)
+
+
+def _version_of(x):
+    """The write counter; a sparse tensor's is its values'."""
+    x = getattr(x, "_sp_values", x)
     ver = x._ver
     if ver is None:
         ver = x._ver = Version()
-    kept[name] = (x, ver, ver.v)
+    return ver
 
 
 def _packed(x, pack, unpack, edge):
     """What `pack` makes of a tensor, which it may not write to."""
-    v = x._ver
-    if v is None:
-        v = x._ver = Version()
+    v = _version_of(x)
     was = v.v
     with grad_mode.no_grad():
         value = pack(x)

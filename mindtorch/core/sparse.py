@@ -63,6 +63,7 @@ class Sparse(Tensor):
     _fragile = None
     _cut = 0
     _kind = "coo"
+    _lookup = False         # whether it is the gradient of a lookup, whose elements stay apart when such are added up
 
     @property
     def _rg(self):
@@ -100,9 +101,15 @@ class Sparse(Tensor):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        if value is not None:
-            raise SparseUse("assigning .grad of a sparse tensor is not supported")
-        self._sp_values._g = None
+        values = self._sp_values
+        if value is None:
+            values._g = None
+            return
+        if value.__class__ is not self.__class__ or value._kind != self._kind or value.shape != self.shape or value.dtype != self.dtype:
+            raise RuntimeError("attempting to assign a gradient to a sparse tensor that is no sparse tensor of its layout, shape and dtype")
+        if not isinstance(self, SparseTensor) or value.device != self.device or not dispatch["same_places"](self, value):
+            raise SparseUse("assigning a .grad that has other places than the sparse tensor is not supported")
+        values._g = value._sp_values
 
     @property
     def is_leaf(self) -> bool:

@@ -23,7 +23,7 @@ from mindtorch.core.dtypes import as_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE, Op
-from mindtorch.core.tape import HOST, sequence
+from mindtorch.core.tape import HOST, saved_hooks, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap, taken
 
 
@@ -256,7 +256,7 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
                           "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                           stacklevel=3)
         resize(out, r._sizes)
-        if not r._contiguous:
+        if not r._contiguous or layout.STRIDED.odd and layout.strides_of(r._a) != layout.strides_of(out._a):
             _restride(out, r)
     alias.check_inplace(out, False)
     (check or alias.check_overlap)(out, given)
@@ -315,7 +315,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
         given = (*args, *kwargs.values()) if kwargs else args
         check_overlap(self, given)
         since = next(sequence)
-        return alias.assign(self, fn(self, *args, **kwargs), since, given)
+        return alias.assign(self, alias.computed(self, fn, *args, **kwargs) if saved_hooks else fn(self, *args, **kwargs), since, given)
 
     def run(self, *args, **kwargs):
         try:

@@ -20,7 +20,7 @@ from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import layout as layouts, native
-from mindtorch.core.dispatch import FLAGS, OFF
+from mindtorch.core.dispatch import FLAGS, OFF, layer
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -253,6 +253,33 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
     if grad_flag() and native_recording():
         native.link(node, outs, ins)
     return outs
+
+
+@layer("primitives", "saves")
+def _pack_operands(prim, args, kw, below):
+    """Saved-tensor hooks get what a node will save of its operands before the kernel runs, as in torch: a hook that raises (a checkpoint that has
+    recomputed enough) spares it, and sees operands as they came."""
+    if not (hooks_here.pairs and mode.on and prim.grads) or prim.variadic:
+        return below(prim, args, kw)
+    mask = 0
+    for i, x in enumerate(args):
+        if x is not None and x._rg:
+            mask |= 1 << i
+    if not mask:
+        return below(prim, args, kw)
+    outer = hooks_here.early
+    hooks_here.early, early = None, {}
+    try:
+        for n, i in (prim._masks.get(mask) or prim.needed(mask))[0]:
+            x = args[i]
+            if x is not None and x.__class__ is not Held and x.__class__ is not Const:
+                kept = {}
+                _save(n, x, kept)
+                early[n, id(x)] = kept[n]
+        hooks_here.early = early
+        return below(prim, args, kw)
+    finally:
+        hooks_here.early = outer
 
 
 @quiet

@@ -462,3 +462,17 @@ def test_the_first_tensor_in_both_formats_is_known(process, tmp_path):
             print(x.stride(), torch.nn.functional.conv2d(x, torch.zeros(3, 1, 1, 1)).stride())
     """)
     assert out.splitlines()[-len(MADE):] == ["(16, 1, 4, 1) (48, 1, 12, 3)"] * len(MADE)
+
+
+@pytest.mark.host_only("dense strides of dimensions of size 1, which kernels of a device choose")
+@pytest.mark.parametrize("shape", [(1, 1, 4, 12), (4, 1, 1, 12), (1, 3, 12), (2, 1, 12)], ids=str)
+def test_strides_of_dimensions_of_size_1(shape):
+    """Elementwise results of permuted slices: torch's iterator orders dimensions of size 1, too."""
+    def run(T):
+        x, seen = T.ones(shape)[..., ::2], []
+        for p in itertools.permutations(range(len(shape))):
+            xp = x.permute(p)
+            y = T.ones(xp.shape[-1])
+            seen += [xp.stride()] + [tuple(r.stride()) for r in (T.eq(xp, xp), T.eq(y, xp), xp + y, xp.exp(), xp * 2, T.add(xp, y, out=T.empty(0)), T.exp(xp, out=T.empty(0)))]
+        return seen
+    assert run(torch) == run(real)

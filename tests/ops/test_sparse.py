@@ -1,4 +1,5 @@
 """Sparse COO tensors against real torch, and their refusal to pass for dense ones."""
+import contextlib
 import copy
 import itertools
 import warnings
@@ -454,3 +455,81 @@ def test_division_of_integers():
             assert str(r.dtype) == "torch.float32" and r.to_dense().tolist() == [0.5, 0, 1.5]
         with pytest.raises(RuntimeError):
             T.tensor([1, 0, 3]).to_sparse().div_(2)
+
+
+def _parts(g):
+    return [g._nnz(), g.is_coalesced(), g._indices().tolist(), g._values().tolist()]
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+def test_functions_of_the_users_save_sparse_tensors(hooks):
+    def run(T):
+        class Product(T.autograd.Function):
+            @staticmethod
+            def forward(ctx, a, x):
+                ctx.save_for_backward(a, x)
+                return T.sparse.mm(a, x)
+
+            @staticmethod
+            def backward(ctx, g):
+                a, x = ctx.saved_tensors
+                return None, T.sparse.mm(a.t(), g) * x.sum()
+        a = T.sparse_coo_tensor(T.tensor([[0, 1, 1], [2, 0, 2]]), T.tensor([3., 4., 5.]), (2, 3))
+        x = T.arange(6.).reshape(3, 2).requires_grad_()
+        seen = []
+        with T.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.layout == T.sparse_coo) or t, lambda t: t) if hooks else contextlib.nullcontext():
+            y = Product.apply(a, x)
+        y.sum().backward()
+        return [y.tolist(), x.grad.tolist(), seen]
+    same(run)
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_sparse_gradients_of_equal_places_are_merged_as_they_add_up(create):
+    def run(T):
+        class Given(T.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, g):
+                ctx.save_for_backward(g)
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, g):
+                return ctx.saved_tensors[0], None
+        a, b = [T.sparse_coo_tensor(T.tensor([rows]), T.ones(len(rows), 2), (5, 2)) for rows in ([0, 3], [0, 1])]
+        w, found = T.ones(5, 2, requires_grad=True), []
+        (Given.apply(w, a) + Given.apply(w, b)).sum().backward(create_graph=create)
+        found.append(_parts(w.grad))
+        Given.apply(w, b).sum().backward()
+        found.append(_parts(w.grad))
+        w.grad = None
+        (Given.apply(w, a) + Given.apply(w, T.ones(5, 2))).sum().backward()
+        return [*found, w.grad.tolist()]
+    same(run)
+
+
+def test_backward_takes_sparse_gradients():
+    def run(T):
+        g = T.sparse_coo_tensor(T.tensor([[0, 2]]), T.ones(2, 2), (3, 2))
+        x, y = T.ones(3, 2, requires_grad=True), T.ones(3, 2, requires_grad=True)
+        x.backward(g)
+        (y * 2).exp().backward(g)
+        return [_parts(x.grad), y.grad.to_dense() if y.grad.is_sparse else y.grad]
+    same(run)
+
+
+def test_a_sparse_tensor_is_given_a_gradient():
+    def run(T):
+        p, g = [T.sparse_coo_tensor(T.tensor([[0, 2]]), T.full((2, 2), v), (3, 2)) for v in (1., 2.)]
+        p.requires_grad_()
+        p.grad = g
+        found = [_parts(p.grad), p.grad.requires_grad]
+        p.grad = None
+        found.append(p.grad is None)
+        with pytest.raises(RuntimeError, match="attempting to assign a gradient"):
+            p.grad = T.ones(3, 2)
+        return found
+    same(run)
+    p = mine.sparse_coo_tensor(mine.tensor([[0]]), mine.ones(1), (3,)).requires_grad_()
+    with pytest.raises(NotImplementedError, match="other places"):
+        p.grad = mine.sparse_coo_tensor(mine.tensor([[1]]), mine.ones(1), (3,))

@@ -9,10 +9,11 @@ from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.host import address
 
 
-def add_to_float32(x, y, width):
+def add_to_float32(x, y, width, out=None):
     """x + y rounded once to float32: the end of a fused multiply-add.
 
-    x is a float64 array of exact products of 24 bits by 24, none beyond `width`, and y a float32 number.
+    x is a float64 array of exact products of 24 bits by 24, none beyond `width`, and y a float32 number; out: an
+    array of as many float32 for the result.
     """
     s = x + y
     if y and width and not 2.0**-27 <= abs(y) / width <= 16.0:
@@ -22,7 +23,10 @@ def add_to_float32(x, y, width):
         bits = s.view(np.int64)
         even = (error != 0) & (bits & 1 == 0)
         bits += np.where(even, np.where((error > 0) == (s > 0), 1, -1), 0)
-    return s.astype(np.float32)
+    if out is None:
+        return s.astype(np.float32)
+    out[...] = s
+    return out
 
 
 def multiply_add(x, y, z):

@@ -23,7 +23,9 @@ def _order(a):
 @kernel("uniform_")
 def _uniform_(a, *, low, high, generator):
     v = _order(a)
-    v[...] = rng.uniform(v.shape, a.dtype, low, high, generator)
+    r = rng.uniform(v.shape, a.dtype, low, high, generator, v if v.flags.c_contiguous else None)
+    if not np.may_share_memory(r, v):
+        v[...] = r
 
 
 @kernel("normal_")

@@ -72,8 +72,11 @@ def _check_uniform(low, high, kind):
         )
 
 
-def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None):
-    """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch."""
+def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None):
+    """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch.
+
+    out: an array of that shape in C order which may become the result.
+    """
     generator = generator or default_generator
     kind = kind_of(dtype)
     if kind.name in PARTS:
@@ -101,7 +104,7 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None):
         width = float(np.float32(high) - first)
         x = (generator._words(n) & _LOW24).astype(np.float64)
         x *= width * 2.0**-24
-        x = add_to_float32(x, float(first), width)
+        x = add_to_float32(x, float(first), width, None if out is None or kind.digits != 24 else out.reshape(-1))
     if kind.digits == 24 and plain:
         return x.reshape(shape)
     rounding = KINDS[kind.name]  # float32 in place of an extension dtype, which may not compare

@@ -53,7 +53,7 @@ def inplace(x, fn, *args):
     grad = mode.on and (x._rg or any_grad(args))
     alias.check_inplace(x, grad)
     since = next(sequence) if grad else 0
-    return alias.assign(x, fn(x, *args), since, args)
+    return alias.assign(x, alias.computed(x, fn, *args), since, args)
 
 
 # ------------------------------------------------------------------ arguments

@@ -5,7 +5,7 @@ from mindtorch.core.layout import kept
 from mindtorch.core.sparse import sparse_of
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import bump, shown
+from mindtorch.core.tensor import attributes, bump, shown
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.nn._fused import tensor_arg, title
 
@@ -41,7 +41,9 @@ def _sparse_rows(c, g, size):
     if c.padding >= 0:
         there = _places_unlike(index, value=c.padding)
         index, rows = index.index_select(0, there), rows.index_select(0, there)
-    return sparse_of(cast(index, I64).reshape(1, -1), rows, size)
+    r = sparse_of(cast(index, I64).reshape(1, -1), rows, size)
+    attributes(r)["_lookup"] = True
+    return r
 
 
 _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "float16": "torch.HalfTensor",

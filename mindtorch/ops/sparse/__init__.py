@@ -11,7 +11,7 @@ from mindtorch.core.dtypes import I64, as_np, of_np
 from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Tensor, attributes, taken
 from mindtorch.core.values import values as host_values
 from mindtorch.ops.basic import cast, conj, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
@@ -77,8 +77,11 @@ def _refuse(name, x):
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
     """The sparse tensor of other values at the same places."""
-    return sparse_of(move(s._coo_idx, values._dev), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
-                     s._coo_unique if coalesced is None else coalesced)
+    r = sparse_of(move(s._coo_idx, values._dev), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
+                  s._coo_unique if coalesced is None else coalesced)
+    if s._lookup:
+        attributes(r)["_lookup"] = True
+    return r
 
 
 def _split(s):

@@ -7,7 +7,7 @@ from mindtorch.core.numbers import NUMBER
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, sparse_of
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Tensor, attributes, taken
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
                                   _split, coalesce, is_sparse, to_dense)
@@ -107,13 +107,23 @@ def _joined(a, b):
     return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._sp_size) else r       # (so that it does not grow without end)
 
 
-def _gradient_sum(h, g):
-    """g + h of two sparse gradients: their elements stay apart unless both are in order (lookups give them out of order)."""
-    return _add(g, h) if g._coo_unique and h._coo_unique or g.dtype != h.dtype else _joined(g, h)
+def _gradient_sum(a, b):
+    """a + b of two sparse gradients.
+
+    Those of lookups stay apart unless both are in order: torch merges elements only where their values are contiguous, which those of a sum's gradient
+    are not there (here that is made whole).
+    """
+    if a._coo_unique and b._coo_unique or a.dtype != b.dtype or not (a._lookup and b._lookup):
+        return _add(a, b)
+    r = _joined(a, b)
+    attributes(r)["_lookup"] = True
+    return r
 
 
+dispatch["same_places"] = lambda a, b: a._coo_idx._sizes == b._coo_idx._sizes and TABLE["equal"].fn(a._coo_idx, b._coo_idx)
+# (What arrives is added to from the left, what is kept in .grad from the right: the order of elements tells.)
 dispatch["gradient_sum"] = _gradient_sum
-dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(g, old))
+dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(old, g))
 
 
 @_meaning("add")

@@ -12,6 +12,7 @@ from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
+from mindtorch.core.sparse import Sparse
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, again, taken, wrap  # noqa: F401
 from mindtorch.ops.basic import new_full
@@ -104,15 +105,20 @@ def _root_grads(roots, grads, create_graph):
             continue
         if not taken(g):
             raise TypeError(f"gradients can be either Tensors or None, but got {type_name(g)}")
-        if g._sizes != t._sizes:
+        sparse = isinstance(g, Sparse)
+        if (g.shape if sparse else g._sizes) != t._sizes:
             raise RuntimeError(f"Mismatch in shape: grad_output[{len(out)}] has a shape of {g.shape} and output[{len(out)}] has "
                                f"a shape of {t.shape}.")
-        if g._dev is not t._dev and g._dev != t._dev:
-            raise RuntimeError(f"invalid gradient at index {len(out)} - expected device {t._dev} but got {g._dev}")
-        if (g._stype.kind == "c") != (t._stype.kind == "c"):
+        dev = g.device if sparse else g._dev
+        if dev is not t._dev and dev != t._dev:
+            raise RuntimeError(f"invalid gradient at index {len(out)} - expected device {t._dev} but got {dev}")
+        if (g.dtype.is_complex if sparse else g._stype.kind == "c") != (t._stype.kind == "c"):
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch "
                                f"in dtype: grad_output[{len(out)}] has a dtype of {g.dtype} and output[{len(out)}] has a dtype "
                                f"of {t.dtype}.")
+        if sparse:
+            out.append(g.detach())
+            continue
         # A view object of its own: the engine marks gradients, and the user's tensor must stay as it is.
         out.append(g if create_graph and g._rg else _alias(g))
     return out

@@ -1,17 +1,21 @@
 """torch.autograd.profiler: the time that each function of torch takes (https://pytorch.org/docs/stable/autograd.html#profiler).
 
 While a profiler is on, every function and method of torch (those that __torch_function__ sees) is timed from call to return,
-which on a CPU is when its result is there; so are blocks labelled by `record_function`, and backward as a whole.  What runs
+which on a CPU is when its result is there; so are blocks labelled by `record_function`, backward as a whole, and in it every node of the
+graph (`AddBackward0`) under the engine's work for it (`autograd::engine::evaluate_function: AddBackward0`); `sequence_nr` says which call made a node.  What runs
 inside another call counts in that call's total, and not in its own ("self") time.  Nothing is recorded otherwise, and
 nothing costs time then.
 """
 import contextlib
+import copy
 import itertools
 import json
 import os
 import threading
 import time
 
+from mindtorch.core import engine, nodes
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import taken
 from mindtorch.core.memory import owns_memory
 from mindtorch.torch import _function_protocol as _protocol
@@ -247,6 +251,7 @@ class Recorder:
             _active.append(self)
             if len(_active) == 1:
                 _protocol.observe(_observed)
+                engine.watched = _node
 
     def stop(self):
         if self._on:
@@ -254,6 +259,8 @@ class Recorder:
             _active.remove(self)
             if not _active:
                 _protocol.observe(None)
+                engine.watched = None
+                _made_by.clear()
 
 
 def _shapes_of(args):
@@ -267,8 +274,11 @@ def _stack():
     return lines[::-1]
 
 
+_made_by = {}          # sequence number -> the thread of the call that made the node, or would have
+
+
 @contextlib.contextmanager
-def _event(name, kind, args=()):
+def _event(name, kind, args=(), number=-1, fwd_thread=0):
     recorders = list(_active)
     if not recorders:
         yield None
@@ -276,7 +286,7 @@ def _event(name, kind, args=()):
     r = recorders[-1]
     e = FunctionEvent(next(_ids), name, threading.get_ident(), 0, 0, is_user_annotation=kind == "user",
                       input_shapes=_shapes_of(args) if any(x.shapes for x in recorders) else None,
-                      stack=_stack() if any(x.stacks for x in recorders) else None)
+                      stack=_stack() if any(x.stacks for x in recorders) else None, sequence_nr=number, fwd_thread=fwd_thread)
     before = _state.stack
     if before:
         e.cpu_parent = before[-1]
@@ -292,7 +302,6 @@ def _event(name, kind, args=()):
         _state.stack = before
 
 
-
 def _observed(func, original, args, kwargs):
     """Runs a function of torch and notes the time that it takes."""
     name = getattr(func, "__name__", "op")
@@ -302,11 +311,26 @@ def _observed(func, original, args, kwargs):
     label = "autograd::backward" if name == "backward" else f"aten::{name}"
     if _state.stack and _state.stack[-1].name == label:
         return original(*args, **kwargs)          # a function's inner form
-    with _event(label, "op", args) as e:
+    number = -1
+    if mode.on and label != "autograd::backward" and any([taken(a) and not a._inference for a in args]):
+        number = next(copy.copy(nodes.sequence))            # (that of the node that it makes if it makes one)
+        _made_by[number] = threading.get_ident()
+    with _event(label, "op", args, number) as e:
         r = original(*args, **kwargs)
     if e is not None and taken(r):
         e.cpu_memory_usage = e.self_cpu_memory_usage = r._nbytes if owns_memory(r) else 0
     return r
+
+
+def _node(n, number):
+    """Notes when a node of a backward runs; see `engine.watched`."""
+    name, thread = n.name(), _made_by.get(number, 0)
+    with _event("autograd::engine::evaluate_function: " + name, "op", (), number, thread):
+        with _event(name, "op", (), number, thread) as e:
+            if e is not None:
+                e.scope = 1         # (of a backward)
+            yield
+        yield
 
 
 class record_function(contextlib.ContextDecorator):
