@@ -3,17 +3,24 @@ import math
 
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import taken
+from mindtorch.torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 from mindtorch.torch._higher_order_ops._operators import operator
 
-__all__ = ["flex_attention", "flex_attention_backward", "math_attention"]
+__all__ = ["flex_attention", "flex_attention_backward", "math_attention", "TransformGetItemToIndex"]
 
 
 def over_indices(fn, b, h, m, n, score=None, more=()):
     """fn(score, b, h, m, n, *more) for each entry of a (B, H, M, N) matrix of scores; without `score` fn(b, h, m, n, *more).
 
-    b, h, m, n: index vectors.  The function sees single numbers, as tensors.
+    b, h, m, n: index vectors.  The function takes single numbers, as tensors; where its calls are elementwise, or read one element of a tensor, it is called once for all,
+    else by torch.vmap.
     """
+    from mindtorch.torch._higher_order_ops import _broadcast
+    try:
+        return _broadcast.over_indices(fn, tuple([len(t) for t in (b, h, m, n)]), score, (b, h, m, n), more)
+    except _broadcast.Unsure:
+        pass
     from mindtorch.torch.func import vmap
     first, rest = (() if score is None else (0,)), (None,) * len(more)
     for dims in ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)):
@@ -27,6 +34,7 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
     query (B, Hq, L, E), key (Bkv, Hkv, S, E), value (Bkv, Hkv, S, Ev).  Scores are at least float32.  A row that is masked wholly gives 0.
     """
     f = TABLE["where"].public
+    key, value = key.to(query.dtype), value.to(query.dtype)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -43,7 +51,7 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
     dead = (scores == -math.inf).all(-1)
     lse = f(dead, -math.inf, scores.logsumexp(-1))
     weights = TABLE["_safe_softmax"].public(scores, -1)
-    return weights.to(query.dtype) @ value.to(query.dtype), lse / math.log(2), scores.amax(-1) / math.log(2)
+    return weights.to(query.dtype) @ value, lse / math.log(2), scores.amax(-1) / math.log(2)
 
 
 def _float32():

@@ -1,0 +1,64 @@
+"""Functions of single numbers, evaluated for whole tensors by broadcasting, where that is surely the same."""
+from mindtorch.core.dispatch import ENTRIES
+from mindtorch.core.tensor import taken
+from mindtorch.torch.overrides import TorchFunctionMode
+
+#: functions and methods each element of whose result comes from one element of each operand
+_ELEMENTWISE = frozenset("""add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow neg negative abs absolute exp exp2 expm1 log log2 log10 log1p
+ sqrt rsqrt square reciprocal sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid erf erfc sign sgn floor ceil round trunc frac clamp clamp_min clamp_max clip maximum
+ minimum fmax fmin where eq ne lt le gt ge greater greater_equal less less_equal not_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
+ bitwise_not bitwise_left_shift bitwise_right_shift masked_fill isnan isinf isneginf isposinf isfinite nan_to_num lerp hypot logaddexp xlogy float double half bfloat16 int long
+ short bool to type_as clone detach relu gelu silu softplus elu leaky_relu tanhshrink softsign hardtanh logsigmoid hardsigmoid hardswish mish zeros_like ones_like full_like
+ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__
+ __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
+#: those that make a tensor of their own, of a size that is given, and take from the operand no more than dtype and device
+_MAKE = frozenset("new_zeros new_ones new_full new_tensor new_empty".split())
+_ASK = frozenset("is_floating_point is_complex element_size size dim".split())
+
+
+class Unsure(Exception):
+    """A call that may mean something else for whole tensors."""
+
+
+class _Watch(TorchFunctionMode):
+    """Follows what is made of the given tensors; Unsure at a call that is not known to be the same by broadcasting."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.followed = {id(t): t for t in tensors}         # (kept, so that ids stay)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        tensors = [t for t in (*args, *kwargs.values()) if taken(t)]
+        nested = [t for a in (*args, *kwargs.values()) if a.__class__ in (list, tuple) for t in a if taken(t)]
+        mine = [t for t in tensors if id(t) in self.followed]
+        if not mine and not any([id(t) in self.followed for t in nested]):
+            return func(*args, **kwargs)
+        entry = ENTRIES.get(func)
+        name = "" if entry is None else entry.name.rpartition(".")[2]
+        if name == "__getitem__":
+            index = args[1] if args[1].__class__ is tuple else (args[1],)
+            if id(args[0]) in self.followed or len(index) != args[0].ndim or not all([i.__class__ is int or taken(i) and (id(i) in self.followed or not i.ndim) for i in index]) or (
+                    any([taken(i) and i.dtype.is_floating_point for i in index])):
+                raise Unsure
+        elif name in _MAKE:
+            return func(*args, **kwargs)
+        elif name not in _ELEMENTWISE or nested or "out" in kwargs or any([id(t) not in self.followed and t.ndim for t in tensors]):
+            raise Unsure
+        r = func(*args, **kwargs)
+        if not taken(r):
+            raise Unsure
+        self.followed[id(r)] = r
+        return r
+
+
+def over_indices(fn, shape, score, places, more=()):
+    """fn([score,] b, h, m, n, *more) where the places are index vectors, as a tensor of that shape; Unsure where the function's own calls do not show that it can be."""
+    at = [t.reshape([-1 if i == k else 1 for k in range(4)]) for i, t in enumerate(places)]
+    given = at if score is None else [score, *at]
+    watch = _Watch(given)
+    with watch:
+        r = fn(*given, *more)
+    if not taken(r) or id(r) not in watch.followed and r.ndim or r.ndim > 4:
+        raise Unsure
+    return r.expand(shape)
