@@ -45,8 +45,8 @@ def counts(tmp_path_factory):
 
 
 def test_wrappers_are_not_compiled_one_by_one(counts):
-    """Some 1,200 wrappers have about 210 shapes."""
-    assert counts["compiled"] < 260, counts
+    """Some 1,200 wrappers have about 240 shapes."""
+    assert counts["compiled"] < 280, counts
     assert len(TABLE) + len(tape.PRIMITIVES) > 1000
 
 

@@ -40,7 +40,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mindtorch.core.records import Op
+from mindtorch.core.records import Op, kinds_of
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
 OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta", "saves", "forward", "anomaly", "observe")
@@ -84,6 +84,9 @@ FLAGS.dual = None
 #: Classes of arguments that take no part in any protocol.
 PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
          *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
+
+#: Those of them that stand where a number is wanted: all but tensors.
+NUMBERS = set(PLAIN)
 
 #: (entry or primitive, args, kwargs, below) -> the call's result
 Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
@@ -252,45 +255,46 @@ _PARAMETER = "r{}_"
 
 
 @functools.lru_cache(None)
-def _source(required, keywords, star, method, ducks, out, renames, first_is_list, usual):
+def _source(required, keywords, star, method, ducks, out, renames, first_is_list, usual, all_numbers, named, looked):
     """Source of a generated function: `required` positional parameters, `keywords` keyword-only ones; star: it has further positional ones.
 
     ducks: classes of the further arguments are looked at, too; usual: how many positional arguments the present order has, where there is
-    an older one; method: the class of the first is not looked at.
+    an older one; method: the class of the first is not looked at; all_numbers: those that may be left out are numbers; named: some can
+    be given by name; looked: keywords that are numbers.  KNOWN0 and so on, FURTHER: classes that arguments in these places are
+    expected to have (a number, or a tensor too).
+    A tensor in the place of a number is what `entry.run` knows about; looking for it costs nothing where classes are looked at anyway.
     """
+    if star and renames:
+        return _renaming(method, ducks, out, first_is_list, usual, all_numbers, named)
     rs = [_PARAMETER.format(i) for i in range(required)]
-    test = ["FLAGS.ops"]
+    test = ["FLAGS.ops", *[f"{rs[i]}.__class__ not in KNOWN{i}" for i in range(method, required)]]
     if star:
-        if renames:
-            head, rs, given = "*args, **kwargs", [], "args"
-            if not method:
-                test.append("args and args[0].__class__ not in PLAIN")
-        else:
-            head, given = ", ".join([*rs, "*args", "**kwargs"]), f"({''.join(r + ', ' for r in rs)}*args)" if rs else "args"
-            test += [f"{r}.__class__ not in PLAIN" for r in rs[method:]]
-        lines = [f"def f({head}):"]
-        if renames:
-            lines.append("    if kwargs:\n        kwargs = renamed(kwargs, names)")
-        lines.append(f"    if {' or '.join(test)}:\n        return ask(entry, {given}, kwargs)")
-        if first_is_list:
-            first = rs[0] if rs else "args[0] if args else ()"
-            lines.append(f"    for x in {first}:\n        if x.__class__ not in PLAIN:\n            return ask(entry, {given}, kwargs)")
-        if ducks:
-            lines.append("    for x in args:\n        if x.__class__ not in PLAIN:\n            return ask(entry, " + given + ", kwargs)")
+        given = f"({''.join(r + ', ' for r in rs)}*args)" if rs else "args"
         call = ", ".join([*rs, "*args", "**kwargs"])
-        odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual - len(rs)}"] if usual is not None else [])]
+        asked = f"return ask(entry, {given}, kwargs)"
+        lines = [f"def f({', '.join([*rs, '*args', '**kwargs'])}):", f"    if {' or '.join(test)}:\n        {asked}"]
+        if first_is_list:
+            lines.append(f"    for x in {rs[0] if rs else 'args[0] if args else ()'}:\n        if x.__class__ not in PLAIN:\n            {asked}")
+        if ducks:
+            lines.append(f"    for x in args:\n        if x.__class__ not in FURTHER:\n            {asked}")
+        odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual - required}"] if usual is not None else [])]
         if odd:
             lines.append(f"    if {' or '.join(odd)}:\n        return run({call})")
         # (Unpacking a tuple and a dict into a call costs 80 ns more than the everyday forms.)
-        plain = ", ".join(rs)
-        lines.append(f"    if not kwargs:\n        if not args:\n            return fn({plain})\n"
-                     f"        if len(args) == 1:\n            return fn({', '.join([*rs, 'args[0]'])})\n"
-                     f"        return fn({', '.join([*rs, '*args'])})")
+        lines.append(f"    if not kwargs:\n        if not args:\n            return fn({', '.join(rs)})")
+        if all_numbers and not ducks:
+            lines.append(f"        if args[0].__class__ not in NUMBERS:\n            {asked}")
+        lines.append(f"        if len(args) == 1:\n            return fn({', '.join([*rs, 'args[0]'])})")
+        if all_numbers and not ducks:
+            lines.append(f"        for x in args:\n            if x.__class__ not in NUMBERS:\n                {asked}")
+        lines.append(f"        return fn({', '.join([*rs, '*args'])})")
+        if named:
+            lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in NUMBERS:\n            {asked}")
         lines.append(f"    return fn({call})")
         return "\n".join(lines)
     ks = [f"k{i}_" for i in range(keywords)] + (["out"] if out else [])
+    test += [f"{k}.__class__ not in NUMBERS" for k in looked]
     head = ", ".join([*rs, *(["*", *ks] if ks else [])])
-    test += [f"{r}.__class__ not in PLAIN" for r in rs[method:]]
     values = "{" + ", ".join(f"{k!r}: {k}" for k in ks) + "}"
     lines = [f"def f({head}):"]
     args = "(" + "".join(r + ", " for r in rs) + ")"
@@ -303,6 +307,49 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
         lines.append(f"    if out is not None:\n        return run({call}, out=out)")
     lines.append(f"    return fn({call})")
     return "\n".join(lines)
+
+
+def _renaming(method, ducks, out, first_is_list, usual, all_numbers, named):
+    """Source of a generated function that also answers to NumPy's argument names: a call fails by them before anything has been done, and is made again."""
+    asked = "return ask(entry, args, renamed(kwargs, names))"
+    test = "FLAGS.ops" if method else "FLAGS.ops or args and args[0].__class__ not in KNOWN0"
+    lines = [f"def f(*args, **kwargs):\n    if {test}:\n        {asked}"]
+    if first_is_list:
+        lines.append(f"    for x in args[0] if args else ():\n        if x.__class__ not in PLAIN:\n            {asked}")
+    odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual}"] if usual is not None else [])]
+    if odd:
+        lines.append(f"    if {' or '.join(odd)}:\n        return run(*args, **renamed(kwargs, names))")
+    lines.append("    if not kwargs:\n        if len(args) == 1:\n            return fn(args[0])\n        if len(args) == 2:\n            a, b = args")
+    if all_numbers or ducks:
+        lines.append(f"            if b.__class__ not in FURTHER:\n                {asked}")
+    lines.append("            return fn(a, b)")
+    if all_numbers or ducks:
+        lines.append(f"        for x in args[1:]:\n            if x.__class__ not in FURTHER:\n                {asked}")
+    lines.append("        return fn(*args)")
+    if all_numbers or ducks:
+        lines.append(f"    for x in args[1:]:\n        if x.__class__ not in FURTHER:\n            {asked}")
+    if named:
+        lines.append(f"    for x in kwargs.values():\n        if x.__class__ not in NUMBERS:\n            {asked}")
+    lines.append("    try:\n        return fn(*args, **kwargs)\n    except TypeError:\n        if not any([k in names for k in kwargs]):\n            raise\n"
+                 "    return fn(*args, **renamed(kwargs, names))")
+    return "\n".join(lines)
+
+
+#: (function's name, parameter, its kind, argument that is no number) -> what stands for it; set by core.numbers
+read_number: Any = None
+
+
+def _reading(run, name, places, kinds):
+    """`run`, with numbers in the place of tensors that stand for one."""
+    def read(*args, **kwargs):
+        for i, p in places.items():
+            if i < len(args) and args[i].__class__ not in NUMBERS:
+                args = (*args[:i], read_number(name, p, kinds[p], args[i]), *args[i + 1:])
+        for p, x in kwargs.items():
+            if x.__class__ not in NUMBERS and p in kinds:
+                kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
+        return run(*args, **kwargs)
+    return read
 
 
 def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | None = None, method: bool = False, ducks: bool = True,
@@ -323,15 +370,29 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
     star = bool(rest) or renames or usual is not None or any(p.default is EMPTY for p in keywords) or any(
         p.name.startswith("__") for p in found)
     first_is_list = not method and bool(required) and required[0].name in ("tensors", "arrays")
-    src = _source(len(required), len(keywords), star, method, ducks and not method and bool(rest), out is not None, renames, first_is_list, usual)
+    called = entry.op.qualname if entry.op is not None else entry.name.removeprefix("Tensor.")
+    kinds = {} if entry.op is None and "." in called else kinds_of(called, [p.name for p in found])
+    places = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
+    ducks = ducks and not method and bool(rest)
+    first, positional = 1 if renames else len(required), [p for p in found if p.kind in ("", "*")]
+    # (Each further form is a source to compile, 0.3 ms of importing: where numbers and tensors are mixed, the body looks.)
+    all_numbers = len(positional) > first and all([p.name in kinds for p in positional[first:]])
+    looked = tuple([f"k{i}_" for i, p in enumerate(keywords) if p.name in kinds]) if not star else ()
+    src = _source(len(required), len(keywords), star, method, ducks, out is not None, renames, first_is_list, usual, all_numbers and (renames or not ducks),
+                  any([p.name in kinds for p in found if p.kind in ("", "keyword")]) and star, looked)
+    if kinds:
+        entry.run = _reading(entry.run, entry.name, {i: found[i].name for i in places}, kinds)
+        run = run and entry.run
     given = {_PARAMETER.format(i): p.name for i, p in enumerate(required)}
     given.update({f"k{i}_": p.name for i, p in enumerate(keywords)})
     defaults = {p.name: p.default for p in keywords}
     if out is not None:
         defaults["out"] = None
         names.add("out")
-    scope = {"fn": fn, "entry": entry, "ask": ask, "FLAGS": FLAGS, "PLAIN": PLAIN, "run": run or out, "given": _given, "defaults": defaults,
+    scope = {"fn": fn, "entry": entry, "ask": ask, "FLAGS": FLAGS, "PLAIN": PLAIN, "NUMBERS": NUMBERS,
+             "FURTHER": NUMBERS if all_numbers else PLAIN, "run": run or out, "given": _given, "defaults": defaults,
              "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
+    scope.update({f"KNOWN{i}": NUMBERS if i in places else PLAIN for i in range(max(1, len(required)))})
     f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
     f.__doc__, f.__module__, f.__wrapped__ = fn.__doc__, fn.__module__, fn if out is None else out
     entry.func = f

@@ -7,9 +7,10 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Array, Number, Stype
+from mindtorch.core import dispatch
 from mindtorch.core.dtypes import F32, NUMBER_TYPES, bfloat16_np
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Const, taken
+from mindtorch.core.tensor import Const, Tensor, taken
 from mindtorch.core.values import values
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "int64": "int64_t", "int32": "int",
@@ -105,3 +106,29 @@ def number_of(name: str, value: Any, arg: str = "value") -> Any:
     if isinstance(value, NUMBER):
         return value
     raise TypeError(f"{name}(): argument '{arg}' must be Number, not {type_name(value)}")
+
+
+_CALLED = {"bool": "bool", "int": "int", "size": "int", "index": "int", "number": "Number", "float": "float"}
+
+
+def read(name: str, arg: str, kind: str, x: Any) -> Any:
+    """The number that a tensor stands for where a parameter of this kind (core/records.py) wants one; TypeError where it stands for none."""
+    if not taken(x):
+        return x
+    whole = x._stype.kind in "iu"
+    if kind in ("size", "index") and x._numel == 1 and (whole or x._stype.kind == "b"):
+        if not whole and kind == "size":
+            raise RuntimeError(f"{name}(): argument '{arg}' must be int, but a bool Tensor stands in its place")
+        return int(Tensor.item(x))
+    if kind == "bool" or x._sizes or x._rg or kind in ("int", "size", "index") and not whole:
+        name = name.removeprefix("Tensor.").removeprefix("nn.functional.").replace(".", "_")
+        raise TypeError(f"{name}(): argument '{arg}' must be {_CALLED[kind]}, not Tensor")
+    value = Tensor.item(x)
+    if kind == "float" and value.__class__ is complex:
+        if value.imag:
+            raise RuntimeError("value cannot be converted to type double without overflow")
+        return value.real
+    return value
+
+
+dispatch.read_number = read

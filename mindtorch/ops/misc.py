@@ -4,6 +4,7 @@ import warnings
 
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import I64
+from mindtorch.core.numbers import read
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor
@@ -40,6 +41,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     fweights (integers) say how often an observation was made, aweights (floats) how much it counts.
     """
     need_tensor("cov", input)
+    correction = read("cov", "correction", "int", correction)
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     if input._stype.kind == "b":

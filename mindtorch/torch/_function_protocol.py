@@ -200,6 +200,7 @@ def _observed(entry, args, kwargs, below):
 
 
 dispatch.PLAIN.update((Tensor, Parameter, Size, dtype, device))
+dispatch.NUMBERS.update((Size, dtype, device))
 
 
 def activate():

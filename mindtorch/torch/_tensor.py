@@ -128,6 +128,9 @@ def __int__(self):
     return int(_real(_only(self), "int64_t"))
 
 
+Tensor.__round__ = None             # (torch has none; MindSpore's would be inherited)
+
+
 @_def
 def __complex__(self):
     return complex(_only(self))

@@ -11,7 +11,7 @@ from mindtorch.core.tensor import Tensor, detached, taken
 from mindtorch.core.values import tensor_from, values
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.core.numbers import number_of
+from mindtorch.core.numbers import number_of, read
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.creation._from_data import CPU, placed, spot, where
 from mindtorch.ops.creation.create import into, like, new_size, required, zeros_like
@@ -263,7 +263,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
            requires_grad=False):
     """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
     if size is not None:        # (a tensor without dimensions is a number then)
-        mean, std = [number_of("normal", x) if taken(x) and not x.ndim else x for x in (mean, std)]
+        mean, std = [read("normal", "std", "float", x) if taken(x) and not x.ndim else x for x in (mean, std)]
     if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
@@ -364,7 +364,7 @@ def uniform_(self, *args, generator=None, **kwargs):
     """Uniform numbers from [from, to), by default [0, 1)."""
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
     g = _gen(generator, self._dev)
-    low, high = float(number_of("uniform_", low)), float(number_of("uniform_", high))
+    low, high = float(number_of("uniform_", read("uniform_", "from", "float", low))), float(number_of("uniform_", read("uniform_", "to", "float", high)))
     return _inplace(self, "uniform_", {"low": low, "high": high, "generator": g})
 
 
@@ -372,7 +372,7 @@ def uniform_(self, *args, generator=None, **kwargs):
 def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Normal numbers of the given mean and standard deviation."""
     g = _gen(generator, self._dev)
-    mean, std = float(number_of("normal_", mean)), float(number_of("normal_", std))
+    mean, std = float(number_of("normal_", read("normal_", "mean", "float", mean))), float(number_of("normal_", read("normal_", "std", "float", std)))
     return _inplace(self, "normal_", {"mean": mean, "std": std, "generator": g})
 
 

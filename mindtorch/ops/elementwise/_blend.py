@@ -1,9 +1,8 @@
 """Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32, NUMBER_TYPES
-from mindtorch.core.foreign import type_name
 from mindtorch.core.layout import but_last
-from mindtorch.core.numbers import exact, number_as, plain_number
+from mindtorch.core.numbers import exact, number_as, plain_number, read
 from mindtorch.core.promote import category, promote_types, result_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -29,14 +28,10 @@ def clamp_any(name, input, low, high):
     need_tensor(name, input)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if (low.__class__ is Tensor or taken(low)) or (high.__class__ is Tensor or taken(high)):
-        for x, other in ((low, high), (high, low)):
-            if x is not None and not (x.__class__ is Tensor or taken(x)):
-                if not other._sizes and not other._rg:      # (a tensor beside a number stands for a number, if it can)
-                    return clamp_any(name, input, *[Tensor.item(y) if y is other else y for y in (low, high)])
-                raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(input)}, "
-                                f"{type_name(low)}, {type_name(high)}): both limits must be Tensors or both "
-                                f"numbers")
+    tensors = [low is not None and taken(low), high is not None and taken(high)]
+    if any(tensors) and not (tensors[0] or low is None) or any(tensors) and not (tensors[1] or high is None):
+        low, high = read(name, "min", "number", low), read(name, "max", "number", high)          # a number beside it: 0-dim tensors are numbers, too
+    elif any(tensors):
         a, b, c = common(input, low, high)
         if a._stype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex types")
@@ -98,6 +93,8 @@ def lerp(input, end, weight):
     need_tensor("lerp", input)
     need_tensor("lerp", end, "end", 2)
     d = input._stype
+    if taken(weight) and not weight._sizes and not weight._rg and weight._stype != d:
+        weight = read("lerp", "weight", "number", weight)
     for n, x in (("end", end), ("weight", weight)):
         if (x.__class__ is Tensor or taken(x)) and x._stype != d:
             raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
@@ -114,7 +111,7 @@ def _value(name, value, d):
     """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
     if d.kind == "b":
         raise unsupported(name, d)
-    return exact(value, d)
+    return exact(read(name, "value", "number", value), d)
 
 
 addcmul_ = primitive("addcmul", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(mul_(c.d, c.v))),

@@ -7,7 +7,7 @@ import math
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import BOOL, F32, F64, NUMBER_TYPES
 from mindtorch.core.foreign import type_name
-from mindtorch.core.numbers import number_of
+from mindtorch.core.numbers import read
 from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import inplace_method, op
@@ -24,7 +24,7 @@ _LN2 = math.log(2)
 def _alpha(alpha, d):
     """alpha as a Python number; RuntimeError where its kind does not suit the result's dtype."""
     if alpha.__class__ is Tensor or taken(alpha):
-        alpha = number_of("add", alpha, "alpha")
+        alpha = read("add", "alpha", "number", alpha)
     kind = number_dtype(alpha).kind
     if kind == "b" and d.kind != "b":
         raise RuntimeError("Boolean alpha only supported for Boolean results.")

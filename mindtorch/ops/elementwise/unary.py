@@ -6,6 +6,7 @@ from mindtorch.core.bits import is_conj, is_neg
 from mindtorch.core.conjugate import neg_view
 from mindtorch.core.dtypes import C64, C128, F64, I64, of_np
 from mindtorch.core.layout import like, with_number
+from mindtorch.core.numbers import read
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import Same, op
@@ -267,6 +268,8 @@ round_ = primitive("round", "a, *, decimals", _zero)
 def round_op(input, *, decimals=0):
     """Nearest number with that many decimals, halves to the even one."""
     need_tensor("round", input)
+    if decimals.__class__ is not int:
+        decimals = read("round", "decimals", "int", decimals)
     kind = input._stype.kind
     if kind in "bc" or (kind in "iu" and decimals):
         raise unsupported("round", input._stype)

@@ -1,11 +1,12 @@
 """torch.nn.functional.pad in all its modes."""
+from mindtorch.core.dispatch import NUMBERS
 from mindtorch.core.layout import suggested_by_first
+from mindtorch.core.numbers import read
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
 from mindtorch.ops.nn._fused import tensor_arg, title
+from mindtorch.ops.shapes._sizes import size_of
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
 
 #: `plan` holds (axis, mode, size, before, after) of the dimensions that are padded.
@@ -16,7 +17,7 @@ take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: 
 
 def _pairs(pad, ndim):
     """The list that starts with the last dim -> a (before, after) pair for each dim in order."""
-    pad = [p if p.__class__ is int else int(values(p).reshape(())) if (p.__class__ is Tensor or taken(p)) else p.__index__() for p in pad]
+    pad = size_of("pad", (tuple(pad),), "pad")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:
@@ -37,6 +38,8 @@ def _constant(input, pad, value):
                                "size, which "
                                f"is invalid. Check dimension {i} of your input.")
     kind = input._stype.kind
+    if value.__class__ not in NUMBERS:
+        value = read("pad", "value", "number", value)
     if kind in "iu":
         value = int(value)
     elif kind == "b":

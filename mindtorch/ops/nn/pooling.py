@@ -3,12 +3,15 @@ import math
 
 from mindtorch.core import forward
 from mindtorch.core.determinism import alert
+from mindtorch.core.dispatch import NUMBERS
 from mindtorch.core.dtypes import I64
 from mindtorch.core.layout import by_operand, format_strides, format_told, laid_out, strides_of
+from mindtorch.core.numbers import read
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops.creation.random import rand
 from mindtorch.ops.nn._fused import numbers, tensor_arg, title
+from mindtorch.ops.shapes._sizes import int_of
 
 # ------------------------------------------------------------------ primitives
 _by_input = by_operand(0)
@@ -233,6 +236,8 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     if n == 2 and input.ndim < 3:
         raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
     _check_batched(name, input, n)
+    if divisor_override.__class__ not in NUMBERS:
+        divisor_override = read(name, "divisor_override", "int", divisor_override)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
@@ -293,13 +298,15 @@ def _target(name, n, x, output_size, words, channels=False):
     """The output's spatial sizes, checked; `channels`: there have to be some."""
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(words.format(list(x._sizes)))
+    if n == 1 and output_size.__class__ not in NUMBERS:
+        output_size = read(name, "output_size", "index", output_size)
     if output_size.__class__ is int:
         out = (output_size,) * n
     else:
         out = tuple(output_size)
         if len(out) != n and not (n == 1 and len(out) == 1):
             raise RuntimeError(f"{name}: output_size must be {n}")
-        out = tuple(s if o is None else int(o) for o, s in zip(out, x._sizes[-n:]))
+        out = tuple(s if o is None else o if o.__class__ is int else int_of(name, o, "output_size", i) for i, (o, s) in enumerate(zip(out, x._sizes[-n:])))
     if min(out) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            "{" + ", ".join(map(str, out)) + "}")

@@ -9,6 +9,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.dtypes import U8, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
+from mindtorch.core.numbers import read
 from mindtorch.core.promote import as_float, pair
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, Same, op, store_out
@@ -196,7 +197,9 @@ def need_elements(name, x, axis, kind=IndexError):
 def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise):
     need_tensor(name, input)
     if other is not None or (dim.__class__ is Tensor or taken(dim)):
-        return pairwise(input, dim if other is None else other)
+        if keepdim is False or other is not None:
+            return pairwise(input, dim if other is None else other)
+        dim = read(name, "dim", "int", dim)
     _no_complex(name, input)
     if dim is None:
         need_elements(name, input, None, RuntimeError)
@@ -450,6 +453,8 @@ def _norm(input, p, dim, keepdim, dtype):
 @op(method=False)
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """p-norm over `dim`; p is a number, "fro" or "nuc"."""
+    if p.__class__ is Tensor:
+        p = read("linalg_vector_norm", "ord", "number", p)
     r = _norm(input, p, dim, keepdim, dtype)
     if out is None:
         return r

@@ -2,7 +2,7 @@
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import C64, U8, as_np
 from mindtorch.core.layout import pointwise
-from mindtorch.core.numbers import number_of
+from mindtorch.core.numbers import number_of, read
 from mindtorch.core.promote import as_float, pair, promote_types
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, inplace_method, op
@@ -108,6 +108,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     axis = wrap_dim("diff", dim, input.ndim)
+    if n.__class__ is not int:
+        n = read("diff", "n", "int", n)
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:

@@ -24,7 +24,7 @@ def int_of(name, n, arg="size", pos=None):
         return n
     if n.__class__ is not bool:
         if n.__class__ is Tensor or taken(n):
-            if n._numel == 1 and n._stype.kind in "iu":
+            if n._numel == 1 and (n._stype.kind in "iu" or n._stype.kind == "b" and arg not in ("size", "shape", "stride", "repeats")):
                 return int(values(n).reshape(()))
         else:
             try:

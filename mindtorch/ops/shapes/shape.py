@@ -6,6 +6,7 @@ from mindtorch.core import device as _device
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import F32, I64, as_np
 from mindtorch.core.layout import STRIDED, contiguous_strides, format_of, is_format, kept, like, suggested_by_first
+from mindtorch.core.numbers import read
 from mindtorch.core.table import check_extent, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, taken
@@ -261,6 +262,8 @@ _turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda c, g: transpo
 def rot90(input, k=1, dims=(0, 1)):
     """Turned k times by 90 degrees in the plane of two dimensions, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
+    if k.__class__ is not int:
+        k = read("rot90", "k", "int", k)
     n = input.ndim
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
