@@ -259,6 +259,27 @@ def sparse_parts(draw):
     return (rows, cols), np.stack((rng.randint(0, rows, nnz), rng.randint(0, cols, nnz))).reshape(2, nnz), rng.randn(nnz), seed
 
 
+def test_products_of_sparse_tensors():
+    def run(T):
+        a, b = T.sparse_coo_tensor([[0, 0], [0, 1]], [1.0, 1.0], (2, 2)), T.sparse_coo_tensor([[0, 1, 0], [0, 0, 1]], [1.0, -1.0, 2.0], (2, 2))
+        r = T.sparse.mm(a, b)           # (of which one element is the sum of terms that cancel out)
+        return [r, r._nnz(), r._indices(), T.sparse.mm(a.double(), b.double()), T.sparse.mm(T.sparse_coo_tensor((3, 2)), a)]
+    same(run)
+    rng = np.random.RandomState(0)
+    i, j = [mine.tensor(rng.randint(0, 4, (2, n))) for n in (7, 6)]
+    for kind in (0, 1j):
+        v, w = [mine.tensor(rng.randn(n) + kind * rng.randn(n)).requires_grad_() for n in (7, 6)]
+        d = mine.tensor(rng.randn(4, 2) + kind).requires_grad_()
+
+        def sparse(v, w):
+            return mine.sparse.mm(mine.sparse_coo_tensor(i, v, (4, 4)), mine.sparse_coo_tensor(j, w, (4, 4))).to_dense()
+
+        def with_dense(v, d):
+            return d.t() @ mine.sparse_coo_tensor(i, v, (4, 4)) @ d
+        for f, x in ((sparse, (v, w)), (with_dense, (v, d))):
+            assert mine.autograd.gradcheck(f, x) and (kind or mine.autograd.gradgradcheck(f, x))
+
+
 @settings(max_examples=30)
 @given(sparse_parts())
 def test_random_matrices(parts):

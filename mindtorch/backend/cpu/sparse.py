@@ -18,14 +18,40 @@ def _keys(idx, *, sizes):
     return keys
 
 
+def _counted(x, n):
+    """(Where each of the numbers below n begins in their order, that order), by a counting sort: one row of all the elements is turned into columns."""
+    from scipy.sparse import csr_array
+    turned = csr_array((np.arange(x.size), x, np.array([0, x.size])), shape=(1, n)).tocsc()
+    return turned.indptr.astype(_I64, copy=False), turned.data.astype(_I64, copy=False)
+
+
+def _distinct(keys, order=None):
+    """(The first of each of the numbers, in their order; which of those each one is).
+
+    100,000 numbers, ms: 7 (np.unique 10); 0.9 where they are in order (9), or two halves of them are (3 and 18 for twice as many).
+    """
+    if keys.size < 2:
+        return np.arange(keys.size), np.zeros(keys.size, _I64)
+    if order is None:
+        order = np.argsort(keys, kind="stable")
+    there = keys[order]
+    new = np.empty(keys.size, bool)
+    new[0] = True
+    np.not_equal(there[1:], there[:-1], out=new[1:])
+    at = np.empty(keys.size, _I64)
+    at[order] = np.cumsum(new) - 1
+    return order[new], at
+
+
 @kernel("coo_merged")
 def _merged(idx, *, sizes):
     """(the coordinates there are, once and in order; which of them each element has)."""
-    keys, at = np.unique(_keys(idx, sizes=sizes), return_inverse=True)
-    r = np.empty((len(sizes), keys.size), _I64)
-    for i in range(len(sizes) - 1, -1, -1):
-        keys, r[i] = np.divmod(keys, max(sizes[i], 1))
-    return r, at.reshape(-1)
+    keys, order = _keys(idx, sizes=sizes), None
+    if len(sizes) == 2 and keys.size > 1000 and max(sizes) < 4 * keys.size and np.count_nonzero(keys[1:] < keys[:-1]) > 16:
+        order = _counted(idx[1], sizes[1])[1]
+        order = order[_counted(idx[0][order], sizes[0])[1]]
+    first, at = _distinct(keys, order)
+    return np.ascontiguousarray(idx[:, first]), at
 
 
 @kernel("coo_rows")
@@ -58,8 +84,8 @@ def _picked(idx, index, *, dim, extent):
 @kernel("coo_unique")
 def _unique(keys):
     """(the positions there are, in order; which of them each element has)."""
-    found, at = np.unique(keys, return_inverse=True)
-    return found, at.reshape(-1)
+    first, at = _distinct(keys)
+    return keys[first], at
 
 
 @kernel("coo_common")
@@ -144,16 +170,6 @@ def _group_max(a, group, *, count):
     top = np.full((count, *a.shape[1:]), -np.inf, a.dtype)
     np.maximum.at(top, group, a)
     return top[group]
-
-
-@kernel("coo_matmul")
-def _matmul(a, b):
-    """Coordinates of two matrices, b's in order: (which elements of a and of b are to be multiplied, where the products belong)."""
-    starts = np.searchsorted(b[0], a[1], "left")
-    counts = np.searchsorted(b[0], a[1], "right") - starts
-    i = np.repeat(np.arange(counts.size), counts)
-    j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-    return i, j, np.stack((a[0][i], b[1][j])).reshape(2, -1)
 
 
 @kernel("coo_add_")
@@ -247,11 +263,8 @@ def _by_rows(idx, *, rows):
         ptr = np.zeros(rows + 1, _I64)
         np.cumsum(np.bincount(row, minlength=rows), out=ptr[1:])
         return ptr, np.ascontiguousarray(col), np.empty(0, _I64)
-    # (A counting sort: one row of all the elements, turned into columns.)
-    from scipy.sparse import csr_array
-    turned = csr_array((np.arange(row.size), row, np.array([0, row.size])), shape=(1, rows)).tocsc()
-    order = turned.data.astype(_I64, copy=False)
-    return turned.indptr.astype(_I64, copy=False), col[order], order
+    ptr, order = _counted(row, rows)
+    return ptr, col[order], order
 
 
 @kernel("sparse_mm")
@@ -292,12 +305,56 @@ def _top(v, ptr, ind, b, *, largest):
     """For each row and column of the product the element whose term is the largest (smallest), the first of several; -1 where there is none."""
     if v.dtype.kind == "V" or v.dtype.itemsize == 2:
         v, b = v.astype(np.float32), b.astype(np.float32)
-    terms = v[:, None] * b[ind]
-    at = np.full((ptr.size - 1, b.shape[1]), -1, _I64)
-    full = np.flatnonzero(np.diff(ptr))
-    if full.size:
-        best = (np.maximum if largest else np.minimum).reduceat(terms, ptr[full], axis=0)
-        row = np.repeat(np.arange(full.size), np.diff(ptr)[full])
-        k, col = np.nonzero((terms == best[row]) | np.isnan(terms))
-        at[full[row[k[::-1]]], col[::-1]] = k[::-1]
-    return at
+    # The rows' first elements, their second ones, ...: of the rows that have so many, the longest first.
+    counts = np.diff(ptr)
+    order = np.argsort(-counts, kind="stable")
+    starts, lengths = ptr[:-1][order], -np.sort(-counts)
+    best, at = np.empty((order.size, b.shape[1]), b.dtype), np.full((order.size, b.shape[1]), -1, _I64)
+    with_more = np.searchsorted(-lengths, -np.arange(lengths[0] if lengths.size else 0), "left")      # how many rows have more than 0, 1, ... elements
+    for k, m in enumerate(with_more.tolist()):
+        e = starts[:m] + k
+        terms = v[e, None] * b.take(ind[e], axis=0)
+        if k:
+            better = terms > best[:m] if largest else terms < best[:m]
+            if b.dtype.kind in "fc":
+                better |= np.isnan(terms) & ~np.isnan(best[:m])
+            np.copyto(best[:m], terms, where=better)
+            np.copyto(at[:m], e[:, None], where=better)
+        else:
+            best[:m], at[:m] = terms, e[:, None]
+    r = np.empty_like(at)
+    r[order] = at
+    return r
+
+
+@kernel("sparse_matmul")
+@quiet
+def _sparse_product(va, pa, ia, vb, pb, ib, *, cols):
+    """Product of two matrices by rows, in order: (values, where each row begins, columns)."""
+    from scipy.sparse import csr_array
+    if va.dtype.kind == "b":
+        raise NotImplementedError("the product of sparse tensors is not implemented for dtype torch.bool on device cpu")
+    sizes = (pa.size - 1, pb.size - 1), (pb.size - 1, cols)
+    r = csr_array((va, ia, pa), shape=sizes[0]) @ csr_array((vb, ib, pb), shape=sizes[1])
+    # (Where terms cancel out scipy leaves the element out; torch does not.)
+    there = csr_array((np.ones(va.size, bool), ia, pa), shape=sizes[0]) @ csr_array((np.ones(vb.size, bool), ib, pb), shape=sizes[1])
+    r.sort_indices()
+    ptr, ind, v = [x.astype(_I64, copy=False) for x in (r.indptr, r.indices)] + [r.data]
+    if there.nnz != r.nnz:
+        there.sort_indices()
+        lines = [np.repeat(np.arange(sizes[0][0]), np.diff(x.indptr)) * cols + x.indices for x in (there, r)]
+        v = np.zeros(there.nnz, r.data.dtype)
+        v[np.searchsorted(*lines)] = r.data
+        ptr, ind = there.indptr.astype(_I64, copy=False), there.indices.astype(_I64, copy=False)
+    return v, ptr, ind
+
+
+@kernel("sparse_terms")
+def _terms(pa, ia, pb, ib, pc, ic, *, cols):
+    """The terms of a product of two matrices by rows: (the element of the first, of the second, of the product, which is in order)."""
+    counts = np.diff(pb)[ia]
+    i = np.repeat(np.arange(ia.size), counts)
+    j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(pb[:-1][ia], counts)
+    row = np.repeat(np.arange(pa.size - 1), np.diff(pa))
+    line = np.repeat(np.arange(pc.size - 1), np.diff(pc))
+    return i, j, np.searchsorted(line * cols + ic, row[i] * cols + ib[j])

@@ -30,7 +30,6 @@ _indices_in = primitive("coo_indices", "idx, *, size", raw=True)
 _nonzero = primitive("coo_nonzero", "a, *, sparse_dim", raw=True)
 _any = primitive("coo_any", "a, at, *, count", raw=True)
 _group_max = primitive("coo_group_max", "a, group, *, count")
-_matched = primitive("coo_matmul", "a, b", raw=True)
 _by_rows = primitive("coo_by_rows", "idx, *, rows", raw=True)
 _places = primitive("compressed_places", "ptr, ind, *, columns, block", raw=True)
 _packed = primitive("compressed_packed", "idx, *, batch, major, columns", raw=True)
@@ -42,12 +41,22 @@ _product = primitive("sparse_mm", "v, ptr, ind, b, *, rows, ta",
                      lambda c, g: _dots(conj(c.b), g, c.ptr, c.ind) if c.ta else _dots(g, conj(c.b), c.ptr, c.ind),
                      None, None,
                      lambda c, g: _product(conj(c.v), c.ptr, c.ind, g, rows=c.shapes[3][0], ta=not c.ta))
+_terms = primitive("sparse_terms", "pa, ia, pb, ib, pc, ic, *, cols", raw=True)
+_sparse_product = primitive("sparse_matmul", "va, pa, ia, vb, pb, ib, *, cols",
+                            lambda c, g: _factor(g[0], c.vb, c.shapes[0][0], 0, _terms(c.pa, c.ia, c.pb, c.ib, c.out1, c.out2, cols=c.cols)), None, None,
+                            lambda c, g: _factor(g[0], c.va, c.shapes[3][0], 1, _terms(c.pa, c.ia, c.pb, c.ib, c.out1, c.out2, cols=c.cols)), None, None,
+                            nondiff=(1, 2))
 _dots = primitive("sparse_dots", "a, b, ptr, ind",
                   lambda c, g: _product(g, c.ptr, c.ind, conj(c.b), rows=c.shapes[0][0], ta=False),
                   lambda c, g: _product(g, c.ptr, c.ind, conj(c.a), rows=c.shapes[1][0], ta=True))
 
 
 at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}") for m in ("_coo", "_pointwise", "_shapes", "_products", "_reductions", "_compressed")])
+
+
+def _factor(g, other, count, which, terms):
+    """The gradient of the first or of the second factor's `count` elements of a product of two sparse matrices, out of the other's elements."""
+    return _add_up(_gather(g, terms[2]) * _gather(conj(other), terms[1 - which]), terms[which], count)
 
 
 def is_sparse(x):

@@ -4,7 +4,7 @@ import math
 from mindtorch.core import alias
 from mindtorch.core.numbers import NUMBER
 from mindtorch.core.promote import result_dtype
-from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, dispatch
+from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, dispatch
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import wrap_dims
@@ -12,7 +12,7 @@ from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _dots, _places, _product, _top, coalesce, is_sparse
 from mindtorch.ops.sparse._compressed import (_become, _meaning, _t, blocks, by_columns, pack, parts, title, to_coo)
 from mindtorch.ops.sparse._pointwise import KEEPING, LINEAR
-from mindtorch.ops.sparse._products import addmm_by, by_rows, check_pair, linear_by, matmul_by
+from mindtorch.ops.sparse._products import addmm_by, by_rows, check_pair, linear_by, matmul_by, product_of_rows
 
 
 def _refuse(name, x):
@@ -47,8 +47,9 @@ def _mm(input, mat2):
         return _product(v, ptr, ind, mat2, rows=n, ta=columns)
     if not isinstance(input, CompressedTensor):
         return _mm(_t(mat2), input.t()).t()
-    r = dispatch["mm"](to_coo(input), to_coo(mat2))
-    return pack("csr", r._coo_idx, r._sp_values, (n, m), 0)
+    a, b = [_rows_of(x) if not by_columns(x._kind) else _rows_of(x.to_sparse_csr() if not blocks(x) else x) for x in (input, mat2)]
+    v, ptr, ind = product_of_rows(a[:3], b[:3], m)
+    return compressed_of("csr", ptr, ind, v, (n, m))
 
 
 @_meaning("matmul", "linalg.matmul")

@@ -2,7 +2,7 @@
 from mindtorch.core.sparse import Sparse, SparseTensor, SparseUse, meaning, sparse_of
 from mindtorch.core.table import TABLE
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.sparse import _add_up, _by_rows, _gather, _keys, _matched, _meaning, _method, _product, _refuse, _unique, coalesce, is_sparse
+from mindtorch.ops.sparse import _add_up, _by_rows, _gather, _keys, _meaning, _method, _places, _product, _refuse, _sparse_product, _unique, is_sparse
 from mindtorch.ops.sparse._shapes import _t
 
 
@@ -33,6 +33,11 @@ def check_pair(name, a, b):
     return n, m
 
 
+def product_of_rows(a, b, cols):
+    """The product of two matrices by rows, as those."""
+    return _sparse_product(*a, *b, cols=cols)
+
+
 @_meaning("mm")
 def _mm(input, mat2):
     """Matrix product: sparse with dense (dense result), dense with sparse (dense), sparse with sparse (sparse)."""
@@ -42,9 +47,9 @@ def _mm(input, mat2):
         return _product(v, ptr, ind, mat2, rows=n, ta=False)
     if not is_sparse(input):
         return _mm(_t(mat2), input.t()).t()
-    a, b = input, coalesce(mat2)
-    i, j, idx = _matched(a._coo_idx, b._coo_idx)
-    return coalesce(sparse_of(idx, _gather(a._sp_values, i) * _gather(b._sp_values, j), (n, m)))
+    a, b = by_rows(input._coo_idx, input._sp_values, n), by_rows(mat2._coo_idx, mat2._sp_values, mat2.shape[0])
+    v, ptr, ind = product_of_rows(a, b, m)
+    return sparse_of(_places(ptr, ind, columns=False, block=(1, 1))[0], v, (n, m), True)
 
 
 def matmul_by(mm, input, other):
