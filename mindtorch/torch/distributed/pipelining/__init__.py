@@ -1,7 +1,15 @@
-"""torch.distributed.pipelining: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
+"""torch.distributed.pipelining: a model in stages, one for each process, and schedules that send the parts of a batch through them (GPipe, 1F1B)."""
+from mindtorch.torch.distributed.pipelining._IR import Pipe, SplitPoint, pipe_split, pipeline
+from mindtorch.torch.distributed.pipelining.schedules import (
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
+)
+from mindtorch.torch.distributed.pipelining.stage import PipelineStage, build_stage
 
-_REASON = "pipeline parallelism is not offered; send tensors with torch.distributed.send and recv"
-refuse(globals(), _REASON, "pipeline build_stage pipe_split",
-       "Pipe PipelineStage SplitPoint ScheduleGPipe Schedule1F1B ScheduleInterleaved1F1B ScheduleLoopedBFS ScheduleInterleavedZeroBubble "
-       "ScheduleZBVZeroBubble ScheduleDualPipeV")
+__all__ = ["Pipe", "pipe_split", "SplitPoint", "pipeline", "PipelineStage", "build_stage", "Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B", "ScheduleLoopedBFS",
+           "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble", "ScheduleDualPipeV"]

@@ -1,5 +1,131 @@
-"""torch.distributed.pipelining.stage: names that refuse when they are used."""
-from mindtorch.torch._refusing import refuse
+"""torch.distributed.pipelining.stage: one process's part of a model, and what it sends to its neighbours."""
+import mindtorch.torch as torch
+import mindtorch.torch.distributed as dist
+from mindtorch.core.tensor import taken
 
-refuse(globals(), "pipeline parallelism is not offered; send tensors with torch.distributed.send and recv", "build_stage",
-       "PipelineStage")
+__all__ = ["PipelineStage", "build_stage"]
+
+_HEADER = 128                   # numbers that tell what tensors follow
+_DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64,
+           torch.complex128]
+
+
+class PipelineStage:
+    """Stage `stage_index` of `num_stages`, each in a process of `group`, in the order of its ranks: `submodule` takes the results of the stage before.
+
+    Results are a tensor or a tuple of tensors; shapes are told with each message, so that example arguments are not needed.  NotImplementedError for more stages than
+    processes, and for a module in DistributedDataParallel or fully_shard.
+    """
+
+    def __init__(self, submodule, stage_index, num_stages, device, input_args=None, output_args=None, output_grads=None, input_grads=None, group=None, dw_builder=None,
+                 get_mesh=None):
+        if stage_index >= num_stages:
+            raise ValueError(f"Stage index {stage_index} is out of range of {num_stages}")
+        if dw_builder is not None or get_mesh is not None:
+            raise NotImplementedError("PipelineStage: dw_builder and get_mesh are not supported")
+        self.submod, self.stage_index, self.num_stages, self.device, self.group = submodule, stage_index, num_stages, device, group
+        self.group_rank, self.group_size = dist.get_rank(group), dist.get_world_size(group)
+        if self.group_size > num_stages:
+            raise RuntimeError(f"Pipeline group size {self.group_size} cannot be larger than number of stages {num_stages}")
+        if self.group_size < num_stages:
+            raise NotImplementedError(f"PipelineStage: several stages in one process are not supported ({num_stages} stages, {self.group_size} processes)")
+        if self.group_rank != stage_index:
+            raise NotImplementedError(f"PipelineStage: stage {stage_index} has to be in the process of rank {stage_index} of the group, this is {self.group_rank}")
+        if isinstance(submodule, torch.nn.parallel.DistributedDataParallel) or any(hasattr(p, "device_mesh") for p in submodule.parameters()):
+            raise NotImplementedError("PipelineStage of a module in DistributedDataParallel or fully_shard is not supported")
+        self.has_backward = False
+        self.clear_runtime_states()
+
+    @property
+    def is_first(self):
+        """Whether it takes what `step` is given."""
+        return self.stage_index == 0
+
+    @property
+    def is_last(self):
+        """Whether its results are those of the model."""
+        return self.stage_index == self.num_stages - 1
+
+    def clear_runtime_states(self):
+        """Forgets the last step."""
+        self.output_chunks, self._held, self._works = [], {}, []
+
+    # ---- messages
+    def _send(self, tensors, to):
+        numbers = [len(tensors)]
+        for t in tensors:
+            numbers += [-1] if t is None else [_DTYPES.index(t.dtype), int(t.requires_grad), t.dim(), *t.shape]
+        if len(numbers) > _HEADER:
+            raise NotImplementedError(f"a pipeline stage's results are too many or have too many dimensions to be told in {_HEADER} numbers")
+        header = torch.tensor(numbers + [0] * (_HEADER - len(numbers)))
+        for t in (header, *[t.detach().contiguous() for t in tensors if t is not None]):
+            self._works.append((dist.isend(t, group=self.group, group_dst=to), t))
+
+    def _receive(self, source):
+        header = torch.zeros(_HEADER, dtype=torch.int64)
+        dist.recv(header, group=self.group, group_src=source)
+        numbers, found = iter(header.tolist()), []
+        for _ in range(next(numbers)):
+            code = next(numbers)
+            if code < 0:
+                found.append(None)
+                continue
+            wants, dims = bool(next(numbers)), next(numbers)
+            t = torch.empty([next(numbers) for _ in range(dims)], dtype=_DTYPES[code], device=self.device)
+            dist.recv(t, group=self.group, group_src=source)
+            found.append(t.requires_grad_() if wants and self.has_backward else t)
+        return found
+
+    def wait(self):
+        """Until everything has been sent."""
+        for work, _ in self._works:
+            work.wait()
+        self._works.clear()
+
+    # ---- computation
+    def forward_one_chunk(self, fwd_chunk_id, args, kwargs=None, save_forward_output=True):
+        """The stage's result for a part of the batch, which is sent on."""
+        if not self.is_first:
+            args = tuple(self._receive(self.stage_index - 1))
+        try:
+            out = self.submod(*args, **(kwargs or {}))
+        except Exception as e:
+            raise RuntimeError(f"[Stage {self.stage_index}] failed to run forward of part {fwd_chunk_id}: {e}") from e
+        results = [out] if taken(out) else list(out) if isinstance(out, (tuple, list)) else None
+        if not self.is_last:
+            if results is None or not all(taken(t) for t in results):
+                raise NotImplementedError(f"a pipeline stage that is not the last has to return a tensor or a tuple of tensors, not {type(out).__name__}")
+            self._send(results, self.stage_index + 1)
+        elif save_forward_output:
+            self.output_chunks.append(out)
+        if self.has_backward:
+            self._held[fwd_chunk_id] = results, args
+        return out
+
+    def backward_one_chunk(self, bwd_chunk_id, loss=None, full_backward=True, last_backward=False):
+        """Gradients of a part, by its loss or those of the next stage's arguments; that of the arguments is sent back."""
+        if not full_backward:
+            raise NotImplementedError("PipelineStage: gradients of arguments and of weights one after the other are not supported")
+        results, args = self._held.pop(bwd_chunk_id)
+        if self.is_last:
+            loss.backward()
+        else:
+            pairs = [(t, g) for t, g in zip(results, self._receive(self.stage_index + 1), strict=True) if t.requires_grad and g is not None]
+            if pairs:
+                torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
+        if not self.is_first:
+            self._send([t.grad if t.requires_grad else None for t in args], self.stage_index - 1)
+
+    def scale_grads(self, grad_scale_factor):
+        """Divides the parameters' gradients."""
+        if grad_scale_factor != 1:
+            for p in self.submod.parameters():
+                if p.grad is not None:
+                    p.grad.div_(grad_scale_factor)
+
+
+def build_stage(stage_module, stage_index, pipe_info, device, group=None):
+    """The stage of a module that `pipeline` made."""
+    return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
+
+

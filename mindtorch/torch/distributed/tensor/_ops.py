@@ -1,4 +1,6 @@
 """What happens when torch's functions are given DTensors."""
+import threading
+
 import mindtorch.torch as torch
 from mindtorch.core.table import record_of
 from mindtorch.core.tensor import Size, taken
@@ -21,6 +23,15 @@ _ABOUT_SHAPE = {"size": lambda t, dim=None: t.shape if dim is None else t.shape[
                 "get_device": lambda t: -1 if t.device.index is None else t.device.index}
 
 _ABOUT_ITSELF = frozenset("register_post_accumulate_grad_hook retain_grad data_ptr storage_offset stride is_shared share_memory_".split())
+
+
+class _Replicates(threading.local):
+    """Per thread: whether plain tensors beside DTensors are taken for replicated ones."""
+
+    on = False
+
+
+replicates = _Replicates()
 
 
 def _walk(value, found):
@@ -79,6 +90,10 @@ def call(func, args, kwargs):
         if r is not None:
             return r
     outsiders = [t for t in tensors if not isinstance(t, DTensor)]
+    if replicates.on and any(t.dim() for t in outsiders) and name != "copy_":
+        same = (Replicate(),) * mesh.ndim
+        args, kwargs = _replaced((args, kwargs), lambda t: t if isinstance(t, DTensor) or not t.dim() else DTensor.from_local(t, mesh, same, run_check=False))
+        return call(func, args, kwargs)
     if any(t.dim() for t in outsiders) and name != "copy_":
         raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
                            "distributed operators!")
