@@ -554,3 +554,13 @@ def test_a_sparse_tensor_is_given_a_gradient():
     p = mine.sparse_coo_tensor(mine.tensor([[0]]), mine.ones(1), (3,)).requires_grad_()
     with pytest.raises(NotImplementedError, match="other places"):
         p.grad = mine.sparse_coo_tensor(mine.tensor([[1]]), mine.ones(1), (3,))
+
+
+@pytest.mark.parametrize("name", ["empty_like", "zeros_like"])
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_sparse_tensors_have_no_memory_format(name, layout):
+    for T in SIDES:
+        s = getattr(T.eye(3), layout)()
+        with pytest.raises(RuntimeError, match="memory format option is only supported by strided tensors"):
+            getattr(T, name)(s, memory_format=T.preserve_format)
+        assert getattr(T, name)(s).layout == s.layout

@@ -93,6 +93,12 @@ def _same_pattern(s, values, coalesced=None):
     return r
 
 
+def no_memory_format(fmt):
+    """RuntimeError for a memory format, which sparse tensors have none of."""
+    if fmt is not None:
+        raise RuntimeError("memory format option is only supported by strided tensors")
+
+
 def _split(s):
     """(sizes of the sparse dims, sizes of the dense dims)."""
     n = s._coo_idx._sizes[0]

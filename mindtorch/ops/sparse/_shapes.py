@@ -6,7 +6,7 @@ from mindtorch.core.sparse import SparseTensor, sparse_of
 from mindtorch.core.table import TABLE
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import _at, _gather, _meaning, _method, _of_nothing, _picked, _refuse, _rows, is_sparse
+from mindtorch.ops.sparse import _at, _gather, _meaning, _method, _of_nothing, _picked, _refuse, _rows, is_sparse, no_memory_format
 
 
 # ------------------------------------------------------------------ shapes
@@ -281,6 +281,7 @@ def _resize_as(self, the_template):
 @_meaning("zeros_like", "empty_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
     """A tensor of the same size without elements."""
+    no_memory_format(memory_format)
     if layout is not None and str(layout) == "torch.strided":
         return TABLE["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
     if layout is not None and str(layout) != "torch.sparse_coo":
