@@ -11,7 +11,7 @@ from mindtorch.core.tensor import Tensor, detached, taken
 from mindtorch.core.values import values as host_values
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, clone, move
-from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _places, coalesce, is_sparse, no_memory_format,
+from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _places, coalesce, is_sparse,
                                   to_dense as _coo_to_dense)
 from mindtorch.ops.sparse._coo import _without_dtype, shifted
 
@@ -462,7 +462,6 @@ def _copy_(self, src, non_blocking=False):
 
 @_meaning("zeros_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    no_memory_format(memory_format)
     if layout is not None and repr(layout) == "torch.strided":
         return TABLE["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
     if layout is not None and repr(layout) != f"torch.sparse_{input._kind}" or input.dense_dim():
@@ -475,7 +474,6 @@ def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False
 
 def _like(name):
     def fn(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-        no_memory_format(memory_format)
         if layout is not None and repr(layout) != f"torch.sparse_{input._kind}":
             raise SparseUse(f"{name} of layout torch.sparse_{input._kind} with layout={layout} is not implemented (dtype {input.dtype}, "
                             f"device {input.device})")
