@@ -206,6 +206,8 @@ class Tracer(TracerBase):
             try:
                 if self.is_leaf_module(m, name):
                     return self.create_proxy("call_module", name, args, kwargs)
+                if getattr(m, "_opaque", False):        # (a scripted module's code is not looked into, as in torch: it may branch on values)
+                    return self.create_proxy("call_method", "forward", (m, *args), kwargs)
                 return forward(*args, **kwargs)
             finally:
                 self.module_stack.pop(name, None)

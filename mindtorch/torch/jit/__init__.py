@@ -88,8 +88,8 @@ class CompilationUnit:
         raise NotImplementedError("torch.jit.CompilationUnit is not supported: TorchScript source is not compiled")
 
 
-class Error(RuntimeError):
-    """An error inside TorchScript."""
+class Error(Exception):
+    """What the code of a scripted module raises."""
 
 
 JITException = Error

@@ -29,6 +29,8 @@ class TracingCheckError(RuntimeError):
 class ScriptModule(Module):
     """Base class of what `trace`, `script` and `load` make of modules."""
 
+    _opaque = True          # torch.fx records a call of it as one step
+
     def save(self, f, _extra_files=None):
         """`torch.jit.save(self, f)`."""
         save(self, f, _extra_files)
@@ -51,8 +53,37 @@ class ScriptModule(Module):
 
 
 class RecursiveScriptModule(ScriptModule):
-    """A scripted or loaded module."""
+    """A scripted or loaded module; what its code raises is also a torch.jit.Error."""
 
+    def __call__(self, *args, **kwargs):
+        try:
+            return super().__call__(*args, **kwargs)
+        except RuntimeError:
+            raise               # (those of ops are what they are)
+        except Exception as e:
+            error = _as_error(e)
+            if error is None:
+                raise
+            raise error.with_traceback(e.__traceback__) from e.__cause__
+
+
+def _as_error(e):
+    """The exception under a class that is torch.jit.Error, too; None where Python has no such class."""
+    from mindtorch.torch.jit import Error
+    cls = type(e)
+    made = _errors.get(cls)
+    if made is None:
+        try:
+            made = _errors[cls] = type(cls.__name__, (Error, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+        except TypeError:
+            return None
+    new = made.__new__(made, *e.args)
+    new.args = e.args
+    new.__dict__.update(e.__dict__)
+    return new
+
+
+_errors: dict[type, type] = {}
 
 class TopLevelTracedModule(ScriptModule):
     """A traced module."""
@@ -97,7 +128,7 @@ def _as(module, base):
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     """The function, class or module, which runs eagerly: Python's own semantics, the same results.
 
-    A module comes back as the same state under a class that is also a ScriptModule.
+    A module comes back as the same state under a class that is also a ScriptModule; its exceptions are torch.jit.Errors as well.
     """
     if isinstance(obj, Module):
         for name, t in (*obj.named_parameters(), *obj.named_buffers()):
