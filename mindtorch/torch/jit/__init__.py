@@ -12,7 +12,7 @@ from typing import Final  # noqa: F401
 from mindtorch.torch.jit import annotations  # noqa: F401
 from mindtorch.core.tracing import is_tracing as _is_tracing
 from mindtorch.torch._refusing import refuse
-from mindtorch.torch.jit._traced import (RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule,  # noqa: F401
+from mindtorch.torch.jit._traced import (Error, RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule,  # noqa: F401
                                          TracerWarning, TracingCheckError, example_of, load, save, script, trace, trace_module)
 
 
@@ -86,10 +86,6 @@ class CompilationUnit:
 
     def __init__(self, *args, **kwargs):
         raise NotImplementedError("torch.jit.CompilationUnit is not supported: TorchScript source is not compiled")
-
-
-class Error(Exception):
-    """What the code of a scripted module raises."""
 
 
 JITException = Error

@@ -26,6 +26,10 @@ class TracingCheckError(RuntimeError):
     """What was traced does not compute what the function does."""
 
 
+class Error(Exception):
+    """What the code of a scripted module raises."""
+
+
 class ScriptModule(Module):
     """Base class of what `trace`, `script` and `load` make of modules."""
 
@@ -69,7 +73,6 @@ class RecursiveScriptModule(ScriptModule):
 
 def _as_error(e):
     """The exception under a class that is torch.jit.Error, too; None where Python has no such class."""
-    from mindtorch.torch.jit import Error
     cls = type(e)
     made = _errors.get(cls)
     if made is None:
