@@ -198,6 +198,12 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
 class Veiled(Opaque):
     """The same of host memory that holds other values than the tensor's: its conjugated or negated ones (core/bits.py).  A view of the memory's own array."""
 
+    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:          # type: ignore[override]
+        if func is not np.may_share_memory:
+            self._refuse()
+        asked: Any = func
+        return asked(*[np.ndarray.view(a, np.ndarray) if a.__class__ is Veiled else a for a in args], **kwargs)
+
 
 # ------------------------------------------------------------------ addresses
 # Each tensor has a stretch of address space of its own that nobody can read or write (PROT_NONE): views lie where they do in the device's memory, so that

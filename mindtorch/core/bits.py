@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch.backend.device import Opaque, Veiled
+import numpy as np
+
+from mindtorch.backend.device import Opaque, Veiled, view_of
 
 #: what keeps the layer in use: ids of the `Bits` there are.  (Adding to a set and taking from it are one step each, whatever the thread.)
 LIVE: set[int] = set()
@@ -75,7 +77,7 @@ def veiled(of: Any) -> Opaque:
     """The geometry of a tensor with bits on the memory of `of`."""
     a = of._a
     if isinstance(a, Opaque):
-        return a
+        return view_of(a, np.ndarray.view(a, np.ndarray))         # (of its own: tensors are told apart by their arrays)
     v = a.view(Veiled)
     v.frozen = not a.flags.writeable and of._dev.type != "meta"
     v.flags.writeable = False

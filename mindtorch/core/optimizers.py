@@ -18,6 +18,8 @@ import numpy as np
 
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import unrecorded
+from mindtorch.core import bits
+from mindtorch.core.bits import LIVE, Bits
 from mindtorch.core.devices import alone, doubt, reraise, to_host
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.memory import COW, unshare
@@ -40,6 +42,8 @@ def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> P
     for p in params:
         if p._dev is not dev and p._dev != dev:
             return None
+    if LIVE and any([p._h.__class__ is Bits for p in params]):
+        return None
     host = dev.type == "cpu"
     if COW.on:
         unshare(params)
@@ -50,6 +54,8 @@ def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> P
 def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor], consts: Sequence[Const]) -> None:
     """Does the step: `changed` are lists of tensors, the parameters first, then their states."""
     kernel, found, host = plan
+    if LIVE:
+        grads = [bits.whole(g) if g._h.__class__ is Bits else g for g in grads]
     if host:
         if COW.on:
             for column in changed:

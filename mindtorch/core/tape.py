@@ -20,6 +20,7 @@ from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import layout as layouts, native
+from mindtorch.core.bits import Bits
 from mindtorch.core.dispatch import FLAGS, OFF, layer
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
@@ -154,7 +155,7 @@ class Primitive:
             return self.grads[0](node, g)       # type: ignore[misc]
         if self.alone:
             return (None if node.edges[0] is None else self.grads[0](node, g)),         # type: ignore[misc]
-        if self.together is not None and g._h is not None:
+        if self.together is not None and g._h is not None and g._h.__class__ is not Bits:
             r = self.together(node, g)
             if r is not None:
                 return r

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.graph import Graph, Node, Value, dtype_name, flat_tensors, leaves, mapped, rebuilt, signature
-from mindtorch.core import autocast, dispatch
+from mindtorch.core import autocast, bits, dispatch
+from mindtorch.core.bits import Bits
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE
@@ -131,8 +132,8 @@ def _version(t):
     return 0 if t._ver is None else t._ver.v
 
 
-def _writable_copy(a):
-    return np.array(a)
+def _writable_copy(t):
+    return np.array(t._a if t._h.__class__ is not Bits else bits.values(t))
 
 
 class Tracer:
@@ -154,7 +155,7 @@ class Tracer:
         return value
 
     def new(self, t, kind, **more):
-        return Value(kind, t._a.shape, dtype_name(t._a.dtype), t._a, **more)
+        return Value(kind, t._a.shape, dtype_name(t._a.dtype), t._a if t._h.__class__ is not Bits else bits.values(t), **more)
 
     def value_of(self, t):
         """The Value of a tensor; one not seen before is a parameter (if it has a name) or a constant."""
@@ -182,7 +183,7 @@ class Tracer:
                 raise TraceError(f"tracing: a tensor of shape {list(a.shape)} shares memory with a computed one, but no recorded op "
                                  "made it")
         v = self.new(t, "constant", dynamic=False)
-        v.array = _writable_copy(a)
+        v.array = _writable_copy(t)
         v.tensor = t
         return self.bind(t, v)
 
@@ -337,7 +338,7 @@ class Tracer:
             self.add(node, [t])
             self.written(t, short)
             return out
-        a = _writable_copy(t._a)
+        a = _writable_copy(t)
         # The op runs twice, out of place for the trace and as it is for its effect.
         r = o.fn(t, *args[1:], **kwargs)
         if r is t:
@@ -504,7 +505,7 @@ def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=No
     for i, x in enumerate(inputs):
         v = t.new(x, "input", name=input_names[i] if i < len(input_names) else f"input_{i}")
         if kind.functional:
-            v.array = _writable_copy(x._a)
+            v.array = _writable_copy(x)
         values.append(t.bind(x, v))
     dispatch.want("ops", "trace")
     dispatch.want("primitives", "trace")

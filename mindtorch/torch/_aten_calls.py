@@ -114,7 +114,7 @@ _TWO = frozenset("""eq ne lt le gt ge pow remainder fmod fill bitwise_and bitwis
 #: aten's operators whose result lies on the memory of their first operand
 VIEWS = frozenset("""alias as_strided detach diagonal expand expand_as flatten movedim narrow permute real imag reshape select slice split split_with_sizes
  squeeze swapaxes swapdims t transpose unbind unfold unsqueeze view view_as view_as_complex view_as_real adjoint mT mH T H numpy_T chunk tensor_split
- hsplit vsplit dsplit conj _conj _reshape_alias""".split())
+ hsplit vsplit dsplit conj _conj _neg_view _reshape_alias""".split())
 
 
 # ------------------------------------------------------------------ the table
@@ -135,6 +135,10 @@ def _unary(prims):
 _unary("""neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid deg2rad rad2deg
  abs sgn sign signbit floor ceil trunc frac isfinite isnan isinf isreal isposinf isneginf angle erf erfc erfinv lgamma digamma logical_not bitwise_not
  relu silu mish hardsigmoid hardswish t nonzero clone conj_physical frexp sinc i0 trace""")
+
+
+NAMES["conj_view"] = lambda a: ("_conj.default", (a,))
+NAMES["neg_view"] = lambda a: ("_neg_view.default", (a,))
 
 
 def _two(prims, overloads=("Tensor", "Scalar")):

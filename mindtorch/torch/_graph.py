@@ -18,6 +18,7 @@ from mindtorch.backend.graph import Differs, flat_tensors, leaves, rebuilt, unif
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import adopt, wrap, taken
 from mindtorch.core.tracing import TraceError, is_tracing, trace
+from mindtorch.core.values import values
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.random import fork_rng
 
@@ -196,7 +197,8 @@ def _hold(graph, run, inputs):
             try:
                 if a._sizes != b._sizes:
                     raise AssertionError(f"shape {list(a._sizes)}, not {list(b._sizes)}")
-                _close(np.asarray(a._a, np.float32) if a._stype.kind == "V" else a._a, b._a, "the graph")
+                x = values(a)
+                _close(x.astype(np.float32) if a._stype.kind == "V" else x, values(b), "the graph")
             except AssertionError as e:
                 why = f"values became Python numbers ({', '.join(sorted(set(graph.escapes)))})" if graph.escapes else \
                     "it draws random numbers, branches on values, or computes outside of torch's ops"
@@ -218,7 +220,7 @@ def on_host(fn, args, kwargs=None):
     nest = (tuple(args), kwargs or {})
     found = tensors_in(nest)
     if any([t._h is not None for t in found]):
-        nest = _refill(nest, iter([t.cpu() for t in found]))
+        nest = _refill(nest, iter([t.resolve_conj().resolve_neg().cpu() for t in found]))
     return fn, *nest
 
 

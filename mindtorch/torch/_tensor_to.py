@@ -154,7 +154,7 @@ _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
     """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
     if dtype is None:
-        return f"torch.{'' if self._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
+        return f"torch.{'' if plain(self)._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
     if isinstance(dtype, type) and dtype.__name__ in _NAME_TYPES:
         dtype = type_name_of(dtype)
     if isinstance(dtype, str):

@@ -388,3 +388,74 @@ def test_mindspore_gets_whole_values():
     assert ms.ops.real(x.conj() * 1).asnumpy().tolist() == [1.0, 3.0]
     assert ms.ops.imag(x.conj()).asnumpy().tolist() == [-2.0, 1.0]
     assert ms.ops.neg(x.conj().imag).asnumpy().tolist() == [2.0, -1.0]
+
+
+# ------------------------------------------------------------------ what looks at memory itself
+def test_transforms():
+    def f(lib, x):
+        fn = lib.func
+        return [t.resolve_conj().tolist() for t in (
+            lib.vmap(lambda v: v.conj() * 2)(x), lib.vmap(lambda v: v.conj())(x), fn.grad(lambda v: (v.conj() * v).real.sum())(x),
+            *fn.jvp(lambda v: v.conj().imag ** 2, (x,), (x.conj(),)), fn.vjp(lambda v: v.conj() * v, x)[1](x.conj())[0],
+            fn.functionalize(lambda v: v.conj().mul_(2))(x.clone()))]
+    both(f)
+
+
+@pytest.mark.host_only("memory of the host's kernels")
+def test_optimizers_and_layers():
+    def f(lib, x):
+        said = []
+        for kind in (lib.optim.SGD, lib.optim.Adam):
+            for n in (3, 9000):
+                p, q = lib.nn.Parameter(lib.ones(n)), lib.nn.Parameter(lib._neg_view(lib.ones(n)))
+                for t, g in ((p, lib._neg_view(lib.ones(n))), (q, lib.ones(n))):
+                    o = kind([t], lr=0.5)
+                    t.grad = g
+                    o.step()
+                said.append((round(p[-1].item(), 5), round(q[-1].item(), 5), q.is_neg()))
+        n = lib._neg_view(lib.arange(8.0).reshape(2, 1, 4))
+        return said, lib.nn.MultiheadAttention(4, 2)(n, n, n)[0].shape, lib.nn.functional.conv1d(n, lib.ones(1, 1, 2)).tolist(), n.type()
+    both(f)
+
+
+@pytest.mark.host_only("captures of host tensors")
+@pytest.mark.parametrize("size", [5, 60000])
+def test_compiled_functions_tell_them_apart(size):
+    f = mt.compile(lambda a, b: mt.sigmoid(a * 2 + b) * a - b)
+    z = mt.tensor((np.arange(size) % 7) * (1 + 1j))
+    n, p = z.conj().imag, z.imag.clone()
+    for v in (n, n, p, p, n, mt._neg_view(p), n.clone(), n):
+        a, b = [np.array(t.resolve_neg()) for t in (v, p)]
+        np.testing.assert_allclose(np.array(f(v, p)), 1 / (1 + np.exp(-(a * 2 + b))) * a - b, rtol=1e-5, atol=1e-6)
+    g = mt.compile(lambda a: (a.conj(), a.conj().imag * 2, a.mul_(1j).conj()))
+    for _ in range(3):
+        w = mt.tensor([1 + 2j, 3 - 1j])
+        c, i, h = g(w)
+        assert w.tolist() == [-2 + 1j, 1 + 3j] and c.tolist() == h.tolist() == [-2 - 1j, 1 - 3j] and i.tolist() == [-4.0, 2.0] and c.is_conj() and c.data_ptr() == w.data_ptr()
+
+
+@pytest.mark.host_only("traces are of host tensors")
+def test_traces():
+    def f(lib, x):
+        c = x.conj()
+        inside = lib.jit.trace(lambda v: (v.conj() * 2, v.mH * 1, v.conj().imag + 1), x, check_trace=False)(x + 1)
+        outside = lib.jit.trace(lambda v: v * 2 + c, x, check_trace=False)(x + 1j)
+        given = lib.jit.trace(lambda v: v * 2, c, check_trace=False)(c)
+        return [t.tolist() for t in (*inside, outside, given)]
+    both(f)
+
+
+def test_modes_see_the_views():
+    def f(lib, x):
+        import importlib
+        kind = importlib.import_module(lib.__name__ + ".utils._python_dispatch").TorchDispatchMode
+        seen = []
+
+        class Mode(kind):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+        with Mode():
+            r = lib._neg_view(x.conj())
+        return seen, facts(r)
+    both(f)

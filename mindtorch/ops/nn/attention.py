@@ -2,6 +2,7 @@
 import math
 
 from mindtorch.core import devices, forward, rng
+from mindtorch.core.bits import plain
 from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
@@ -255,7 +256,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     target, batch, embed = query._sizes
     source = key._sizes[0]
     d = query._stype
-    by_views = (query._h is not None and devices.DEVICES[query._dev.type].strided and not need_weights and not add_zero_attn
+    by_views = (plain(query)._h is not None and devices.DEVICES[query._dev.type].strided and not need_weights and not add_zero_attn
                 and bias_k is None and bias_v is None and static_k is None and static_v is None)
     product = _linear_as_it_lies if by_views else linear
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", attn_mask, "attn_mask", d)

@@ -2,6 +2,7 @@
 
 from mindtorch.backend.graph import Build, Value, last_uses
 from mindtorch.core import autocast as _autocast
+from mindtorch.core.bits import bits_of
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Parameter, Tensor, attributes, own_names, taken
 from mindtorch.torch._dynamo import _guards
@@ -12,7 +13,7 @@ class Spec:
 
     def __init__(self, args, kwargs, fixed=()):
         self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same, "own": attributes, "OWN": own_names(),
-                      "marked": self._marked, "keys_of": _guards.keys_of, "get": dict.__getitem__, "known": frozenset()}
+                      "bits_of": bits_of, "marked": self._marked, "keys_of": _guards.keys_of, "get": dict.__getitem__, "known": frozenset()}
         self.watched = frozenset()
         self.lines, self.tensors, self.names, self.fixed = [], [], [], fixed
         self.objects = []
@@ -72,6 +73,8 @@ class Spec:
             self._must(f"own({n}).keys() <= OWN or not marked({n})")
             x = a._a
             self.lines.append(f"x = {n}._a")
+            if not x.flags.writeable:           # (as of those with a conjugate or negative bit)
+                self._must(f"bits_of({n}) == {bits_of(a)}")
             self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "
                        f"x.strides == {self._const(x.strides)} and {n}._rg is {a._rg} and {n}._dev is {self._const(a._dev)} and "
                        f"x.flags.writeable is {x.flags.writeable} and {n}._inference is {a._inference}")
