@@ -48,16 +48,28 @@ _cast = None        # set by the ops floor
 def _lowered(x, d):
     # float64 stays: torch leaves what is not float32 or half alone.
     if taken(x):
-        k = x._a.dtype
+        try:
+            k = x._a.dtype
+        except dispatch.SparseUse:
+            return _values_by(_lowered, x, d)
         return _cast(x, d) if k is not d and (k == _F32 or k in LOW) else x
     if x.__class__ is list or x.__class__ is tuple:
         return x.__class__(_lowered(i, d) for i in x)
     return x
 
 
+def _values_by(fn, x, *args):
+    """A sparse tensor with its values cast."""
+    v = fn(x._sp_values, *args)
+    return x if v is x._sp_values else x._with_values(v)
+
+
 def _raised(x):
     if taken(x):
-        return _cast(x, _F32) if x._a.dtype in LOW else x
+        try:
+            return _cast(x, _F32) if x._a.dtype in LOW else x
+        except dispatch.SparseUse:
+            return _values_by(_raised, x)
     if x.__class__ is list or x.__class__ is tuple:
         return x.__class__(_raised(i) for i in x)
     return x

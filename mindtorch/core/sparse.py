@@ -126,6 +126,21 @@ class Sparse(Tensor):
     def _with_values(self, values):
         raise NotImplementedError
 
+    def _as_parameter(self, requires_grad: bool) -> Tensor:
+        raise SparseUse(f"torch.nn.Parameter of a sparse tensor is not implemented (dtype {self.dtype}, device {self.device}, layout {self.layout}): "
+                        "make a Parameter of its values()")
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Calls hook(gradient), sparse as the tensor is, where the gradient of the values is computed; it may return another one of the same places."""
+        def of_values(g):
+            r = hook(self._with_values(g))
+            return r._sp_values if isinstance(r, Sparse) else r
+        return self._sp_values.register_hook(of_values)
+
+    def retain_grad(self) -> None:
+        """Has .grad hold the gradient of a tensor that is no leaf."""
+        self._sp_values.retain_grad()
+
 
 class SparseTensor(Sparse):
     """Coordinates (sparse dims, nnz) and values (nnz, dense dims...) of what is not zero.

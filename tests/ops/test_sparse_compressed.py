@@ -166,7 +166,8 @@ def test_refusals_name_op_layout_and_dtype():
     for text, words in (("r.exp()", "exp.*float32.*cpu.*sparse_csr"), ("T.where(D>0,D,c)", "where.*float32.*cpu.*sparse_csc"), ("R.max()", "max.*sparse_bsr"),
                         ("T.sparse.spsolve(r,E[0])", "spsolve.*float32"), ("T.sparse.to_sparse_semi_structured(D)", "semi_structured.*float32"),
                         ("T.sparse.SparseSemiStructuredTensor(D)", "SparseSemiStructuredTensor"), ("T.sparse.softmax(r,1)", "softmax.*float32.*sparse_csr"),
-                        ("T.bmm(B.to_sparse_csr(),B)", "bmm.*sparse_csr"), ("T.sparse.sampled_addmm(r,E,E,out=r)", "out=.*float32")):
+                        ("T.bmm(B.to_sparse_csr(),B)", "bmm.*sparse_csr"), ("T.sparse.sampled_addmm(r,E,E,out=r)", "out=.*float32"),
+                        ("T.nn.Parameter(r)", "nn.Parameter.*float32.*sparse_csr.*values")):
         with pytest.raises(NotImplementedError, match=words):
             eval(text, s)
 
@@ -272,6 +273,92 @@ def test_double_backward_and_gradcheck():
             assert check(lambda a, b: a.to_dense() @ b, (x.double().requires_grad_(), d), masked=masked)
     with pytest.raises(RuntimeError):
         check(lambda a: a.to_dense().detach() * a.to_dense(), (s["r"].double().requires_grad_(),), masked=True)
+
+
+def test_autograd_takes_sparse_tensors():
+    for name in "orc":
+        s, d = scene(mine)[name].requires_grad_(), mine.arange(8.0).reshape(4, 2)
+        g, = mine.autograd.grad((s @ d).sum(), s)
+        want = (mine.ones(4, 2) @ d.t()).sparse_mask(scene(mine)[name].detach())
+        assert g.layout is s.layout and mine.equal(g.to_dense(), want.to_dense())
+        seen = []
+        s.register_hook(lambda g: seen.append(g.layout) or g * 2)
+        (s @ d).sum().backward()
+        assert seen == [s.layout] and mine.equal(s.grad.to_dense(), want.to_dense() * 2)
+        s = scene(mine)[name].requires_grad_()
+        t = s * 3
+        t.retain_grad()
+        for g in (scene(mine)[name], scene(mine)["E"]):         # (what has other places is looked at where the root has any)
+            t.backward(g, retain_graph=True)
+        places = scene(mine)["D"] != 0
+        want = (scene(mine)["D"] + scene(mine)["E"]) * places
+        assert mine.equal(s.grad.to_dense(), want * 3) and mine.equal(t.grad.to_dense(), want)
+        with pytest.raises(RuntimeError, match="scalar outputs"):
+            (s * 2).backward()
+        with pytest.raises(RuntimeError, match="shape"):
+            (s * 2).backward(mine.ones(2, 2))
+
+
+def test_functions_that_save_sparse_tensors():
+    """The function that attention over edges is often written with."""
+    def run(T):
+        class Product(T.autograd.Function):
+            @staticmethod
+            def forward(ctx, indices, values, n, b):
+                a = T.sparse_coo_tensor(indices, values, (n, n))
+                ctx.save_for_backward(a, b)
+                ctx.n = n
+                return T.matmul(a, b)
+
+            @staticmethod
+            def backward(ctx, g):
+                a, b = ctx.saved_tensors
+                edges = a._indices()[0, :] * ctx.n + a._indices()[1, :]
+                return None, g.matmul(b.t()).view(-1)[edges], None, a.t().matmul(g)
+        v, b = T.tensor([1.0, 2, 3]).requires_grad_(), T.arange(6.0).reshape(3, 2).requires_grad_()
+        Product.apply(T.tensor([[0, 1, 2], [1, 2, 0]]), v, 3, b).pow(2).sum().backward()
+        return [v.grad, b.grad]
+    assert differ(*(outcome(run, T) for T in SIDES)) is None
+
+
+def test_modules_hold_sparse_tensors():
+    for name in "or":
+        class Net(mine.nn.Module):
+            def __init__(self, adjacency):
+                super().__init__()
+                self.register_buffer("adjacency", adjacency)
+                self.linear = mine.nn.Linear(2, 2)
+
+            def forward(self, x):
+                return self.adjacency @ self.linear(x)
+        net, x = Net(scene(mine)[name]), mine.ones(4, 2)
+        other = Net(scene(mine)[name] * 2)
+        other.load_state_dict(net.state_dict())
+        assert mine.equal(net(x), other(x)) and mine.equal(copy.deepcopy(net)(x), net(x))
+        assert net.double()(x.double()).dtype is mine.float64 and net.adjacency.layout is other.adjacency.layout
+
+
+@pytest.mark.host_only("autocast of the CPU")
+def test_autocast_of_sparse_operands():
+    def run(T):
+        with T.autocast("cpu", T.bfloat16):
+            return [scene(T)["o"] @ scene(T)["E"], T.sparse.mm(scene(T)["o"], scene(T)["E"]), scene(T)["o"].sum()]
+    assert differ(*(outcome(run, T) for T in SIDES)) is None
+
+
+def test_comparison_and_out():
+    for name in "orcRC":
+        s = scene(mine)[name]
+        mine.testing.assert_close(s, s.clone())
+        with pytest.raises(AssertionError, match="not close"):
+            mine.testing.assert_close(s, s * 2)
+    for name in "or":
+        out = mine.empty(0)
+        assert mine.mm(scene(mine)[name], scene(mine)["E"], out=out) is out and mine.equal(out, scene(mine)["D"] @ scene(mine)["E"])
+    out = mine.zeros(4, 4, layout=mine.sparse_coo)
+    assert mine.neg(scene(mine)["o"], out=out) is out and mine.equal(out.to_dense(), -scene(mine)["D"])
+    with pytest.raises(RuntimeError, match="layout"):
+        mine.neg(scene(mine)["o"], out=mine.zeros(4, 4))
 
 
 # ------------------------------------------------------------------ every layout, dtype and shape

@@ -122,6 +122,18 @@ def _gradient_sum(a, b):
 
 dispatch["same_places"] = lambda a, b: a._coo_idx._sizes == b._coo_idx._sizes and TABLE["equal"].fn(a._coo_idx, b._coo_idx)
 # (What arrives is added to from the left, what is kept in .grad from the right: the order of elements tells.)
+def _into(name, out, r):
+    """`out=` of sparse tensors: becomes what the result is."""
+    if not (is_sparse(out) and is_sparse(r)):
+        raise RuntimeError(f"{name}: expected `out` to have layout {r.layout}, but got {out.layout}")
+    if mode.on and (out._rg or r._rg):
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+    alias.check_cast(r._sp_values._stype, out._sp_values._stype)
+    out._coo_idx, out._sp_values, out._sp_size, out._coo_unique = r._coo_idx, cast(r._sp_values, out._sp_values._stype), r._sp_size, r._coo_unique
+    return out
+
+
+dispatch["out="] = _into
 dispatch["gradient_sum"] = _gradient_sum
 dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(old, g))
 

@@ -12,7 +12,7 @@ from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.grad_mode import (enable_grad, inference_mode, is_grad_enabled, mode, no_grad,  # noqa: F401
                                       set_grad_enabled)
-from mindtorch.core.sparse import Sparse
+from mindtorch.core.sparse import Sparse, SparseUse
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import TRANSFORMS, Size, Tensor, again, taken, wrap  # noqa: F401
 from mindtorch.ops.basic import new_full
@@ -75,6 +75,23 @@ def _device_of(node):
                 seen.add(e[0])
                 stack.append(e[0])
     return cpu_device
+
+
+def _of_values(roots, grads, inputs):
+    """Roots, their gradients and inputs with the values of sparse tensors in their place; None if there are no such tensors."""
+    if not any([isinstance(x, Sparse) for x in (*roots, *(inputs or ()))]):
+        return None
+    new = []
+    for t, g in zip(roots, grads):
+        if isinstance(t, Sparse):
+            if g is None:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            if tuple(g.shape) != tuple(t.shape):
+                raise RuntimeError(f"Mismatch in shape: grad_output[{len(new)}] has a shape of {g.shape} and output[{len(new)}] has a shape of {t.shape}.")
+            g = (g.to_dense() if isinstance(g, Sparse) else g).sparse_mask(t.detach())._sp_values
+        new.append(g)
+    values = [[x._sp_values if isinstance(x, Sparse) else x for x in xs] for xs in (roots, inputs or ())]
+    return values[0], new, values[1] if inputs is not None else None
 
 
 def _root_grads(roots, grads, create_graph):
@@ -173,8 +190,24 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if retain_graph is None:
         retain_graph = create_graph
     _check_roots(roots)
-    with meta.running() if FLAGS.meta and _without_values(roots) else _AS_IT_IS:
-        engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
+    try:
+        with meta.running() if FLAGS.meta and _without_values(roots) else _AS_IT_IS:
+            engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, inputs, True, accumulate=True)
+    except SparseUse:
+        again_ = _of_values(roots, grads, inputs)
+        if again_ is None:
+            raise
+        backward(again_[0], again_[1], retain_graph, create_graph, inputs=again_[2])
+
+
+def _found(roots, ins, grads, retain_graph, create_graph, allow_unused):
+    if FLAGS.meta and _without_values(roots):
+        with meta.running():
+            found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+            found = [None if g is None else meta.turn(g) for g in found]
+    else:
+        found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+    return found
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
@@ -206,12 +239,14 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     for t in ins:
         if t.__class__ is not GradientEdge and not t._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    if FLAGS.meta and _without_values(roots):
-        with meta.running():
-            found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
-            found = [None if g is None else meta.turn(g) for g in found]
-    else:
-        found = engine.run_backward(roots, _root_grads(roots, grads, create_graph), retain_graph, create_graph, ins, allow_unused)
+    try:
+        found = _found(roots, ins, grads, retain_graph, create_graph, allow_unused)
+    except SparseUse:
+        again_ = _of_values(roots, grads, ins)
+        if again_ is None:
+            raise
+        found = grad(again_[0], again_[2], again_[1], retain_graph, create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads)
+        return _by_name(tuple([g if g is None or not isinstance(t, Sparse) else t._with_values(g) for t, g in zip(ins, found)]), inputs)
     if TRANSFORMS.count:
         for g in found:
             if g is not None:

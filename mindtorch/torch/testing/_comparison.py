@@ -5,6 +5,7 @@ import collections.abc
 import numpy as np
 
 from mindtorch import torch
+from mindtorch.core.sparse import Sparse
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import tensor_from, values
 
@@ -51,7 +52,7 @@ def _tensors(a, e, o, path):
     if a.device.type == "meta" or e.device.type == "meta":
         return
     rtol, atol = (o.rtol, o.atol) if o.rtol is not None else default_tolerances(a, e)
-    x, y = [values(t.detach().to_dense() if t.is_sparse else t.detach()) for t in (a, e)]
+    x, y = [values(t.detach().to_dense() if isinstance(t, Sparse) else t.detach()) for t in (a, e)]
     wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
     exact = x.dtype.kind in "biu" and y.dtype.kind in "biu" and rtol == 0 and atol == 0
     with np.errstate(all="ignore"):
