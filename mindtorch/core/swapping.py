@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import weakref
 
-from mindtorch.core.tensor import Tensor, attributes, put_on, swap_impl
+from mindtorch.core import tensor, wrapped
+from mindtorch.core.tensor import Parameter, Tensor, attributes, put_on, swap_impl
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
@@ -12,7 +13,7 @@ CAPTURE = "safe"
 def swap(a: Tensor, b: Tensor) -> None:
     """Exchanges memory, class, history, gradient, hooks and attributes; RuntimeError if somebody refers to one of them weakly."""
     for which, t in ("t1", a), ("t2", b):
-        if weakref.getweakrefcount(t) > (t._dev.type == "meta"):        # (all meta tensors are listed)
+        if weakref.getweakrefcount(t) > (t._dev.type == "meta") + wrapped.listed(t):        # (all meta tensors are listed)
             raise RuntimeError(f"Cannot swap {which} because it has weakref associated with it")
     kinds, meta = (type(a), type(b)), (a._dev.type == "meta", b._dev.type == "meta")
     if kinds[0] is not kinds[1]:
@@ -24,6 +25,9 @@ def swap(a: Tensor, b: Tensor) -> None:
     other.clear()
     other.update(kept)
     swap_impl(a, b)
+    for t in (a, b):
+        if kinds[0] is not kinds[1] and tensor._subclass_made is not None and type(t) not in (Tensor, Parameter):
+            tensor._subclass_made(type(t), t)
     if meta[0] is not meta[1]:
         put_on(a if meta[1] else b, (a if meta[1] else b)._dev)
     for t in (a, b):

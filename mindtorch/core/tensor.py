@@ -378,7 +378,7 @@ def _legacy(cls, args, kwargs):
     if cls is not Tensor:
         t.__class__ = cls
         if _subclass_made is not None:
-            _subclass_made(cls)
+            _subclass_made(cls, t)
     return t
 
 

@@ -43,9 +43,9 @@ state = State()
 
 # ------------------------------------------------------------------ who takes part
 class _Live:
-    """Weak references to the tensors of such classes; how many calls found none of them."""
+    """Weak references to the tensors of such classes, by their ids; how many calls found none of them."""
 
-    refs = set()
+    refs = {}
     idle = 0
     wanted = False
 
@@ -97,9 +97,6 @@ def disabled_impl(func, types, args=(), kwargs=None):
 Tensor.__torch_dispatch__ = classmethod(_disabled)
 
 
-_forget = _Live.refs.discard
-
-
 def activate():
     """From now on calls are looked at; to be matched by `deactivate`."""
     dispatch.want("primitives", "dispatch")
@@ -114,7 +111,9 @@ def deactivate():
 
 def enrol(t):
     """Notes that a tensor of such a class exists."""
-    _Live.refs.add(weakref.ref(t, _forget))
+    key = id(t)
+    if key not in _Live.refs:
+        _Live.refs[key] = weakref.ref(t, lambda _: _Live.refs.pop(key, None))
     _Live.idle = 0
     if not _Live.wanted:
         _Live.wanted = True
@@ -123,23 +122,19 @@ def enrol(t):
 
 def _nobody():
     """Called where no mode is on and no operand takes part: once there have been no such tensors for a while, calls are as fast again as before."""
-    if _Live.wanted and not _Live.refs and not _permanent:
+    if _Live.wanted and not _Live.refs:
         _Live.idle += 1
         if _Live.idle > 500:
             _Live.wanted = False
             deactivate()
 
 
-_permanent = set()
+def _listed(t):
+    """How many weak references to a tensor are those of this module."""
+    return (id(t) in _Live.refs) + wrapped.is_wrapped(t)
 
 
-def class_made(cls):
-    """Called for a subclass that tensors with memory are made of."""
-    if takes_part_class(cls):
-        _permanent.add(cls)
-        if not _Live.wanted:
-            _Live.wanted = True
-            activate()
+wrapped.listed = _listed
 
 
 def takes_part_class(cls):
@@ -160,7 +155,7 @@ def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_gra
     elif device is not None:
         put_on(t, device)
     enrol(t)
-    _core._subclass_made(cls, False)
+    _core._subclass_made(cls)
     if requires_grad:
         set_requires_grad(t, True)
     return t
@@ -261,10 +256,22 @@ class reentrant:
         mode.on = self._before
 
 
+#: classes of operands that nobody asks for, and of other arguments that hold none
+_EVERYDAY = frozenset((Tensor, Parameter, Const, Held, type(None)))
+_NO_TENSORS = frozenset(dispatch.PLAIN - {list, tuple})
+
+
 # ------------------------------------------------------------------ primitives
 @dispatch.layer("primitives", "dispatch")
 def _primitive(prim, args, kw, below):
     ins = tuple(args[0]) if prim.variadic else args
+    if not state.modes:
+        for x in ins:
+            if x.__class__ not in _EVERYDAY:
+                break
+        else:
+            _nobody()
+            return below(prim, args, kw)
     relevant = relevant_of(ins)
     if not relevant and not state.modes:
         _nobody()
@@ -421,6 +428,13 @@ _NUMBERS = {"item": lambda r: r, "__bool__": bool, "__float__": float, "__int__"
 
 @dispatch.layer("ops", "dispatch")
 def _op(entry, args, kwargs, below):
+    if not state.modes and not kwargs:
+        for x in args:
+            if x.__class__ not in _EVERYDAY and x.__class__ not in _NO_TENSORS:
+                break
+        else:
+            _nobody()
+            return below(entry, args, kwargs)
     relevant = relevant_of(args if not kwargs else (*args, *kwargs.values()))
     if not relevant and not state.modes:
         _nobody()

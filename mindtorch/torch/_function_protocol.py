@@ -313,15 +313,18 @@ _core_meta.watch(_meta_wanted)
 _known = set()    # subclasses of which an instance was made
 
 
-_on_memory = set()    # of those, the ones that stand on memory
+_dispatching = {}     # subclass that stands on memory -> whether it has a __torch_dispatch__ of its own
 
 
-def subclass_made(cls, memory=True):
-    """Called where an instance of a Tensor subclass is made; memory: on memory of its own (torch/_dispatch_protocol.py knows of the others)."""
-    if memory and cls not in _on_memory:
-        _on_memory.add(cls)
-        if getattr(cls, "__torch_dispatch__", None) is not None:
-            importlib.import_module("mindtorch.torch._dispatch_protocol").class_made(cls)       # (which stands upon this module)
+def subclass_made(cls, made=None):
+    """Called where an instance of a Tensor subclass is made; made: the instance, where it stands on memory of its own (torch/_dispatch_protocol.py knows of the others)."""
+    if made is not None:
+        asks = _dispatching.get(cls)
+        if asks is None:
+            asks = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
+                "mindtorch.torch._dispatch_protocol").takes_part_class(cls)       # (which stands upon this module)
+        if asks:
+            importlib.import_module("mindtorch.torch._dispatch_protocol").enrol(made)
     if cls not in _known:
         _known.add(cls)
         f = getattr(cls, "__torch_function__", None)

@@ -657,7 +657,7 @@ def as_subclass(self, cls):
         t, first = MSTensor.__new__(cls), t
         MSTensor.__init__(t, first)
         attributes(t).update(own)
-    _function_protocol.subclass_made(cls)
+    _function_protocol.subclass_made(cls, t)
     return t
 
 
@@ -669,7 +669,7 @@ def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=
     else:
         t = detached(data)
     t.__class__ = cls
-    _function_protocol.subclass_made(cls)
+    _function_protocol.subclass_made(cls, t)
     if require_grad:
         set_requires_grad(t, True)
     return t

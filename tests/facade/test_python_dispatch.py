@@ -366,3 +366,41 @@ def test_a_list_that_contains_itself(process):
         except TypeError as e:
             print(e)
         """).strip() == "new(): self-referential lists are incompatible"
+
+
+@pytest.mark.host_only("what the dispatcher looks at")
+def test_classes_with_memory_are_looked_for_while_there_are_such_tensors():
+    import gc
+
+    from mindtorch.core.dispatch import wanted
+    from mindtorch.torch import _dispatch_protocol
+
+    def settle():
+        gc.collect()
+        x = mine.ones(2)
+        for _ in range(700):
+            x + x
+
+    class Own(mine.Tensor):
+        seen = []
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            cls.seen.append(str(func))
+            return super().__torch_dispatch__(func, types, args, kwargs or {})
+    settle()
+    alive = len(_dispatch_protocol._Live.refs)          # (of other tests)
+    for make in (lambda: mine.Tensor._make_subclass(Own, mine.ones(2)), lambda: mine.ones(2).as_subclass(Own), lambda: Own([1., 2.])):
+        t = make()
+        settle()
+        Own.seen.clear()
+        t + 1
+        assert wanted("primitives", "dispatch") and Own.seen == ["aten.add.Tensor"]
+        plain = mine.zeros(2)
+        mine.utils.swap_tensors(t, plain)
+        del t
+        settle()
+        assert plain.exp() is not None and "aten.exp.default" in Own.seen
+        del plain
+        settle()
+        assert len(_dispatch_protocol._Live.refs) <= alive and (alive or not wanted("primitives", "dispatch"))
