@@ -28,7 +28,7 @@ from mindtorch.backend.device import Opaque, home_of as home_array
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.strides import contiguous_strides
-from mindtorch.core import bits, devices, memory, native, promote
+from mindtorch.core import bits, devices, memory, native, promote, wrapped
 from mindtorch.core.bits import Bits, plain
 from mindtorch.core.determinism import MODE, filler
 from mindtorch.core.grad_mode import mode, no_grad
@@ -426,7 +426,7 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
 def _copy_there(x, key, value):
     """`copy_at` on a device."""
     a = x._a
-    if x._h.__class__ is Bits or value._h.__class__ is Bits:
+    if wrapped.is_wrapped(x) or x._h.__class__ is Bits or value._h.__class__ is Bits:
         return False
     if not a.flags.c_contiguous or a.frozen or x._inference or value._h is not None and not _elsewhere(x, value):
         return False

@@ -219,7 +219,7 @@ def _geometry(t):
 def to_host(t: Tensor | Held) -> Array:
     """The values of a device's tensor as a host array; a synchronisation."""
     if wrapped.is_wrapped(t):
-        return wrapped.values(t)
+        return wrapped.values(t) if wrapped.is_elsewhere(t) else wrapped.values_of_batched(t)
     if t._h.__class__ is Bits:
         return bits.values(t)
     COPIES.down += 1
@@ -568,6 +568,8 @@ def _part_handle(t, start, view, device):
 @alone
 def lying(t: Tensor, sizes: Sizes, strides: Strides, offset: int) -> Tensor:
     """A tensor of t's type anywhere in t's storage, without history: strides and offset in bytes, the offset from the storage's start."""
+    if wrapped.is_batched(t):
+        raise NotImplementedError("torch.vmap: the storage of a tensor that stands for slices cannot be used as such (set_, resize_, .data of another shape)")
     return _part(t, address(t._a), on_storage(t._a, sizes, strides, offset), t._dev, DEVICES[t._dev.type])
 
 
@@ -670,7 +672,7 @@ def _up(device, a):
 def write(x: Tensor, r: Tensor | Const) -> None:
     """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
     if wrapped.is_wrapped(x):
-        return wrapped.write(x, r)
+        return wrapped.write(x, r) if wrapped.is_elsewhere(x) else wrapped.write_batched(x, r)
     if x._h.__class__ is Bits:
         return bits.write(x, r)
     if r._h.__class__ is Bits:
@@ -710,7 +712,7 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
     """
-    if x._h.__class__ is Bits:
+    if x._h.__class__ is Bits or wrapped.is_wrapped(x):
         return False
     way = _way(name, x._dev)
     if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():
@@ -747,6 +749,8 @@ def _stretches(have, to):
 @alone
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:
     """Has the device's kernel `name`, or else a host's, write into x's values: kernel(x, *operands, **constants)."""
+    if wrapped.is_batched(x):
+        return wrapped.write_batched_by(x, name, kernel, operands, constants)
     dev = x._dev
     way = _way(name, dev)
     if way is not None:

@@ -9,6 +9,7 @@ the flag is set, or an argument is no plain tensor or number, the call goes thro
     transform   inside torch.func's transforms: which tensors are made there   core/transforms.py
     autocast    operands in the dtype that the op's record asks for     core/autocast.py
     dispatch    what modes and __torch_dispatch__ see of calls that are no primitives      torch/_dispatch_protocol.py
+    vmap        ops that a vmap computes slice by slice         core/batching.py
     trace       a trace records the op, or looks into it        core/tracing.py
     meta        what is asked of tensors without values         torch/_meta.py
     saves       saved tensors are copied before a write         torch/autograd/_mutation.py
@@ -19,6 +20,7 @@ the flag is set, or an argument is no plain tensor or number, the call goes thro
 and a primitive through
 
     forward     tangents of the operands are carried on         core/forward.py
+    vmap        all slices of a vmap at once                    core/batching.py
     saves       saved-tensor hooks get the operands             core/tape.py
     dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
     trace       as above                                        core/tracing.py
@@ -43,8 +45,8 @@ import numpy as np
 from mindtorch.core.records import Op, kinds_of
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
-OPS = ("native", "function", "transform", "autocast", "dispatch", "trace", "meta", "saves", "forward", "anomaly", "observe")
-PRIMITIVES = ("forward", "saves", "dispatch", "trace", "bits", "device", "meta")
+OPS = ("native", "function", "transform", "autocast", "dispatch", "vmap", "trace", "meta", "saves", "forward", "anomaly", "observe")
+PRIMITIVES = ("forward", "vmap", "saves", "dispatch", "trace", "bits", "device", "meta")
 
 
 class SparseUse(NotImplementedError):

@@ -15,6 +15,7 @@ from mindtorch.core.fitting import fit
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor, SparseUse, dispatch
 from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.wrapped import is_wrapped
 
 
 def _sum_with_sparse(g, h):
@@ -44,7 +45,7 @@ class _Buffer:
             self.g = g
             return
         try:
-            if create_graph or tape.through is not None:
+            if create_graph or tape.through is not None or FLAGS.primitives and (is_wrapped(g) or is_wrapped(self.g)):
                 self.g = _ops["add"](self.g, g)
             elif self.own:
                 gradients.accumulate(self.g, g)

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mindtorch.core import alias, dispatch, engine, grad_mode, tape, transforms
+from mindtorch.core import alias, batching, dispatch, engine, grad_mode, tape, transforms
 from mindtorch.core.bits import Bits, is_conj
 from mindtorch.core.conjugate import between, conj_view, neg_view
 from mindtorch.core.dispatch import FLAGS
@@ -29,6 +29,7 @@ from mindtorch.core.records import TABLE
 from mindtorch.core.nodes import Node, _DualOut, _Out
 from mindtorch.core.tape import Primitive
 from mindtorch.core.tensor import Const, Held, Tensor, again, detached, taken
+from mindtorch.core.wrapped import Batched
 
 _FLOATS = "fcV"
 _ids = itertools.count()
@@ -192,12 +193,21 @@ def carry(x: Any, to: Tensor) -> Tensor:
     return to
 
 
+def recorded(x: Any) -> bool:
+    """Whether x, or a tangent of its, has history."""
+    return x._rg or batching.hides_history(x) or FLAGS.dual is not None and any([(g := tangent(x, v))._rg or batching.hides_history(g) for v in levels(x)])
+
+
 def cut(x: Tensor, keeps: Callable[[Tensor], bool] | None = None) -> Tensor:
     """x without history; its tangents, too, but for those that `keeps` wants as they are."""
     t = detached(x)
+    within = batching.hidden(x)
+    if within is not None and batching.hides_history(x):
+        h: Any = x._h
+        t._h = Batched(cut(within, keeps), h.mapped, h.level)
     for v in levels(x) if FLAGS.dual is not None else ():
         g: Any = tangent(x, v)
-        _put(t, v, g if not g._rg or keeps is not None and keeps(g) else cut(g, keeps))
+        _put(t, v, g if not g._rg and not batching.hides_history(g) or keeps is not None and keeps(g) else cut(g, keeps))
     return t
 
 
@@ -225,8 +235,13 @@ def _same_layout(t, x):
             and t.is_conj() == x.is_conj() and t.is_neg() == x.is_neg())
 
 
-def _zeros_like(x):
-    """Zeros that lie in memory as x does: of the same strides, in a storage of the same size."""
+def _zeros_like(x, t=None):
+    """Zeros that lie in memory as x does: of the same strides, in a storage of the same size; as slices where `t`, which is to be written there, is one."""
+    if t is not None and batching.level_of(t) is not batching.level_of(x):
+        return tape.ops["new_full"](t, size=x._sizes, value=0, stype=x._stype)
+    within = batching.level_of(x)
+    if within is not None:
+        return batching.stand(_zeros_like(x._h.value), x._h.mapped, within)
     k = x._stype.itemsize
     offset, size = alias.home_of(x)
     if x._contiguous and not offset and size == x._nbytes:
@@ -240,7 +255,7 @@ def _zeros_like(x):
 def _like(t, x):
     if _same_layout(t, x):
         return t
-    r = _zeros_like(x)
+    r = _zeros_like(x, t)
     if t._sizes == r._sizes or len(t._sizes) <= len(r._sizes):
         r.copy_(t)
     return r
@@ -278,7 +293,7 @@ def write_tangent(x: Tensor, level: int, t: Tensor) -> None:
         if _same_layout(t, base) and _same_layout(t, x):
             _put(base, level, t)
             return _put(x, level, t)
-        whole = _zeros_like(base)
+        whole = _zeros_like(base, t)
         part = _part(whole, base, x)
         part.copy_(t)
         _put(base, level, whole)
@@ -361,8 +376,14 @@ class _Recording:
 
 
 def followed(*tensors: Any) -> bool:
-    """Whether what is computed from these is differentiated, backward or forward."""
-    return mode.on and any([x._rg for x in tensors]) or FLAGS.dual is not None and dual(*tensors)
+    """Whether what is computed from these is differentiated, backward or forward; of slices of a vmap, or all of them together."""
+    return mode.on and any([x._rg for x in tensors]) or FLAGS.dual is not None and dual(*tensors) or any(
+        [x._h.__class__ is Batched and followed(x._h.value) for x in tensors])
+
+
+def _with_history(*tensors):
+    """Whether some of these have history; of slices of a vmap, whether all of them together have."""
+    return any([x._rg or x._h.__class__ is Batched and _with_history(x._h.value) for x in tensors])
 
 
 def moved(x: Tensor, r: Tensor) -> None:
@@ -434,7 +455,7 @@ def _diagonal(prim, ins, kw, outs, tans):
         return None
     total = None
     given = [*[x for x in ins if x is not None], *tans.values()]
-    plain = not any([x._rg for x in given]) and not dual(*given)
+    plain = not _with_history(*given) and not dual(*given)
     for i, t in tans.items():
         rule = prim.grads[0 if prim.joint else i] if prim.joint or i < len(prim.grads) else None
         if rule is None:
@@ -474,7 +495,8 @@ def _leaf(x):
 
 def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
     """The derivative of the gradient rule by the gradient that it is given."""
-    track = mode.on and (any([x is not None and x._rg for x in ins]) or any([t._rg for t in tans.values()]))
+    own = any([x is not None and x._rg for x in ins]) or any([t._rg for t in tans.values()])
+    track = mode.on and (own or _with_history(*[x for x in ins if x is not None], *tans.values()))
     given = [_leaf(x) if i in tans and not x._rg else x for i, x in enumerate(ins)]
     c = Context(prim, given, kw, outs, {i: given[i] for i in tans})
     was, _deriving.on = _deriving.on, True
@@ -504,7 +526,7 @@ def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, 
         # (The starts may belong to the user: gradients are marked by who passes them on.)
         starts = [carry(s, detached(s)) if not (track and s._rg) else s for _, s in pairs]
         for i, j in zip(asked, engine.run_backward([r for r, _ in pairs], starts, True, track, [us[i] for i in asked], True) or ()):
-            js[i] = j                       # type: ignore[index]
+            js[i] = j if own or j is None or not j._rg else cut(j)          # type: ignore[index]
     for i in asked:
         if js[i] is None:
             js[i] = tape.ops["new_full"](us[i], size=us[i]._sizes, value=0, stype=us[i]._stype)      # type: ignore[index]
@@ -518,7 +540,11 @@ def _on_primitives(prim, args, kw, below):
         return below(prim, args, kw)
     ins = tuple(args[0]) if prim.variadic else args
     found: set[int] = set()
+    # (Beside slices of a vmap, what comes from outside of it is constant: its tangents are carried on where all slices are computed.)
+    within = batching.top(ins) if dispatch.wanted("primitives", "vmap") else None
     for x in ins:
+        if within is not None and batching.level_of(x) is not within:
+            continue
         if x is not None and x.__class__ is not Const and x.__class__ is not Held and (x._tan or x._base is not None):
             found.update(levels(x))
     if _deriving.on and not prim.grads and prim.forward is None and mode.on and prim.inputs and prim.inputs[0] in ("g", "gy") and getattr(ins[0], "_rg", False):
@@ -533,7 +559,7 @@ def _on_primitives(prim, args, kw, below):
     # (Outer levels first: the rules of inner ones read the result, which is a dual of the outer ones.)
     for v in sorted(found):
         tans = {i: t for i, x in enumerate(ins) if x is not None and x.__class__ is not Const and x.__class__ is not Held
-                and x._stype.kind in _FLOATS and (t := tangent(x, v)) is not None}
+                and (within is None or batching.level_of(x) is within) and x._stype.kind in _FLOATS and (t := tangent(x, v)) is not None}
         if prim.view and 0 not in tans or not tans:
             continue
         results = _results(prim, outs)
@@ -592,7 +618,7 @@ def backward(n: Node, gs: Sequence[Any]) -> Any:
 
 
 def _stripped(r):
-    if r is None or not r._rg or getattr(r, "is_sparse", False):
+    if r is None or getattr(r, "is_sparse", False) or not recorded(r):
         return r
     t = cut(r)
     t._passed = True

@@ -65,6 +65,9 @@ class Primitive:
     together: Rule | None = None
     #: how tangents go through: "linear" (by the primitive itself), rule(c, {place of an operand: its tangent}); None: see core/forward.py
     forward: Any = None
+    #: how a vmap computes all slices at once: rule(prim, operands over all slices, for each whether it has them, constants, level) -> results
+    #: over all slices, None for: slice by slice (core/batching.py)
+    batch: Any = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], statics: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],

@@ -17,6 +17,7 @@ import numpy as np
 from mindtorch.backend.device import Opaque, home_of
 from mindtorch.core import dispatch, tensor as _tensor
 from mindtorch.core.tensor import TRANSFORMS, Tensor
+from mindtorch.core.wrapped import Batched
 
 _serials = itertools.count(1)
 _lock = threading.Lock()
@@ -25,29 +26,31 @@ _lock = threading.Lock()
 class Level:
     """A transform under way.  kind: "grad", "jvp", "vmap" or "functionalize"; size, randomness: of a vmap."""
 
-    __slots__ = ("kind", "serial", "size", "randomness", "given", "listens")
+    __slots__ = ("kind", "serial", "size", "randomness", "given", "listens", "around")
 
     def __init__(self, kind: str, size: int = 1, randomness: str = "error") -> None:
         self.kind, self.serial, self.size, self.randomness = kind, 0, size, randomness
         self.listens = False
+        self.around: tuple[Level, ...] = ()
         self.given: dict[int, Any] = {}         # id of an entered tensor -> (it, what it stands for)
 
     def __enter__(self) -> Level:
         self.serial = next(_serials)
-        _thread.levels = (*_thread.levels, self)
+        self.around = _thread.all
+        _thread.levels = _thread.all = (*_thread.levels, self)
         with _lock:
             TRANSFORMS.count += 1
         self.listen(True)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _thread.levels = _thread.levels[:-1]
+        _thread.levels, _thread.all = _thread.levels[:-1], self.around
         with _lock:
             TRANSFORMS.count -= 1
         self.listen(False)
 
     def listen(self, on: bool) -> None:
-        """Whether calls are looked at for this level's sake.  (A vmap does so for its first slice: the others go the same way.)"""
+        """Whether calls are looked at for this level's sake."""
         if self.listens is not on:
             self.listens = on
             (dispatch.want if on else dispatch.drop)("ops", "transform")
@@ -55,6 +58,7 @@ class Level:
 
 class _Thread(threading.local):
     levels: tuple[Level, ...] = ()
+    all: tuple[Level, ...] = ()         # with those that this is `below`
     inside = False          # a call's own calls are its affair
 
 
@@ -66,6 +70,13 @@ thread = _thread
 def levels() -> tuple[Level, ...]:
     """The transforms that this thread is in, the innermost last."""
     return _thread.levels
+
+
+def numbered(n: int) -> Level:
+    """The level of a number, from 1 for the outermost; RuntimeError if there is none such."""
+    if not 0 < n <= len(_thread.all):
+        raise RuntimeError(f"there is no transform of level {n}")
+    return _thread.all[n - 1]
 
 
 @contextlib.contextmanager
@@ -186,13 +197,11 @@ def _refuse(level, entry, args, kwargs):
         raise RuntimeError(f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation ({entry.name}) that "
                            "would mutate a captured Tensor. This is not supported; please rewrite the function being transformed to explicitly accept "
                            "the mutated Tensor(s) as inputs.")
-    if level.kind == "vmap" and level.size > 1:
-        if any([isinstance(x, Tensor) and x._lvl >= level.serial for x in (*args[1:], *kwargs.values())]):
+    if level.kind == "vmap" and any([getattr(x, "_h", None).__class__ is Batched and x._h.level.serial >= level.serial for x in (*args[1:], *kwargs.values())]):
+        if args[0].__class__ in (list, tuple) or not (args[0]._h.__class__ is Batched and args[0]._h.level.serial >= level.serial):
             raise RuntimeError("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
                                "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. "
                                f"Please try to use out-of-place operators instead of inplace arithmetic. ({entry.name})")
-        raise NotImplementedError(f"torch.vmap: {entry.name} on a captured Tensor is not supported: the function is run once for each slice, so it would be "
-                                  "changed as often (torch changes it once); do it outside of vmap, or out of place")
 
 
 def refuse_requires_grad() -> None:

@@ -17,7 +17,15 @@ from mindtorch.core.devices import values  # noqa: F401
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.tape import HOST
 from mindtorch.core.tensor import Tensor, wrap
-from mindtorch.core.wrapped import is_wrapped
+from mindtorch.core.wrapped import is_batched, is_wrapped
+
+
+def of_all(t: Tensor) -> Array:
+    """As `values`, of all slices where t stands for those of a vmap: for what a rule may know of all of them together (whether some are zero)."""
+    found: Any = t
+    while is_batched(found):
+        found = found._h.value
+    return values(found)
 
 
 def asked(name: str) -> Callable[[Tensor, Tensor], Any]:

@@ -20,6 +20,7 @@ for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
 
 # (When all primitives have their names.)
-from mindtorch.core import accelerator, forward  # noqa: E402,F401
+from mindtorch.core import accelerator, batching, forward  # noqa: E402,F401
 
 forward.at_first.append(lambda: importlib.import_module("mindtorch.ops._tangents"))
+batching.at_first.append(lambda: importlib.import_module("mindtorch.ops._batching"))

@@ -7,8 +7,8 @@ from mindtorch.core.dtypes import I64
 from mindtorch.core.numbers import read
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor
-from mindtorch.core.values import values
+from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.values import of_all
 from mindtorch.ops.creation import _reparam  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops.indexing import _segments  # noqa: F401  (declare _standard_gamma and its like, segment_reduce)
 from mindtorch.ops._checks import need_tensor, wrap_dim
@@ -30,7 +30,7 @@ def _weights(name, x, w, kinds, wanted):
     if w._numel != n:
         raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but got "
                            f"{w._numel} != {n}")
-    if values(lt_(w, number(0, w)).any()):
+    if of_all(lt_(w, number(0, w)).any()).any():
         raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
@@ -51,7 +51,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     _weights("aweights", x, aweights, "fV", "floating point")
     n = x._sizes[1]
     if fweights is None and aweights is None:
-        w, total = None, new_full(x, size=(), value=n, stype=I64)
+        w, total = None, n
         mean = x.sum(1, keepdim=True) / n
     else:
         w = aweights if fweights is None else fweights if aweights is None else fweights * aweights
@@ -63,10 +63,10 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         freedom = total - correction * (w * aweights).sum() / total
     else:
         freedom = total - correction
-    if freedom.item() <= 0:
+    if (freedom.item() if taken(freedom) else freedom) <= 0:
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
                       stacklevel=2)
-        freedom = (freedom * 0).abs()
+        freedom = (freedom * 0).abs() if taken(freedom) else 0
     away = x - mean
     r = away @ conj(away if w is None else away * w).T / freedom
     return r if input.ndim == 2 and x._sizes[0] != 1 else r.reshape(())

@@ -585,12 +585,35 @@ def entmax():
 
 @_check("tensordict")
 def tensordict():
-    """TensorDict: stack, index, to_module"""
+    """TensorDict: stack, index, a training loop of TensorDictModules, to_module under vmap"""
     import torch
     from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule, TensorDictSequential
     td = TensorDict({"a": torch.zeros(3, 2), "b": {"c": torch.ones(3)}}, batch_size=[3])
     assert td[0]["b", "c"].item() == 1 and torch.stack([td, td]).shape == (2, 3)
     assert td.apply(lambda x: x + 1)["a"].sum().item() == 6
+    x = torch.randn(64, 4)
+    data = TensorDict({"x": x, "t": x.sum(1, keepdim=True)}, batch_size=[64])
+    net = TensorDictSequential(TensorDictModule(torch.nn.Linear(4, 8), in_keys=["x"], out_keys=["h"]),
+                               TensorDictModule(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(8, 1)), in_keys=["h"], out_keys=["y"]))
+    optimizer, losses = torch.optim.Adam(net.parameters(), lr=1e-2), []
+    for _ in range(10):
+        for start in range(0, 64, 16):
+            batch = net(data[start:start + 16].clone())
+            loss = ((batch["y"] - batch["t"]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert sum(losses[-4:]) < sum(losses[:4]) / 2
+    several, module = [torch.nn.Linear(4, 2) for _ in range(3)], torch.nn.Linear(4, 2)
+
+    def call(x, params):
+        with params.to_module(module):
+            return module(x)
+    y = torch.vmap(call, (None, 0))(x, TensorDict.from_modules(*several))
+    assert torch.allclose(y, torch.stack([m(x) for m in several]), atol=1e-6)
+    assert torch.vmap(lambda t: t.apply(lambda v: v * 2))(data)["x"].shape == (64, 4)
 
 
 @_check("pytorch-tabnet")

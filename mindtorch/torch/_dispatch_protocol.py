@@ -229,7 +229,7 @@ def call(func, relevant, args, kwargs):
 def written_to(x):
     """Counts a write that an operator made to its argument (a tensor of such a class, or several), where the handler did not."""
     for t in x if isinstance(x, (list, tuple)) else (x,):
-        if taken(t) and wrapped.is_wrapped(t):
+        if taken(t) and wrapped.is_elsewhere(t):
             bump(t)
 
 
@@ -336,7 +336,7 @@ def plain_alias(t):
 def _lie_within(prim, outs, ins, kw):
     """Puts the views' geometry into that of what they are views of, so that writes find them."""
     x = ins[0]
-    if not wrapped.is_wrapped(x) or not all([t is None or wrapped.is_wrapped(t) for t in outs]):
+    if not wrapped.is_elsewhere(x) or not all([t is None or wrapped.is_elsewhere(t) for t in outs]):
         return
     r = prim.fwd(np.ndarray.view(x._a, np.ndarray), **kw)
     for t, a in zip(outs, r if r.__class__ is tuple else (r,)):
@@ -449,7 +449,7 @@ def _op(entry, args, kwargs, below):
         return _aten_whole.recorded(entry, func, args, kwargs, lambda: _answer(func, relevant, given, named))
     if name in _NUMBERS and len(args) == 1 and args[0]._numel == 1:
         return _NUMBERS[name](call(_ops.find_overload("aten::_local_scalar_dense"), relevant, (args[0],), {}))
-    if name in _MEMORY and args and taken(args[0]) and wrapped.is_wrapped(args[0]):
+    if name in _MEMORY and args and taken(args[0]) and wrapped.is_elsewhere(args[0]):
         _no_memory(args[0])
     if name in ("detach", "data.__get__"):
         return _detach(args[0], relevant, name == "detach")
@@ -461,7 +461,7 @@ def _op(entry, args, kwargs, below):
     if entry.inplace or entry.name[:7] == "Tensor." and tracing._writes(name):
         return _written(entry, name, relevant, args, kwargs, below)
     out = kwargs.get("out")
-    if out is not None and any([taken(t) and wrapped.is_wrapped(t) for t in (out if isinstance(out, (tuple, list)) else (out,))]):
+    if out is not None and any([taken(t) and wrapped.is_elsewhere(t) for t in (out if isinstance(out, (tuple, list)) else (out,))]):
         return _into(entry, out, args, {k: v for k, v in kwargs.items() if k != "out"})
     return below(entry, args, kwargs)
 
@@ -506,7 +506,7 @@ def _detach(x, relevant, counted):
     if not taken(r):
         return r
     if r is x or r._rg:
-        r = _shallow(x) if wrapped.is_wrapped(x) else alias.again(r)
+        r = _shallow(x) if wrapped.is_elsewhere(x) else alias.again(r)
     if counted and r._ver is None:
         if x._ver is None:
             x._ver = Version()
@@ -534,7 +534,7 @@ def _written(entry, name, relevant, args, kwargs, below):
     if name == "__setitem__":
         return _set_item(x, args, relevant, entry, below)
     if mode.on and (x._rg or any_grad(args, kwargs)):
-        if name == "copy_" and wrapped.is_wrapped(x):
+        if name == "copy_" and wrapped.is_elsewhere(x):
             return _copied(x, *args[1:])
         return below(entry, args, kwargs)
     if name[:3] == "__i" and name[3:-2] in tracing._INPLACE_OPERATORS:
@@ -560,7 +560,7 @@ def _copied(x, src, non_blocking=False):
 
 
 def _set_item(x, args, relevant, entry, below):
-    if not any([wrapped.is_wrapped(t) for t in relevant]) or not wrapped.is_wrapped(x):
+    if not any([wrapped.is_elsewhere(t) for t in relevant]) or not wrapped.is_elsewhere(x):
         return below(entry, args, {})
     _, key, value = args
     keys = key if isinstance(key, tuple) else (key,)

@@ -11,7 +11,7 @@ from mindtorch.tools._library_checks import CHECKS
 #: these run by default where they are installed; the others are slow tests
 QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
 #: what is known not to run (docs/libraries.md), and why
-REFUSED = {"tensordict": "No module named 'torch._functorch'"}
+REFUSED: dict[str, str] = {}
 #: what CI does not install, and why
 NOT_PINNED = {"fastai": "needs a web framework (fasthtml)", "flair": "needs clients of cloud services (boto3) and word lists"}
 PINS = (pathlib.Path(__file__).resolve().parents[1] / "requirements-libraries.txt")

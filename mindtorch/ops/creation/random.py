@@ -8,7 +8,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, detached, taken
-from mindtorch.core.values import tensor_from, values
+from mindtorch.core.values import of_all, tensor_from, values
 from mindtorch.ops._operands import no_derivative
 from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.core.numbers import number_of, read
@@ -138,7 +138,7 @@ def _expect(x, message, most=None):
     """Reads a device's parameters before numbers are drawn by them, as torch does: all have to be at least 0, and at most `most`.  (The host's kernels see.)"""
     if x._h is not None and x._numel:
         x = detached(x)
-        if not x.amin().item() >= 0 or most is not None and not x.amax().item() <= most:
+        if not (of_all(x.amin()) >= 0).all() or most is not None and not (of_all(x.amax()) <= most).all():
             raise RuntimeError(message)
 
 
@@ -308,7 +308,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if input._h is not None and input._numel:
         _expect(input, "probability tensor contains either `inf`, `nan` or element < 0", sys.float_info.max)
-        if detached(input).amax(-1).amin().item() <= 0:
+        if (of_all(detached(input).amax(-1).amin()) <= 0).any():
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
                         generator=_gen(generator, input._dev))

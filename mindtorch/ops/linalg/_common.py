@@ -4,7 +4,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
 from mindtorch.core.tape import Primitive, primitive
 from mindtorch.core.tensor import Tensor, detached, taken
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import again
 from mindtorch.ops.indexing._region import pick
@@ -83,7 +83,7 @@ def broadcast_batches(b, a):
 
 def check_info(info, error, name, shape):
     """Raises error(name, shape, codes) if one of the codes is not zero: here values are waited for."""
-    codes = values(info)
+    codes = of_all(info)
     if codes.any():
         raise error(name, shape, codes)
 

@@ -5,7 +5,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.dtypes import as_np
 from mindtorch.core.table import op
 from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all
 from mindtorch.ops.reduction import reduce
 from mindtorch.ops._checks import need_tensor, wrap_dim, wrap_dims
 from mindtorch.ops.nn._fused import full_like
@@ -222,7 +222,7 @@ def cond(input, p=None):
     inverse, _ = inv_ex_(input)
     r = mul_(matrix_norm_of(input, p, (-2, -1), False, None), matrix_norm_of(inverse, p, (-2, -1), False, None))
     undefined = ne_(r, r)
-    return where_(undefined, full_like(r, math.inf), r) if values(undefined).any() else r
+    return where_(undefined, full_like(r, math.inf), r) if of_all(undefined).any() else r
 
 
 def _no_condition(x):

@@ -5,7 +5,7 @@ from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, Const, detached, taken
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all, values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.linalg._common import (broadcast_batches, column, ct, eye_like, filled, hm, like, mh, mm, need_floating, need_kernel, need_matrix,
                                           need_square, partial, total, type_name)
@@ -43,7 +43,7 @@ _depends_on_phase = primitive("depends_on_phase", "k=None, m=None, gk=None, gm=N
 
 def _check_gauge(f, quantity, k, gk, m=None, gm=None, divisor=1):
     """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
-    if values(_depends_on_phase(k, m, gk, gm, divisor=divisor)):
+    if of_all(_depends_on_phase(k, m, gk, gm, divisor=divisor)).any():
         what = "phase term, making it ill-defined" if f == "svd_backward" else "quantity, so it is ill-defined"
         raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by "
                            f"e^{{i phi}}. The specified loss function depends on this {what}.")

@@ -8,7 +8,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all
 from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.nn._fused import again, tensor_arg
 from mindtorch.ops.nn.activation import softmax_
@@ -168,7 +168,7 @@ def _safe_softmax(input, dim, dtype=None):
         input = input.to(dtype)
     p = input.softmax(dim)
     dead = input.isneginf().all(dim, True)
-    return p.masked_fill(dead, 0.0) if values(dead).any() else p
+    return p.masked_fill(dead, 0.0) if of_all(dead).any() else p
 
 
 # ------------------------------------------------------------------ multi-head attention

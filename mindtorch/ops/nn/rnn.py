@@ -1,7 +1,6 @@
 """Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
-from mindtorch.core import autocast
+from mindtorch.core import autocast, forward
 from mindtorch.core.alias import title
-from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
@@ -114,13 +113,7 @@ _rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, r
 
 def _keeps(*tensors):
     """Whether a node will be recorded over these."""
-    if mode.on:
-        for t in tensors:
-            if t is not None and t._rg:
-                return True
-    if FLAGS.dual is not None:
-        return FLAGS.dual(*[t for t in tensors if t is not None])
-    return False
+    return forward.followed(*[t for t in tensors if t is not None])
 
 
 # ------------------------------------------------------------------ stacks of layers

@@ -2,7 +2,7 @@
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import like
 from mindtorch.core.tape import primitive
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all
 from mindtorch.ops.basic import conj, mul_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.reduction._along import all_
@@ -36,7 +36,7 @@ def _cumprod_grad(g, a, out, axis):
         return g
     if not mode.on:
         return _cumprod_backward(g, a, out, axis=axis)
-    if values(all_(a, axes=None, keepdim=False)):
+    if of_all(all_(a, axes=None, keepdim=False)).all():
         return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
     # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
     before = shift(out, axis=axis, by=-1, fill=1)

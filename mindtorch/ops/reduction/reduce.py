@@ -15,7 +15,7 @@ from mindtorch.core.return_types import struct
 from mindtorch.core.table import TABLE, Same, op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
-from mindtorch.core.values import values
+from mindtorch.core.values import of_all
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
@@ -126,7 +126,7 @@ def _prod_grad(g, a, out, axis, keepdim):
     wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
     if not a.ndim:
         return wide
-    if values(all_(a, axes=None, keepdim=False)):
+    if of_all(all_(a, axes=None, keepdim=False)).all():
         return mul_(wide, conj(div_(spread(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
     # Some factor is zero: the quotient would be 0 / 0.
     if axis is None:

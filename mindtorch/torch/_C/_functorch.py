@@ -1,8 +1,13 @@
-"""torch._C._functorch: what asks about transforms and levels.  Transforms here run on plain tensors that a number marks (core/transforms.py)."""
+"""torch._C._functorch: what asks about transforms and levels.
+
+Transforms that differentiate run on plain tensors here, which a number marks (core/transforms.py); in a vmap a tensor stands for the slices of another one
+(core/batching.py).
+"""
 import contextlib
 import enum
 
-from mindtorch.core import transforms
+from mindtorch.core import batching, transforms
+from mindtorch.torch.func import _vmap as vmap
 from mindtorch.torch._refusing import refuse
 
 TransformType = enum.Enum("TransformType", ["Torch", "Vmap", "Grad", "Jvp", "Functionalize"], module="mindtorch.torch._C._functorch")
@@ -89,16 +94,18 @@ def is_functionaltensor(tensor):
 
 
 def is_batchedtensor(tensor):
-    """False: vmap calls its function with slices."""
-    return False
+    """Whether a tensor stands for the slices of a vmap, and no transform inside of that one has it."""
+    level = batching.level_of(tensor)
+    found = _innermost(tensor)
+    return level is not None and (found is None or found[1].kind == "vmap")
 
 
 is_legacy_batchedtensor = is_batchedtensor
 
 
 def is_functorch_wrapped_tensor(tensor):
-    """Whether a tensor was made in a transform that differentiates or functionalizes."""
-    return is_gradtrackingtensor(tensor) or is_functionaltensor(tensor)
+    """Whether a tensor was made in a transform that differentiates or functionalizes, or stands for the slices of a vmap."""
+    return is_gradtrackingtensor(tensor) or is_functionaltensor(tensor) or is_batchedtensor(tensor)
 
 
 def maybe_get_level(tensor):
@@ -118,8 +125,8 @@ def is_dead_tensor_wrapper(tensor):
 
 
 def get_unwrapped(tensor):
-    """The tensor itself: none is wrapped."""
-    return tensor
+    """The tensor of all slices that it stands for; the tensor itself where it stands for none."""
+    return tensor._h.value if is_batchedtensor(tensor) else tensor
 
 
 def unwrap_if_dead(tensor):
@@ -136,10 +143,40 @@ _unwrap_for_grad = _wrap_for_grad
 
 
 def maybe_get_bdim(tensor):
-    """-1: no dimension is hidden."""
-    return -1
+    """The dimension of the tensor of all slices along which they are (always the first); -1: it has none."""
+    return 0 if is_batchedtensor(tensor) and tensor._h.mapped else -1
 
 
-refuse(globals(), "transforms here run on plain tensors", "_add_batch_dim _remove_batch_dim _unwrap_batched _vmap_increment_nesting _vmap_decrement_nesting "
-       "_grad_increment_nesting _grad_decrement_nesting _jvp_increment_nesting _jvp_decrement_nesting _func_increment_nesting _func_decrement_nesting "
+def _unwrap_batched(tensor, level):
+    """(the tensor of all slices, their dimension) in the vmap of a number; (the tensor, None) where it stands for none there."""
+    value, mapped = batching.taken_out(tensor, transforms.numbered(level))
+    return value, 0 if mapped else None
+
+
+def _add_batch_dim(tensor, batch_dim, level):
+    """What stands for the slices of a tensor along a dimension in the vmap of a number."""
+    return vmap._add_batch_dim(tensor, batch_dim, level)
+
+
+def _remove_batch_dim(tensor, level, batch_size, out_dim):
+    """The tensor of all slices, these along a dimension; what is the same for all is repeated."""
+    return vmap._remove_batch_dim(tensor, level, batch_size, out_dim)
+
+
+def _vmap_increment_nesting(batch_size, randomness):
+    """Begins a vmap ("error", "same" or "different" random numbers); its number."""
+    batching.Level(int(batch_size), randomness).__enter__()
+    return len(transforms.levels())
+
+
+def _vmap_decrement_nesting():
+    """Ends the innermost transform, which has to be a vmap; the number that it had."""
+    now = transforms.levels()
+    if not now or now[-1].kind != "vmap":
+        raise RuntimeError("the innermost transform is no vmap")
+    now[-1].__exit__()
+    return len(now)
+
+
+refuse(globals(), "transforms here run on plain tensors", "_grad_increment_nesting _grad_decrement_nesting _jvp_increment_nesting _jvp_decrement_nesting _func_increment_nesting _func_decrement_nesting "
        "push_dynamic_layer_stack pop_dynamic_layer_stack pop_dynamic_layer_stack_and_undo_to_depth _wrap_functional_tensor _unwrap_functional_tensor", "")

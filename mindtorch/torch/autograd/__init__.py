@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from mindtorch.core import engine, forward, meta, nodes, transforms
+from mindtorch.core import batching, engine, forward, meta, nodes, transforms
 from mindtorch.core.device import cpu as cpu_device
 from mindtorch.core.dispatch import FLAGS, wanted
 from mindtorch.core.dtypes import of_np
@@ -214,8 +214,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
          is_grads_batched=False, materialize_grads=False):
     """Gradients of `outputs` with respect to `inputs`, as a tuple (as a dict for a dict of inputs).
 
-    is_grads_batched: each of `grad_outputs` has a batch dimension in front, and so have the results; computed one after another, so that
-    hooks see single gradients.
+    is_grads_batched: each of `grad_outputs` has a batch dimension in front, and so have the results; all are computed at once (vmap), so that
+    hooks see tensors that stand for single gradients.
 
     https://pytorch.org/docs/stable/generated/torch.autograd.grad.html
     """
@@ -295,11 +295,12 @@ def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused)
         raise ValueError(f"is_grads_batched=True: the batches of grad_outputs have different sizes, {[len(g) for g in gs]}")
     if not n:
         raise IndexError("index 0 is out of bounds for dimension 0 with size 0: an empty batch of gradients")
-    batches = [g.unbind(0) for g in gs]
-    rows = [grad(roots, ins, [b[i] for b in batches], retain_graph or i < n - 1, create_graph, allow_unused=allow_unused) for i in range(n)]
-    stack = TABLE["stack"].fn
-    return tuple(None if all(g is None for g in column) else
-                 stack([_zeros_like(t) if g is None else g for g in column], 0) for column, t in zip(zip(*rows), ins))
+    if n == 1:
+        found = grad(roots, ins, [g[0] for g in gs], retain_graph, create_graph, allow_unused=allow_unused)
+        return tuple(None if g is None else g.unsqueeze(0) for g in found)
+    with batching.Level(n, "different", marks=False) as level:
+        found = grad(roots, ins, [batching.stand(g, True, level) for g in gs], retain_graph, create_graph, allow_unused=allow_unused)
+        return tuple(None if g is None else batching.whole(g, level) for g in found)
 
 
 from mindtorch.torch.autograd import grad_mode  # noqa: E402,F401

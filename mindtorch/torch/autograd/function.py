@@ -1,8 +1,9 @@
 """torch.autograd.Function: custom operations with hand-written gradients."""
 import functools
+import importlib
 import warnings
 
-from mindtorch.core import forward, tape, transforms
+from mindtorch.core import batching, forward, tape, transforms
 from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
@@ -176,6 +177,10 @@ class Function(metaclass=_FunctionMeta):
         """Runs forward and records the function; with tangents among the arguments, jvp carries them on."""
         if FLAGS.dual is not None and FLAGS.dual(*args, *kwargs.values()):
             return _function_tangents.apply(cls, args, kwargs)
+        if FLAGS.primitives:
+            level = batching.top([*args, *kwargs.values()])
+            if level is not None:
+                return importlib.import_module("mindtorch.torch.func._custom").apply(cls, level, args, kwargs)
         return cls._apply_plain(args, kwargs)[0]
 
     @classmethod

@@ -1,20 +1,17 @@
 """Custom autograd functions under vmap: the rule that a function brings with it."""
 import collections
+import contextlib
 
+from mindtorch.core import batching, transforms
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import taken
-from mindtorch.torch.autograd.function import Function, check_setup
-from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
+from mindtorch.torch.autograd.function import Function, _SingleLevelFunction, check_setup
+from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 _MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 
 #: what a rule is told: how many slices there are, and what random operations may do
 VmapInfo = collections.namedtuple("VmapInfo", ["batch_size", "randomness"])
-
-
-def function_of(f):
-    """The autograd.Function whose `apply` this is; None for anything else."""
-    owner = getattr(f, "__self__", None)
-    return owner if isinstance(owner, type) and getattr(f, "__name__", "") == "apply" and issubclass(owner, Function) else None
 
 
 def has_vmap_rule(function):
@@ -51,16 +48,61 @@ def custom_vmap(function, info, in_dims, args):
     return leaves, dims, spec
 
 
-def mapped(function, info, leaves, dims, spec, place):
-    """vmap over a Function alone, by its rule; place(number of outputs' structure) -> where each output's dimension is to be."""
-    outs, at, out_spec = custom_vmap(function, info, tree_unflatten(dims, spec), tree_unflatten(leaves, spec))
-    done = []
-    for x, d, to in zip(outs, at, place(out_spec)):
-        if taken(x) and to is not None:
-            x = x.movedim(d, to) if d is not None else _spread(x, info.batch_size, to)
-        done.append(x)
-    return tree_unflatten(done, out_spec)
+def _by_rule(function, level, args):
+    """What a function's own rule makes of the tensors of all slices."""
+    def place(x):
+        if not taken(x) or not batching.taken_out(x, level)[1]:
+            return None
+        entered = level.given.get(id(x))
+        return 0 if entered is None else entered[2]
+
+    def whole(x):
+        if not taken(x):
+            return x
+        entered = level.given.get(id(x))            # (what vmap was given is given to the rule as it is)
+        return batching.taken_out(x, level)[0] if entered is None else entered[1]
+    with batching._Outside(level), transforms.below(level) if level.marks else contextlib.nullcontext():
+        outs, at, spec = custom_vmap(function, VmapInfo(level.size, level.randomness), tree_map(place, tuple(args)), tree_map(whole, tuple(args)))
+        done = []
+        for x, d in zip(outs, at):
+            if taken(x):
+                x = batching.stand(x if not d else x.movedim(d, 0), d is not None, level)
+                if x._h.value._rg:
+                    level.deep = True
+            done.append(x)
+    return tree_unflatten(done, spec)
 
 
-def _spread(x, n, to):
-    return x.unsqueeze(0).expand(n, *x.shape).movedim(0, to)
+def apply(function, level, args, kwargs):
+    """A Function on tensors that stand for the slices of a vmap.
+
+    Inside of what differentiates in the vmap it is recorded as it is, on slices; else its rule is called, or it is applied to each slice where the tensors
+    of all slices have history.
+    """
+    if issubclass(function, _SingleLevelFunction):
+        return function._apply_plain(args, kwargs)[0]           # (a level of its own)
+    if level.marks:
+        check_vmap_support(function)
+    tensors = [x for x in tree_leaves((args, kwargs)) if taken(x)]
+    own = [x for x in tensors if batching.level_of(x) is level]
+    inside = mode.on and any([x._rg for x in own])
+    outside = mode.on and level.outside and any([batching.taken_out(x, level)[0]._rg for x in tensors])
+    rule = has_vmap_rule(function)
+    if inside and outside:
+        raise NotImplementedError(f"torch.vmap: the autograd.Function {function.__name__} is differentiated both inside and outside of a vmap, which is not "
+                                  "supported; write it with torch's own operations")
+    if rule and not kwargs:
+        if not inside:
+            return _by_rule(function, level, args)
+
+        def forward(*given):
+            return _by_rule(function, level, given)
+        return type(function.__name__, (function,), {"forward": staticmethod(forward), "__module__": function.__module__})._apply_plain(args, kwargs)[0]
+    if outside:
+        return batching.by_slices(function.apply, args, kwargs, level)
+    try:
+        return function._apply_plain(args, kwargs)[0]
+    except batching.NeedsValues:
+        if inside:
+            raise
+        return batching.by_slices(function.apply, args, kwargs, level)

@@ -1,22 +1,27 @@
 """How tensors are printed inside transforms: each level that a tensor was made in around the value."""
 import textwrap
 
-from mindtorch.core import transforms
+from mindtorch.core import batching, transforms
 from mindtorch.core.tensor import again
 
 
 def wrapped(t):
     """The text of a tensor made inside transforms; None where it is printed as it is.
 
-    Of a vmap the function sees slices: one that it was handed is printed as the whole that it is of, one that it has computed as itself.
+    Of a vmap the function sees what stands for slices: it is printed as the tensor of all of them.
     """
     found, inner, own = [], t, True
     for n, level in transforms.shown_in(t):
         entered = level.given.get(id(inner)) if own else None
-        if level.kind != "vmap":
-            found.append((n, level))
-        elif entered is not None and len(entered) > 2:
-            found.append((n, entered[2]))
+        if level.kind == "vmap":
+            if batching.level_of(inner) is level:
+                v, mapped = batching.taken_out(inner, level)
+                if mapped:
+                    found.append((n, entered[2] if entered is not None else 0))
+                inner = entered[1] if entered is not None and mapped else v
+                own = entered is not None
+            continue
+        found.append((n, level))
         if entered is not None:
             inner = entered[1]
         else:

@@ -9,14 +9,13 @@ import functools
 
 import numpy as np
 
-from mindtorch.core import forward, transforms
+from mindtorch.core import batching, forward, transforms
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.nodes import hooks_here
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Parameter, Tensor, again, detached, set_requires_grad, taken
 from mindtorch.core.values import tensor_from
 from mindtorch.torch.autograd import grad as _autograd
-from mindtorch.torch.autograd._columns import columns, units
 from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -61,6 +60,7 @@ class _Level:
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
         if x._stype.kind not in "fcV":
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        given, x = x, batching.lift(x)
         if x._rg:
             t = x.view_as(x)
             self.nodes.add(t._gnode)
@@ -69,7 +69,7 @@ class _Level:
             set_requires_grad(t, True)
             self.leaves.add(id(t))
         self.kept.append(t)
-        transforms.enter(self.here, t, x)
+        transforms.enter(self.here, t, given)
         return t
 
     def accompany(self, x):
@@ -89,7 +89,7 @@ class _Level:
     def depends(self, tensors):
         """True if some of these depend on a tensor that was not made here."""
         seen, stack = set(), []
-        for t in tensors:
+        for t in [*tensors, *[h for t in tensors if (h := batching.hidden(t)) is not None]]:
             if t._rg:
                 if t._gnode is None:
                     if self._outer(t):
@@ -120,7 +120,7 @@ class _Level:
         if tree.__class__ is Tensor:
             # (As below, without looking for tensors.)
             ours = tree._lvl >= self.here.serial
-            if tree._rg and not (self.reaches_out([tree]) if reaches is None else reaches):
+            if forward.recorded(tree) and not (self.reaches_out([tree]) if reaches is None else reaches):
                 tree = forward.cut(tree, lambda g: self.reaches_out([g]))
             if ours:
                 transforms.left(tree)
@@ -132,7 +132,7 @@ class _Level:
             if not taken(t):
                 return t
             ours = t._lvl >= self.here.serial
-            if cut and t._rg:
+            if cut and forward.recorded(t):
                 t = forward.cut(t, lambda g: self.reaches_out([g]))
             if ours:
                 transforms.left(t)
@@ -181,11 +181,17 @@ def _by_arg(flat, specs, argnums):
 
 
 def _zeros(t, shape=None):
-    return tensor_from(np.zeros(t._sizes if shape is None else shape, t._stype), t)
+    return batching.lift(tensor_from(np.zeros(t._sizes if shape is None else shape, t._stype), t))
+
+
+def _deep():
+    """Whether a vmap around computes what has history outside of it: what is computed for gradients inside is recorded there."""
+    return any([level.kind == "vmap" and level.deep for level in transforms.levels()])
 
 
 def _pull(outs, ins, cotangents, create_graph):
     """Gradients of the inputs for cotangents of the outputs; zeros where there is no dependence."""
+    create_graph = create_graph or _deep()
     pairs = [(o, c) for o, c in zip(outs, cotangents) if o._rg]
     if not pairs:
         return [_zeros(i) for i in ins]
@@ -286,7 +292,7 @@ def vjp(func, *primals, has_aux=False):
         with enable_grad():
             gs = _pull(outs, flat, given, track)
         if not track:
-            gs = [forward.cut(g) if g._rg else g for g in gs]
+            gs = [forward.cut(g) if g._rg else g for g in gs]           # (of the tensors of all slices of a vmap the history stays)
         for g in gs:
             transforms.left(g)
         return _by_arg(gs, specs, ())
@@ -375,11 +381,12 @@ class _Forward:
 
     def enter(self, x, tangents):
         """The tensor that stands for `x` inside, with a tangent for each level (None: none)."""
+        given, x = x, batching.lift(x)
         t = x.view_as(x)
         for v, g in zip(self.levels, tangents):
             if g is not None:
                 forward.attach(t, v, g)
-        transforms.enter(self.here, t, x)
+        transforms.enter(self.here, t, given)
         return t
 
     def accompany(self, x):
@@ -446,7 +453,7 @@ def _all_real(name, what, tensors):
             raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}")
 
 
-def _jacobian(name, func, argnums, has_aux):
+def _jacobian(name, func, argnums, has_aux, chunk=None):
     inner = "vjp(f, *primals)" if name == "jacrev" else "jvp(f, primals, tangents)"
 
     @functools.wraps(func)
@@ -460,7 +467,7 @@ def _jacobian(name, func, argnums, has_aux):
             outs, out_spec = _tensor_leaves(inner, out)
             _all_real(name, "outputs", outs)
             track = level.reaches_out(outs)
-            blocks = [_rows(o, flat, track) for o in outs]
+            blocks = [_rows(o, flat, track, chunk) for o in outs]
         result = tree_unflatten([_by_arg(b, specs, argnums) for b in blocks], out_spec)
         result = level.leave(result)
         return (result, level.leave(aux)) if has_aux else result
@@ -468,27 +475,32 @@ def _jacobian(name, func, argnums, has_aux):
     return wrapper
 
 
-def _rows(out, ins, track):
+def _rows(out, ins, track, chunk):
     """d out / d input for each input, shaped out.shape + input.shape."""
     shape, n = out._sizes, out._numel
     dtypes = [i._stype if out._stype.kind in "fV" else out._stype for i in ins]
     if not out._rg or not n:
         return [tensor_from(np.zeros((*shape, *i._sizes), d), i) for i, d in zip(ins, dtypes)]
-    rows = [[] for _ in ins]
-    for k in range(n):
-        one = np.zeros(n, out._stype)
-        one[k] = 1
-        for col, g in zip(rows, _pull([out], ins, [tensor_from(one.reshape(shape), out)], track)):
-            col.append(g)
-    stack = TABLE["stack"].fn
-    return [stack(col, 0).reshape(*shape, *i._sizes) for col, i in zip(rows, ins)]
+    step, parts = chunk or n, []
+    for start in range(0, n, step):
+        count = min(step, n - start)
+        units = np.zeros((count, n), out._stype)
+        units[range(count), range(start, start + count)] = 1
+        cotangents = tensor_from(units.reshape(count, *shape), out)
+        if count == 1:          # (nothing is gained: one at a time)
+            parts.append([g.unsqueeze(0) for g in _pull([out], ins, [cotangents[0]], track)])
+            continue
+        with batching.Level(count, marks=False) as level:
+            parts.append([batching.whole(g, level) for g in _pull([out], ins, [batching.stand(cotangents, True, level)], track)])
+    cat = TABLE["cat"].fn
+    return [(col[0] if len(col) == 1 else cat(list(col), 0)).reshape(*shape, *i._sizes) for col, i in zip(zip(*parts), ins)]
 
 
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
     """The function that gives the Jacobian (output shape + input shape, nested as output and arguments are)."""
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
-    return _jacobian("jacrev", func, argnums, has_aux)
+    return _jacobian("jacrev", func, argnums, has_aux, chunk_size)
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
@@ -504,8 +516,9 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
         _check_inputs(ins)
         _all_real("jacfwd", "inputs", ins)
         starts = [sum([x._numel for x in ins[:i]]) for i in range(len(ins) + 1)]
-        with _Forward(max(starts[-1], 1)) as level:
-            flat = [level.enter(x, [None] * start + units(x)) for x, start in zip(ins, starts)]
+        count = max(starts[-1], 1)
+        with batching.Level(count, marks=False) as many, _Forward(1) as level:
+            flat = [level.enter(x, [batching.stand(_directions(x, start, count), True, many)]) for x, start in zip(ins, starts)]
             inside = [tree_map(level.accompany, x) for x in args]
             for n, x in zip(nums, _by_arg(flat, specs, ())):
                 inside[n] = x
@@ -519,7 +532,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
             out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
             outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
             _all_real("jacfwd", "outputs", outs)
-            blocks = [[columns(o, x, level.levels[start:start + x._numel]) for x, start in zip(ins, starts)] for o in outs]
+            blocks = [_columns(o, ins, starts, forward.tangent(o, level.levels[0]), many) for o in outs]
             for b in blocks:
                 for r in b:
                     transforms.made(r)
@@ -527,6 +540,21 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
         return (result, level.leave(aux)) if has_aux else result
 
     return wrapper
+
+
+def _directions(x, start, count):
+    """`count` tangents of x: from the one at `start` on, one for each of its elements; zeros else."""
+    units = np.zeros((count, x._numel), x._stype)
+    units[range(start, start + x._numel), range(x._numel)] = 1
+    return tensor_from(units.reshape(count, *x._sizes), x)
+
+
+def _columns(out, ins, starts, j, many):
+    """d out / d x for each x, shaped out.shape + x.shape, out of out's tangents in all directions."""
+    if j is None:
+        return [tensor_from(np.zeros((*out._sizes, *x._sizes), out._stype), out) for x in ins]
+    j = batching.whole(j, many)
+    return [j[start:start + x._numel].movedim(0, -1).reshape(*out._sizes, *x._sizes) for x, start in zip(ins, starts)]
 
 
 def _check_inputs(ins):

@@ -1,30 +1,31 @@
-"""vmap: the function is called once for each slice, and its results are stacked."""
+"""torch._functorch.vmap: the function is called once, on tensors that stand for a slice each (core/batching.py).
+
+The steps have torch's names, and are looked up when vmap runs: libraries with containers of their own put others in their places.
+"""
 import functools
 
-import numpy as np
-
-from mindtorch.core import rng, transforms
+from mindtorch.core import batching, rng, transforms
+from mindtorch.core.batching import RANDOM_ERROR  # noqa: F401
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import taken
-from mindtorch.core.values import tensor_from, values as values_of
-from mindtorch.torch.func._custom import VmapInfo, check_vmap_support, function_of, has_vmap_rule, mapped
+from mindtorch.core.tensor import Tensor, taken  # noqa: F401
 from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 
+__all__ = ["vmap"]
 _RANDOMNESS = ("error", "different", "same")
 
 
-def _name(func):
+def _get_name(func):
     return getattr(func, "__name__", repr(func))
 
 
-def _check_in_dims(in_dims, args, func):
-    """(leaves of the arguments, the dim each is mapped over or None, structure of the arguments)."""
-    name = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+def _process_batched_inputs(in_dims, args, func):
+    """(how many slices, the dim each argument is mapped over or None, leaves of the arguments, their structure)."""
+    name = f"vmap({_get_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if isinstance(in_dims, bool) or not isinstance(in_dims, (int, tuple)):
         raise ValueError(f"{name}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: "
                          f"{type(in_dims)}.")
     if not args:
-        raise ValueError(f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
+        raise ValueError(f"vmap({_get_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
                          "function with no inputs. The latter is unsupported.")
     leaves, spec = tree_flatten(args)
     dims = _broadcast_to_and_flatten(in_dims, spec)
@@ -44,10 +45,11 @@ def _check_in_dims(in_dims, args, func):
             raise ValueError(f"{name}: Got in_dim={d} for some input, but that input is a Tensor of dimensionality {n} so expected in_dim "
                              f"to satisfy -{n} <= in_dim < {n}.")
         dims[i] = d % n
-    return leaves, dims, spec
+    return _validate_and_get_batch_size(dims, leaves), dims, leaves, spec
 
 
-def _batch_size(leaves, dims):
+def _validate_and_get_batch_size(dims, leaves):
+    """How many slices there are; ValueError unless all arguments have as many."""
     sizes = [x._sizes[d] for x, d in zip(leaves, dims) if d is not None]
     if not sizes:
         raise ValueError("vmap: Expected at least one Tensor to vmap over")
@@ -57,30 +59,113 @@ def _batch_size(leaves, dims):
     return sizes[0]
 
 
-class _Randomness:
-    """What random operations may do in the calls of one vmap."""
-
-    def __init__(self, how):
-        self.how = how
-        self.state = (rng.default_generator.get_state(), rng.device_states()) if how == "same" else None
-
-    def call(self, fn, args, kwargs):
-        if self.how == "different":
-            return fn(*args, **kwargs)
-        if self.how == "same":
-            rng.default_generator.set_state(self.state[0])
-            rng.set_device_states(self.state[1])
-            return fn(*args, **kwargs)
-        r, random = drawing(fn, args, kwargs)
-        if random:
-            raise RuntimeError(RANDOM_ERROR)
-        return r
+def _out_dims(func, out_dims, spec):
+    dims = _broadcast_to_and_flatten(out_dims, spec)
+    if any(isinstance(d, bool) or d is not None and not isinstance(d, int) for d in tree_flatten(out_dims)[0]):
+        raise ValueError(f"vmap({_get_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+                         "representing where in the outputs the vmapped dimension should appear.")
+    if dims is None and spec.is_leaf() and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        return list(out_dims)
+    if dims is None:
+        raise ValueError(f"vmap({_get_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
+                         f"`outputs`. out_dims has structure {tree_flatten(out_dims)[1]} but outputs has structure {spec}.")
+    return dims
 
 
-RANDOM_ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on "
-                "vmap or perform the randomness operation out of vmap")
+def _add_batch_dim(tensor, in_dim, vmap_level):
+    """What stands for the slices of a tensor along a dimension inside of the vmap of this number."""
+    level, x = transforms.numbered(vmap_level), tensor
+    in_dim %= x.ndim
+    with batching._Outside(level):
+        t = batching.stand(x.movedim(in_dim, 0) if in_dim else x, True, level)
+    transforms.enter(level, t, x, in_dim)
+    return t
 
 
+def _remove_batch_dim(tensor, vmap_level, batch_size, out_dim):
+    """The tensor of all slices, these along `out_dim`; what is the same for all is repeated."""
+    level = transforms.numbered(vmap_level)
+    v, mapped = batching.taken_out(tensor, level)
+    n = v.ndim + (not mapped)
+    if not -n <= out_dim < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [-{n}, {n - 1}], but got {out_dim})")
+    with batching._Outside(level):
+        if not mapped:
+            v = v.unsqueeze(0).expand(batch_size, *v._sizes)
+        return v.movedim(0, out_dim) if out_dim % n else v
+
+
+def _maybe_remove_batch_dim(name, batched_output, vmap_level, batch_size, out_dim):
+    """The same for a result, which has to be a tensor unless its out_dim is None, and must not have slices then."""
+    if not taken(batched_output):
+        if out_dim is None:
+            return batched_output
+        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean to set out_dims= to None for output?")
+    if out_dim is not None:
+        return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
+    v, mapped = batching.taken_out(batched_output, transforms.numbered(vmap_level))
+    if mapped:
+        raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+    return v
+
+
+def _create_batched_inputs(flat_in_dims, flat_args, vmap_level, args_spec):
+    """The arguments as the function gets them."""
+    return tree_unflatten([x if d is None else _add_batch_dim(x, d, vmap_level) for x, d in zip(flat_args, flat_in_dims)], args_spec)
+
+
+def _unwrap_batched(batched_outputs, out_dims, vmap_level, batch_size, func):
+    """The results as vmap's caller gets them."""
+    leaves, spec = tree_flatten(batched_outputs)
+    dims = _out_dims(func, out_dims, spec)
+    return tree_unflatten([_maybe_remove_batch_dim(_get_name(func), x, vmap_level, batch_size, d) for x, d in zip(leaves, dims)], spec)
+
+
+def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+    """The function over a further dimension: `in_dims` of the (nested) inputs, which then is `out_dims` of the outputs.
+
+    Keyword arguments are given to the function as they are.  randomness says what random operations do: "error", "different" numbers or the "same" for
+    every slice.  The function is called once, with tensors that stand for a slice each; every operation computes all slices, chunk_size of them at a time.
+    """
+    if randomness not in _RANDOMNESS:
+        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @functools.wraps(func)
+    def wrapped(*args, **kwargs):
+        size, dims, leaves, spec = _process_batched_inputs(in_dims, args, func)
+        if chunk_size is not None and size > chunk_size:
+            return _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size)
+        return _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size)
+
+    return wrapped
+
+
+def _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size):
+    level = batching.Level(size, randomness)
+    with level:
+        number = len(transforms.levels())
+        r = _unwrap_batched(func(*_create_batched_inputs(dims, leaves, number, spec), **kwargs), out_dims, number, size, func)
+    return transforms.back(level, r) if taken(r) else tree_map(lambda t: transforms.back(level, t), r)
+
+
+def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size):
+    """As many slices at a time."""
+    parts = [None if d is None else x.split(chunk_size, d) for x, d in zip(leaves, dims)]
+    rows, state = [], rng.default_generator.get_state() if randomness == "same" else None
+    for i, start in enumerate(range(0, size, chunk_size)):
+        if state is not None:
+            rng.default_generator.set_state(state)
+        given = [x if p is None else p[i] for x, p in zip(leaves, parts)]
+        rows.append(tree_flatten(_once(func, out_dims, randomness, kwargs, given, dims, spec, min(chunk_size, size - start))))
+    spec = rows[0][1]
+    where = _out_dims(func, out_dims, spec)
+    cat = TABLE["cat"].fn
+    return tree_unflatten([col[0] if d is None else cat(list(col), d) for col, d in zip(zip(*[r[0] for r in rows]), where)], spec)
+
+
+# ------------------------------------------------------------------ random numbers
 def _mark():
     g = rng.default_generator
     return g._buf, g._pos, g._kept_normal, rng.device_states()
@@ -92,109 +177,3 @@ def drawing(fn, args, kwargs):
     r = fn(*args, **kwargs)
     after = _mark()
     return r, before[0] is not after[0] or before[1:] != after[1:]
-
-
-def _results(func, call, size, out_dims):
-    """Calls func for every slice and puts the results together along out_dims."""
-    outs, spec = [], None
-    for i in range(max(size, 1)):
-        leaves, s = tree_flatten(call(i))
-        if spec is None:
-            spec = s
-            dims = _out_dims(func, out_dims, spec)
-            for x, d in zip(leaves, dims):
-                if d is not None and not taken(x):
-                    raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(x)}. Did you mean "
-                                     "to set out_dims= to None for output?")
-        elif s != spec:
-            raise ValueError(f"vmap({_name(func)}, ...): the function returned {s} for one slice and {spec} for another")
-        outs.append(leaves)
-    return tree_unflatten([_together(func, list(col), d, size) for col, d in zip(zip(*outs), dims)] if dims else [], spec)
-
-
-def _out_dims(func, out_dims, spec):
-    dims = _broadcast_to_and_flatten(out_dims, spec)
-    if any(isinstance(d, bool) or d is not None and not isinstance(d, int) for d in tree_flatten(out_dims)[0]):
-        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
-                         "representing where in the outputs the vmapped dimension should appear.")
-    if dims is None and spec.is_leaf() and isinstance(out_dims, tuple) and len(out_dims) == 1:
-        return list(out_dims)
-    if dims is None:
-        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
-                         f"`outputs`. out_dims has structure {tree_flatten(out_dims)[1]} but outputs has structure {spec}.")
-    return dims
-
-
-def _together(func, values, dim, size):
-    if dim is None:
-        first = values[0]
-        for v in values[1:]:
-            if taken(first):
-                same = taken(v) and v._sizes == first._sizes and np.array_equal(values_of(v), values_of(first))
-            else:
-                same = v is first or v == first
-            if not same:
-                raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None")
-        return first
-    n = values[0].ndim + 1
-    if not -n <= dim < n:
-        raise IndexError(f"Dimension out of range (expected to be in range of [-{n}, {n - 1}], but got {dim})")
-    if not size:
-        shape = list(values[0]._sizes)
-        shape.insert(dim % n, 0)
-        return tensor_from(np.zeros(shape, values[0]._stype), values[0])
-    return TABLE["stack"].fn(values, dim)
-
-
-def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
-    """The function over a further dimension: `in_dims` of the (nested) inputs, which then is `out_dims` of the outputs.
-
-    Keyword arguments are given to every call as they are.  randomness says what random operations do: "error",
-    "different" numbers or the "same" for every slice.  Slices are computed one after another, so chunk_size changes
-    nothing.
-    """
-    if randomness not in _RANDOMNESS:
-        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
-    if not (chunk_size is None or chunk_size > 0):
-        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
-
-    @functools.wraps(func)
-    def wrapped(*args, **kwargs):
-        leaves, dims, spec = _check_in_dims(in_dims, args, func)
-        size = _batch_size(leaves, dims)
-        function = function_of(func)
-        if function is not None:
-            check_vmap_support(function)
-            if any([taken(x) for x in tree_flatten(kwargs)[0]]):
-                raise NotImplementedError("torch.vmap: kwarg-only Tensor args of an autograd.Function are not supported; give them by position")
-            if has_vmap_rule(function):
-                return mapped(function, VmapInfo(size, randomness), leaves, dims, spec, lambda s: _out_dims(func, out_dims, s))
-        slices = [_slices(x, d, size) for x, d in zip(leaves, dims)]
-        mapped_over = [(k, s) for k, s in enumerate(slices) if s is not None]
-        chance = _Randomness(randomness)
-        level = transforms.Level("vmap", size, randomness)
-
-        def call(i):
-            if i == 1:
-                level.listen(False)
-            given = list(leaves)
-            for k, s in mapped_over:
-                t = given[k] = s[i]
-                transforms.enter(level, t, leaves[k], dims[k])
-            return chance.call(func, tree_unflatten(given, spec), kwargs)
-
-        with level:
-            r = _results(func, call, size, out_dims)
-        return transforms.back(level, r) if taken(r) else tree_map(lambda t: transforms.back(level, t), r)
-
-    return wrapped
-
-
-def _slices(x, d, size):
-    """Views of the slices along a dim; of nothing, one slice of zeros, for the shape of the results."""
-    if d is None:
-        return None
-    if not size:
-        shape = [n for i, n in enumerate(x._sizes) if i != d]
-        return [tensor_from(np.zeros(shape, x._stype), x)]
-    return x.unbind(d)

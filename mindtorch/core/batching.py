@@ -1,0 +1,518 @@
+"""vmap: tensors that stand for one slice of many, and the layer of the dispatcher that computes all slices at once.
+
+Such a tensor has the geometry of a slice and `Batched` for its handle: the tensor of all slices, whose first dimension tells them apart, and the vmap.  A
+primitive with such an operand is computed by its batching rule (`Primitive.batch`, which mindtorch/ops/_batching declares) on the tensors of all slices; one
+that has no rule is computed for each slice, that primitive alone, and its results are stacked.  An op that reads values (and is not itself a question for
+one, as `item` is) is computed slice by slice as a whole.
+
+Levels nest: the tensor of all slices may itself stand for slices of an outer vmap.  What differentiates inside a vmap (func.grad, jvp) works on the slices'
+tensors, so that its history and tangents are theirs; what differentiates around it works on the tensors of all slices.  A tensor that comes from outside is
+the same for all slices, and its history is the outside's affair.
+"""
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.device import Opaque, placed, view_of
+from mindtorch.core import alias, devices, dispatch, grad_mode, tape, transforms, wrapped
+from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.records import TABLE
+from mindtorch.core.tape import PRIMITIVES, Primitive
+from mindtorch.core.tensor import Const, Held, Tensor, again, on_device, version
+from mindtorch.core.wrapped import Batched
+
+RANDOM_ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on "
+                "vmap or perform the randomness operation out of vmap")
+_INPLACE = ("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than "
+            "`self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try to use out-of-place operators "
+            "instead of inplace arithmetic.")
+
+
+_SAME = ("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. If this is necessary for your "
+         "usage, please file an issue with functorch.")
+
+
+_FLOW = ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that yet: rewrite it with torch.where or "
+         "torch.cond")
+
+
+class _Thread(threading.local):
+    depth = 0           # how many ops are under way, one within another
+    since = 1           # the number (of nodes) at which the outermost of them began, where that writes
+
+
+_thread = _Thread()
+
+
+class NeedsValues(RuntimeError):
+    """Raised where values of a slice are asked for: there are as many as slices."""
+
+
+#: called before the first level of the process is opened: the ops floor declares its rules
+at_first: list[Callable[[], object]] = []
+
+
+class Level(transforms.Level):
+    """A vmap under way.  outside: whether gradients were recorded where it began; deep: whether what it computed has history there."""
+
+    __slots__ = ("outside", "deep", "marks")
+
+    def __init__(self, size: int, randomness: str = "error", marks: bool = True) -> None:
+        transforms.Level.__init__(self, "vmap", size, randomness)
+        self.outside, self.deep, self.marks = mode.on, False, marks
+
+    def __enter__(self) -> Level:
+        while at_first:
+            at_first.pop()()
+        if self.marks:
+            transforms.Level.__enter__(self)
+        else:
+            self.serial = next(transforms._serials)
+        dispatch.want("primitives", "vmap")
+        dispatch.want("ops", "vmap")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        dispatch.drop("primitives", "vmap")
+        dispatch.drop("ops", "vmap")
+        if self.marks:
+            transforms.Level.__exit__(self, *exc)
+
+
+# ------------------------------------------------------------------ tensors
+def _slice_of(g, mapped):
+    """An array without memory of the geometry that a slice of g has."""
+    k = g.itemsize
+    return placed(g.shape[1:], g.dtype, tuple([s // k for s in g.strides[1:]])) if mapped else placed(g.shape, g.dtype, tuple([s // k for s in g.strides]))
+
+
+def stand(value: Any, mapped: bool, level: Level, geometry: Any = None) -> Tensor:
+    """The tensor that stands for the slices of `value` along its first dimension (not mapped: for as many of `value` itself)."""
+    return on_device(value._dev, Batched(value, mapped, level), _slice_of(value._a, mapped) if geometry is None else geometry)
+
+
+def _held(value, mapped, level):
+    return Held(_slice_of(value._a, mapped), Batched(value, mapped, level), getattr(value, "_dev", None))
+
+
+def level_of(x: Any) -> Level | None:
+    """The vmap whose slices a tensor stands for."""
+    h = getattr(x, "_h", None)
+    return h.level if h.__class__ is Batched else None
+
+
+def innermost() -> Level | None:
+    """The innermost vmap that this thread is in."""
+    for level in reversed(transforms.levels()):
+        if level.__class__ is Level:
+            return level
+    return None
+
+
+def lift(x: Tensor) -> Tensor:
+    """`x` for a transform that begins here: inside a vmap, a tensor from outside of it stands for the slices of its own."""
+    level, own = innermost(), level_of(x)
+    if level is None or own is not None and own.serial >= level.serial:
+        return x
+    return stand(x, False, level)
+
+
+def taken_out(x: Tensor, level: Level) -> tuple[Any, bool]:
+    """(the tensor of all slices, whether it has them along its first dimension); x itself where it is the same for all."""
+    h = x._h
+    return (h.value, h.mapped) if h.__class__ is Batched and h.level is level else (x, False)
+
+
+def detached(x: Any, level: Level) -> Tensor:
+    """x without its history inside of the vmap, and without that of all slices."""
+    v, mapped = taken_out(x, level)
+    t = stand(v.detach(), mapped, level, x._a)
+    t._ver = version(x)
+    return t
+
+
+def hidden(x: Any) -> Any:
+    """The tensor of all slices where a transform, not the user, stands for them by x (Jacobians); None for any other."""
+    h = x._h
+    return h.value if h.__class__ is Batched and not h.level.marks else None
+
+
+def hides_history(x: Any) -> bool:
+    """Whether such a tensor has history."""
+    h = hidden(x)
+    return h is not None and (h._rg or hides_history(h))
+
+
+def whole(x: Tensor, level: Level) -> Tensor:
+    """The tensor of all slices, along its first dimension; what is the same for all is repeated."""
+    v, mapped = taken_out(x, level)
+    if mapped:
+        return v
+    with _Outside(level):
+        return v.unsqueeze(0).repeat(level.size, *[1] * v.ndim)
+
+
+class _Outside:
+    """What runs inside is computed for all slices: no call of the user's, recorded as where the vmap began."""
+
+    __slots__ = ("level", "on", "inside")
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+
+    def __enter__(self):
+        self.on, self.inside = mode.on, transforms.thread.inside
+        transforms.thread.inside = True
+        if self.on and not self.level.outside:
+            grad_mode._switch(False)
+
+    def __exit__(self, *exc):
+        transforms.thread.inside = self.inside
+        if mode.on is not self.on:
+            grad_mode._switch(self.on)
+
+
+# ------------------------------------------------------------------ the layer
+def _random(prim, kw):
+    return "generator" in prim.statics and not (prim.name.startswith("scaled_dot") and kw["keep"] == 1)
+
+
+def top(ins: Sequence[Any]) -> Level | None:
+    """The innermost vmap that some of these are slices of."""
+    level = None
+    for x in ins:
+        if x is not None:
+            h = getattr(x, "_h", None)
+            if h.__class__ is Batched and (level is None or h.level.serial > level.serial):
+                level = h.level
+    return level
+
+
+@dispatch.layer("primitives", "vmap")
+def _on_primitives(prim, args, kw, below):
+    ins = tuple(args[0]) if prim.variadic else args
+    level = top(ins)
+    if "generator" in prim.statics and _random(prim, kw):
+        here = innermost()
+        if here is not None and (level is None or here.serial > level.serial):
+            level = here
+    if level is None:
+        return below(prim, args, kw)
+    vals, mapped = [], []
+    for x in ins:
+        h = getattr(x, "_h", None)
+        own = h.__class__ is Batched and h.level is level
+        vals.append(h.value if own else x)
+        mapped.append(own and h.mapped)
+    with _Outside(level):
+        outs, flags = _computed(prim, vals, mapped, dict(kw), level)
+    return _linked(prim, ins, kw, outs, flags, level)
+
+
+def _computed(prim, vals, mapped, kw, level):
+    """(results over all slices, for each whether it has them)."""
+    if "generator" in prim.statics and _random(prim, kw):
+        return _drawn(prim, vals, mapped, kw, level)
+    if not any(mapped):
+        outs = call(prim, vals, kw)
+        return outs, (False,) * len(outs) if outs.__class__ is tuple else False
+    rule = prim.batch
+    if rule is not None:
+        outs = rule(prim, vals, mapped, kw, level)
+        if outs is not None:
+            return outs, (True,) * len(outs) if outs.__class__ is tuple else True
+    return looped(prim, vals, mapped, kw, level)
+
+
+def call(prim: Primitive, vals: Sequence[Any], kw: dict[str, Any]) -> Any:
+    """A primitive on such operands."""
+    return prim.function(list(vals), **kw) if prim.variadic else prim.function(*vals, **kw)
+
+
+def _linked(prim, ins, kw, outs, flags, level):
+    several = outs.__class__ is tuple
+    faces = [None]
+    if prim.view or prim.shares:
+        faces = _view_faces(prim, ins, kw)
+    made, face = [], None
+    for i, (t, m) in enumerate(zip(outs, flags) if several else ((outs, flags),)):
+        if t is None:
+            made.append(None)
+            continue
+        if t.__class__ is Held:
+            made.append(_held(t, m, level))
+            continue
+        if t._rg and not level.deep:
+            level.deep = True
+        face = faces[i] if faces[0] is not None else None
+        made.append(stand(t, m, level, face))
+    if mode.on and prim.grads:
+        # (History outside of this vmap is that of the tensor of all slices.)
+        ins = tuple([x if x is None or not x._rg or level_of(x) is level else stand(x, False, level) for x in ins])
+    return tape.link(prim, tuple(made) if several else made[0], ins, dict(kw))
+
+
+def _view_faces(prim, ins, kw):
+    """The geometry of a view's results, as views of the operand's; (None,) if the host's kernel does not tell."""
+    a = ins[0]._a
+    if a.__class__ is not Opaque or prim.name in ("as_strided", "complex_of_pairs", "real_pairs", "real_view", "imag_view", "view_dtype", "conj_view",
+                                              "neg_view"):
+        return [None]
+    try:
+        r = prim.fwd(np.ndarray.view(a, np.ndarray), **kw)
+    except Exception as e:
+        e.__context__ = None
+        raise e.with_traceback(None) from None
+    return [view_of(a, v) for v in (r if r.__class__ is tuple else (r,))]
+
+
+# ------------------------------------------------------------------ slice by slice
+def slices(x: Any, level: Level) -> tuple[Any, ...]:
+    """The slices of a tensor of all slices; of none, one of zeros."""
+    if x.__class__ is Held:
+        x = again(x)
+    if not level.size:
+        return (tape.ops["new_full"](x, size=x._sizes[1:], value=0, stype=x._stype),)
+    return PRIMITIVES["unbind"](x, dim=0)
+
+
+def together(parts: Sequence[Any], level: Level) -> Any:
+    """Results of all slices as one tensor; RuntimeError where their shapes differ."""
+    first = parts[0]
+    if first is None:
+        return None
+    held = first.__class__ is Held
+    if held:
+        parts = [again(p) for p in parts]
+    if any([p._sizes != first._sizes for p in parts]):
+        raise RuntimeError(f"vmap: an operation gave results of different shapes for different slices ({list(first._sizes)} and others): "
+                           "it has a data-dependent output shape, which is not supported")
+    if not level.size:
+        p = parts[0]
+        r = tape.ops["new_full"](p, size=(0, *p._sizes), value=0, stype=p._stype)
+    else:
+        r = TABLE["stack"].fn(list(parts), 0)
+    return Held(r._a, r._h, r._dev) if held else r
+
+
+def looped(prim: Primitive, vals: Sequence[Any], mapped: Sequence[bool], kw: dict[str, Any], level: Level,
+           before: Callable[[], object] | None = None) -> tuple[Any, Any]:
+    """A primitive slice by slice."""
+    cut = [slices(v, level) if m else None for v, m in zip(vals, mapped)]
+    rows = []
+    for i in range(max(level.size, 1)):
+        if before is not None:
+            before()
+        rows.append(call(prim, [v if c is None else c[i] for v, c in zip(vals, cut)], dict(kw)))
+    if rows[0].__class__ is not tuple:
+        return together(rows, level), True
+    outs = tuple([together(col, level) for col in zip(*rows)])
+    return outs, (True,) * len(outs)
+
+
+# ------------------------------------------------------------------ random numbers
+def _drawn(prim, vals, mapped, kw, level):
+    """A primitive that draws random numbers, as the vmap's `randomness` says."""
+    if level.randomness == "error":
+        raise RuntimeError(RANDOM_ERROR)
+    with transforms.below(level):
+        if level.randomness == "same":
+            if not any(mapped):
+                outs = call(prim, vals, kw)
+                return outs, (False,) * len(outs) if outs.__class__ is tuple else False
+            g = kw["generator"]
+            at = g._dump_state()
+            return looped(prim, vals, mapped, kw, level, lambda: g._load_state(at))
+        if not prim.inputs:
+            if "size" not in kw:
+                return looped(prim, vals, mapped, kw, level)
+            outs = prim.function(**{**kw, "size": (level.size, *kw["size"]), "stride": None})
+            return outs, True
+        rule = prim.batch
+        if rule is not None:
+            if not any(mapped):
+                vals = [vals[0].expand((level.size, *vals[0]._sizes)), *vals[1:]]
+                mapped = [True, *mapped[1:]]
+            outs = rule(prim, vals, mapped, kw, level)
+            if outs is not None:
+                return outs, (True,) * len(outs) if outs.__class__ is tuple else True
+        return looped(prim, vals, mapped, kw, level)
+
+
+# ------------------------------------------------------------------ writes
+#: kernel that writes into a tensor -> what computes the new values out of place: (tensor, operands, constants)
+OUT_OF_PLACE: dict[str, Callable[..., Any]] = {}
+
+
+def fitted(v: Any, mapped: bool, ndim: int) -> Any:
+    """The tensor of all slices with ones between its first dimension and the others, so that slices have `ndim` dimensions."""
+    if not mapped:
+        return v
+    if v.__class__ is Held:
+        v = again(v)
+    lead = ndim - (v.ndim - 1)
+    return v if lead <= 0 else PRIMITIVES["slice"](v, key=(slice(None), *[None] * lead, ...))
+
+
+def _write(x, r):
+    h = x._h
+    level = h.level
+    v, mapped = taken_out(r, level)
+    if mapped and not h.mapped or level_of(v) is not None and level_of(v).serial > level.serial:
+        raise RuntimeError(_INPLACE)
+    with _Outside(level):
+        if v.__class__ is Const:
+            h.value.fill_(v._a.item())
+        else:
+            v = fitted(v, mapped, x.ndim)
+            if mode.on and (h.value._rg or v._rg):
+                # (As alias.py has it: what was recorded for the new values may have saved those that are overwritten.)
+                v = v if v._stype == h.value._stype else v.to(h.value.dtype)
+                alias.check_inplace(h.value, v._rg)
+                alias.assign(h.value, v.expand(h.value._sizes), _thread.since, (v,))
+            else:
+                h.value.copy_(v)
+        if h.value._rg:
+            level.deep = True
+
+
+def _write_by(x, name, kernel, operands, constants):
+    h = x._h
+    level = h.level
+    pairs = [(o, False) if o is None else taken_out(o, level) for o in operands]
+    if not h.mapped and any([m for _, m in pairs]):
+        raise RuntimeError(_INPLACE)
+    random = "generator" in constants
+    if random:
+        if level.randomness == "error":
+            raise RuntimeError(RANDOM_ERROR)
+        if level.randomness == "different" and not h.mapped:
+            raise RuntimeError(_SAME)
+    with _Outside(level):
+        if h.value._rg or any([getattr(o, "_rg", False) for o, _ in pairs]):
+            if name in OUT_OF_PLACE:
+                return _write(x, OUT_OF_PLACE[name](x, *[o._a.item() if o.__class__ is Const else o for o in operands], **constants))
+            if not random:
+                raise NotImplementedError(f"torch.vmap: an in-place {name} whose gradient is wanted outside of the vmap is not supported; do it out of place")
+        if random and level.randomness == "different" and not any([m for _, m in pairs]) and h.value._h is None:
+            kernel(h.value._a, *[None if o is None else devices.values(o) for o, _ in pairs], **constants)
+            alias.bump(h.value)
+            return
+        at = constants["generator"]._dump_state() if random and level.randomness == "same" else None
+        cut = [slices(o, level) if m else None for o, m in pairs]
+        for i, part in enumerate(slices(h.value, level) if h.mapped else (h.value,)):
+            if at is not None:
+                constants["generator"]._load_state(at)
+            given = [o if c is None else c[i] for (o, _), c in zip(pairs, cut)]
+            if part._h is not None:
+                devices.write_by(part, name, kernel, *given, **constants)
+            else:
+                kernel(part._a, *[None if o is None else devices.values(o) for o in given], **constants)
+        alias.bump(h.value)
+
+
+def _values(t):
+    raise NeedsValues("vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, please try to rewrite "
+                      "what you're doing with other operations: the values of a slice are not known while all slices are computed at once")
+
+
+wrapped.write_batched, wrapped.write_batched_by, wrapped.values_of_batched = _write, _write_by, _values
+
+
+# ------------------------------------------------------------------ ops
+#: name of an op -> rule(level, args, kwargs), where the op as a whole is computed otherwise; NotImplemented: it is not
+RULES: dict[str, Callable[..., Any]] = {}
+#: what asks for a value, and is refused as a whole
+_ASKS = frozenset("""item __bool__ __float__ __int__ __complex__ __index__ __array__ __contains__ __len__ tolist numpy is_nonzero equal allclose
+ data_ptr __repr__ __format__ __str__ __reduce_ex__ __deepcopy__""".split())
+
+
+#: writes random numbers into a tensor
+_DRAWS = frozenset("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
+
+
+def _tensors(args, kwargs):
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        if x.__class__ is list or x.__class__ is tuple:
+            yield from _tensors(x, ())
+        elif getattr(x, "_h", None) is not None:
+            yield x
+
+
+@dispatch.layer("ops", "vmap")
+def _on_ops(entry, args, kwargs, below):
+    name = entry.name.rpartition(".")[2]
+    if name in _DRAWS and args and getattr(args[0], "_h", None).__class__ is not Batched:
+        here = innermost()
+        if here is not None:
+            if here.randomness != "same":
+                raise RuntimeError(RANDOM_ERROR if here.randomness == "error" else _SAME)
+    rule = RULES.get(name)
+    if rule is not None:
+        level = top(list(_tensors(args, kwargs)))
+        if level is not None:
+            r = rule(level, args, kwargs)
+            if r is not NotImplemented:
+                return r
+    depth, _thread.depth = _thread.depth, _thread.depth + 1
+    if not depth and mode.on and (name[-1] == "_" or kwargs.get("inplace")):
+        _thread.since = next(tape.sequence)
+    try:
+        return below(entry, args, kwargs)
+    except NeedsValues as e:
+        level = top(list(_tensors(args, kwargs)))
+        if level is None:
+            raise
+        if name in _ASKS:
+            if depth:
+                raise
+            raise RuntimeError(_FLOW if name == "__bool__" else str(e)) from None
+        if name == "__setitem__" or name.endswith("_") and not name.endswith("__") or kwargs.get("out") is not None or kwargs.get("inplace"):
+            raise RuntimeError(_INPLACE if level_of(args[0]) is not level else str(e)) from None
+    finally:
+        _thread.depth = depth
+    return by_slices(lambda *a, **k: entry.run(*a, **k), args, kwargs, level)
+
+
+def by_slices(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], level: Level) -> Any:
+    """An op slice by slice; its results, tensors in tuples or alone, stand for the slices again."""
+    found: list[Any] = []
+
+    def part(x, i):
+        if x.__class__ is list or x.__class__ is tuple:
+            return x.__class__([part(y, i) for y in x])
+        if level_of(x) is not level:
+            return x
+        if x._h.mapped:
+            for t, s in found:
+                if t is x:
+                    return s[i]
+            s = slices(x._h.value, level)
+            found.append((x, s))
+            return s[i]
+        return x._h.value
+
+    if mode.on and any([x._rg and level_of(x) is level for x in _tensors(args, kwargs)]) or FLAGS.dual is not None and FLAGS.dual(*_tensors(args, kwargs)):
+        raise NotImplementedError("torch.vmap: the gradient inside of a vmap of an operation that reads values is not supported")
+    depth, _thread.depth = _thread.depth, _thread.depth + 1
+    with _Outside(level), transforms.below(level) if level.marks else contextlib.nullcontext():
+        try:
+            rows = [fn(*[part(a, i) for a in args], **{k: part(v, i) for k, v in kwargs.items()}) for i in range(max(level.size, 1))]
+        finally:
+            _thread.depth = depth
+        several = isinstance(rows[0], (tuple, list))
+        if not all([isinstance(t, Tensor) for t in (rows[0] if several else rows[:1])]):
+            raise NeedsValues(_FLOW)
+        if not several:
+            return stand(together(rows, level), True, level)
+        if any([len(r) != len(rows[0]) for r in rows]):
+            raise RuntimeError("vmap: an operation gave different numbers of results for different slices")
+        outs = [stand(together(col, level), True, level) for col in zip(*rows)]
+    kind = type(rows[0])
+    return kind(outs) if kind in (tuple, list) else kind(*outs) if hasattr(kind, "_fields") else kind(outs)

@@ -1,0 +1,632 @@
+"""How a vmap computes primitives for all slices at once: loaded with the first vmap.
+
+A rule gets the operands over all slices, whose first dimension tells the slices apart where `mapped` says so, and gives results that have that dimension, too;
+None where it has nothing to say.  Most primitives share one of a few rules, which their signature tells how to use:
+
+    pointwise   the slices' dimensions are put in line from the right
+    leading     the kernel takes any number of dimensions in front of its own
+    along       constants that name dimensions count one more; those that are a size have the number of slices in front
+    whole       reductions over everything are reductions over all dimensions but the first
+    views       as their own constants say
+
+What is in no list is computed slice by slice (core/batching.py).
+"""
+import math
+
+from mindtorch.core import batching
+from mindtorch.core.batching import call, fitted
+from mindtorch.core.records import TABLE
+from mindtorch.core.tape import PRIMITIVES
+from mindtorch.core.tensor import Const, Held, again
+from mindtorch.ops.indexing import _gather
+from mindtorch.ops.indexing._region import pick
+
+_ALL = slice(None)
+_view, _permute, _expand, _bmm, _mm = (PRIMITIVES[n] for n in ("view", "permute", "expand", "bmm", "mm"))
+_arange, _reshape, _where = (TABLE[n].fn for n in ("arange", "reshape", "where"))
+
+
+def _ndim(v, m):
+    """The dimensions of a slice."""
+    return v.ndim - m
+
+
+def full(v, m, level):
+    """An operand for all slices, also where it is the same for them."""
+    if v is None or m:
+        return again(v) if v.__class__ is Held else v
+    if v.__class__ is Held or v.__class__ is Const:
+        v = again(v)
+    return _expand(fitted_one(v), size=(level.size, *v._sizes))
+
+
+def fitted_one(v):
+    """With a dimension of size 1 in front."""
+    return pick(v, key=(None, ...))
+
+
+def to_front(x, dim):
+    """The dimension `dim` in front of the others."""
+    return x if not dim else _permute(x, dims=(dim, *[d for d in range(x.ndim) if d != dim]))
+
+
+# ------------------------------------------------------------------ elementwise
+def pointwise(prim, vals, mapped, kw, level):
+    """Broadcast from the right: between the first dimension and a slice's there are as many of size 1 as it lacks."""
+    n = max([_ndim(v, m) for v, m in zip(vals, mapped) if v is not None])
+    return call(prim, [v if v is None else fitted(v, m, n) for v, m in zip(vals, mapped)], kw)
+
+
+def like_first(prim, vals, mapped, kw, level):
+    """The same where the result has the first operand's shape."""
+    return pointwise(prim, [full(vals[0], mapped[0], level), *vals[1:]], [True, *mapped[1:]], kw, level)
+
+
+_POINTWISE = """
+    to_copy real_copy copies clone stand_in without_nan pairs_in_order complex polar frexp masked_scale masked_zero gelu gelu_backward silu silu_backward
+    hardtanh threshold hardsigmoid hardsigmoid_backward hardswish hardswish_backward negative_part_backward real_view imag_view detach_copy
+    least_magnitude standard_gamma_grad transposed_copy
+    bernoulli bernoulli_p poisson binomial standard_gamma native_dropout rrelu_noise
+"""
+_LIKE_FIRST = "copy fill zero masked_fill"
+
+
+# ------------------------------------------------------------------ kernels that take dimensions in front
+def leading(prim, vals, mapped, kw, level):
+    """All operands have the same dimensions in front."""
+    return call(prim, [full(v, m, level) for v, m in zip(vals, mapped)], kw)
+
+
+_LEADING = """
+    tril triu adjoint linalg_inv linalg_inv_ex linalg_solve_ex linalg_adjugate linalg_det linalg_slogdet linalg_cholesky linalg_cholesky_ex cholesky
+    cholesky_solve cholesky_inverse linalg_qr geqrf linalg_householder_product linalg_lu linalg_lu_factor_ex linalg_lu_solve lu_unpack
+    lu_unpack_pivots linalg_svd linalg_svdvals linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_solve_triangular triangular_solve
+    linalg_matrix_exp permutation_matrix dirichlet_grad linalg_solve
+"""
+
+
+# ------------------------------------------------------------------ constants that name dimensions, and sizes
+def _moved(name, value, ndim):
+    """A constant for one more dimension in front, of slices of `ndim` dimensions."""
+    if name in ("dim", "axis", "dim0", "dim1", "dim2"):
+        return value + 1 if value >= 0 else value
+    return tuple([d % max(ndim, 1) + 1 for d in value]) if value is not None else tuple(range(1, ndim + 1))
+
+
+_DIMS = frozenset(("dim", "axis", "dim0", "dim1", "dim2", "axes", "dims"))
+
+
+def _constants(kw, ndim, level):
+    return {k: _moved(k, v, ndim) if k in _DIMS else (level.size, *v) if k in ("size", "shape") and v.__class__ is not int else v for k, v in kw.items()}
+
+
+def along(prim, vals, mapped, kw, level):
+    """All operands for all slices, constants for one dimension more; slices without dimensions get one."""
+    ndim = max([_ndim(v, m) for v, m in zip(vals, mapped) if v is not None])
+    alone = [v is not None and ndim and not _ndim(v, m) for v, m in zip(vals, mapped)]         # (a number, which some kernels take for an operand)
+    if any([a and m for a, m in zip(alone, mapped)]):
+        return None
+    vals = [v if a else full(v, m, level) for v, m, a in zip(vals, mapped, alone)]
+    if kw.get("axis", 0) is None or kw.get("dim", 0) is None:
+        return None
+    if not ndim:
+        if len(vals) > 1 or "shape" in kw or "size" in kw:
+            return None
+        r = call(prim, [pick(vals[0], key=(..., None))], _constants(kw, 1, level))
+        return tuple([_flat(t, level) for t in r]) if r.__class__ is tuple else _flat(r, level)
+    return call(prim, vals, _constants(kw, ndim, level))
+
+
+def _flat(t, level):
+    return t if t is None or t.ndim == 1 else _reshape(t, (level.size,))
+
+
+_ALONG = """
+    flip roll flip_axis shift cumsum cumsum_backward cumprod sum_dims mean_dims prod_dim amax amin max_dim min_dim argmax argmin count_nonzero logsumexp var std
+    all any median_dim nanmedian_dim kthvalue mode sort_stable sort argsort topk cummax cummin logcumsumexp diff diff_backward pair_sums
+    pair_sums_backward softmax log_softmax glu fft_c2c fft_r2c_full fft_r2c fft_c2r fft_half_weights repeat_interleave unsafe_transpose
+    softmax_backward log_softmax_backward glu_backward cumprod_backward extreme_share linear_recurrence
+    gather scatter scatter_add scatter_multiply scatter_reduce scatter_count gather_backward linalg_cross
+    diagonal_backward unfold_backward
+"""
+
+
+def vector_norm(prim, vals, mapped, kw, level):
+    """Along dimensions, of all where none are named."""
+    x, = vals
+    if x.ndim == 1:
+        return None
+    r = call(prim, vals, {**kw, "axes": _moved("axes", kw["axes"], x.ndim - 1)})
+    return r if r.ndim or not kw["keepdim"] else None
+
+
+def spread(prim, vals, mapped, kw, level):
+    """What was reduced, over the shape that it had."""
+    g, shape, axes = vals[0], kw["shape"], kw["axes"]
+    axes = tuple(range(1, len(shape) + 1)) if axes is None else tuple([d % max(len(shape), 1) + 1 for d in axes]) if shape else ()
+    if g.ndim != len(shape) + 1:
+        g = _view_of(g, (level.size, *[1 if i + 1 in axes else n for i, n in enumerate(shape)]))
+    return _expand(g, size=(level.size, *shape)).clone()
+
+
+def _view_of(x, size):
+    return x if x._sizes == size else _reshape(x, size)
+
+
+def broadcast(prim, vals, mapped, kw, level):
+    return prim.function(fitted(vals[0], True, len(kw["shape"])), shape=(level.size, *kw["shape"]))
+
+
+def sum_to_size(prim, vals, mapped, kw, level):
+    x, size = vals[0], kw["size"]
+    ones = (1,) * (x.ndim - 1 - len(size))
+    return _view_of(prim.function(x, size=(level.size, *ones, *size)), (level.size, *size))
+
+
+def repeat(prim, vals, mapped, kw, level):
+    return prim.function(fitted(vals[0], True, len(kw["repeats"])), repeats=(1, *kw["repeats"]))
+
+
+def new_full(prim, vals, mapped, kw, level):
+    return prim.function(vals[0], **{**kw, "size": (level.size, *kw["size"])})
+
+
+def region(prim, vals, mapped, kw, level):
+    """Zeros with a value in the region that a basic index names, or a copy with one replaced."""
+    kw = {**kw, "key": _key(kw["key"])}
+    if "shape" in kw:
+        kw["shape"] = (level.size, *kw["shape"])
+    vals = [full(v, m, level) for v, m in zip(vals, mapped)]
+    return call(prim, vals, kw)
+
+
+def diag_embed(prim, vals, mapped, kw, level):
+    n = vals[0].ndim
+    return prim.function(vals[0], offset=kw["offset"], dim1=kw["dim1"] % n + 1, dim2=kw["dim2"] % n + 1)
+
+
+# ------------------------------------------------------------------ reductions of everything
+def prod_backward(prim, vals, mapped, kw, level):
+    """Of a product along a dimension, or of everything."""
+    if kw["axis"] is not None:
+        return along(prim, vals, mapped, kw, level)
+    g, a, out = (full(v, m, level) for v, m in zip(vals, mapped))
+    row = (level.size, math.prod(a._sizes[1:]))
+    return _view_of(prim.function(_reshape(g, (level.size,)), _reshape(a, row), _reshape(out, (level.size,)), axis=1, keepdim=False), a._sizes)
+
+
+def whole(op, **more):
+    """Over all dimensions but the first."""
+    reduce = PRIMITIVES[op]
+
+    def rule(prim, vals, mapped, kw, level):
+        x = vals[0]
+        if x.ndim == 1:
+            x = pick(x, key=(..., None))
+        return reduce(x, axes=tuple(range(1, x.ndim)), keepdim=False, **more)
+    return rule
+
+
+def _in_a_row(op):
+    reduce = PRIMITIVES[op]
+
+    def rule(prim, vals, mapped, kw, level):
+        return reduce(_reshape(vals[0], (level.size, -1)), axis=1, keepdim=False) if vals[0]._numel else None
+    return rule
+
+
+def elements(prim, vals, mapped, kw, level):
+    return _WHOLE["mean_all" if kw["mean"] else "sum_all"](prim, vals, mapped, kw, level) if vals[0]._numel else None
+
+
+def expand_elements(prim, vals, mapped, kw, level):
+    g, shape = vals[0], kw["shape"]
+    n = max(math.prod(shape), 1)
+    g = g / n if kw["mean"] else g
+    return _expand(_reshape(g, (level.size, *[1] * len(shape))), size=(level.size, *shape)).clone()
+
+
+def trace(prim, vals, mapped, kw, level):
+    return vals[0].diagonal(0, 1, 2).sum(-1)
+
+
+_WHOLE = {"sum_all": whole("sum_dims"), "mean_all": whole("mean_dims"), "max_all": whole("amax"), "min_all": whole("amin"), "prod_all": _in_a_row("prod_dim")}
+
+
+# ------------------------------------------------------------------ views
+def _key(key):
+    return (_ALL, *key) if key.__class__ is tuple else (_ALL, key)
+
+
+def by_key(prim, vals, mapped, kw, level):
+    return prim.function(vals[0], key=_key(kw["key"]))
+
+
+def view(prim, vals, mapped, kw, level):
+    size = list(kw["size"])
+    x = vals[0]
+    if -1 in size:
+        rest = math.prod([n for n in size if n != -1])
+        if not rest:
+            return None
+        size[size.index(-1)] = math.prod(x._sizes[1:]) // rest
+    return prim.function(x, size=(level.size, *size))
+
+
+def shifted_view(prim, vals, mapped, kw, level):
+    x = vals[0]
+    n = x.ndim - 1
+    if prim.name == "unsqueeze":
+        return prim.function(x, dim=kw["dim"] % (n + 1) + 1)
+    return prim.function(x, **{k: v % max(n, 1) + 1 if k in _DIMS else v for k, v in kw.items()}) if n else None
+
+
+def unsqueeze_ends(prim, vals, mapped, kw, level):
+    return pick(vals[0], key=(_ALL, *[None] * kw["before"], ..., *[None] * kw["after"]))
+
+
+def squeeze(prim, vals, mapped, kw, level):
+    x, axes = vals[0], kw["axes"]
+    n = x.ndim - 1
+    if axes is None:
+        axes = [d for d in range(n) if x._sizes[d + 1] == 1]
+    elif axes.__class__ is int:
+        axes = (axes,)
+    axes = [d % n for d in axes] if n else []
+    return prim.function(x, axes=tuple([d + 1 for d in axes]))
+
+
+def permute(prim, vals, mapped, kw, level):
+    n = vals[0].ndim - 1
+    return prim.function(vals[0], dims=(0, *[d % max(n, 1) + 1 for d in kw["dims"]]))
+
+
+def t(prim, vals, mapped, kw, level):
+    return PRIMITIVES["transpose"](vals[0], dim0=1, dim1=2) if vals[0].ndim == 3 else pick(vals[0], key=(...,))
+
+
+def expand(prim, vals, mapped, kw, level):
+    x, size = vals[0], kw["size"]
+    x = fitted(x, True, len(size))
+    return prim.function(x, size=(level.size, *[x._sizes[i + 1] if n == -1 else n for i, n in enumerate(size)]))
+
+
+def as_strided(prim, vals, mapped, kw, level):
+    x, k = vals[0], vals[0]._stype.itemsize
+    return x.as_strided((level.size, *kw["size"]), (x.stride(0), *[s // k for s in kw["stride"]]), x.storage_offset() + (kw["at"] - kw["home"]) // k)
+
+
+def main_diagonal(prim, vals, mapped, kw, level):
+    x = vals[0]
+    return x.as_strided((level.size, min(x._sizes[1:])), (x.stride(0), sum(x.stride()[1:])), x.storage_offset())
+
+
+# ------------------------------------------------------------------ joining
+def cat(prim, vals, mapped, kw, level):
+    n = max([v.ndim - m for v, m in zip(vals, mapped)])
+    if any([v.ndim - m != n for v, m in zip(vals, mapped)]):
+        return None
+    return prim.function([full(v, m, level) for v, m in zip(vals, mapped)], dim=kw["dim"] + 1)
+
+
+def stack(prim, vals, mapped, kw, level):
+    return prim.function([full(v, m, level) for v, m in zip(vals, mapped)], dim=kw["dim"] + 1, strides=None)
+
+
+# ------------------------------------------------------------------ products
+def mm(prim, vals, mapped, kw, level):
+    """One product of batches of matrices, or of one matrix with all rows where only the left operand has slices."""
+    (a, b), (_, mb), ta, tb = vals, mapped, kw["ta"], kw["tb"]
+    if not mb and not ta:
+        n, m, k = a._sizes
+        return _view_of(_mm(_reshape(a, (n * m, k)), b, ta=False, tb=tb), (n, m, b._sizes[0 if tb else 1]))
+    return _bmm(a, b, ta=ta, tb=tb)
+
+
+def _rows(x):
+    """(slices, rows, columns)."""
+    return x if x.ndim == 3 else _reshape(x, (x._sizes[0], math.prod(x._sizes[1:-1]), x._sizes[-1]))
+
+
+def linear(prim, vals, mapped, kw, level):
+    """One product with all rows where the weight is the same for all slices."""
+    (x, w), b = vals[:2], vals[2] if len(vals) > 2 else None
+    (mx, mw), mb = mapped[:2], len(vals) > 2 and mapped[2]
+    if not mw and not mb:
+        return call(prim, vals, kw)
+    if mw:
+        x = full(x, mx, level)
+        y = _bmm(_rows(x), w, ta=False, tb=prim.name == "linear")
+        y = _view_of(y, (*x._sizes[:-1], y._sizes[-1]))
+    else:
+        y = prim.function(x, w)
+    return y if b is None else y + (fitted(b, True, y.ndim - 1) if mb else b)
+
+
+def fold(prim, vals, mapped, kw, level):
+    return _bmm(*[_rows(full(v, m, level)) for v, m in zip(vals, mapped)], ta=True, tb=False)
+
+
+def column_sum(prim, vals, mapped, kw, level):
+    x = vals[0]
+    return PRIMITIVES["sum_dims"](x, axes=tuple(range(1, x.ndim - 1)), keepdim=False) if x.ndim > 2 else x.clone()
+
+
+def spread_rows(prim, vals, mapped, kw, level):
+    return prim.function(fitted(vals[0], True, len(kw["shape"])), shape=(level.size, *kw["shape"]))
+
+
+def mv(prim, vals, mapped, kw, level):
+    a, v = vals
+    if not mapped[1]:
+        return a @ v
+    if not mapped[0]:
+        return _mm(v, a, ta=False, tb=True) if a.ndim == 2 else None
+    return (a @ pick(v, key=(..., None)))[..., 0] if a.ndim == 3 else None
+
+
+def vm(prim, vals, mapped, kw, level):
+    a, u = (full(v, m, level) for v, m in zip(vals, mapped))
+    return (pick(a, key=(_ALL, None)) @ u)[:, 0] if a.ndim == 2 and u.ndim == 3 else None
+
+
+def dot(prim, vals, mapped, kw, level):
+    a, b = vals
+    if not mapped[1]:
+        return _mv(a, b)
+    if not mapped[0]:
+        return _mv(b, a)
+    return (a * b).sum(-1)
+
+
+def outer(prim, vals, mapped, kw, level):
+    a, b = (full(v, m, level) for v, m in zip(vals, mapped))
+    return pick(a, key=(..., None)) * pick(b, key=(_ALL, None)) if a.ndim == b.ndim == 2 else None
+
+
+def addmm(prim, vals, mapped, kw, level):
+    c, a, b = vals
+    r = mm(prim, (a, b), mapped[1:], {"ta": False, "tb": False}, level) if mapped[1] or mapped[2] else _mm(a, b, ta=False, tb=False)
+    if kw["alpha"] != 1:
+        r = r * kw["alpha"]
+    if not kw["beta"]:
+        return full(r, mapped[1] or mapped[2], level).clone()
+    c = fitted(c, mapped[0], 2)
+    return r + (c if kw["beta"] == 1 else c * kw["beta"])
+
+
+def einsum(prim, vals, mapped, kw, level):
+    la, lb, lo = kw["la"], kw["lb"], kw["lo"]
+    if la.__class__ is not tuple:
+        return None
+    n = max([i for i in (*la, *lb, *lo) if i.__class__ is int], default=0) + 1
+    a, b = vals
+    return prim.function(a, b, la=(n, *la) if mapped[0] else la, lb=(n, *lb) if mapped[1] else lb, lo=(n, *lo))
+
+
+_mv = PRIMITIVES["mv"]
+
+
+# ------------------------------------------------------------------ indexing
+def _adjacent(dims):
+    return dims[-1] - dims[0] + 1 == len(dims)
+
+
+def _slices_index(level, n):
+    """0, 1, ... of the slices, before n dimensions of size 1."""
+    return _reshape(_arange(level.size), (level.size, *[1] * n))
+
+
+class _Places:
+    """How index tensors at dimensions of slices are said over all slices: indices, dims, and where the slices' dimension is in the result."""
+
+    def __init__(self, indices, mapped, dims, level, whole):
+        # (whole: what is indexed has slices itself)
+        any_index = any(mapped)
+        self.n = n = max([_ndim(i, m) for i, m in zip(indices, mapped)])
+        adjacent = _adjacent(dims)
+        if not any_index:
+            self.indices, self.dims = tuple(indices), tuple([d + 1 for d in dims])
+            # torch, as NumPy, puts the result of indices that do not stand side by side in front of all else.
+            self.source, self.target = (range(0), range(0)) if adjacent else (range(n, n + 1), range(1))
+        elif whole:
+            self.indices = (_slices_index(level, n), *[fitted(i, m, n) for i, m in zip(indices, mapped)])
+            self.dims = (0, *[d + 1 for d in dims])
+            # (the slices' index among them: the result in front, unless they are side by side, which is the same)
+            self.source, self.target = (range(1, n + 1), range(dims[0] + 1, dims[0] + 1 + n)) if adjacent and dims[0] else (range(0), range(0))
+        else:
+            self.indices, self.dims = tuple([fitted(i, m, n) for i, m in zip(indices, mapped)]), dims
+            self.source, self.target = (range(dims[0], dims[0] + 1), range(1)) if adjacent and dims[0] else (range(0), range(0))
+
+    def out(self, r):
+        """The result with the slices' dimension in front."""
+        return r.movedim(tuple(self.source), tuple(self.target)) if self.source else r
+
+    def back(self, g):
+        """What stands for such a result, as the indexed tensor's places are."""
+        return g.movedim(tuple(self.target), tuple(self.source)) if self.source else g
+
+
+def index(prim, vals, mapped, kw, level):
+    p = _Places(vals[1:], mapped[1:], kw["dims"], level, mapped[0])
+    return p.out(_gather.index_at(vals[0], p.indices, p.dims))
+
+
+def index_backward(prim, vals, mapped, kw, level):
+    p = _Places(vals[1:], mapped[1:], kw["dims"], level, True)
+    return _gather.index_back(p.back(full(vals[0], mapped[0], level)), p.indices, (level.size, *kw["size"]), p.dims)
+
+
+def index_put(prim, vals, mapped, kw, level):
+    a, values, dims = full(vals[0], mapped[0], level), vals[1], kw["dims"]
+    p = _Places(vals[2:], mapped[2:], dims, level, True)
+    shape = [()]
+    for i, m in zip(vals[2:], mapped[2:]):
+        shape.append(i._sizes[m:])
+    at = TABLE["broadcast_shapes"].fn(*shape) if "broadcast_shapes" in TABLE else _broadcast(shape)
+    rest = [n for d, n in enumerate(a._sizes[1:]) if d not in dims]
+    first = dims[0] if _adjacent(dims) else 0
+    want = (level.size, *rest[:first], *at, *rest[first:])
+    values = fitted(values, mapped[1], len(want) - 1) if values.__class__ is not Const else values
+    values = values if values.__class__ is Const else p.back(_expand(values, size=want) if values._sizes != want else values)
+    kinds = _gather._ADD if "add" in prim.name else _gather._PUT
+    return kinds[len(p.dims)](a, values, *p.indices, dims=p.dims)
+
+
+def _broadcast(shapes):
+    n = max(map(len, shapes))
+    return tuple([max([s[i - n + len(s)] if i - n + len(s) >= 0 else 1 for s in shapes], key=lambda k: (k != 1, k)) for i in range(n)])
+
+
+def index_select(prim, vals, mapped, kw, level):
+    a, i = vals
+    if not mapped[0] and a.ndim or mapped[0] and a.ndim == 1 or mapped[1] and i.ndim == 1:
+        if not (not mapped[0] and mapped[1] and i.ndim == 2):
+            return None
+    dim = kw["dim"] % max(_ndim(a, mapped[0]), 1)
+    if not mapped[1]:
+        return prim.function(a, i, dim=dim + 1, check=kw["check"])
+    p = _Places((i,), (True,), (dim,), level, mapped[0])
+    return p.out(_gather.index_at(a, p.indices, p.dims))
+
+
+def index_select_backward(prim, vals, mapped, kw, level):
+    g, i = vals
+    if not kw["size"] or mapped[1] and i.ndim == 1:
+        return None
+    dim = kw["dim"] % len(kw["size"])
+    if not mapped[1]:
+        return prim.function(g, i, size=(level.size, *kw["size"]), dim=dim + 1)
+    p = _Places((i,), (True,), (dim,), level, True)
+    return _gather.index_back(p.back(full(g, mapped[0], level)), p.indices, (level.size, *kw["size"]), p.dims)
+
+
+def with_source(prim, vals, mapped, kw, level):
+    """index_add, index_copy and index_fill where the places are the same for all slices."""
+    *own, i = vals
+    if mapped[-1] or _ndim(vals[0], mapped[0]) == 0:
+        return None
+    a = full(own[0], mapped[0], level)
+    if prim.name == "index_fill":
+        if mapped[1]:
+            return None
+        return prim.function(a, own[1], i, **{**kw, "dim": kw["dim"] % (a.ndim - 1) + 1})
+    return prim.function(a, full(own[1], mapped[1], level), i, **{**kw, "dim": kw["dim"] % (a.ndim - 1) + 1})
+
+
+def embedding(prim, vals, mapped, kw, level):
+    """Rows of all slices' weights, one under the other."""
+    w, i = vals
+    if not mapped[0]:
+        return call(prim, vals, kw)
+    if kw["by_freq"] or kw["padding"] is not None and kw["padding"] >= 0:
+        return None
+    rows = w._sizes[1]
+    i = full(i, mapped[1], level) + _slices_index(level, _ndim(i, mapped[1])) * rows
+    return prim.function(_reshape(w, (level.size * rows, w._sizes[2])), i, **kw)
+
+
+def embedding_backward(prim, vals, mapped, kw, level):
+    g, i = vals
+    if kw["by_freq"] or kw["padding"] is not None and kw["padding"] >= 0:
+        return None
+    rows = kw["rows"]
+    i = full(i, mapped[1], level) + _slices_index(level, _ndim(i, mapped[1])) * rows
+    r = prim.function(full(g, mapped[0], level), i, **{**kw, "rows": level.size * rows})
+    return _reshape(r, (level.size, rows, r._sizes[-1]))
+
+
+# ------------------------------------------------------------------ what is known of values
+def same_question(prim, vals, mapped, kw, level):
+    """Of all slices' values at once."""
+    return prim.function(*vals, **kw)
+
+
+def put_along(prim, vals, mapped, kw, level):
+    """Places along a dimension."""
+    g, i = (full(v, m, level) for v, m in zip(vals, mapped))
+    if not kw["shape"]:
+        return None
+    return prim.function(g, i, **{**kw, "axis": kw["axis"] % len(kw["shape"]) + 1, "shape": (level.size, *kw["shape"])})
+
+
+def declare(rules):
+    """rules: {names: rule}."""
+    for names, rule in rules.items():
+        for name in names.split():
+            PRIMITIVES[name].prim.batch = rule
+
+
+for _f in PRIMITIVES.values():
+    if _f.prim.elementwise:
+        _f.prim.batch = pointwise
+declare({
+    _POINTWISE: pointwise, _LIKE_FIRST: like_first, _LEADING: leading, _ALONG: along, "linalg_vector_norm": vector_norm, "spread": spread,
+    "broadcast": broadcast,
+    "sum_to_size": sum_to_size, "repeat": repeat, "new_full": new_full, "slice_backward slice_scatter select_scatter": region, "diag_embed": diag_embed,
+    "mean_elements sum_elements": elements, "expand_elements": expand_elements, "trace": trace, "prod_backward": prod_backward,
+    "slice select subscript_unsqueeze subscript_alias": by_key, "view unsafe_view": view,
+    "unsqueeze transpose diagonal unfold split split_with_sizes unbind unsafe_split": shifted_view, "unsqueeze_ends": unsqueeze_ends, "squeeze": squeeze,
+    "permute": permute, "t": t, "expand": expand, "as_strided": as_strided, "main_diagonal": main_diagonal,
+    "real_pairs complex_of_pairs conj_view neg_view": same_question,
+    "cat": cat, "stack": stack, "mm": mm, "bmm": pointwise, "linear matmul_rows": linear, "fold": fold, "column_sum": column_sum,
+    "spread_rows": spread_rows, "mv": mv,
+    "vm": vm, "dot": dot, "outer": outer, "addmm": addmm, "einsum": einsum,
+    "index_1 index_2 index_3": index, "index_backward_1 index_backward_2 index_backward_3": index_backward,
+    "index_put_1 index_put_2 index_put_3 index_put_add_1 index_put_add_2 index_put_add_3": index_put, "index_select": index_select,
+    "index_select_backward": index_select_backward, "index_add index_copy index_fill": with_source, "embedding": embedding,
+    "embedding_dense_backward": embedding_backward, "put_along take_along": put_along, "one_hot": same_question,
+})
+for _name, _rule in _WHOLE.items():
+    PRIMITIVES[_name].prim.batch = _rule
+
+
+# ------------------------------------------------------------------ ops as a whole
+def detach(level, args, kwargs):
+    """Without the history inside of the vmap and without that of all slices."""
+    return batching.detached(args[0], level)
+
+
+def _dynamic(name):
+    def refuse(level, args, kwargs):
+        raise RuntimeError(f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{name}.")
+    return refuse
+
+
+def _like(name):
+    fn = TABLE[name].fn
+
+    def rule(level, args, kwargs):
+        if not args:
+            return NotImplemented
+        v, m = batching.taken_out(args[0], level)
+        if not m:
+            return NotImplemented
+        with batching._Outside(level):
+            return batching.stand(fn(v, *args[1:], **kwargs), True, level)
+    return rule
+
+
+def _new(name):
+    """Of all slices' sizes, so that slices may be written to it."""
+    def rule(level, args, kwargs):
+        v, m = batching.taken_out(args[0], level)
+        if not m:
+            return NotImplemented
+        more, kwargs = args[1:], dict(kwargs)
+        if "size" in kwargs:
+            size = kwargs.pop("size")
+        elif more and more[0].__class__ is not int:
+            size, *more = more
+        else:
+            size, more = more, ()
+        with batching._Outside(level):
+            return batching.stand(getattr(v, name)((level.size, *size), *more, **kwargs), True, level)
+    return rule
+
+
+batching.OUT_OF_PLACE.update({"fill_where": lambda x, value, mask: _where(mask, value, x),
+                              "put": lambda x, value, *indices, dims: _gather.put_at(x, value, indices, dims)})
+batching.RULES.update({n: _like(n) for n in "zeros_like ones_like full_like empty_like".split()})
+batching.RULES.update({n: _new(n) for n in "new_zeros new_ones new_full new_empty".split()})
+batching.RULES.update({"detach": detach, **{n: _dynamic(n) for n in "nonzero argwhere unique unique_consecutive masked_select bincount".split()}})
