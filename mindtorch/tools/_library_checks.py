@@ -292,6 +292,58 @@ def peft():
     model.merge_and_unload()
 
 
+@_check("trl", "transformers", "accelerate", "datasets")
+def trl():
+    """SFTTrainer and DPOTrainer on a tiny Llama, a tokenizer made in memory"""
+    import datasets
+    import torch
+    import transformers as tf
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["<pad>", "</s>", *"abcdefghij"])}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="</s>")
+    config = tf.LlamaConfig(vocab_size=12, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+                            intermediate_size=32, max_position_embeddings=32)
+    told = dict(max_steps=2, logging_steps=1, report_to=[], per_device_train_batch_size=2, save_strategy="no", disable_tqdm=True, use_cpu=True, bf16=False)
+    with tempfile.TemporaryDirectory() as d:
+        rows = datasets.Dataset.from_dict({"text": ["a b c d", "d e f", "g h i j a", "b b c"]})
+        model, other = tf.LlamaForCausalLM(config), tf.LlamaForCausalLM(config)
+        tuned = SFTTrainer(model=model, args=SFTConfig(d, max_length=8, **told), train_dataset=rows, processing_class=tokenizer)
+        tuned.train()
+        rows = datasets.Dataset.from_dict({"prompt": ["a b ", "c d "] * 2, "chosen": ["e f"] * 4, "rejected": ["g h i"] * 4})
+        preferred = DPOTrainer(model=model, ref_model=other, args=DPOConfig(d, max_length=10, **told), train_dataset=rows, processing_class=tokenizer)
+        preferred.train()
+    for trainer in (tuned, preferred):
+        losses = [h["loss"] for h in trainer.state.log_history if "loss" in h]
+        assert len(losses) == 2 and all(v == v for v in losses)
+    assert isinstance(tuned.model.lm_head.weight, torch.Tensor)
+
+
+@_check("bitsandbytes")
+def bitsandbytes():
+    """linear layers of 4 and 8 bits, gradients through them, blockwise quantisation, 8-bit AdamW"""
+    import bitsandbytes as bnb
+    import bitsandbytes.functional as F
+    import torch
+    x, plain = torch.randn(4, 64, requires_grad=True), torch.nn.Linear(64, 32)
+    four, eight = bnb.nn.Linear4bit(64, 32, quant_type="nf4", compute_dtype=torch.float32), bnb.nn.Linear8bitLt(64, 32, has_fp16_weights=False)
+    for made, far in ((four, 0.5), (eight, 0.1)):
+        made.load_state_dict(plain.state_dict())
+        y = made.to("cpu")(x)
+        assert made.weight.dtype in (torch.uint8, torch.int8) and 0 < float((y - plain(x)).detach().abs().max()) < far
+    y.sum().backward()
+    assert torch.isfinite(x.grad).all()
+    packed, state = F.quantize_blockwise(x.detach())
+    assert packed.dtype == torch.uint8 and float((F.dequantize_blockwise(packed, state) - x.detach()).abs().max()) < 0.1
+    p = torch.nn.Parameter(torch.randn(5000))
+    before, opt = float(p.detach().abs().sum()), bnb.optim.AdamW8bit([p], lr=0.1)
+    for _ in range(3):
+        p.grad = p.detach().clone()
+        opt.step()
+    assert opt.state[p]["state1"].dtype == torch.uint8 and float(p.detach().abs().sum()) < before
+
+
 @_check("diffusers", "transformers")
 def diffusers():
     """UNet2D training step with a DDPM scheduler, a DDIM step, AutoencoderKL"""

@@ -40,6 +40,7 @@ def _find(name):
 
 NAMES = {n: layout(n) for n in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "jagged")}
 NAMES.update({n: memory_format(n) for n in ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format")})
+NAMES["legacy_contiguous_format"] = NAMES["contiguous_format"]
 NAMES.update({n: qscheme(n) for n in ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
                                       "per_channel_affine_float_qparams")})
 

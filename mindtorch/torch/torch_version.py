@@ -25,6 +25,8 @@ class TorchVersion(str):
     """str whose comparisons order versions; the other side may be a string or a tuple of numbers."""
 
     def _compare(self, other, op):
+        if not isinstance(other, (str, tuple, list)) and not hasattr(other, "release"):      # (a version object of the packaging library has that)
+            return NotImplemented
         a, b = _key(str(self)), _key(other)
         if b is None:
             return getattr(str, op)(self, other)

@@ -349,7 +349,9 @@ ERRORS = [
     lambda T: T._check_tensor_all_with(KeyError, T.ones(2) > 0), lambda T: T._check_tensor_all_with(KeyError, 1), lambda T: T._check_tensor_all_with(Warning, T.ones(2) > 1),
     lambda T: T._check_with(IndexError, False, lambda: "out"), lambda T: T._check_with(IndexError, True, None), lambda T: T._check_with(int, False, None), lambda T: T._check(T.ones(1) > 0),
     lambda T: format(T.empty((), device="meta")), lambda T: T.empty(1).cauchy_(float("inf"), 0.5),
-    lambda T: T.empty(2, dtype=T.float16).cauchy_(float("-inf"), 2.0),
+    lambda T: T.empty(2, dtype=T.float16).cauchy_(float("-inf"), 2.0), lambda T: T.legacy_contiguous_format is T.contiguous_format,
+    lambda T: [T.__version__ >= v for v in ((2, 6), "2.6", [2, 13], (3,), "2.13.0")], lambda T: (T.__version__ == (2, 13), T.__version__ != "x", T.__version__ == 5, isinstance(T.__version__, str)),
+    lambda T: T.__version__ > 5, lambda T: T.__version__ < None, lambda T: type(T.__version__).__name__,
 ]
 
 
