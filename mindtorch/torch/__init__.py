@@ -17,8 +17,7 @@ with _uncollected():
     from mindtorch.torch import _inherited as _inherited
     from mindtorch.torch import _namespace as _namespace_
     from mindtorch.torch._types import layout, memory_format, qscheme  # noqa: F401
-    from mindtorch.torch.torch_version import TorchVersion as _TorchVersion
-    __version__ = _TorchVersion(version.__version__)
+    __version__ = version.TorchVersion(version.__version__)
 
     pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 
