@@ -1,10 +1,12 @@
 """The layers of torch/_aten_layers.py: what is said for primitives and ops, and how they are differentiated."""
 import math
 
+from mindtorch.core.dtypes import F32
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import taken
-from mindtorch.torch._aten_layers import _present, _three, _trimmed, layer, op, prim, run, say
+from mindtorch.ops.nn import norm, rnn
+from mindtorch.torch._aten_layers import PRIMITIVES, _present, _three, _trimmed, layer, op, prim, run, say
 from mindtorch.torch._aten_layer_names import RESIZED
 from mindtorch.torch._aten_losses import REDUCTIONS
 
@@ -58,7 +60,6 @@ def _batch_norm_backward(g, args, named, outs, mask):
 
 @op("nn.functional.batch_norm", "batch_norm")
 def _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, cudnn_enabled=True):
-    from mindtorch.ops.nn import norm
     if not taken(input) or input.ndim < 2 or input._stype.kind not in "fV":
         return NotImplemented
     if training and input._numel // (input._sizes[1] or 1) == 1 or (running_mean is None) != (running_var is None) or running_mean is None and not training or eps < 0:
@@ -392,3 +393,43 @@ def _pad_by_index(x, *, plan):
     pads = {axis: (lo, hi) for axis, _, _, lo, hi in plan}
     name = {"reflect": "reflection", "replicate": "replication"}[modes.pop()]
     return say(f"{name}_pad{n}d", x, [k for axis in range(x.ndim - 1, x.ndim - n - 1, -1) for k in pads.get(axis, (0, 0))])
+
+
+# ------------------------------------------------------------------ recurrent layers
+@prim("gru")
+def _gru(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, sizes, reverse, keep):
+    return (*rnn._compose_gru(x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse), None, None, None)
+
+
+def _rnn(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep):
+    return (*rnn._compose_rnn(x, h0, w_ih, w_hh, b_ih, b_hh, relu, sizes, reverse), None, None)
+
+
+PRIMITIVES["rnn"] = _rnn
+
+
+# (Cells in torch's order: the product with the state comes first, whose gradient is computed last.)
+@prim("rnn_cell")
+def _rnn_cell(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep):
+    z = _f("nn.functional.linear")(h0, w_hh, b_hh)
+    z = _f("nn.functional.linear")(x, w_ih, b_ih) + z
+    h = z.relu() if relu else z.tanh()
+    return h, h, None, None
+
+
+@prim("lstm_cell")
+def _lstm_cell(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep):
+    linear = _f("nn.functional.linear")
+    z = linear(h0, w_hh, b_hh)
+    i, f, g, o = (linear(x, w_ih, b_ih) + z).chunk(4, 1)
+    c = f.sigmoid() * c0 + i.sigmoid() * g.tanh()
+    h = o.sigmoid() * c.tanh()
+    return h, h, c, None
+
+
+@prim("lstm")
+def _lstm(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep):
+    # (torch has one operator of its own, mkldnn_rnn_layer, for those of float32 that are not packed.)
+    if x._stype == F32 and w_hr is None and len(set(sizes)) < 2:
+        return NotImplemented
+    return (*rnn._compose_lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse), None)

@@ -1,6 +1,7 @@
 """torch.utils.flop_counter beside real torch: the same counts by module and operator, forward and backward."""
 import warnings
 
+import numpy as np
 import pytest
 import torch as real
 import torch.utils.flop_counter as real_flops
@@ -81,6 +82,29 @@ LAYERS = {
     "encoder": (lambda nn: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), (2, 5, 8)),
     "bilinear upsampling": (lambda nn: nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(2, 2, 1), nn.GroupNorm(2, 2)), (2, 2, 4, 4)),
 }
+
+
+RECURRENT = {
+    "gru": lambda nn: nn.GRU(6, 5, num_layers=2), "both ways": lambda nn: nn.GRU(6, 5, bidirectional=True, bias=False), "rnn": lambda nn: nn.RNN(6, 5, nonlinearity="relu"),
+    "lstm": lambda nn: nn.LSTM(6, 5), "wide lstm": lambda nn: nn.LSTM(6, 5).double(), "gru cell": lambda nn: nn.GRUCell(6, 5), "lstm cell": lambda nn: nn.LSTMCell(6, 5),
+    "rnn cell": lambda nn: nn.RNNCell(6, 5),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers(name):
+    values = []
+
+    def program(T):
+        T.manual_seed(0)
+        module = RECURRENT[name](T.nn)
+        x = (T.arange(72.).reshape(3, 4, 6) / 72).to(next(module.parameters()).dtype)
+        x = (x[0] if name.endswith("cell") else x).clone().requires_grad_()
+        r = module(x)
+        (r[0] if isinstance(r, tuple) else r).square().sum().backward()
+        values.append(x.grad.numpy())
+    assert bool(same(program)[1]) == (name != "lstm")
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", LAYERS)
