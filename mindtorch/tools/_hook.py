@@ -303,7 +303,7 @@ def enable():
         _wrap_spawn()
         for name, module in list(sys.modules.items()):
             spec = getattr(module, "__spec__", None)
-            if _is_facade(name) and module is not None and not getattr(spec, "_initializing", False):
+            if _is_facade(name) and isinstance(module, ModuleType) and not getattr(spec, "_initializing", False):
                 _publish(name, module, spec)
 
 

@@ -81,6 +81,7 @@ class Reader(ast.NodeVisitor):
     def visit_Import(self, node):
         for a in node.names:
             name = public(a.name)
+            self.ours(a.name, node)
             if name is None:
                 if a.asname:
                     self.scope.names[a.asname] = None
@@ -109,9 +110,16 @@ class Reader(ast.NodeVisitor):
                 self.scope.names[a.asname or a.name] = own[a.name]
                 continue
             name = public(f"{base}.{a.name}") if node.level == 0 else None
+            if node.level == 0:
+                self.ours(f"{base}.{a.name}", a)
             self.scope.names[a.asname or a.name] = name
             if name and name != "torch":
                 self.use(name, a)
+
+    def ours(self, name, node):
+        """Notes what is asked of this package beside torch's names, if it is not there (mindtorch 0.4 had other modules)."""
+        if name.startswith("mindtorch.") and public(name) is None and not self.facts.has(name):
+            self.use(name, node)
 
     def _local(self, module, level):
         """{name: what it is} at the top of one of the script's own files, where that is found beside it."""

@@ -26,6 +26,16 @@ from mindtorch.tools._names import TENSOR, Reader
 SUPPORTED, PARTLY, UNSUPPORTED = "supported", "partly", "unsupported"
 _NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
+#: names of mindtorch 0.4 that are not there -> what to write (docs/from-mindtorch-0.4.md)
+FROM_04 = {
+    "mindtorch.module_hooker": "mindtorch.tools: mstorch_enable, mstorch_disable, enabled", "mindtorch.package_info": "mindtorch.__version__",
+    "torch.logging": "Python's logging and warnings", "torch.common": "the functions of torch itself: mindtorch.torch.common was private",
+    "mindtorch.torchvision": "the torchvision package, after mstorch_enable", "mindtorch.torchaudio": "the torchaudio package, after mstorch_enable",
+    "mindtorch.tools.utils": "mindtorch.tools", "mindtorch.tools.pth2ckpt": "python -m mindtorch convert",
+    "torch.cast_tp_adapter_tensor": "torch.cast_to_adapter_tensor",
+    **{f"torch.optim.{n}.{a}": "optimizer.param_groups[i]['lr']" for n in ("SGD", "Adam", "AdamW", "Optimizer") for a in ("learning_rate", "get_lr", "lrs")},
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Found:
@@ -58,7 +68,7 @@ class Facts:
         return self._known[name]
 
     def _find(self, name):
-        here, done = self.facade, "torch"
+        here, done = (mindtorch, "mindtorch") if name.startswith("mindtorch.") else (self.facade, "torch")
         for part in name.split(".")[1:]:
             full = f"{done}.{part}"
             try:
@@ -66,7 +76,7 @@ class Facts:
             except AttributeError:
                 if not isinstance(here, types.ModuleType):
                     return None, (done, part)
-                target = "mindtorch." + full
+                target = full if done.startswith("mindtorch") else "mindtorch." + full
                 try:
                     here = importlib.import_module(target)
                 except ModuleNotFoundError as e:
@@ -137,7 +147,7 @@ class Facts:
         found, missing = self.find(use.name)
         if missing is not None:
             holder, part = missing
-            reason = f"mindtorch's {holder} has no {part}"
+            reason = f"mindtorch's {holder} has no {part}" if holder != "mindtorch" else f"mindtorch has no {part}"
             if use.guarded:
                 return PARTLY, reason + "; the script catches that", ""
             return UNSUPPORTED, reason, self._instead(holder, part, use)
@@ -153,6 +163,8 @@ class Facts:
         return SUPPORTED, "", ""
 
     def _instead(self, holder, part, use):
+        if f"{holder}.{part}" in FROM_04:
+            return FROM_04[f"{holder}.{part}"]
         if use.method and part in self.table and self.table[part].public is not None:
             return f"torch.{part}(tensor, ...)"
         names = dir(self.find(holder)[0])

@@ -73,6 +73,8 @@ def __getattr__(name):
         return _importlib.import_module("mindtorch.torch.futures").Future
     if name == "Storage":
         return storage.CLASS_OF[_dtypes.get_default_dtype()]
+    if name in ("cast_to_adapter_tensor", "cast_to_ms_tensor"):           # (mindtorch 0.4's)
+        return getattr(_importlib.import_module("mindtorch.torch.tensor"), name)
     if name in _ASSERTS:
         return getattr(_importlib.import_module("mindtorch.torch._asserts"), name)
     if not name.startswith("__") or name in ("__config__", "__future__"):

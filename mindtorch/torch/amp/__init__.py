@@ -3,4 +3,12 @@ from mindtorch.torch.amp.autocast_mode import (autocast, custom_bwd, custom_fwd,
 from mindtorch.torch.amp.grad_scaler import GradScaler  # noqa: F401
 from mindtorch.torch.amp import autocast_mode, grad_scaler  # noqa: F401
 
+
+
+def auto_mixed_precision(network, amp_level="auto"):
+    """mindtorch 0.4's name of `mindspore.amp.auto_mixed_precision`, whose module gives facade tensors here (docs/mindspore-style.md); ValueError for other levels."""
+    from mindtorch.backend.mindspore.runtime import ms
+    return ms.amp.auto_mixed_precision(network, amp_level)
+
+
 __all__ = ["autocast", "GradScaler", "custom_fwd", "custom_bwd", "is_autocast_available"]

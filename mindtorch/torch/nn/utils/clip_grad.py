@@ -52,19 +52,37 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     """Scales the gradients by max_norm / total_norm where that is below 1."""
-    grads = [p.grad for p in _listed(parameters) if p.grad is not None]
+    _scale(_grads_of(_listed(parameters), None), max_norm, total_norm)
+
+
+def clip_grad_norm_(parameters=None, max_norm=None, norm_type=2.0, error_if_nonfinite=False, foreach=None, *, grads=None):
+    """Scales the gradients so that their norm, taken as one vector, is at most max_norm; returns the norm before.
+
+    MindSpore style: `grads`, a sequence of gradients (None among them is passed over), is scaled in place instead of the parameters' .grad.
+    """
+    if max_norm is None or parameters is None and grads is None:
+        raise TypeError("clip_grad_norm_() missing a required argument: 'max_norm'" if max_norm is None else "clip_grad_norm_() missing a required argument: 'parameters'")
+    found = _grads_of(_listed(parameters) if grads is None else (), grads)
+    total = get_total_norm(found, norm_type, error_if_nonfinite, foreach)
+    _scale(found, max_norm, total)
+    return total
+
+
+def _grads_of(parameters, grads):
+    """The gradients of parameters, or those given instead (MindSpore's tensors become facade tensors on the same memory)."""
+    if grads is None:
+        return [p.grad for p in parameters if p.grad is not None]
+    grads = [g for g in _listed(grads) if g is not None]
+    if not all([taken(g) for g in grads]):
+        raise TypeError("grads has to be a sequence of tensors")
+    return grads
+
+
+def _scale(grads, max_norm, total_norm):
     with torch.no_grad():
         factor = torch.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
         for g in grads:
             g.mul_(factor.to(g.device))
-
-
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """Scales the gradients so that their norm, taken as one vector, is at most max_norm; returns the norm before."""
-    parameters = _listed(parameters)
-    total = get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type, error_if_nonfinite, foreach)
-    clip_grads_with_norm_(parameters, max_norm, total, foreach)
-    return total
 
 
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
@@ -74,13 +92,14 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
-def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Cuts every gradient off to [-clip_value, clip_value]."""
+def clip_grad_value_(parameters=None, clip_value=None, foreach=None, *, grads=None):
+    """Cuts every gradient off to [-clip_value, clip_value]; MindSpore style: those in `grads`, in place."""
+    if clip_value is None or parameters is None and grads is None:
+        raise TypeError(f"clip_grad_value_() missing a required argument: '{'clip_value' if clip_value is None else 'parameters'}'")
     clip_value = float(clip_value)
     with torch.no_grad():
-        for p in _listed(parameters):
-            if p.grad is not None:
-                p.grad.clamp_(min=-clip_value, max=clip_value)
+        for g in _grads_of(_listed(parameters) if grads is None else (), grads):
+            g.clamp_(min=-clip_value, max=clip_value)
 
 
 _get_total_norm = get_total_norm
