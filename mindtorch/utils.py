@@ -1,39 +1,15 @@
-"""What mindtorch 0.4 has under `mindtorch.utils`: which device and mode MindSpore is in.  docs/from-mindtorch-0.4.md has the rest."""
-from mindtorch.backend.mindspore.runtime import ms
+"""What mindtorch 0.4 has under `mindtorch.utils`, loaded when asked for: which device and mode MindSpore is in (docs/from-mindtorch-0.4.md has the rest)."""
+import importlib
 
 __all__ = ["get_backend", "graph_mode_condition", "is_under_ascend_context", "is_under_cpu_context", "is_under_gpu_context", "pynative_mode_condition",
            "unsupported_attr"]
 
 
-def get_backend():
-    """MindSpore's device target: "CPU", "Ascend" or "GPU"."""
-    return ms.get_context("device_target")
+def __getattr__(name):
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("mindtorch.tools._from_04"), name)
 
 
-def is_under_cpu_context():
-    """Whether MindSpore computes on the CPU."""
-    return get_backend() == "CPU"
-
-
-def is_under_ascend_context():
-    """Whether MindSpore computes on Ascend."""
-    return get_backend() == "Ascend"
-
-
-def is_under_gpu_context():
-    """Whether MindSpore computes on a GPU."""
-    return get_backend() == "GPU"
-
-
-def graph_mode_condition():
-    """Whether MindSpore is in graph mode."""
-    return ms.get_context("mode") == ms.GRAPH_MODE
-
-
-def pynative_mode_condition():
-    """Whether MindSpore is in PyNative mode."""
-    return ms.get_context("mode") == ms.PYNATIVE_MODE
-
-
-def unsupported_attr(attr):
-    """Marks an argument without effect, for readers; does nothing, as in 0.4."""
+def __dir__():
+    return [*globals(), *__all__]
