@@ -1,15 +1,16 @@
 """What mindtorch 0.4 has under `mindtorch.utils`, loaded when asked for: which device and mode MindSpore is in (docs/from-mindtorch-0.4.md has the rest)."""
 import importlib
 
-__all__ = ["get_backend", "graph_mode_condition", "is_under_ascend_context", "is_under_cpu_context", "is_under_gpu_context", "pynative_mode_condition",
-           "unsupported_attr"]
+_NAMES = ("get_backend", "graph_mode_condition", "is_under_ascend_context", "is_under_cpu_context", "is_under_gpu_context", "pynative_mode_condition",
+          "unsupported_attr")
+__all__ = list(_NAMES)
 
 
 def __getattr__(name):
-    if name not in __all__:
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("mindtorch.tools._from_04"), name)
 
 
 def __dir__():
-    return [*globals(), *__all__]
+    return [*globals(), *_NAMES]
