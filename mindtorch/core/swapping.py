@@ -1,6 +1,7 @@
 """Two tensors exchange all they are but their identity (torch.utils.swap_tensors)."""
 from __future__ import annotations
 
+import copyreg
 import weakref
 
 from mindtorch.core import tensor, wrapped
@@ -8,6 +9,7 @@ from mindtorch.core.tensor import Parameter, Tensor, attributes, put_on, swap_im
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
+_MISSING = object()
 
 
 def swap(a: Tensor, b: Tensor) -> None:
@@ -15,6 +17,9 @@ def swap(a: Tensor, b: Tensor) -> None:
     for which, t in ("t1", a), ("t2", b):
         if weakref.getweakrefcount(t) > (t._dev.type == "meta") + wrapped.listed(t):        # (all meta tensors are listed)
             raise RuntimeError(f"Cannot swap {which} because it has weakref associated with it")
+    slots: list[str] = copyreg._slotnames(type(a))          # type: ignore[attr-defined]
+    if set(slots) != set(copyreg._slotnames(type(b))):          # type: ignore[attr-defined]
+        raise RuntimeError("Cannot swap t1 and t2 if they have different slots")
     kinds, meta = (type(a), type(b)), (a._dev.type == "meta", b._dev.type == "meta")
     if kinds[0] is not kinds[1]:
         a.__class__, b.__class__ = kinds[1], kinds[0]
@@ -24,10 +29,22 @@ def swap(a: Tensor, b: Tensor) -> None:
     mine.update(other)
     other.clear()
     other.update(kept)
+    for name in slots:
+        values = [getattr(t, name, _MISSING) for t in (b, a)]
+        for t, value in zip((a, b), values):
+            if value is not _MISSING:
+                setattr(t, name, value)
+            elif hasattr(t, name):
+                delattr(t, name)
     swap_impl(a, b)
     for t in (a, b):
         if kinds[0] is not kinds[1] and tensor._subclass_made is not None and type(t) not in (Tensor, Parameter):
             tensor._subclass_made(type(t), t)
+    if wrapped.is_wrapped(a) or wrapped.is_wrapped(b):
+        for t in (a, b):
+            if wrapped.is_wrapped(t):
+                t._h = wrapped.Elsewhere(t)
+            wrapped.changed(t)
     if meta[0] is not meta[1]:
         put_on(a if meta[1] else b, (a if meta[1] else b)._dev)
     for t in (a, b):

@@ -13,6 +13,12 @@ from typing import Any
 again: Callable[[Any], Any]
 write: Callable[[Any, Any], None]
 values: Callable[[Any], Any]
+#: set by the facade: notes that a tensor has become one of such a class, or is none any more
+changed: Callable[[Any], None]
+
+
+def _gone(ref):
+    """(With a callback the reference is one of its own: Python gives all that ask for a plain one the same.)"""
 
 
 def listed(t: Any) -> int:
@@ -26,7 +32,7 @@ class Elsewhere:
     __slots__ = ("of", "__weakref__")
 
     def __init__(self, of: Any) -> None:
-        self.of = weakref.ref(of)
+        self.of = weakref.ref(of, _gone)
 
     def tensor(self) -> Any:
         """The tensor itself."""

@@ -120,6 +120,14 @@ def enrol(t):
         activate()
 
 
+def _changed(t):
+    """Notes a tensor that has become one of such a class, or is none any more."""
+    if not takes_part(t):
+        _Live.refs.pop(id(t), None)
+    elif id(t) not in _Live.refs:
+        enrol(t)
+
+
 def _nobody():
     """Called where no mode is on and no operand takes part: once there have been no such tensors for a while, calls are as fast again as before."""
     if _Live.wanted and not _Live.refs:
@@ -418,7 +426,7 @@ def _values(t):
     return np.array(_without_recording(numbers, (), {}), t._stype).reshape(t._sizes)
 
 
-wrapped.again, wrapped.write, wrapped.values = _again, _write, _values
+wrapped.again, wrapped.write, wrapped.values, wrapped.changed = _again, _write, _values, _changed
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 

@@ -404,3 +404,42 @@ def test_classes_with_memory_are_looked_for_while_there_are_such_tensors():
         del plain
         settle()
         assert len(_dispatch_protocol._Live.refs) <= alive and (alive or not wanted("primitives", "dispatch"))
+
+
+def test_tensors_without_memory_are_swapped():
+    """The house's own weak references to them do not count; slots go along, and have to be the same."""
+    import weakref
+
+    def run(T):
+        class Boxed(T.Tensor):
+            @staticmethod
+            def __new__(cls, inner):
+                return T.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+            def __init__(self, inner):
+                self.inner = inner
+
+            @classmethod
+            def __torch_dispatch__(cls, func, kinds, args=(), kwargs=None):
+                return func(*[x.inner if isinstance(x, Boxed) else x for x in args], **(kwargs or {}))
+
+        class Slotted(Boxed):
+            __slots__ = ("inner", "more")
+        swap, seen = T.utils.swap_tensors, []
+        plain, boxed, other = T.ones(2), Boxed(T.full((3,), 2.)), Boxed(T.full((1,), 5.))
+        swap(plain, boxed)
+        seen += [type(plain).__name__, (plain * 2).tolist(), type(boxed).__name__, (boxed * 2).tolist()]
+        swap(plain, other)
+        seen += [(plain + 1).tolist(), (other + 1).tolist()]
+        a, b = Slotted(T.full((1,), 3.)), Slotted(T.full((2,), 4.))
+        a.more = "more"
+        swap(a, b)
+        seen += [(a + 1).tolist(), (b + 1).tolist(), hasattr(a, "more"), b.more]
+        for x, y in ((a, plain), (boxed, a)):
+            with pytest.raises(RuntimeError, match="different slots"):
+                swap(x, y)
+        held = weakref.ref(plain)
+        with pytest.raises(RuntimeError, match="weakref"):
+            swap(plain, other)
+        return [*seen, held() is plain]
+    assert run(mine) == run(real)
