@@ -241,6 +241,29 @@ def test_gradients(kind):
             np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12, err_msg=f"{kind} {name}")
 
 
+@few
+@given(st.integers(0, 6), st.integers(1, 4), st.booleans(), st.integers(0, 10**6), st.sampled_from(["amax", "amin", "mean", "sum"]))
+def test_reduced_products(rows, columns, odd, seed, reduce):
+    """Rows of any length, none too; ties; infinities and what is no number."""
+    rng = np.random.RandomState(seed)
+    a = rng.randint(-3, 4, (rows, 5)) * (rng.rand(rows, 5) < 0.6) * 1.0
+    b = rng.randint(-3, 4, (5, columns)) * 1.0
+    if odd:
+        b[rng.randint(0, 5), 0] = [np.nan, np.inf][seed % 2]
+
+    def run(T):
+        return T.sparse.mm(T.tensor(a).to_sparse_csr(), T.tensor(b), reduce)
+    if odd and reduce in ("amax", "amin"):
+        # (Whether torch keeps what is no number depends on its vectors' width: what is asked here is that it is kept.)
+        with np.errstate(all="ignore"):
+            terms = [[[x * y for x, y in zip(row, column) if x != 0] or [0] for column in b.T] for row in a]
+            want = np.array([[(np.max if reduce == "amax" else np.min)(t) for t in row] for row in terms]).reshape(rows, columns)
+        np.testing.assert_array_equal(run(mine).cpu().numpy(), want)
+    else:
+        d = differ(*(outcome(run, T) for T in SIDES))
+        assert d is None, d
+
+
 def test_gradients_are_those_of_torch():
     for name in ("mm", "dense mm", "mv", "addmm", "to_dense", "mul", "sum"):
         for a, b in zip(gradients(real, name, "csr"), gradients(mine, name, "csr")):
