@@ -376,7 +376,8 @@ def test_the_layer_goes_when_the_last_one_has_gone():
     c = x.conj()
     assert dispatch.wanted("primitives", "bits")
     del c
-    _ = x + x
+    for _ in range(100):
+        x = x + 1
     assert not dispatch.wanted("primitives", "bits")
 
 
@@ -458,4 +459,22 @@ def test_modes_see_the_views():
         with Mode():
             r = lib._neg_view(x.conj())
         return seen, facts(r)
+    both(f)
+
+
+@pytest.mark.host_only("memory of the host that moves")
+def test_memory_that_moves():
+    def f(lib, x):
+        x = x.clone()
+        c, n = x.conj(), x.conj().imag
+        x.untyped_storage().resize_(4096)
+        x[0, 0] = 9 - 9j
+        c[1, 1] = 4j
+        first = facts(c), facts(n), x.tolist(), c.data_ptr() == x.data_ptr()
+        c.share_memory_()
+        n[0, 2] = -3
+        lazy = x.clone() if lib is torch else x._lazy_clone()
+        turned = lazy.conj()
+        turned[0, 1] = 6 + 5j
+        return first, x.is_shared(), c.is_shared(), facts(c), x.tolist(), lazy.tolist(), facts(turned)
     both(f)
