@@ -117,6 +117,8 @@ def innermost() -> Level | None:
 
 def lift(x: Tensor) -> Tensor:
     """`x` for a transform that begins here: inside a vmap, a tensor from outside of it stands for the slices of its own."""
+    if not FLAGS.primitives:
+        return x
     level, own = innermost(), level_of(x)
     if level is None or own is not None and own.serial >= level.serial:
         return x

@@ -46,7 +46,9 @@ def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
 
 def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
-    return wrap(array) if like is None or plain(like)._h is None or is_wrapped(like) else devices.from_host(array, like._dev)
+    if like is None or plain(like)._h is None or is_wrapped(like) and not (is_batched(like) and like._dev.type in devices.DEVICES):
+        return wrap(array)
+    return devices.from_host(array, like._dev)
 
 
 def array_operand(x: object) -> Tensor | None:

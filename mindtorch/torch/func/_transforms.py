@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 from mindtorch.core import batching, forward, transforms
+from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.nodes import hooks_here
 from mindtorch.core.table import TABLE
@@ -89,7 +90,9 @@ class _Level:
     def depends(self, tensors):
         """True if some of these depend on a tensor that was not made here."""
         seen, stack = set(), []
-        for t in [*tensors, *[h for t in tensors if (h := batching.hidden(t)) is not None]]:
+        if FLAGS.primitives:
+            tensors = [*tensors, *[h for t in tensors if (h := batching.hidden(t)) is not None]]
+        for t in tensors:
             if t._rg:
                 if t._gnode is None:
                     if self._outer(t):
@@ -186,7 +189,7 @@ def _zeros(t, shape=None):
 
 def _deep():
     """Whether a vmap around computes what has history outside of it: what is computed for gradients inside is recorded there."""
-    return any([level.kind == "vmap" and level.deep for level in transforms.levels()])
+    return FLAGS.primitives and any([level.kind == "vmap" and level.deep for level in transforms.levels()])
 
 
 def _pull(outs, ins, cotangents, create_graph):
