@@ -2,7 +2,10 @@
 
 The TorchScript format itself is refused (docs/export.md).
 """
+import builtins
 import contextlib
+import types
+import typing
 
 __all__ = ["script", "trace", "ignore", "unused", "export", "is_scripting", "is_tracing", "save", "load", "ScriptModule",
            "Final", "annotate", "script_if_tracing", "interface", "freeze", "isinstance", "fork", "wait"]
@@ -22,13 +25,35 @@ def _marker(fn=None, *args, **kwargs):
     return lambda f: f
 
 
+class FunctionModifiers:
+    """What a function is marked as (`_torchscript_modifier`)."""
+
+    UNUSED, IGNORE, EXPORT, DEFAULT, COPY_TO_SCRIPT_WRAPPER, _DROP = "unused", "ignore", "export", "default", "copied", "drop"
+
+
+def _mark(fn, modifier):
+    fn._torchscript_modifier = modifier
+    return fn
+
+
 def ignore(drop=False, **kwargs):
-    """Marks a method that TorchScript leaves to Python; a no-op."""
-    return _marker(drop)
+    """Marks a method that TorchScript leaves to Python; it runs as it is."""
+    if callable(drop):
+        return _mark(drop, FunctionModifiers.IGNORE)
+    return lambda fn: _mark(fn, FunctionModifiers.UNUSED if drop else FunctionModifiers.IGNORE)
 
 
-unused = export = interface = _marker
-script_method = _marker
+def unused(fn):
+    """Marks a method that TorchScript replaces by an error; it runs as it is.  (A property is given back.)"""
+    return fn if builtins.isinstance(fn, property) else _mark(fn, FunctionModifiers.UNUSED)
+
+
+def export(fn):
+    """Marks a method that scripting keeps; it runs as it is."""
+    return _mark(fn, FunctionModifiers.EXPORT)
+
+
+interface = script_method = _marker
 _overload = _overload_method = _marker
 
 
@@ -53,8 +78,28 @@ def is_tracing():
 
 
 def isinstance(obj, target_type):
-    import builtins
+    """isinstance that looks into containers as well: List[int], Dict[str, Tensor], Tuple[int, str], Optional[...], Union[...]; RuntimeError for a container
+    whose contents are not said."""
+    if builtins.isinstance(target_type, tuple):
+        return any([isinstance(obj, t) for t in target_type])
+    origin, args = typing.get_origin(target_type), typing.get_args(target_type)
+    if origin is typing.Union or origin is types.UnionType:
+        return any([isinstance(obj, t) for t in args])
+    bare = {list: "list[int]", dict: "dict[str, int]", tuple: "tuple[int, str]"}.get(origin or target_type)
+    if bare and not args:
+        raise RuntimeError(f"torch.jit.isinstance of {target_type}: the type of what is contained is missing, as in {bare}")
+    if origin is list:
+        return builtins.isinstance(obj, list) and all([isinstance(x, args[0]) for x in obj])
+    if origin is dict:
+        return builtins.isinstance(obj, dict) and all([isinstance(k, args[0]) and isinstance(v, args[1]) for k, v in obj.items()])
+    if origin is tuple:
+        return builtins.isinstance(obj, tuple) and len(obj) == len(args) and all([isinstance(x, t) for x, t in zip(obj, args)])
     return builtins.isinstance(obj, target_type)
+
+
+def export_opnames(m):
+    """Names of the ops that a traced module's graph has."""
+    return sorted({n.op for n in m.graph.nodes})
 
 
 def fork(func, *args, **kwargs):
@@ -66,8 +111,35 @@ def wait(future):
     return future
 
 
+_fork, _wait = fork, wait
+TracedModule = TopLevelTracedModule
+
+
+def __getattr__(name):
+    if name == "Future":
+        from mindtorch.torch.futures import Future
+        return Future
+    if name in ("_script", "_trace", "_state"):
+        import importlib
+        return importlib.import_module(f"mindtorch.torch.jit.{name}")
+    raise AttributeError(f"module 'torch.jit' has no attribute '{name}'")
+
+
+def _scripted(name, mod):
+    if not builtins.isinstance(mod, ScriptModule):
+        raise RuntimeError(f"torch.jit.{name} takes a ScriptModule: script or trace the module before")
+
+
 def freeze(mod, preserved_attrs=None, optimize_numerics=True):
+    """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced, and is in evaluation mode."""
+    _scripted("freeze", mod)
+    if mod.training:
+        raise RuntimeError("torch.jit.freeze takes modules in evaluation mode: call .eval() before")
     return mod
+
+
+def run_frozen_optimizations(mod, optimize_numerics=True, preserved_methods=None):
+    """Accepted: the module runs eagerly."""
 
 
 def optimized_execution(should_optimize):
@@ -129,5 +201,6 @@ refuse(globals(), "functions run eagerly, there is no graph of them",
 
 
 def optimize_for_inference(mod, other_methods=None):
-    """The module itself: it runs eagerly."""
+    """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced."""
+    _scripted("optimize_for_inference", mod)
     return mod

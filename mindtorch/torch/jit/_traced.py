@@ -132,12 +132,32 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     """The function, class or module, which runs eagerly: Python's own semantics, the same results.
 
     A module comes back as the same state under a class that is also a ScriptModule; its exceptions are torch.jit.Errors as well.
+
+    example_inputs  arguments of calls, [(x, y)] or {module: [(x, y)]}: the first are what `save` and `graph` trace.  TypeError for what is no code.
     """
+    if not callable(obj) and not isinstance(obj, (dict, list)):
+        raise TypeError(f"torch.jit.script takes a module, a function or a class, not an object of {type(obj).__name__}")
     if isinstance(obj, Module):
         for name, t in (*obj.named_parameters(), *obj.named_buffers()):
             if is_lazy(t):
                 raise RuntimeError(f"{name} of {type(obj).__name__} is uninitialized, so it can not be scripted: run a forward pass first")
-    return obj if not isinstance(obj, Module) else _as(obj, RecursiveScriptModule)
+    example = _first_example(obj, example_inputs)
+    if not isinstance(obj, Module):
+        return obj if example is None or isinstance(obj, type) else ScriptFunction(obj, (example, {}))
+    scripted = _as(obj, RecursiveScriptModule)
+    if example is not None:
+        scripted.__dict__["_jit_example"] = (example, {})
+    return scripted
+
+
+def _first_example(obj, inputs):
+    """The arguments of the first example call of `obj`, or None."""
+    if isinstance(inputs, dict):
+        inputs = next((calls for m, calls in inputs.items() if m is obj), None)
+    if not inputs:
+        return None
+    first = inputs[0]
+    return tuple(first) if isinstance(first, (tuple, list)) else (first,)
 
 
 def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True,
