@@ -320,30 +320,6 @@ def trl():
     assert isinstance(tuned.model.lm_head.weight, torch.Tensor)
 
 
-@_check("bitsandbytes")
-def bitsandbytes():
-    """linear layers of 4 and 8 bits, gradients through them, blockwise quantisation, 8-bit AdamW"""
-    import bitsandbytes as bnb
-    import bitsandbytes.functional as F
-    import torch
-    x, plain = torch.randn(4, 64, requires_grad=True), torch.nn.Linear(64, 32)
-    four, eight = bnb.nn.Linear4bit(64, 32, quant_type="nf4", compute_dtype=torch.float32), bnb.nn.Linear8bitLt(64, 32, has_fp16_weights=False)
-    for made, far in ((four, 0.5), (eight, 0.1)):
-        made.load_state_dict(plain.state_dict())
-        y = made.to("cpu")(x)
-        assert made.weight.dtype in (torch.uint8, torch.int8) and 0 < float((y - plain(x)).detach().abs().max()) < far
-    y.sum().backward()
-    assert torch.isfinite(x.grad).all()
-    packed, state = F.quantize_blockwise(x.detach())
-    assert packed.dtype == torch.uint8 and float((F.dequantize_blockwise(packed, state) - x.detach()).abs().max()) < 0.1
-    p = torch.nn.Parameter(torch.randn(5000))
-    before, opt = float(p.detach().abs().sum()), bnb.optim.AdamW8bit([p], lr=0.1)
-    for _ in range(3):
-        p.grad = p.detach().clone()
-        opt.step()
-    assert opt.state[p]["state1"].dtype == torch.uint8 and float(p.detach().abs().sum()) < before
-
-
 @_check("diffusers", "transformers")
 def diffusers():
     """UNet2D training step with a DDPM scheduler, a DDIM step, AutoencoderKL"""
