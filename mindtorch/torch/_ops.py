@@ -259,6 +259,9 @@ class OpOverloadPacket:
     def __repr__(self):
         return f"<OpOverloadPacket(op='{self._namespace}.{self._name}')>"
 
+    def __deepcopy__(self, memo):
+        return self         # (a key of tables, which are copied)
+
     def __str__(self):
         return f"{self._namespace}.{self._name}"
 

@@ -383,3 +383,18 @@ def test_batches_are_printed_whole():
         T.func.grad(lambda a: T.vmap(lambda b: found.append(repr(b)) or b, 1)(a).sum())(x)
         return list(dict.fromkeys(found))
     assert run(mine) == run(real)
+
+
+def test_gradients_of_a_graph_from_outside_slice_by_slice():
+    """A graph is gone through once for all slices, so it need not be kept by hand; afterwards it is freed."""
+    def run(T):
+        x = T.arange(6.0).reshape(2, 3).requires_grad_()
+        y = (x * x).sum(1).exp().log()
+        rows = T.vmap(lambda g: T.autograd.grad(y, x, g)[0])(T.eye(2))
+        deep = (x.sin() * x).sum(1)
+        twice = T.vmap(T.vmap(lambda g: T.autograd.grad(deep, x, g)[0]))(T.eye(2).expand(2, 2, 2))
+        return rows, twice, told(lambda T: T.autograd.grad(y, x, T.ones(2)), T)
+    got, want = run(mine), run(real)
+    for a, b in zip(got[:2], want[:2]):
+        assert real.allclose(real.tensor(a.detach().numpy()), b.detach(), atol=1e-5)
+    assert got[2] == want[2] and "second time" in str(want[2])

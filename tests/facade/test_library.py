@@ -1,8 +1,10 @@
 """torch.library, torch.ops and the operators of torchvision's namespace."""
+import copy
 import math
 
 import numpy as np
 import pytest
+import torch
 
 import mindtorch.torch as mt
 from mindtorch.torch import library, ops
@@ -116,3 +118,25 @@ def test_deform_conv_without_offsets_is_conv():
     got = ops.torchvision.deform_conv2d(x, w, offset, none, bias, 1, 1, 1, 1, 1, 1, 2, 1, False)
     want = mt.nn.functional.conv2d(x, w, padding=1, groups=2)
     np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_operators_are_keys_that_are_not_copied():
+    assert copy.deepcopy({mt.ops.aten.addmm: 1}).get(mt.ops.aten.addmm) == 1
+    assert copy.deepcopy([mt.ops.aten.add.Tensor])[0] is mt.ops.aten.add.Tensor
+
+
+def test_tensors_by_device_and_dtype():
+    from torch.utils import _foreach_utils as real
+
+    from mindtorch.torch.utils import _foreach_utils as own
+
+    def run(T, module):
+        a = [T.ones(1), T.ones(2, dtype=T.float64), T.ones(3)]
+        lists = [a, [None] * 3, [], [T.tensor(float(i)) for i in range(3)]]
+        shown = [[(str(device), str(dtype), [[None if t is None else t.tolist() for t in part] for part in parts], list(at))
+                  for (device, dtype), (parts, at) in sorted(module._group_tensors_by_device_and_dtype(lists, with_indices=w).items(), key=str)] for w in (False, True)]
+        for wrong in ([], [[]], [[None]], [a, a[:1]]):
+            with pytest.raises(RuntimeError):
+                module._group_tensors_by_device_and_dtype(wrong)
+        return shown, module._has_foreach_support(a, T.device("cpu"))
+    assert run(mt, own) == run(torch, real)
