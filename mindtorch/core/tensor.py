@@ -110,12 +110,21 @@ TRANSFORMS.count = 0
 _NativeMeta: Any = type(MSTensor)
 
 
+#: `t.__dict__`
+_USERS = property(lambda self: user_attributes(self), lambda self, value: set_user_attributes(self, value))
+
+
 class _TensorMeta(_NativeMeta):
     """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
 
     A tensor that MindSpore made counts as a Tensor, for facade functions take it as one.  Asking leaves it as it is; it becomes one (`adopt`)
     where it is handed over: see `taken`.
     """
+
+    def __new__(mcls, name, bases, namespace, **kwargs):
+        if any([getattr(b, "_shows_users_attributes", False) for b in bases]):   # (a mixin has a `__dict__` of its own, which would show memory)
+            namespace.setdefault("__dict__", _USERS)
+        return super().__new__(mcls, name, bases, namespace, **kwargs)
 
     def __instancecheck__(cls, x):
         t = type(x)
@@ -271,7 +280,8 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     _standin: Any = None    # what MindSpore's ops get in its place (see interop.py)
 
     # (In the class body: a class's __dict__ cannot be given such an attribute later.)
-    __dict__ = property(lambda self: user_attributes(self), lambda self, value: set_user_attributes(self, value))
+    __dict__ = _USERS
+    _shows_users_attributes = True
 
     def __new__(cls, *args, **kwargs):
         return _legacy(cls, args, kwargs)

@@ -148,3 +148,18 @@ def test_once_there_is_a_subclass_sparse_and_foreign_tensors_are_as_before():
     product = mt.mm(s, mt.ones(2, 2))
     assert type(product) is mt.Tensor and product.tolist() == [[1, 1], [2, 2]]
     assert mt.from_dlpack(torch.arange(3.0)).tolist() == [0, 1, 2]
+
+
+def test_a_mixin_before_tensor_sees_users_attributes_alone():
+    """`__dict__` copied from tensor to tensor, as MONAI's MetaTensor does, leaves memory where it is."""
+    import torch as real
+    for T in (real, mt):
+        class Mixin:
+            pass
+
+        class Meta(Mixin, T.Tensor):
+            pass
+        a, b = T.ones(3).as_subclass(Meta), T.zeros(2).as_subclass(Meta)
+        a.note = 1
+        b.__dict__ = a.__dict__.copy()
+        assert list(a.__dict__) == ["note"] and tuple(b.shape) == (2,) and b.note == 1 and tuple((a + 1).shape) == (3,)
