@@ -562,7 +562,12 @@ def _part_handle(t, start, view, device):
         doubt.check((t,))
     k = view.itemsize
     sizes = view.shape
-    return device.view(t._h, sizes, tuple([s // k for s in view.strides]), (address(view) - start) // k if 0 not in sizes else 0, view.dtype)
+    handle, offset = t._h, 0 if 0 in sizes else address(view) - start
+    if offset % k:
+        # t begins between two elements of the part, which are larger (complex numbers, from their imaginary part): counted from where the memory begins.
+        home = address(home_of(t._a))
+        handle, offset = device.view(handle, (1,), (1,), (home - start) // t._a.itemsize, t._stype), address(view) - home
+    return device.view(handle, sizes, tuple([s // k for s in view.strides]), offset // k, view.dtype)
 
 
 @alone

@@ -199,9 +199,9 @@ class StorageBase(_StorageBase):
     _flat = _pending = None     # of memory that is a device's
 
     def __del__(self):
-        # What a user has hung on a storage stays as long as its memory; a later storage object on that has it again.
+        # What a user has hung on a storage stays as long as its memory; a later storage object on that has it again. (None: the interpreter ends.)
         own = self.__dict__
-        if len(own) > 3 and (kept := {k: v for k, v in own.items() if k not in _OWN}) and own.get("_root") is not None:
+        if len(own) > 3 and _OWN is not None and (kept := {k: v for k, v in own.items() if k not in _OWN}) and own.get("_root") is not None:
             _kept[id(self._root)] = kept
             weakref.finalize(self._root, _kept.pop, id(self._root), None).atexit = False
 
