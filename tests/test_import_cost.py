@@ -32,6 +32,7 @@ def counts(tmp_path_factory):
         import builtins
         inspect.signature, builtins.compile = signature, counted
         before = set(sys.modules)
+        gc.collect()                # how near to its next pass MindSpore has left the collector is chance
         gc.callbacks.append(collected)
         import mindtorch.torch as torch
         gc.callbacks.remove(collected)

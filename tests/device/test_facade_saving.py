@@ -149,6 +149,18 @@ def test_what_shares_memory_shares_it_afterwards(npu, again):
         y.backward()
 
 
+@pytest.mark.parametrize("again", [lambda v: _loaded(_saved(v)), copy.deepcopy, lambda v: mt.tensor([], dtype=v.dtype, device=v.device).set_(v.untyped_storage(), v.storage_offset(), v.shape, v.stride())],
+                         ids=["save", "deepcopy", "set_"])
+@pytest.mark.parametrize("view", [lambda c, f: c.imag, lambda c, f: c.imag[1:], lambda c, f: c[1:].imag, lambda c, f: mt.view_as_real(c)[..., 1], lambda c, f: f.view(mt.int16)[3:],
+                                  lambda c, f: f.view(mt.int16)[3::2], lambda c, f: f[1:].view(mt.int8)[5:], lambda c, f: f[2:].view(mt.float64)[1:]],
+                         ids="imag imag_part part_imag as_real int16 int16_steps int8 float64".split())
+def test_views_that_begin_inside_an_element_of_their_storage(npu, view, again):
+    c, f = mt.tensor([1 + 2j, 3 + 4j, 5 - 6j]), mt.arange(1., 7.)
+    want, v = view(c, f), view(c.to(npu), f.to(npu))
+    r = again(v)
+    assert r.device == npu and r.dtype == want.dtype and r.stride() == want.stride() and mt.equal(r.cpu(), want) and mt.equal(v.cpu(), want)
+
+
 def test_a_part_is_saved_with_its_whole_and_read_by_real_torch(npu):
     d = _tied(npu)
     b = _saved(d)
