@@ -479,7 +479,11 @@ def _on_ops(entry, args, kwargs, below):
             raise RuntimeError(_INPLACE if level_of(args[0]) is not level else str(e)) from None
     finally:
         _thread.depth = depth
-    return by_slices(lambda *a, **k: entry.run(*a, **k), args, kwargs, level)
+    return by_slices(lambda *a, **k: _on_ops(entry, a, k, _run), args, kwargs, level)      # (a slice may stand for slices of a vmap around this one)
+
+
+def _run(entry, args, kwargs):
+    return entry.run(*args, **kwargs)
 
 
 def by_slices(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], level: Level) -> Any:
