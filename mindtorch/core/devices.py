@@ -329,6 +329,11 @@ def has(dev: _device.device, name: str) -> bool:
     return dev.type in DEVICES and name in TABLES[dev.type]
 
 
+def asked(kind: str) -> set[str]:
+    """Names of the primitives that a device's kernels have been asked for in this process (views and copies to it are none)."""
+    return {name for name, way in _WAYS.get(kind, {}).items() if way is not None}
+
+
 @alone
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
     """One primitive on a device."""

@@ -29,14 +29,15 @@ class Finding:
 def configure(parser):
     """Declares the arguments of the command."""
     parser.add_argument("--libraries", nargs="*", metavar="NAME", help="run a small program on each library for torch that is installed (or on these)")
-    parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the result as a table (docs/libraries.md)")
+    parser.add_argument("--device", nargs="+", choices=("cpu", "npu"), default=["cpu"], help="with --libraries: where they are run, on one or on both")
+    parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the result into a table (docs/libraries.md), whose other cells stay")
 
 
 def main(args):
     """Prints the report. Returns 1 if something makes mindtorch unusable, else 0."""
     if args.libraries is not None:
         from mindtorch.tools import _libraries
-        return _libraries.report(args.libraries, args.markdown)
+        return _libraries.report(args.libraries, args.markdown, args.device)
     findings = check()
     for finding in findings:
         print(finding)

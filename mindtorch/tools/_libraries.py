@@ -1,5 +1,6 @@
-"""``python -m mindtorch doctor --libraries``: what runs of the libraries for torch that are installed."""
+"""``python -m mindtorch doctor --libraries``: what runs of the libraries for torch that are installed, on the cpu and on the npu device."""
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -11,15 +12,26 @@ from importlib.metadata import PackageNotFoundError, version
 import mindtorch
 from mindtorch.tools._library_checks import CHECKS
 
-_PROGRAM = "from mindtorch.tools._library_checks import run; run({name!r})"
+_PROGRAM = "from mindtorch.tools._library_checks import run; run({name!r}, {device!r})"
 _LIMIT = 300          # seconds
 
 
 class Outcome:
-    """What came of one library's check."""
+    """What came of one library's check on one device.
 
-    def __init__(self, name, release, state, what, seconds):
+    state    runs, fails, absent (the library, or something that it needs), or apart (it ran, and asked nothing of the device)
+    on_host  primitives that the host computed for the device
+    """
+
+    def __init__(self, name, release, state, what, seconds, device="cpu", on_host=()):
         self.name, self.release, self.state, self.what, self.seconds = name, release, state, what, seconds
+        self.device, self.on_host = device, on_host
+
+    def cell(self):
+        """What the table's column of the device says."""
+        if self.state == "runs":
+            return f"yes; on the host: {', '.join(self.on_host)}" if self.on_host else "yes"
+        return {"absent": "absent", "apart": "asks nothing of a device"}.get(self.state) or f"no: {self.what}"
 
 
 def installed(name):
@@ -34,63 +46,129 @@ def _missing(needs):
     return [n for n in needs if installed(n) is None and importlib.util.find_spec(n.replace("-", "_")) is None]
 
 
-def check(name):
+def check(name, device="cpu"):
     """Runs one check in a process of its own."""
     fn, needs = CHECKS[name]
     release = installed(name)
     if release is None:
-        return Outcome(name, "", "absent", "not installed", 0)
+        return Outcome(name, "", "absent", "not installed", 0, device)
     missing = _missing(needs)
     if missing:
-        return Outcome(name, release, "absent", f"needs {', '.join(missing)}", 0)
+        return Outcome(name, release, "absent", f"needs {', '.join(missing)}", 0, device)
     root = os.path.dirname(os.path.dirname(os.path.abspath(mindtorch.__file__)))
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p), HF_HUB_OFFLINE="1")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", _PROGRAM.format(name=name)], env=env, cwd=folder, capture_output=True,
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", _PROGRAM.format(name=name, device=device)], env=env, cwd=folder, capture_output=True,
                                   text=True, timeout=_LIMIT)
         except subprocess.TimeoutExpired:
-            return Outcome(name, release, "fails", f"not done in {_LIMIT} s", _LIMIT)
+            return Outcome(name, release, "fails", f"not done in {_LIMIT} s", _LIMIT, device)
     seconds = time.monotonic() - start
     if done.returncode == 0:
-        return Outcome(name, release, "runs", fn.__doc__, seconds)
+        return _done(name, release, fn.__doc__, seconds, device, done.stdout)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     error = next((line for line in reversed(lines) if not line.startswith(" ")), lines[-1] if lines else f"exit status {done.returncode}")
     needed = re.search(r"No module named .(?!torch\b)", error) is not None       # a module of torch itself that is missing is our failure
-    return Outcome(name, release, "absent" if needed else "fails", error[:200], seconds)
+    return Outcome(name, release, "absent" if needed else "fails", error[:200], seconds, device)
 
 
-def report(names, markdown=None):
-    """Prints one line for each library; 1 if one of them fails."""
+def _done(name, release, what, seconds, device, stdout):
+    if device == "cpu":
+        return Outcome(name, release, "runs", what, seconds)
+    told = [line for line in stdout.splitlines() if line.startswith("ASKED ")]
+    if not told:
+        return Outcome(name, release, "fails", "the process ended before its check did", seconds, device)
+    asked = json.loads(told[-1][6:])
+    return Outcome(name, release, "runs" if asked["kernels"] or asked["host"] else "apart", what, seconds, device, asked["host"])
+
+
+def report(names, markdown=None, devices=("cpu",)):
+    """Prints one line for each library and device; 1 if one of them fails."""
     unknown = [n for n in names if n not in CHECKS]
     if unknown:
         print(f"no check for {', '.join(unknown)}; there are: {', '.join(sorted(CHECKS))}")
+        return 2
+    places = {d: _place(d) for d in devices}
+    if None in places.values():
+        print("there is no npu device: MindSpore's device target is not Ascend (MINDTORCH_NPU=cpu makes one of its CPU target)")
         return 2
     outcomes = []
     for name in names or sorted(CHECKS, key=str.lower):
         if not names and installed(name) is None:
             continue
-        o = check(name)
-        outcomes.append(o)
-        print(f"{o.state:7} {o.name} {o.release}: {o.what}" + (f" ({o.seconds:.0f} s)" if o.seconds else ""), flush=True)
-    count = {s: sum(o.state == s for o in outcomes) for s in ("runs", "fails", "absent")}
-    print(f"{count['runs']} run, {count['fails']} fail, {count['absent']} lack something")
-    if markdown:
-        with open(markdown, "w") as f:
-            f.write(_table(outcomes))
-    return 1 if count["fails"] else 0
+        for device in places:
+            o = check(name, device)
+            outcomes.append(o)
+            on_host = f"; on the host: {', '.join(o.on_host)}" if o.on_host else ""
+            print(f"{o.state:7} {o.name} {o.release}{'' if device == 'cpu' else f' on {device}'}: {o.what}{on_host}"
+                  + (f" ({o.seconds:.0f} s)" if o.seconds else ""), flush=True)
+            if markdown:
+                _write(markdown, outcomes, places)          # (at once: what is stopped has told what it found)
+    for device in places:
+        count = {s: sum(o.state == s and o.device == device for o in outcomes) for s in ("runs", "fails", "absent", "apart")}
+        print(f"{'' if device == 'cpu' else f'on {device}: '}{count['runs']} run, {count['fails']} fail, {count['absent']} lack something"
+              + (f", {count['apart']} ask nothing of the device" if count["apart"] else ""))
+    return 1 if any(o.state == "fails" for o in outcomes) else 0
 
 
-def _table(outcomes):
-    rows = "".join(f"| {o.name} | {o.release} | {'yes' if o.state == 'runs' else o.state} | {o.what} |\n" for o in outcomes)
+def _place(device):
+    """What a device is in the table's words, or None where there is none."""
+    if device == "cpu":
+        return "the cpu device"
+    import mindtorch.torch  # noqa: F401  (which registers the npu)
+    from mindtorch.core.devices import DEVICES
+    npu = DEVICES.get(device)
+    if npu is None:
+        return None
+    return "MindSpore's CPU target in the place of an NPU (MINDTORCH_NPU=cpu)" if npu.target == "CPU" else f"MindSpore's {npu.target} target"
+
+
+# ------------------------------------------------------------------ the table
+_COLUMNS = ("library", "version", "cpu", "npu", "what was run, or what is missing")
+
+
+def _heading(place):
     return f"""# Libraries
 
-Made by `python -m mindtorch doctor --libraries --markdown docs/libraries.md` with mindtorch {mindtorch.__version__}, MindSpore
-{installed('mindspore')} on CPU, Python {sys.version.split()[0]}: each library is installed from PyPI with `pip install --no-deps` (so that pip does not
-bring torch) and used unmodified, by a small program of `mindtorch/tools/_library_checks.py` that builds something tiny, runs it forward and backward and
-looks at the results.
+Made by `python -m mindtorch doctor --libraries --device cpu npu --markdown docs/libraries.md` with mindtorch {mindtorch.__version__}, MindSpore
+{installed('mindspore')}, NumPy {installed('numpy')}, Python {sys.version.split()[0]}: each library is installed from PyPI with
+`pip install --no-deps` (so that pip does not bring torch) and used unmodified, by a small program of `mindtorch/tools/_library_checks.py` that
+builds something tiny, runs it forward and backward and looks at the results, in a process of its own.
 
-| library | version | runs | what was run, or what came of it |
-|---|---|---|---|
-{rows}"""
+In the column npu the same program runs with the [npu device](npu.md) as its default device, or as the one that the library is told to use:
+{place}.
+After "on the host" come the primitives that had no kernel there for what was asked, so that the host computed them, with copies there and back.
+
+The command writes the cells that it takes; those of earlier runs with the same versions stay. An empty cell was not taken.
+"""
+
+
+def _write(path, outcomes, places):
+    """The table with these outcomes; what it had of the same libraries' versions on the other device stays, and of other libraries, if it has
+    the same heading."""
+    old = ""
+    if os.path.exists(path):
+        with open(path) as f:
+            old = f.read()
+    kept = re.search(r":\n(MindSpore's .* target.*)\.\n", old)
+    heading = _heading(places.get("npu") or (kept.group(1) if kept else "not taken"))
+    rows = _rows(old) if old.startswith(heading) else {}
+    for o in outcomes:
+        row = rows.setdefault(o.name, [o.name, o.release, "", "", ""])
+        if row[1] != o.release:
+            row[1:] = [o.release, "", "", ""]
+        row[_COLUMNS.index(o.device)] = _plain(o.cell())
+        row[4] = _plain(o.what if o.state == "absent" else CHECKS[o.name][0].__doc__)
+    lines = [_COLUMNS, ["---"] * len(_COLUMNS), *(rows[n] for n in sorted(rows, key=str.lower))]
+    with open(path, "w") as f:
+        f.write(heading + "\n" + "".join("| " + " | ".join(line) + " |\n" for line in lines))
+
+
+def _rows(page):
+    cells = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")][2:]
+    return {row[0]: row for row in cells}
+
+
+def _plain(text):
+    return text.replace("|", "&#124;").replace("\n", " ")

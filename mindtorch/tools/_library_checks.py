@@ -7,7 +7,7 @@ A check is a function whose docstring says what it runs; the library's name on P
 import tempfile
 
 from mindtorch.tools import _library_checks_more  # noqa: F401 (registers its checks)
-from mindtorch.tools._library_parts import CHECKS, check as _check, train as _train
+from mindtorch.tools._library_parts import CHECKS, check as _check, place as _place, settle as _settle, train as _train
 
 
 @_check("torchvision")
@@ -108,7 +108,8 @@ def _trainer(L):
             return [opt], [torch.optim.lr_scheduler.StepLR(opt, 1)]
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(16, 4)), batch_size=4)
     with tempfile.TemporaryDirectory() as d:
-        trainer = L.Trainer(max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=d, accelerator="cpu", devices=1)
+        trainer = L.Trainer(max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=d, devices=1,
+                            accelerator="cpu" if _place() == "cpu" else "cuda")       # (the npu device's other name, the one that it knows)
         net = Net()
         trainer.fit(net, data)
         trainer.save_checkpoint(d + "/last.ckpt")
@@ -233,7 +234,7 @@ def accelerate():
     """training loop, gradient accumulation, empty weights"""
     import torch
     from accelerate import Accelerator, init_empty_weights
-    acc = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    acc = Accelerator(cpu=_place() == "cpu", gradient_accumulation_steps=2)
     model = torch.nn.Linear(4, 1)
     model, opt, data = acc.prepare(model, torch.optim.AdamW(model.parameters()), torch.utils.data.DataLoader(torch.randn(8, 4), batch_size=2))
     for x in data:
@@ -280,7 +281,8 @@ def trl():
     tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="</s>")
     config = tf.LlamaConfig(vocab_size=12, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
                             intermediate_size=32, max_position_embeddings=32)
-    told = dict(max_steps=2, logging_steps=1, report_to=[], per_device_train_batch_size=2, save_strategy="no", disable_tqdm=True, use_cpu=True, bf16=False)
+    told = dict(max_steps=2, logging_steps=1, report_to=[], per_device_train_batch_size=2, save_strategy="no", disable_tqdm=True,
+                use_cpu=_place() == "cpu", bf16=False)
     with tempfile.TemporaryDirectory() as d:
         rows = datasets.Dataset.from_dict({"text": ["a b c d", "d e f", "g h i j a", "b b c"]})
         model, other = tf.LlamaForCausalLM(config), tf.LlamaForCausalLM(config)
@@ -322,14 +324,14 @@ def safetensors():
     with tempfile.TemporaryDirectory() as d:
         t = {"a": torch.randn(3, 4), "b": torch.arange(5), "c": torch.ones(2, dtype=torch.bfloat16), "d": torch.tensor(True)}
         save_file(t, d + "/t.safetensors")
-        back = load_file(d + "/t.safetensors")
+        back = load_file(d + "/t.safetensors", device=_place())
         assert all(torch.equal(t[k], back[k]) and t[k].dtype == back[k].dtype for k in t)
-        with safe_open(d + "/t.safetensors", "pt") as f:
+        with safe_open(d + "/t.safetensors", "pt", device=_place()) as f:
             assert torch.equal(f.get_slice("a")[1:], t["a"][1:])
         m = torch.nn.Linear(2, 3)
         save_model(m, d + "/m.safetensors")
         n = torch.nn.Linear(2, 3)
-        load_model(n, d + "/m.safetensors")
+        load_model(n, d + "/m.safetensors", device=_place())
         assert torch.equal(m.weight, n.weight)
 
 
@@ -447,7 +449,7 @@ def sentence_transformers():
         tf.BertTokenizer(d + "/vocab.txt").save_pretrained(d)
         tf.BertModel(tf.BertConfig(vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)).save_pretrained(d)
         word = models.Transformer(d)
-        model = SentenceTransformer(modules=[word, models.Pooling(16)], device="cpu")
+        model = SentenceTransformer(modules=[word, models.Pooling(16)], device=_place())
     e = model.encode(["a b", "c"], convert_to_tensor=True)
     assert e.shape == (2, 16) and torch.isfinite(e).all()
 
@@ -486,7 +488,8 @@ def skorch():
     import numpy as np
     import torch
     from skorch import NeuralNetClassifier
-    net = NeuralNetClassifier(torch.nn.Linear, module__in_features=4, module__out_features=2, criterion=torch.nn.CrossEntropyLoss, max_epochs=2, verbose=0)
+    net = NeuralNetClassifier(torch.nn.Linear, module__in_features=4, module__out_features=2, criterion=torch.nn.CrossEntropyLoss, max_epochs=2, verbose=0,
+                              device=_place())
     x, y = np.random.randn(20, 4).astype(np.float32), np.random.randint(0, 2, 20)
     net.fit(x, y)
     assert pickle.loads(pickle.dumps(net)).predict(x).shape == (20,)
@@ -625,7 +628,7 @@ def pytorch_tabnet():
     import numpy as np
     from pytorch_tabnet.tab_model import TabNetClassifier
     x, y = np.random.randn(64, 5).astype(np.float32), np.random.randint(0, 2, 64)
-    net = TabNetClassifier(verbose=0, device_name="cpu", n_d=4, n_a=4)
+    net = TabNetClassifier(verbose=0, device_name=_place(), n_d=4, n_a=4)
     net.fit(x, y, max_epochs=1, batch_size=32, virtual_batch_size=16)
     assert net.predict(x).shape == (64,)
 
@@ -751,8 +754,13 @@ def tensorboard():
         assert "aten::relu" in {n.op for n in read.Graph().node}
 
 
-def run(name):
-    """Runs one check in this process, with the hook on."""
+def run(name, device="cpu"):
+    """Runs one check in this process, with the hook on; one line says what the device was asked for."""
     import importlib
+    import json
     importlib.import_module("mindtorch.tools.mstorch_enable")
+    _settle(name, device)
     CHECKS[name][0]()
+    if device != "cpu":
+        from mindtorch.core import devices
+        print("ASKED", json.dumps({"kernels": sorted(devices.asked(device)), "host": sorted(n for kind, n in devices.FALLBACKS if kind == device)}), flush=True)

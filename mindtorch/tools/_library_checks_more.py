@@ -1,6 +1,6 @@
 """More small programs on libraries that are written for torch (see _library_checks.py): tools that count and prune, optimizers, second derivatives, flows,
 signals, attention in other forms, reinforcement learning."""
-from mindtorch.tools._library_parts import check as _check, train as _train
+from mindtorch.tools._library_parts import check as _check, place as _place, train as _train
 
 
 # ------------------------------------------------------------------ what looks at networks
@@ -18,7 +18,7 @@ def torchsummary():
     from torchsummary import summary
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        summary(_small(torch), (3, 8, 8), device="cpu")
+        summary(_small(torch), (3, 8, 8), device="cpu" if _place() == "cpu" else "cuda")      # (it knows these two; cuda is npu's other name)
     assert "Total params: 130" in said.getvalue() and "[-1, 4, 6, 6]" in said.getvalue()
 
 
@@ -60,7 +60,7 @@ def torch_lr_finder():
     net = torch.nn.Linear(4, 1)
     before = net.weight.detach().clone()
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(16, 4), torch.randn(16, 1)), batch_size=4)
-    finder = LRFinder(net, torch.optim.SGD(net.parameters(), 1e-4), torch.nn.MSELoss(), device="cpu")
+    finder = LRFinder(net, torch.optim.SGD(net.parameters(), 1e-4), torch.nn.MSELoss(), device=_place())
     finder.range_test(data, end_lr=1, num_iter=8)
     assert len(finder.history["loss"]) >= 5
     finder.reset()
@@ -480,10 +480,10 @@ def stable_baselines3():
     from stable_baselines3 import A2C, DQN, PPO
     for kind, options in ((PPO, {"n_steps": 32, "batch_size": 16, "n_epochs": 1}), (A2C, {"n_steps": 8}),
                           (DQN, {"learning_starts": 16, "buffer_size": 64, "batch_size": 8})):
-        model = kind("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs={"net_arch": [8]}, **options)
+        model = kind("MlpPolicy", "CartPole-v1", seed=0, device=_place(), policy_kwargs={"net_arch": [8]}, **options)
         model.learn(64)
         with tempfile.TemporaryDirectory() as d:
             model.save(d + "/model")
-            again = kind.load(d + "/model", device="cpu")
+            again = kind.load(d + "/model", device=_place())
         seen = model.get_env().reset()
         assert (again.predict(seen, deterministic=True)[0] == model.predict(seen, deterministic=True)[0]).all()

@@ -1,14 +1,38 @@
-"""What the programs on libraries are made of (_library_checks.py): their table, and a few steps of training."""
+"""What the programs on libraries are made of (_library_checks.py): their table, the device they are run on, and a few steps of training."""
 
 CHECKS = {}
+#: checks that put what they compute on the device themselves, as users do; for the others it is the default device
+PLACED = set()
 
 
-def check(package, *also):
-    """Notes a check for a package (that needs other packages as well)."""
+class _Place:
+    name = "cpu"
+
+
+def check(package, *also, placed=False):
+    """Notes a check for a package (that needs other packages as well).
+
+    placed: the library draws from host generators by itself (a DataLoader's shuffle), which torch refuses too where the default device is another one.
+    """
     def deco(fn):
         CHECKS[package] = (fn, also)
+        if placed:
+            PLACED.add(package)
         return fn
     return deco
+
+
+def place():
+    """The name of the device that the check is run on: cpu, npu."""
+    return _Place.name
+
+
+def settle(name, device):
+    """Makes a device the one that the check `name` is run on."""
+    _Place.name = device
+    if device != "cpu" and name not in PLACED:
+        import torch
+        torch.set_default_device(device)
 
 
 def train(module, inputs, target=None, steps=2, loss=None, lr=1e-2):

@@ -1,5 +1,6 @@
 """Libraries for torch, unmodified, under the import hook: those that are installed run their small programs."""
 import importlib.util
+import json
 import pathlib
 import re
 
@@ -10,6 +11,8 @@ from mindtorch.tools._library_checks import CHECKS
 
 #: these run by default where they are installed; the others are slow tests
 QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
+#: these also run on the npu device where they are installed: the quickest, one that is told the device, one whose primitives are partly the host's
+ON_NPU = ("einops", "safetensors", "lion-pytorch", "torchinfo", "skorch", "torchdiffeq")
 #: what is known not to run (docs/libraries.md), and why
 REFUSED: dict[str, str] = {}
 #: what CI does not install, and why
@@ -38,16 +41,17 @@ def judge(request):
             pytest.fail(f"{name} is installed, but was not checked: {why}")
         pytest.skip(f"{name}: {why}")
 
-    def run(name):
+    def run(name, device="cpu"):
         if _libraries.installed(name) is None:
             skip(name, NOT_PINNED.get(name, "not installed"))
-        o = _libraries.check(name)
+        o = _libraries.check(name, device)
         if o.state == "absent":
             skip(name, o.what)
         if name in REFUSED:
             assert o.state == "fails" and REFUSED[name] in o.what
         else:
             assert o.state == "runs", o.what
+        return o
 
     return run
 
@@ -76,6 +80,15 @@ def test_library_at_length(judge, name):
     judge(name)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ON_NPU)
+def test_library_on_npu(judge, name, monkeypatch):
+    monkeypatch.setenv("MINDTORCH_NPU", "cpu")
+    o = judge(name, "npu")
+    assert o.device == "npu" and (name == "torchdiffeq") == ("nextafter" in o.on_host)
+
+
 def test_report(capsys, tmp_path, monkeypatch):
     def works():
         """nothing much"""
@@ -87,13 +100,57 @@ def test_report(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(CHECKS, "pytest", (works, ("no-such-library",)))
     monkeypatch.setattr(_libraries, "_PROGRAM", "assert {name!r} == 'numpy'")
     assert _libraries.report(["numpy"], str(tmp_path / "t.md")) == 0
-    assert "| numpy |" in (tmp_path / "t.md").read_text()
+    assert re.search(r"^\| numpy \| \S+ \| yes \|  \| nothing much \|$", (tmp_path / "t.md").read_text(), re.M)
     out = capsys.readouterr().out
     assert out.startswith("runs    numpy") and "1 run, 0 fail, 0 lack something" in out
     assert _libraries.check("no-such-library").state == "absent" and _libraries.check("pytest").what == "needs no-such-library"
     monkeypatch.setattr(_libraries, "_PROGRAM", "raise ValueError('broken')")
     assert _libraries.report(["numpy"]) == 1 and "broken" in capsys.readouterr().out
     assert _libraries.report(["unheard-of"]) == 2
+
+
+def _tell(kernels, host):
+    return f"print('ASKED ' + {json.dumps({'kernels': kernels, 'host': host})!r})"
+
+
+@pytest.mark.parametrize("program, state, cell", [
+    (_tell(["mul"], []), "runs", "yes"), (_tell(["mul"], ["nextafter"]), "runs", "yes; on the host: nextafter"), (_tell([], []), "apart", "asks nothing of a device"),
+    ("pass", "fails", "no: the process ended before its check did"), ("raise ValueError('a | b')", "fails", "no: ValueError: a | b"),
+    ("import no_such", "absent", "absent")])
+def test_outcomes_on_npu(monkeypatch, program, state, cell):
+    monkeypatch.setitem(CHECKS, "numpy", (_tell, ()))
+    monkeypatch.setattr(_libraries, "_PROGRAM", program.replace("{", "{{").replace("}", "}}") + "; assert {device!r} == 'npu'")
+    o = _libraries.check("numpy", "npu")
+    assert (o.state, o.cell(), o.device) == (state, cell, "npu")
+
+
+def test_table_of_two_devices(tmp_path, monkeypatch):
+    """Both columns; what was taken before of the same versions stays, what was not does not."""
+    found = {"cpu": "runs", "npu": "fails"}
+
+    def works():
+        """nothing much"""
+    for name in ("numpy", "pytest"):
+        monkeypatch.setitem(CHECKS, name, (works, ()))
+    monkeypatch.setattr(_libraries, "check", lambda name, device: _libraries.Outcome(name, "1", found[device], "a | b\nc", 1, device))
+    monkeypatch.setattr(_libraries, "_place", lambda device: "MindSpore's CPU target of a test" if device == "npu" else device)
+    page = tmp_path / "t.md"
+    rows = lambda: [line for line in page.read_text().splitlines() if line.startswith(("| numpy", "| pytest"))]        # noqa: E731
+    assert _libraries.report(["numpy"], str(page), ["npu"]) == 1
+    assert rows() == ["| numpy | 1 |  | no: a &#124; b c | nothing much |"]
+    assert _libraries.report(["pytest", "numpy"], str(page), ["cpu"]) == 0
+    both = ["| numpy | 1 | yes | no: a &#124; b c | nothing much |", "| pytest | 1 | yes |  | nothing much |"]
+    assert rows() == both and page.read_text().count("| ---") == 5 and "MindSpore's CPU target of a test." in page.read_text()
+    found["npu"] = "apart"
+    assert _libraries.report(["numpy"], str(page), ["npu"]) == 0
+    assert rows() == [both[0].replace("no: a &#124; b c", "asks nothing of a device"), both[1]]
+    monkeypatch.setattr(_libraries.mindtorch, "__version__", "another")
+    assert _libraries.report(["pytest"], str(page), ["cpu"]) == 0 and rows() == [both[1]]
+
+
+def test_without_an_npu(capsys, monkeypatch):
+    monkeypatch.setattr(_libraries, "_place", lambda device: None if device == "npu" else device)
+    assert _libraries.report(["einops"], None, ["npu"]) == 2 and "MINDTORCH_NPU=cpu" in capsys.readouterr().out
 
 
 def test_no_library_is_named_in_the_facade():
