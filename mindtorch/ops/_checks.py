@@ -3,12 +3,13 @@ from operator import index
 
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Const, Tensor, taken
 
 
-def unsupported(name, dtype):
-    """The refusal of a dtype (NumPy's), to be raised."""
-    return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(dtype)} on device cpu")
+def unsupported(name, *of, dtype=None):
+    """The refusal of the first operand's dtype, or of `dtype` (NumPy's), to be raised; the device is the first tensor's, or given itself."""
+    device = next(getattr(x, "device", x) for x in of if x.__class__ is not Const)
+    return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(of[0]._stype if dtype is None else dtype)} on device {device}")
 
 
 def not_tensor(name, arg, position, value):

@@ -196,7 +196,7 @@ def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
                            "use the `~` or `logical_not()` operator instead.")
     if d.kind == "c" and dtype is not None and as_np(dtype).kind != "c":
-        raise NotImplementedError(f"masked.{name} of a {of_np(d)} tensor with dtype={dtype} is not supported on device cpu")
+        raise NotImplementedError(f"masked.{name} of a {of_np(d)} tensor with dtype={dtype} is not supported on device {input.device}")
     x = cast(input, as_np(dtype)) if dtype is not None else input if d.kind in "fcV" else cast(input, dtypes.default_np())
     if x._stype.kind not in "fcV":
         x = cast(x, dtypes.default_np())
@@ -226,11 +226,11 @@ def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
     need_tensor("masked.median", input)
     d, ndim = input._stype, input.ndim
     if d.kind == "c":
-        raise unsupported("masked.median", d)
+        raise unsupported("masked.median", input)
     if isinstance(dim, (tuple, list)):
         axes = _dims(tuple(dim), ndim)
         if len(axes) != 1:
-            raise NotImplementedError(f"masked.median over several dims {tuple(dim)} is not supported on device cpu")
+            raise NotImplementedError(f"masked.median over several dims {tuple(dim)} is not supported on device {input.device}")
         dim = axes[0]
     if d.kind in "fV":
         return nanmedian(_filled("median", input, mask, math.nan), dim, keepdim)[0]
@@ -304,7 +304,7 @@ def _running(name, plain, input, dim, dtype, mask, value):
     need_tensor(f"masked.{name}", input)
     d = input._stype if dtype is None else as_np(dtype)
     if d.kind == "b":
-        raise unsupported(f"masked.{name}", d)
+        raise unsupported(f"masked.{name}", input, dtype=d)
     # Unlike cumsum and cumprod themselves these keep an integer dtype.
     return plain(_filled(name, cast(input, d), mask, value), dim, dtype=of_np(d))
 

@@ -46,3 +46,20 @@ def test_kernels_that_have_taken_such_operands_before(npu):
             x + mt.ones(3)
     kept = [x + x for _ in range(200)]
     assert len({t.data_ptr() for t in kept}) == 200
+
+
+REFUSED = {
+    "of both": lambda c, b, f: c > c, "with a number": lambda c, b, f: c > 1, "with a number first": lambda c, b, f: 1 & f, "a shift": lambda c, b, f: 2 << f,
+    "pow": lambda c, b, f: mt.pow(True, b), "lerp": lambda c, b, f: mt.lerp(b, b, 0.5), "addcmul": lambda c, b, f: mt.addcmul(b, b, b), "unary": lambda c, b, f: c.round(),
+    "special": lambda c, b, f: mt.special.zeta(2, c), "reduction": lambda c, b, f: c.max(), "masked": lambda c, b, f: mt.masked.cumsum(f, 0, dtype=mt.bool),
+    "arange": lambda c, b, f: mt.arange(3, dtype=mt.bool, device=c.device), "product": lambda c, b, f: b @ b, "activation": lambda c, b, f: mt.relu(c),
+    "norm": lambda c, b, f: mt.log_softmax(b, 0), "index": lambda c, b, f: c.index_reduce(0, mt.tensor([0], device=c.device), c[:1], "amax"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_refuses_a_dtype_names_the_device_of_the_tensors(case, npu):
+    for device in ("cpu", npu):
+        given = [mt.ones(3, dtype=d, device=device) for d in (mt.complex64, mt.bool, mt.float32)]
+        with pytest.raises(NotImplementedError, match=f"on device {device}"):
+            REFUSED[case](*given)

@@ -26,7 +26,7 @@ _dirichlet = primitive("dirichlet", "a, *, generator", lambda c, g: _dirichlet_r
 def _concentration(name, x):
     need_tensor(name, x)
     if x._stype.kind not in "fV":
-        raise unsupported(name, x._stype)
+        raise unsupported(name, x)
     return x
 
 

@@ -441,7 +441,7 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     if d is None:
         d = I64 if whole else dtypes.default_np()
     if d.kind in "bc":
-        raise unsupported("arange", d)
+        raise unsupported("arange", on, dtype=d)
     if d == I64 and not whole:
         start, end, step, whole = int(start), int(end), int(step), True     # torch counts int64 ranges in integers alone
         if not step:
@@ -478,7 +478,7 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     start, end, step, d, _, on = _range_args("range", start, end, step, dtype, device, layout, out)
     d = dtypes.default_np() if d is None else d
     if d.kind in "bc":
-        raise unsupported("range", d)
+        raise unsupported("range", on, dtype=d)
     return _written(out, arange_(start=start, step=step, steps=int((end - start) / step) + 1, stype=d, device=on), requires_grad, on)
 
 
@@ -567,7 +567,7 @@ def _parts(name, a, b):
         raise RuntimeError(f"Expected object of scalar type {title(da)} but got scalar type {title(db)} for second "
                            "argument")
     if da == F16:
-        raise unsupported(name, da)
+        raise unsupported(name, a)
 
 
 @op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")

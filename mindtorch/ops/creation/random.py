@@ -397,7 +397,7 @@ def bernoulli_(self, p=0.5, *, generator=None):
     if p.__class__ is Tensor or taken(p):
         return _inplace(self, "bernoulli_by_", {"generator": g}, p)
     if self._stype.kind == "c" and self._numel:
-        raise unsupported("bernoulli_", self._stype)
+        raise unsupported("bernoulli_", self)
     p = float(number_of("bernoulli_", p))
     return _inplace(self, "bernoulli_", {"p": p, "generator": g})
 

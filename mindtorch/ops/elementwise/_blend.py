@@ -36,7 +36,7 @@ def clamp_any(name, input, low, high):
         if a._stype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex types")
         if a._stype.kind == "b" and b is not None and c is not None:
-            raise unsupported(name, a._stype)
+            raise unsupported(name, a)
         return clamp_tensors(a, b, c)
     d = input._stype
     if d.kind == "c" or low.__class__ is complex or high.__class__ is complex:
@@ -100,17 +100,18 @@ def lerp(input, end, weight):
             raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
                                f"{dtypes.of_np(x._stype).name}")
     if d.kind not in "fcV":
-        raise unsupported("lerp", d)
+        raise unsupported("lerp", input)
     if weight.__class__ is Tensor or taken(weight):
         return lerp_(input, end, weight)
     number_as(weight, d)
     return lerp_number(input, end, weight=weight.item() if isinstance(weight, NUMBER_TYPES) else weight)
 
 
-def _value(name, value, d):
-    """The factor `value` in the result's dtype; RuntimeError for a fractional one of integers."""
+def _value(name, value, a):
+    """The factor `value` in the result's dtype, which is that of `a`; RuntimeError for a fractional one of integers."""
+    d = a._stype
     if d.kind == "b":
-        raise unsupported(name, d)
+        raise unsupported(name, a)
     return exact(read(name, "value", "number", value), d)
 
 
@@ -134,7 +135,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     if _everyday(input, tensor1, tensor2, value):
         return addcmul_(input, tensor1, tensor2, Const(value, F32))
     a, b, c = _three("addcmul", input, tensor1, tensor2)
-    return addcmul_(a, b, c, _value("addcmul", value, a._stype))
+    return addcmul_(a, b, c, _value("addcmul", value, a))
 
 
 @op(inplace=True, out=True, placement="elementwise")
@@ -147,7 +148,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "
                            "torch.trunc(tensor1 / "
                            "tensor2) cast to input's dtype, or input + value * tensor1 / tensor2.")
-    return addcdiv_(a, b, c, _value("addcdiv", value, a._stype))
+    return addcdiv_(a, b, c, _value("addcdiv", value, a))
 
 
 def _three(name, *args):

@@ -52,7 +52,7 @@ def polygamma(n, input):
     _check_order(n)
     need_tensor("polygamma", input, "input", 2)
     if input._stype.kind == "c":
-        raise unsupported("polygamma", input._stype)
+        raise unsupported("polygamma", input)
     return polygamma_(as_float(input), n=n)
 
 
@@ -88,7 +88,7 @@ def mvlgamma(input, p):
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
     if input._stype.kind == "c":
-        raise unsupported("mvlgamma", input._stype)
+        raise unsupported("mvlgamma", input)
     return mvlgamma_(as_float(input), p=p)
 
 
@@ -135,7 +135,7 @@ def logit(input, eps=None):
     """log(x / (1 - x)) with x = input limited to [eps, 1 - eps]."""
     need_tensor("logit", input)
     if input._stype.kind == "c":
-        raise unsupported("logit", input._stype)
+        raise unsupported("logit", input)
     return logit_(as_float(input), eps=eps)
 
 
@@ -163,7 +163,7 @@ def _gamma_pair(name, input, other):
     need_tensor(name, other, "other", 2)
     a, x = float_pair(input, other)
     if a._stype.kind == "c":
-        raise unsupported(name, a._stype)
+        raise unsupported(name, a, x)
     return a, x
 
 

@@ -20,7 +20,7 @@ def _compare(prim, aliases, ordered):
     def compare(input, other):
         a, b = cmp_pair(input, other)
         if ordered and a._stype.kind == "c":
-            raise unsupported(name, a._stype)
+            raise unsupported(name, a, b)
         return prim(a, b)
 
     compare.__name__ = name
@@ -108,7 +108,7 @@ def _integers(name, input, other):
                         f"({type_name(input)}, {type_name(other)}): one of them must be a Tensor")
     a, b = pair(input, other)
     if a._stype.kind not in "biu":
-        raise unsupported(name, a._stype)
+        raise unsupported(name, a, b)
     return a, b
 
 
@@ -134,7 +134,7 @@ def bitwise_not(input):
     """Bitwise NOT of integers, logical NOT of bools."""
     need_tensor("bitwise_not", input)
     if input._stype.kind not in "biu":
-        raise unsupported("bitwise_not", input._stype)
+        raise unsupported("bitwise_not", input)
     return _bitwise_not(input)
 
 
@@ -144,7 +144,7 @@ def _shift(name, word):
     def shift(input, other):
         a, b = _integers(name, input, other)
         if a._stype.kind == "b":
-            raise unsupported(name, a._stype)
+            raise unsupported(name, a, b)
         return prim(a, b)
 
     shift.__name__ = name
@@ -163,7 +163,7 @@ def _divisors(name):
         tensors(name, input, other)
         a, b = pair(input, other)
         if a._stype.kind not in "iu":
-            raise unsupported(name, a._stype)
+            raise unsupported(name, a, b)
         return prim(a, b)
 
     divisor.__name__ = name

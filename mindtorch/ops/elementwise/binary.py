@@ -121,7 +121,7 @@ def _rounded(name, prim, input, other):
     a, b = pair(input, other)
     kind = a._stype.kind
     if kind in "bc":
-        raise unsupported(name, a._stype)
+        raise unsupported(name, a, b)
     return prim(a, b)
 
 
@@ -228,14 +228,14 @@ def pow_op(input, exponent):
             return pow_(a, b)
         a, b = pair(input, exponent)
         if a._stype.kind == "b":
-            raise unsupported("pow", a._stype)
+            raise unsupported("pow", a, b)
         return pow_(a, b)
     if not (exponent.__class__ is Tensor or taken(exponent)):
         raise TypeError("pow() received an invalid combination of arguments - got "
                         f"({type_name(input)}, {type_name(exponent)}): one of them must be a Tensor")
     a, b = pair(input, exponent)
     if b._stype.kind == "b":
-        raise unsupported("pow", b._stype)
+        raise unsupported("pow", b, a)
     return _pow_base(a, b)
 
 
@@ -334,7 +334,7 @@ def atan2(input, other):
 def _real_floats(name, input, other):
     a, b = float_pair(input, other)
     if a._stype.kind == "c":
-        raise unsupported(name, a._stype)
+        raise unsupported(name, a, b)
     return a, b
 
 
@@ -343,7 +343,7 @@ def _floats_only(name, input, other):
     tensors(name, input, other)
     a, b = pair(input, other)
     if a._stype.kind not in "fV":
-        raise unsupported(name, a._stype)
+        raise unsupported(name, a, b)
     return a, b
 
 
@@ -369,7 +369,7 @@ def logaddexp(input, other):
     tensors("logaddexp", input, other)
     a, b = pair(input, other)
     if a._stype.kind in "biu":
-        raise unsupported("logaddexp", a._stype)
+        raise unsupported("logaddexp", a, b)
     return logaddexp_(a, b)
 
 

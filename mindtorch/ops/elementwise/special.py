@@ -31,7 +31,7 @@ def _special(name, rule, doc, low=True, prim=None):
         need_tensor(f"special_{name}", input)
         d = input._stype
         if d.kind == "c" or (not low and d.itemsize == 2 and d.kind in "fV"):
-            raise unsupported(f"special.{name}", d)
+            raise unsupported(f"special.{name}", input)
         return prim(as_float(input))
 
     def of_x(x):
@@ -84,7 +84,7 @@ def _real_pair(name, a, b):
                         f"{type_name(b)}): one of them must be a Tensor")
     a, b = float_pair(a, b)
     if a._stype.kind == "c":
-        raise unsupported(f"special.{name}", a._stype)
+        raise unsupported(f"special.{name}", a, b)
     return a, b
 
 
@@ -117,7 +117,7 @@ def _polynomial(name, doc):
     def polynomial(x, n):
         a, b = _real_pair(name, x, n)
         if a._stype.itemsize == 2:
-            raise unsupported(f"special.{name}", a._stype)
+            raise unsupported(f"special.{name}", a, b)
         return prim(a, b)
     polynomial.__name__ = name
     polynomial.__doc__ = doc

@@ -33,7 +33,7 @@ def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
         if kind == "f" or kind == "V":
             return prim(input)
         if kind == "c" and not complex:
-            raise unsupported(name, input._stype)
+            raise unsupported(name, input)
         return prim(as_float(input))
 
     f.__name__ = name
@@ -156,7 +156,7 @@ def abs_op(input):
     """Absolute value; real for complex tensors."""
     try:
         if input._stype.kind == "b":
-            raise unsupported("abs", input._stype)
+            raise unsupported("abs", input)
     except AttributeError:
         raise not_tensor("abs", "input", 1, input) from None
     return abs_(input)
@@ -249,7 +249,7 @@ def _rounding(name, doc, aliases=""):
         need_tensor(name, input)
         kind = input._stype.kind
         if kind in "bc":
-            raise unsupported(name, input._stype)
+            raise unsupported(name, input)
         return clone(input) if kind in "iu" else prim(input)
     f.__name__ = name
     f.__doc__ = doc
@@ -272,7 +272,7 @@ def round_op(input, *, decimals=0):
         decimals = read("round", "decimals", "int", decimals)
     kind = input._stype.kind
     if kind in "bc" or (kind in "iu" and decimals):
-        raise unsupported("round", input._stype)
+        raise unsupported("round", input)
     return clone(input) if kind in "iu" else round_(input, decimals=decimals)
 
 
@@ -284,7 +284,7 @@ def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
     need_tensor("frac", input)
     if input._stype.kind not in "fV":
-        raise unsupported("frac", input._stype)
+        raise unsupported("frac", input)
     return frac_(input)
 
 

@@ -26,7 +26,7 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
     need_tensor("segment_reduce", given, which, 3)
     sizes = given._sizes
     if given._stype.kind not in "iu":
-        raise NotImplementedError(f"'segment_reduce' is not implemented for {which} of dtype {given.dtype} on device cpu")
+        raise NotImplementedError(f"'segment_reduce' is not implemented for {which} of dtype {given.dtype} on device {given.device}")
     if data.ndim < len(sizes):
         raise RuntimeError(f"segment_reduce(): data has fewer dimensions ({data.ndim}) than {which} ({len(sizes)})")
     if axis != len(sizes) - 1:
@@ -48,7 +48,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     if reduce not in _KINDS:
         raise RuntimeError(f"Unsupported reduction: {reduce}")
     if d.kind not in "fV":
-        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{title(d)}' on device cpu")
+        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{title(d)}' on device {data.device}")
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if initial is not None:

@@ -196,7 +196,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     dim, places = _check_index("scatter_reduce", input, dim, index, src)
     d = input._stype
     if d.kind == "b" and reduce == "mean" or d.kind == "c" and reduce in ("amax", "amin"):
-        raise unsupported(f"scatter_reduce with reduce='{reduce}'", d)
+        raise unsupported(f"scatter_reduce with reduce='{reduce}'", input)
     if not index._numel:
         return clone_(input, fmt="contiguous")
     return scatter_reduce_(input, src, places, dim=dim, how=reduce, include_self=bool(include_self), check=True)
@@ -304,7 +304,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
         raise RuntimeError(f"index_reduce_(): Expected self and source to have the same dtype, got {title(d)} "
                            f"and {title(source._stype)}")
     if d.kind == "c" and reduce in ("amax", "amin"):
-        raise unsupported("index_reduce", d)
+        raise unsupported("index_reduce", input)
     places = _places(index, RuntimeError("index_reduce_(): Expected dtype int32/int64 for index"))
     if (size[dim] if size else 1) != index._numel:
         raise RuntimeError("index_reduce_(): Number of indices should be equal to source.size(dim)")

@@ -57,7 +57,7 @@ def need_kernel(kernel, x):
     """NotImplementedError for the dtypes that LAPACK has no routine for."""
     d = x._stype
     if d.kind not in "fc" or d.itemsize == 2:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(d)}' on device cpu")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(d)}' on device {x.device}")
 
 
 def square_floating(name, f, x, arg="A", low=False, kernel=None):

@@ -19,7 +19,7 @@ def contract(a, b, la, lb, lo):
             else:
                 b = b.expand([sa[k] if j == k else -1 for j in lb])
     if a._stype.kind == "b" and any(k in sb and k not in lo for k in la):
-        raise NotImplementedError("\"bmm\" not implemented for 'Bool' on device cpu")
+        raise NotImplementedError(f"\"bmm\" not implemented for 'Bool' on device {a.device}")
     return contract_(a, b, la=tuple(la), lb=tuple(lb), lo=tuple(lo))
 
 

@@ -50,7 +50,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     for n, x in (("X1", x1), ("X2", x2)):
         if x._stype.kind != "f":
             raise RuntimeError(f"cdist only supports floating-point dtypes, {n} got: {title(x)}") if x._stype.kind != "V" else \
-                NotImplementedError("\"cdist\" not implemented for 'BFloat16' on device cpu")
+                NotImplementedError(f"\"cdist\" not implemented for 'BFloat16' on device {x.device}")
     if x1._stype != x2._stype:
         raise RuntimeError(f"expected scalar type {title(x1)} but found {title(x2)}")
     if p < 0:

@@ -129,7 +129,7 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     """
     need_tensor("lobpcg", A)
     if tracker is not None:
-        raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device cpu")
+        raise NotImplementedError(f"'lobpcg' is not implemented with a tracker for dtype {A.dtype} on device {A.device}")
     if A.ndim < 2 or A._sizes[-1] != A._sizes[-2]:
         raise AssertionError(f"A must be square, got shape {A.shape!r}")
     A = as_float(A)

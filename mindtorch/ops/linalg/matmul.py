@@ -53,7 +53,7 @@ def _product_dtypes(a, b):
     if a._stype != b._stype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
     if a._stype.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format("addmm_impl_cpu_") + f" on device {a.device}")
 
 
 def _c(x):
@@ -179,7 +179,7 @@ def bmm(input, mat2):
     if d is not e and d != e:
         raise RuntimeError(f"expected scalar type {title(d)} but found {title(e)}")
     if d.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("bmm") + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format("bmm") + f" on device {input.device}")
     if a[0] != b[0] or a[2] != b[1]:
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
                            f"got: [{b[0]}, {b[1]}].")
@@ -219,7 +219,7 @@ def _check_vectors(name, a, b):
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{x[0]}] and src [{y[0]}] to have the same number of "
                            f"elements, but got {x[0]} and {y[0]} elements respectively")
     if d.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format(name) + f" on device {a.device}")
 
 
 @op(out="same")
@@ -269,7 +269,7 @@ def inner(input, other):
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(input)} != {_c(other)}")
     vectors = len(a) == len(b) == 1
     if d.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("dot" if vectors else "addmm_impl_cpu_") + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format("dot" if vectors else "addmm_impl_cpu_") + f" on device {input.device}")
     if vectors:
         return dot_(input, other)
     k = len(a) - 1
@@ -375,7 +375,7 @@ def _check_batches(name, input, batch1, batch2):
         raise RuntimeError(f"Input dtypes must be the same, got: input: {cname(input)}, batch1: {cname(batch1)}, "
                            f"batch2: {cname(batch2)}")
     if d.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format(name) + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format(name) + f" on device {batch1.device}")
     if a[0] != b[0] or a[2] != b[1]:
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
                            f"got: [{b[0]}, {b[1]}].")
@@ -417,7 +417,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     if d != vec._stype or input._stype != d:
         raise RuntimeError(f"expected scalar type {title(d)} but found {title((vec if vec._stype != d else input)._stype)}")
     if d.kind == "b":
-        raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + " on device cpu")
+        raise NotImplementedError(_NO_BOOL.format("addmv_impl_cpu") + f" on device {mat.device}")
     return _plus(input, _number(input, beta), mv_(mat, vec), _number(input, alpha))
 
 
@@ -568,7 +568,7 @@ def cross_product(input, other, dim):
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x[d]} and {y[d]}")
     _check_batch(x, y)
     if a._stype.kind == "b":
-        raise NotImplementedError("\"cross\" not implemented for 'Bool' on device cpu")
+        raise NotImplementedError(f"\"cross\" not implemented for 'Bool' on device {a.device}")
     return cross_(a, b, dim=d - n)
 
 
@@ -626,7 +626,7 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
 def _no_low_precision(name):
     def refuse(mat_a, mat_b, *args, **kwargs):
         """Refused: it takes 8-bit and 4-bit floating point matrices, which no kernel here has."""
-        raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device cpu: there are no "
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device {mat_a.device}: there are no "
                                   "float8 kernels")
     return refuse
 

@@ -63,7 +63,7 @@ def _nll(input, target, weight, ignore_index, reduction):
     if len(shape) > 2 and t != shape[:1] + shape[2:]:
         raise RuntimeError(f"Expected target size {list(shape[:1] + shape[2:])}, got {list(t)}")
     if input._stype.kind not in "fV":
-        raise NotImplementedError(f"\"nll_loss_out_frame\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"nll_loss_out_frame\" not implemented for '{title(input)}' on device {input.device}")
     single = len(shape) == 1
     if single:
         if target._numel != 1:
@@ -133,7 +133,7 @@ def _by_class(input, target, weight, ignore_index, smoothing, reduction):
     if not n:
         raise RuntimeError(f"Expected floating point type for target with class probabilities, got {title(target)}")
     if input._stype.kind not in "fV":
-        raise NotImplementedError(f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{title(input)}' on device {input.device}")
     if n != 2 or len(t) != 1 or t[0] != shape[0] or not input._numel:
         if n == 1:
             if target._numel != 1:
@@ -259,7 +259,7 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
     tensor_arg("ctc_loss", "log_probs", log_probs)
     tensor_arg("ctc_loss", "targets", targets, 2)
     if log_probs._stype.kind not in "fV" or log_probs._stype.itemsize == 2:
-        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{title(log_probs)}' on device cpu")
+        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{title(log_probs)}' on device {log_probs.device}")
     single = log_probs.ndim == 2
     if single:
         log_probs = log_probs.unsqueeze(1)

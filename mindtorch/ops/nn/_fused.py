@@ -122,7 +122,7 @@ def need_float(name, x, complex_ok=False):
     """NotImplementedError unless x is floating point (or complex, where allowed)."""
     k = x._stype.kind
     if k not in "fV" and not (complex_ok and k == "c"):
-        raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device cpu")
+        raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device {x.device}")
 
 
 def same_dtype(name, **tensors):

@@ -55,7 +55,7 @@ def relu(input):
     if k == "b":
         raise RuntimeError("Boolean inputs not supported for relu")
     if k == "c":
-        raise NotImplementedError("clamp is not supported for complex types ('relu' on device cpu)")
+        raise NotImplementedError(f"clamp is not supported for complex types ('relu' on device {input.device})")
     return relu_(input)
 
 
@@ -80,7 +80,7 @@ def _clip(name, input, low, high, inplace):
     if d.kind == "b":
         raise RuntimeError("Bool inputs not supported for hardtanh")
     if d.kind == "c":
-        raise NotImplementedError(f"clamp is not supported for complex types ('{name}' on device cpu)")
+        raise NotImplementedError(f"clamp is not supported for complex types ('{name}' on device {input.device})")
     if d.kind in "iu":
         low, high = int(low), int(high)
     if d.kind == "u" and low < 0:
@@ -149,7 +149,7 @@ def _threshold(input, threshold, value):
     tensor_arg("threshold", "input", input)
     k = input._stype.kind
     if k in "bc":
-        raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device {input.device}")
     if k in "iu":
         threshold, value = int(threshold), int(value)
     return threshold_p(input, threshold=threshold, value=value)
@@ -378,7 +378,7 @@ def softsign(input):
     """input / (1 + |input|)."""
     tensor_arg("softsign", "input", input)
     if input._stype.kind == "b":
-        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool' on device cpu")
+        raise NotImplementedError(f"\"abs_cpu\" not implemented for 'Bool' on device {input.device}")
     return input / (input.abs() + 1)
 
 
@@ -515,7 +515,7 @@ def _soft(name, p, input, dim, dtype):
     dim = dim_of(_need_dim(name, dim), input.ndim)
     if input._stype.kind not in "fV":
         kernel = f"{name}_lastdim_kernel_impl" if dim >= input.ndim - 1 else f"{name}_kernel_impl"
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(input)}' on device {input.device}")
     return p(input, dim=dim)
 
 

@@ -141,7 +141,7 @@ def _check_dtypes(x, w, b):
     if b is not None and b._stype != x._stype:
         raise RuntimeError(f"Input type ({cname(x)}) and bias type ({cname(b)}) should be the same")
     if x._stype.kind == "b":
-        raise NotImplementedError("\"slow_conv2d_cpu\" not implemented for 'Bool' on device cpu")
+        raise NotImplementedError(f"\"slow_conv2d_cpu\" not implemented for 'Bool' on device {x.device}")
 
 
 def _enter(name, n, input, weight, bias):

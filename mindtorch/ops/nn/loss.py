@@ -73,7 +73,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
         broadcast_of(input._sizes, target._sizes)
     x, t = pair(input, target)
     if x._stype.kind not in kinds:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(x)}' on device cpu")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(x)}' on device {x.device}")
     if weight is None:
         return p(x, t, reduction=reduction, param=param)
     if weight._sizes != input._sizes:

@@ -96,7 +96,7 @@ def _repeating(input, pairs, n, mode):
             plan.append((axis, mode, size, lo, hi))
     if input._stype.kind == "b" and mode != "circular":
         names = {"reflect": "reflection_pad", "replicate": "replication_pad"}
-        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"{names[mode]}{n}d\" not implemented for '{title(input)}' on device {input.device}")
     if mode == "circular":
         input = in_c_order(input)
     return take_axes_(input, plan=tuple(plan)) if plan else input.clone()

@@ -165,7 +165,7 @@ def _window(name, n, shape, kernel_size, stride, padding, dilation, ceil_mode):
 def _refuse(kernel_name, x, ints):
     if x._stype.kind in ("fV" if not ints else "fViu"):
         return
-    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(x)}' on device cpu")
+    raise NotImplementedError(f"\"{kernel_name}\" not implemented for '{title(x)}' on device {x.device}")
 
 
 # ------------------------------------------------------------------ max pools
@@ -242,7 +242,7 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
     if input._stype.kind not in "fV" and input._stype != I64:
-        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device {input.device}")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
                         override=divisor_override)
 

@@ -161,7 +161,7 @@ def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, s
 
 def _check(name, x, states, w_ih):
     if x._stype.kind not in "fV":
-        raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device cpu")
+        raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device {x.device}")
     for s in (*states, w_ih):
         if s._stype != x._stype:
             raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "

@@ -47,7 +47,7 @@ def _resize(input, mode, size, scales, align, antialias=False):
         raise RuntimeError(f"Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(shape)}")
     if input._stype.kind not in "fV" and input._stype != U8:
         kind = mode.replace("-", "_") if mode != "lanczos" else "lanczos"
-        raise NotImplementedError(f"\"upsample_{kind}{dims}d\" not implemented for '{title(input)}' on device cpu")
+        raise NotImplementedError(f"\"upsample_{kind}{dims}d\" not implemented for '{title(input)}' on device {input.device}")
     p = _RESIZE[_AA[mode] if antialias else _NAMES[mode, dims]]
     return p(input, size=tuple([int(size[i]) for i in range(dims)]), scales=tuple([scales[i] for i in range(dims)]), align=bool(align))
 

@@ -27,7 +27,7 @@ def bincount(input, weights=None, minlength=0):
     """How often each non-negative integer occurs in a 1-d tensor, or the sum of its weights."""
     need_tensor("bincount", input)
     if input._stype.kind not in "iu":
-        raise unsupported("bincount", input._stype)
+        raise unsupported("bincount", input)
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if input.ndim != 1:
@@ -43,7 +43,7 @@ def histc(input, bins=100, min=0, max=0):
     need_tensor("histc", input)
     whole = input._stype.kind in "iu" and input._h is not None
     if input._stype.kind not in "fV" and not whole:
-        raise unsupported("histc", input._stype)
+        raise unsupported("histc", input)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
     if whole:
@@ -67,7 +67,7 @@ def _histc_whole(input, bins, low, high):
 def _real_float(name, input):
     need_tensor(name, input)
     if input._stype.kind != "f" or input._stype.itemsize < 4:
-        raise unsupported(name, input._stype)
+        raise unsupported(name, input)
 
 
 def _edges(name, x, bins, low_high, dim):

@@ -21,7 +21,7 @@ def _to_picked(c, g):
 def _along(name, input, dim):
     need_tensor(name, input)
     if input._stype.kind == "c":
-        raise unsupported(name, input._stype)
+        raise unsupported(name, input)
     axis = wrap_dim(name, dim, input.ndim)
     if input.ndim:
         need_elements(name, input, axis)
@@ -38,7 +38,7 @@ def _median(name, skip):
         need_tensor(name, input)
         if dim is None:
             if input._stype.kind in "bc":
-                raise unsupported(name, input._stype)
+                raise unsupported(name, input)
             return full(input)
         return result(*along(input, axis=_along(name, input, dim), keepdim=keepdim))
     median.__name__ = name

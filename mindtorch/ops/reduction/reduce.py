@@ -180,7 +180,7 @@ _Max, _Min, _Aminmax = struct("max", "values indices"), struct("min", "values in
 
 def _no_complex(name, x):
     if x._stype.kind == "c":
-        raise unsupported(name, x._stype)
+        raise unsupported(name, x)
 
 
 def need_elements(name, x, axis, kind=IndexError):
@@ -261,7 +261,7 @@ def _arg(name):
     def arg(input, dim=None, keepdim=False):
         need_tensor(name, input)
         if input._stype.kind in "bc":
-            raise unsupported(name, input._stype)
+            raise unsupported(name, input)
         axis = None if dim is None else wrap_dim(name, dim, input.ndim)
         if input.ndim or not input._numel:
             need_elements(name, input, axis)
@@ -523,6 +523,6 @@ def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
     """XOR of the elements' bits (floats as float64, integers as int64) over `dim`, as uint64."""
     need_tensor("hash_tensor", input)
     if mode != 0:
-        raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device cpu")
+        raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device {input.device}")
     _no_complex("hash_tensor", input)
     return _hash(input, axes=wrap_dims("hash_tensor", dim, input.ndim), keepdim=keepdim)

@@ -42,7 +42,7 @@ def _in_place(name, fn):
     @inplace_method(name)
     def f(self, dim, *, dtype=None):
         if self._stype.kind == "b" and dtype is None:
-            raise unsupported(name + "_", self._stype)
+            raise unsupported(name + "_", self)
         r = fn(self, dim, dtype=dtype)
         return cast(r, self._stype) if dtype is None else r        # integers keep their type in place
 
@@ -60,7 +60,7 @@ def _running_extreme(name):
     def cum(input, dim):
         need_tensor(name, input)
         if input._stype.kind == "c":
-            raise unsupported(name, input._stype)
+            raise unsupported(name, input)
         return result(*prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
@@ -90,7 +90,7 @@ def logcumsumexp(input, dim):
     """log(cumsum(exp(input))) along `dim`, without overflow."""
     need_tensor("logcumsumexp", input)
     if input._stype.kind in "biu":
-        raise unsupported("logcumsumexp", input._stype)
+        raise unsupported("logcumsumexp", input)
     return logcumsumexp_(input, axis=wrap_dim("logcumsumexp", dim, input.ndim))
 
 

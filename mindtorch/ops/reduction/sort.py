@@ -77,7 +77,7 @@ def _real(name, x):
     """A tensor of real numbers."""
     need_tensor(name, x)
     if x._stype.kind == "c":
-        raise unsupported(name, x._stype)
+        raise unsupported(name, x)
     return x
 
 
@@ -179,5 +179,5 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
         raise TypeError("isin(): elements or test_elements must be a Tensor")
     for x in (elements, test_elements):
         if (x.__class__ is Tensor or taken(x)) and x._stype.kind in "bc":
-            raise unsupported("isin", x._stype)
+            raise unsupported("isin", x)
     return _isin(_numbers("isin", elements), _numbers("isin", test_elements), invert=bool(invert))

@@ -184,7 +184,7 @@ def _check_counts(repeats):
     if repeats.ndim > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
     if repeats._stype.name not in ("int64", "int32"):
-        raise unsupported("repeat_interleave", repeats._stype)
+        raise unsupported("repeat_interleave", repeats)
 
 
 # ------------------------------------------------------------------ turning
