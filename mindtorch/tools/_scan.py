@@ -74,19 +74,22 @@ class Facts:
             try:
                 here = getattr(here, part)
             except AttributeError:
-                if not isinstance(here, types.ModuleType):
+                here = self._imported(full) if isinstance(here, types.ModuleType) else getattr(self._imported(done), part, None)
+                if here is None:        # (a function may have a module of its name, which gives it more: torch.tensor)
                     return None, (done, part)
-                target = full if done.startswith("mindtorch") else "mindtorch." + full
-                try:
-                    here = importlib.import_module(target)
-                except ModuleNotFoundError as e:
-                    if e.name and (target == e.name or target.startswith(e.name + ".")):
-                        return None, (done, part)
-                    raise
             except NotImplementedError as e:
                 return None, (done, f"{part} ({e})")
             done = full
         return here, None
+
+    def _imported(self, name):
+        target = name if name.startswith("mindtorch") else "mindtorch." + name
+        try:
+            return importlib.import_module(target)
+        except ModuleNotFoundError as e:
+            if e.name and (target == e.name or target.startswith(e.name + ".")):
+                return None
+            raise
 
     def has(self, name):
         return self.find(name)[1] is None

@@ -33,13 +33,31 @@ def nms(dets, scores, iou_threshold):
     if dets.size(0) != scores.size(0):
         raise RuntimeError("boxes and scores should have same number of elements in dimension 0, got "
                            f"{dets.size(0)} and {scores.size(0)}")
+    if dets.dtype != scores.dtype:
+        raise RuntimeError(f"dets should have the same type as scores, got {dets.dtype} and {scores.dtype}")
+    _floating("nms", dets)
     return _nms(dets, scores, threshold=iou_threshold)
 
 
 _nms = primitive("nms", "dets, scores, *, threshold", raw=True)
 
 
+def _floating(name, t):
+    if not t.is_floating_point():
+        raise NotImplementedError(f"torchvision::{name} is not implemented for {t.dtype} on {t.device.type}")
+
+
+def _same_type(first, **others):
+    """The kernels read all of them as the first one's dtype."""
+    for name, t in others.items():
+        if t.dtype != first.dtype:
+            raise RuntimeError(f"{name} has the dtype {t.dtype}, expected {first.dtype}")
+
+
 def _check_rois(input, rois):
+    if input.dim() != 4:
+        raise RuntimeError(f"input must have shape [N, C, H, W], got {tuple(input.shape)}")
+    _floating("roi_align and its like", input)
     if rois.dim() != 2 or rois.size(1) != 5:
         raise RuntimeError("rois must have shape as Tensor[K, 5]")
     if input.dtype != rois.dtype:
@@ -60,7 +78,19 @@ _bins = primitive("region_bins", "image, rois, *, kind, scale, size, samples", _
 _bins_backward = primitive("region_bins_backward", "grad, rois, *, kind, scale, size, samples, shape", _gathered, None)
 
 
+def _scattered(grad, rois, options, shape):
+    """Gradient of the images, of that shape; the result's has to be of their channels, for as many regions and bins as said."""
+    _check_rois(grad, rois)
+    bins = math.prod(options["size"])
+    channels = shape[1] // bins if options["kind"].startswith("ps") and bins else shape[1]
+    if tuple(grad.shape) != (rois.size(0), channels, *options["size"]):
+        raise RuntimeError(f"grad has the shape {tuple(grad.shape)}, expected {(rois.size(0), channels, *options['size'])}")
+    return _bins_backward(grad, rois, **options, shape=shape)
+
+
 def _options(kind, spatial_scale, pooled_height, pooled_width, sampling_ratio=0):
+    if min(pooled_height, pooled_width) < 0:
+        raise RuntimeError(f"pooled sizes have to be non-negative, got {pooled_height} and {pooled_width}")
     return {"kind": kind, "scale": float(spatial_scale), "size": (int(pooled_height), int(pooled_width)), "samples": int(sampling_ratio)}
 
 
@@ -79,14 +109,14 @@ def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_
 @_op("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
      "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
 def _roi_align_backward(grad, rois, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width, sampling_ratio, aligned):
-    return _bins_backward(grad, rois, **_options(_aligned(aligned), spatial_scale, pooled_height, pooled_width, sampling_ratio),
-                          shape=(batch_size, channels, height, width))
+    options = _options(_aligned(aligned), spatial_scale, pooled_height, pooled_width, sampling_ratio)
+    return _scattered(grad, rois, options, (batch_size, channels, height, width))
 
 
 def _own_channels(input, pooled_height, pooled_width):
     """Channels of each bin."""
     bins = pooled_height * pooled_width
-    if input.shape[1] % bins:
+    if bins < 1 or input.shape[1] % bins:
         raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
     return input.shape[1] // bins
 
@@ -105,8 +135,7 @@ def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampli
      "int sampling_ratio, SymInt batch_size, SymInt channels, SymInt height, SymInt width) -> Tensor")
 def _ps_roi_align_backward(grad, rois, channel_mapping, spatial_scale, pooled_height, pooled_width, sampling_ratio, batch_size, channels, height,
                            width):
-    return _bins_backward(grad, rois, **_options("ps_align", spatial_scale, pooled_height, pooled_width, sampling_ratio),
-                          shape=(batch_size, channels, height, width))
+    return _scattered(grad, rois, _options("ps_align", spatial_scale, pooled_height, pooled_width, sampling_ratio), (batch_size, channels, height, width))
 
 
 def _mapping(input, shape):
@@ -119,6 +148,8 @@ def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     """Largest value in each bin of each region, and where it is: [K, C, pooled_height, pooled_width] (0 and -1 if empty)."""
     _check_rois(input, rois)
     index, mask, where = _roi_maxima(input, rois, scale=spatial_scale, height=pooled_height, width=pooled_width)
+    if not input.numel():
+        return mask.reshape(where.shape) + input.sum(), where         # (no bin has a pixel; the sum of nothing has a history)
     return input.reshape(-1).index_select(0, index).reshape(where.shape) * mask, where
 
 
@@ -129,7 +160,13 @@ _roi_maxima = primitive("roi_maxima", "input, rois, *, scale, height, width", ra
 @_op("_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
      "SymInt channels, SymInt height, SymInt width) -> Tensor")
 def _roi_pool_backward(grad, rois, argmax, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width):
+    _check_rois(grad, rois)
+    if tuple(grad.shape) != tuple(argmax.shape) or tuple(grad.shape) != (rois.size(0), channels, pooled_height, pooled_width):
+        raise RuntimeError(f"grad and argmax have the shapes {tuple(grad.shape)} and {tuple(argmax.shape)}, expected "
+                           f"{(rois.size(0), channels, pooled_height, pooled_width)}")
     plane = height * width
+    if not plane:
+        return grad.new_zeros(batch_size, channels, height, width)
     image = rois[:, 0].long().reshape(-1, 1, 1, 1) * channels + torch.arange(channels, device=grad.device).reshape(1, -1, 1, 1)
     place = (image * plane + argmax.clamp(0).long()).reshape(-1)
     flat = grad.new_zeros(batch_size * channels * plane)
@@ -148,7 +185,7 @@ def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
 @_op("_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
      "SymInt batch_size, SymInt channels, SymInt height, SymInt width) -> Tensor")
 def _ps_roi_pool_backward(grad, rois, channel_mapping, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width):
-    return _bins_backward(grad, rois, **_options("ps_pool", spatial_scale, pooled_height, pooled_width), shape=(batch_size, channels, height, width))
+    return _scattered(grad, rois, _options("ps_pool", spatial_scale, pooled_height, pooled_width), (batch_size, channels, height, width))
 
 
 # ------------------------------------------------------------------ deformable convolution
@@ -193,8 +230,10 @@ def _compose_columns(x, offset, mask, groups, geometry):
     return total.reshape(n, c, kh * kw, oh, ow).permute(0, 3, 4, 2, 1)
 
 
-def _check_deformed(input, weight, offset, mask, out, offset_groups, groups, use_mask):
+def _check_deformed(input, weight, offset, mask, bias, out, offset_groups, groups, use_mask):
     n, c, kh, kw = (*input.shape[:2], *weight.shape[2:])
+    _floating("deform_conv2d", input)
+    _same_type(input, weight=weight, offset=offset, bias=bias, **({"mask": mask} if use_mask else {}))
     taps = offset_groups * kh * kw
     if weight.shape[1] * groups != c:
         raise RuntimeError(f"the input's {c} channels are not {groups} groups of the weight's {weight.shape[1]}")
@@ -216,11 +255,16 @@ def _check_deformed(input, weight, offset, mask, out, offset_groups, groups, use
 def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups,
                   offset_groups, use_mask):
     """Convolution whose taps are moved by `offset` [N, 2 * offset_groups * kh * kw, oh, ow] and weighted by `mask`."""
+    for name, t in (("input", input), ("weight", weight), ("offset", offset)) + ((("mask", mask),) if use_mask else ()):
+        if t.dim() != 4:
+            raise RuntimeError(f"{name} must have 4 dimensions, got {tuple(t.shape)}")
+    if min(stride_h, stride_w, dilation_h, dilation_w, groups, offset_groups) < 1 or min(pad_h, pad_w) < 0:
+        raise RuntimeError("stride, dilation, groups and offset_groups have to be positive, padding not negative")
     n, c, h, w = input.shape
     out_c, _, kh, kw = weight.shape
     oh = (h + 2 * pad_h - dilation_h * (kh - 1) - 1) // stride_h + 1
     ow = (w + 2 * pad_w - dilation_w * (kw - 1) - 1) // stride_w + 1
-    _check_deformed(input, weight, offset, mask, (oh, ow), offset_groups, groups, use_mask)
+    _check_deformed(input, weight, offset, mask, bias, (oh, ow), offset_groups, groups, use_mask)
     geometry = (kh, kw, oh, ow, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w)
     cols = _columns(input, offset, mask if use_mask else None, groups=offset_groups, geometry=geometry)
     if groups == 1:

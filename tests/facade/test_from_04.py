@@ -145,3 +145,10 @@ def test_scan_names_what_has_to_change(tmp_path):
         """))
     bad = [(f.line, f.instead) for f in scan([str(path)], Facts())[0] if f.verdict != "supported"]
     assert [line for line, _ in bad] == [4, 5, 6] and all(instead for _, instead in bad)
+
+
+def test_scan_finds_conversions_before_anything_has_loaded_them(tmp_path):
+    path = tmp_path / "old.py"
+    path.write_text("from mindtorch.torch.tensor import cast_to_ms_tensor, cast_to_nowhere\n")
+    got = subprocess.run([sys.executable, "-m", "mindtorch", "scan", str(path)], capture_output=True, text=True)
+    assert got.returncode == 1 and "cast_to_ms_tensor: supported" in got.stdout and "cast_to_nowhere: UNSUPPORTED" in got.stdout

@@ -202,6 +202,63 @@ def test_bins_errors():
     assert not nowhere[0].any()
 
 
+def _refusals():
+    x, rois, g = mt.zeros(1, 4, 5, 5), mt.zeros(1, 5), mt.zeros(1, 4, 2, 2)
+    deform = [mt.zeros(s) for s in ((1, 2, 4, 4), (3, 2, 1, 1), (1, 2, 4, 4), (1, 1, 4, 4), (3,))]
+    for other in (1, 2, 3, 4):      # (each tensor is read as the input's dtype says)
+        yield RuntimeError, lambda other=other: ops.deform_conv2d(*[t.double() if i != other else t for i, t in enumerate(deform)], 1, 1, 0, 0, 1, 1, 1, 1, True)
+    yield RuntimeError, lambda: ops.deform_conv2d(deform[0][0], *deform[1:], 1, 1, 0, 0, 1, 1, 1, 1, True)
+    yield RuntimeError, lambda: ops.deform_conv2d(*deform, 0, 1, 0, 0, 1, 1, 1, 1, True)
+    for back in (g.double(), g[:, :, :1], mt.zeros(2, 4, 2, 2), mt.zeros(1, 5, 2, 2), mt.zeros(1, 4, 2, 3)):      # (another dtype, fewer bins, more regions, channels, bins)
+        yield RuntimeError, lambda back=back: ops._roi_align_backward(back, rois, 1.0, 2, 2, 1, 4, 5, 5, 2, True)
+        yield RuntimeError, lambda back=back: ops._ps_roi_pool_backward(back[:, :1], rois, g, 1.0, 2, 2, 1, 3 if back.shape[1] == 5 else 5, 5, 5)
+        yield RuntimeError, lambda back=back: ops._roi_pool_backward(back, rois, mt.zeros_like(back, dtype=mt.int32), 1.0, 2, 2, 1, 4, 5, 5)
+    for run in (lambda v, r: ops.roi_align(v, r, 1.0, 2, 2, 2, True), lambda v, r: ops.roi_pool(v, r, 1.0, 2, 2), lambda v, r: ops.ps_roi_pool(v, r, 1.0, 2, 2)):
+        yield NotImplementedError, lambda run=run: run(x.long(), rois.long())
+        yield RuntimeError, lambda run=run: run(x[0], rois)
+        yield RuntimeError, lambda run=run: run(x, mt.tensor([[math.nan, 0, 0, 3, 3]]))
+        yield RuntimeError, lambda run=run: run(x, mt.tensor([[3e9, 0, 0, 3, 3]]))
+    yield RuntimeError, lambda: ops.roi_align(x, rois, 1.0, -1, 2, 2, True)
+    yield RuntimeError, lambda: ops.ps_roi_align(x, rois, 1.0, 0, 2, 2)
+    yield RuntimeError, lambda: ops.nms(mt.zeros(2, 4), mt.zeros(2, dtype=mt.float64), 0.5)
+    yield NotImplementedError, lambda: ops.nms(mt.zeros(2, 4, dtype=mt.int64), mt.zeros(2, dtype=mt.int64), 0.5)
+
+
+def test_what_would_be_read_beyond_its_end_is_refused(way):
+    for error, run in _refusals():
+        with pytest.raises(error):
+            run()
+
+
+def test_nothing_to_read(way):
+    rois = mt.tensor([[0, 0, 0, 3, 3.0]])
+    for size in ((1, 4, 0, 5), (1, 4, 5, 0), (1, 0, 5, 5)):
+        for run in (lambda v: ops.roi_align(v, rois, 1.0, 2, 2, 2, True), lambda v: ops.ps_roi_align(v, rois, 1.0, 2, 2, 2)[0],
+                    lambda v: ops.ps_roi_pool(v, rois, 1.0, 2, 2)[0], lambda v: ops.roi_pool(v, rois, 1.0, 2, 2)[0]):
+            x = mt.zeros(size, requires_grad=True)
+            got = run(x)
+            got.sum().backward()
+            assert not got.any() and x.grad.shape == x.shape
+    x, o = mt.zeros(0, 2, 4, 4, requires_grad=True), mt.zeros(0, 8, 3, 3, requires_grad=True)
+    got = ops.deform_conv2d(x, mt.ones(3, 2, 2, 2), o, mt.zeros(0, 4, 3, 3), mt.zeros(3), 1, 1, 0, 0, 1, 1, 1, 1, True)
+    got.sum().backward()
+    assert got.shape == (0, 3, 3, 3) and x.grad.shape == x.shape and o.grad.shape == o.shape
+
+
+def test_very_many_samples():
+    # (Those outside of the image are not computed; a bin of 2e9 pixels takes no longer than one of ten thousand.)
+    x = mt.rand(1, 1, 8, 8, dtype=mt.float64)
+    near = ops.roi_align(x, mt.tensor([[0, -5000, -5000, 5000, 5000.0]], dtype=mt.float64), 1.0, 1, 1, -1, True)
+    assert np.allclose(near.item() * 1e8, plain_bins(torch.from_numpy(x.numpy()), torch.tensor([[0, -5000, -5000, 5000, 5000.0]]).double(),
+                                                     1.0, (1, 1), -1, "align").item() * 1e8)
+    if native.ready(np.dtype(np.float64)):
+        for dtype in (mt.float32, mt.float64):
+            far = ops.roi_align(mt.ones(1, 1, 8, 8, dtype=dtype), mt.tensor([[0, 0, 0, 2e9, 3e9], [0, 0, 0, 1e30, 1e30]], dtype=dtype), 1.0, 1, 1, -1, True)
+            assert 0 <= far[1].item() < 1e-15 and abs(far[0].item() * 6e18 / 72.25 - 1) < 0.2
+    best = ops.nms(mt.tensor([[0, 0, 2, 2], [5, 5, 7, 7], [8, 8, 9, 9.0]]), mt.tensor([2.0, math.nan, 3.0]), 0.5)
+    assert best.tolist() == [1, 2, 0]       # (nan is the largest, as in sort)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_roi_pool(way, dtype):
     x = mt.randn(2, 3, 7, 8).to(getattr(mt, dtype)).requires_grad_()

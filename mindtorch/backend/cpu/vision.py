@@ -2,6 +2,8 @@
 
 In C where there is a compiler (backend/native/regions.py), else in NumPy, region by region.
 """
+import math
+
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -20,7 +22,7 @@ def _nms(boxes, s, *, threshold):
     """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
     if boxes.dtype.itemsize == 2:
         boxes, s = widen(boxes), widen(s)
-    order = np.argsort(-s, kind="stable")
+    order = np.lexsort((-s, ~np.isnan(s)))              # (stable; nan is the best score, as in torch's sort)
     sides = np.ascontiguousarray(boxes[order].T)
     native = _in_c(sides.dtype)
     if native is not None:
@@ -49,10 +51,15 @@ def _rounded(v):
 
 def _images(rois, n):
     """Which image each region lies in."""
-    index = rois[:, 0].astype(np.int32)
-    if len(index) and (index.min() < 0 or index.max() >= n):
-        raise RuntimeError(f"rois name image {index[(index < 0) | (index >= n)][0]}, but the input has {n}")
-    return index
+    named = rois[:, 0]
+    wrong = ~((named > -1) & (named < n))               # (nan too; fractions are cut off)
+    if wrong.any():
+        raise RuntimeError(f"rois name image {named[wrong][0]}, but the input has {n}")
+    return named.astype(np.int32)
+
+
+#: samples of a bin; a number of float32 that fits into int32
+_MOST = 2 ** 31 - 128
 
 
 @quiet
@@ -74,7 +81,7 @@ def _axes(rois, kind, scale, size, samples):
         if kind == "ps_pool":
             axis["samples"] = -1
         else:
-            axis["samples"] = samples if samples > 0 else np.clip(np.nan_to_num(np.ceil(axis["bin"]), nan=0, posinf=0), 0, 2 ** 31 - 1)
+            axis["samples"] = min(samples, _MOST) if samples > 0 else np.clip(np.nan_to_num(np.ceil(axis["bin"]), nan=0, posinf=0), 0, _MOST)
         both.append(axis)
     return both
 
@@ -157,7 +164,7 @@ def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
     """Gradient of region_bins' input, of that shape."""
     index = _images(rois, shape[0])
     alone = kind.startswith("ps")
-    if not g.size:
+    if not (g.size and math.prod(shape)):
         return np.zeros(shape, g.dtype)
     native = _in_c(g.dtype)
     if native is not None:
@@ -198,7 +205,7 @@ def _roi_maxima(a, rois, *, scale, height, width):
             for i, (top, bottom) in enumerate(ends[0][r]):
                 for j, (left, right) in enumerate(ends[1][r]):
                     if bottom > top and right > left:
-                        at = a[batch[r], :, top:bottom, left:right].reshape(c, -1).argmax(1)
+                        at = a[batch[r], :, top:bottom, left:right].reshape(c, (bottom - top) * (right - left)).argmax(1)
                         where[r, :, i, j] = (top + at // (right - left)) * w + left + at % (right - left)
     base = (batch[:, None].astype(np.int64) * c + np.arange(c)[None, :])[:, :, None, None] * (h * w)
     return np.where(where < 0, 0, where + base).reshape(-1), (where >= 0).astype(a.dtype), where
@@ -227,7 +234,7 @@ def _corners(x, offset, groups, geometry):
 def _laid(x, offset, mask, groups, geometry):
     n, c = x.shape[:2]
     shape = n, groups, geometry[0] * geometry[1], *geometry[2:4]
-    return np.ascontiguousarray(offset), None if mask is None else np.ascontiguousarray(mask), shape, x.reshape(n, groups, c // groups, -1)
+    return np.ascontiguousarray(offset), None if mask is None else np.ascontiguousarray(mask), shape, x.reshape(n, groups, c // groups, x.shape[2] * x.shape[3])
 
 
 @kernel("deformed_columns")
@@ -243,7 +250,8 @@ def _columns(x, offset, mask, *, groups, geometry):
     total = np.zeros((*planes.shape[:3], np.prod(shape[2:], dtype=int)), x.dtype)
     for place, inside, (v, u), _ in _corners(x, offset, groups, geometry):
         weight = np.where(inside, v * u, 0) * (1 if mask is None else mask.reshape(shape))
-        total += np.take_along_axis(planes, place.reshape(*shape[:2], 1, -1), 3) * weight.reshape(*shape[:2], 1, -1)
+        place = place.reshape(*shape[:2], 1, total.shape[3])
+        total += np.take_along_axis(planes, place, 3) * weight.reshape(place.shape)
     total = total.reshape(x.shape[0], x.shape[1], *shape[2:])
     return np.ascontiguousarray(total.transpose(0, 3, 4, 2, 1).astype(x.dtype, copy=False))
 
@@ -256,13 +264,13 @@ def _columns_backward(g, x, offset, mask, *, groups, geometry):
     if native is not None:
         return native.moved_backward(g, x, offset, mask, groups, geometry)
     n, _, each, area = planes.shape
-    g = g.transpose(0, 4, 3, 1, 2).reshape(n, groups, each, -1)
+    g = g.transpose(0, 4, 3, 1, 2).reshape(n, groups, each, math.prod(shape[2:]))
     gx, gy_, gx_, gm = np.zeros(x.size), 0, 0, 0
     base = np.arange(n * groups * each).reshape(n, groups, each, 1) * area
     m = 1 if mask is None else mask.reshape(shape)
     for place, inside, (v, u), (down, right) in _corners(x, offset, groups, geometry):
-        place = place.reshape(n, groups, 1, -1)
-        weight = (np.where(inside, v * u, 0) * m).reshape(n, groups, 1, -1)
+        place = place.reshape(n, groups, 1, g.shape[3])
+        weight = (np.where(inside, v * u, 0) * m).reshape(place.shape)
         gx += np.bincount((base + place).reshape(-1), (g * weight).reshape(-1), x.size)
         dot = np.where(inside, (g * np.take_along_axis(planes, place, 3)).sum(2).reshape(shape), 0)
         gy_, gx_, gm = gy_ + down * u * m * dot, gx_ + right * v * m * dot, gm + v * u * dot

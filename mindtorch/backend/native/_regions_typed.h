@@ -16,7 +16,15 @@ static void NAME(weigh)(const NAME(Axis) *a, int n, int size, T *weight, Range *
             hi = to > 0 ? to < size ? (int)to : size : 0;
             for (int p = lo; p < hi; p++) weight[p] = (T)1 / (hi - lo);
         }
-        for (int s = 0; s < a->samples; s++) {
+        int s = 0, stop = a->samples;
+        if (stop > 64 && a->bin > 0) {                          /* of very many samples only those that may be in the image */
+            const double base = (double)a->start + (double)i * a->bin, step = (double)a->bin / stop, most = stop;
+            const double slack = 16 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * (fabs((double)a->start) + (i + 1.0) * a->bin);
+            const double first = floor((-1 - base - slack) / step) - 2, last = ceil((size - base + slack) / step) + 2;
+            s = first > 0 ? first < most ? (int)first : stop : 0;
+            stop = last > 0 ? last < most ? (int)last : stop : 0;
+        }
+        for (; s < stop; s++) {
             T at = a->start + i * a->bin + (s + (T)0.5) * a->bin / a->samples;
             if (!(at >= -1 && at <= size)) continue;            /* (nan is nowhere) */
             if (at <= 0) at = 0;
