@@ -297,7 +297,7 @@ class Tracer:
         """Before a write to `t`: what the trace has noted of its memory is copied."""
         for k in self.known.values():
             if np.may_share_memory(k.tensor._a, t._a) and k.value.kind != "parameter" and k.value.array is k.tensor._a:
-                k.value.array = _writable_copy(k.value.array)
+                k.value.array = _writable_copy(k.tensor)
 
     def written(self, t, what):
         """After a write to `t`, whose new value is known: tensors that share its memory get theirs from it."""
