@@ -351,7 +351,8 @@ def _reading(run, name, places, kinds):
             if x.__class__ not in NUMBERS and p in kinds:
                 kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
         return run(*args, **kwargs)
-    read.__name__, read.__doc__, read.__wrapped__ = run.__name__, run.__doc__, run         # type: ignore[attr-defined]  # (its signature is asked for)
+    read.__name__, read.__doc__ = run.__name__, run.__doc__
+    read.__wrapped__ = run          # type: ignore[attr-defined]  # (its signature is asked for)
     return read
 
 
