@@ -352,7 +352,7 @@ def _reading(run, name, places, kinds):
                 kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
         return run(*args, **kwargs)
     read.__name__, read.__doc__ = run.__name__, run.__doc__
-    read.__wrapped__ = run          # type: ignore[attr-defined]  # (its signature is asked for)
+    read.__wrapped__ = run          # (its signature is asked for)
     return read
 
 
