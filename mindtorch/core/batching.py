@@ -145,6 +145,11 @@ def hidden(x: Any) -> Any:
     return h.value if h.__class__ is Batched and not h.level.marks else None
 
 
+def with_history(*tensors: Any) -> bool:
+    """Whether some of these (Consts and None have none) have history; of slices of a vmap, whether all of them together have."""
+    return any([getattr(x, "_rg", False) or getattr(x, "_h", None).__class__ is Batched and with_history(x._h.value) for x in tensors])
+
+
 def hides_history(x: Any) -> bool:
     """Whether such a tensor has history."""
     h = hidden(x)
@@ -397,7 +402,7 @@ def _write_by(x, name, kernel, operands, constants):
         if level.randomness == "different" and not h.mapped:
             raise RuntimeError(_SAME)
     with _Outside(level):
-        if h.value._rg or any([getattr(o, "_rg", False) for o, _ in pairs]):
+        if with_history(h.value, *[o for o, _ in pairs]):
             if name in OUT_OF_PLACE:
                 return _write(x, OUT_OF_PLACE[name](x, *[o._a.item() if o.__class__ is Const else o for o in operands], **constants))
             if not random:

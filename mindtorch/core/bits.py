@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.device import Opaque, Veiled, view_of
+from mindtorch.core.wrapped import Batched
 
 #: what keeps the layer in use: ids of the `Bits` there are.  (Adding to a set and taking from it are one step each, whatever the thread.)
 LIVE: set[int] = set()
@@ -64,13 +65,13 @@ def bits_of(t: Any) -> tuple[bool, bool]:
 def is_conj(t: Any) -> bool:
     """Whether its values are those of its memory conjugated."""
     h = t._h
-    return h.__class__ is Bits and h.conj
+    return h.__class__ is Bits and h.conj or h.__class__ is Batched and is_conj(h.value)
 
 
 def is_neg(t: Any) -> bool:
     """Whether its values are those of its memory negated."""
     h = t._h
-    return h.__class__ is Bits and h.neg
+    return h.__class__ is Bits and h.neg or h.__class__ is Batched and is_neg(h.value)
 
 
 def veiled(of: Any) -> Opaque:

@@ -381,11 +381,6 @@ def followed(*tensors: Any) -> bool:
         [x._h.__class__ is Batched and followed(x._h.value) for x in tensors])
 
 
-def _with_history(*tensors):
-    """Whether some of these have history; of slices of a vmap, whether all of them together have."""
-    return any([x._rg or x._h.__class__ is Batched and _with_history(x._h.value) for x in tensors])
-
-
 def moved(x: Tensor, r: Tensor) -> None:
     """x has become the view r of itself: its tangents, too."""
     for v in levels(x):
@@ -455,7 +450,7 @@ def _diagonal(prim, ins, kw, outs, tans):
         return None
     total = None
     given = [*[x for x in ins if x is not None], *tans.values()]
-    plain = not _with_history(*given) and not dual(*given)
+    plain = not batching.with_history(*given) and not dual(*given)
     for i, t in tans.items():
         rule = prim.grads[0 if prim.joint else i] if prim.joint or i < len(prim.grads) else None
         if rule is None:
@@ -496,7 +491,7 @@ def _leaf(x):
 def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
     """The derivative of the gradient rule by the gradient that it is given."""
     own = any([x is not None and x._rg for x in ins]) or any([t._rg for t in tans.values()])
-    track = mode.on and (own or _with_history(*[x for x in ins if x is not None], *tans.values()))
+    track = mode.on and (own or batching.with_history(*[x for x in ins if x is not None], *tans.values()))
     given = [_leaf(x) if i in tans and not x._rg else x for i, x in enumerate(ins)]
     c = Context(prim, given, kw, outs, {i: given[i] for i in tans})
     was, _deriving.on = _deriving.on, True

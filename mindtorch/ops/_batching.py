@@ -68,7 +68,19 @@ _POINTWISE = """
     least_magnitude standard_gamma_grad transposed_copy
     bernoulli bernoulli_p poisson binomial standard_gamma native_dropout rrelu_noise
 """
-_LIKE_FIRST = "copy fill zero masked_fill"
+_LIKE_FIRST = "copy zero"
+
+
+def filled(prim, vals, mapped, kw, level):
+    """With one value for all slices, or one for each, which the kernel (and its gradient) does not know."""
+    if not mapped[1]:
+        return like_first(prim, vals, mapped, kw, level)
+    if prim.name == "fill":
+        a = full(vals[0], mapped[0], level)
+        return PRIMITIVES["copy"](a, _expand(fitted(vals[1], True, a.ndim - 1), size=a._sizes))
+    n = max(_ndim(vals[0], mapped[0]), _ndim(vals[2], mapped[2]))
+    a, value, mask = (fitted(v, m, n) for v, m in zip(vals, mapped))
+    return _where(mask, value, a)
 
 
 # ------------------------------------------------------------------ kernels that take dimensions in front
@@ -340,7 +352,7 @@ def linear(prim, vals, mapped, kw, level):
         y = _view_of(y, (*x._sizes[:-1], y._sizes[-1]))
     else:
         y = prim.function(x, w)
-    return y if b is None else y + (fitted(b, True, y.ndim - 1) if mb else b)
+    return y if b is None else y + fitted(b, mb, _ndim(y, mx or mw))
 
 
 def fold(prim, vals, mapped, kw, level):
@@ -386,12 +398,17 @@ def outer(prim, vals, mapped, kw, level):
 
 def addmm(prim, vals, mapped, kw, level):
     c, a, b = vals
-    r = mm(prim, (a, b), mapped[1:], {"ta": False, "tb": False}, level) if mapped[1] or mapped[2] else _mm(a, b, ta=False, tb=False)
+    n = max(_ndim(a, mapped[1]), _ndim(b, mapped[2]))          # (3: of batches of matrices)
+    if n == 2 and (mapped[1] or mapped[2]):
+        r = mm(prim, (a, b), mapped[1:], {"ta": False, "tb": False}, level)
+    else:
+        r = (_mm if n == 2 else _bmm)(fitted(a, mapped[1], n), fitted(b, mapped[2], n), ta=False, tb=False)
     if kw["alpha"] != 1:
         r = r * kw["alpha"]
-    if not kw["beta"]:
-        return full(r, mapped[1] or mapped[2], level).clone()
-    c = fitted(c, mapped[0], 2)
+    c = fitted(c, mapped[0], n)
+    if not kw["beta"]:          # (its values are not read, but it has a gradient)
+        r = full(r, mapped[1] or mapped[2], level)
+        return PRIMITIVES["copy"](_expand(c, size=r._sizes), r)
     return r + (c if kw["beta"] == 1 else c * kw["beta"])
 
 
@@ -561,7 +578,8 @@ for _f in PRIMITIVES.values():
     if _f.prim.elementwise:
         _f.prim.batch = pointwise
 declare({
-    _POINTWISE: pointwise, _LIKE_FIRST: like_first, _LEADING: leading, _ALONG: along, "linalg_vector_norm": vector_norm, "spread": spread,
+    _POINTWISE: pointwise, _LIKE_FIRST: like_first, "fill masked_fill": filled, _LEADING: leading, _ALONG: along, "linalg_vector_norm": vector_norm,
+    "spread": spread,
     "broadcast": broadcast,
     "sum_to_size": sum_to_size, "repeat": repeat, "new_full": new_full, "slice_backward slice_scatter select_scatter": region, "diag_embed": diag_embed,
     "mean_elements sum_elements": elements, "expand_elements": expand_elements, "trace": trace, "prod_backward": prod_backward,

@@ -478,3 +478,13 @@ def test_memory_that_moves():
         turned[0, 1] = 6 + 5j
         return first, x.is_shared(), c.is_shared(), facts(c), x.tolist(), lazy.tolist(), facts(turned)
     both(f)
+
+
+def test_gradients_of_pairs():
+    """What reaches view_as_complex may have the conjugate bit, of which no view of pairs can be made."""
+    def f(lib):
+        a = lib.tensor(array((3, 2), "float32", 3), requires_grad=True)
+        z = lib.view_as_complex(a)
+        g, = lib.autograd.grad((z.conj().real ** 2).sum() + (z.conj() * lib.tensor(array((3,), "complex64", 4))).imag.sum(), a, create_graph=True)
+        return [t.tolist() for t in (g, *lib.autograd.grad((g * g).sum(), a))]
+    assert f(torch) == f(mt)

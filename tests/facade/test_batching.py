@@ -258,3 +258,51 @@ def test_nothing_is_asked_outside():
     with pytest.raises(ValueError):
         mine.vmap(lambda a: (_ for _ in ()).throw(ValueError()))(mine.ones(2))
     assert not FLAGS.primitives and batching.innermost() is None
+
+
+# ------------------------------------------------------------------ operands of which some alone have slices: values, and gradients that reach them from outside
+def _filled(T, a, b):
+    r = a.clone()
+    r.fill_(b)
+    return r * a
+
+
+def _put(T, a):
+    r = a.clone()
+    r[i(T, 0, 2)] = a[:2] * 2
+    return r
+
+
+PARTLY = {
+    "linear": (lambda T, a, w, b: T.nn.functional.linear(a, w, b), [(3, 4), (5, 4), (5,)], [(None, None, 0), (0, None, 0), (None, 0, None), (0, None, None)]),
+    "linear 1": (lambda T, a, w, b: T.nn.functional.linear(a, w, b), [(4,), (5, 4), (5,)], [(None, None, 0), (0, None, 0)]),
+    "baddbmm": (lambda T, c, a, b: T.baddbmm(c, a, b, beta=0.5, alpha=2), [(2, 3, 5), (2, 3, 4), (2, 4, 5)], [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0)]),
+    "addmm": (lambda T, c, a, b: T.addmm(c, a, b, beta=0), [(5,), (3, 4), (4, 5)], [(0, None, None), (None, 0, None), (0, None, 0)]),
+    "masked_fill": (lambda T, a, b: a.masked_fill(a > 0, b), [(3, 4), ()], [(0, 0), (None, 0), (0, None)]),
+    "fill": (_filled, [(3, 4), ()], [(0, 0), (0, None)]),
+    "put": (_put, [(3, 4)], [(0,)]),
+}
+
+
+@pytest.mark.parametrize("name", list(PARTLY))
+def test_slices_of_some_operands(name):
+    op, shapes, ways = PARTLY[name]
+    for dims in ways:
+        def run(T, dims=dims, twice=False):
+            f, ts = lambda *a: op(T, *a), [x(T, *([2] if d == 0 else []), *s, seed=n).requires_grad_() for n, (s, d) in enumerate(zip(shapes, dims))]
+            for _ in range(1 + twice):
+                f = T.vmap(f, in_dims=dims)
+            if twice:
+                ts = [T.stack([t, t * 2]).detach().requires_grad_() if d == 0 else t for t, d in zip(ts, dims)]
+            r = f(*ts)
+            return [r, *T.autograd.grad((r * r).sum(), ts)]
+        same(run, **TOL)
+        same(lambda T, run=run: run(T, twice=True), **TOL)
+
+
+def test_conjugates_of_pairs():
+    def f(T, a):
+        return (T.view_as_complex(a).conj() * 1j).real * 2
+    same(lambda T: T.vmap(T.func.grad(lambda a: (f(T, a) ** 2).sum()))(x(T, 3, 4, 2)), **TOL)
+    same(lambda T: T.func.grad(lambda a: (T.vmap(lambda b: f(T, b))(a) ** 2).sum())(x(T, 3, 4, 2)), **TOL)
+    same(lambda T: T.vmap(lambda c: T.ones(2) * c.conj().is_conj())(x(T, 3, 4) + 1j), **TOL)

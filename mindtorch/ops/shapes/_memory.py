@@ -7,6 +7,7 @@ from mindtorch.core.layout import contiguous, kept
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import put_on, version
+from mindtorch.ops.basic import clone
 from mindtorch.ops.indexing._region import pick_alias
 from mindtorch.ops.shapes._sizes import int_of, ints_of
 
@@ -53,7 +54,8 @@ def _complex_of(g):
 
 
 view_as_real_ = primitive("real_pairs", "a", lambda c, g: _complex_of(g), view=True, node="ViewAsRealBackward0")
-view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_(g), view=True, node="ViewAsComplexBackward0")
+view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_(clone(g) if is_conj(g) else g), view=True,
+                             node="ViewAsComplexBackward0")
 _in_order = primitive("pairs_in_order", "a", lambda c, g: g, raw=True, node="CloneBackward0", layout=contiguous)
 #: the bits of a tensor's memory read as another type: the same memory, no gradient
 _view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=kept)
