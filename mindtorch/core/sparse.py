@@ -30,6 +30,8 @@ dispatch: dict[str, Callable[..., Any]] = {}
 compressed: dict[str, Callable[..., Any]] = {}
 #: what makes the meanings known, run when there is a sparse tensor
 at_first: list[Callable[[], Any]] = []
+#: whether parts of new tensors are checked for order as well (torch.sparse.check_sparse_tensor_invariants)
+check_invariants = False
 _lock = threading.RLock()
 
 

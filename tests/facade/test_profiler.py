@@ -55,6 +55,14 @@ def test_schedule_and_traces(tmp_path):
             p.step()
     assert seen == [["ProfilerStep#2", "ProfilerStep#3"]]
     assert sum(e.name == "aten::exp" for e in p.events()) == 2
+    import torch
+    numbers = [[], []]
+    for found, kit, ones in zip(numbers, (torch.profiler, mt.profiler), (torch.ones, mt.ones)):
+        with kit.profile(schedule=kit.schedule(wait=1, warmup=1, active=1, repeat=2), on_trace_ready=lambda p: found.append(p.step_num)) as q:
+            for _ in range(7):
+                ones(3).exp()
+                q.step()
+    assert numbers[0] == numbers[1] and numbers[0]
     with profile(on_trace_ready=tensorboard_trace_handler(str(tmp_path)), with_stack=True) as p:
         work(1)
     file, = tmp_path.iterdir()

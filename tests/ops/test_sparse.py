@@ -563,3 +563,16 @@ def test_sparse_tensors_have_no_memory_format(name):
         with pytest.raises(RuntimeError, match="memory format option is only supported by strided tensors"):
             getattr(T, name)(s, memory_format=T.preserve_format)
         assert getattr(T, name)(s).layout == s.layout
+
+
+def test_sizes_alone_and_what_is_said_to_be_coalesced():
+    for fn in (lambda T: T.sparse_coo_tensor(size=(2, 3)), lambda T: T.sparse_coo_tensor((2, 3), dtype=T.float64), lambda T: T.sparse_coo_tensor()):
+        same(fn)
+
+    def said(T, i, check):
+        with T.sparse.check_sparse_tensor_invariants(check == "inside"):
+            s = T.sparse_coo_tensor(i, [1.0, 2.0], (3, 2), is_coalesced=True, check_invariants=check if check != "inside" else None)
+            return [s.is_coalesced(), T.sparse.check_sparse_tensor_invariants.is_enabled()]
+    for i in ([[0, 1], [1, 1]], [[0, 0], [1, 1]], [[1, 0], [1, 1]]):
+        for check in (True, False, "inside"):
+            same(lambda T: said(T, i, check))

@@ -6,7 +6,7 @@ differentiable for that reason.  Anything not here raises NotImplementedError (s
 import importlib
 import math
 
-from mindtorch.core import device as _device, dtypes
+from mindtorch.core import device as _device, dtypes, sparse as sparse_core
 from mindtorch.core.dtypes import I64, as_np, of_np
 from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
 from mindtorch.core.table import TABLE, op
@@ -144,12 +144,14 @@ dispatch["zeros of a layout"] = _without_elements
 
 
 @op(method=False)
-def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
                       check_invariants=None, is_coalesced=None):
     """Sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz); of a size alone, an empty one.
 
-    RuntimeError if the parts do not fit each other or an index lies outside the size.
+    RuntimeError if the parts do not fit each other or an index lies outside the size; with check_invariants also if is_coalesced is not true.
     """
+    if indices is None and (size is None or values is not None):
+        raise TypeError("sparse_coo_tensor(): takes indices and values, or a size")
     if layout is not None and repr(layout) != "torch.sparse_coo":
         raise RuntimeError(f"sparse_coo_tensor: layout {layout} is not torch.sparse_coo")
     d = None if dtype is None else as_np(dtype)
@@ -189,6 +191,10 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, layout=Non
     if size[sparse_dim:] != tuple(dense):
         raise RuntimeError(f"values has incorrect size, expected {[nnz, *size[sparse_dim:]]}, got {list(v._sizes)}")
     idx = _indices_in(i, size=size)
+    if is_coalesced and (sparse_core.check_invariants if check_invariants is None else check_invariants):
+        key = _keys(idx, sizes=size[:sparse_dim])
+        if not host_values(key[1:] > key[:-1]).all():
+            raise RuntimeError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
     v = v if d is None else cast(v, d)
     if requires_grad:
         v = v.detach().clone()

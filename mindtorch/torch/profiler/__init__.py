@@ -126,9 +126,9 @@ class profile(contextlib.AbstractContextManager):
     def step(self):
         """Ends a step and begins the next."""
         self._end()
+        self.step_num += 1          # (on_trace_ready sees how many steps have ended, as in torch)
         if self.current_action is ProfilerAction.RECORD_AND_SAVE and self.on_trace_ready:
             self.on_trace_ready(self)
-        self.step_num += 1
         self._begin()
 
     def __enter__(self):

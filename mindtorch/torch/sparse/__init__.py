@@ -7,6 +7,7 @@ import importlib
 
 import numpy as np
 
+from mindtorch.core import sparse as core
 from mindtorch.core.foreign import type_name
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseTensor, refusal
 from mindtorch.core.table import TABLE
@@ -200,10 +201,8 @@ class SparseSemiStructuredTensor:
 
 
 class check_sparse_tensor_invariants:
-    """Context manager, and switch: whether the parts of new compressed tensors have to be in order, each place once.  That they lie inside the
-    size is always checked."""
-
-    _enabled = False
+    """Context manager, and switch: whether the parts of new compressed tensors, and of COO ones that are said to be coalesced, have to be in order,
+    each place once.  That they lie inside the size is always checked."""
 
     def __init__(self, enable=True):
         self._wanted, self._before = enable, None
@@ -211,22 +210,22 @@ class check_sparse_tensor_invariants:
     @classmethod
     def is_enabled(cls):
         """What was last asked for."""
-        return cls._enabled
+        return core.check_invariants
 
     @classmethod
     def enable(cls):
-        check_sparse_tensor_invariants._enabled = True
+        core.check_invariants = True
 
     @classmethod
     def disable(cls):
-        check_sparse_tensor_invariants._enabled = False
+        core.check_invariants = False
 
     def __enter__(self):
-        self._before = check_sparse_tensor_invariants._enabled
-        check_sparse_tensor_invariants._enabled = self._wanted
+        self._before = core.check_invariants
+        core.check_invariants = self._wanted
 
     def __exit__(self, *exc):
-        check_sparse_tensor_invariants._enabled = self._before
+        core.check_invariants = self._before
 
     def __call__(self, func):
         @functools.wraps(func)
@@ -248,7 +247,7 @@ def _construct(kind, ptr, ind, values, size, dtype, layout, device, requires_gra
     name = f"sparse_{kind}_tensor"
     if layout is not None and repr(layout) != f"torch.sparse_{kind}":
         raise RuntimeError(f"{name}: layout {layout} is not torch.sparse_{kind}")
-    check = check_sparse_tensor_invariants._enabled if check is None else check
+    check = core.check_invariants if check is None else check
     return _compressed().construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, check)
 
 
