@@ -86,6 +86,19 @@ class _SourceAlias(_Alias, SourceFileLoader):
             SourceFileLoader.exec_module(self, module)
 
 
+class _Refusal:
+    """Loader of a module of torch's that is not there on purpose."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(f"{spec.name} is not supported: {self.reason}", name=spec.name)
+
+    def exec_module(self, module):
+        """Never reached: there is no module."""
+
+
 class _Publishing:
     """Loader of a facade module: the usual one, and then the module is published."""
 
@@ -147,7 +160,10 @@ def _find_alias(fullname):
     module = sys.modules.get(real)
     spec = importlib.util.find_spec(real) if module is None else module.__spec__
     if spec is None and module is None:
-        return None
+        from mindtorch.tools._refused_modules import why
+
+        reason = why(fullname)
+        return reason and ModuleSpec(fullname, _Refusal(reason))
     return _alias_spec(fullname, spec, module)
 
 

@@ -388,3 +388,10 @@ def test_generic_streams(npu):
     s, e = mt.Stream("npu"), mt.Event("npu")
     e.record(s)
     assert s.device == npu and e.query() and isinstance(mt.npu.Stream(), mt.Stream) and mt._C._get_accelerator() == mt.device("npu")
+
+
+def test_kernels_for_cuda_are_refused_when_they_ask_for_a_stream():
+    """Libraries take this name when they are imported and see a "cuda" device; what they launch on its stream cannot run here."""
+    take = mt._C._cuda_getCurrentRawStream
+    with pytest.raises(NotImplementedError, match=r"torch\._C\..*_cuda_getCurrentRawStream is not supported: .*npu"):
+        take(0)

@@ -144,6 +144,32 @@ assert float(mindtorch.torch.ones(2).sum()) == 2.0
 """, site=site_without("torch", "torchgen", "functorch"))
 
 
+def test_modules_that_are_not_there_on_purpose_say_why(process):
+    """The name exists, so that it can be asked for; its import says what it belongs to, and is an ImportError like any other."""
+    process.ok(ENABLE + """
+import importlib, importlib.util
+for name, part in (("torch.sparse._triton_ops_meta", "torchao"), ("torch.ao.quantization.fx", "unquantised"), ("torch.nn.quantized.dynamic", "unquantised"),
+                   ("torch._inductor.pattern_matcher", "Inductor")):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        assert name.startswith(e.name) and "is not supported: " in str(e) and part in str(e), e
+    else:
+        raise SystemExit(f"no error: {name}")
+assert importlib.util.find_spec("torch.sparse._triton_ops_meta") is not None
+assert importlib.util.find_spec("torch.sparse._triton") is None
+import torch.ao.quantization
+assert not hasattr(torch.ao.quantization, "NoSuchLayer")
+try:
+    from torch.ao.quantization import NoSuchLayer
+except ImportError as e:
+    assert "cannot import name 'NoSuchLayer'" in str(e), e
+else:
+    raise SystemExit("no error")
+from torch.ao.quantization import QuantStub
+""")
+
+
 def test_errors_name_what_is_missing(process):
     process.ok(ENABLE + """
 import torch

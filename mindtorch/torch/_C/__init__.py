@@ -120,7 +120,8 @@ def _get_privateuse1_backend_name():
 
 _MORE = frozenset("""DispatchKey DispatchKeySet DisableTorchFunctionSubclass DisableTorchFunction _disabled_torch_function_impl _disabled_torch_dispatch_impl _DisableTorchDispatch
  _ExcludeDispatchKeyGuard _dispatch_tls_local_exclude_set _AutoDispatchBelowAutograd Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema
- Future PyTorchFileReader PyTorchFileWriter _CudaStreamBase _CudaEventBase TensorType OptionalType ListType""".split())
+ Future PyTorchFileReader PyTorchFileWriter _CudaStreamBase _CudaEventBase TensorType OptionalType ListType
+ _cuda_getCurrentRawStream""".split())
 
 
 _PASSES = frozenset("""_current_graph_task_id _current_autograd_node _will_engine_execute_node _current_graph_task_execution_order _stash_obj_in_tls

@@ -99,3 +99,5 @@ def _DisableTorchDispatch():
 refuse(globals(), "there is no native torch module", "",
        "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema PyTorchFileReader PyTorchFileWriter "
        "_CudaStreamBase _CudaEventBase TensorType OptionalType ListType")
+refuse(globals(), "\"cuda\" is another name of the npu device here, and kernels written for CUDA are not run: use what the library has for the cpu, or without it",
+       "_cuda_getCurrentRawStream")
