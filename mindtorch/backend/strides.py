@@ -51,9 +51,8 @@ def strides_of(a: Array) -> Strides:
     """
     k = a.itemsize
     if a.flags.c_contiguous:
-        if not STRIDED.odd or not a.size:
-            return contiguous_strides(a.shape)
-        return _told(a.shape, a.strides, k)
+        # (The flags of `STRIDED` are no matter: a tensor's strides are the same all its life.)
+        return _told(a.shape, a.strides, k) if a.size else contiguous_strides(a.shape)
     return tuple([s // k for s in a.strides])
 
 

@@ -1,4 +1,6 @@
 """Memory formats: strides of results and gradients beside real torch's, over a grid of ops and layouts and in random programs."""
+import subprocess
+import sys
 import copy
 import functools
 import io
@@ -476,3 +478,20 @@ def test_strides_of_dimensions_of_size_1(shape):
             seen += [xp.stride()] + [tuple(r.stride()) for r in (T.eq(xp, xp), T.eq(y, xp), xp + y, xp.exp(), xp * 2, T.add(xp, y, out=T.empty(0)), T.exp(xp, out=T.empty(0)))]
         return seen
     assert run(torch) == run(real)
+
+
+_TOLD = """
+import numpy as np, {lib} as torch
+kept = [torch.ones(1, 5).t(), torch.ones(3, 1).transpose(0, 1), torch.from_numpy(np.ones((1, 3), "float32").T), torch.ones(2, 1, 3).permute(2, 1, 0)[:1],
+        torch.ones(4, 1).t().contiguous()]
+before = [(t.stride(), t.is_contiguous()) for t in kept]
+torch.ones(4, 1, 3, 3).to(memory_format=torch.channels_last)        # (a tensor that is in two formats at once)
+print(before, before == [(t.stride(), t.is_contiguous()) for t in kept])
+"""
+
+
+def test_strides_of_a_tensor_do_not_change():
+    """In a process of its own: where strides of size 1 have not been asked about yet."""
+    ours, theirs = (subprocess.run([sys.executable, "-c", _TOLD.format(lib=lib)], capture_output=True, text=True, check=True).stdout.split("\n")[-2]
+                    for lib in ("mindtorch.torch", "torch"))
+    assert ours == theirs and ours.endswith("True")
