@@ -62,6 +62,11 @@ def like_first(prim, vals, mapped, kw, level):
     return pointwise(prim, [full(vals[0], mapped[0], level), *vals[1:]], [True, *mapped[1:]], kw, level)
 
 
+def alike(prim, vals, mapped, kw, level):
+    """The same for gradients of elementwise functions, whose kernels may write the result over any operand: all of them are there for all slices."""
+    return pointwise(prim, [v if v.__class__ is Const else full(v, m, level) for v, m in zip(vals, mapped)], [v.__class__ is not Const for v in vals], kw, level)
+
+
 _POINTWISE = """
     to_copy real_copy copies clone stand_in without_nan pairs_in_order complex polar frexp masked_scale masked_zero gelu gelu_backward silu silu_backward
     hardtanh threshold hardsigmoid hardsigmoid_backward hardswish hardswish_backward negative_part_backward real_view imag_view detach_copy
@@ -597,6 +602,9 @@ declare({
 })
 for _name, _rule in _WHOLE.items():
     PRIMITIVES[_name].prim.batch = _rule
+for _f in PRIMITIVES.values():
+    if _f.prim.batch is pointwise and _f.prim.inputs[0] == "g":
+        _f.prim.batch = alike
 
 
 # ------------------------------------------------------------------ ops as a whole

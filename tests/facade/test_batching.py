@@ -306,3 +306,15 @@ def test_conjugates_of_pairs():
     same(lambda T: T.vmap(T.func.grad(lambda a: (f(T, a) ** 2).sum()))(x(T, 3, 4, 2)), **TOL)
     same(lambda T: T.func.grad(lambda a: (T.vmap(lambda b: f(T, b))(a) ** 2).sum())(x(T, 3, 4, 2)), **TOL)
     same(lambda T: T.vmap(lambda c: T.ones(2) * c.conj().is_conj())(x(T, 3, 4) + 1j), **TOL)
+
+
+@pytest.mark.parametrize("name", """gelu leaky_relu logsigmoid mish softplus elu selu celu silu hardswish hardsigmoid hardtanh relu relu6 softshrink hardshrink tanhshrink softsign
+                                    sigmoid tanh""".split())
+def test_batches_of_gradients_through_what_is_the_same_for_all_of_them(name):
+    """Kernels of gradients write over operands of theirs: one that has no slices is not large enough."""
+    def run(T):
+        a = x(T, 3, 4).requires_grad_()
+        y = getattr(T.nn.functional, name)(a)
+        g, = T.autograd.grad(y, a, x(T, 2, 3, 4, seed=1), is_grads_batched=True)
+        return g, T.func.vmap(lambda v, w: T.func.vjp(getattr(T.nn.functional, name), v)[1](w)[0], (0, None))(x(T, 2, 4), x(T, 4, seed=2))
+    same(run)
