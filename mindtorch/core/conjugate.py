@@ -96,7 +96,7 @@ def _flipping(fn):
             return fn(a)
         finally:
             LIVE.discard(id(token))
-    flipped.prim = fn.prim
+    flipped.__name__, flipped.prim = fn.__name__, fn.prim
     fn.prim.function = tape.PRIMITIVES[fn.prim.name] = flipped
     return flipped
 

@@ -64,7 +64,8 @@ def like_first(prim, vals, mapped, kw, level):
 
 def alike(prim, vals, mapped, kw, level):
     """The same for gradients of elementwise functions, whose kernels may write the result over any operand: all of them are there for all slices."""
-    return pointwise(prim, [v if v.__class__ is Const else full(v, m, level) for v, m in zip(vals, mapped)], [v.__class__ is not Const for v in vals], kw, level)
+    number = [v.__class__ is Const for v in vals]
+    return pointwise(prim, [v if c else full(v, m, level) for v, m, c in zip(vals, mapped, number)], [not c for c in number], kw, level)
 
 
 _POINTWISE = """
