@@ -404,17 +404,17 @@ def gpytorch():
         assert torch.isfinite(lik(gp(torch.tensor([0.5]))).mean).all()
 
 
-@_check("botorch", "gpytorch", "linear_operator")
+@_check("botorch", "gpytorch", "linear_operator", placed=True)
 def botorch():
     """SingleTaskGP, expected improvement optimised"""
     import torch
     from botorch.acquisition import LogExpectedImprovement
     from botorch.models import SingleTaskGP
     from botorch.optim import optimize_acqf
-    x = torch.rand(6, 1, dtype=torch.float64)
+    x = torch.rand(6, 1, dtype=torch.float64, device=_place())
     gp = SingleTaskGP(x, (x * 6).sin())
     ei = LogExpectedImprovement(gp, best_f=0.5)
-    point, _ = optimize_acqf(ei, torch.tensor([[0.0], [1.0]], dtype=torch.float64), q=1, num_restarts=2, raw_samples=4)
+    point, _ = optimize_acqf(ei, torch.tensor([[0.0], [1.0]], dtype=torch.float64, device=_place()), q=1, num_restarts=2, raw_samples=4)
     assert point.shape == (1, 1)
 
 
@@ -466,7 +466,7 @@ def open_clip_torch():
     _train(net, (torch.randn(2, 3, 16, 16), torch.randint(0, 20, (2, 8))), loss=lambda o: loss(*o[:3]))
 
 
-@_check("monai")
+@_check("monai", placed=True)
 def monai():
     """UNet and Dice loss training step, transforms, sliding window inference"""
     import torch
@@ -474,11 +474,11 @@ def monai():
     from monai.losses import DiceLoss
     from monai.networks.nets import UNet
     from monai.transforms import Compose, RandFlip, Rotate90, ScaleIntensity
-    net = UNet(spatial_dims=2, in_channels=1, out_channels=2, channels=(4, 8), strides=(2,))
-    y = torch.randint(0, 2, (1, 1, 16, 16))
-    _train(net, (torch.randn(1, 1, 16, 16),), loss=lambda o: DiceLoss(to_onehot_y=True, softmax=True)(o, y))
-    assert sliding_window_inference(torch.randn(1, 1, 24, 24), (16, 16), 1, net).shape == (1, 2, 24, 24)
-    assert Compose([ScaleIntensity(), RandFlip(prob=1.0), Rotate90()])(torch.randn(1, 8, 8)).shape == (1, 8, 8)
+    net = UNet(spatial_dims=2, in_channels=1, out_channels=2, channels=(4, 8), strides=(2,)).to(_place())
+    y = torch.randint(0, 2, (1, 1, 16, 16), device=_place())
+    _train(net, (torch.randn(1, 1, 16, 16, device=_place()),), loss=lambda o: DiceLoss(to_onehot_y=True, softmax=True)(o, y))
+    assert sliding_window_inference(torch.randn(1, 1, 24, 24, device=_place()), (16, 16), 1, net).shape == (1, 2, 24, 24)
+    assert Compose([ScaleIntensity(), RandFlip(prob=1.0), Rotate90()])(torch.randn(1, 8, 8, device=_place())).shape == (1, 8, 8)
 
 
 @_check("skorch")

@@ -22,12 +22,12 @@ def torchsummary():
     assert "Total params: 130" in said.getvalue() and "[-1, 4, 6, 6]" in said.getvalue()
 
 
-@_check("thop")
+@_check("thop", placed=True)
 def thop():
     """multiplications and parameters of a network"""
     import torch
     from thop import profile
-    macs, params = profile(_small(torch), (torch.randn(1, 3, 8, 8),), verbose=False)
+    macs, params = profile(_small(torch).to(_place()), (torch.randn(1, 3, 8, 8, device=_place()),), verbose=False)
     assert params == 130 and macs >= 4 * 27 * 36
 
 
@@ -370,13 +370,13 @@ def linformer():
     _train(net, (torch.randint(0, 20, (2, 16)),))
 
 
-@_check("performer-pytorch", "axial_positional_embedding", "local_attention", "hyper_connections", "einops")
+@_check("performer-pytorch", "axial_positional_embedding", "local_attention", "hyper_connections", "einops", placed=True)
 def performer_pytorch():
     """a causal language model with random features: training step"""
     import torch
     from performer_pytorch import PerformerLM
-    net = PerformerLM(num_tokens=20, max_seq_len=16, dim=16, depth=1, heads=2, dim_head=8, causal=False)
-    _train(net, (torch.randint(0, 20, (2, 16)),))
+    net = PerformerLM(num_tokens=20, max_seq_len=16, dim=16, depth=1, heads=2, dim_head=8, causal=False).to(_place())
+    _train(net, (torch.randint(0, 20, (2, 16), device=_place()),))
 
 
 @_check("local-attention", "hyper_connections", "einops")
@@ -409,7 +409,7 @@ def efficientnet_pytorch():
     _train(EfficientNet.from_name("efficientnet-b0", num_classes=3, image_size=32), (torch.randn(2, 3, 32, 32),))
 
 
-@_check("segment-anything", "torchvision")
+@_check("segment-anything", "torchvision", placed=True)
 def segment_anything():
     """a small image encoder and mask decoder: boxes to masks, training step"""
     import torch
@@ -417,11 +417,13 @@ def segment_anything():
     sam = Sam(ImageEncoderViT(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, out_chans=16, use_rel_pos=True, window_size=2),
               PromptEncoder(embed_dim=16, image_embedding_size=(4, 4), input_image_size=(32, 32), mask_in_chans=4),
               MaskDecoder(transformer_dim=16, transformer=TwoWayTransformer(depth=1, embedding_dim=16, num_heads=2, mlp_dim=16), num_multimask_outputs=3))
+    sam.to(_place())
+    boxes = torch.tensor([[2.0, 2, 20, 20]], device=_place())
     with torch.no_grad():
-        found = sam([{"image": torch.rand(3, 32, 32) * 255, "original_size": (32, 32), "boxes": torch.tensor([[2.0, 2, 20, 20]])}], multimask_output=True)[0]
+        found = sam([{"image": torch.rand(3, 32, 32, device=_place()) * 255, "original_size": (32, 32), "boxes": boxes}], multimask_output=True)[0]
     assert found["masks"].shape == (1, 3, 32, 32) and found["masks"].dtype == torch.bool
-    sparse, dense = sam.prompt_encoder(points=None, boxes=torch.tensor([[[2.0, 2, 20, 20]]]), masks=None)
-    masks, _ = sam.mask_decoder(image_embeddings=sam.image_encoder(torch.randn(1, 3, 32, 32)), image_pe=sam.prompt_encoder.get_dense_pe(),
+    sparse, dense = sam.prompt_encoder(points=None, boxes=boxes[None], masks=None)
+    masks, _ = sam.mask_decoder(image_embeddings=sam.image_encoder(torch.randn(1, 3, 32, 32, device=_place())), image_pe=sam.prompt_encoder.get_dense_pe(),
                                 sparse_prompt_embeddings=sparse, dense_prompt_embeddings=dense, multimask_output=False)
     masks.pow(2).mean().backward()
     assert sam.image_encoder.patch_embed.proj.weight.grad.abs().sum() > 0
@@ -460,14 +462,14 @@ def pytorch_crf():
     assert [len(p) for p in crf.decode(scores, mask=mask)] == [4, 2]
 
 
-@_check("lpips", "torchvision")
+@_check("lpips", "torchvision", placed=True)
 def lpips():
     """the distance of pictures over a network without weights, with gradients"""
     import torch
     import lpips as library
-    distance = library.LPIPS(net="alex", pretrained=False, pnet_rand=True, verbose=False)
-    x = torch.rand(1, 3, 64, 64, requires_grad=True)
-    d = distance(x, torch.rand(1, 3, 64, 64))
+    distance = library.LPIPS(net="alex", pretrained=False, pnet_rand=True, verbose=False).to(_place())
+    x = torch.rand(1, 3, 64, 64, device=_place(), requires_grad=True)
+    d = distance(x, torch.rand(1, 3, 64, 64, device=_place()))
     d.sum().backward()
     assert d.shape == (1, 1, 1, 1) and torch.isfinite(x.grad).all()
 

@@ -12,7 +12,8 @@ class _Place:
 def check(package, *also, placed=False):
     """Notes a check for a package (that needs other packages as well).
 
-    placed: the library draws from host generators by itself (a DataLoader's shuffle), which torch refuses too where the default device is another one.
+    placed: where the default device is not the host, the library mixes tensors of the host with tensors made there (`torch.Tensor([1.0])`, a generator
+    of the host, `torch.empty(()).numpy()`). torch refuses that too, so the program puts network and inputs on `place()`, as its users do.
     """
     def deco(fn):
         CHECKS[package] = (fn, also)

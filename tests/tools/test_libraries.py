@@ -153,6 +153,17 @@ def test_without_an_npu(capsys, monkeypatch):
     assert _libraries.report(["einops"], None, ["npu"]) == 2 and "MINDTORCH_NPU=cpu" in capsys.readouterr().out
 
 
+def test_the_page_has_both_columns():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "libraries.md").read_text()
+    rows = _libraries._rows(page)
+    assert set(rows) >= {n for n in CHECKS if n not in NOT_PINNED}
+    assert not [n for n, row in rows.items() if not row[2] or not row[3]], "not taken"
+    pins = dict(line.split("==") for line in PINS.read_text().splitlines() if "==" in line)
+    normal = {_normal(n): v for n, v in pins.items()}
+    release = {n: row[1].replace("-", ".post") for n, row in rows.items()}          # (1.2-3 is pip's 1.2.post3)
+    assert not [n for n, r in release.items() if n not in NOT_PINNED and normal[_normal(n)] != r], "taken with another version than CI's"
+
+
 def test_no_library_is_named_in_the_facade():
     # (What makes a library run has to be true of torch, not of that library.)
     root = pathlib.Path(importlib.util.find_spec("mindtorch").origin).parent / "torch"
