@@ -86,7 +86,8 @@ _OTHERWISE = {
     **dict.fromkeys(["clamp", "clip", "clamp_max", "clamp_min"], {"min": "", "max": ""}),
     **dict.fromkeys(["add", "sub"], {"alpha": ""}),         # (the body looks at one that is not 1)
     **dict.fromkeys(["linspace", "logspace"], {"start": "", "end": ""}),
-    **dict.fromkeys(["fill", "index_fill", "masked_fill", "scaled_dot_product_attention", "nn.functional.scaled_dot_product_attention"], {"value": ""}),
+    **dict.fromkeys(["fill", "index_fill", "masked_fill", "scaled_dot_product_attention", "nn.functional.scaled_dot_product_attention",
+                     "_foreach_addcdiv", "_foreach_addcdiv_", "_foreach_addcmul", "_foreach_addcmul_"], {"value": ""}),
     **dict.fromkeys(["linalg.matrix_rank", "linalg.pinv"], {"atol": "", "rtol": "", "rcond": ""}),
     **dict.fromkeys(["histogram", "histogramdd"], {"bins": ""}),
     **dict.fromkeys(["select", "select_copy", "select_scatter"], {"index": "size"}),
