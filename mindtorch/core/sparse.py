@@ -37,7 +37,7 @@ _lock = threading.RLock()
 
 def _op_in_frames(frame):
     """Name of the op that is being computed, as far as the stack tells."""
-    for _ in range(6):
+    for _ in range(20):          # (layers of the dispatcher that are on stand in between)
         if frame is None:
             break
         for name in (frame.f_code.co_name, frame.f_locals.get("name")):
