@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -92,6 +93,12 @@ class Facts:
             raise
 
     def has(self, name):
+        """Whether a name is there; a module of ours that is not loaded is looked for and not run: some do something when they are (mstorch_enable)."""
+        parent, _, last = name.rpartition(".")
+        if name.startswith("mindtorch.") and name not in sys.modules:
+            here, lacking = self.find(parent)
+            if lacking is None and hasattr(here, "__path__") and importlib.util.find_spec(name) is not None:
+                return True
         return self.find(name)[1] is None
 
     def star(self, module):

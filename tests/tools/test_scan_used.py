@@ -238,3 +238,19 @@ def test_the_examples(process, facts):
     found, failed = scan([str(examples)], facts)
     assert not failed and not [f for f in found if f.verdict == "unsupported"]
     assert _names_used.missed(report, found) == [] and len(report["used"]) > 30
+
+
+def test_the_import_that_enables_is_looked_for_and_not_run(process):
+    """Where real torch is loaded, to enable would be an error; elsewhere it would change what this process imports."""
+    script = process.file("some.py", """
+        from mindtorch.tools import mstorch_enable
+        import mindtorch.tools.mstorch_disable
+        import torch
+    """)
+    process.ok(f"""
+        import sys
+        from mindtorch.tools._scan import Facts, scan
+        found, failed = scan([{str(script)!r}], Facts())
+        assert not failed and not [f for f in found if f.verdict == "unsupported"], found
+        assert "mindtorch.tools.mstorch_enable" not in sys.modules and "torch" not in sys.modules
+    """)
