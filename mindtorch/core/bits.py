@@ -32,8 +32,8 @@ become: Callable[[Any, Any, bool, bool], None]
 #: likewise: (tensor with bits, value) -> what has to be in its memory so that it has this value
 turned: Callable[[Any, Any], Any]
 #: likewise: (view, its base, value of the view) -> what the base's region is then, with history
-#: (node that reads the region, view, base) -> one that reads the view
 related: Callable[[Any, Any, Any], Any]
+#: likewise: (node that reads the region, view, base) -> one that reads the view
 turning: Callable[[Any, Any, Any], Any]
 
 

@@ -57,6 +57,7 @@ def _dense_world(attribute):
 class Sparse(Tensor):
     """What the layouts have in common: a tensor of values, a size."""
 
+    _sp_values: Tensor
     _a = _dense_world("memory")
     _gnode = _dense_world("grad_fn")
     _oi = _dense_world("output number")
@@ -95,6 +96,14 @@ class Sparse(Tensor):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self._sp_values.requires_grad = value
+
+    def requires_grad_(self, requires_grad: bool = True) -> Sparse:
+        self._sp_values.requires_grad_(requires_grad)
+        return self
+
+    def detach_(self) -> Sparse:
+        self._sp_values = self._sp_values.detach()
+        return self
 
     @property
     def grad(self) -> Tensor | None:

@@ -94,9 +94,8 @@ class Facts:
 
     def has(self, name):
         """Whether a name is there; a module of ours that is not loaded is looked for and not run: some do something when they are (mstorch_enable)."""
-        parent, _, last = name.rpartition(".")
         if name.startswith("mindtorch.") and name not in sys.modules:
-            here, lacking = self.find(parent)
+            here, lacking = self.find(name.rpartition(".")[0])
             if lacking is None and hasattr(here, "__path__") and importlib.util.find_spec(name) is not None:
                 return True
         return self.find(name)[1] is None

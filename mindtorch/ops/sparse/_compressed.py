@@ -335,18 +335,6 @@ def _set_data(self, value):
 CompressedTensor.data = property(detach, _set_data)
 
 
-@_method
-def detach_(self):
-    self._sp_values = self._sp_values.detach()
-    return self
-
-
-@_method
-def requires_grad_(self, requires_grad=True):
-    self._sp_values.requires_grad_(requires_grad)
-    return self
-
-
 @_meaning("clone")
 def _clone(self, *, memory_format=None):
     return compressed_of(self._kind, clone(self._sp_ptr), clone(self._sp_ind), self._sp_values.clone(), self._sp_size)

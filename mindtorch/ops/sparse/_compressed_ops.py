@@ -2,7 +2,6 @@
 import math
 
 from mindtorch.core import alias
-from mindtorch.core.numbers import NUMBER
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, dispatch
 from mindtorch.core.table import TABLE
@@ -11,7 +10,7 @@ from mindtorch.ops._checks import wrap_dims
 from mindtorch.ops.basic import cast
 from mindtorch.ops.sparse import _dots, _places, _product, _top, coalesce, is_sparse
 from mindtorch.ops.sparse._compressed import (_become, _meaning, _t, blocks, by_columns, pack, parts, title, to_coo)
-from mindtorch.ops.sparse._pointwise import KEEPING, LINEAR
+from mindtorch.ops.sparse._pointwise import KEEPING, LINEAR, _number
 from mindtorch.ops.sparse._products import addmm_by, by_rows, check_pair, linear_by, matmul_by, product_of_rows
 
 
@@ -176,14 +175,6 @@ def _dropout(input, p=0.5, training=True, inplace=False):
     if training and p:
         _refuse("dropout in training", input)
     return input
-
-
-def _number(x):
-    if isinstance(x, Sparse):
-        return None
-    if x.__class__ is Tensor or taken(x):
-        return x if not x.ndim else None
-    return x if isinstance(x, NUMBER) else None
 
 
 def _like_first(x, s):
