@@ -239,7 +239,7 @@ def test_running_statistics_move_whatever_is_used(npu, step, momentum):
 
 
 # ------------------------------------------------------------------ dropout, statistics, sequence models
-def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-3)):
+def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-2, eps=1e-2)):
     build, inputs, loss = _compile_models.MODELS[name]
     net = build().to(device)
     data = [t.to(device) for t in (f(4) for f in inputs)]
@@ -259,7 +259,8 @@ def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-3)):
 def test_models_with_dropout_and_statistics(npu, name):
     """The same seed gives the same masks."""
     with npu:
-        # (1.04e-6 has been seen: MindSpore's products differ in the last bit from run to run, which normalisation magnifies.)
+        # (MindSpore's products differ in the last bit from run to run.  Normalisation magnifies that, to 1.04e-6 once; the large eps keeps
+        # it from the biases before a normalisation and the keys' in attention, whose gradients are rounding alone: see OPTIMIZERS.)
         made, step = both(lambda: other(name, npu), steps=8, tolerance=1e-5)
         steady(step)
 
