@@ -18,8 +18,9 @@ from mindtorch.backend.interface import Sizes
 from mindtorch.core import dispatch as _dispatch
 from mindtorch.core.dispatch import SparseUse as SparseUse
 from mindtorch.core.dtypes import dtype as DType, of_np
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
-from mindtorch.core.tensor import Size, Tensor, attributes, wrap
+from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, bump, native_parameter, wrap
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
@@ -67,6 +68,7 @@ class Sparse(Tensor):
     _cut = 0
     _kind = "coo"
     _lookup = False         # whether it is the gradient of a lookup, whose elements stay apart when such are added up
+    _kept_grad: Sparse | None = None    # what `.grad` was when it was last looked at
 
     @property
     def _rg(self):
@@ -95,10 +97,12 @@ class Sparse(Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value and not self._sp_values._rg:
+            self._sp_values = self._sp_values.detach()      # (whoever else has the values does not want a gradient)
         self._sp_values.requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Sparse:
-        self._sp_values.requires_grad_(requires_grad)
+        self.requires_grad = bool(requires_grad)
         return self
 
     def detach_(self) -> Sparse:
@@ -108,19 +112,58 @@ class Sparse(Tensor):
     @property
     def grad(self) -> Tensor | None:
         g = self._sp_values._g
-        return None if g is None else self._with_values(g)
+        if g is not None:
+            # What backward has left with the values; from here on it is this tensor's, with the places it has now.
+            self._sp_values._g = None
+            kept, new = self._kept_grad, self._gradient(g)
+            if kept is None or new._rg or kept._rg:
+                attributes(self)["_kept_grad"] = new if kept is None else TABLE["add"].fn(kept, new)
+            else:
+                kept.add_(new)
+        return self._kept_grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        values = self._sp_values
-        if value is None:
-            values._g = None
+        if value is not None:
+            if not isinstance(value, Sparse) or value._kind != self._kind or value.dtype != self.dtype or value.device != self.device:
+                raise RuntimeError("attempting to assign a gradient to a sparse tensor that is no sparse tensor of its layout, dtype and device")
+            if value.shape != self.shape:
+                raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} instead of {tuple(self.shape)}")
+        self._sp_values._g = None
+        attributes(self)["_kept_grad"] = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    _g = grad
+
+    def _gradient(self, g: Tensor) -> Sparse:
+        """The gradient of the tensor out of that of its values."""
+        return self._with_values(g)
+
+    def _of_gradient(self, g: Any) -> Any:
+        """The gradient of the values out of what a hook made of the tensor's."""
+        return g._sp_values if isinstance(g, Sparse) else g
+
+    def _put_values(self, values):
+        """Takes on new values, with their history where one is recorded; RuntimeError for a leaf then.  The places are the caller's, who changes them afterwards.
+
+        Where none is recorded a tensor that requires grad stays what it is to the graph: its values' tensor gets other memory.
+        """
+        mine = self._sp_values
+        if not mine._rg or mode.on:
+            if mine._rg and mine._gnode is None:
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            self._sp_values = values
             return
-        if value.__class__ is not self.__class__ or value._kind != self._kind or value.shape != self.shape or value.dtype != self.dtype:
-            raise RuntimeError("attempting to assign a gradient to a sparse tensor that is no sparse tensor of its layout, shape and dtype")
-        if not isinstance(self, SparseTensor) or value.device != self.device or not dispatch["same_places"](self, value):
-            raise SparseUse("assigning a .grad that has other places than the sparse tensor is not supported")
-        values._g = value._sp_values
+        self._put_data(values)
+        bump(mine)
+
+    def _put_data(self, values):
+        """Has the values' tensor stand on other memory; the gradient keeps the places it has."""
+        self.grad
+        self._sp_values.data = values.detach()
 
     @property
     def is_leaf(self) -> bool:
@@ -138,15 +181,25 @@ class Sparse(Tensor):
         raise NotImplementedError
 
     def _as_parameter(self, requires_grad: bool) -> Tensor:
-        raise SparseUse(f"torch.nn.Parameter of a sparse tensor is not implemented (dtype {self.dtype}, device {self.device}, layout {self.layout}): "
-                        "make a Parameter of its values()")
+        """A Parameter of the same layout, on the same places and values."""
+        t = self._with_values(self._sp_values.detach())
+        p = native_parameter(np.zeros(0, np.float32))
+        p.__class__ = CompressedParameter if isinstance(self, CompressedTensor) else SparseParameter
+        d = attributes(p)
+        d.pop("_a", None)
+        d.update(attributes(t))
+        p.requires_grad = bool(requires_grad)
+        return p
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Calls hook(gradient), sparse as the tensor is, where the gradient of the values is computed; it may return another one of the same places."""
         def of_values(g):
-            r = hook(self._with_values(g))
-            return r._sp_values if isinstance(r, Sparse) else r
+            return self._of_gradient(hook(self._gradient(g)))
         return self._sp_values.register_hook(of_values)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Any:
+        """Calls hook(tensor) when backward has added to the .grad of this leaf."""
+        return self._sp_values.register_post_accumulate_grad_hook(lambda values: hook(self))
 
     def retain_grad(self) -> None:
         """Has .grad hold the gradient of a tensor that is no leaf."""
@@ -164,6 +217,12 @@ class SparseTensor(Sparse):
     def _with_values(self, values):
         return sparse_of(self._coo_idx, values, self._sp_size, self._coo_unique)
 
+    def _gradient(self, g: Tensor) -> Sparse:
+        return self._with_values(g) if self._coo_unique else dispatch["gradient at unique places"](self, g)
+
+    def _of_gradient(self, g: Any) -> Any:
+        return super()._of_gradient(g) if self._coo_unique or not isinstance(g, Sparse) else g.to_dense().sparse_mask(self.detach())._sp_values
+
 
 class CompressedTensor(Sparse):
     """A batch of matrices by rows (CSR, BSR) or columns (CSC, BSC): where each row's elements begin (batch..., rows + 1), the columns of the elements
@@ -175,12 +234,30 @@ class CompressedTensor(Sparse):
         return compressed_of(self._kind, self._sp_ptr, self._sp_ind, values, self._sp_size)
 
 
+class SparseParameter(SparseTensor, Parameter):
+    """A tensor of coordinates that a Module lists among its parameters."""
+
+    requires_grad = Sparse.requires_grad
+
+
+class CompressedParameter(CompressedTensor, Parameter):
+    """A compressed tensor that a Module lists among its parameters."""
+
+    requires_grad = Sparse.requires_grad
+
+
+SparseParameter.__name__ = SparseParameter.__qualname__ = CompressedParameter.__name__ = CompressedParameter.__qualname__ = "Parameter"
+
+
 def _blank(cls, values, size):
     if at_first:
         with _lock:
             while at_first:
                 at_first[0]()
                 del at_first[0]
+    if values._rg and values._gnode is None:
+        # Its values are another leaf's: the gradient is that one's.
+        values = values.view_as(values) if mode.on else values.detach()
     t = wrap(np.zeros(0, values._a.dtype))
     t.__class__ = cls
     d = attributes(t)

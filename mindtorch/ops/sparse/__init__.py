@@ -196,10 +196,8 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layou
         if not host_values(key[1:] > key[:-1]).all():
             raise RuntimeError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
     v = v if d is None else cast(v, d)
-    if requires_grad:
-        v = v.detach().clone()
-        v.requires_grad = True
-    return sparse_of(idx, v, size, nnz < 2 if is_coalesced is None else bool(is_coalesced))
+    r = sparse_of(idx, v.detach().clone() if requires_grad else v, size, nnz < 2 if is_coalesced is None else bool(is_coalesced))
+    return r.requires_grad_() if requires_grad else r
 
 
 def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):

@@ -7,13 +7,13 @@ from mindtorch.core.dtypes import NUMBER_TYPES, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseUse, compressed, compressed_of, sparse_of
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, detached, taken
+from mindtorch.core.tensor import Parameter, Tensor, detached, taken
 from mindtorch.core.values import values as host_values
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import cast, clone, move
 from mindtorch.ops.sparse import (_add_up, _gather, _invariants, _keys, _merged, _nonzero, _packed, _places, coalesce, is_sparse,
                                   to_dense as _coo_to_dense)
-from mindtorch.ops.sparse._coo import _without_dtype, shifted
+from mindtorch.ops.sparse._coo import _without_dtype, copied, shifted, viewed
 
 FLIPPED = {"csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
 TITLES = {"coo": "Sparse", "csr": "SparseCsr", "csc": "SparseCsc", "bsr": "SparseBsr", "bsc": "SparseBsc"}
@@ -104,10 +104,8 @@ def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, 
                            f"but got {major + 1} with size {list(size)}")
     _invariants(ptr, ind, minor=r if by_columns(kind) else c, names=(rows, cols), sorted=bool(check))
     values = values if dtype is None else cast(values, as_np(dtype))
-    if requires_grad:
-        values = values.detach().clone()
-        values.requires_grad = True
-    return compressed_of(kind, ptr, ind, values, size)
+    r = compressed_of(kind, ptr, ind, values.detach().clone() if requires_grad else values, size)
+    return r.requires_grad_() if requires_grad else r
 
 
 # ------------------------------------------------------------------ conversion
@@ -228,7 +226,7 @@ _part("crow_indices", "_sp_ptr", False)
 _part("col_indices", "_sp_ind", False)
 _part("ccol_indices", "_sp_ptr", True)
 _part("row_indices", "_sp_ind", True)
-_method(lambda self: self._sp_values, "values")
+_method(lambda self: viewed(self._sp_values), "values")
 _method(lambda self: detached(self._sp_values), "_values")
 _method(lambda self: self._sp_ind.shape[-1], "_nnz")
 _method(lambda self: 2, "sparse_dim")
@@ -309,7 +307,7 @@ def __repr__(self, *, tensor_contents=None):
         fits = width + len(m) + 2 <= 80
         text += (", " if fits else ",\n       ") + m
         width = (width if fits else 5) + len(m) + 2
-    return text + ")"
+    return ("Parameter containing:\n" if isinstance(self, Parameter) else "") + text + ")"
 
 
 CompressedTensor.__str__ = CompressedTensor.__repr__
@@ -327,9 +325,8 @@ def detach(self):
 def _set_data(self, value):
     if not isinstance(value, CompressedTensor) or value._kind != self._kind:
         raise RuntimeError("attempting to assign a tensor of another layout to .data of a compressed sparse one")
-    rg = self._sp_values._rg
-    _become(self, value.detach())
-    self._sp_values.requires_grad = rg
+    self._put_data(value._sp_values)
+    self._sp_ptr, self._sp_ind, self._sp_size = value._sp_ptr, value._sp_ind, value._sp_size
 
 
 CompressedTensor.data = property(detach, _set_data)
@@ -344,10 +341,7 @@ def _clone(self, *, memory_format=None):
 def __deepcopy__(self, memo):
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
-    r = _clone(self.detach())
-    r.requires_grad_(self.requires_grad)
-    memo[id(self)] = r
-    return r
+    return copied(self, _clone(self.detach()), memo)
 
 
 def _moved(self, v):
@@ -401,11 +395,15 @@ def type(self, dtype=None, non_blocking=False):
 
 def _become(self, r):
     """Makes `self` what `r` is."""
-    if mode.on and self._sp_values._rg and self.is_leaf:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
-    self._sp_ptr, self._sp_ind, self._sp_values = r._sp_ptr, r._sp_ind, cast(r._sp_values, self._sp_values._stype)
+    v, new = self._sp_values, cast(r._sp_values, self._sp_values._stype)
+    if new._sizes == v._sizes and not (mode.on and (v._rg or new._rg)):
+        self.grad               # (which keeps its places)
+        v.detach().copy_(new)   # whoever shares the values (`.data`, `detach()`) sees it
+    else:
+        self._put_values(new)
+    self._sp_ptr, self._sp_ind = r._sp_ptr, r._sp_ind
     return self
 
 

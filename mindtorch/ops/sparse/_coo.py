@@ -2,8 +2,9 @@
 import math
 
 from mindtorch.core import dtypes
+from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor
-from mindtorch.core.tensor import Tensor, detached
+from mindtorch.core.tensor import Parameter, Tensor, detached
 from mindtorch.ops._checks import wrap_dim
 from mindtorch.ops.basic import clone
 from mindtorch.ops.sparse import _meaning, _method, _same_pattern, is_sparse
@@ -33,7 +34,7 @@ def values(self):
     """Values (nnz, dense dims...); RuntimeError if not coalesced."""
     if not self._coo_unique:
         raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
-    return self._sp_values
+    return viewed(self._sp_values)
 
 
 _method(lambda self: self._coo_unique, "is_coalesced")
@@ -130,7 +131,7 @@ def __repr__(self, *, tensor_contents=None):
         fits = width + len(m) + 2 <= 80
         text += (", " if fits else ",\n       ") + m
         width = (width if fits else 5) + len(m) + 2
-    return text + ")"
+    return ("Parameter containing:\n" if isinstance(self, Parameter) else "") + text + ")"
 
 
 def shifted(t, by):
@@ -158,12 +159,8 @@ def detach(self):
 def _set_data(self, value):
     if not is_sparse(value):
         raise RuntimeError("attempting to assign a dense tensor to .data of a sparse one")
-    if value._sp_values._stype != self._sp_values._stype and self._sp_values._g is not None:
-        raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
-    rg = self._sp_values._rg
-    self._coo_idx, self._sp_values, self._sp_size, self._coo_unique = (value._coo_idx, value._sp_values.detach(), value._sp_size,
-                                                                         value._coo_unique)
-    self._sp_values.requires_grad = rg
+    self._put_data(value._sp_values)
+    self._coo_idx, self._sp_size, self._coo_unique = value._coo_idx, value._sp_size, value._coo_unique
 
 
 SparseTensor.data = property(detach, _set_data)
@@ -176,14 +173,24 @@ def _clone(self, *, memory_format=None):
     return r
 
 
+def viewed(values):
+    """Values for users: of a leaf a view, so that their history leads to the leaf."""
+    return values.view_as(values) if values._rg and values._gnode is None and mode.on else values
+
+
+def copied(s, r, memo):
+    """The deep copy of a sparse tensor out of a plain copy."""
+    memo[id(s)] = r = Parameter(r, s.requires_grad) if isinstance(s, Parameter) else r.requires_grad_(s.requires_grad)
+    if s.grad is not None:
+        r.grad = s.grad.clone()
+    return r
+
+
 @_method
 def __deepcopy__(self, memo):
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
-    r = _clone(self.detach())
-    r.requires_grad_(self.requires_grad)
-    memo[id(self)] = r
-    return r
+    return copied(self, _clone(self.detach()), memo)
 
 
 @_meaning("to")

@@ -9,7 +9,7 @@ from mindtorch.core.sparse import Sparse, SparseTensor, dispatch, meaning, spars
 from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import Tensor, attributes, taken
 from mindtorch.ops.basic import cast
-from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
+from mindtorch.ops.sparse import (_add_up, _common, _gather, _keys, _meaning, _merged, _method, _nonzero, _of_nothing, _paired, _refuse, _rows, _same_pattern,
                                   _split, coalesce, is_sparse, to_dense)
 from mindtorch.ops.sparse._coo import _clone
 
@@ -120,7 +120,13 @@ def _gradient_sum(a, b):
     return r
 
 
-dispatch["same_places"] = lambda a, b: a._coo_idx._sizes == b._coo_idx._sizes and TABLE["equal"].fn(a._coo_idx, b._coo_idx)
+def _gradient_at_unique_places(s, g):
+    """The gradient of a tensor whose elements add up, out of that of its values: elements of one place have the same."""
+    idx, at = _merged(s._coo_idx, sizes=_split(s)[0])
+    return sparse_of(idx, TABLE["zeros"].fn((idx._sizes[1], *g._sizes[1:]), dtype=g.dtype, device=g.device).index_copy(0, at, g), s._sp_size, True)
+
+
+dispatch["gradient at unique places"] = _gradient_at_unique_places
 # (What arrives is added to from the left, what is kept in .grad from the right: the order of elements tells.)
 def _into(name, out, r):
     """`out=` of sparse tensors: becomes what the result is."""
@@ -279,11 +285,10 @@ def _operators():
 # ------------------------------------------------------------------ in place
 def _replace(self, r):
     """Makes `self` what `r` is."""
-    if mode.on and self._sp_values._rg and self.is_leaf:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the broadcast shape {list(r._sp_size)}")
-    self._coo_idx, self._sp_values, self._coo_unique = r._coo_idx, cast(r._sp_values, self._sp_values._stype), r._coo_unique
+    self._put_values(cast(r._sp_values, self._sp_values._stype))
+    self._coo_idx, self._coo_unique = r._coo_idx, r._coo_unique
     return self
 
 

@@ -246,7 +246,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         if again_ is None:
             raise
         found = grad(again_[0], again_[2], again_[1], retain_graph, create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads)
-        return _by_name(tuple([g if g is None or not isinstance(t, Sparse) else t._with_values(g) for t, g in zip(ins, found)]), inputs)
+        return _by_name(tuple([g if g is None or not isinstance(t, Sparse) else t._gradient(g) for t, g in zip(ins, found)]), inputs)
     if TRANSFORMS.count:
         for g in found:
             if g is not None:

@@ -19,6 +19,7 @@ from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.backend.mindspore.runtime import in_graph_mode
 from mindtorch.core import devices, optimizers
 from mindtorch.core.grad_mode import mode
+from mindtorch.core.sparse import CompressedTensor
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, taken
 from mindtorch.torch.optim._spaces import InPlace, Recorded
@@ -521,7 +522,7 @@ class Optimizer:
                 continue
             if fused == "step":
                 _device_dtype_check_for_fused(p)
-            if g.is_sparse:
+            if g.is_sparse or g.__class__ is CompressedTensor:
                 if self._no_sparse is not None:
                     raise RuntimeError(self._no_sparse)
                 has_sparse = True

@@ -2,6 +2,7 @@
 
 What sparse tensors can do is written in mindtorch/ops/sparse; semi-structured sparsity raises NotImplementedError.
 """
+import collections
 import functools
 import importlib
 
@@ -11,7 +12,7 @@ from mindtorch.core import sparse as core
 from mindtorch.core.foreign import type_name
 from mindtorch.core.sparse import CompressedTensor, Sparse, SparseTensor, refusal
 from mindtorch.core.table import TABLE
-from mindtorch.core.tensor import Tensor, wrap, taken
+from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
 from mindtorch.torch import _types
 
 __all__ = ["addmm", "mm", "sum", "softmax", "log_softmax", "sampled_addmm", "spdiags", "spsolve", "as_sparse_gradcheck",
@@ -22,7 +23,9 @@ SparseTensor.__module__ = CompressedTensor.__module__ = "mindtorch.torch.sparse"
 
 
 def _reduce_ex(self, proto):
-    from mindtorch.torch._utils import _rebuild_sparse_tensor
+    from mindtorch.torch._utils import _rebuild_parameter, _rebuild_sparse_tensor
+    if isinstance(self, Parameter):
+        return _rebuild_parameter, (self.detach(), self.requires_grad, collections.OrderedDict())
     if isinstance(self, CompressedTensor):
         return _rebuild_sparse_tensor, (self.layout, (self._sp_ptr.detach(), self._sp_ind.detach(), self._values().detach(), self.size()))
     return _rebuild_sparse_tensor, (self.layout, (self._indices(), self._values().detach(), self.size(), self.is_coalesced()))
