@@ -109,8 +109,7 @@ class Sparse(Tensor):
         self._sp_values = self._sp_values.detach()
         return self
 
-    @property
-    def grad(self) -> Tensor | None:
+    def _keep_grad(self) -> Sparse | None:
         g = self._sp_values._g
         if g is not None:
             # What backward has left with the values; from here on it is this tensor's, with the places it has now.
@@ -121,6 +120,10 @@ class Sparse(Tensor):
             else:
                 kept.add_(new)
         return self._kept_grad
+
+    @property
+    def grad(self) -> Tensor | None:
+        return self._keep_grad()
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -147,7 +150,7 @@ class Sparse(Tensor):
         return g._sp_values if isinstance(g, Sparse) else g
 
     def _put_values(self, values):
-        """Takes on new values, with their history where one is recorded; RuntimeError for a leaf then.  The places are the caller's, who changes them afterwards.
+        """Takes on new values, with their history where one is recorded; RuntimeError for a leaf then.  The caller changes the places afterwards.
 
         Where none is recorded a tensor that requires grad stays what it is to the graph: its values' tensor gets other memory.
         """
@@ -162,7 +165,7 @@ class Sparse(Tensor):
 
     def _put_data(self, values):
         """Has the values' tensor stand on other memory; the gradient keeps the places it has."""
-        self.grad
+        self._keep_grad()
         self._sp_values.data = values.detach()
 
     @property

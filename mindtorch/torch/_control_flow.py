@@ -1,7 +1,9 @@
 """torch.cond and torch.while_loop, as plain Python control flow."""
+from mindtorch.core import batching
 from mindtorch.core.dispatch import wanted
+from mindtorch.core.table import TABLE
 from mindtorch.core.tensor import taken
-from mindtorch.torch.utils._pytree import tree_flatten
+from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["cond", "while_loop"]
 
@@ -32,20 +34,37 @@ def cond(pred, true_fn, false_fn, operands=()):
 
 
 def taken_branch(pred, true_fn, false_fn, operands):
-    """What the branch gives that pred says."""
-    return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
+    """What the branch gives that pred says; where vmap's slices say different things, both are computed, and each slice gets its own."""
+    level = batching.level_of(pred) if taken(pred) else None
+    if level is None:
+        return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
+    if pred.numel() != 1:
+        _truth("pred", pred)                # raises
+    said = pred.reshape(()).bool()
+    (a, spec), (b, other) = tree_flatten(true_fn(*operands)), tree_flatten(false_fn(*operands))
+    if spec != other or any([x.shape != y.shape or x.dtype != y.dtype if taken(x) and taken(y) else x is not y for x, y in zip(a, b)]):
+        raise RuntimeError(f"Expected the branches of cond to return the same structure of tensors with the same metadata, but got {a} and {b}")
+    return tree_unflatten([TABLE["where"].public(said, x, y) if taken(x) else x for x, y in zip(a, b)], spec)
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):
-    """Replaces the carried inputs by body_fn(*carried) while cond_fn(*carried); returns them as a tuple."""
+    """Replaces the carried inputs (pytrees) by body_fn(*carried) while cond_fn(*carried); returns what the body gave last, or them as a tuple.
+
+    RuntimeError where the body changes their number, structure, shapes or dtypes.
+    """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple or list, but got {type(carried_inputs)}")
-    carried = tuple(carried_inputs)
+    found = carried = tuple(carried_inputs)
+    first, spec = tree_flatten(carried)
     while _truth("the result of cond_fn", cond_fn(*carried)):
-        r = body_fn(*carried)
-        if not isinstance(r, (tuple, list)) or len(r) != len(carried):
-            raise RuntimeError(f"body_fn should return as many elements as there are carried inputs ({len(carried)}), but got {r}")
-        carried = tuple(r)
-    return carried
+        found = body_fn(*carried)
+        carried = (found,) if taken(found) else found
+        if not isinstance(carried, (tuple, list)) or len(carried) != len(carried_inputs):
+            raise RuntimeError(f"body_fn should return as many elements as there are carried inputs ({len(carried_inputs)}), but got {found}")
+        carried = tuple(carried)
+        leaves, now = tree_flatten(carried)
+        if now != spec or any([taken(a) is not taken(b) or taken(a) and (a.shape != b.shape or a.dtype != b.dtype) for a, b in zip(first, leaves)]):
+            raise RuntimeError(f"Expected body_fn_output and carried_inputs to have the same structure and metadata, but got {found} for {list(carried_inputs)}")
+    return found

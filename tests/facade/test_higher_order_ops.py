@@ -113,3 +113,42 @@ def test_wrappers_and_operators():
         ops.invoke_subgraph()
     with pytest.raises(AttributeError):
         getattr(mine.ops.higher_order, "no_" + "such")
+
+
+def test_branches_under_vmap():
+    """Where the slices' conditions differ both branches are computed, and each slice has its own, with its gradient."""
+    def leaf(T, *shape):
+        return T.linspace(-1, 1, int(np.prod(shape)), dtype=T.float64).reshape(shape).requires_grad_()
+
+    def by_argument(T):
+        a, w = leaf(T, 3, 2), leaf(T, 2)
+        r = T.vmap(lambda p, a, w: T.cond(p, lambda a, w: a * w, lambda a, w: a.exp() + w, (a, w)), in_dims=(0, 0, None))(T.tensor([True, False, True]), a, w)
+        return (r, *T.autograd.grad(r.sin().sum(), (a, w)))
+
+    def of_values(T):
+        a = leaf(T, 2, 2, 2)
+        r = T.vmap(T.vmap(lambda a: T.cond(a.sum() > 0, lambda a: a + 1, lambda a: a * 10, (a,))))(a)
+        return (r, *T.autograd.grad(r.sin().sum(), a))
+
+    def same_for_all(T):
+        return (T.vmap(lambda a: T.cond(T.tensor(True), lambda a: a + 1, lambda a: a * 10, (a,)))(leaf(T, 2, 2)),)
+    for program in (by_argument, of_values, same_for_all):
+        for a, b in zip(program(real), program(mine), strict=True):
+            np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=1e-12)
+    r = mine.vmap(lambda p, a: mine.cond(p, lambda a: {"x": (a, a.sum())}, lambda a: {"x": (-a, a.mean())}, (a,)))(mine.tensor([True, False]), mine.ones(2, 3))
+    assert r["x"][0].tolist() == [[1.] * 3, [-1.] * 3] and r["x"][1].tolist() == [3., 1.]
+    with pytest.raises(RuntimeError, match="same structure"):
+        mine.vmap(lambda p, a: mine.cond(p, lambda a: a, lambda a: a.sum(), (a,)))(mine.tensor([True, False]), mine.ones(2, 3))
+
+
+def test_what_the_body_of_a_loop_gives():
+    def run(T):
+        i, a = T.tensor(0), T.ones(2)
+        found = [T.while_loop(lambda i: i < 3, lambda i: i + 1, (i,)), T.while_loop(lambda i, a: i < 3, lambda i, a: [i + 1, a * 2], (i, a)),
+                 T.while_loop(lambda d: d["i"] < 3, lambda d: ({"i": d["i"] + 1, "a": d["a"] * 2},), ({"i": i, "a": a},))]
+        for body in (lambda i, a: (i + 1, T.cat([a, a])), lambda i, a: (i + 1, a.double())):
+            with pytest.raises(RuntimeError):
+                T.while_loop(lambda i, *a: i < 3, body, (i, a))
+        return found
+    want, got = run(real), run(mine)
+    assert str(got) == str(want)

@@ -399,7 +399,7 @@ def _become(self, r):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
     v, new = self._sp_values, cast(r._sp_values, self._sp_values._stype)
     if new._sizes == v._sizes and not (mode.on and (v._rg or new._rg)):
-        self.grad               # (which keeps its places)
+        self._keep_grad()       # (with the places of before)
         v.detach().copy_(new)   # whoever shares the values (`.data`, `detach()`) sees it
     else:
         self._put_values(new)
