@@ -2,6 +2,11 @@
 import functools
 import inspect
 import json
+import marshal
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -106,3 +111,37 @@ def test_stamped_function():
     assert str(inspect.signature(made[1])) == "(other=2, *, keepdim=2)" and made[1].__code__.co_filename == "<op max>"
     with pytest.raises(TypeError, match=r"max\(\) got an unexpected keyword argument 'dim'"):
         made[1](dim=1)
+
+
+KEEPING = """
+import builtins, sys
+from mindtorch.core import stamp
+count, real = 0, compile
+def counted(source, *args, **kwargs):
+    global count
+    count += isinstance(source, str)
+    return real(source, *args, **kwargs)
+builtins.compile = counted
+f = stamp.function("def f(a0_):\\n    return fn(a0_) + 1\\n", {"a0_": "input"}, "g", "<op g>", {"fn": abs})
+stamp.keep()
+assert "mindspore" not in sys.modules and f(-1) == 2, f(-1)
+print(count)
+"""
+
+
+def test_compiled_wrappers_are_kept_beside_the_byte_code(tmp_path):
+    def compiled(**env):
+        told = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(tmp_path)} | env
+        root = pathlib.Path(stamp.__file__).parents[2]
+        return int(subprocess.run([sys.executable, "-c", KEEPING], env=told, cwd=root, check=True, capture_output=True, text=True).stdout)
+
+    assert compiled(PYTHONDONTWRITEBYTECODE="1") == 1 and not list(tmp_path.rglob("*.templates*"))
+    assert compiled() == 1
+    file, = tmp_path.rglob("*.templates*")
+    assert compiled() == 0
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-5], whole[:4], b"\0\0\0\0" + whole[4:], whole[:4] + marshal.dumps(1)):
+        file.write_bytes(damaged)
+        assert compiled() == 1, damaged
+        assert compiled() == 0 and file.read_bytes() == whole, damaged
+    assert list(tmp_path.rglob("*.templates*")) == [file]

@@ -7,6 +7,7 @@ name in ``__name__``, ``__spec__`` and ``__module__``, so that reprs and pickles
 of it back, name by name, from a record of what was changed.
 """
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
@@ -40,6 +41,7 @@ def _package(name, packages):
     return None
 
 
+@functools.lru_cache(1024)
 def _public(name):
     """torch's name of a facade name."""
     facade = _package(name, _FACADES)
@@ -52,6 +54,7 @@ def _private(name):
     return PACKAGES[package] + name[len(package):]
 
 
+@functools.lru_cache(1024)      # (asked of every function's module)
 def _is_facade(name):
     return _package(name, _FACADES) is not None
 
@@ -230,7 +233,8 @@ def _rename(thing, record):
         thing = thing.__func__
     elif isinstance(thing, property):
         for f in (thing.fget, thing.fset, thing.fdel):
-            _rename(f, record)
+            if f is not None:
+                _rename(f, record)
         return
     is_class = isinstance(thing, type)
     if not is_class and not isinstance(thing, FunctionType):

@@ -249,11 +249,16 @@ def install():
             made[f] = dispatch.function(f, dispatch.Entry(f, name), method=method, ducks=False)
         return made[f]
 
+    names = {}          # scope -> {id of what is in it: its names there}
     for f, scope in sorted(functions(), key=lambda x: x[1] is not Tensor):        # (a function that is also a method is known as that)
         if dispatch.is_generated(f):
             continue
         method = scope is Tensor
-        for name in [n for n, v in vars(scope).items() if v is f]:
+        if scope not in names:
+            found = names[scope] = {}
+            for n, v in vars(scope).items():
+                found.setdefault(id(v), []).append(n)
+        for name in names[scope].get(id(f), ()):
             setattr(scope, name, generated(f, f"Tensor.{name}" if method else f"{scope.__name__.removeprefix('mindtorch.torch.')}.{name}", method))
     for name in _GETTERS:
         p = vars(Tensor)[name]
