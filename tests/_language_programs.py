@@ -6,6 +6,8 @@ and compares. Every model is made from a config and a seed, so the numbers belon
 import importlib.metadata
 import json
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -275,6 +277,39 @@ def tuned(kind, adapter=None, **options):
         return [told(made), sum(size(p) for p in made.model.parameters())]
 
 
+def launched():
+    """Two processes of accelerate's launcher. On the cpu it wants MPI for several, so torch's own launcher starts them there."""
+    mindtorch = [] if "mindtorch.tools.mstorch_enable" not in sys.modules else ["mindtorch", "run", "-m"]
+    launcher = ["torch.distributed.run", "--nproc_per_node", "2"] if DEVICE == "cpu" else ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    here = pathlib.Path(__file__).resolve().parent
+    path = os.pathsep.join(p for p in (str(here.parent), os.environ.get("PYTHONPATH")) if p)
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "result.json")
+        done = subprocess.run([sys.executable, "-W", "ignore", "-m", *mindtorch, *launcher, str(here / "_launched_program.py"), result], cwd=folder, capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": path, **({"ACCELERATE_USE_CPU": "true"} if DEVICE == "cpu" else {})})
+        if done.returncode:
+            raise RuntimeError(done.stderr[-2000:])
+        with open(result, encoding="utf-8") as f:
+            return json.load(f)
+
+
+def not_installed():
+    """What is said where a quantised model is asked for, and the library for that is not there."""
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        causal().save_pretrained(folder)
+        for options in (dict(load_in_4bit=True), dict(load_in_8bit=True)):
+            try:
+                tf.AutoModelForCausalLM.from_pretrained(folder, quantization_config=tf.BitsAndBytesConfig(**options))
+            except ImportError as e:
+                said.append(str(e))
+    try:
+        tf.TorchAoConfig("int4_weight_only")
+    except ValueError as e:
+        said.append(str(e))
+    return said
+
+
 PROGRAMS = {
     **{f"model {n}": (lambda n=n: step_and_generate(n)) for n in CAUSAL},
     "beams": lambda: generated(num_beams=4, do_sample=False), "beams sampled": lambda: generated(num_beams=3, do_sample=True),
@@ -302,7 +337,7 @@ PROGRAMS = {
     "trainer, by length": lambda: trained(train_sampling_strategy="group_by_length"), "trainer, workers": lambda: trained(dataloader_num_workers=2),
     "trainer, adafactor": lambda: trained(optim="adafactor"), "trainer, cosine": lambda: trained(optim="sgd", lr_scheduler_type="cosine", warmup_steps=2),
     "trainer, compiled": lambda: trained(torch_compile=True, torch_compile_backend="eager"), "trainer, resumed": resumed,
-    "lora": lambda: adapted(lora()), "dora": lambda: adapted(lora(use_dora=True)), "pissa": lambda: adapted(lora(init_lora_weights="pissa")),
+    "launched": launched, "not installed": not_installed, "lora": lambda: adapted(lora()), "dora": lambda: adapted(lora(use_dora=True)), "pissa": lambda: adapted(lora(init_lora_weights="pissa")),
     "ia3": lambda: adapted(by_peft("IA3Config", target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"])),
     "prefix": lambda: adapted(by_peft("PrefixTuningConfig", num_virtual_tokens=3), merge=False), "prompt": lambda: adapted(by_peft("PromptTuningConfig", num_virtual_tokens=3), merge=False),
     "sft": lambda: tuned("sft"), "sft, lora": lambda: tuned("sft", lora()), "sft, packed": lambda: tuned("sft", packing=True), "dpo": lambda: tuned("dpo"), "dpo, lora": lambda: tuned("dpo", lora()),
@@ -319,6 +354,11 @@ def results(names):
 
 if __name__ == "__main__":
     found = results(sys.argv[2:] or PROGRAMS)
+    if sys.argv[2:] and os.path.exists(sys.argv[1]):          # (some of them: the others stay)
+        with open(sys.argv[1], encoding="utf-8") as f:
+            before = json.load(f)
+        assert before["versions"] == found["versions"], "the others are of other versions"
+        found["programs"] = {n: {**before["programs"], **found["programs"]}[n] for n in PROGRAMS if n in before["programs"] or n in found["programs"]}
     with open(sys.argv[1], "w", encoding="utf-8") as f:
         f.write("{\n" + f'"versions": {json.dumps(found["versions"])},\n"programs": {{\n'
                 + ",\n".join(f"{json.dumps(n)}: {json.dumps(r)}" for n, r in found["programs"].items()) + "\n}\n}\n")

@@ -36,8 +36,8 @@ json.dump(found, open(sys.argv[3], "w"))
 #: with sampling, or trained for several steps in half precision: told by looser bounds
 LOOSE = {"trainer, bf16": 2e-3}
 #: what goes over two devices in itself: models that this process moves, and batches of its own
-NPU = ["model llama", "model mixtral", "model gemma3", "model mamba", "beams", "static cache", "assisted", "t5", "deberta-v2", "clip", "trainer", "trainer, resumed",
-       "trainer, checkpointing", "lora", "dora", "sft", "dpo, lora"]
+NPU = ["model llama", "model mixtral", "model gemma3", "model mamba", "beams", "static cache", "static cache, window", "assisted", "t5", "deberta-v2", "clip", "trainer",
+       "trainer, bf16", "trainer, accumulated", "trainer, resumed", "trainer, checkpointing", "launched", "not installed", "lora", "dora", "sft", "dpo", "dpo, lora"]
 
 
 def absent(request):
