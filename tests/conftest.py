@@ -19,6 +19,10 @@ import _on_device
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+# One process for each core (`-n 2`): OpenMP's threads, of MindSpore and of real torch in the tests' own processes too, sleep while they wait instead of taking the others' cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # On two cores a single slow example says nothing about the code; the same examples every time, so that a failure stays.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +53,13 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=others)
     # A fork copies the page tables: of a process that has run the other tests (2.9 GB) it costs several times as much (tests/facade/test_data.py took 154 s of the default run).
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
+def pytest_collection_finish(session):
+    """Real torch computes with one thread: on tensors as small as the tests' its team of threads does little but wait for one another, in as many processes as there are cores
+    (two fifths of the CPU time of tests/ops/test_ops_nn.py). The facade keeps its threads: they are what is tested."""
+    if "torch" in sys.modules and hasattr(sys.modules["torch"], "set_num_threads"):
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.hookimpl(wrapper=True)
