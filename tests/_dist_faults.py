@@ -62,13 +62,13 @@ def member(rank, world, store, seed, big):
                     continue
                 print(f"rank {rank}: a collective after the failure went through", flush=True)
                 return 18
-            if time.monotonic() - again > TIMEOUT + 5:
+            if time.monotonic() - again > TIMEOUT + 15:
                 return 19
         text = str(e)
         if "rank" not in text.lower() and "store" not in text and "key" not in text:
             print(f"rank {rank}: the error names nobody: {text}", flush=True)
             return 20
-        return 17 if waited < TIMEOUT + 5 else 19
+        return 17 if waited < TIMEOUT + 15 else 19
     print(f"rank {rank}: no error", flush=True)
     return 21
 
@@ -96,7 +96,7 @@ def round_(number, world, seed):
         killed = time.monotonic()
         left = {pid: rank for rank, pid in enumerate(children)}
         statuses = {}
-        while left and time.monotonic() - killed < TIMEOUT + 5 + 2:
+        while left and time.monotonic() - killed < TIMEOUT + 15 + 2:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid:
                 statuses[left.pop(pid)] = os.waitstatus_to_exitcode(status)

@@ -156,7 +156,7 @@ def test_a_dead_worker_is_reported_at_once(how, text, workers):
     start = time.monotonic()
     with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid.*" + text):
         list(D(dataset=Failing(how), batch_size=2, num_workers=workers))
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 15
 
 
 def test_a_worker_killed_from_outside():
@@ -171,7 +171,7 @@ def test_a_worker_killed_from_outside():
         start = time.monotonic()
         with pytest.raises(RuntimeError, match="Killed"):
             list(it)
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < 15
         with pytest.raises(StopIteration):
             next(it)
 
@@ -180,7 +180,7 @@ def test_timeout():
     start = time.monotonic()
     with pytest.raises(RuntimeError, match="DataLoader timed out after 0.4 seconds"):
         list(D(dataset=Failing(lambda: time.sleep(20)), num_workers=1, timeout=0.4))
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 15
 
 
 def test_a_loader_can_be_left_early_and_used_again():
@@ -419,7 +419,7 @@ def test_many_kills():
             list(it)
         except RuntimeError as e:
             assert "Killed" in str(e)
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < 15
 
 
 def two_hundred_loaders():

@@ -97,7 +97,7 @@ def test_hostile_files_run_nothing(name, make, tmp_path, monkeypatch):
     start = time.monotonic()
     with pytest.raises(LOAD_ERRORS) as e:
         mine.load(io.BytesIO(make(HOSTILE[name])))
-    assert len(str(e.value)) > 10 and not os.listdir(tmp_path) and time.monotonic() - start < 5
+    assert len(str(e.value)) > 10 and not os.listdir(tmp_path) and time.monotonic() - start < 30
     assert not hasattr(mine.Tensor, "a")
 
 
