@@ -2,10 +2,14 @@
 
     python benchmarks/run.py --parts io [--rounds 7] --json results.json
 
-save, load   a state dict of 100 MB in 107 tensors; both load one file, which real torch wrote;
-             `save` makes a new file, `save over` replaces one of that size
+    python benchmarks/run.py --parts io --megabytes 1000      # checkpoints of 1 GB
+
+save, load   a state dict of 100 MB (or --megabytes) in 107 tensors; both load one file, which real torch wrote;
+             `save` makes a new file, `save over` replaces one of that size; `safetensors`: by safetensors.torch,
+             where it is installed; what is loaded is summed, because the file is mapped
 epoch        2048 images of 3 x 32 x 32, batches of 64, 2 workers, their start included; `persistent`: without the start
              array: an item is torch.from_numpy of the image; ops: normalised by torch ops, flipped at random
+items        one epoch with 2 workers that are already there, batches included: 8192 of 64 numbers by 64, 256 images of 3 x 224 x 224 by 16, 24 of 10 MB by 2
 cache        512 JPEG images of 320 x 240 decoded and resized to 224 x 224 (needs Pillow), 2 workers, mindtorch alone: an
              epoch without mindtorch.tools.CachedDataset, the first with it, and the median of those after it
 """
@@ -13,6 +17,7 @@ import gc
 import importlib
 import importlib.util
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -21,15 +26,18 @@ import tempfile
 import time
 
 SIDES = {"torch": "torch", "mindtorch": "mindtorch.torch"}
-CASES = ["save", "save over", "load", "load mmap", "epoch array", "epoch ops", "epoch array persistent", "epoch ops persistent"]
+ITEMS = {"items small": ((64,), 8192, 64), "items image": ((3, 224, 224), 256, 16), "items 10 MB": ((2_500_000,), 24, 2)}
+CASES = ["save", "save over", "load", "load mmap", "epoch array", "epoch ops", "epoch array persistent", "epoch ops persistent", *ITEMS]
+SAFE = ["safetensors save", "safetensors load"]
 LIMITS = {"save": 1.3, "save over": 1.3, "load": 1.0, "epoch array": 1.1, "epoch ops": 1.1}
 
 
-def state_dict(torch):
-    """100 MB as a network has it: many small tensors, a few large ones."""
+def state_dict(torch, megabytes=100):
+    """So many MB as a network has them: many small tensors, a few large ones."""
     import numpy as np
     r = np.random.RandomState(0)
-    sizes = [(64,)] * 53 + [(512, 512)] * 50 + [(1000, 2048)] * 3 + [(5_600_000,)]
+    by = megabytes / 100
+    sizes = [(64,)] * 53 + [(int(512 * by), 512)] * 50 + [(int(1000 * by), 2048)] * 3 + [(int(5_600_000 * by),)]
     return {f"layer{i}.weight": torch.from_numpy(r.standard_normal(s).astype(np.float32)) for i, s in enumerate(sizes)}
 
 
@@ -54,9 +62,24 @@ def loader(torch, ops, persistent):
     return torch.utils.data.DataLoader(Images(), batch_size=64, shuffle=True, num_workers=2, persistent_workers=persistent)
 
 
-def jobs(torch, folder, side):
+def items(torch, shape, count, batch):
+    """Loader of `count` fresh items of that shape."""
+    import numpy as np
+    source = np.random.RandomState(0).standard_normal(shape).astype(np.float32)
+
+    class Items(torch.utils.data.Dataset):
+        def __len__(self):
+            return count
+
+        def __getitem__(self, i):
+            return torch.from_numpy(source + np.float32(i))
+
+    return torch.utils.data.DataLoader(Items(), batch_size=batch, num_workers=2, persistent_workers=True)
+
+
+def jobs(torch, folder, side, megabytes=100):
     """{case: function that does it once}."""
-    state, path, common = state_dict(torch), os.path.join(folder, side + ".pth"), os.path.join(folder, "common.pth")
+    state, path, common = state_dict(torch, megabytes), os.path.join(folder, side + ".pth"), os.path.join(folder, "common.pth")
     if side == "torch":
         torch.save(state, common)
 
@@ -67,6 +90,22 @@ def jobs(torch, folder, side):
             assert sum(y.shape[0] for _, y in data) == 2048
         return run
 
+    def all_items(shape, count, batch):
+        data = items(torch, shape, count, batch)
+
+        def run():
+            assert sum(len(x) for x in data) == count
+        return run
+
+    def safe_save():
+        from safetensors.torch import save_file
+        save_file(state, os.path.join(folder, side + ".safetensors"))
+
+    def safe_load():
+        from safetensors.torch import load_file
+        loaded = load_file(os.path.join(folder, side + ".safetensors"))
+        assert len(loaded) == len(state) and all(math.isfinite(float(x.sum())) for x in loaded.values())       # (the file is mapped: this reads it)
+
     def load(**options):
         assert len(torch.load(common, weights_only=True, **options)) == len(state)
 
@@ -75,7 +114,8 @@ def jobs(torch, folder, side):
 
     return {"save": save, "save over": save, "load": load, "load mmap": lambda: load(mmap=True), "epoch array": epoch(False, False),
             "epoch ops": epoch(True, False), "epoch array persistent": epoch(False, True),
-            "epoch ops persistent": epoch(True, True)}
+            "epoch ops persistent": epoch(True, True), **{name: all_items(*what) for name, what in ITEMS.items()},
+            "safetensors save": safe_save, "safetensors load": safe_load}
 
 
 def cache(rounds):
@@ -119,11 +159,14 @@ def cache(rounds):
     return results
 
 
-def worker(side, folder):
+def worker(side, folder, megabytes):
     """Answers each line, the name of a case, with the seconds that it took."""
-    torch = importlib.import_module(SIDES[side])
+    if side == "mindtorch":
+        from mindtorch.tools import mstorch_enable  # noqa: F401  (safetensors.torch says `import torch`)
+    torch = importlib.import_module("torch")
+    assert (side == "torch") == ("mindtorch" not in sys.modules) and (side == "torch" or torch is importlib.import_module(SIDES[side]))
     torch.set_num_threads(1)      # or idle threads of one side's pool take the other's time
-    todo = jobs(torch, folder, side)
+    todo = jobs(torch, folder, side, int(megabytes))
     print("{}", flush=True)
     for line in sys.stdin:
         gc.collect()
@@ -144,13 +187,16 @@ def _answer(p, side):
             return json.loads(line)
 
 
-def main(rounds=7, cases=CASES):
+def main(rounds=7, cases=None, megabytes=100):
     """Prints a row per case; returns {case: (torch ms, mindtorch ms, median of the rounds' ratios)}, of caches what `cache` gives."""
+    whole = cases is None
+    if whole:
+        cases = CASES + SAFE * bool(importlib.util.find_spec("safetensors"))
     results, seconds = {}, {c: {s: [] for s in SIDES} for c in cases}
     with tempfile.TemporaryDirectory() as folder:
         procs = {}
         for side in SIDES:
-            procs[side] = subprocess.Popen([sys.executable, os.path.abspath(__file__), side, folder], text=True,
+            procs[side] = subprocess.Popen([sys.executable, os.path.abspath(__file__), side, folder, str(megabytes)], text=True,
                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             _answer(procs[side], side)
         for n in range(-1, rounds):      # round -1 warms up
@@ -167,11 +213,13 @@ def main(rounds=7, cases=CASES):
     print(f"{'':26s} {'torch ms':>9s} {'mindtorch':>9s} {'ratio':>6s} {'iqr':>11s} {'limit':>6s}")
     for case, both in seconds.items():
         ratios = [b / a for a, b in zip(both["torch"], both["mindtorch"])]
-        q = statistics.quantiles(ratios, n=4)
+        q = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         a, b = (statistics.median(both[s]) * 1e3 for s in SIDES)
         results[case] = a, b, statistics.median(ratios)
         limit = f"{LIMITS[case]:6.1f}" if case in LIMITS else ""
         print(f"{case:26s} {a:9.1f} {b:9.1f} {results[case][2]:6.2f} {q[0]:5.2f}-{q[2]:5.2f} {limit}")
+    if not whole:
+        return results
     if importlib.util.find_spec("PIL"):
         results.update(cache(rounds))
     else:

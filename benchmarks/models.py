@@ -290,8 +290,3 @@ def gan(torch):
 
 MODELS = {"mlp": mlp, "lenet": lenet, "small_cnn": small_cnn, "small_resnet": small_resnet, "resnet18": resnet18,
           "gpt2": gpt2, "bert": bert, "lstm": lstm, "gan": gan}
-
-
-def training_step(torch, model, compiled=False):
-    """step() of a model, run by `torch`."""
-    return MODELS[model](torch).step(torch, compiled)

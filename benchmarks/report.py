@@ -1,12 +1,18 @@
 """Tables and a plot of what run.py measured."""
+import inspect
 import json
 import os
 import statistics
+
+import large_models
 
 NAMES = {"mlp": "MLP 784-512-512-10, batch 64", "lenet": "LeNet, batch 64", "small_cnn": "3 convolutions, 16x3x32x32",
          "small_resnet": "small ResNet, 16x3x32x32", "resnet18": "ResNet-18, 4x3x64x64",
          "gpt2": "GPT-2-like, 4 layers of 128, 4x64", "bert": "BERT-like, 4 layers of 128, 4x64",
          "lstm": "LSTM 2x128, 16x32x128", "gan": "ConvTranspose GAN, 16x3x32x32"}
+LARGE = {"resnet50": "ResNet-50, 8x3x224x224", "gpt2_small": "GPT-2 small, 12 layers of 768, 2x256", "unet": "diffusion U-Net, 4x3x32x32",
+         "lstm_lm": "LSTM language model 2x650, 20x35", "dlrm": "DLRM, 8 tables of 100000x64, batch 256", "detector": "detector with masks, 1x3x256x256",
+         "gcn": "GCN, 4096 nodes, sparse", "generate": "GPT-2 small generates 32 tokens, batch 1", "generate@8": "the same, batch 8"}
 
 
 def spread(values):
@@ -30,7 +36,11 @@ def summary(rounds):
         out[side] = {"wall_ms": statistics.median(wall) * 1e3, "wall_iqr_ms": spread(wall) * 1e3, "wall_min_ms": min(wall) * 1e3,
                      "cpu_ms": statistics.median(cpu) * 1e3, "cpu_min_ms": min(cpu) * 1e3, "cpu_iqr_ms": spread(cpu) * 1e3, "memory_mb": r["memory"],
                      "start_s": r["start"], "losses": r["losses"], "steps": len(wall)}
-        for base in ("torch", "mindspore-tuned", "mindspore-jit"):
+        if "imported" in r:
+            out[side]["memory_beyond_import_mb"] = r["memory"] - r["imported"]
+        if "first" in r:                # what the first steps took beyond steady ones
+            out[side]["compile_s"] = sum(max(0.0, t - min(wall)) for t in r["first"]["wall"])
+        for base in ("torch", "torch-compiled", "mindspore-tuned", "mindspore-jit"):
             if base in rounds and base != side:
                 out[side]["x " + base] = paired(r["wall"], rounds[base]["wall"])
                 out[side]["cpu x " + base] = paired(r["cpu"], rounds[base]["cpu"])
@@ -46,17 +56,48 @@ def _ratio(r, key):
 
 def text(model, sides):
     """One model's rows for the terminal."""
-    lines = [f"\n{model:20s}{'wall ms':>9s}{'iqr':>8s}{'least':>8s}{'cpu ms':>9s}{'iqr':>8s}{'x torch':>9s}{'x tuned':>9s}{'MB':>7s}  losses"]
+    lines = [f"\n{model:20s}{'wall ms':>9s}{'iqr':>8s}{'least':>8s}{'cpu ms':>9s}{'iqr':>8s}{'x torch':>9s}{'cpu x':>7s}{'compiled':>9s}{'x tuned':>9s}"
+             f"{'MB':>7s}{'first s':>8s}  losses"]
     for side, r in sides.items():
         lines.append(f"{side:20s}{r['wall_ms']:9.2f}{r['wall_iqr_ms']:8.2f}{r['wall_min_ms']:8.2f}{r['cpu_ms']:9.2f}{r['cpu_iqr_ms']:8.2f}"
-                     f"{_ratio(r, 'x torch'):>9s}{_ratio(r, 'x mindspore-tuned'):>9s}{r['memory_mb']:7.0f}  "
+                     f"{_ratio(r, 'x torch'):>9s}{_ratio(r, 'cpu x torch'):>7s}{_ratio(r, 'x torch-compiled'):>9s}{_ratio(r, 'x mindspore-tuned'):>9s}"
+                     f"{r['memory_mb']:7.0f}{_ratio(r, 'compile_s'):>8s}  "
                      f"{'equal' if r['losses_equal'] else r['losses']}")
     return "\n".join(lines)
 
 
 #: What is compared with what in the tables: (side, base, title).
 _COMPARED = (("mindtorch", "torch", "eager / torch"), ("mindtorch", "mindspore-tuned", "eager / tuned"),
-             ("mindtorch-compiled", "torch", "compiled / torch"), ("mindtorch-compiled", "mindspore-jit", "compiled / jit"))
+             ("mindtorch-compiled", "torch", "compiled / torch"), ("mindtorch", "torch-compiled", "eager / torch-compiled"),
+             ("mindtorch-compiled", "torch-compiled", "compiled / torch-compiled"), ("mindtorch-compiled", "mindspore-jit", "compiled / jit"))
+
+
+def title_of(name):
+    return NAMES.get(name) or LARGE.get(name, name)
+
+
+def _scaling(results, kind):
+    """Lines of the table of how much quicker a step is with two threads."""
+    one, two = (results.get(f"{kind}, {n}") for n in ("1 thread", "2 threads"))
+    names = [n for n in one or () if n in (two or ())]
+    if not names:
+        return []
+    sides = [s for s in one[names[0]] if all(s in r[n] for r in (one, two) for n in names)]
+    out = ["", "Times quicker with two threads than with one (medians of wall time):", "",
+           "| model | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
+    return out + [f"| {title_of(n)} | " + " | ".join(f"{one[n][s]['wall_ms'] / two[n][s]['wall_ms']:.2f}" for s in sides) + " |" for n in names]
+
+
+def _growth(models):
+    """Lines of the table of how a step grows with its batch."""
+    sides = list(next(iter(models.values())))
+    out = ["", "How a step grows with the batch: ms a step (median wall time), and in brackets ms a sample:", "",
+           "| model | batch | " + " | ".join(sides) + " | eager / torch |", "| --- | --- |" + " --- |" * (len(sides) + 1)]
+    for name, r in models.items():
+        name, _, batch = name.rpartition("@")
+        cells = [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_ms'] / int(batch):.2f})" for s in sides]
+        out.append(f"| {name} | {batch} | " + " | ".join(cells) + f" | {_ratio(r.get('mindtorch', {}), 'x torch')} |")
+    return out
 
 
 def _models(models, how):
@@ -70,16 +111,38 @@ def _models(models, how):
         out = ["", title, "", *head]
         for name, r in models.items():
             cells = [cell(r[s]) for s in sides] + [f"{ratio(r[s], r[base], base):.2f}" for s, base, _ in compared]
-            out.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + " |")
+            out.append(f"| {title_of(name)} | " + " | ".join(cells) + " |")
         return out
     out = table(f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):",
                 lambda r: f"{r['wall_ms']:.1f} ({r['wall_iqr_ms']:.1f})", lambda r, _, base: r["x " + base])
     for what, key in (("Least time", "wall_min_ms"), ("Least CPU time", "cpu_min_ms")):
         out += table(f"{what} of a step{how} (ms), which other work on the machine disturbs less:",
                      lambda r, key=key: f"{r[key]:.1f}", lambda r, b, _, key=key: r[key] / b[key])
+    out += table(f"CPU time of a step{how} (ms; median, ratios by pairs):", lambda r: f"{r['cpu_ms']:.1f}", lambda r, _, base: r["cpu x " + base])
     out += table(f"Peak of memory{how} (MB):", lambda r: f"{r['memory_mb']:.0f}", lambda r, b, _: r["memory_mb"] / b["memory_mb"])
+    compiling = [s for s in sides if s.endswith("-compiled") and all("compile_s" in r[s] for r in models.values())]
+    if compiling:
+        out += ["", f"Compile time{how}: seconds that the first three steps take beyond later ones, with empty caches:", "",
+                "| model | " + " | ".join(compiling) + " |", "| --- |" + " --- |" * len(compiling)]
+        out += [f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" for s in compiling) + " |" for name, r in models.items()]
+    speaking = [name for name in models if name.split("@")[0] == "generate" and "tiny" not in name]
+    if speaking:
+        new = inspect.signature(large_models.generate).parameters["new"].default
+        out += ["", f"Tokens a second{how}:", "", "| | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
+        for name in speaking:
+            tokens = new * int(name.partition("@")[2] or 1)
+            out.append(f"| {title_of(name)} | " + " | ".join(f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" for s in sides) + " |")
     unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if not r[s]["losses_equal"]]
     return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
+
+
+#: Parts of the results that are {model: figures}; with ", 1 thread" and its like behind them, those with that many.
+KINDS = ("models", "large")
+
+
+def part_of(results, *kinds):
+    """The results with the parts of those kinds alone."""
+    return {k: v for k, v in results.items() if k in ("version", "machine") or k.startswith(kinds)}
 
 
 def markdown(results):
@@ -90,9 +153,13 @@ def markdown(results):
     if m["load"] > m["cores"]:
         out += ["", "Other work kept the machine busy: with several threads the sides whose threads wait for each other, PyTorch first of all, "
                 "lose far more by that than the others, and those times say nothing about a quiet machine. Compare CPU times on one thread."]
-    for part in sorted(results, reverse=True):          # one thread first
-        if part.startswith("models") and results[part]:
-            out += _models(results[part], "" if part == "models" else f" ({part[8:]})")
+    for part in sorted(results, key=lambda p: (p.split(",")[0], p), reverse=True):          # one thread last
+        if part.startswith(KINDS) and results[part]:
+            out += _models(results[part], "" if "," not in part else f" ({part.partition(', ')[2]})")
+    for kind in KINDS:
+        out += _scaling(results, kind)
+    if results.get("growth"):
+        out += _growth(results["growth"])
     if results.get("import"):
         out += ["", "Import (seconds, median): " + ", ".join(f"`{k}` {v['wall_s']:.2f} (CPU {v['cpu_s']:.2f})" for k, v in results["import"].items())]
     for size, ops in results.get("latency", {}).items():
@@ -124,7 +191,7 @@ def plot(results, path):
 
 
 def keep(results, folder):
-    """results/<version>.json, .md and, where matplotlib is installed, .png."""
+    """results/<version>.json, .md and, where matplotlib is installed, .png; all that is kept."""
     os.makedirs(folder, exist_ok=True)
     base = os.path.join(folder, results["version"])
     if os.path.exists(base + ".json"):
@@ -132,9 +199,9 @@ def keep(results, folder):
         with open(base + ".json") as f:
             old = json.load(f)
         for part in list(results):
-            if part.startswith("models") or part == "latency":
+            if part.startswith((*KINDS, "growth", "latency")):
                 results[part] = {**old.get(part, {}), **results[part]}
-        if not any(part.startswith("models") for part in results):
+        if not any(part.startswith(KINDS) for part in results):
             results["machine"] = old["machine"]         # (its load when the models' times were taken)
         results = {**old, **results}
     with open(base + ".json", "w") as f:
@@ -147,3 +214,4 @@ def keep(results, folder):
             plot(results, base + ".png")
         except ImportError:
             print("no plot: matplotlib is not installed (pip install .[benchmarks])")
+    return results

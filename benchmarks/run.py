@@ -1,15 +1,18 @@
-"""Paired benchmarks: real torch, hand-written MindSpore (as shipped, tuned, under ms.jit), mindtorch (eager, compiled).
+"""Paired benchmarks: real torch (eager, compiled by inductor), hand-written MindSpore (as shipped, tuned, under ms.jit), mindtorch (eager, compiled).
 
     python benchmarks/run.py                                  # everything; results/<version>.json, .md, .png
     python benchmarks/run.py --parts models --models mlp,lenet --rounds 5 --json out.json
-    python benchmarks/run.py --parts latency                  # single ops, small and large
+    python benchmarks/run.py --parts large,growth --threads 1,2   # models of the sizes that people train (large_models.py), and how their step grows
+    python benchmarks/run.py --parts large --only resnet50,unet@8 # some, or with another batch
+    python benchmarks/run.py --parts latency                  # single ops, small and large (ops.py has 200)
     python benchmarks/run.py --parts import
     python benchmarks/run.py --parts overhead                 # what the facade adds to the kernel it chose, op by op
     python benchmarks/run.py --parts io                       # checkpoints and data loading
+    python benchmarks/run.py --write ...                      # also replaces the tables in docs/speed.md
 
 Every implementation runs in a process of its own; rounds alternate between them, so that a slow moment of the machine hits
 all.  Medians and the spread (interquartile range) of wall and CPU time per step, the least step, the peak of memory; the
-first losses must agree.  Ratios are medians over rounds of the sides' medians in one round.
+first losses must agree.  Compilers begin with empty caches.  Ratios are medians over rounds of the sides' medians in one round.
 """
 import argparse
 import json
@@ -18,15 +21,20 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
+import documents  # noqa: E402
+import large_models  # noqa: E402
 import report  # noqa: E402
 import sides as sides_  # noqa: E402
-from sides import SIDES  # noqa: E402
+from sides import FACADES, SIDES  # noqa: E402
 
-PARTS = ["models", "latency", "import", "overhead", "io"]
+PARTS = ["models", "large", "growth", "latency", "import", "overhead", "io"]
+#: Parts whose figures depend on the number of threads.
+THREADED = ("models", "large")
 
 
 def _environment():
@@ -37,9 +45,9 @@ def _environment():
     return {**env, "PYTHONPATH": root if not path else root + os.pathsep + path}
 
 
-def _start(*arguments):
+def _start(*arguments, **variables):
     return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", *arguments], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True, env=_environment())
+                            stdout=subprocess.PIPE, text=True, env={**_environment(), **variables})
 
 
 def _answer(p, what):
@@ -68,15 +76,23 @@ def _end(procs):
 ROUND = 0.3
 
 
-def compare(model, sides, rounds, steps, warm=3, settle=3):
+def cold(folder):
+    """Variables for compilers to keep their results in an empty folder.
+
+    What mindtorch compiles for itself once on a machine is in the same folder: of its sides the first one makes that.
+    """
+    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"), "MINDTORCH_CACHE": os.path.join(folder, "mindtorch")}
+
+
+def compare(model, sides, rounds, steps, warm=3, settle=3, **variables):
     """{side: {wall: [[...] a round], cpu, losses, memory, start, first}} of one model, rounds alternating between the sides.
 
-    `warm` steps are told of by their losses and times (first), `settle` more pass before the rounds.
+    `variables` are put into the environment; `warm` steps are told of by their losses and times (first), `settle` more pass before the rounds.
     """
     procs, out, count = {}, {}, {}
     try:
         for side in sides:
-            procs[side] = p = _start(side, model, str(warm))
+            procs[side] = p = _start(side, model, str(warm), **variables)
             first = _answer(p, side)
             out[side] = {"wall": [], "cpu": [], **first}
             least = max(2, steps // 6) if side == "mindspore" else steps
@@ -143,15 +159,41 @@ def own_version():
         return next(x.split('"')[1] for x in f if x.startswith("__version__"))
 
 
+def names_of(part, a):
+    """The models of a part, by the options."""
+    if part == "models":
+        return [m for m in a.models.split(",") if m in report.NAMES] if a.models else list(report.NAMES)
+    wanted = a.models.split(",") if a.models else list(report.LARGE)
+    wanted = [m for m in wanted if m.split("@")[0] in large_models.MODELS]
+    if part == "growth":
+        tiny = "@tiny" if a.quick else ""
+        return [f"{m}{tiny}@{b}" for m in dict.fromkeys(m.split("@")[0] for m in wanted) for b in large_models.GROWTH[m][:2 if tiny else None]]
+    return list(dict.fromkeys(m.split("@")[0] + "@tiny" for m in wanted)) if a.quick else wanted
+
+
+def step_times(kept, names, a, rounds):
+    """Compares the sides on each model, tells of it and keeps the figures."""
+    for model in names:
+        large = model.split("@")[0] in large_models.MODELS
+        sides = [s for s in a.sides.split(",") if s in FACADES or not large]
+        steps, settle = a.steps or (2 if a.quick or large else 8), 1 if a.quick or large else 3
+        with tempfile.TemporaryDirectory() as folder:
+            kept[model] = r = report.summary(compare(model, sides, rounds, steps, settle=settle, **cold(folder)))
+        print(report.text(model, r), flush=True)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--parts", default="models,latency,import,overhead", help="some of " + ",".join(PARTS))
-    ap.add_argument("--models", default=",".join(report.NAMES))
+    ap.add_argument("--models", "--only", help="those of the parts models, large (name, name@batch or name@tiny) and growth")
     ap.add_argument("--sides", default=",".join(SIDES))
-    ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--steps", type=int, default=8, help="steps a round at least; short steps are repeated for 0.3 s")
-    ap.add_argument("--threads", type=int, help="threads of every side; with 1, CPU times on a busy machine can be compared")
+    ap.add_argument("--rounds", type=int, help="default 5, of growth 3")
+    ap.add_argument("--steps", type=int, help="steps a round at least, default 8, of large models 2; short steps are repeated for 0.3 s")
+    ap.add_argument("--threads", help="threads of every side, a number or several (1,2); with 1, CPU times on a busy machine can be compared")
+    ap.add_argument("--quick", action="store_true", help="one round of two steps, of large models their tiny forms: whether all runs")
+    ap.add_argument("--megabytes", type=int, default=100, help="size of the checkpoints of io")
     ap.add_argument("--json", help="write the figures there, and keep nothing in results/")
+    ap.add_argument("--write", action="store_true", help="replace the tables in docs/speed.md")
     ap.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.worker:
@@ -162,32 +204,39 @@ def main():
     parts = a.parts.split(",")
     if set(parts) - set(PARTS):
         ap.error(f"unknown parts: {', '.join(set(parts) - set(PARTS))}")
+    rounds = a.rounds or (1 if a.quick else 5)
     results = {"version": own_version(), "machine": machine()}
-    if a.threads:
-        os.environ["OMP_NUM_THREADS"] = str(a.threads)
-    if "models" in parts:
-        # Runs with another number of threads are kept beside those with all.
-        kept = results["models" if not a.threads else f"models, {a.threads} thread{'s'[:a.threads > 1]}"] = {}
-        for model in a.models.split(","):
-            kept[model] = r = report.summary(compare(model, a.sides.split(","), a.rounds, a.steps))
-            print(report.text(model, r), flush=True)
+    for threads in (a.threads or "").split(","):
+        if threads:
+            os.environ["OMP_NUM_THREADS"] = threads
+        for part in THREADED:
+            if part in parts:
+                # Runs with another number of threads are kept beside those with all.
+                kept = results[part if not threads else f"{part}, {threads} thread{'s'[:int(threads) > 1]}"] = {}
+                step_times(kept, names_of(part, a), a, rounds)
+    if "growth" in parts:
+        step_times(results.setdefault("growth", {}), names_of("growth", a), a, min(rounds, 3))
     if "latency" in parts:
-        results["latency"] = {size: latency(size, a.rounds) for size in ("small", "large")}
+        results["latency"] = {size: latency(size, rounds) for size in ("small", "large")}
     if "import" in parts:
-        results["import"] = imports(a.rounds)
+        results["import"] = imports(rounds)
     print("\n" + report.markdown(results))
     if "overhead" in parts:
         subprocess.run([sys.executable, os.path.join(HERE, "op_overhead.py")], check=True, env=_environment())
     if "io" in parts:
         os.environ.update(_environment())
         import data_io
-        results["io"] = data_io.main(a.rounds)
+        results["io"] = data_io.main(rounds, megabytes=a.megabytes)
     if a.json:
         with open(a.json, "w") as f:
             json.dump(results, f, indent=1)
     else:
-        report.keep(results, os.path.join(HERE, "results"))
-    wrong = [m for part in results if part.startswith("models") for m, rows in results[part].items() for r in rows.values()
+        results = report.keep(results, os.path.join(HERE, "results"))
+    if a.write:
+        for kinds in (("models",), ("large", "growth")):
+            if any(part.startswith(kinds) for part in results):
+                documents.write(os.path.join(documents.DOCS, "speed.md"), kinds[0], report.markdown(report.part_of(results, *kinds)))
+    wrong = [m for part in results if part.startswith((*THREADED, "growth")) for m, rows in results[part].items() for r in rows.values()
              if not r["losses_equal"]]
     if wrong:
         print("losses differ: " + ", ".join(wrong))

@@ -6,7 +6,9 @@ import sys
 import time
 
 #: What run.py compares by itself; npu.py and step_graph.py ask for further ones.
-SIDES = ["torch", "mindspore", "mindspore-tuned", "mindspore-jit", "mindtorch", "mindtorch-compiled"]
+SIDES = ["torch", "torch-compiled", "mindspore", "mindspore-tuned", "mindspore-jit", "mindtorch", "mindtorch-compiled"]
+#: Those that have the large models, which are not written by hand in MindSpore.
+FACADES = ["torch", "torch-compiled", "mindtorch", "mindtorch-compiled"]
 
 
 def _threads(ms):
@@ -16,19 +18,31 @@ def _threads(ms):
         ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
 
 
+def task(torch, model):
+    """The Task of a model, of models.py or of large_models.py (there also `name@batch` and `name@tiny`)."""
+    import large_models
+    import models
+    return models.MODELS[model](torch) if model in models.MODELS else large_models.build(torch, model)
+
+
+def training_step(torch, model, compiled=False):
+    """step() of a model, run by `torch`."""
+    return task(torch, model).step(torch, compiled)
+
+
 def _mindtorch(side, model):
     npu = side.startswith("mindtorch-npu")
     if npu:
         os.environ["MINDTORCH_NPU"] = "cpu"
     import mindtorch.torch as torch
-    import models
     if not npu:
-        return models.training_step(torch, model, compiled=side == "mindtorch-compiled")
+        return training_step(torch, model, compiled=side == "mindtorch-compiled")
     import mindspore as ms
+    import models
     _threads(ms)
     torch.set_default_device("npu")
-    task = models.moved(models.MODELS[model](torch), "npu")
-    return task.whole_step(torch, backend="mindspore") if side == "mindtorch-npu-graph" else task.step(torch, False)
+    there = models.moved(task(torch, model), "npu")
+    return there.whole_step(torch, backend="mindspore") if side == "mindtorch-npu-graph" else there.step(torch, False)
 
 
 def _mindspore(side, model):
@@ -52,10 +66,9 @@ def _mindspore(side, model):
 
 def build(side, model):
     """step() of a model for one implementation, in this process."""
-    if side == "torch":
+    if side in ("torch", "torch-compiled"):
         import torch
-        import models
-        return models.training_step(torch, model)
+        return training_step(torch, model, compiled=side == "torch-compiled")
     return (_mindtorch if side.startswith("mindtorch") else _mindspore)(side, model)
 
 
@@ -74,9 +87,16 @@ def _timed(step):
 def worker(side, model, warm="3"):
     """Tells the losses and times of the first `warm` steps; answers each line 'n' on stdin with the wall and CPU time of n steps, and the peak of memory."""
     start = time.perf_counter()
+    if side.startswith("torch"):
+        import torch  # noqa: F401
+    elif side.startswith("mindtorch"):
+        os.environ.update({"MINDTORCH_NPU": "cpu"} if side.startswith("mindtorch-npu") else {})
+        import mindtorch.torch  # noqa: F401
+    imported = peak_memory()
     step = build(side, model)
     losses, walls, cpus = zip(*[_timed(step) for _ in range(int(warm))])
-    print(json.dumps({"losses": losses, "first": {"wall": walls, "cpu": cpus}, "memory": peak_memory(), "start": time.perf_counter() - start}), flush=True)
+    print(json.dumps({"losses": losses, "first": {"wall": walls, "cpu": cpus}, "memory": peak_memory(), "imported": imported,
+                      "start": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
         _, walls, cpus = zip(*[_timed(step) for _ in range(int(line))])
         print(json.dumps({"wall": walls, "cpu": cpus, "memory": peak_memory()}), flush=True)

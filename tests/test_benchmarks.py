@@ -1,10 +1,14 @@
 """The benchmarks run from end to end and say the same about the losses on every side."""
+import importlib.util
 import json
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import torch
+
+import mindtorch.torch as mt
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
 SIDES = ["torch", "mindspore-tuned", "mindtorch"]
@@ -57,6 +61,93 @@ def test_every_model_is_there_on_both_sides(monkeypatch):
     import models
     import ms_models
     assert set(models.MODELS) == set(ms_models.MODELS) == set(report.NAMES)
+
+
+# ---------------------------------------------------------------- larger models, and torch.compile's side
+def _large(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import large_models
+    return large_models
+
+
+def test_large_models_have_one_meaning(monkeypatch):
+    large = _large(monkeypatch)
+    assert set(large.MODELS) == set(large.TINY) == set(large.GROWTH) == {n.split("@")[0] for n in _report(monkeypatch).LARGE}
+    for name in large.MODELS:
+        one, two = (large.build(t, name + "@tiny").step(t, False) for t in (torch, mt))
+        a, b = ([f() for _ in range(3)] for f in (one, two))
+        assert a == pytest.approx(b, rel=1e-3), name
+        assert name == "generate" or a[2] < a[0], name
+
+
+def test_batches_of_large_models(monkeypatch):
+    large = _large(monkeypatch)
+    for batch in (1, 3):
+        assert large.build(mt, f"unet@tiny@{batch}").data[0].shape == (batch, 3, 8, 8)
+        assert large.build(mt, f"generate@tiny@{batch}").tokens == 4 * batch
+
+
+def _run(path, *options):
+    r = subprocess.run([sys.executable, str(FOLDER / "run.py"), "--quick", "--json", str(path), *options], capture_output=True, text=True, timeout=280)
+    assert r.returncode == 0, r.stdout + r.stderr
+    return json.loads(path.read_text()), r.stdout
+
+
+def test_a_large_model_end_to_end(tmp_path):
+    found, printed = _run(tmp_path / "r.json", "--parts", "large", "--only", "gcn", "--sides", "torch,mindtorch", "--threads", "1")
+    rows = found["large, 1 thread"]["gcn@tiny"]
+    assert list(rows) == ["torch", "mindtorch"] and all(r["losses_equal"] and r["memory_beyond_import_mb"] >= 0 for r in rows.values())
+    assert rows["mindtorch"]["cpu x torch"] > 0 and "CPU time of a step (1 thread)" in printed
+
+
+@pytest.mark.slow
+def test_compiled_sides_threads_and_growth_end_to_end(tmp_path):
+    found, printed = _run(tmp_path / "r.json", "--parts", "large,growth", "--only", "dlrm", "--threads", "1,2", "--sides", "torch,torch-compiled,mindtorch,mindtorch-compiled")
+    for part in ("large, 1 thread", "large, 2 threads"):
+        rows = found[part]["dlrm@tiny"]
+        assert list(rows)[1] == "torch-compiled" and rows["torch-compiled"]["compile_s"] > 0 and rows["mindtorch-compiled"]["x torch-compiled"] > 0
+    assert list(found["growth"]) == ["dlrm@tiny@64", "dlrm@tiny@256"]
+    assert "Times quicker with two threads" in printed and "| dlrm@tiny | 64 |" in printed and "Compile time" in printed
+
+
+def test_scaling_growth_and_tokens_are_told(monkeypatch):
+    report = _report(monkeypatch)
+    side = {"wall": [[0.02, 0.02]], "cpu": [[0.01, 0.01]], "memory": 9.0, "imported": 4.0, "start": 1.0, "losses": [1.0], "first": {"wall": [0.52, 0.02], "cpu": [1, 1]}}
+    one = report.summary({s: side for s in ("torch", "torch-compiled", "mindtorch")})
+    two = report.summary({s: {**side, "wall": [[0.01, 0.01]]} for s in one})
+    text = report.markdown({"version": "0", "machine": {"torch": "2", "mindspore": "2", "numpy": "1", "cpu": "c", "cores": 2, "load": 0.0},
+                            "large, 1 thread": {"generate@8": one}, "large, 2 threads": {"generate@8": two}, "growth": {"unet@4": one}})
+    assert one["torch"]["compile_s"] == 0.5 and one["torch"]["memory_beyond_import_mb"] == 5
+    assert "| the same, batch 8 | 2.00 | 2.00 | 2.00 |" in text and "| the same, batch 8 | 12800.0 |" in text and "| unet | 4 | 20.0 (5.00) |" in text
+    assert set(report.part_of({"version": 1, "machine": 2, "large, 1 thread": 3, "models": 4, "growth": 5}, "large", "growth")) == {"version", "machine", "large, 1 thread", "growth"}
+
+
+def test_the_page_has_places_for_the_tables(monkeypatch):
+    _report(monkeypatch)
+    import documents
+    page = (FOLDER.parent / "docs" / "speed.md").read_text()
+    assert all(page.count(m) == 1 for part in ("models", "large") for m in documents.marks(part))
+
+
+# ---------------------------------------------------------------- data and checkpoints
+def test_loaders_of_three_item_sizes(monkeypatch):
+    _report(monkeypatch)
+    import data_io
+    assert set(data_io.ITEMS) < set(data_io.CASES)
+    for t in (torch, mt):
+        assert [x[:, 0].tolist() for x in data_io.items(t, (3,), 5, 2)] == [[pytest.approx(1.764052 + i) for i in pair] for pair in ((0, 1), (2, 3), (4,))]
+    small, large = (sum(x.numel() * 4 for x in data_io.state_dict(torch, n).values()) for n in (1, 10))
+    assert small == pytest.approx(1e6, rel=0.05) and large == pytest.approx(1e7, rel=0.05)
+
+
+@pytest.mark.slow
+def test_checkpoints_and_loaders_end_to_end(monkeypatch):
+    _report(monkeypatch)
+    import data_io
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
+    cases = ["save", "load", "items small", "items image"] + data_io.SAFE * bool(importlib.util.find_spec("safetensors"))
+    found = data_io.main(1, cases, megabytes=2)
+    assert list(found) == cases and all(x > 0 for r in found.values() for x in r)
 
 
 # ---------------------------------------------------------------- a step as one graph
