@@ -303,3 +303,23 @@ NODES = {"SumBackward0": lambda x: x.sum(), "SumBackward1": lambda x: x.sum(0), 
 def test_node_names(name):
     for T in (real, mine):
         assert NODES[name](T.ones(2, requires_grad=True)).grad_fn.name() == name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("special", [0.5, -0.0, math.inf, -math.inf, math.nan])
+def test_few_elements_take_a_shorter_way(dtype, special):
+    """Up to 64 elements in C order sums, extremes and products go other ways through NumPy than more do, or than others."""
+    for shape in ((), (1,), (7,), (64,), (65,), (8, 8), (8, 9)):
+        v = np.random.RandomState(0).randn(*shape) * 3
+        v = np.asarray(v).astype(dtype)
+        v.reshape(-1)[-1] = special
+        for turned in (False, True)[:1 + (v.ndim == 2)]:
+            x, y = [t.mT if turned else t for t in (real.tensor(v), mine.tensor(v))]
+            for f in (lambda t: t.sum(), lambda t: t.max(), lambda t: t.min(), lambda t: t.relu(), lambda t: t.sigmoid(), lambda t: (t * -0.0).sum(),
+                      lambda t: t.softmax(-1), *[lambda t: t @ t.mT] * (v.ndim == 2)):
+                a, b = f(x), f(y)
+                few_digits = {"rtol": 2e-3, "atol": 2e-3} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-5}
+                assert str(a.dtype) == str(b.dtype) and a.shape == b.shape
+                np.testing.assert_allclose(b.numpy(), a.numpy(), **few_digits)
+            if x.sum() == 0:
+                assert np.signbit(x.sum().numpy()) == np.signbit(y.sum().numpy()), shape

@@ -43,6 +43,15 @@ def sums(a, axes=None, keepdim=False):
 total = quiet(sums)
 
 
+def whole(a):
+    """The sum of all elements, without NumPy's warnings."""
+    n = a.size
+    # (A product with ones: 0.5 us where `np.add.reduce` takes 0.9 and keeping it from warning 0.4; of one element -0 it would be -0.)
+    if 1 < n <= _BLOCK and a.dtype in _BLAS and a.flags.c_contiguous:
+        return a.reshape(n).dot(ones(n, a.dtype))
+    return total(a)
+
+
 def _last(a):
     """(m, n) -> (m,)"""
     m, n = a.shape

@@ -1,4 +1,5 @@
 """Kernels of reductions: sums, products, extremes, truth, norms, moments, and what their gradients need."""
+import functools
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import sums, total
+from mindtorch.backend.cpu.reduce import sums, total, whole
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -35,7 +36,7 @@ def count(shape, axes):
 
 
 # ------------------------------------------------------------------ sum, mean, prod
-kernel("sum_all", total)
+kernel("sum_all", whole)
 
 
 @kernel("sum_dims")
@@ -116,8 +117,12 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
 
 def _extreme(name, ufunc, arg):
     """Kernels of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
+    place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
+
     def full(a):
-        return ufunc.reduce(a, axis=None)
+        if a.size <= 64 and a.dtype.kind == "f" and a.flags.c_contiguous:
+            return a.reshape(-1)[place_of(a)]        # (0.4 us where `reduce` takes 1; a nan counts as the largest, and as the least)
+        return silently(a)
 
     def over(a, *, axes, keepdim):
         return ufunc.reduce(a, axis=axes, keepdims=keepdim)
@@ -131,7 +136,7 @@ def _extreme(name, ufunc, arg):
         if a.ndim == 0:
             return np.zeros((), _I64)
         return arg(a, axis=axis, keepdims=keepdim)
-    kernel(name + "_all", quiet(full))
+    kernel(name + "_all", full)
     kernel("a" + name, quiet(over))
     kernel(name + "_dim", quiet(along))
     kernel("arg" + name, place)

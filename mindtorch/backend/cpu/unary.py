@@ -6,6 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, onednn_pass
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import SILENT
+from mindtorch.backend.cpu.heavy import one
 from mindtorch.backend.cpu.pointwise import elementwise, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
@@ -47,7 +48,7 @@ def _sigmoid(a):
         return _sigmoid(a.reshape(1)).reshape(())
     r = np.negative(a)
     _exp(r, r, extobj=SILENT)
-    r += 1
+    np.add(r, one(r.dtype), r)
     return _reciprocal(r, r, extobj=SILENT)
 
 

@@ -1,6 +1,6 @@
-"""Tensor's operators.  Each begins with the everyday case (float32 with float32, float32 with a number)."""
+"""Tensor's operators.  Each begins with the everyday cases (two tensors of one everyday dtype, float32 with a number, int64 with an int)."""
 from mindtorch.backend.mindspore.private import MSTensor
-from mindtorch.core.dtypes import F32
+from mindtorch.core.dtypes import F32, F64, I64
 from mindtorch.core.foreign import is_foreign, type_name
 from mindtorch.core.numbers import NUMBER
 from mindtorch.core.tensor import Const, Tensor, adopt, taken
@@ -26,8 +26,8 @@ def operand(x):
     return None
 
 
-def _operator(fn, prim=None, reflected=False):
-    """`self op other` (`other op self`) out of an op and, for float32 operands, its primitive."""
+def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
+    """`self op other` (`other op self`) out of an op and, for operands of float32 or of one of `direct`, its primitive; whole: of int64 and an int, too."""
     if reflected:
         def slow(self, other):
             x = operand(other)
@@ -49,11 +49,13 @@ def _operator(fn, prim=None, reflected=False):
         def operator(self, other):
             c = other.__class__
             if c is float or c is int:
-                if self._stype is F32:
-                    return prim(self, Const(other, F32))
+                d = self._stype
+                if d is F32 or whole and d is I64 and c is int:
+                    return prim(self, Const(other, d))
                 return fn(self, other)
             try:
-                if self._stype is F32 is other._stype:
+                d = self._stype
+                if d is other._stype and (d is F32 or d in direct):
                     return prim(self, other)
             except AttributeError:
                 pass
@@ -84,11 +86,11 @@ def _invert(self):
 
 
 OPERATORS = {
-    "__add__": _operator(p.add, add_), "__radd__": _operator(p.add, add_),
-    "__sub__": _operator(p.sub, sub_), "__rsub__": _rsub,
-    "__mul__": _operator(p.mul, mul_), "__rmul__": _operator(p.mul, mul_),
-    "__truediv__": _operator(p.true_divide, p.div_), "__rtruediv__": _operator(p.true_divide, p.div_, True),
-    "__div__": _operator(p.true_divide, p.div_), "__rdiv__": _operator(p.true_divide, p.div_, True),
+    "__add__": _operator(p.add, add_, whole=True), "__radd__": _operator(p.add, add_, whole=True),
+    "__sub__": _operator(p.sub, sub_, whole=True), "__rsub__": _rsub,
+    "__mul__": _operator(p.mul, mul_, whole=True), "__rmul__": _operator(p.mul, mul_, whole=True),
+    "__truediv__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rtruediv__": _operator(p.true_divide, p.div_, True),
+    "__div__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rdiv__": _operator(p.true_divide, p.div_, True),
     "__floordiv__": _operator(p.floor_divide), "__rfloordiv__": _operator(p.floor_divide, None, True),
     "__mod__": _operator(p.remainder), "__rmod__": _operator(p.remainder, None, True),
     "__pow__": _power, "__rpow__": _operator(p.pow_op, None, True),
