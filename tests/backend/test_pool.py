@@ -289,6 +289,7 @@ def _program(**env):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.slow
 def test_forks_numbers_of_threads_and_no_library():
     with_it = _program()
     assert with_it[:2] == ["child 0"] * 2

@@ -16,7 +16,7 @@ def _check(seeds):
 
 @pytest.mark.host_only("strides count there; device/test_aliasing.py runs the programs on the npu")
 def test_random_programs():
-    _check(range(600))
+    _check(range(300))
 
 
 # tan of a squared tan: the last bit of the first shows in the third digit of the second, in any two libraries.
@@ -25,6 +25,6 @@ ILL_CONDITIONED = {26135}
 
 @pytest.mark.host_only("strides count there; device/test_aliasing.py runs the programs on the npu")
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(4))        # (of 10: they were run once, 40 s each)
 def test_many_random_programs(block):
     _check([s for s in range(20000 + 2000 * block, 22000 + 2000 * block) if s not in ILL_CONDITIONED])

@@ -20,6 +20,7 @@ def losses(folder, device):
     return [float(x) for pair in found for x in pair]
 
 
+@pytest.mark.slow
 def test_digits_on_the_npu(tmp_path):
     pytest.importorskip("sklearn")
     want, have = losses(tmp_path, "cpu"), losses(tmp_path, "npu")

@@ -94,7 +94,7 @@ def compare(seeds, npu):
 
 
 def test_random_programs(npu):
-    compare(range(150), npu)
+    compare(range(80), npu)
 
 
 @pytest.mark.slow

@@ -117,12 +117,12 @@ def plan_of(change):
     return Plan(3, **plan)
 
 
-#: changes that meet something else in a network with dropout, or that were once wrong there
+#: changes that meet something else in a network with dropout, or that were once wrong there: that network by default, the plain one as a slow test
 WITH_DROPOUT = {"seed", "train", "train a part", "dropout p", "grad mode", "autocast around", "backward outside", "scale of scaler", "forward hook", "unhook",
                 "input grad", "freeze", "new parameter", "share", "layout", "batch", "lr"}
 
 
-@pytest.mark.parametrize("name, net", [pytest.param(c, net, marks=[pytest.mark.slow] if net == "mlp" and c not in WITH_DROPOUT else [])
+@pytest.mark.parametrize("name, net", [pytest.param(c, net, marks=[pytest.mark.slow] if (net == "mlp") != (c in WITH_DROPOUT and NEEDS.get(c, {}).get("net", "linear") == "linear") else [])
                                        for c in programs.CHANGES for net in ("linear", "mlp")])
 def test_change(name, net, npu):
     """Two calls are compiled, two run so, then comes the change."""
@@ -142,14 +142,14 @@ def test_change(name, net, npu):
 
 
 # ------------------------------------------------------------------ random programs
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[pytest.mark.slow] if s >= 6 else []) for s in range(12)])
 def test_random_programs(seed, npu):
     check(programs.random_plan(seed), npu)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("block", range(int(os.environ.get("MINDTORCH_GRAPH_PROGRAMS", "100")) // 20))
+@pytest.mark.parametrize("block", range(int(os.environ.get("MINDTORCH_GRAPH_PROGRAMS", "60")) // 20))
 def test_more_random_programs(block, npu):
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
         check(programs.random_plan(seed), npu)
@@ -172,7 +172,7 @@ def test_random_networks(npu):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_more_random_networks(npu):
-    check_networks([1, 2, *range(100, 140)], npu)
+    check_networks([1, 2, *range(100, 120)], npu)
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(10, 40), marks=pytest.mark.slow)], ids=["few", "more"])

@@ -144,7 +144,7 @@ def steady(step, graphs=1):
 
 # ------------------------------------------------------------------ the nine
 #: (The adversarial pair magnifies a last bit a thousand times in four steps: its compiled step is compared over fewer.)
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m == "resnet18" else m for m in models.MODELS])
 def test_benchmark_models(npu, small, name):
     with npu:
         made, step = both(lambda: benchmark(name, npu))

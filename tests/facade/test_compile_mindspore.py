@@ -569,7 +569,7 @@ def test_random_steps(seed):
 
 
 #: how many more
-PROGRAMS = int(os.environ.get("MINDTORCH_GRAPH_PROGRAMS", "100"))
+PROGRAMS = int(os.environ.get("MINDTORCH_GRAPH_PROGRAMS", "60"))
 
 
 @pytest.mark.slow

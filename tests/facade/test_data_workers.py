@@ -358,12 +358,12 @@ def _heed_interrupts():
 @pytest.mark.parametrize(
     "context, sleep, then, end",
     [
-        ("fork", 0.01, "list(it)", signal.SIGINT),
+        pytest.param("fork", 0.01, "list(it)", signal.SIGINT, marks=pytest.mark.slow),
         ("fork", 0.01, "list(it)", signal.SIGKILL),
         ("fork", 30, "list(it)", signal.SIGINT),
         ("fork", 0.001, "list(it)", None),
         ("fork", 0.01, "sys.exit(0)", None),
-        ("spawn", 0.001, "list(it)", None),
+        pytest.param("spawn", 0.001, "list(it)", None, marks=pytest.mark.slow),
         pytest.param("forkserver", 0.01, "list(it)", signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param("spawn", 0.01, "list(it)", signal.SIGINT, marks=pytest.mark.slow),
     ],

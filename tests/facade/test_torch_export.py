@@ -422,7 +422,7 @@ def test_random_programs():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_more_random_programs():
-    check_random(range(100, 250))
+    check_random(range(100, 170))
 
 
 def test_what_depends_on_values_is_an_error():
