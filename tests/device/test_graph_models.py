@@ -44,8 +44,17 @@ def small(monkeypatch):
         monkeypatch.setattr(models, name, value)
 
 
+def damped(optimizer):
+    """With an eps (Adam's) that keeps rounding from what is nothing else: the gradients of the keys' biases in attention, of biases before a normalisation."""
+    for group in optimizer.param_groups:
+        if "eps" in group:
+            group["eps"] = 1e-2
+
+
 def benchmark(name, device, schedule=None):
     task = models.moved(models.MODELS[name](mt), device)
+    for optimizer in (task.opt_g, task.opt_d) if name == "gan" else (task.optimizer,):
+        damped(optimizer)
     if name == "resnet18":
         task.data = task.data[0][:2, :, :32, :32].contiguous(), task.data[1][:2]
     if name == "gan":
@@ -147,7 +156,8 @@ def steady(step, graphs=1):
 @pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m == "resnet18" else m for m in models.MODELS])
 def test_benchmark_models(npu, small, name):
     with npu:
-        made, step = both(lambda: benchmark(name, npu))
+        # (Products differ in the last bit from run to run; twenty steps through normalisations make more of it.)
+        made, step = both(lambda: benchmark(name, npu), tolerance=1e-5)
         steady(step)
 
 
