@@ -22,7 +22,7 @@ def run(name, folder, *args):
         return dict(z), p.stdout, p.stderr
 
 
-SLOW = {"flow3_mixed_precision", "flow4_model_api", "flow8_export", "flow9_graph_mode"}
+SLOW = {"flow2_learning_rate", "flow3_mixed_precision", "flow4_model_api", "flow8_export", "flow9_graph_mode"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in (
