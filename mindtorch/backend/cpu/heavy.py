@@ -112,7 +112,9 @@ def row_sum(m):
 
 
 def row_dot(a, b):
-    """Scalar product of each row of a with that of b (einsum 11, multiply and sum 30)."""
+    """Scalar product of each row of a with that of b (einsum 11, multiply and sum 30; of 2x5 einsum 1.7, this way 0.7)."""
+    if 1 < a.size <= 1 << 10 and a.dtype.kind == "f" and a.dtype is b.dtype:
+        return np.multiply(a, b).dot(ones(a.shape[1], a.dtype))
     return np.einsum("ij,ij->i", a, b)
 
 

@@ -160,6 +160,8 @@ _matmul = _numpy_private.matmul
 def matmul(a, b, out=None, extobj=SILENT):
     """np.matmul on the calling thread (see `alone`)."""
     n = b.shape[-1]
+    if out is None and 1 < a.size * n <= _FEW and a.ndim <= 2 >= b.ndim:
+        return a.dot(b)         # (0.3 us on the way to the same BLAS, 0.9 by `matmul`; of one element -0 it would give -0)
     if a.size * n <= _FEW or n > 1 and b.ndim > 1 and a.size * n // a.shape[-1] > n and a.shape[-2] * a.shape[-1] * n <= _FEW_MATRICES:
         return _matmul(a, b, out=out, extobj=extobj)
     return alone(_matmul, a, b, out=out, extobj=extobj)
