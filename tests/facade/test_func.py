@@ -382,3 +382,33 @@ def test_outcomes_are_compared():
     with pytest.raises(AssertionError):
         same(lambda T: T.ones(2) * (1 if T is real else 2))
     assert outcome(lambda T: 1 / 0, mine)[0][0] == "ZeroDivisionError"
+
+
+def test_linearize_of_a_network_again_and_again():
+    def run(T):
+        T.manual_seed(0)
+        net = T.nn.Sequential(T.nn.Conv2d(2, 4, 3, padding=1), T.nn.BatchNorm2d(4), T.nn.ReLU(), T.nn.Conv2d(4, 4, 3, padding=1), T.nn.AdaptiveAvgPool2d(1), T.nn.Flatten(),
+                              T.nn.Linear(4, 3)).eval().double()
+        rs = np.random.RandomState(0)
+        x, *vs = [T.tensor(rs.randn(2, 2, 6, 6)) for _ in range(4)]
+        out, push = T.func.linearize(net, x)
+        pushed = [push(v) for v in vs]
+        assert T.equal(push(vs[0]), pushed[0]) and T.allclose(pushed[0], T.func.jvp(net, (x,), (vs[0],))[1])
+        v = vs[0].clone().requires_grad_()
+        g, = T.autograd.grad(push(v).sum(), v)
+        return [t.detach().numpy() for t in (out, *pushed, T.vmap(push)(T.stack(vs)), g)]
+    for a, b in zip(run(real), run(mine), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12)
+
+
+def test_linearize_takes_trees_and_refuses_other_tangents():
+    def run(T):
+        x = T.arange(1., 4)
+        out, push = T.func.linearize(lambda d: {"r": d["a"] * d["b"], "s": (d["a"].sum(), [d["b"].exp()])}, {"a": x, "b": x + 1})
+        for bad in ({"a": x}, (x, x), {"a": x, "b": x[:2]}, {"a": x, "b": x.double()}):
+            with pytest.raises(RuntimeError):
+                push(bad)
+        with pytest.raises(RuntimeError):
+            push({"a": x, "b": x}, x)
+        return str(T.utils._pytree.tree_map(lambda t: (t * 1000).round().tolist(), (out, push({"a": x, "b": x}))))
+    assert run(mine) == run(real)

@@ -429,7 +429,11 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
 
 
 def linearize(func, *primals):
-    """(output, function from tangents of the primals to the tangent of the output), the function run once."""
+    """(output, function from tangents of the primals to the tangent of the output), the function run once.
+
+    The tangents are of the structure, sizes and dtypes of the primals (RuntimeError).  The function is the derivative of the backward pass, which it keeps;
+    its results are differentiable in the tangents, and in what the function closes over.
+    """
     name = "linearize(f, *primals)"
     if not primals:
         raise RuntimeError(f"{name}: Expected primals to be non-empty.")
@@ -441,6 +445,9 @@ def linearize(func, *primals):
 
     def jvp_fn(*tangents):
         given = _check_tangents(name, primals, tangents)
+        for i, (p, t) in enumerate(zip(tree_leaves(primals), given)):
+            if p.dtype != t.dtype:
+                raise RuntimeError(f"{name}: tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {p.dtype} of the corresponding primal")
         track = mode.on and (level.reaches_out(outs) or any(t._rg for t in given))
         with enable_grad():
             js = tree_unflatten(push(given, track), spec)
