@@ -1,5 +1,8 @@
 """torch.jit as libraries use it: marked and scripted code does what eager code does, beside real torch."""
+import copy
 import io
+import pickle
+import types
 import typing
 
 import numpy as np
@@ -141,3 +144,39 @@ def test_torchscript_files_are_refused_by_name():
         torch.jit.load(b)
     with pytest.raises(RuntimeError):
         torch.jit.load(io.BytesIO(b"junk"))
+
+
+def doubled(x, n: int = 2):
+    """x times n."""
+    return x * n
+
+
+def test_a_scripted_function_is_a_script_function():
+    for T in (real, torch):
+        s, x = T.jit.script(doubled), T.ones(2, 2)
+        assert isinstance(s, T.jit.ScriptFunction) and not isinstance(s, types.FunctionType) and T.jit.script(s) is s
+        assert s(x).tolist() == s(x, n=2).tolist() == T.vmap(s)(x).tolist() == [[2, 2], [2, 2]] and s.__doc__ == "x times n." and s.name == "doubled"
+        assert s.qualified_name.endswith("doubled") and s._torchdynamo_inline is doubled and isinstance(T.jit.trace(doubled, (x,)), T.jit.ScriptFunction)
+        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(pickle.PickleError, match="ScriptFunction cannot be pickled"):
+                copying(s)
+
+        class Holder:
+            f = s
+        assert Holder().f(x, 3).tolist() == [[3, 3], [3, 3]]            # (no method)
+        future = T.jit.fork(s, x)
+        assert future.wait().tolist() == T.jit.wait(future).tolist() == [[2, 2], [2, 2]]
+        value, kind = T.jit.Attribute(3, int)
+        assert value == 3 and kind is int
+
+
+def test_what_a_scripted_function_has_not():
+    s, x = torch.jit.script(doubled), torch.ones(3)
+    for name in ("code", "schema", "graph", "inlined_graph"):
+        with pytest.raises(NotImplementedError, match=f"{name}|torch.jit.trace"):
+            getattr(s, name)
+    with pytest.raises(NotImplementedError, match="torch.jit.trace"):
+        s.save(io.BytesIO())
+    t = torch.jit.trace(s, (x,))
+    again = torch.jit.load(io.BytesIO(torch.jit.script(doubled, example_inputs=[(x,)]).save_to_buffer()))
+    assert again(x).tolist() == t(x).tolist() == [2, 2, 2] and torch.compile(s, backend="eager")(x).tolist() == [2, 2, 2]

@@ -103,12 +103,16 @@ def export_opnames(m):
 
 
 def fork(func, *args, **kwargs):
-    """Runs at once; `wait` gives the result."""
-    return func(*args, **kwargs)
+    """A torch.futures.Future of func(*args, **kwargs), which runs at once."""
+    from mindtorch.torch.futures import Future
+    future = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
 
 
 def wait(future):
-    return future
+    """What a future has."""
+    return future.wait()
 
 
 _fork, _wait = fork, wait
@@ -146,11 +150,11 @@ def optimized_execution(should_optimize):
     return contextlib.nullcontext()
 
 
-class Attribute:
+class Attribute(typing.NamedTuple):
     """Typed attribute marker of ScriptModules."""
 
-    def __init__(self, value, type):
-        self.value, self.type = value, type
+    value: typing.Any
+    type: typing.Any
 
 
 class CompilationUnit:

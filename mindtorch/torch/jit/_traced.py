@@ -2,6 +2,8 @@
 import io
 import json
 import os
+import pickle
+import types
 import zipfile
 
 import numpy as np
@@ -93,23 +95,57 @@ class TopLevelTracedModule(ScriptModule):
 
 
 class ScriptFunction:
-    """A traced function: calls run eagerly."""
+    """A scripted or traced function: calls run eagerly.  As torch's it is no method of a class that has it, and is not copied or pickled."""
 
-    def __init__(self, fn, example):
-        self.fn, self._jit_example = fn, example
+    def __init__(self, fn, example=None):
+        self.fn, self._torchdynamo_inline = fn, fn
         self.__name__, self.__doc__, self.__wrapped__ = getattr(fn, "__name__", "function"), fn.__doc__, fn
+        self.__module__ = getattr(fn, "__module__", None)
+        if example is not None:
+            self._jit_example = example
 
     def __call__(self, *args, **kwargs):
         return self.fn(*args, **kwargs)
+
+    def __reduce_ex__(self, protocol):
+        raise pickle.PickleError("ScriptFunction cannot be pickled")
 
     def save(self, f, _extra_files=None):
         """`torch.jit.save(self, f)`."""
         save(self, f, _extra_files)
 
+    def save_to_buffer(self, _extra_files=None):
+        """What `save` writes, as bytes."""
+        b = io.BytesIO()
+        save(self, b, _extra_files)
+        return b.getvalue()
+
+    @property
+    def name(self):
+        """The function's name."""
+        return self.__name__
+
+    @property
+    def qualified_name(self):
+        """The name under which TorchScript would have it."""
+        return f"__torch__.{self.__module__}.{self.__name__}".replace("__torch__.__main__.", "__torch__.")
+
     @property
     def graph(self):
         """The graph of the example inputs."""
         return _graph_of(self)
+
+    inlined_graph = graph
+
+
+def _no_source(name):
+    def refuse(self):
+        raise NotImplementedError(f"ScriptFunction.{name}: there is no TorchScript of {self.__name__}; with example inputs (torch.jit.trace) `graph` has the recorded ops")
+    return property(refuse, doc="Not supported: functions run eagerly.")
+
+
+for _name in ("code", "schema", "graph_for", "get_debug_state"):
+    setattr(ScriptFunction, _name, _no_source(_name))
 
 
 _classes = {}
@@ -131,7 +167,7 @@ def _as(module, base):
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     """The function, class or module, which runs eagerly: Python's own semantics, the same results.
 
-    A module comes back as the same state under a class that is also a ScriptModule; its exceptions are torch.jit.Errors as well.
+    A module comes back as the same state under a class that is also a ScriptModule; its exceptions are torch.jit.Errors as well.  A function is a ScriptFunction.
 
     example_inputs  arguments of calls, [(x, y)] or {module: [(x, y)]}: the first are what `save` and `graph` trace.  TypeError for what is no code.
     """
@@ -143,7 +179,9 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
                 raise RuntimeError(f"{name} of {type(obj).__name__} is uninitialized, so it can not be scripted: run a forward pass first")
     example = _first_example(obj, example_inputs)
     if not isinstance(obj, Module):
-        return obj if example is None or isinstance(obj, type) else ScriptFunction(obj, (example, {}))
+        if isinstance(obj, types.FunctionType) or example is not None and not isinstance(obj, (type, ScriptFunction)):
+            return ScriptFunction(obj, None if example is None else (example, {}))
+        return obj
     scripted = _as(obj, RecursiveScriptModule)
     if example is not None:
         scripted.__dict__["_jit_example"] = (example, {})
@@ -176,7 +214,9 @@ def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inpu
         m = _as(func, TopLevelTracedModule)
         m.__dict__["_jit_example"] = (args, kwargs)
         return m
-    return func if isinstance(func, ScriptFunction) else ScriptFunction(func, (args, kwargs))
+    if isinstance(func, ScriptFunction):
+        return func if example_of(func) is not None else ScriptFunction(func.fn, (args, kwargs))
+    return ScriptFunction(func, (args, kwargs))
 
 
 def trace_module(mod, inputs, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True, **kwargs):
