@@ -3,6 +3,7 @@ from operator import index
 
 from mindtorch.core.dtypes import of_np
 from mindtorch.core.foreign import is_foreign, type_name
+from mindtorch.core.numbers import read
 from mindtorch.core.tensor import Const, Tensor, taken
 
 
@@ -21,6 +22,13 @@ def need_tensor(name, value, arg="input", position=1):
     """TypeError unless `value` is a tensor."""
     if not (value.__class__ is Tensor or taken(value)):
         raise not_tensor(name, arg, position, value)
+
+
+def need_number(name, arg, value, kind="float"):
+    """The number that stands in an argument's place, a tensor's as its record says (core/records.py); TypeError where there is none."""
+    if value is None:
+        raise TypeError(f"{name}(): argument '{arg}' must be {kind.replace('number', 'Number')}, not NoneType")
+    return read(name, arg, kind, value)
 
 
 def as_index(name, d):

@@ -222,3 +222,27 @@ def test_numpy_refuses_where_torch_does(grad):
                 except Exception as e:
                     ends.append(type(e))
             assert repr(ends[0]) == repr(ends[1]), (n, ends)
+
+
+#: functions that look at the arguments of their own, each with what stands in the place of the number
+LOOKING = """nn.functional.dropout(x,{}) nn.functional.dropout(x,{},False) dropout(x,{},True) nn.functional.alpha_dropout(x,{}) feature_dropout(x,{},True) nn.functional.dropout1d(x,{})
+ nn.Dropout({})(x) norm(x,{}) Tensor.norm(x,{}) nn.functional.normalize(x,{}) nn.functional.pairwise_distance(x,x,{}) bernoulli(x/9,{}) nn.functional.layer_norm(x,(2,),None,None,{})
+ nn.functional.group_norm(x,1,None,None,{}) nn.functional.instance_norm(x[None],eps={}) nn.functional.cosine_similarity(x,x,eps={}) nn.functional.threshold(x,{},0.)
+ nn.functional.threshold(x,1.,{})""".split()
+
+
+@pytest.mark.parametrize("call", LOOKING)
+def test_numbers_of_functions_that_look_themselves(call):
+    """A number, a 0-dim tensor, and what is neither: tensors that require grad, None."""
+    for value in ("0.5", "T.tensor(.5)", "T.tensor(1)", "T.tensor(.5,requires_grad=True)", "None"):
+        if value == "None" and ("bernoulli" in call or "pairwise" in call):
+            continue                # (taken for no argument)
+        ends = []
+        for T in (real, mine):
+            T.manual_seed(0)
+            try:
+                r = eval("T." + call.format(value), {"T": T, "x": T.arange(4.).reshape(2, 2) + 1})
+                ends.append((r.requires_grad, np.round(r.detach().cpu().numpy(), 4).tolist()))
+            except (TypeError, RuntimeError) as e:
+                ends.append(type(e))
+        assert repr(ends[0]) == repr(ends[1]), (call, value, ends)

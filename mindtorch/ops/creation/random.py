@@ -14,7 +14,7 @@ from mindtorch.ops._checks import need_tensor, unsupported
 from mindtorch.core.numbers import number_of, read
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.creation._from_data import CPU, placed, spot, where
-from mindtorch.ops.creation.create import into, like, new_size, required, zeros_like
+from mindtorch.ops.creation.create import into, like, new_size, required
 from mindtorch.ops.shapes._sizes import int_of
 
 # Constants: stride, the result's dense strides (None: C order), in whose order memory is filled; generator, where the numbers are drawn from.
@@ -294,7 +294,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
             _expect(input, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", 1)
         return _bernoulli_by(input, generator=g)
     if p.__class__ is Tensor or taken(p):
-        return zeros_like(input).bernoulli_(p, generator=g)
+        p = read("bernoulli", "p", "float", p)
     return _bernoulli_of(input, p=float(p), generator=g)
 
 

@@ -9,6 +9,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const
 from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
+from mindtorch.ops._checks import need_number
 from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_
 from mindtorch.ops.shapes.shape import in_c_order
 
@@ -147,6 +148,7 @@ threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: thre
 
 def _threshold(input, threshold, value):
     tensor_arg("threshold", "input", input)
+    threshold, value = need_number("threshold", "threshold", threshold, "number"), need_number("threshold", "value", value, "number")
     k = input._stype.kind
     if k in "bc":
         raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device {input.device}")

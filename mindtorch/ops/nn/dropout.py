@@ -5,8 +5,10 @@ import warnings
 
 from mindtorch.core import layout, rng
 from mindtorch.core.dtypes import BOOL, F64
+from mindtorch.core.numbers import read
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
+from mindtorch.core.tensor import Tensor
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import tensor_arg, title
@@ -25,9 +27,12 @@ _native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, 
                     node="MulBackward0", layout=(layout.pointwise, layout.kept))
 
 
-def _check(p):
+def _check(p, name="dropout"):
+    if p.__class__ is Tensor:
+        p = read(name, "p", "float", p)
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return p
 
 
 def _source(x):
@@ -72,7 +77,7 @@ def _growth(p, double):
 
 def _functional(name, input, p, training, inplace, feature=False, alpha=False):
     tensor_arg(name, "input", input)
-    _check(p)
+    p = _check(p, name)
     if inplace:
         if p == 0 or not training:
             return input
@@ -101,7 +106,7 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
 @op(ns="nn.functional", method=False, placement="random")
 def dropout1d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, L) or (C, L)."""
-    _check(p)
+    p = _check(p, "feature_dropout")
     tensor_arg("dropout1d", "input", input)
     n = input.ndim
     if n not in (2, 3):
@@ -126,7 +131,7 @@ def _unbatched(name, input, p, training, inplace, single):
 @op(ns="nn.functional", method=False, placement="random")
 def dropout2d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, H, W) or (N, C, L)."""
-    _check(p)
+    p = _check(p, "feature_dropout")
     tensor_arg("dropout2d", "input", input)
     n = input.ndim
     if n not in (3, 4):
@@ -149,7 +154,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
 @op(ns="nn.functional", method=False, placement="random")
 def dropout3d(input, p=0.5, training=True, inplace=False):
     """Dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
-    _check(p)
+    p = _check(p, "feature_dropout")
     tensor_arg("dropout3d", "input", input)
     n = input.ndim
     if n not in (4, 5):
@@ -167,13 +172,13 @@ def _declare(name, feature, alpha):
     def plain(input, p, train):
         """torch's form, with the training flag required."""
         tensor_arg(name, "input", input)
-        _check(p)
+        p = _check(p, name)
         return _dropout(input, p, train, feature, alpha)
 
     def in_place(input, p, train):
         """In-place form."""
         tensor_arg(name + "_", "input", input)
-        _check(p)
+        p = _check(p, name)
         return input if p == 0 or not train else overwrite(input, _dropout, p, train, feature, alpha)
     op(method=False, name=name, placement="random")(plain)
     op(method=False, name=name + "_", placement="random")(in_place)

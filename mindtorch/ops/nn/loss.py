@@ -10,7 +10,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
 from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
-from mindtorch.ops._checks import broadcast_of
+from mindtorch.ops._checks import broadcast_of, need_number
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
 from mindtorch.ops.nn.activation import logsigmoid, logsigmoid_
@@ -286,6 +286,8 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """Scalar product of x1 and x2 along `dim` over the product of their norms, each at least eps."""
     tensor_arg("cosine_similarity", "x1", x1)
     tensor_arg("cosine_similarity", "x2", x2, 2)
+    if eps.__class__ is not float:
+        eps = need_number("cosine_similarity", "eps", eps)
     d = result_dtype(x1, x2)
     if d.kind not in "fVc":
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {title(d)}")

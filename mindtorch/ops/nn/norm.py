@@ -8,6 +8,7 @@ from mindtorch.core.table import op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
+from mindtorch.ops._checks import need_number
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
 
@@ -261,6 +262,8 @@ def _normalized(name, input, normalized_shape, weight, bias=None):
 
 def _layer_norm(input, normalized_shape, weight, bias, eps):
     tensor_arg("layer_norm", "input", input)
+    if eps.__class__ is not float:
+        eps = need_number("layer_norm", "eps", eps)
     sizes, d, shape = input._sizes, input._stype, normalized_shape
     if shape.__class__ is tuple and len(shape) == 1 and sizes and sizes[-1] == shape[0] and (
             weight is None or weight._sizes == shape) and (bias is None or bias._sizes == shape):
@@ -362,6 +365,8 @@ _statistics = primitive("instance_statistics", "x", raw=True, held=(0, 1), layou
 
 def _group_norm(input, num_groups, weight, bias, eps):
     tensor_arg("group_norm", "input", input)
+    if eps.__class__ is not float:
+        eps = need_number("group_norm", "eps", eps)
     shape = input._sizes
     if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
@@ -419,6 +424,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps):
+    if eps.__class__ is not float:
+        eps = need_number("instance_norm", "eps", eps)
     input = in_c_order(input)        # as torch: in the view of one sample with N * C channels
     if not use_input_stats:
         if running_mean is None or running_var is None:

@@ -442,6 +442,8 @@ def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector
 def _norm(input, p, dim, keepdim, dtype):
     need_tensor("norm", input)
     if p.__class__ is not str:
+        if p.__class__ is Tensor:
+            p = read("linalg_vector_norm", "ord", "number", p)
         return vector_norm(input, 2 if p is None else p, dim, keepdim, dtype)
     if p == "fro":
         return vector_norm(input, 2, dim, keepdim, dtype)
@@ -453,8 +455,6 @@ def _norm(input, p, dim, keepdim, dtype):
 @op(method=False)
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """p-norm over `dim`; p is a number, "fro" or "nuc"."""
-    if p.__class__ is Tensor:
-        p = read("linalg_vector_norm", "ord", "number", p)
     r = _norm(input, p, dim, keepdim, dtype)
     if out is None:
         return r
