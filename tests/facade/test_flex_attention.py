@@ -1,5 +1,7 @@
 """torch.nn.attention.flex_attention beside real torch: results, masks in blocks, gradients (beside the same written out, which torch has on other devices only), errors."""
+import importlib
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -171,3 +173,28 @@ def test_the_operator():
     np.testing.assert_allclose(top.numpy() * math.log(2), np.full((1, 1, 3), 2), rtol=1e-6)
     with pytest.raises(NotImplementedError, match="compute_dq_write_order"):
         F.create_block_mask(lambda b, h, m, n: m >= n, 1, 1, 3, 3, compute_dq_write_order=True)
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 4), (4, 2)])
+@pytest.mark.parametrize("variant", ["causal_upper_left", "causal_lower_right"])
+def test_causal_biases(variant, lengths):
+    ends = []
+    for T in (real, mine):
+        bias = importlib.import_module("torch.nn.attention.bias" if T is real else "mindtorch.torch.nn.attention.bias")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            b = getattr(bias, variant)(*lengths)
+        rs = np.random.RandomState(0)
+        q, k, v = [T.tensor(rs.rand(1, 2, n, 4)).requires_grad_() for n in (lengths[0], lengths[1], lengths[1])]
+        F = T.nn.functional
+        r = F.scaled_dot_product_attention(q, k, v, b, scale=0.3)
+        r.nan_to_num().sum().backward()
+        for bad in (lambda: F.scaled_dot_product_attention(q, k, v, b, is_causal=True), lambda: bias.CausalBias(1, 2, 3), *([] if T is real else [lambda: b + 1, lambda: b.sum()])):
+            with pytest.raises((ValueError, AssertionError, NotImplementedError)):
+                bad()
+        ends.append((r.detach().nan_to_num().numpy(), q.grad.nan_to_num().numpy(), np.array(b._materialize().tolist()), str(b.variant), bool(said) and variant))
+        assert repr(b) == repr(b._materialize())
+    if T.isfinite(r).all():
+        np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10)
+        np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-10)
+    assert ends[0][2].tolist() == ends[1][2].tolist() and ends[0][3:] == ends[1][3:]

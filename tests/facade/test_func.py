@@ -412,3 +412,25 @@ def test_linearize_takes_trees_and_refuses_other_tangents():
             push({"a": x, "b": x}, x)
         return str(T.utils._pytree.tree_map(lambda t: (t * 1000).round().tolist(), (out, push({"a": x, "b": x}))))
     assert run(mine) == run(real)
+
+
+REARRANGED = """a b c -> c (a b)|a ... -> ... a|a b c -> a b|a b c -> a b c d|a b -> b a|a a c -> a c|a b c -> a 1 b c|a b c -> a () b c|a b c|a (...) -> (...) a|a ... -> (...) a
+a b c -> a ((b c))|a b c -> a (b c|a b) c -> a b c|a b _c -> a b _c|a b 2 -> a b|A b c -> b c A|... -> ...|... a -> a ...|a b c -> (a b c)|a b c -> a ... b c|a b ... c -> a (b ...) c
+(a z) b c -> z a b c;z=2|(a z) b c -> a z b c|(a z) b (c d) -> (z d) a b c;z=2,d=2|a b c -> a b c;q=2|a b (c d) -> a b c d;c=2,d=2|a (b) c -> c b a|(z a) b c -> a z b c;a=2|a b c d e -> a
+a b (c d) -> a b c d;c=3|a b (1 c) -> a b c""".replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("text", REARRANGED)
+def test_rearrange(text):
+    pattern, _, sizes = text.partition(";")
+    sizes = eval(f"dict({sizes})")
+    ends = []
+    for T in (real, mine):
+        x = T.arange(24.).reshape(2, 3, 4).requires_grad_()
+        try:
+            r = T.func.rearrange(x, pattern, **sizes)
+            r.pow(2).sum().backward()
+            ends.append((r.tolist(), x.grad.tolist(), T.func.rearrange([x, x], "n ... -> ... n").shape == (2, 3, 4, 2)))
+        except Exception as e:
+            ends.append("refused" if isinstance(e, (ValueError, RuntimeError)) or type(e).__name__ == "DimensionBindError" else e)
+    assert ends[0] == ends[1], ends

@@ -8,7 +8,7 @@ from mindtorch.torch.func._transforms import grad, grad_and_value, hessian, jacf
 from mindtorch.torch.func._vmap import vmap
 
 __all__ = ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "vmap", "linearize", "functionalize",
-           "functional_call", "stack_module_state", "replace_all_batch_norm_modules_", "debug_unwrap"]
+           "functional_call", "stack_module_state", "replace_all_batch_norm_modules_", "debug_unwrap", "rearrange"]
 
 # What functorch had and torch.func has other means for (torch.func.functional_call, torch.func.stack_module_state, vmap's chunk_size).
 _OLDER = frozenset(["FunctionalModule", "FunctionalModuleWithBuffers", "combine_state_for_ensemble", "make_functional", "make_functional_with_buffers"])
@@ -18,6 +18,9 @@ def __getattr__(name):
     if name in _OLDER:
         from mindtorch.torch._functorch import make_functional
         return getattr(make_functional, name)
+    if name == "rearrange":
+        from mindtorch.torch.func._rearrange import rearrange
+        return rearrange
     if name == "chunk_vmap":
         from mindtorch.torch._functorch.apis import chunk_vmap
         return chunk_vmap

@@ -2,6 +2,8 @@
 import contextlib
 import enum
 
+from mindtorch.torch._refusing import refuse
+
 __all__ = ["SDPBackend", "sdpa_kernel", "WARN_FOR_UNFUSED_KERNELS"]
 
 WARN_FOR_UNFUSED_KERNELS = False
@@ -45,3 +47,16 @@ def sdpa_kernel(backends, set_priority=False):
         yield {}
     finally:
         _allowed = before
+
+
+def list_flash_attention_impls():
+    """Kernels that may be put in the place of attention's own: none."""
+    return []
+
+
+def current_flash_attention_impl():
+    """The one that is in use: None."""
+    return None
+
+
+refuse(globals(), "attention has one kernel, in whose place no other can be put", "activate_flash_attention_impl register_flash_attention_impl restore_flash_attention_impl")

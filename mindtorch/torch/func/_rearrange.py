@@ -1,0 +1,106 @@
+"""torch.func.rearrange: dimensions by name, in the notation of einops."""
+import math
+
+from mindtorch.core.table import TABLE
+from mindtorch.core.tensor import taken
+
+__all__ = ["rearrange"]
+
+
+def rearrange(tensor, pattern, **axes_lengths):
+    """A tensor with its dimensions split, joined and put in another order as "(h k) w c -> h w (k c)" says.
+
+    tensor        or a list of tensors of one shape, whose number is the first dimension
+    pattern       names, `...` for any number of dimensions, 1 or () for a dimension of size 1, names in parentheses for a dimension that is made of several
+    axes_lengths  sizes of names; each parenthesis on the left may leave one to be inferred
+
+    ValueError for patterns that mean nothing or do not fit the tensor.  https://pytorch.org/docs/stable/generated/torch.func.rearrange.html
+    """
+    if not taken(tensor):
+        tensor = TABLE["stack"].public(tuple(tensor) if isinstance(tensor, (list, tuple)) else tensor)
+    left, right = _sides(pattern)
+    names = [_names(left), _names(right)]
+    alone = set(names[0]) ^ set(names[1])
+    if "..." in names[1] and "..." not in names[0]:
+        raise ValueError(f"Ellipsis found in right side, but not left side of a pattern {pattern}")
+    if alone:
+        raise ValueError(f"Identifiers only on one side of rearrange expression (should be on both): {alone}")
+    unknown = set(axes_lengths) - set(names[0])
+    if unknown:
+        raise ValueError(f"Identifiers not found in rearrange expression: {unknown}")
+    if any(isinstance(g, list) and "..." in g for g in left):
+        raise ValueError(f"Ellipsis in parentheses on the left side is not allowed: {pattern}")
+    spread, count = [], tensor.ndim - sum(g != "..." for g in left)
+    if "..." in left:
+        if count < 0:
+            raise ValueError(f"Number of dimensions in pattern ({len(left) - 1}) must be less than or equal to the number of dimensions in the tensor ({tensor.ndim})")
+        spread = [("...", i) for i in range(count)]
+    elif count:
+        raise ValueError(f"Number of dimensions in pattern ({len(left)}) must be equal to the number of dimensions in the tensor ({tensor.ndim})")
+    sizes, order = {}, []
+    for group, size in zip(_wide(left, spread), tensor.shape):
+        known = [axes_lengths.get(n) for n in group]
+        if None in known:
+            rest = math.prod([k for k in known if k is not None])
+            if known.count(None) > 1:
+                raise ValueError(f"cannot infer the sizes of several of {[n for n, k in zip(group, known) if k is None]} at once, in {pattern!r}")
+            known[known.index(None)] = size // rest if rest else 0
+        if math.prod(known) != size:
+            raise ValueError(f"the sizes {dict(zip(group, known))} do not make up a dimension of size {size}, in {pattern!r}")
+        sizes.update(zip(group, known))
+        order += group
+    groups = _wide(right, spread)
+    t = tensor.reshape([sizes[n] for n in order]).permute([order.index(n) for g in groups for n in g])
+    return t.reshape([math.prod([sizes[n] for n in g]) for g in groups])
+
+
+def _sides(pattern):
+    parts = pattern.split("->")
+    if len(parts) != 2:
+        raise ValueError("Pattern must contain a single '->' separator")
+    return [_parsed(side) for side in parts]
+
+
+def _parsed(side):
+    """A side of a pattern: names, "...", and lists of them; a dimension of size 1 is an empty list."""
+    found, group, seen = [], None, set()
+    for word in side.replace("...", " ... ").replace("(", " ( ").replace(")", " ) ").split():
+        if word == "(":
+            if group is not None:
+                raise ValueError("Axis composition is one-level (brackets inside brackets not allowed)")
+            group = []
+        elif word == ")":
+            if group is None:
+                raise ValueError(f"Imbalanced parentheses in expression: {side!r}")
+            found.append(group)
+            group = None
+        elif word == "1":
+            if group is None:
+                found.append([])
+        else:
+            if word.isdecimal():
+                raise ValueError("rearrange only supports unnamed axes of size 1")
+            if word != "..." and (not word.isidentifier() or word[0] == "_" or word[-1] == "_"):
+                raise ValueError(f"Invalid axis identifier: {word}")
+            if word in seen:
+                raise ValueError(f"Indexing expression contains duplicate dimension {word!r}")
+            seen.add(word)
+            (found if group is None else group).append(word)
+    if group is not None:
+        raise ValueError(f"Imbalanced parentheses in expression: {side!r}")
+    return found
+
+
+def _names(side):
+    return [n for g in side for n in (g if isinstance(g, list) else [g])]
+
+
+def _wide(side, spread):
+    """The groups of a side, with the dimensions that an ellipsis stands for."""
+    found = []
+    for g in side:
+        if g == "...":
+            found += [[n] for n in spread]
+        else:
+            found.append([m for n in (g if isinstance(g, list) else [g]) for m in (spread if n == "..." else [n])])
+    return found

@@ -1,0 +1,78 @@
+"""torch.nn.attention.bias: causal masks that are said, not stored (https://pytorch.org/docs/stable/nn.attention.bias.html)."""
+import enum
+import warnings
+
+import mindtorch.torch as torch
+
+__all__ = ["causal_upper_left", "causal_lower_right", "CausalVariant", "CausalBias"]
+
+
+class CausalVariant(enum.IntEnum):
+    """Which corner of the scores the diagonal of a causal mask begins or ends in."""
+
+    UPPER_LEFT = 1
+    LOWER_RIGHT = 2
+
+    def __repr__(self):
+        return f"<CausalVariant.{self.name}: {self.value}>"
+
+    __str__ = enum.Enum.__str__
+
+
+class CausalBias(torch.Tensor):
+    """A causal mask of queries by keys, for `scaled_dot_product_attention(attn_mask=)`; NotImplementedError for any other use of its values.
+
+    ValueError beside is_causal=True; AssertionError for a variant that is no CausalVariant.
+    """
+
+    def __new__(cls, variant, seq_len_q, seq_len_kv):
+        if not isinstance(variant, CausalVariant):
+            raise AssertionError(f"variant must be a CausalVariant, got {type(variant).__name__}")
+        t = torch.Tensor._make_subclass(cls, torch.empty(0))
+        t.variant, t.seq_len_q, t.seq_len_kv = variant, seq_len_q, seq_len_kv
+        if seq_len_q > seq_len_kv and variant is CausalVariant.LOWER_RIGHT:
+            warnings.warn("Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!", stacklevel=3)
+        return t
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def _materialize(self, device=None):
+        """The mask as a tensor of bool: True where a query sees a key."""
+        shift = 0 if self.variant is CausalVariant.UPPER_LEFT else self.seq_len_kv - self.seq_len_q
+        return torch.ones(self.seq_len_q, self.seq_len_kv, dtype=torch.bool, device=device).tril(shift)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            raise NotImplementedError(f"CausalBias is only for scaled_dot_product_attention(attn_mask=), not for {getattr(func, '__name__', func)}")
+        named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args), **kwargs)
+        bias = named["attn_mask"]
+        if not isinstance(bias, cls) or any(isinstance(named[n], cls) for n in ("query", "key", "value")):
+            raise NotImplementedError("CausalBias is only for the place of attn_mask in scaled_dot_product_attention")
+        if named.pop("is_causal", False):
+            raise ValueError("CausalBias should not be used with causal=True")
+        square = bias.seq_len_q == bias.seq_len_kv or bias.variant is CausalVariant.UPPER_LEFT
+        named["attn_mask"] = None if square else bias._materialize(named["query"].device)
+        return func(**named, is_causal=square)
+
+    def __repr__(self):
+        return repr(self._materialize())
+
+
+def causal_upper_left(*size):
+    """A mask of (queries, keys) in which the first query sees the first key."""
+    _two(size)
+    return CausalBias(CausalVariant.UPPER_LEFT, *size)
+
+
+def causal_lower_right(*size):
+    """A mask of (queries, keys) in which the last query sees the last key."""
+    _two(size)
+    return CausalBias(CausalVariant.LOWER_RIGHT, *size)
+
+
+def _two(size):
+    if len(size) != 2:
+        raise AssertionError(f"a causal bias has two sizes, of the queries and of the keys, not {len(size)}")
