@@ -195,6 +195,6 @@ def test_causal_biases(variant, lengths):
         ends.append((r.detach().nan_to_num().numpy(), q.grad.nan_to_num().numpy(), np.array(b._materialize().tolist()), str(b.variant), bool(said) and variant))
         assert repr(b) == repr(b._materialize())
     if T.isfinite(r).all():
-        np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10)
-        np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-10)
+        np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-10, atol=1e-14)
     assert ends[0][2].tolist() == ends[1][2].tolist() and ends[0][3:] == ends[1][3:]

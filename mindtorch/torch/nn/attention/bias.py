@@ -3,6 +3,7 @@ import enum
 import warnings
 
 import mindtorch.torch as torch
+from mindtorch.torch import _function_protocol
 
 __all__ = ["causal_upper_left", "causal_lower_right", "CausalVariant", "CausalBias"]
 
@@ -16,8 +17,6 @@ class CausalVariant(enum.IntEnum):
     def __repr__(self):
         return f"<CausalVariant.{self.name}: {self.value}>"
 
-    __str__ = enum.Enum.__str__
-
 
 class CausalBias(torch.Tensor):
     """A causal mask of queries by keys, for `scaled_dot_product_attention(attn_mask=)`; NotImplementedError for any other use of its values.
@@ -28,6 +27,7 @@ class CausalBias(torch.Tensor):
     def __new__(cls, variant, seq_len_q, seq_len_kv):
         if not isinstance(variant, CausalVariant):
             raise AssertionError(f"variant must be a CausalVariant, got {type(variant).__name__}")
+        _function_protocol.activate()       # (which classes of this package do not do by themselves)
         t = torch.Tensor._make_subclass(cls, torch.empty(0))
         t.variant, t.seq_len_q, t.seq_len_kv = variant, seq_len_q, seq_len_kv
         if seq_len_q > seq_len_kv and variant is CausalVariant.LOWER_RIGHT:
