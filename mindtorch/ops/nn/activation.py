@@ -148,7 +148,8 @@ threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: thre
 
 def _threshold(input, threshold, value):
     tensor_arg("threshold", "input", input)
-    threshold, value = need_number("threshold", "threshold", threshold, "number"), need_number("threshold", "value", value, "number")
+    if threshold is None or value is None:
+        need_number("threshold", "threshold" if threshold is None else "value", None, "number")
     k = input._stype.kind
     if k in "bc":
         raise NotImplementedError(f"\"threshold_cpu\" not implemented for '{title(input)}' on device {input.device}")
