@@ -51,7 +51,7 @@ def train(steps=5, seed=0, make=lambda params: torch.optim.SGD(params, lr=0.05, 
 
 
 def agree(got, want, prefix="", rtol=TIGHT[0], atol=TIGHT[1], grads=True):
-    """Every number of `want` is in `got` and the same; the losses move, and all parameters."""
+    """Every number of `want` is in `got` and the same; the losses move, and all parameters that have a gradient."""
     for k, w in want.items():
         if "/grad/" in k and not grads:
             continue
@@ -59,7 +59,7 @@ def agree(got, want, prefix="", rtol=TIGHT[0], atol=TIGHT[1], grads=True):
     steps = len([k for k in want if k.endswith("/loss")])
     assert steps >= 5 and np.ptp([want[f"{i}/loss"] for i in range(steps)]) > 1e-2
     for k in want:
-        if k.startswith("0/weight/"):
+        if k.startswith("0/weight/") and k != "0/weight/conv.bias":         # (Before the batch norm: its gradient is rounding alone, which may be nought.)
             assert not np.array_equal(want[k], want[k.replace("0/", f"{steps - 1}/", 1)]), k
 
 
