@@ -147,8 +147,9 @@ _threads = None
 
 
 def get_num_threads():
-    """Threads that kernels use."""
-    return _threads or len(os.sched_getaffinity(0))
+    """Threads that kernels use: what set_num_threads said, else the processors of this process, at most OMP_NUM_THREADS and 8."""
+    from mindtorch.backend.cpu import threads
+    return _threads or threads.count()
 
 
 def set_num_threads(n):

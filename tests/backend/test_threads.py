@@ -79,3 +79,8 @@ def test_an_error_in_any_piece_is_raised(team):
     done = []
     threads.share(10, lambda start, stop: done.extend(range(start, stop)))
     assert sorted(done) == list(range(10))
+
+
+def test_the_number_that_kernels_use_is_told(team, monkeypatch):
+    monkeypatch.setattr("mindtorch.torch._functions._threads", None)
+    assert mt.get_num_threads() == team

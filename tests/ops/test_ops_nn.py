@@ -331,6 +331,13 @@ def test_embedding_bag(mode, index, offsets, kw):
     check(run, x_of(1, (5, 3)), rtol=1e-5, grad_rtol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("offsets", [[0, 3, 6, 9], [0, 3, 5, 9], [0, 0, 6, 12], [0, 4, 8]])
+def test_bags_of_rows_that_are_wide(mode, offsets):
+    index = [i * i % 7 for i in range(12)]
+    check(lambda T, w: F(T).embedding_bag(T.tensor(index), w, T.tensor(offsets), mode=mode), x_of(1, (7, 40)), rtol=1e-5, grad_rtol=1e-4)
+
+
 @few
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.lists(st.integers(0, 9), min_size=1, max_size=4), st.sampled_from(["sum", "mean", "max"]),
        st.sampled_from([None, 0, 3]), st.sampled_from([F32, "float64"]), st.booleans(), st.sampled_from(["int32", "int64"]))

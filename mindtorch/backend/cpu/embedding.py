@@ -122,10 +122,20 @@ def _starts(bag):
     return np.flatnonzero(np.concatenate(([True], bag[1:] != bag[:-1])))
 
 
+def _alike(bag, each, bags):
+    """Whether the ascending bag numbers are those of `bags` bags of `each` rows."""
+    want = np.arange(bags)
+    return bool((bag[::each] == want).all() and (bag[each - 1::each] == want).all())
+
+
 @kernel("embedding_bag_sum")
 def _bag_sum(rows, bag, *, bags):
     """Rows (K, D) added up by bag number (ascending): (bags, D)."""
-    r = np.zeros((bags, rows.shape[1]), rows.dtype)
+    each, width = bag.size // max(1, bags), rows.shape[1]
+    if each and bag.size == each * bags and width >= 32 and rows.dtype.kind == "f" and _alike(bag, each, bags):
+        # 256 bags of 4 rows of 64: 35 us, reduceat 125; with 8 columns it is the other way round.
+        return np.add.reduce(rows.reshape(bags, each, width), axis=1)
+    r = np.zeros((bags, width), rows.dtype)
     if bag.size:
         starts = _starts(bag)
         r[bag[starts]] = np.add.reduceat(rows, starts, axis=0)

@@ -176,12 +176,12 @@ def _group_max(a, group, *, count):
 def _add_(a, idx, v, *, alpha):
     """a += alpha * the sparse tensor, each of whose places is there once."""
     place = tuple(idx)
-    old = a[place]
+    old = a.take(idx[0], axis=0) if len(idx) == 1 else a[place]         # (1000 rows of 64: 8 us, by a[place] 17)
     if a.dtype.kind == "V":
         old = old.astype(np.float32)
     if v.dtype.kind == "V":
         v = v.astype(np.float32)
-    a[place] = (old + v * type(v.reshape(-1)[:1].sum())(alpha)).astype(a.dtype)
+    a[place] = (old + v * type(v.reshape(-1)[:1].sum())(alpha)).astype(a.dtype, copy=False)
 
 
 # ------------------------------------------------------------------ compressed layouts
