@@ -395,3 +395,13 @@ def test_float_power_in_place_needs_double():
         with pytest.raises(RuntimeError, match="dtype Float but the operation's result requires dtype Double"):
             lib.ones(2).float_power_(2)
         assert lib.full((2,), 3.0, dtype=lib.float64).float_power_(2).tolist() == [9.0, 9.0]
+
+
+def test_lerp_of_many_elements():
+    """In pieces, and on layouts that have none."""
+    arrays = [np.random.RandomState(i).rand(300, 400).astype(np.float32) for i in range(3)]
+    for cut in (lambda x: x, lambda x: x[:, ::2], lambda x: x.t()):
+        want, got = (T.lerp(*[cut(T.from_numpy(a)) for a in arrays]).numpy() for T in (real, mine))
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+    want, got = (T.lerp(T.from_numpy(arrays[0]), T.from_numpy(arrays[1])[:1], T.from_numpy(arrays[2])[:, :1]).numpy() for T in (real, mine))
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)

@@ -323,3 +323,14 @@ def test_few_elements_take_a_shorter_way(dtype, special):
                 np.testing.assert_allclose(b.numpy(), a.numpy(), **few_digits)
             if x.sum() == 0:
                 assert np.signbit(x.sum().numpy()) == np.signbit(y.sum().numpy()), shape
+
+
+@pytest.mark.parametrize("kind", ["bool", "float32", "int32", "complex64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 4), (70, 1000)])
+def test_counts_of_elements_that_are_not_zero(kind, shape):
+    x = np.random.RandomState(0).randint(-1, 2, shape)
+
+    def counts(T):
+        t = T.tensor(x).to(getattr(T, kind))
+        return [(c.tolist(), str(c.dtype)) for c in (t.count_nonzero(), t.any(), t.all(), *[t.count_nonzero(d) for d in ((0,), (0, 1), -1)[:3 * bool(shape)]])]
+    assert counts(mine) == counts(real)

@@ -1,7 +1,7 @@
 """Kernels of elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.pointwise import elementwise, limited
 
 _F32 = np.dtype(np.float32)
@@ -55,6 +55,7 @@ def _to_high(a, low, high):
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
 @kernel("lerp")
 @elementwise
+@large.elementwise
 def _lerp(a, b, w):
     d = b - a
     # The formula that is exact at the nearer end.
