@@ -496,6 +496,10 @@ def embedding_grad(g, index, count):
     those of OpenBLAS: the matrix products after it take twice as long.
     """
     d = g.shape[1]
+    if g.size >= large.FEW:
+        out = np.zeros((count, d), g.dtype)
+        if large.along().rows(2, out, index, 0, g):
+            return out
     if d >= 384:
         # Row after row: 1024 rows of 1024 take 600 us, single elements 2500.
         out, add = np.zeros((count, d), g.dtype), np.add

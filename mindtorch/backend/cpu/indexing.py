@@ -11,6 +11,7 @@ from mindtorch.backend.cpu import kernel, large
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
+GATHER, PUT, ADD = range(3)      # (backend/native/along.py)
 
 
 # ------------------------------------------------------------------ positions
@@ -68,6 +69,8 @@ def add_rows_at(r, src, index, dim):
 
     1024 rows of 1024 into 1024: element by element 2500 us, row after row 600 (torch 340); rows of 128: 170 and 500.
     """
+    if not src.size or src.size >= large.FEW and large.along().rows(ADD, r, index.reshape(-1), dim, src):
+        return
     inner = 1
     for n in r.shape[dim + 1:]:
         inner *= n
@@ -127,6 +130,10 @@ def _gather(a, i, *, dim, check):
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     if not a.ndim or not i.ndim:
         return a.reshape(-1)[np.zeros(i.shape, _I64)] if i.ndim or not a.ndim else a.reshape(-1)[i]
+    if i.size >= large.FEW:
+        r = np.empty(i.shape, a.dtype)
+        if large.along().move(GATHER, a, i, dim, r):
+            return r
     if a.flags.c_contiguous:
         if i.size < large.LEAST:
             return a.reshape(-1).take(positions(a.shape, i, dim))
@@ -140,7 +147,8 @@ def _gather(a, i, *, dim, check):
 @kernel("gather_backward")
 def _gather_backward(g, i, *, size, dim):
     r = np.zeros(size, g.dtype)
-    accumulate(r.reshape(-1), positions(size, i, dim), np.ascontiguousarray(g))
+    if not (size and i.ndim and i.size >= large.FEW and large.along().move(ADD, r, i, dim, g)):
+        accumulate(r.reshape(-1), positions(size, i, dim), np.ascontiguousarray(g))
     return r
 
 
@@ -149,8 +157,9 @@ def _scatter_add(a, src, i, *, dim, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     r = np.array(a, order="C")
-    src = src[tuple([slice(0, n) for n in i.shape])] if src.ndim == i.ndim else src
-    accumulate(r.reshape(-1), positions(a.shape, i, dim), np.ascontiguousarray(np.broadcast_to(src, i.shape)))
+    src = np.broadcast_to(src[tuple([slice(0, n) for n in i.shape])] if src.ndim == i.ndim else src, i.shape)
+    if not (a.ndim and i.ndim and i.size >= large.FEW and large.along().move(ADD, r, i, dim, src)):
+        accumulate(r.reshape(-1), positions(a.shape, i, dim), np.ascontiguousarray(src))
     return r
 
 
@@ -159,6 +168,8 @@ def _scatter(a, src, i, *, dim, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     r = np.array(a, order="C")
+    if a.ndim and i.ndim and i.size >= large.FEW and large.along().move(PUT, r, i, dim, _corner(src, i.shape) if src.ndim else np.broadcast_to(src, i.shape)):
+        return r
     if dim and i.ndim and i.size >= large.LEAST:
         v = _corner(src, i.shape) if src.ndim else None
 
@@ -230,7 +241,12 @@ def _index_select(a, i, *, dim, check):
             raise IndexError("index out of range in self")
     if not a.ndim:
         return a.copy()
-    return a.take(i if i.ndim else i.reshape(1), dim)
+    if not i.ndim:
+        i = i.reshape(1)
+    if dim < a.ndim - 1 or not a.flags.c_contiguous or i.size * (a.size // (a.shape[-1] or 1)) < large.FEW:
+        return a.take(i, dim)       # (which copies rows)
+    r = np.empty((*a.shape[:dim], i.size, *a.shape[dim + 1:]), a.dtype)
+    return r if large.along().rows(GATHER, a, i, dim, r) else a.take(i, dim)
 
 
 @kernel("index_select_backward")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 
@@ -18,6 +19,15 @@ from mindtorch.backend.interface import Kernel
 #: Elements from which on a pass of several ufuncs goes in pieces (below, everything fits the cache anyway), and elements a piece.
 LEAST = 1 << 16
 PIECE = 1 << 16
+#: Elements from which on a call of our C (5 to 15 us, most of it for its numbers) pays.
+FEW = 4096
+
+
+@functools.cache
+def along() -> ModuleType:
+    """backend/native/along.py: C for ops along an axis, loaded for the first large one."""
+    from mindtorch.backend.native import along as found
+    return found
 
 
 def each(count: int, part: Callable[[int], object], size: int) -> None:

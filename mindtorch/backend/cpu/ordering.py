@@ -5,7 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, selection
 from mindtorch.backend.cpu.along import flat_index, picked
-from mindtorch.backend.cpu.sort import few, order
+from mindtorch.backend.cpu.sort import best, few, order, sort
 
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 _HUGE = 1 << 20         # from here on picking candidates is faster than sorting
@@ -26,6 +26,8 @@ def _pick(a, at, axis):
 def _sort(a, *, axis, descending):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
+    if (got := sort(a, axis, descending)) is not None:
+        return got
     at = order(a, axis, descending)
     return _pick(a, at, axis), at
 
@@ -71,6 +73,8 @@ def _top(a, k, axis, largest):
     if a.ndim == 0:
         return (a.copy(), np.zeros((), _I64)) if k else (np.zeros(0, a.dtype), np.zeros(0, _I64))
     n = a.shape[axis]
+    if (got := best(a, k, axis, largest)) is not None:
+        return got
     if n > _HUGE and 0 < k < n // 64:
         # The candidates first, put in the order of their indices, which equal ones keep.
         part = np.argpartition(a, n - k if largest else k - 1, axis=axis)

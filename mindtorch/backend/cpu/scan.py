@@ -1,7 +1,7 @@
 """Kernels of cumulative ops along one axis, of differences, and what their gradients need."""
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.arithmetic import logaddexp
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
@@ -50,6 +50,10 @@ def _accumulate(ufunc):
         if a.ndim == 0:
             return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
         if a.dtype.kind in "biu":
+            a = a.astype(_I64, copy=False)
+        if a.size >= large.FEW and (r := large.along().scan(a, axis, ufunc is np.multiply)) is not None:
+            return r
+        if a.dtype == _I64:
             return ufunc.accumulate(a, axis=axis, dtype=_I64)
         # Long float32 sums lose digits; torch accumulates them in double as well.
         if ufunc is np.add and a.dtype == _F32:
@@ -67,6 +71,8 @@ _sums, _products = kernel("cumsum", _accumulate(np.add)), kernel("cumprod", _acc
 
 @kernel("cumsum_backward")
 def _sums_from_end(a, *, axis):
+    if a.size >= large.FEW and a.ndim and (r := large.along().scan(a, axis, False, back=True)) is not None:
+        return r
     return _sums(a, axis=axis) if a.ndim == 0 else np.flip(_sums(np.flip(a, axis), axis=axis), axis).copy()
 
 
@@ -96,11 +102,13 @@ def _cumprod_backward(g, a, out, *, axis):
 
 
 # ------------------------------------------------------------------ cummax, cummin
-def _running_extreme(name, ufunc):
+def _running_extreme(name, ufunc, least):
     @quiet
     def extreme(a, *, axis):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
+        if a.size >= large.FEW and (got := large.along().extremes(a, axis, least)) is not None:
+            return got
         v = ufunc.accumulate(a, axis=axis)
         # The last place so far that equals the extreme (nan equals nan).
         place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
@@ -109,8 +117,8 @@ def _running_extreme(name, ufunc):
     kernel(name, extreme)
 
 
-_running_extreme("cummax", np.maximum)
-_running_extreme("cummin", np.minimum)
+_running_extreme("cummax", np.maximum, False)
+_running_extreme("cummin", np.minimum, True)
 
 
 # ------------------------------------------------------------------ logcumsumexp

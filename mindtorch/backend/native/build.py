@@ -224,6 +224,7 @@ choices = Choices()
 SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
 POOL = pathlib.Path(__file__).with_name("_pool.c")
 REGIONS = pathlib.Path(__file__).with_name("_regions.c")
+ALONG = pathlib.Path(__file__).with_name("_along.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -271,6 +272,18 @@ def regions():
         return load(REGIONS)
     except RuntimeError as e:
         _warn("regions of images without C kernels, which makes them slower: %s", e)
+        return None
+
+
+@functools.cache
+def along():
+    """The loaded kernels along an axis (along.py), or None."""
+    if _off():
+        return None
+    try:
+        return load(ALONG, POOL_FLAGS)
+    except RuntimeError as e:
+        _warn("scans, scattering and sorting without C kernels, which makes them slower: %s", e)
         return None
 
 

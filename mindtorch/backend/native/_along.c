@@ -1,0 +1,224 @@
+/* Ops along one axis of large arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order
+ * (backend/native/along.py).  By type: _along_typed.h, _along_keys.h.
+ *
+ * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are:
+ * they take parts of an axis that the places do not depend on.  Places are looked at before they are used, in every case.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*piece)(void *ctx, long start, long stop, int who);
+static void (*share)(long n, piece fn, void *ctx);      /* mt_share of _pool.c */
+
+void mt_use(void (*share_)(long, piece, void *)) { share = share_; }
+
+#define MANY 65536          /* elements from which on several threads are worth it */
+static void shared(long n, long elements, piece fn, void *ctx) {
+    if (n > 1 && elements >= MANY) share(n, fn, ctx);
+    else if (n > 0) fn(ctx, 0, n, 0);
+}
+
+#define NAME_(a, b) a##_##b
+#define NAME__(a, b) NAME_(a, b)
+#define NAME(a) NAME__(a, T)
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* ------------------------------------------------------------------ gathering and scattering */
+enum { GATHER, PUT, ADD };
+#define MOST 32             /* dimensions */
+
+/* Over `shape`: one array at the place that the index names along an axis, elsewhere as the loop goes (strides `at`, in elements; `step`
+   along the axis, which has n places), another one in order (strides `by`), the index in order (strides `of`). */
+typedef struct {
+    int dims, cut;          /* `cut`: the axis that threads share */
+    const long *shape, *at, *by, *of;
+    long step, n;
+    char *picked, *line;
+    const int64_t *index;
+    int bad;                /* whether a place was outside */
+} Move;
+
+typedef struct { uint64_t low, high; } u128;
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t i64;
+typedef float f32;
+typedef double f64;
+
+#define MOVES(T, NAMED, ADDS)                                                                                                       \
+    ALWAYS void NAMED##_move(Move *k, long start, long stop, const int how) {                                                       \
+        long shape[MOST], count[MOST] = {0}, rows = 1;                                                                              \
+        const int last = k->dims - 1;                                                                                               \
+        for (int d = 0; d < k->dims; d++) shape[d] = d == k->cut ? stop - start : k->shape[d];                                      \
+        for (int d = 0; d < last; d++) rows *= shape[d];                                                                            \
+        const long width = shape[last], at = k->at[last], by = k->by[last], of = k->of[last], step = k->step;                       \
+        const unsigned long n = k->n;                                                                                               \
+        T *picked = (T *)k->picked + start * k->at[k->cut], *line = (T *)k->line + start * k->by[k->cut];                           \
+        const int64_t *index = k->index + start * k->of[k->cut];                                                                    \
+        for (long r = 0; r < rows; r++) {                                                                                           \
+            if (!of) {                                                                                                              \
+                if (width > 0 && (unsigned long)*index >= n) { __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED); return; }            \
+                T *p = width > 0 ? picked + *index * step : picked;                                                                 \
+                if (at == 1 && by == 1) {                                                                                           \
+                    if (how == GATHER) memcpy(line, p, sizeof(T) * width);                                                          \
+                    else if (how == PUT) memcpy(p, line, sizeof(T) * width);                                                        \
+                    else for (long i = 0; i < width; i++) ADDS(p[i], line[i]);                                                      \
+                } else                                                                                                              \
+                    for (long i = 0; i < width; i++) {                                                                              \
+                        if (how == GATHER) line[i * by] = p[i * at];                                                                \
+                        else if (how == PUT) p[i * at] = line[i * by];                                                              \
+                        else ADDS(p[i * at], line[i * by]);                                                                         \
+                    }                                                                                                               \
+            } else if (of == 1 && by == 1 && !at && how == GATHER)                                                                  \
+                for (long b = 0; b < width; b += 256) {     /* (looked at first: two loops that are vectors) */                     \
+                    const long e = width - b < 256 ? width : b + 256;                                                               \
+                    unsigned long most = 0;                                                                                         \
+                    for (long i = b; i < e; i++) most = (unsigned long)index[i] > most ? (unsigned long)index[i] : most;            \
+                    if (most >= n) { __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED); return; }                                      \
+                    if (step == 1) for (long i = b; i < e; i++) line[i] = picked[index[i]];                                         \
+                    else for (long i = b; i < e; i++) line[i] = picked[index[i] * step];                                            \
+                }                                                                                                                   \
+            else                                                                                                                    \
+                for (long i = 0; i < width; i++) {                                                                                  \
+                    const int64_t j = index[i * of];                                                                                \
+                    if ((unsigned long)j >= n) { __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED); return; }                          \
+                    T *p = picked + j * step + i * at;                                                                              \
+                    if (how == GATHER) line[i * by] = *p;                                                                           \
+                    else if (how == PUT) *p = line[i * by];                                                                         \
+                    else ADDS(*p, line[i * by]);                                                                                    \
+                }                                                                                                                   \
+            for (int d = last - 1; d >= 0; d--) {                                                                                   \
+                picked += k->at[d], line += k->by[d], index += k->of[d];                                                            \
+                if (++count[d] < shape[d]) break;                                                                                   \
+                count[d] = 0;                                                                                                       \
+                picked -= k->at[d] * shape[d], line -= k->by[d] * shape[d], index -= k->of[d] * shape[d];                           \
+            }                                                                                                                       \
+        }                                                                                                                           \
+    }
+
+#define NO_ADD(a, b) (void)0
+#define PLAIN_ADD(a, b) a += b
+#define MODE(NAMED, HOW, SUFFIX) static void NAMED##_##SUFFIX(void *ctx, long start, long stop, int who) { (void)who; NAMED##_move(ctx, start, stop, HOW); }
+#define BYTES(T) MOVES(T, T, NO_ADD) MODE(T, GATHER, gather) MODE(T, PUT, put)
+#define ADDED(T) MOVES(T, add_##T, PLAIN_ADD) MODE(add_##T, ADD, add)
+BYTES(u8) BYTES(u16) BYTES(u32) BYTES(u64) BYTES(u128)
+ADDED(f32) ADDED(f64) ADDED(u8) ADDED(u16) ADDED(u32) ADDED(u64)
+
+/* what: 0 gather, 1 put, 2 add.  kind: bytes an element, of floats to be added 256 more.  numbers: dims, cut, step, n, shape, at, by, of.
+   1 where a place is outside (and part of the work is done), -1 for a kind there is not. */
+int mt_move(int what, int kind, const long *numbers, char *picked, char *line, const int64_t *index) {
+    const long *v = numbers + 4;
+    const int dims = (int)numbers[0];
+    if (dims < 1 || dims > MOST) return -1;
+    Move k = {dims, (int)numbers[1], v, v + dims, v + 2 * dims, v + 3 * dims, numbers[2], numbers[3], picked, line, index, 0};
+    piece fn = 0;
+    if (what == ADD)
+        fn = kind == 260 ? add_f32_add : kind == 264 ? add_f64_add : kind == 1 ? add_u8_add : kind == 2 ? add_u16_add :
+             kind == 4 ? add_u32_add : kind == 8 ? add_u64_add : 0;
+    else if (what == PUT)
+        fn = kind == 1 ? u8_put : kind == 2 ? u16_put : kind == 4 ? u32_put : kind == 8 ? u64_put : kind == 16 ? u128_put : 0;
+    else
+        fn = kind == 1 ? u8_gather : kind == 2 ? u16_gather : kind == 4 ? u32_gather : kind == 8 ? u64_gather : kind == 16 ? u128_gather : 0;
+    if (!fn) return -1;
+    long size = 1;
+    for (int d = 0; d < dims; d++) size *= v[d];
+    if (!size) return 0;
+    if (k.cut < 0) {            /* (nothing that threads may share) */
+        k.cut = 0;
+        fn(&k, 0, v[0], 0);
+    } else shared(v[k.cut], size, fn, &k);
+    return k.bad;
+}
+
+/* ------------------------------------------------------------------ scans */
+#define T f32
+#define WIDE double
+#define REAL 1
+#include "_along_typed.h"
+#undef T
+#undef WIDE
+#define T f64
+#define WIDE double
+#include "_along_typed.h"
+#undef T
+#undef WIDE
+#undef REAL
+#define T i64
+#define WIDE u64
+#define REAL 0
+#include "_along_typed.h"
+#undef T
+#undef WIDE
+#undef REAL
+
+/* ------------------------------------------------------------------ orders */
+/* Unsigned keys in the order of the elements: nan is the largest, zeros are equal. */
+ALWAYS u32 key_f32(f32 x) {
+    u32 b;
+    x += 0.0f;
+    memcpy(&b, &x, 4);
+    return x != x ? UINT32_MAX : b ^ (b >> 31 ? UINT32_MAX : (u32)1 << 31);
+}
+ALWAYS u64 key_f64(f64 x) {
+    u64 b;
+    x += 0.0;
+    memcpy(&b, &x, 8);
+    return x != x ? UINT64_MAX : b ^ (b >> 63 ? UINT64_MAX : (u64)1 << 63);
+}
+ALWAYS u64 key_i64(i64 x) { return (u64)x ^ (u64)1 << 63; }
+typedef int32_t i32;
+ALWAYS u32 key_i32(i32 x) { return (u32)x ^ (u32)1 << 31; }
+ALWAYS u32 key_u8(u8 x) { return x; }
+
+/* Digits from the lowest on of keys that are at most `high`: where the sorted ones are, `here` or `there`. */
+#define DIGITS(K)                                                                                                                   \
+    typedef struct { K key; u32 at; } Keyed_##K;                                                                                    \
+    static Keyed_##K *digits_##K(Keyed_##K *here, Keyed_##K *there, long n, K high, long *count) {                                  \
+        const int bits = n >= 16384 ? 11 : 8;                                                                                       \
+        const long all = 1L << bits;                                                                                                \
+        for (int shift = 0; shift < (int)(8 * sizeof(K)) && high >> shift; shift += bits) {                                         \
+            memset(count, 0, all * sizeof *count);                                                                                  \
+            for (long i = 0; i < n; i++) count[here[i].key >> shift & (all - 1)]++;                                                 \
+            if (count[here[0].key >> shift & (all - 1)] == n) continue;                                                             \
+            long sum = 0;                                                                                                           \
+            for (long d = 0; d < all; d++) {                                                                                        \
+                const long c = count[d];                                                                                            \
+                count[d] = sum;                                                                                                     \
+                sum += c;                                                                                                           \
+            }                                                                                                                       \
+            for (long i = 0; i < n; i++) there[count[here[i].key >> shift & (all - 1)]++] = here[i];                                \
+            Keyed_##K *t = here;                                                                                                    \
+            here = there, there = t;                                                                                                \
+        }                                                                                                                           \
+        return here;                                                                                                                \
+    }
+DIGITS(u32) DIGITS(u64)
+
+#define T f32
+#define K u32
+#include "_along_keys.h"
+#undef T
+#undef K
+#define T i32
+#define K u32
+#include "_along_keys.h"
+#undef T
+#undef K
+#define T u8
+#define K u32
+#include "_along_keys.h"
+#undef T
+#undef K
+#define T f64
+#define K u64
+#include "_along_keys.h"
+#undef T
+#undef K
+#define T i64
+#define K u64
+#include "_along_keys.h"
+#undef T
+#undef K

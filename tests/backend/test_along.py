@@ -1,0 +1,162 @@
+"""Scans, gathering and scattering, orders: the C kernels and NumPy beside real torch, in any layout; what is outside is refused by both."""
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from mindtorch.backend.cpu import large, threads
+from mindtorch.backend.native import along
+
+needs_compiler = pytest.mark.skipif(along._lib() is None, reason="no C compiler here")
+NUMBERS = "float32 float64 int64 int32 uint8 bool int16".split()
+
+
+@pytest.fixture(params=["c", "numpy"], autouse=True)
+def side(request, monkeypatch):
+    """Every array by the C kernels, which large ones alone meet otherwise, or none."""
+    if request.param == "c" and along._lib() is None:
+        pytest.skip("no C compiler here")
+    few = 1 if request.param == "c" else 1 << 62
+    monkeypatch.setattr(large, "FEW", few)
+    for name in ("_DIGITS", "_WORDS"):
+        monkeypatch.setattr(along, name, few)
+
+
+def numbers(draw, shape, dtype):
+    rs = np.random.RandomState(draw(st.integers(0, 1 << 20)))
+    a = np.round(rs.randn(*shape) * 4) / draw(st.sampled_from([1, 3]))      # (with ties)
+    if dtype.startswith("float") and draw(st.integers(0, 3)) == 0:
+        a = np.where(rs.rand(*shape) < .1, rs.choice([np.nan, np.inf, -0.]), a)
+    return a > 0 if dtype == "bool" else np.abs(a).astype(dtype) if dtype == "uint8" else a.astype(dtype)
+
+
+def laid(m, a, how):
+    """The same values: as they are, transposed in memory, every other element, or behind others."""
+    t = m.tensor(a)
+    if not a.ndim or not how:
+        return t
+    if how == 1:
+        return t.transpose(0, -1).contiguous().transpose(0, -1)
+    if how == 2:
+        part = m.zeros(*a.shape[:-1], a.shape[-1] * 2 + 1, dtype=t.dtype)[..., 1::2]
+        part.copy_(t)
+        return part
+    return m.stack([t, t])[1]
+
+
+def same(ours, real):
+    for x, y in zip(ours, real) if isinstance(real, tuple) else [(ours, real)]:
+        x, y = x.detach().numpy(), y.detach().numpy()
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        np.testing.assert_allclose(x, y, rtol=1e-5 if x.dtype == np.float32 else 1e-12, atol=1e-5 if x.dtype == np.float32 else 1e-12)
+
+
+def both(f):
+    """f of both libraries: the same values, or errors of the same type."""
+    try:
+        real = f(torch)
+    except (RuntimeError, IndexError) as e:
+        with pytest.raises(type(e)):
+            f(mt)
+    else:
+        same(f(mt), real)
+
+
+shapes = st.lists(st.sampled_from([0, 1, 2, 3, 9, 40, 300]), min_size=1, max_size=3).filter(lambda s: np.prod(s) < 20000).map(tuple)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_scans(data):
+    dtype, shape, how = data.draw(st.sampled_from(NUMBERS)), data.draw(shapes), data.draw(st.integers(0, 3))
+    a, dim = numbers(data.draw, shape, dtype), data.draw(st.integers(-len(shape), len(shape) - 1))
+    for name in ("cumsum", "cumprod", "cummax", "cummin"):
+        if shape[dim] or name.startswith("cums") or name.startswith("cump"):
+            same(tuple_of(getattr(mt, name)(laid(mt, a, how), dim)), tuple_of(getattr(torch, name)(laid(torch, a, how), dim)))
+    if dtype == "float64":
+        def grad(m):
+            x = laid(m, a, how).clone().requires_grad_()
+            x.cumsum(dim).backward(laid(m, a, 1))
+            return x.grad
+        same(grad(mt), grad(torch))
+
+
+def tuple_of(x):
+    return tuple(x) if isinstance(x, tuple) else x
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_gathering_and_scattering(data):
+    dtype, shape, how = data.draw(st.sampled_from([*NUMBERS, "complex64", "complex128"])), data.draw(shapes), data.draw(st.integers(0, 3))
+    dim, rs = data.draw(st.integers(0, len(shape) - 1)), np.random.RandomState(data.draw(st.integers(0, 99)))
+    n = shape[dim]
+    size = tuple([data.draw(st.integers(0, 2 * n if n else 0)) if d == dim else data.draw(st.integers(0, s)) for d, s in enumerate(shape)])
+    a, index = numbers(data.draw, shape, dtype), rs.randint(0, max(n, 1), size)
+    if index.size and data.draw(st.integers(0, 9)) == 0:
+        index.reshape(-1)[rs.randint(index.size)] = data.draw(st.sampled_from([-1, n, 1 << 40, -(1 << 63)]))
+    src, lay = numbers(data.draw, tuple([s + 1 for s in size]), dtype), data.draw(st.integers(0, 3))
+    both(lambda m: m.gather(laid(m, a, how), dim, laid(m, index, lay)))
+    if dtype != "bool":
+        both(lambda m: m.scatter_add(laid(m, a, how), dim, laid(m, index, lay), laid(m, src, lay)))
+    both(lambda m: m.scatter(laid(m, a, how), dim, laid(m, index, lay), 1))
+    # (of places that come twice torch may keep either: each once)
+    if n and index.size:
+        once = np.argsort(rs.rand(*size[:dim], n, *size[dim + 1:]), axis=dim)
+        src = numbers(data.draw, once.shape, dtype)
+        both(lambda m: m.scatter(laid(m, a, how), dim, laid(m, once, lay), laid(m, src, lay)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_rows(data):
+    dtype, shape, how = data.draw(st.sampled_from(NUMBERS)), data.draw(shapes), data.draw(st.integers(0, 3))
+    dim, count = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.integers(0, 20))
+    n = shape[dim]
+    index = np.random.RandomState(data.draw(st.integers(0, 99))).randint(0, max(n, 1), count if n else 0)
+    a, src = numbers(data.draw, shape, dtype), numbers(data.draw, (*shape[:dim], index.size, *shape[dim + 1:]), dtype)
+    both(lambda m: m.index_select(laid(m, a, how), dim, laid(m, index, 2)))
+    both(lambda m: m.index_add(laid(m, a, how), dim, laid(m, index, 3), laid(m, src, how)))
+    if dtype.startswith("float"):
+        def grads(m):
+            x = laid(m, a, how).clone().requires_grad_()
+            (m.index_select(x, dim, m.tensor(index)) * laid(m, src, 0)).sum().backward()
+            y = m.tensor(a.reshape(n, -1) if a.size else np.ones((n, 2), dtype)).requires_grad_()
+            m.nn.functional.embedding(m.tensor(index), y).square().sum().backward()
+            return x.grad, y.grad
+        if dim == 0:
+            same(grads(mt), grads(torch))
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_orders(data):
+    dtype, shape, how = data.draw(st.sampled_from(NUMBERS)), data.draw(shapes), data.draw(st.integers(0, 3))
+    a, dim, down = numbers(data.draw, shape, dtype), data.draw(st.integers(0, len(shape) - 1)), data.draw(st.booleans())
+    k = data.draw(st.integers(0, shape[dim]))
+    both(lambda m: tuple(m.sort(laid(m, a, how), dim=dim, descending=down, stable=True)))
+    both(lambda m: m.argsort(laid(m, a, how), dim=dim, descending=down, stable=True))
+    if dtype != "bool":
+        both(lambda m: m.topk(laid(m, a, how), k, dim, down)[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_large_and_on_threads(dtype, side, monkeypatch):
+    rs = np.random.RandomState(0)
+    a, wide = (rs.randn(3, 401, 97) * 100).astype(dtype), (rs.randn(70001) * 1e6).astype(dtype)
+    index = rs.randint(0, 97, a.shape)
+    results = []
+    for count in (1, 3):
+        monkeypatch.setattr(threads._team, "count", count)
+        x = mt.tensor(a)
+        results.append([x.cumsum(1), x.cumsum(2), *x.cummax(2), x.gather(2, mt.tensor(index)), x.scatter_add(2, mt.tensor(index), x),
+                        x.index_add(1, mt.tensor(index[0, :, 0]), x), *mt.tensor(wide).sort(stable=True), x.sort(1)[0], mt.topk(mt.tensor(wide), 100)[0]])
+    x = torch.tensor(a)
+    real = [x.cumsum(1), x.cumsum(2), *x.cummax(2), x.gather(2, torch.tensor(index)), x.scatter_add(2, torch.tensor(index), x),
+            x.index_add(1, torch.tensor(index[0, :, 0]), x), *torch.tensor(wide).sort(stable=True), x.sort(1)[0], torch.topk(torch.tensor(wide), 100)[0]]
+    for one, three, r in zip(*results, real):
+        np.testing.assert_array_equal(one.numpy(), three.numpy())
+        np.testing.assert_allclose(one.numpy(), r.numpy(), rtol=2e-5, atol=2e-3 if dtype == "float32" else 1e-9)
