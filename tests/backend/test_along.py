@@ -1,4 +1,4 @@
-"""Scans, gathering and scattering, orders: the C kernels and NumPy beside real torch, in any layout; what is outside is refused by both."""
+"""Scans, gathering and scattering, orders, resampling, sums of rows: the C kernels and NumPy beside real torch, in any layout; what is outside is refused by both."""
 import numpy as np
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mindtorch.torch as mt
-from mindtorch.backend.cpu import large, threads
+from mindtorch.backend.cpu import large, reduce, threads
 from mindtorch.backend.native import along
 
 needs_compiler = pytest.mark.skipif(along._lib() is None, reason="no C compiler here")
@@ -20,6 +20,7 @@ def side(request, monkeypatch):
         pytest.skip("no C compiler here")
     few = 1 if request.param == "c" else 1 << 62
     monkeypatch.setattr(large, "FEW", few)
+    monkeypatch.setattr(reduce, "_LARGE", few)
     for name in ("_DIGITS", "_WORDS"):
         monkeypatch.setattr(along, name, few)
 
@@ -140,6 +141,77 @@ def test_orders(data):
     both(lambda m: m.argsort(laid(m, a, how), dim=dim, descending=down, stable=True))
     if dtype != "bool":
         both(lambda m: m.topk(laid(m, a, how), k, dim, down)[0])
+
+
+def close(f, a, how, grad=True, tol=None):
+    """f(library, tensor): the same value and gradient."""
+    def run(m):
+        x = laid(m, a, how).clone().requires_grad_()
+        y = f(m, x)
+        if grad:
+            y.backward(m.tensor(np.random.RandomState(1).randn(*y.shape).astype(a.dtype)))
+        return y, x.grad
+    ours, real = run(mt), run(torch)
+    for x, y in zip(ours, real):
+        if y is not None:
+            x, y = x.detach().numpy(), y.detach().numpy()
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            np.testing.assert_allclose(x, y, rtol=1e-4 if a.dtype == np.float32 else 1e-9, atol=(tol or 2e-5) if a.dtype == np.float32 else 1e-10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_resampling(data):
+    size = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.integers(1, 40)))
+    out = data.draw(st.tuples(st.integers(1, 17), st.integers(1, 70)))
+    a = np.random.RandomState(data.draw(st.integers(0, 99))).randn(*size).astype(data.draw(st.sampled_from(["float32", "float64"])))
+    mode, how, align = data.draw(st.sampled_from(["nearest", "nearest-exact", "bilinear", "bicubic"])), data.draw(st.integers(0, 3)), data.draw(st.booleans())
+    kw = {} if mode.startswith("nearest") else {"align_corners": align, "antialias": data.draw(st.booleans()) and not align}
+    # (which pixels float32 weights of bicubic touch is torch's rounding)
+    close(lambda m, x: m.nn.functional.interpolate(x, size=out, mode=mode, **kw), a, how, tol=1e-4)
+    close(lambda m, x: m.nn.functional.interpolate(x[:, :, 0], size=out[1], mode="linear" if kw else "nearest"), a, how, tol=1e-4)
+    close(lambda m, x: m.nn.functional.adaptive_max_pool2d(x, (min(out[0], size[2]), min(out[1], size[3]))), a, how)
+    close(lambda m, x: m.nn.functional.adaptive_max_pool1d(x[:, :, 0], min(out[1], size[3])), a, how)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_sums_of_rows(data):
+    shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 17, 40, 1500]), min_size=1, max_size=4).filter(lambda s: 1 < np.prod(s) < 20000).map(tuple))
+    rs = np.random.RandomState(data.draw(st.integers(0, 99)))
+    a = (rs.randn(*shape) * 2 + data.draw(st.sampled_from([0, 30]))).astype(data.draw(st.sampled_from(["float32", "float64"])))
+    if data.draw(st.integers(0, 5)) == 0:
+        a.reshape(-1)[rs.randint(a.size)] = data.draw(st.sampled_from([np.nan, np.inf]))
+    how, keep, first = data.draw(st.integers(0, 3)), data.draw(st.booleans()), data.draw(st.integers(0, len(shape) - 1))
+    dims = data.draw(st.sampled_from([None, tuple(range(first, len(shape))), (first,)]))
+    kw = {} if dims is None else {"dim": dims, "keepdim": keep}
+    for name in ("sum", "mean"):
+        close(lambda m, x: getattr(m, name)(x, **kw), a, how, False, 1e-2 if name == "sum" else 1e-4)
+    for name, more in (("std", {}), ("var", {"correction": 0}), ("var", {"correction": 2})):
+        close(lambda m, x: getattr(m, name)(x, **kw, **more), a, how, False, 2e-3)
+    for p in (1, 2, 3):
+        close(lambda m, x: m.linalg.vector_norm(x, p, **kw), a, how, False, 1e-2)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_group_norms(data):
+    groups, each, n = (data.draw(st.integers(1, 4)) for _ in range(3))
+    size = data.draw(st.sampled_from([(5,), (20,), (7, 9), (3, 4, 5)]))
+    rs = np.random.RandomState(data.draw(st.integers(0, 99)))
+    a = (rs.randn(n, groups * each, *size) * 2 + 1).astype(data.draw(st.sampled_from(["float32", "float64"])))
+    plain = data.draw(st.booleans())
+    w, b = (None if plain else rs.randn(groups * each).astype(a.dtype) for _ in range(2))
+    how = data.draw(st.integers(0, 3))
+    grads = []
+
+    def norm(m, x):
+        wt, bt = (None if v is None else m.tensor(v).requires_grad_() for v in (w, b))
+        grads.append([v for v in (wt, bt) if v is not None])
+        return m.nn.functional.group_norm(x, groups, wt, bt)
+    close(norm, a, how, tol=1e-4)
+    for ours, real in zip(*grads):
+        np.testing.assert_allclose(ours.grad.numpy(), real.grad.numpy(), rtol=1e-4, atol=2e-3 if a.dtype == np.float32 else 1e-9)
 
 
 @needs_compiler

@@ -31,6 +31,8 @@ def add_to_float32(x, y, width, out=None):
 
 def multiply_add(x, y, z):
     """x * y + z in float64, rounded once (x an array, y and z floats)."""
+    if x.size >= large.FEW and x.flags.c_contiguous and x.dtype == np.float64 and (r := large.along().multiply_add(x, y, z)) is not None:
+        return r
     p = x * y
     split = 134217729.0
     if abs(y) > 1e290 or not math.isfinite(z):

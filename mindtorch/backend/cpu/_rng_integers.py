@@ -3,6 +3,7 @@ import warnings
 
 import numpy as np
 
+from mindtorch.backend.cpu import large
 from mindtorch.backend.cpu._rng_dtypes import from_int
 
 MANY = 1500  # numbers from which on `shuffled` is faster than changing places one after another
@@ -49,6 +50,8 @@ def shuffled(steps):
     the last earlier step with the same partner has left there.  That is what this step found in its own place: by the same
     token its own number, or what the last earlier step that had it for a partner found in its place, and so on.
     """
+    if (r := large.along().shuffled(steps)) is not None:     # (three million: 110 ms; the rest of this 420, torch 105)
+        return r
     n = steps.size + 1
     i = np.arange(n)
     partner = i.copy()

@@ -407,9 +407,18 @@ def _add_at(r, indices, dims, values):
                 i = np.where(i < 0, i + n, i) if i.size and i.min() < 0 else i
                 pos = i if pos is None else pos * n + i
             full = np.broadcast_to(values, pos.shape + r.shape[len(dims):])
+            full = np.ascontiguousarray(full)
+            if full.size and full.dtype == r.dtype and full.size >= large.FEW and large.along().rows(ADD, r.reshape(-1, inner), pos.reshape(-1), 0, full):
+                return
             if inner != 1:
                 pos = pos.reshape(-1, 1) * inner + np.arange(inner)
-            accumulate(r.reshape(-1), pos, np.ascontiguousarray(full))
+            accumulate(r.reshape(-1), pos, full)
+        elif len(dims) == 1 and r.flags.c_contiguous and r.dtype.kind != "b":
+            i, d = indices[0], dims[0]
+            check_bounds(i, r.shape[d], d)
+            i = np.where(i < 0, i + r.shape[d], i) if i.size and i.min() < 0 else i
+            full = np.broadcast_to(values, r.shape[:d] + i.shape + r.shape[d + 1:])
+            add_rows_at(r, np.ascontiguousarray(full), i.reshape(-1), d)
         elif r.dtype.kind == "b":
             np.logical_or.at(r, key_of(indices, dims), values)
         else:

@@ -528,6 +528,47 @@ def channel_affine(y, w, b):
     return y
 
 
+_ROW = 16               # elements of a channel from which on C takes it as a row
+
+
+def _by_channel(v, n, c):
+    """A weight of each channel of each sample, in float64."""
+    return np.concatenate([np.ones(c) if v is None else v.astype(np.float64)] * n)
+
+
+def _group_norm_rows(x, w, b, n, c, groups, hw, eps):
+    """The same in C: 8x33x113x111 float32 in 3 groups with weight and bias 1.4 ms, in pieces 3.3 (torch 1.6)."""
+    native = large.along()
+    m = x.reshape(n * groups, -1)
+    mean = native.sums(m, times=1 / m.shape[1])
+    if mean is None:
+        return None
+    rstd = (1 / np.sqrt(native.sums(m, native.CENTRED, mean, 1 / m.shape[1]) + m.dtype.type(eps))).astype(m.dtype, copy=False)
+    factor = np.repeat(rstd.astype(np.float64), c // groups)
+    if w is not None:
+        factor *= _by_channel(w, n, c)
+    shift = np.repeat(-mean.astype(np.float64), c // groups) * factor
+    if b is not None:
+        shift += _by_channel(b, n, c)
+    return native.combined(x.reshape(n * c, hw), factor, shift).reshape(x.shape), mean, rstd, None
+
+
+def _group_norm_grad_rows(g, x, w, mean, rstd, n, c, groups, hw):
+    native = large.along()
+    v, xs, rows, cg = g.reshape(n * c, hw), x.reshape(n * c, hw), n * groups, c // groups
+    plain = native.sums(v)
+    if plain is None:
+        return None
+    # gx = a * g + b * x + c with b and c per group
+    plain, dot = (s.astype(np.float64).reshape(rows, cg) for s in (plain, native.sums(v, native.PRODUCT, xs)))
+    mean, rstd, by = mean.astype(np.float64)[:, None], rstd.astype(np.float64)[:, None], _by_channel(w, n, c).reshape(rows, cg)
+    gw = (dot - plain * mean) * rstd
+    b = (gw * by).sum(1, keepdims=True) * rstd * rstd / (-cg * hw)
+    shift = -b * mean - (plain * by).sum(1, keepdims=True) * rstd / (cg * hw)
+    gx = native.combined(xs, np.repeat(b, cg), np.repeat(shift, cg), v, (by * rstd).reshape(-1))
+    return gx.reshape(x.shape), *[s.reshape(n, c).sum(0).astype(g.dtype, copy=False) for s in (gw, plain)]
+
+
 @kernel("native_group_norm native_instance_norm")
 @quiet
 def _group_norm(x, w, b, *, groups, eps):
@@ -539,6 +580,8 @@ def _group_norm(x, w, b, *, groups, eps):
     hw = math.prod(x.shape[2:])
     if not x.size:
         return np.zeros_like(x), None, np.zeros(n * groups, x.dtype), None
+    if x.size >= large.FEW and hw >= _ROW and (got := _group_norm_rows(np.ascontiguousarray(x), w, b, n, c, groups, hw, eps)) is not None:
+        return got
     plain = w is None and b is None
     y, mean, rstd, _, xhat = layer_norm(np.ascontiguousarray(x), None, None, n=c // groups * hw, eps=eps, own=plain)
     y = y.reshape(n, c * hw)
@@ -561,7 +604,7 @@ def _group_norm_grad(g, x, w, mean, rstd, xhat, *, groups, needs):
     if not x.size:
         return np.zeros_like(x), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
     g = np.ascontiguousarray(g)
-    if xhat is None and x.size >= large.LEAST and x.dtype == g.dtype:
+    if xhat is None and x.size >= large.FEW and x.dtype == g.dtype:
         return group_norm_grad(g, np.ascontiguousarray(x), w, mean, rstd, groups=groups)
     if xhat is None:
         xhat = np.ascontiguousarray(x).reshape(-1, size) - mean[:, None]
@@ -583,6 +626,8 @@ def group_norm_grad(g, x, w, mean, rstd, *, groups):
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     rows, cg = n * groups, c // groups
+    if hw >= _ROW and (got := _group_norm_grad_rows(g, x, w, mean, rstd, n, c, groups, hw)) is not None:
+        return got
     d = g.dtype.type
     g3, x3 = g.reshape(rows, cg, hw), x.reshape(rows, cg, hw)
     gx = np.empty((rows, cg, hw), g.dtype)

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, selection
+from mindtorch.backend.cpu import kernel, large, selection
 from mindtorch.backend.cpu.along import flat_index, picked
 from mindtorch.backend.cpu.sort import best, few, order, sort
 
@@ -95,10 +95,27 @@ def _answer(dtype, values, inverse, counts):
     return values.astype(dtype, order="C", copy=False), inverse, counts
 
 
+def _distinct(values, places, shape, inverse, counts):
+    """The answer from sorted values and what sorts them."""
+    new = np.empty(values.size, bool)
+    new[0] = True
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    to = None
+    if inverse:
+        to = np.empty(values.size, _I64)
+        to[places] = np.cumsum(new) - 1
+        to = to.reshape(shape)
+    return values[new], to, np.diff(np.append(np.flatnonzero(new), values.size)) if counts else None
+
+
 @kernel("unique")
 def _unique(a, *, inverse, counts):
     """(distinct elements in order, inverse indices or None, counts or None)"""
     x = _sortable(a)
+    if x.size >= large.FEW and large.along().orders(x.dtype, x.size):
+        got = large.along().order(np.ascontiguousarray(x).reshape(1, -1), False)
+        if got is not None:
+            return _distinct(got[0][0], got[1][0], a.shape, inverse, counts)
     got = np.unique(x.reshape(-1), return_inverse=inverse, return_counts=counts, equal_nan=False)
     got = list(got) if got.__class__ is tuple else [got]
     v = got.pop(0)

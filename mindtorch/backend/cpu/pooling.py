@@ -402,6 +402,12 @@ def _adaptive_max(x, *, target, places):
     if not math.prod(shape):
         y = np.zeros(shape, x.dtype)
         return (y, np.zeros(shape, np.int64)) if places else y
+    if dims < 3 and x.size >= large.FEW and x.size:
+        cuts = [_segments(n, o) for n, o in zip(size, out)]
+        plane = x if dims == 2 else x[..., None, :]
+        got = large.along().pieces(plane, cuts[0] if dims == 2 else [(0, 1)], cuts[-1])
+        if got is not None:
+            return tuple([v.reshape(shape) for v in got]) if places else got[0].reshape(shape)
     y, index, unit = x, None, 1
     for i in reversed(range(dims)):
         axis = i - dims

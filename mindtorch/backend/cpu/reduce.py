@@ -52,9 +52,26 @@ def whole(a):
     return total(a)
 
 
+def rows(a, axes, keepdim, what, centred=False):
+    """Sums of products (`what` as in backend/native/along.py; centred: of squares of what is left less the mean) over trailing axes of a large array
+    in C, or None."""
+    if a.size < _LARGE or a.dtype not in _BLAS or not a.flags.c_contiguous or axes is not None and axes != tuple(range(a.ndim - len(axes), a.ndim)):
+        return None
+    m = a.reshape(_product(a.shape[:a.ndim - len(axes)]) if axes is not None else 1, -1)
+    native = large.along()
+    other = native.sums(m, times=1 / m.shape[1]) if centred else m
+    r = None if other is None else native.sums(m, what, other)
+    if r is None:
+        return None
+    kept = a.shape if axes is None else a.shape[:a.ndim - len(axes)]
+    return np.asarray(r.reshape(() if axes is None and not keepdim else (*([1] * a.ndim),) if axes is None else (*kept, *[1] * len(axes)) if keepdim else kept))
+
+
 def _last(a):
     """(m, n) -> (m,)"""
     m, n = a.shape
+    if a.size >= _LARGE and a.dtype in _BLAS and a.flags.c_contiguous and (r := large.along().sums(a)) is not None:
+        return r
     if a.dtype not in _BLAS or not n or a.size < _LARGE:
         return _add(a, axis=1)
     if n <= 2 * _CHUNK:

@@ -8,7 +8,7 @@ from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import sums, total, whole
+from mindtorch.backend.cpu.reduce import rows, sums, total, whole
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -189,6 +189,8 @@ def _centred(a, axes):
 
 def _var(a, *, axes, keepdim, correction):
     n = count(a.shape, axes)
+    if (sq := rows(a, axes, keepdim, 2, centred=True)) is not None:
+        return sq / sq.dtype.type(max(n - correction, 0))
     d = _centred(a, axes)
     sq = sums(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
     return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * sq.dtype.type(np.nan)
@@ -206,6 +208,8 @@ kernel("std", quiet(_std))
 @kernel("linalg_vector_norm")
 @quiet
 def _vector_norm(a, *, p, axes, keepdim):
+    if p in (1, 2) and (r := rows(a, axes, keepdim, 1 if p == 2 else 3)) is not None:
+        return np.sqrt(r) if p == 2 else r
     x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
     if p == 2:
         return np.sqrt(sums(x * x, axes, keepdim))

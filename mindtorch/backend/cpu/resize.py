@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, threads
+from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.cpu.host import quiet
 
 
@@ -139,8 +139,13 @@ def _per_axis(w, axis, ndim):
 def _resize(x, plan):
     """Weighted sums of elements along axes."""
     for axis, index, weight, _ in plan:
+        c = large.along() if x.size >= large.FEW and x.size else None
         if weight is None:
-            x = x.take(index[0], axis=axis)
+            r = np.empty((*x.shape[:axis], index.shape[1], *x.shape[axis + 1:]), x.dtype)
+            x = r if c is not None and x.flags.c_contiguous and c.rows(c.GATHER, x, index[0], axis, r) else x.take(index[0], axis=axis)
+            continue
+        if c is not None and (r := c.taps(x, index, weight, axis)) is not None:
+            x = r
             continue
         if len(index) > 4:
             # Antialiasing takes many taps: a matrix product.
@@ -183,6 +188,11 @@ def _resize_grad(g, plan):
     """Adjoint of _resize: along each axis a product with the (small) matrix of the map."""
     for axis, index, weight, n in reversed(plan):
         out = index.shape[1]
+        if g.size >= large.FEW and g.size:
+            ones = np.ones(index.shape, g.dtype) if weight is None else weight
+            if (r := large.along().taps(g, index, ones, axis, n)) is not None:
+                g = r
+                continue
         if weight is None and out == n * (out // n) and np.array_equal(index[0], np.arange(out) // (out // n)):
             # Whole multiples (nearest): sums of neighbours, as strided slices (`sum` over a short dim takes 4 times longer).
             k = out // n

@@ -1,9 +1,11 @@
-/* Ops along one axis of large arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order
- * (backend/native/along.py).  By type: _along_typed.h, _along_keys.h.
+/* Ops along one axis of large arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order,
+ * weighted sums of few elements, sums of rows
+ * (backend/native/along.py).  By type: _along_typed.h, _along_rows.h, _along_keys.h.
  *
  * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are:
  * they take parts of an axis that the places do not depend on.  Places are looked at before they are used, in every case.
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +155,32 @@ int mt_move(int what, int kind, const long *numbers, char *picked, char *line, c
 #undef T
 #undef WIDE
 #undef REAL
+
+/* ------------------------------------------------------------------ taps and rows */
+#define T f32
+#include "_along_rows.h"
+#undef T
+#define T f64
+#include "_along_rows.h"
+#undef T
+
+/* ------------------------------------------------------------------ random numbers */
+/* 0..n-1, place i exchanged with place i + steps[i], for n - 1 steps in turn; 1 where a step leads outside */
+int mt_shuffled(i64 *items, const u32 *steps, long n) {
+    for (long i = 0; i < n; i++) items[i] = i;
+    for (long i = 0; i < n - 1; i++) {
+        const long j = i + steps[i];
+        if (j >= n) return 1;
+        const i64 t = items[i];
+        items[i] = items[j], items[j] = t;
+    }
+    return 0;
+}
+
+/* x * y + z, rounded once */
+void mt_multiply_add(const f64 *x, f64 *to, long n, f64 y, f64 z) {
+    for (long i = 0; i < n; i++) to[i] = fma(x[i], y, z);
+}
 
 /* ------------------------------------------------------------------ orders */
 /* Unsigned keys in the order of the elements: nan is the largest, zeros are equal. */

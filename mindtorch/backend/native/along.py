@@ -1,9 +1,12 @@
 """NumPy-facing side of _along.c: scans, gathering and scattering, orders.  Nothing here without a compiler: every function gives None then, as it
 does for a dtype that has no kernel, and the caller goes on with NumPy.  cpu/large.py says from how many elements on it is asked.
 
-CPU time on one core, ms, C / NumPy / torch, of 1733x1731 float32 where nothing else is said: cumsum along rows 2.1 / 8.6 / 3.1, columns 5.0 / 6.9 / 19,
-backward 4.6 / 23 / 9; cummax 4.2 / 26 / 3.1; gather along rows 4.8 / 6.4 / 2.4 to 3.4; scatter_add 6.1 / 9.3 / 3.6; index_add of columns 6.0 / 9.5 / 4.6, rows
-2.3 / 5.1 / 3.5; an embedding's gradient (40001 rows of 65) 2.4 / 8.5 / 3.8; sort of 3 million float64 260 / 526 / 310, int64 67 / 261 / 60; topk of 50 of them 0.8 / 32 / 32.
+CPU time on one core, ms, C / NumPy / torch, of 1733x1731 float32 where nothing else is said: cumsum along rows 2.1 / 8.6 / 3.1, columns
+5.0 / 6.9 / 19, backward 4.6 / 23 / 9; cummax 4.2 / 26 / 3.1; gather along rows 4.8 / 6.4 / 2.4 to 3.4; scatter_add 6.1 / 9.3 / 3.6; index_add of
+columns 6.0 / 9.5 / 4.6, rows 2.3 / 5.1 / 3.5; an embedding's gradient (40001 rows of 65) 2.4 / 8.5 / 3.8; sort of 3 million float64
+260 / 526 / 310, int64 67 / 261 / 60; topk of 50 of them 0.8 / 32 / 32; unique with inverse of 3 million int64 96 / 523 / 86; randperm of as many
+40 / 477 / 80.  Std along rows 0.5 / 14 / 17; norm of all 0.4 / 1.3 / 0.4.  Of (8, 33, 113, 111) float32: group_norm 1.4 / 3.3 / 1.6; resampled by 1.7
+bilinear 13 / 46 / 15, backward 44 / 111 / 73, bicubic 26 / 119 / 97; adaptive_max_pool2d to 7, forward and backward 6.7 / 31 / 5.2.
 """
 import ctypes
 import functools
@@ -18,6 +21,8 @@ _SCANNED = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(n
 _SORTED = {**_SCANNED, np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8", np.dtype(np.bool_): "u8"}
 _I64 = np.dtype(np.int64)
 _ARGUMENTS = {"mt_scan": [_P, _P, _L, _L, _L, _I, _I], "mt_extremes": [_P, _P, _P, _L, _L, _L, _I]}
+_ROWS = {"mt_taps": [_P] * 4 + [_L] * 5 + [_I], "mt_sums": [_P] * 4 + [_L, _L, _I, ctypes.c_double], "mt_combined": [_P] * 6 + [_L, _L],
+         "mt_pieces": [_P] * 4 + [_L] * 5}
 _ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I]}
 
 
@@ -27,7 +32,11 @@ def _lib():
     if found is None or threads is None:
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _SCANNED.values()}, ())
+    rows = {f"{n}_{t}": a for n, a in _ROWS.items() for t in ("f32", "f64")}
+    build.declare(found, rows, [n for n in rows if n.startswith(("mt_taps", "mt_sums"))])
     orders = {f"{n}_{t}": a for n, a in _ORDERS.items() for t in _SORTED.values()}
+    found.mt_multiply_add.argtypes, found.mt_multiply_add.restype = [_P, _P, _L, ctypes.c_double, ctypes.c_double], None
+    build.declare(found, {"mt_shuffled": [_P, _P, _L]}, ("mt_shuffled",))
     build.declare(found, {**orders, "mt_move": [_I, _I, _P, _P, _P, _P]}, {*orders, "mt_move"})
     found.mt_use(threads.mt_share)
     return found
@@ -126,6 +135,26 @@ def rows(what, a, index, axis, line):
     return _moved(what, kind, a, index, 1, line, n, inner, (outer, count, inner), (n * inner, 0, 1), (count * inner, inner, 1), (0, by, 0))
 
 
+# ------------------------------------------------------------------ random numbers
+def shuffled(steps):
+    """0..n-1 after step i, for all i in turn, has made the places i and i + steps[i] change what they hold (steps: uint32)."""
+    lib = _ready()
+    if lib is None or steps.dtype != np.uint32:
+        return None
+    steps, r = np.ascontiguousarray(steps), np.empty(steps.size + 1, _I64)
+    return None if lib.mt_shuffled(at(r), at(steps), r.size) else r
+
+
+def multiply_add(x, y, z):
+    """x * y + z of a contiguous float64 array, rounded once."""
+    lib = _ready()
+    if lib is None:
+        return None
+    r = np.empty(x.shape, x.dtype)
+    lib.mt_multiply_add(at(x), at(r), x.size, y, z)
+    return r
+
+
 # ------------------------------------------------------------------ orders
 #: Elements of a row from which on digits are faster than comparisons (of float32 and narrow integers with the index in one word, as NumPy's
 #: vectorised sort has them: later).
@@ -158,3 +187,60 @@ def best(a, k, down):
     r, places = np.empty((len(a), k), a.dtype), np.empty((len(a), k), _I64)
     failed = getattr(lib, "mt_best_" + _SORTED[a.dtype])(at(a), at(r), at(places), *a.shape, k, down)
     return None if failed else (r, places)
+
+
+# ------------------------------------------------------------------ taps
+_REAL = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+
+
+def _real(dtype):
+    return _REAL.get(dtype) if _ready() is not None else None
+
+
+def taps(a, index, weight, axis, back=None):
+    """Weighted sums of elements of a along an axis: index, weight [taps, out]; `back`: the adjoint, to so many elements."""
+    kind = _real(a.dtype)
+    if kind is None:
+        return None
+    a, index, weight = np.ascontiguousarray(a), np.ascontiguousarray(index), np.ascontiguousarray(weight, a.dtype)
+    outer, n, inner = _sizes(a.shape, axis)
+    count, out = index.shape
+    r = np.empty((*a.shape[:axis], out if back is None else back, *a.shape[axis + 1:]), a.dtype)
+    outside = getattr(_lib(), "mt_taps_" + kind)(at(a), at(r), at(index), at(weight), outer, n if back is None else back, inner, out, count, back is not None)
+    return None if outside else r
+
+
+# ------------------------------------------------------------------ rows
+PLAIN, PRODUCT, CENTRED, SIZES = range(4)
+
+
+def sums(a, what=PLAIN, other=None, times=1.0):
+    """Sums over the rows of a contiguous matrix: of its elements, their products with those of another one, squares of what is left of them less
+    other[row], absolute values; `times` that."""
+    kind = _real(a.dtype)
+    if kind is None:
+        return None
+    r, second = np.empty(len(a), a.dtype), None if other is None else at(other)
+    failed = getattr(_lib(), "mt_sums_" + kind)(at(a), second if what == PRODUCT else None, second if what == CENTRED else None, at(r), *a.shape, what, times)
+    return None if failed else r
+
+
+def combined(x, p, r, g=None, q=None):
+    """x * p[row] + g * q[row] + r[row] of contiguous matrices (x * p[row] + r[row])."""
+    y = np.empty(x.shape, x.dtype)
+    g, q, p, r = [None if v is None else np.ascontiguousarray(v, x.dtype) for v in (g, q, p, r)]
+    getattr(_lib(), "mt_combined_" + _REAL[x.dtype])(at(x), *[None if v is None else at(v) for v in (g, p, q, r)], at(y), *x.shape)
+    return y
+
+
+def pieces(x, rows, columns):
+    """(the largest of pieces of planes x[..., height, width], where it lies in its plane); rows, columns: [(from, behind)]"""
+    kind = _real(x.dtype)
+    if kind is None:
+        return None
+    x, bounds = np.ascontiguousarray(x), np.array([*rows, *columns], np.int64)
+    shape = (*x.shape[:-2], len(rows), len(columns))
+    r, where = np.empty(shape, x.dtype), np.empty(shape, _I64)
+    planes = _sizes(x.shape, x.ndim - 2)[0]
+    getattr(_lib(), "mt_pieces_" + kind)(at(x), at(r), at(where), at(bounds), planes, *x.shape[-2:], *shape[-2:])
+    return r, where

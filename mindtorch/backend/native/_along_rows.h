@@ -1,0 +1,181 @@
+/* Weighted sums of a few elements along an axis, sums and combinations of rows of T; see _along.c. */
+
+/* ------------------------------------------------------------------ taps */
+typedef struct { const T *from; T *to; const i64 *index; const T *weight; long outer, n, inner, out, taps; } NAME(Taps);
+
+#define STRIP 512
+static void NAME(taps)(void *ctx, long start, long stop, int who) {
+    const NAME(Taps) *k = ctx;
+    const long n = k->n, inner = k->inner, out = k->out, taps = k->taps;
+    (void)who;
+    for (long o = start; o < stop; o++) {
+        const T *from = k->from + o * n * inner;
+        T *to = k->to + o * out * inner;
+        if (inner == 1)
+            for (long b = 0; b < out; b += STRIP) {
+                const long e = out - b < STRIP ? out : b + STRIP;
+                for (long t = 0; t < taps; t++) {
+                    const i64 *restrict at = k->index + t * out;
+                    const T *restrict w = k->weight + t * out;
+                    T *restrict r = to;
+                    if (t)
+                        for (long j = b; j < e; j++) r[j] += from[at[j]] * w[j];
+                    else
+                        for (long j = b; j < e; j++) r[j] = from[at[j]] * w[j];
+                }
+            }
+        else
+            for (long j = 0; j < out; j++)
+                for (long b = 0; b < inner; b += STRIP) {
+                    const long e = inner - b < STRIP ? inner : b + STRIP;
+                    T *restrict r = to + j * inner;
+                    for (long t = 0; t < taps; t++) {
+                        const T *restrict x = from + k->index[t * out + j] * inner;
+                        const T w = k->weight[t * out + j];
+                        if (t)
+                            for (long i = b; i < e; i++) r[i] += x[i] * w;
+                        else
+                            for (long i = b; i < e; i++) r[i] = x[i] * w;
+                    }
+                }
+    }
+}
+
+static void NAME(taps_back)(void *ctx, long start, long stop, int who) {
+    const NAME(Taps) *k = ctx;
+    const long n = k->n, inner = k->inner, out = k->out, taps = k->taps;
+    (void)who;
+    for (long o = start; o < stop; o++) {
+        const T *from = k->from + o * out * inner;
+        T *to = k->to + o * n * inner;
+        memset(to, 0, sizeof(T) * n * inner);
+        if (inner == 1)
+            for (long j = 0; j < out; j++)
+                for (long t = 0; t < taps; t++) to[k->index[t * out + j]] += from[j] * k->weight[t * out + j];
+        else
+            for (long j = 0; j < out; j++)
+                for (long b = 0; b < inner; b += STRIP) {
+                    const long e = inner - b < STRIP ? inner : b + STRIP;
+                    const T *restrict x = from + j * inner;
+                    for (long t = 0; t < taps; t++) {
+                        T *restrict r = to + k->index[t * out + j] * inner;
+                        const T w = k->weight[t * out + j];
+                        for (long i = b; i < e; i++) r[i] += x[i] * w;
+                    }
+                }
+    }
+}
+#undef STRIP
+
+/* to[outer, out, inner]: sums over the taps of weight[taps, out] times from[outer, n, inner] at index[taps, out]; `back`: the adjoint, from `out` to n.
+   1 where an index is outside. */
+int NAME(mt_taps)(const T *from, T *to, const i64 *index, const T *weight, long outer, long n, long inner, long out, long taps, int back) {
+    NAME(Taps) k = {from, to, index, weight, outer, n, inner, out, taps};
+    for (long i = 0; i < taps * out; i++)
+        if ((unsigned long)index[i] >= (unsigned long)n) return 1;
+    if (outer && inner) shared(outer, outer * inner * (out > n ? out : n), back ? NAME(taps_back) : NAME(taps), &k);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ rows */
+/* Sums go over stretches of BLOCK elements in T, those are added up in double; of PIECE elements by one thread each. */
+#define BLOCK 1024
+#define PIECE 65536
+enum NAME(What) { NAME(PLAIN), NAME(PRODUCT), NAME(CENTRED), NAME(SIZES) };
+typedef struct { const T *a, *b; const T *middle; double *part; long n, pieces; int what; } NAME(Sums);
+
+static void NAME(sums)(void *ctx, long start, long stop, int who) {
+    const NAME(Sums) *k = ctx;
+    (void)who;
+    for (long p = start; p < stop; p++) {
+        const long row = p / k->pieces, first = p % k->pieces * PIECE, last = k->n - first < PIECE ? k->n : first + PIECE;
+        double sum = 0;
+        for (long b = first; b < last; b += BLOCK) {
+            const long e = last - b < BLOCK ? last : b + BLOCK;
+            const T *restrict x = k->a + row * k->n, *restrict y = k->b + row * k->n;
+            T s = 0;
+            if (k->what == NAME(PRODUCT)) {
+                _Pragma("omp simd reduction(+ : s)") for (long i = b; i < e; i++) s += x[i] * y[i];
+            } else if (k->what == NAME(CENTRED)) {
+                const T m = k->middle[row];
+                _Pragma("omp simd reduction(+ : s)") for (long i = b; i < e; i++) s += (x[i] - m) * (x[i] - m);
+            } else if (k->what == NAME(SIZES)) {
+                _Pragma("omp simd reduction(+ : s)") for (long i = b; i < e; i++) s += x[i] < 0 ? -x[i] : x[i];
+            } else {
+                _Pragma("omp simd reduction(+ : s)") for (long i = b; i < e; i++) s += x[i];
+            }
+            sum += s;
+        }
+        k->part[p] = sum;
+    }
+}
+
+/* sum[rows] over rows of n: of a (0), of a * b (1), of (a - middle[row])^2 (2), of |a| (3), `times` that; 1: no memory */
+int NAME(mt_sums)(const T *a, const T *b, const T *middle, T *sum, long rows, long n, int what, double times) {
+    const long pieces = n ? (n + PIECE - 1) / PIECE : 1;
+    double *part = malloc((rows ? rows : 1) * pieces * sizeof *part);
+    if (!part) return 1;
+    NAME(Sums) k = {a, b ? b : a, middle, part, n, pieces, what};
+    shared(rows * pieces, rows * n, NAME(sums), &k);
+    for (long r = 0; r < rows; r++) {
+        double s = 0;
+        for (long p = 0; p < pieces; p++) s += part[r * pieces + p];
+        sum[r] = (T)(s * times);
+    }
+    free(part);
+    return 0;
+}
+#undef BLOCK
+#undef PIECE
+
+typedef struct { const T *x, *g, *p, *q, *r; T *y; long n; } NAME(Combined);
+static void NAME(combined)(void *ctx, long start, long stop, int who) {
+    const NAME(Combined) *k = ctx;
+    const long n = k->n;
+    (void)who;
+    for (long row = start; row < stop; row++) {
+        const T *restrict x = k->x + row * n, p = k->p[row], r = k->r[row];
+        T *restrict y = k->y + row * n;
+        if (k->g) {
+            const T *restrict g = k->g + row * n, q = k->q[row];
+            for (long i = 0; i < n; i++) y[i] = x[i] * p + g[i] * q + r;
+        } else
+            for (long i = 0; i < n; i++) y[i] = x[i] * p + r;
+    }
+}
+
+/* y = x * p[row] + g * q[row] + r[row] over rows of n (without g: x * p[row] + r[row]) */
+void NAME(mt_combined)(const T *x, const T *g, const T *p, const T *q, const T *r, T *y, long rows, long n) {
+    NAME(Combined) k = {x, g, p, q, r, y, n};
+    shared(rows, rows * n, NAME(combined), &k);
+}
+
+/* ------------------------------------------------------------------ largest elements of pieces of planes */
+typedef struct { const T *from; T *to; i64 *where; const i64 *bounds; long height, width, oh, ow; } NAME(Pieces);
+static void NAME(pieces)(void *ctx, long start, long stop, int who) {
+    const NAME(Pieces) *k = ctx;
+    (void)who;
+    for (long p = start; p < stop; p++) {
+        const T *plane = k->from + p * k->height * k->width;
+        for (long i = 0; i < k->oh; i++)
+            for (long j = 0; j < k->ow; j++) {
+                const i64 *v = k->bounds + 2 * i, *h = k->bounds + 2 * (k->oh + j);
+                i64 at = v[0] * k->width + h[0];
+                T best = plane[at];
+                for (i64 y = v[0]; y < v[1]; y++)
+                    for (i64 x = h[0]; x < h[1]; x++) {
+                        const T e = plane[y * k->width + x];
+                        if (e > best || (e != e && best == best)) best = e, at = y * k->width + x;
+                    }
+                k->to[(p * k->oh + i) * k->ow + j] = best;
+                k->where[(p * k->oh + i) * k->ow + j] = at;
+            }
+    }
+}
+
+/* the largest of each of oh x ow pieces of planes, the first of equal ones or the first nan, and its place; bounds: (from, behind) of the rows', then
+   the columns' pieces, none empty */
+void NAME(mt_pieces)(const T *from, T *to, i64 *where, const i64 *bounds, long planes, long height, long width, long oh, long ow) {
+    NAME(Pieces) k = {from, to, where, bounds, height, width, oh, ow};
+    shared(planes, planes * height * width, NAME(pieces), &k);
+}
