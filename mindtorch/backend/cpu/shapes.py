@@ -3,7 +3,7 @@ import itertools
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import copy_as, empty_as
 
@@ -47,6 +47,12 @@ def _roll(a, *, shifts, dims):
 
 @kernel("flip")
 def _flip(a, *, dims):
+    if len(dims) == 1 and a.size >= large.FEW and a.flags.c_contiguous:
+        r, d, native = np.empty(a.shape, a.dtype), dims[0], large.along()
+        n = a.shape[d]
+        # (NumPy walks backwards one by one: 200,000 float64 248 us, by places 118, torch 55)
+        if native.rows(native.GATHER, a, np.arange(n - 1, -1, -1), d, r):
+            return r
     r = empty_as(a)
     r[...] = np.flip(a, dims)
     return r

@@ -191,8 +191,9 @@ def _places(ptr, ind, *, columns, block):
     batch, nnz = ind.shape[:-1], ind.shape[-1]
     n = int(np.prod(batch, dtype=int))
     ptr, ind = ptr.reshape(n, -1), ind.reshape(n, nnz)
-    major = np.repeat(np.tile(np.arange(ptr.shape[1] - 1), n), np.diff(ptr, axis=1).reshape(-1))
-    minor = ind.reshape(-1).astype(_I64)
+    line = np.arange(ptr.shape[1] - 1)
+    major = np.repeat(line if n == 1 else np.tile(line, n), np.diff(ptr, axis=1).reshape(-1))
+    minor = ind.reshape(-1).astype(_I64, copy=False)
     idx = [*np.unravel_index(np.repeat(np.arange(n), nnz), batch)] if batch else []
     b0, b1 = block
     rows = [minor, major] if columns else [major, minor]
@@ -203,8 +204,9 @@ def _places(ptr, ind, *, columns, block):
     places = np.array([*idx, *rows], _I64).reshape(len(batch) + 2, -1)
     ordered = not columns and (b0, b1) == (1, 1)
     if ordered:
-        begins = (major[1:] != major[:-1]) | (np.arange(1, minor.size) % max(nnz, 1) == 0)
-        ordered = bool((begins | (minor[1:] > minor[:-1])).all())
+        # (falls are few: at most one a row where all is in order)
+        falls = np.flatnonzero(minor[1:] <= minor[:-1])
+        ordered = bool(((major[falls + 1] != major[falls]) | ((falls + 1) % max(nnz, 1) == 0)).all())
     return places, np.array(ordered)
 
 
@@ -214,11 +216,10 @@ def _packed(idx, *, batch, major, columns):
     where they do already)."""
     n = int(np.prod(batch, dtype=int))
     outer, inner = (idx[-1], idx[-2]) if columns else (idx[-2], idx[-1])
-    which = np.ravel_multi_index(tuple(idx[:-2]), batch) if len(batch) else np.zeros(outer.size, _I64)
-    line = which * major + outer
-    steps = np.diff(line)
+    line = np.ravel_multi_index(tuple(idx[:-2]), batch) * major + outer if len(batch) else outer
     order = np.empty(0, _I64)
-    if not ((steps > 0) | (steps == 0) & (np.diff(inner) > 0)).all():
+    falls = np.flatnonzero(inner[1:] <= inner[:-1])
+    if not ((line[1:] >= line[:-1]).all() and (line[falls + 1] > line[falls]).all()):
         order = np.lexsort((inner, line))
         inner = inner[order]
     counts = np.bincount(line, minlength=n * major).reshape(n, major)
