@@ -79,8 +79,8 @@ def extremes(a, axis, least):
 
 # ------------------------------------------------------------------ gathering and scattering
 GATHER, PUT, ADD = range(3)
-_KINDS = {(ADD, np.dtype(np.float32)): 260, (ADD, np.dtype(np.float64)): 264,
-          **{(ADD, np.dtype(f"{s}{n}")): n for s in "iu" for n in (1, 2, 4, 8)}}
+_ADDED: dict[object, int] = {np.dtype(f"{s}{n}"): n for s in "iu" for n in (1, 2, 4, 8)}
+_ADDED.update({np.dtype(np.float32): 260, np.dtype(np.float64): 264})
 
 
 def move(what, a, index, axis, line):
@@ -104,7 +104,7 @@ def move(what, a, index, axis, line):
 
 def _kind(what, dtype):
     if what == ADD:
-        return _KINDS.get((what, dtype))
+        return _ADDED.get(dtype)
     return dtype.itemsize if dtype.itemsize in (1, 2, 4, 8, 16) and dtype.kind != "O" else None
 
 
