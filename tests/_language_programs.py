@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -280,7 +281,11 @@ def tuned(kind, adapter=None, **options):
 def launched():
     """Two processes of accelerate's launcher. On the cpu it wants MPI for several, so torch's own launcher starts them there."""
     mindtorch = [] if "mindtorch.tools.mstorch_enable" not in sys.modules else ["mindtorch", "run", "-m"]
-    launcher = ["torch.distributed.run", "--nproc_per_node", "2"] if DEVICE == "cpu" else ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    with socket.socket() as s:          # (A port of its own: the other device's programs may run beside it.)
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    launcher = (["torch.distributed.run", "--nproc_per_node", "2", "--master_port", port] if DEVICE == "cpu" else
+                ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", port])
     here = pathlib.Path(__file__).resolve().parent
     path = os.pathsep.join(p for p in (str(here.parent), os.environ.get("PYTHONPATH")) if p)
     with tempfile.TemporaryDirectory() as folder:
