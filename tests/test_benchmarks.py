@@ -101,13 +101,19 @@ def test_a_large_model_end_to_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_compiled_sides_threads_and_growth_end_to_end(tmp_path):
-    found, printed = _run(tmp_path / "r.json", "--parts", "large,growth", "--only", "dlrm", "--threads", "1,2", "--sides", "torch,torch-compiled,mindtorch,mindtorch-compiled")
-    for part in ("large, 1 thread", "large, 2 threads"):
-        rows = found[part]["dlrm@tiny"]
-        assert list(rows)[1] == "torch-compiled" and rows["torch-compiled"]["compile_s"] > 0 and rows["mindtorch-compiled"]["x torch-compiled"] > 0
-    assert list(found["growth"]) == ["dlrm@tiny@64", "dlrm@tiny@256"]
-    assert "Times quicker with two threads" in printed and "| dlrm@tiny | 64 |" in printed and "Compile time" in printed
+@pytest.mark.timeout(300)
+def test_compiled_sides_end_to_end(tmp_path):
+    found, printed = _run(tmp_path / "r.json", "--parts", "large", "--only", "dlrm", "--threads", "1", "--sides", "torch,torch-compiled,mindtorch-compiled")
+    rows = found["large, 1 thread"]["dlrm@tiny"]
+    assert list(rows)[1] == "torch-compiled" and rows["torch-compiled"]["compile_s"] > 0 and rows["mindtorch-compiled"]["x torch-compiled"] > 0
+    assert "Compile time (1 thread)" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_growth_end_to_end(tmp_path):
+    found, printed = _run(tmp_path / "r.json", "--parts", "growth", "--only", "dlrm", "--sides", "mindtorch")
+    assert list(found["growth"]) == ["dlrm@tiny@64", "dlrm@tiny@256"] and "| dlrm@tiny | 64 |" in printed
 
 
 def test_scaling_growth_and_tokens_are_told(monkeypatch):
