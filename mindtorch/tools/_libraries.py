@@ -10,6 +10,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 
 import mindtorch
+from mindtorch.tools import _library_figures as figures
 from mindtorch.tools._library_checks import CHECKS
 
 _PROGRAM = "from mindtorch.tools._library_checks import run; run({name!r}, {device!r})"
@@ -21,16 +22,26 @@ class Outcome:
 
     state    runs, fails, absent (the library, or something that it needs), or apart (it ran, and asked nothing of the device)
     on_host  primitives that the host computed for the device
+    compared how many of its figures are those of real torch's run, or why none was compared
     """
 
-    def __init__(self, name, release, state, what, seconds, device="cpu", on_host=()):
+    def __init__(self, name, release, state, what, seconds, device="cpu", on_host=(), compared=""):
         self.name, self.release, self.state, self.what, self.seconds = name, release, state, what, seconds
-        self.device, self.on_host = device, on_host
+        self.device, self.on_host, self.compared = device, on_host, compared
+
+    def comparison(self):
+        """What is said of it beside that it runs."""
+        if not self.compared:
+            return ""
+        if isinstance(self.compared, str):
+            return f"not compared: {self.compared}"
+        return f"{self.compared} figure{'s' * (self.compared != 1)} as torch's"
 
     def cell(self):
         """What the table's column of the device says."""
         if self.state == "runs":
-            return f"yes; on the host: {', '.join(self.on_host)}" if self.on_host else "yes"
+            ran = f"yes, {self.comparison()}" if self.compared else "yes"
+            return f"{ran}; on the host: {', '.join(self.on_host)}" if self.on_host else ran
         return {"absent": "absent", "apart": "asks nothing of a device"}.get(self.state) or f"no: {self.what}"
 
 
@@ -56,7 +67,7 @@ def check(name, device="cpu"):
     if missing:
         return Outcome(name, release, "absent", f"needs {', '.join(missing)}", 0, device)
     root = os.path.dirname(os.path.dirname(os.path.abspath(mindtorch.__file__)))
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p), HF_HUB_OFFLINE="1")
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p), HF_HUB_OFFLINE="1", MINDTORCH_NPU_RANDOM="host")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -74,13 +85,17 @@ def check(name, device="cpu"):
 
 
 def _done(name, release, what, seconds, device, stdout):
-    if device == "cpu":
-        return Outcome(name, release, "runs", what, seconds)
-    told = [line for line in stdout.splitlines() if line.startswith("ASKED ")]
-    if not told:
+    told = {word: json.loads(rest) for word, _, rest in (line.partition(" ") for line in stdout.splitlines()) if word in ("ASKED", "FIGURES")}
+    asked = {"kernels": ["the host's"], "host": []} if device == "cpu" else told.get("ASKED")
+    theirs = figures.expected(name, release)
+    if asked is None or (not isinstance(theirs, str) and "FIGURES" not in told):
         return Outcome(name, release, "fails", "the process ended before its check did", seconds, device)
-    asked = json.loads(told[-1][6:])
-    return Outcome(name, release, "runs" if asked["kernels"] or asked["host"] else "apart", what, seconds, device, asked["host"])
+    if not isinstance(theirs, str):
+        wrong = figures.apart(told["FIGURES"], theirs, figures.BOUND if device == "cpu" else figures.DEVICE_BOUND)
+        if wrong:
+            return Outcome(name, release, "fails", f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}", seconds, device, asked["host"])
+        theirs = figures.count(theirs) or ""
+    return Outcome(name, release, "runs" if asked["kernels"] or asked["host"] else "apart", what, seconds, device, asked["host"], theirs)
 
 
 def report(names, markdown=None, devices=("cpu",)):
@@ -101,7 +116,8 @@ def report(names, markdown=None, devices=("cpu",)):
             o = check(name, device)
             outcomes.append(o)
             on_host = f"; on the host: {', '.join(o.on_host)}" if o.on_host else ""
-            print(f"{o.state:7} {o.name} {o.release}{'' if device == 'cpu' else f' on {device}'}: {o.what}{on_host}"
+            compared = f"; {o.comparison()}" if o.state == "runs" and o.compared else ""
+            print(f"{o.state:7} {o.name} {o.release}{'' if device == 'cpu' else f' on {device}'}: {o.what}{compared}{on_host}"
                   + (f" ({o.seconds:.0f} s)" if o.seconds else ""), flush=True)
             if markdown:
                 _write(markdown, outcomes, places)          # (at once: what is stopped has told what it found)
@@ -135,6 +151,11 @@ Made by `python -m mindtorch doctor --libraries --device cpu npu --markdown docs
 {installed('mindspore')}, NumPy {installed('numpy')}, Python {sys.version.split()[0]}: each library is installed from PyPI with
 `pip install --no-deps` (so that pip does not bring torch) and used unmodified, by a small program of `mindtorch/tools/_library_checks.py` that
 builds something tiny, runs it forward and backward and looks at the results, in a process of its own.
+
+"N figures as torch's": the same program has been run with real torch {figures.release()} and the same seed, and what it had in its hands where its
+functions return (losses, parameters, gradients, results: a tensor by the mean of its absolute values) is the same here, within {figures.BOUND:g} of it or of
+{figures.SMALL:g}, whichever is larger (on npu within {figures.DEVICE_BOUND:g}, with `MINDTORCH_NPU_RANDOM=host`). Torch's figures are in
+`mindtorch/tools/library_figures.json`, which `python -m mindtorch.tools._library_torch` makes.
 
 In the column npu the same program runs with the [npu device](npu.md) as its default device, or as the one that the library is told to use:
 {place}.

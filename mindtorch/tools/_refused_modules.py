@@ -6,6 +6,9 @@ _REASONS = {
         "sparse._triton_ops sparse._triton_ops_meta",
     "quantised tensors and layers are not supported. What needs it (torchao among them) cannot run; use models as they are, unquantised":
         "ao.quantization ao.nn ao.ns nn.quantized nn.quantizable nn.qat nn.intrinsic",
+    "packages of code and tensors are neither written nor read. Save the state dict (torch.save, torch.load), and ship the source beside it; "
+    "torch.export.save keeps a program":
+        "package",
     "it is a part of Inductor, torch's own compiler; torch.compile is another one here":
         "_inductor",
 }

@@ -149,6 +149,7 @@ def test_modules_that_are_not_there_on_purpose_say_why(process):
     process.ok(ENABLE + """
 import importlib, importlib.util
 for name, part in (("torch.sparse._triton_ops_meta", "torchao"), ("torch.ao.quantization.fx", "unquantised"), ("torch.nn.quantized.dynamic", "unquantised"),
+                   ("torch.package", "state dict"), ("torch.package.package_importer", "state dict"),
                    ("torch._inductor.pattern_matcher", "Inductor")):
     try:
         importlib.import_module(name)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mindtorch.tools import _libraries
+from mindtorch.tools import _libraries, _library_figures as figures
 from mindtorch.tools._library_checks import CHECKS
 
 #: these run by default where they are installed; the others are slow tests
@@ -15,6 +15,8 @@ QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
 ON_NPU = ("einops", "safetensors", "lion-pytorch", "torchinfo", "skorch", "torchdiffeq")
 #: what is known not to run (docs/libraries.md), and why
 REFUSED: dict[str, str] = {}
+#: what real torch's figures are not compared of, and why
+NOT_COMPARED: dict[str, str] = {}
 #: what CI does not install, and why
 NOT_PINNED = {"fastai": "needs a web framework (fasthtml)", "flair": "needs clients of cloud services (boto3) and word lists"}
 PINS = (pathlib.Path(__file__).resolve().parents[1] / "requirements-libraries.txt")
@@ -122,6 +124,38 @@ def test_outcomes_on_npu(monkeypatch, program, state, cell):
     monkeypatch.setattr(_libraries, "_PROGRAM", program.replace("{", "{{").replace("}", "}}") + "; assert {device!r} == 'npu'")
     o = _libraries.check("numpy", "npu")
     assert (o.state, o.cell(), o.device) == (state, cell, "npu")
+
+
+def _check_with(monkeypatch, program, theirs):
+    """numpy's check, where this is the program and real torch had these figures."""
+    def works():
+        """nothing much"""
+    monkeypatch.setitem(CHECKS, "numpy", (works, ()))
+    monkeypatch.setattr(figures, "expected", lambda name, release: theirs)
+    monkeypatch.setattr(_libraries, "_PROGRAM", program.replace("{", "{{").replace("}", "}}"))
+    o = _libraries.check("numpy")
+    return o.state, o.cell()
+
+
+@pytest.mark.parametrize("mine, theirs, said", [
+    ([["f", {"a": [1.0, 2], "b": 0.5}]], [["f", {"a": [1.0001, 2], "b": 0.5}]], "yes, 3 figures as torch's"),
+    ([["f", {"a": [1.0, 2], "b": 0.5}]], [["f", {"a": [1.1, 2], "b": 0.6}]], "no: f.a is [1.0, 2], torch has [1.1, 2] (and 1 more)"),
+    ([["f", {"a": [1.0]}]], [["f", {"a": [1.0, 1.0]}]], "no: f.a is [1.0], torch has [1.0, 1.0]"),
+    ([["f", {"a": "unread"}]], [["f", {"a": 1.0}]], "no: f.a is unread, torch has 1.0"),
+    ([["f", {"a": float("nan")}]], [["f", {"a": 1.0}]], "no: f.a is nan, torch has 1.0"),
+    ([["f", {"a": 1.0}], ["g", {"b": 1}]], [["f", {"a": 1.0}]], "no: other calls or variables: ['g', ['b']], torch has None"),
+    ([["f", {"a": 1.0}]], "torch's own runs differ", "yes, not compared: torch's own runs differ"), ([["f", {"a": 1.0}]], "", "yes"),
+    (None, [["f", {"a": 1.0}]], "no: the process ended before its check did")])
+def test_figures_are_compared(monkeypatch, mine, theirs, said):
+    state, cell = _check_with(monkeypatch, "pass" if mine is None else f"print('FIGURES ' + {json.dumps(mine)!r})", theirs)
+    assert cell == said and state == ("fails" if said.startswith("no") else "runs")
+
+
+def test_torch_s_figures_are_of_ci_s_versions():
+    pins = {_normal(line.split("==")[0]): line.split("==")[1] for line in PINS.read_text().splitlines() if "==" in line}
+    rows = figures._read()["libraries"]
+    assert not [n for n, row in rows.items() if n not in NOT_PINNED and pins[_normal(n)] != row["version"].replace("-", ".post")]
+    assert {n for n in CHECKS if n not in rows or "calls" not in rows[n]} == set(NOT_PINNED) | set(NOT_COMPARED)
 
 
 def test_table_of_two_devices(tmp_path, monkeypatch):

@@ -1,0 +1,151 @@
+"""What a library's check has in its hands, told by numbers: so real torch's run of it and ours can be compared, seed for seed.
+
+`Seen` notes the local variables of the checks' own functions where these return: tensors and arrays by the mean of their absolute values, modules by
+those of their parameters, gradients and buffers, numbers as they are. The libraries' own frames are not looked at, nothing is put
+into them, and no op is called while they run.
+
+library_figures.json has what real torch gave; `python -m mindtorch.tools._library_torch` makes it, in an environment with torch and the libraries.
+"""
+import json
+import math
+import os
+import random
+import sys
+
+FILE = os.path.join(os.path.dirname(__file__), "library_figures.json")
+#: calls of a check's functions that are noted, beside the check itself (a right-hand side of an equation is called hundreds of times)
+_CALLS = 24
+_OTHER = "other calls or variables"
+_PARTS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+#: how far a figure may be apart, relatively, and below what size it counts as this size (gradients of 0.004 behind norms over few values are 1% apart in
+#: float32, and torch's are as far from its own in float64)
+BOUND, DEVICE_BOUND, SMALL = 2e-3, 1e-2, 1e-2
+
+
+class Seen:
+    """Notes what functions of these files have when they return, while it is entered."""
+
+    def __init__(self, *files):
+        self.files, self.calls = files, []
+        self.own = None
+
+    def __enter__(self):
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *exc):
+        sys.settrace(None)
+
+    def _called(self, frame, event, arg):
+        if frame.f_code.co_filename not in self.files or frame.f_code.co_name in _PARTS:
+            return None
+        frame.f_trace_lines = False
+        self.own = self.own or frame
+        return self._returned
+
+    def _returned(self, frame, event, arg):
+        if event == "return" and (frame is self.own or len(self.calls) < _CALLS):
+            found = {name: told for name, value in sorted(frame.f_locals.items()) if (told := tell(value)) not in (None, [])}
+            if found:
+                self.calls.append([frame.f_code.co_name, found])
+        return self._returned
+
+
+def tell(value, depth=0):
+    """A value's figures: a number, a list of those, or None where there is nothing to be told."""
+    import numpy as np
+    torch = sys.modules.get("torch")
+    if isinstance(value, (bool, int, float)):
+        return _short(value)
+    if isinstance(value, (list, tuple)):
+        return [t for v in value[:16] if (t := tell(v, depth + 1)) is not None] if depth < 3 else None
+    if isinstance(value, dict):
+        return tell(list(value.values()), depth)
+    if torch and isinstance(value, torch.Tensor):
+        slope = value.grad if value.is_leaf and value.requires_grad else None
+        return _tensor(value) if slope is None else [_tensor(value), _tensor(slope)]
+    if isinstance(value, np.ndarray):
+        return _size(value)
+    if torch and isinstance(value, torch.nn.Module):
+        parts = [[p for p in value.parameters()], [p.grad for p in value.parameters() if p.grad is not None], [b for b in value.buffers()]]
+        return [_short(sum(t for x in part if isinstance(t := _tensor(x), (int, float)))) for part in parts]
+    return None
+
+
+def _tensor(x):
+    if x.is_meta:
+        return None
+    try:
+        torch, x = sys.modules["torch"], x.detach().cpu()
+        x = (x.to_dense() if x.is_sparse else x).as_subclass(torch.Tensor)
+        return _size(x.to(torch.complex128 if x.is_complex() else torch.float64).numpy())
+    except (RuntimeError, ValueError, TypeError):       # (a value of a transform, vmap's for one, is nobody's to read)
+        return "unread"
+
+
+def _size(a):
+    if a.dtype.kind not in "biufc":
+        return None
+    return _short(float(abs(a.astype("complex128" if a.dtype.kind == "c" else "float64")).mean())) if a.size else 0
+
+
+def _short(number):
+    return number if isinstance(number, int) else float(f"{number:.7g}")
+
+
+def seed():
+    """What a check starts from."""
+    import numpy as np
+    import torch
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+
+
+def apart(mine, theirs, bound=BOUND):
+    """Where two checks' figures differ, as sentences."""
+    said = []
+    names = [[c[0], sorted(c[1])] for c in mine], [[c[0], sorted(c[1])] for c in theirs]
+    if names[0] != names[1]:
+        first = next((a, b) for a, b in zip(names[0] + [None], names[1] + [None]) if a != b)
+        return [f"{_OTHER}: {first[0]}, torch has {first[1]}"]
+    for (call, found), (_, expected) in zip(mine, theirs):
+        for name, value in found.items():
+            if not _same(value, expected[name], bound):
+                said.append(f"{call}.{name} is {value}, torch has {expected[name]}")
+    return said
+
+
+def _same(a, b, bound):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_same(x, y, bound) for x, y in zip(a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= bound * max(SMALL, abs(b))
+    return a == b
+
+
+def count(calls):
+    """How many figures there are."""
+    def one(value):
+        return sum(map(one, value)) if isinstance(value, list) else 1
+    return sum(one(v) for _, found in calls for v in found.values())
+
+
+def _read():
+    with open(FILE, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def release():
+    """The version of torch whose figures these are."""
+    return _read()["torch"]
+
+
+def expected(name, release):
+    """What real torch gave for a library's version, or why there is nothing to compare with ("" where it was never asked)."""
+    row = _read()["libraries"].get(name)
+    if row is None:
+        return ""
+    if row["version"] != release:
+        return f"torch's figures are of {row['version']}"
+    return row.get("why") or row["calls"]

@@ -1,0 +1,39 @@
+"""The figures that library checks are compared by (mindtorch/tools/_library_figures.py): real torch's and ours of one program."""
+import sys
+
+import pytest
+import torch
+
+import mindtorch.torch as mt
+from mindtorch.tools import _library_figures as figures
+
+
+def _a_check(T):
+    def inner(a):
+        doubled = a * 2
+        return doubled
+    T.manual_seed(0)
+    w = T.randn(3, 2, requires_grad=True)
+    net, seen = T.nn.Sequential(T.nn.Linear(2, 2), T.nn.BatchNorm1d(2)), []
+    seen.append(net(inner(w)).pow(2).sum())
+    (seen[0] + w.sum()).backward()
+    empty, half, places, there = T.zeros(0), w.detach().bfloat16(), T.arange(4), w.detach() > 0
+    wave, sparse, name, nothing = T.complex(w, w).detach(), T.eye(2).to_sparse(), "a", None
+    with T.no_grad():
+        batched = T.vmap(inner)(w)
+    return empty, half, places, there, wave, sparse, name, nothing, batched
+
+
+def test_what_a_check_has_in_its_hands():
+    """The same program has the same figures under both libraries: of its own functions alone, also where a transform runs through them."""
+    told = []
+    for T in (torch, mt):
+        with figures.Seen(__file__) as seen, pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "torch", T)
+            _a_check(T)
+        told.append(seen.calls)
+    assert not figures.apart(told[1], told[0], 1e-5) and [c[0] for c in told[0]] == ["inner", "inner", "_a_check"]
+    last = told[0][-1][1]
+    assert set(last) == {"w", "net", "seen", "empty", "half", "places", "there", "wave", "sparse", "batched"}
+    assert last["places"] == 1.5 and last["sparse"] == 0.5 and len(last["w"]) == 2 and all(last["net"]) and last["empty"] == 0
+    assert told[0][1][1]["doubled"] == "unread" and figures.count(told[0]) > 12
