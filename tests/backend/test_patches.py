@@ -26,6 +26,8 @@ HOOKS = {"sys.setprofile", "sys.settrace", "threading.setprofile", "threading.se
 ALLOWED = {
     ("tools/_hook.py", "sys.meta_path.insert(0, _finder)"),             # (declared: `sys:meta_path`)
     ("tools/_hook.py", "sys.meta_path.remove(_finder)"),
+    ("tools/_library_figures.py", "sys.settrace(self._called)"),        # (a library's check, in a process of its own)
+    ("tools/_library_figures.py", "sys.settrace(None)"),
     ("tools/_run.py", "value.__traceback__ = sys.last_traceback = traceback"),     # as the interpreter does before it reports an error
 }
 
