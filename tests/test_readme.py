@@ -1,10 +1,11 @@
-"""README's claims about its own tests: files exist, and those without the mark † compare with real torch."""
+"""What docs/tests.md claims of the tests: files exist, and those without the mark † compare with real torch.  README says the same in both languages."""
 import ast
 import pathlib
 import re
 
 TESTS = pathlib.Path(__file__).resolve().parent
-README = (TESTS.parent / "README.md").read_text("utf-8")
+PAGE = (TESTS.parent / "docs" / "tests.md").read_text("utf-8")
+ENGLISH, CHINESE = ((TESTS.parent / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
 MARK = "†"
 #: These have real torch in a process of its own: what starts it, as it stands in the file.
 IN_A_PROCESS = {
@@ -39,9 +40,9 @@ def imports_real_torch(path, seen):
 
 
 def named():
-    """{file: whether it carries the mark} of the tests named in README's tables."""
+    """{file: whether it carries the mark} of the tests named in the page's tables."""
     found = {}
-    for line in README.splitlines():
+    for line in PAGE.splitlines():
         if line.startswith("|"):
             for name, mark in re.findall(rf"`(?:tests/)?((?:\w+/)*test_[\w*]+\.py|conformance/)`({MARK}?)", line):
                 for n in sorted(p.relative_to(TESTS).as_posix() for p in TESTS.glob(name)) if "*" in name else [name]:
@@ -69,7 +70,7 @@ def test_mark_tells_which_compare_with_real_torch():
 
 
 def test_every_test_file_is_named():
-    """A test that README does not name proves nothing to its reader."""
+    """A test that the page does not name proves nothing to its reader."""
     names = {pathlib.Path(n).name for n in named()}
     left = sorted(p.name for p in TESTS.rglob("test_*.py") if p.name not in names and p.parent.name != "conformance")
     assert set(left) <= OF_THE_PROJECT, left
@@ -78,3 +79,39 @@ def test_every_test_file_is_named():
 #: what holds the project itself, not a claim to users
 OF_THE_PROJECT = {"test_adding.py", "test_ci.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
                   "test_runtime.py", "test_testing.py"}
+
+
+def skeleton(text):
+    """What two languages of a page have alike: the levels of its headings, its code, the rows and widths of its tables, its lists, and where it links to, in order."""
+    found, code = [], None
+    for line in text.splitlines():
+        if line.startswith("```"):
+            if code is None:
+                code = [line]
+            else:
+                found.append(("code", *code))
+                code = None
+        elif code is not None:
+            code.append(line)
+        elif heading := re.match("#+ ", line):
+            found.append(("heading", heading[0]))
+        elif line.startswith("|"):
+            found.append(("row", line.count("|"), *re.findall(r"\]\(([^)]+)\)", line)))
+        elif line.startswith("- "):
+            found.append(("item", *sorted(re.findall("`([^`]+)`", line))))
+        else:
+            found += [("link", target) for target in re.findall(r"\]\(([^)]+)\)", line) if not target.startswith("README")]
+    return found
+
+
+def test_both_languages_say_the_same():
+    assert skeleton(CHINESE) == skeleton(ENGLISH)
+    named = [sorted(set(re.findall("`([^`]+)`", re.sub("```.*?```", "", text, flags=re.S)))) for text in (CHINESE, ENGLISH)]
+    assert named[0] == named[1]
+
+
+def test_links_lead_somewhere():
+    root = TESTS.parent
+    for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", re.sub("```.*?```", "", page.read_text("utf-8"), flags=re.S)):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
