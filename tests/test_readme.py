@@ -12,7 +12,7 @@ IN_A_PROCESS = {
     "test_distributed.py": "program(",           # the same program under real torch with gloo
     "test_resnet_example.py": "sys.executable",  # the script without the hook
     "test_benchmarks.py": "sides(",              # benchmarks/sides.py: "torch" is real torch, losses compared with it
-    "test_docs_debugging.py": "PAGE",            # the page's commands start `mindtorch diff`, one side of which is real torch
+    "test_docs_examples.py": "PAGES",            # the pages' commands start `mindtorch diff`, one side of which is real torch
     "test_examples.py": "[sys.executable",       # the script without the hook
 }
 
@@ -77,7 +77,7 @@ def test_every_test_file_is_named():
 
 
 #: what holds the project itself, not a claim to users
-OF_THE_PROJECT = {"test_adding.py", "test_ci.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
+OF_THE_PROJECT = {"test_adding.py", "test_ci.py", "test_docstrings.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
                   "test_runtime.py", "test_testing.py"}
 
 

@@ -1,0 +1,74 @@
+"""Pages that `mkdocs build` makes: the API from docstrings, one page a namespace, and the navigation.
+
+Signatures and first paragraphs come from the running package, so that what has no docstring shows.
+"""
+import collections
+import inspect
+import sys
+from pathlib import Path
+
+import mkdocs_gen_files
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from _public import DESCRIBED, names_of  # noqa: E402
+
+#: title -> pages in reading order
+NAVIGATION = {
+    "Start": ["index.md", "getting-started.md", "migrating.md", "troubleshooting.md", "settings.md", "limits.md"],
+    "Use": ["mindspore-style.md", "data.md", "checkpoints.md", "compile.md", "export.md", "distributed.md", "distributed-training.md", "sparse.md", "vmap.md",
+            "forward_mode.md", "memory-format.md", "from-mindtorch-0.4.md"],
+    "NPU": ["npu.md", "graphs.md", "ascend.md"],
+    "Find a difference": ["debugging.md"],
+    "What is covered": ["coverage.md", "libraries.md", "tests.md", "speed.md", "speed-ops.md"],
+    "How it works": ["design.md", "contributing.md"],
+}
+
+
+def first(o):
+    """The first paragraph of a docstring, on one line."""
+    text = inspect.getdoc(o) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def signature(o):
+    """(a, b=1); empty where Python tells none."""
+    try:
+        return str(inspect.signature(o))
+    except (TypeError, ValueError):
+        return ""
+
+
+def title(page):
+    """The heading of a page."""
+    return next(line[2:] for line in (ROOT / "docs" / page).read_text("utf-8").splitlines() if line.startswith("# "))
+
+
+def escaped(text):
+    return text.replace("<", "&lt;").replace("|", "\\|").replace("[", "\\[")
+
+
+api = []
+for namespace in DESCRIBED:
+    entries = names_of(namespace)
+    kinds = collections.Counter("class" if inspect.isclass(o) else "function" for _, o in entries)
+    lines = [f"# {namespace}", "", f"{kinds['function']} functions, {kinds['class']} classes.", ""]
+    for name, o in entries:
+        lines += [f"### {name.replace('_', chr(92) + '_')}", "", f"`{name}{signature(o)}`", "", escaped(first(o)), ""]
+    page = f"api/{namespace}.md"
+    with mkdocs_gen_files.open(page, "w") as f:
+        f.write("\n".join(lines))
+    api.append((namespace, page))
+
+with mkdocs_gen_files.open("contributing.md", "w") as f:
+    f.write((ROOT / "CONTRIBUTING.md").read_text("utf-8").replace("](docs/", "]("))
+
+with mkdocs_gen_files.open("SUMMARY.md", "w") as f:
+    for section, pages in NAVIGATION.items():
+        f.write(f"- {section}\n")
+        for page in pages:
+            f.write(f"    - [{'Contributing' if page == 'contributing.md' else title(page)}]({page})\n")
+    f.write("- API\n")
+    for namespace, page in api:
+        f.write(f"    - [{namespace}]({page})\n")

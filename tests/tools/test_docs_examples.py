@@ -1,0 +1,131 @@
+"""The examples of pages in docs/, run as they stand there: commands, exit statuses, and what they print, but for digits."""
+import ast
+import pathlib
+import re
+import shlex
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: page -> how many commands it shows
+PAGES = {"debugging.md": 5, "getting-started.md": 2}
+BLOCK = re.compile(r"^```(python|console) ?(\S*)\n(.*?)^```$", re.M | re.S)
+
+
+def text_of(page):
+    return (ROOT / "docs" / page).read_text("utf-8")
+
+
+def plain(line):
+    """A line without what rounding or another machine may make of it."""
+    line = re.sub(r"(?<![\w.])[-+]?\d+\.\d+(e[-+]?\d+)?|(?<![\w.])\d+e[-+]\d+|\b\d+\.\d+\.\d+\S*", "#", line)
+    line = re.sub(r"-{5,}", "--", " ".join(line.split()))
+    if line[:2] in ("= ", "~ ", "X "):      # a layer of the comparison: to the last bit equal, or nearly
+        line = re.sub(r"(?<= )\d+(?= )", "#", re.sub(r"^= ", "~ ", line))
+        line = re.sub(r"\bsame\b", "noise", line)
+    return line
+
+
+def agree(shown, printed):
+    """Whether the lines shown are those printed; '...' stands for any number of lines."""
+    want, have = [plain(x) for x in shown if x.strip()], [plain(x) for x in printed if x.strip()]
+    at, skipping = 0, False
+    for line in want:
+        if line == "...":
+            skipping = True
+            continue
+        found = have.index(line, at) if line in have[at:] else None
+        assert found is not None and (skipping or found == at), f"{line!r} is not what is printed: {have[at:at + 3]}"
+        at, skipping = found + 1, False
+    assert skipping or at == len(have), f"more is printed: {have[at:]}"
+
+
+def runs(process, page, where=""):
+    """Runs the commands of a page's blocks that say `where`, and compares what they print; how many there were."""
+    commands = 0
+    for kind, name, text in BLOCK.findall(text_of(page)):
+        if kind == "python":
+            if name:
+                process.file(name, text)
+            continue
+        if name != where:
+            continue
+        status = None
+        for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+            command, *shown = part.splitlines()
+            if command == "echo $?":
+                assert shown == [str(status)]
+                continue
+            words = shlex.split(command)
+            assert words[0] == "python"
+            done = process.run(*words[1:])
+            status, commands = done.returncode, commands + 1
+            assert "Traceback" not in done.stderr, done.stderr
+            said = [x for x in done.stderr.splitlines() if x.startswith("watch:")]
+            agree(shown, said + done.stdout.splitlines())
+    return commands
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_say_what_the_page_shows(process, page):
+    (process.folder / "examples").symlink_to(ROOT / "examples")
+    assert runs(process, page) == PAGES[page]
+    made = {"debugging.md": ("report.html", "layers.json"), "getting-started.md": ("fit.pth", "fit.pt")}[page]
+    assert all((process.folder / name).exists() for name in made)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_script_prints_the_same_under_real_torch(process):
+    """As docs/getting-started.md says; but for the last line, the model's graph, which is each library's own."""
+    blocks = BLOCK.findall(text_of("getting-started.md"))
+    process.file("fit.py", next(text for kind, name, text in blocks if name == "fit.py"))
+    done = process.run("fit.py")
+    shown = next(text for kind, name, text in blocks if kind == "console").splitlines()[1:]
+    assert done.stdout.splitlines() == shown, done.stderr
+
+
+@pytest.mark.ascend
+@pytest.mark.timeout(300)
+def test_what_the_stand_in_is_shown_to_count(process):
+    assert runs(process, "getting-started.md", "standin") == 1
+
+
+def test_the_page_shows_a_picture():
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of("debugging.md"))
+    assert pictures
+    for name in pictures:
+        data = (ROOT / "docs" / name).read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and 50_000 < len(data) < 300_000
+
+
+@pytest.mark.parametrize("shown, printed", [(["a 1.50"], ["b 1.50"]), (["a"], ["a", "b"]), (["...", "c", "b"], ["a", "b", "c"]), (["a", "c"], ["a", "b", "c"])])
+def test_a_difference_would_be_seen(shown, printed):
+    with pytest.raises(AssertionError):
+        agree(shown, printed)
+    agree(["a", "...", "c 1.5e-03"], ["a", "x", "y", "c 2.5e-07"])
+
+
+def words_of(text):
+    """A text's words, as one line."""
+    return " ".join(re.sub(r"\s+", " ", text).split())
+
+
+def test_messages_are_those_of_the_sources():
+    """What docs/troubleshooting.md quotes stands in a string of the package."""
+    strings = []
+    for path in sorted((ROOT / "mindtorch").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                strings.append("".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.append(node.value)
+    everything = words_of("\n".join(strings))
+    quoted = []
+    for line in text_of("troubleshooting.md").splitlines():
+        if line.startswith("| `"):
+            quoted += [q for q in re.findall("`([^`]+)`", line.split(" | ")[0]) if q != "NotImplementedError"]
+    missing = [q for q in quoted if words_of(q) not in everything]
+    assert len(quoted) > 12 and not missing, missing
