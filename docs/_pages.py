@@ -21,7 +21,7 @@ NAVIGATION = {
             "forward_mode.md", "memory-format.md", "from-mindtorch-0.4.md"],
     "NPU": ["npu.md", "graphs.md", "ascend.md"],
     "Find a difference": ["debugging.md"],
-    "What is covered": ["coverage.md", "libraries.md", "tests.md", "speed.md", "speed-ops.md"],
+    "What is covered": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
     "How it works": ["design.md", "contributing.md"],
 }
 

@@ -87,6 +87,16 @@ def test_the_script_prints_the_same_under_real_torch(process):
     assert done.stdout.splitlines() == shown, done.stderr
 
 
+@pytest.mark.slow
+def test_readmes_script_prints_the_same_with_and_without_the_line(process):
+    shown = re.search("^```diff\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)[1].splitlines()
+    process.file("with_it.py", "\n".join(line[1:] for line in shown))
+    process.file("without.py", "\n".join(line[1:] for line in shown if not line.startswith("+")))
+    ours, theirs = process.run("with_it.py"), process.run("without.py")
+    assert abs(float(ours.stdout) - float(theirs.stdout)) < 1e-5, ours.stderr + theirs.stderr
+    assert len(shown) == 13
+
+
 @pytest.mark.ascend
 @pytest.mark.timeout(300)
 def test_what_the_stand_in_is_shown_to_count(process):
