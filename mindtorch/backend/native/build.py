@@ -263,28 +263,27 @@ def pool():
         return None
 
 
-@functools.cache
-def regions():
-    """The loaded kernels of regions of images (regions.py), or None."""
+def _beside_pool(source, flags, without):
+    """What eager mode calls beside the pool, loaded; or None, with one warning of what is slower without it."""
     if _off():
         return None
     try:
-        return load(REGIONS)
+        return load(source, flags)
     except RuntimeError as e:
-        _warn("regions of images without C kernels, which makes them slower: %s", e)
+        _warn(f"{without} without C kernels, which makes them slower: %s", e)
         return None
+
+
+@functools.cache
+def regions():
+    """The loaded kernels of regions of images (regions.py), or None."""
+    return _beside_pool(REGIONS, (), "regions of images")
 
 
 @functools.cache
 def along():
     """The loaded kernels along an axis (along.py), or None."""
-    if _off():
-        return None
-    try:
-        return load(ALONG, POOL_FLAGS)
-    except RuntimeError as e:
-        _warn("scans, scattering and sorting without C kernels, which makes them slower: %s", e)
-        return None
+    return _beside_pool(ALONG, POOL_FLAGS, "scans, scattering and sorting")
 
 
 @functools.cache
