@@ -1,8 +1,9 @@
-"""Tables and a plot of what run.py measured."""
+"""Tables and a picture of what run.py measured."""
 import inspect
 import json
 import os
 import statistics
+import sys
 
 import large_models
 
@@ -168,30 +169,53 @@ def markdown(results):
     return "\n".join(out) + "\n"
 
 
-def plot(results, path):
-    """Bars of every model and side: median time, or on a busy machine least CPU time on one thread if that was measured."""
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    busy = results["machine"]["load"] > results["machine"]["cores"]
-    one = results.get("models, 1 thread") if busy or not results.get("models") else None
-    models, key = (one, "cpu_min_ms") if one else (results["models"], "wall_ms")
-    sides = list(next(iter(models.values())))
-    fig, ax = plt.subplots(figsize=(1.6 + 1.1 * len(models), 4))
-    width = 0.8 / len(sides)
-    for k, side in enumerate(sides):
-        ax.bar([i + k * width for i in range(len(models))], [rows[side][key] for rows in models.values()], width, label=side)
-    ax.set_xticks([i + 0.4 - width / 2 for i in range(len(models))], list(models), rotation=20)
-    ax.set_yscale("log")
-    ax.set_ylabel("least CPU ms a step, one thread" if one else "ms a step")
-    ax.legend(fontsize=7)
-    fig.tight_layout()
-    fig.savefig(path, dpi=110)
-    plt.close(fig)
+#: side -> colour of the pictures; PyTorch is what they are drawn against
+_COLORS = {"mindtorch": "--ours", "mindtorch-compiled": "--slight", "torch-compiled": "--theirs", "mindspore-tuned": "--third", "mindspore-jit": "--fourth"}
 
 
-def keep(results, folder):
-    """results/<version>.json, .md and, where matplotlib is installed, .png; all that is kept."""
+def _panels(results):
+    """[(title, note, [(model, {side: times PyTorch's})])] of what was measured: on one thread CPU time, which other work disturbs least."""
+    out = []
+    for kind, title in (("models", "A training step beside PyTorch's"), ("large", "Larger models: a training step beside PyTorch's")):
+        one = results.get(f"{kind}, 1 thread")
+        more = sorted(k for k in results if k.split(",")[0] == kind and not k.endswith(", 1 thread") and results[k])[-1:]
+        shown = [(one, "cpu_min_ms", "one thread, least CPU time of a step")]
+        shown += [(results[k], "wall_ms", f"{k.partition(', ')[2] or 'all threads'}, median wall time of a step") for k in more]
+        for models, key, words in shown:
+            rows = [(title_of(n), {s: r[s][key] / r["torch"][key] for s in _COLORS if s in r}) for n, r in (models or {}).items() if "torch" in r]
+            rows = [r for r in rows if r[1]]
+            if rows:
+                out.append((title, f"{words}: times PyTorch's, to the left of 1 is faster", rows))
+    rows = [(n.replace("@", ", batch "), {s: r[s]["wall_ms"] / r["torch"]["wall_ms"] for s in _COLORS if s in r})
+            for n, r in results.get("growth", {}).items() if "torch" in r]
+    rows = [r for r in rows if r[1]]
+    if rows:
+        out.append(("How a step grows with the batch", "median wall time of a step: times PyTorch's, to the left of 1 is faster", rows))
+    return out
+
+
+def picture(results):
+    """The figures as one SVG file's text, or None where no part was measured beside PyTorch."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if root not in sys.path:
+        sys.path.append(root)
+    from mindtorch.tools import _svg
+    parts, height = [], 0.0
+    for title, note, rows in _panels(results):
+        there = [(s, c) for s, c in _COLORS.items() if any(s in row for _, row in rows)]
+        drawn, tall = _svg.bars(rows, there, title, note=note)
+        parts += _svg.moved(drawn, height)
+        height += tall
+    if not parts:
+        return None
+    m = results["machine"]
+    last = f"mindtorch {results['version']}, torch {m['torch']}, MindSpore {m['mindspore']}; {m['cpu']}, {m['cores']} cores"
+    parts.append(_svg.words(10, height + 8, last))
+    return _svg.alone(_svg.drawing(parts, height + 18, f"Times of training steps, as measured with {last}"))
+
+
+def keep(results, folder, drawn=None):
+    """results/<version>.json and .md, and the picture `drawn` of them; all that is kept."""
     os.makedirs(folder, exist_ok=True)
     base = os.path.join(folder, results["version"])
     if os.path.exists(base + ".json"):
@@ -209,9 +233,9 @@ def keep(results, folder):
         f.write("\n")
     with open(base + ".md", "w") as f:
         f.write(markdown(results))
-    if any(part.startswith("models") for part in results):
-        try:
-            plot(results, base + ".png")
-        except ImportError:
-            print("no plot: matplotlib is not installed (pip install .[benchmarks])")
+    svg = picture(results)
+    if drawn and svg:
+        os.makedirs(os.path.dirname(drawn), exist_ok=True)
+        with open(drawn, "w") as f:
+            f.write(svg)
     return results

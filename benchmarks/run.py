@@ -1,6 +1,6 @@
 """Paired benchmarks: real torch (eager, compiled by inductor), hand-written MindSpore (as shipped, tuned, under ms.jit), mindtorch (eager, compiled).
 
-    python benchmarks/run.py                                  # everything; results/<version>.json, .md, .png
+    python benchmarks/run.py                                  # everything; results/<version>.json, .md, docs/img/speed.svg
     python benchmarks/run.py --parts models --models mlp,lenet --rounds 5 --json out.json
     python benchmarks/run.py --parts large,growth --threads 1,2   # models of the sizes that people train (large_models.py), and how their step grows
     python benchmarks/run.py --parts large --only resnet50,unet@8 # some, or with another batch
@@ -231,7 +231,7 @@ def main():
         with open(a.json, "w") as f:
             json.dump(results, f, indent=1)
     else:
-        results = report.keep(results, os.path.join(HERE, "results"))
+        results = report.keep(results, os.path.join(HERE, "results"), os.path.join(documents.DOCS, "img", "speed.svg"))
     if a.write:
         for kinds in (("models",), ("large", "growth")):
             if any(part.startswith(kinds) for part in results):

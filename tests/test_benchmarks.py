@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -185,3 +186,31 @@ def test_figures_of_steps(monkeypatch):
     # (A compiled step is held to the eager one more closely than to another program.)
     assert not step_graph.figures({"mindspore-jit": hand, "mindtorch-npu": ours, "mindtorch-npu-graph": {**ours, "losses": [1.0, 0.50001]}})["losses_equal"]
     assert "| MLP 784-512-512-10, batch 64 |" in step_graph.markdown({"mlp": m})
+
+
+# ---------------------------------------------------------------- the picture
+PICTURE = FOLDER.parent / "docs" / "img" / "speed.svg"
+
+
+def test_the_picture_in_docs_is_drawn_of_the_kept_figures(monkeypatch):
+    report, shown = _report(monkeypatch), PICTURE.read_text()
+    version = re.search(r"measured with mindtorch (\S+),", shown)[1]
+    kept = json.loads((FOLDER / "results" / f"{version}.json").read_text())
+    assert report.picture(kept) == shown, "benchmarks/run.py draws it with the figures that it keeps"
+    monkeypatch.syspath_prepend(str(FOLDER.parent / "tests" / "tools"))
+    from test_svg import sound
+    bars = {e.find("title").text for e in sound(shown).iter("rect") if e.find("title") is not None}
+    part = kept.get("models, 1 thread") or {}
+    for name, r in part.items():
+        assert f"{report.title_of(name)}, mindtorch: {r['mindtorch']['cpu_min_ms'] / r['torch']['cpu_min_ms']:.3g}" in bars
+
+
+def test_every_part_has_its_panel_and_a_run_draws_it(results, tmp_path, monkeypatch):
+    report, rows = _report(monkeypatch), results[0]["models"]["mlp"]
+    found = {**results[0], "large, 1 thread": {"unet": rows}, "growth": {"unet@8": rows, "unet@16": rows}}
+    report.keep(found, str(tmp_path), str(tmp_path / "img" / "speed.svg"))
+    shown = (tmp_path / "img" / "speed.svg").read_text()
+    for text in ("all threads, median wall time", "one thread, least CPU time", "diffusion U-Net, 4x3x32x32", "unet, batch 16", "How a step grows"):
+        assert text in shown, text
+    alone = {k: v for k, v in results[0].items() if k in ("version", "machine")}
+    assert report.picture(alone) is None
