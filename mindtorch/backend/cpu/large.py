@@ -30,6 +30,13 @@ def along() -> ModuleType:
     return found
 
 
+@functools.cache
+def rows() -> ModuleType:
+    """backend/native/rows.py: C for rows and columns, loaded for the first array of FEW elements that is reduced."""
+    from mindtorch.backend.native import rows as found
+    return found
+
+
 def each(count: int, part: Callable[[int], object], size: int) -> None:
     """part(k) for every k below `count`, on several threads if the `size` elements are worth it."""
     def run(start, stop):

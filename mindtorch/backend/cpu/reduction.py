@@ -8,7 +8,7 @@ from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import rows, sums, total, whole
+from mindtorch.backend.cpu.reduce import LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, squared_deviations, sums, total, whole
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -42,6 +42,8 @@ kernel("sum_all", whole)
 @kernel("sum_dims")
 def _sum(a, *, axes, keepdim):
     if a.dtype.kind in "biu":
+        if axes is None and a.dtype.kind == "b" and not keepdim:
+            return np.array(np.count_nonzero(a), _I64)      # (a million: 30 us, added up 700)
         return np.add.reduce(a, axis=axes, dtype=_I64, keepdims=keepdim)
     return total(a, axes, keepdim)
 
@@ -53,6 +55,8 @@ def _without_nan(a):
 
 def _mean(a, *, axes, keepdim):
     n = count(a.shape, axes)
+    if n and (r := native(a, axes, keepdim, SUM, n)) is not None:
+        return r
     r = sums(a, axes, keepdim)
     return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
 
@@ -67,6 +71,8 @@ kernel("mean_dims", quiet(_mean))
 
 
 def _prod(a, *, axis, keepdim):
+    if (r := native(a, None if axis is None else (axis,), keepdim, PRODUCT)) is not None:
+        return r
     kw = {"dtype": _I64} if a.dtype.kind in "biu" else {}
     return np.multiply.reduce(a, axis=axis, keepdims=keepdim, **kw)
 
@@ -115,22 +121,26 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
     return (hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype)
 
 
-def _extreme(name, ufunc, arg):
+def _extreme(name, ufunc, arg, what):
     """Kernels of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
     place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
 
     def full(a):
         if a.size <= 64 and a.dtype.kind == "f" and a.flags.c_contiguous:
             return a.reshape(-1)[place_of(a)]        # (0.4 us where `reduce` takes 1; a nan counts as the largest, and as the least)
+        if (r := native(a, None, False, what)) is not None:
+            return r
         return silently(a)
 
     def over(a, *, axes, keepdim):
+        if (r := native(a, axes, keepdim, what)) is not None:
+            return r
         return ufunc.reduce(a, axis=axes, keepdims=keepdim)
 
     def along(a, *, axis, keepdim):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
-        return ufunc.reduce(a, axis=axis, keepdims=keepdim), arg(a, axis=axis, keepdims=keepdim)
+        return over(a, axes=(axis,), keepdim=keepdim), arg(a, axis=axis, keepdims=keepdim)
 
     def place(a, *, axis, keepdim):
         if a.ndim == 0:
@@ -142,8 +152,8 @@ def _extreme(name, ufunc, arg):
     kernel("arg" + name, place)
 
 
-_extreme("max", np.maximum, np.argmax)
-_extreme("min", np.minimum, np.argmin)
+_extreme("max", np.maximum, np.argmax, LARGEST)
+_extreme("min", np.minimum, np.argmin, LEAST)
 
 
 # ------------------------------------------------------------------ truth
@@ -175,7 +185,9 @@ def _count_nonzero(a, *, axes):
 def _logsumexp(a, *, axes, keepdim):
     if a.size == 0:
         return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
-    m = np.maximum.reduce(a.real, axis=axes, keepdims=True)
+    m = native(a, axes, True, LARGEST)
+    if m is None:
+        m = np.maximum.reduce(a.real, axis=axes, keepdims=True)
     m = np.where(np.isfinite(m), m, np.zeros((), m.dtype))
     r = np.log(sums(np.exp(a - m), axes, True)) + m
     return r if keepdim else r.reshape(np.add.reduce(a, axis=axes).shape)
@@ -189,7 +201,7 @@ def _centred(a, axes):
 
 def _var(a, *, axes, keepdim, correction):
     n = count(a.shape, axes)
-    if (sq := rows(a, axes, keepdim, 2, centred=True)) is not None:
+    if (sq := squared_deviations(a, axes, keepdim)) is not None:
         return sq / sq.dtype.type(max(n - correction, 0))
     d = _centred(a, axes)
     sq = sums(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
@@ -208,8 +220,8 @@ kernel("std", quiet(_std))
 @kernel("linalg_vector_norm")
 @quiet
 def _vector_norm(a, *, p, axes, keepdim):
-    if p in (1, 2) and (r := rows(a, axes, keepdim, 1 if p == 2 else 3)) is not None:
-        return np.sqrt(r) if p == 2 else r
+    if p in (1, 2) and (r := native(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
+        return r
     x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
     if p == 2:
         return np.sqrt(sums(x * x, axes, keepdim))

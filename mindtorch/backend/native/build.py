@@ -225,6 +225,7 @@ SOURCE = pathlib.Path(__file__).with_name("_kernels.c")
 POOL = pathlib.Path(__file__).with_name("_pool.c")
 REGIONS = pathlib.Path(__file__).with_name("_regions.c")
 ALONG = pathlib.Path(__file__).with_name("_along.c")
+ROWS = pathlib.Path(__file__).with_name("_rows.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -284,6 +285,12 @@ def regions():
 def along():
     """The loaded kernels along an axis (along.py), or None."""
     return _beside_pool(ALONG, POOL_FLAGS, "scans, scattering and sorting")
+
+
+@functools.cache
+def rows():
+    """The loaded kernels of rows and columns (rows.py), or None."""
+    return _beside_pool(ROWS, (), "reductions")
 
 
 @functools.cache

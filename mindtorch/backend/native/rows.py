@@ -1,0 +1,92 @@
+"""NumPy-facing side of _rows.c: reductions over neighbouring axes of arrays in C order.  Nothing here without a compiler: every function gives None
+then, as it does for an array that has no kernel, and the caller goes on with NumPy.  The arrays are read where they lie: an argument of a C function costs
+0.1 us, an address and a shape 1.
+"""
+import ctypes
+import functools
+
+import numpy as np
+
+from mindtorch.backend.cpu._numpy_private import reads_arrays
+from mindtorch.backend.native import build, pool
+
+_P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
+_TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+_ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
+#: what a reduction makes of its elements (as in _rows.c)
+SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
+
+
+@functools.cache
+def _lib():
+    found, threads = build.rows(), pool.lib()
+    if found is None or threads is None or not reads_arrays():
+        return None
+    build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, [f"{n}_{t}" for n in _ARGUMENTS for t in _TYPES.values()])
+    found.mt_use(threads.mt_share)
+    return found
+
+
+@functools.cache
+def _functions(name):
+    lib = _lib()
+    return {} if lib is None else {d: getattr(lib, f"{name}_{t}") for d, t in _TYPES.items()}
+
+
+_reduce: dict[object, object] | None = None
+
+
+def reduce(a, axes, keepdim, what, over=1.0):
+    """`what` of a over `axes` (a sorted tuple; None: all), divided by `over`; None where that is not to be had."""
+    global _reduce
+    if _reduce is None:
+        _reduce = _functions("mt_reduce")
+    f = _reduce.get(a.dtype)
+    if f is None or pool.ready() is None:
+        return None
+    ndim = a.ndim
+    shape: tuple[int, ...]
+    if axes is None:
+        low, high, shape = 0, ndim, (1,) * ndim if keepdim else ()
+    else:
+        if not axes:
+            return None
+        low, high = axes[0], axes[-1] + 1
+        if high - low != len(axes):
+            return _by_runs(a, axes, keepdim, what, over)
+        shape = a.shape
+        shape = (*shape[:low], *[1] * (high - low), *shape[high:]) if keepdim else shape[:low] + shape[high:]
+    r = np.empty(shape, a.dtype)
+    if f(id(a), id(r), low, high, what, over):
+        return _by_memory(a, axes, keepdim, what, over)
+    return r
+
+
+def _by_runs(a, axes, keepdim, what, over):
+    """One run of neighbouring axes after another, from the right."""
+    low = len(axes) - 1
+    while low and axes[low - 1] == axes[low] - 1:
+        low -= 1
+    # (what a sum is of is asked once)
+    first, then = (SQUARES if what == NORM else what, NORM if what == NORM else SUM if what in (SQUARES, SIZES) else what)
+    if then == NORM:
+        return None
+    r = reduce(a, axes[low:], True, first)
+    r = None if r is None else reduce(r, axes[:low], True, then, over)
+    return r if r is None or keepdim else r.reshape([n for d, n in enumerate(a.shape) if d not in axes])
+
+
+def _by_memory(a, axes, keepdim, what, over):
+    """Of an array in C order but for the order of its axes; None of others."""
+    ndim = a.ndim
+    order = sorted(range(ndim), key=lambda d: -a.strides[d])
+    b = a.transpose(order)
+    if not b.flags.c_contiguous or not b.flags.aligned or order == list(range(ndim)):
+        return None
+    if axes is None:
+        return reduce(b, None, keepdim, what, over)
+    r = reduce(b, tuple(sorted([order.index(d) for d in axes])), True, what, over)
+    if r is None:
+        return None
+    r = r.transpose([order.index(d) for d in range(ndim)])
+    return r if keepdim else r.reshape([n for d, n in enumerate(a.shape) if d not in axes])

@@ -1,0 +1,114 @@
+"""Reductions and softmax of rows and columns: the C kernels and NumPy beside real torch, in any layout, with nan and infinities."""
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from mindtorch.backend.cpu import large, threads
+from mindtorch.backend.native import rows
+
+REDUCTIONS = {
+    "sum": lambda m, x, **k: x.sum(**k), "mean": lambda m, x, **k: x.mean(**k), "amax": lambda m, x, **k: x.amax(**k), "amin": lambda m, x, **k: x.amin(**k),
+    "norm": lambda m, x, **k: m.linalg.vector_norm(x, **k), "norm 1": lambda m, x, **k: m.linalg.vector_norm(x, 1, **k),
+    "logsumexp": lambda m, x, **k: m.logsumexp(x, **(k if k.get("dim") is not None else {**k, "dim": tuple(range(x.dim()))}))}
+
+
+@pytest.fixture(params=["c", "numpy"], autouse=True)
+def side(request, monkeypatch):
+    """Every array by the C kernels, which large ones alone meet otherwise, or none."""
+    if request.param == "c" and rows._lib() is None:
+        pytest.skip("no C compiler here")
+    monkeypatch.setattr(large, "FEW", 1 if request.param == "c" else 1 << 62)
+
+
+@st.composite
+def arrays(draw, least=1):
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 7, 16, 17, 33, 70, 131]), min_size=least, max_size=3)))
+    if np.prod(shape) > 40000:
+        shape = shape[:2]
+    rs = np.random.RandomState(draw(st.integers(0, 1 << 20)))
+    a = rs.randn(*shape)
+    if draw(st.integers(0, 3)) == 0:
+        a = np.where(rs.rand(*shape) < .05, rs.choice([np.nan, np.inf, -np.inf, 1e-42], shape), a)
+    return a.astype(draw(st.sampled_from(["float32", "float64"])))
+
+
+def laid(m, a, how):
+    """The same values: as they are, with the axes the other way round in memory, or every other element."""
+    t = m.tensor(a)
+    if how == 1:
+        order = tuple(range(a.ndim))[::-1]
+        return t.permute(order).contiguous().permute(order)
+    if how == 2:
+        part = m.zeros(*a.shape[:-1], a.shape[-1] * 2 + 1, dtype=t.dtype)[..., 1::2]
+        part.copy_(t)
+        return part
+    return t
+
+
+def same(ours, real, by=1.0):
+    ours, real = ours.detach().numpy(), real.detach().numpy()
+    assert (ours.shape, ours.dtype) == (real.shape, real.dtype)
+    close = 2e-5 if ours.dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(ours, real, rtol=close * by, atol=close * by)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_reductions(data):
+    a, how = data.draw(arrays()), data.draw(st.integers(0, 2))
+    f = REDUCTIONS[data.draw(st.sampled_from(sorted(REDUCTIONS)))]
+    dims = data.draw(st.lists(st.integers(-a.ndim, a.ndim - 1), max_size=a.ndim, unique_by=lambda d: d % a.ndim))
+    k = {"dim": tuple(dims), "keepdim": data.draw(st.booleans())} if dims else {}
+    same(f(mt, laid(mt, a, how), **k), f(torch, laid(torch, a, how), **k), 4)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_products(data):
+    a, how = data.draw(arrays()), data.draw(st.integers(0, 2))
+    a = np.where(np.isfinite(a), np.sign(a) * np.exp(np.clip(a, -1, 1) / 20), a).astype(a.dtype)
+    k = data.draw(st.sampled_from([{}, {"dim": 0}, {"dim": -1, "keepdim": True}]))
+    same(laid(mt, a, how).prod(**k), laid(torch, a, how).prod(**k), 20)
+
+
+@pytest.mark.parametrize("shape", [(100, 300), (300, 100), (70000,), (5, 40, 50), (3000, 3), (3, 3000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extremes_with_nan(shape, dtype):
+    """A nan wins wherever it lies, and only in its own slice."""
+    rs = np.random.RandomState(sum(shape))
+    a = rs.randn(*shape).astype(dtype)
+    for at in rs.randint(0, a.size, 12):
+        b = a.copy()
+        b.reshape(-1)[at] = np.nan
+        for d in (None, *range(a.ndim)):
+            for name in ("amax", "amin"):
+                r = getattr(mt.tensor(b), name)(*(() if d is None else (d,))).numpy()
+                np.testing.assert_array_equal(r, (np.max if name == "amax" else np.min)(b, axis=d))
+
+
+def test_sums_are_exact():
+    """A million float32, over each axis: as near to the true sum as blocks of additions are."""
+    a = np.random.RandomState(0).rand(1000, 1000).astype(np.float32)
+    for d in (None, 0, 1):
+        k = {} if d is None else {"dim": d}
+        true = a.sum(axis=d, dtype=np.float64)
+        np.testing.assert_allclose(mt.tensor(a).sum(**k).numpy(), true, rtol=5e-7)
+
+
+def test_any_number_of_threads(monkeypatch):
+    """The same to the last bit."""
+    xs = [mt.tensor(np.random.RandomState(1).randn(*s).astype(np.float32)) for s in [(300, 700), (400000,), (90000, 5), (3, 500, 200)]]
+    before = threads.count()
+    try:
+        got = []
+        for n in (1, 2, 3):
+            mt.set_num_threads(n)
+            got.append([r.numpy() for x in xs for r in (x.sum(), x.sum(0), x.sum(-1), x.amax(-1), x.prod(0), mt.linalg.vector_norm(x, dim=0))])
+    finally:
+        mt.set_num_threads(before)
+    for other in got[1:]:
+        for x, y in zip(got[0], other):
+            np.testing.assert_array_equal(x, y)
