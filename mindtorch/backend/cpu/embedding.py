@@ -1,7 +1,7 @@
 """Kernels of lookups: embedding, embedding_bag."""
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.heavy import embedding_grad
 from mindtorch.backend.cpu.host import quiet
 
@@ -82,6 +82,10 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     for i in (index.min(), index.max()) if index.size else ():
         if not 0 <= i < rows:
             raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}")
+    if offsets is None and padding < 0:
+        bags, each = index.shape
+        bag = np.arange(bags).repeat(each)
+        return index.reshape(-1), bag, bag, np.full(bags, each), None, None if divisor is None else np.full((bags, 1), max(each, 1), divisor)
     if offsets is None:
         off = np.arange(0, index.size, index.shape[1], dtype=_I64) if index.size else np.zeros(index.shape[0], _I64)
         index = index.reshape(-1)
@@ -140,6 +144,39 @@ def _bag_sum(rows, bag, *, bags):
         starts = _starts(bag)
         r[bag[starts]] = np.add.reduceat(rows, starts, axis=0)
     return r
+
+
+@kernel("embedding_bag_rows embedding_bag_rows_sparse")
+@quiet
+def _bag_rows(w, index, bag, samples, divisor, *, bags):
+    """Rows `index` of w, `samples` times each, added up by bag number (ascending), over `divisor` (bags, 1): (bags, D)."""
+    r = np.empty((bags, w.shape[1]), w.dtype)
+    native = large.moves()
+    if native.bags(native.SUMS, index, bag, samples, r, w, divisor):
+        return r
+    rows = w.take(index, 0)
+    r = _bag_sum(rows if samples is None else rows * samples[:, None], bag, bags=bags)
+    return r if divisor is None else r / divisor
+
+
+@kernel("embedding_bag_rows_backward")
+@quiet
+def _bag_rows_grad(g, index, bag, samples, *, rows):
+    r, native = np.zeros((rows, g.shape[1]), g.dtype), large.moves()
+    if native.bags(native.BACK, index, bag, samples, r, g=g):
+        return r
+    each = g.take(bag, 0)
+    return embedding_grad(each if samples is None else each * samples[:, None], index, rows)
+
+
+@kernel("embedding_bag_dots")
+@quiet
+def _bag_dots(w, g, index, bag):
+    """The product of row index[k] and g[bag[k]], added up."""
+    r, native = np.empty(index.size, g.dtype), large.moves()
+    if native.bags(native.DOTS, index, bag, None, r, w, g=g):
+        return r
+    return np.einsum("kd,kd->k", w.take(index, 0), g.take(bag, 0))
 
 
 @kernel("pick_rows")

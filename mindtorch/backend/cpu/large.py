@@ -37,6 +37,13 @@ def rows() -> ModuleType:
     return found
 
 
+@functools.cache
+def moves() -> ModuleType:
+    """backend/native/moves.py: C for what is picked by several axes, loaded when it is needed first."""
+    from mindtorch.backend.native import moves as found
+    return found
+
+
 def each(count: int, part: Callable[[int], object], size: int) -> None:
     """part(k) for every k below `count`, on several threads if the `size` elements are worth it."""
     def run(start, stop):

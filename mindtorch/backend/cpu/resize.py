@@ -278,7 +278,7 @@ def _cubic(t, order):
 
 
 def _taps(c, n, mode, padding, align):
-    """[(index, weight, slope of the weight)] of one axis for grid coordinates c; weight 0 and index 0 outside."""
+    """[(index, weight, slope of the weight, whether it is inside)] of one axis for grid coordinates c; weight 0 and index 0 outside."""
     t = c.dtype.type
     if mode == "bicubic":
         p, slope = _unnormalize(c, n, align)
@@ -305,28 +305,32 @@ def _taps(c, n, mode, padding, align):
     r = []
     for i, w, d in items:
         ok = (i >= 0) & (i < n)
-        r.append((np.where(ok, i, 0), np.where(ok, w, t(0)), np.where(ok, d, t(0))))
+        r.append((np.where(ok, i, 0), np.where(ok, w, t(0)), np.where(ok, d, t(0)), ok))
     return r
 
 
 def _combinations(grid, size, mode, padding, align):
-    """All taps of all axes: (flat index (N, P), [per-axis weights], [per-axis slopes])."""
+    """All taps of all axes: (flat index (N, P), [per-axis weights], [per-axis slopes], whether they are inside)."""
     dims = len(size)
     n = grid.shape[0]
     flat = grid.reshape(n, -1, dims)
     # The last coordinate of a place is the first dim.
     axes = [_taps(flat[..., dims - 1 - i], size[i], mode, padding, align) for i in range(dims)]
     for choice in np.ndindex(*[len(a) for a in axes]):
-        index = 0
+        index, inside = 0, True
         for i, k in enumerate(choice):
             index = index * size[i] + axes[i][k][0]
-        yield index, [axes[i][k][1] for i, k in enumerate(choice)], [axes[i][k][2] for i, k in enumerate(choice)]
+            inside = inside & axes[i][k][3]
+        yield index, [axes[i][k][1] for i, k in enumerate(choice)], [axes[i][k][2] for i, k in enumerate(choice)], inside
 
 
 @kernel("grid_sampler_2d grid_sampler_3d")
 @quiet
 def _grid_sample(x, grid, *, kind, padding, align):
     """x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
+    r = large.moves().grid(x, grid, kind, padding, align)
+    if r is not None:
+        return r
     n, c = x.shape[:2]
     size, out = x.shape[2:], grid.shape[1:-1]
     flat = np.ascontiguousarray(x).reshape(n, c, math.prod(size))
@@ -335,14 +339,14 @@ def _grid_sample(x, grid, *, kind, padding, align):
         return r.reshape((n, c) + out)
     start = (np.arange(n * c) * flat.shape[2]).reshape(n, c, 1)
     finite = np.isfinite(flat).all()
-    for index, weights, _ in _combinations(grid, size, kind, padding, align):
+    for index, weights, _, inside in _combinations(grid, size, kind, padding, align):
         w = weights[0]
         for v in weights[1:]:
             w = w * v
         t = flat.reshape(-1).take(start + index[:, None, :])
         t *= w[:, None, :]
         # Nothing outside is read, not even a nan.
-        r += t if finite else np.where(w[:, None, :] == 0, x.dtype.type(0), t)
+        r += t if finite else np.where(inside[:, None, :], t, x.dtype.type(0))
     return r.reshape((n, c) + out)
 
 
@@ -350,6 +354,9 @@ def _grid_sample(x, grid, *, kind, padding, align):
 @quiet
 def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
     """(gradient of x, of grid)."""
+    both = large.moves().grid_backward(g, x, grid, kind, padding, align, needs)
+    if both is not None:
+        return both
     n, c = x.shape[:2]
     size, dims = x.shape[2:], grid.shape[-1]
     plane = math.prod(size)
@@ -360,7 +367,7 @@ def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
     flat = np.ascontiguousarray(x).reshape(n, c, math.prod(size))
     start = (np.arange(n * c) * plane).reshape(n, c, 1)
     if g.size:
-        for index, weights, slopes in _combinations(grid, size, kind, padding, align):
+        for index, weights, slopes, _ in _combinations(grid, size, kind, padding, align):
             if needs[0]:
                 w = weights[0]
                 for v in weights[1:]:
@@ -408,7 +415,7 @@ def _grid_taps(c, *, n, kind, padding, align):
     items = _taps(c, n, kind, padding, align)
     if kind == "nearest":
         return items[0][:2]
-    index = tuple([i for i, _, _ in items])
+    index = tuple([i for i, *_ in items])
     if kind == "bilinear":
         p, slope = _position(c, n, padding, align)
         base = np.floor(p)

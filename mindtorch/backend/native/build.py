@@ -226,6 +226,7 @@ POOL = pathlib.Path(__file__).with_name("_pool.c")
 REGIONS = pathlib.Path(__file__).with_name("_regions.c")
 ALONG = pathlib.Path(__file__).with_name("_along.c")
 ROWS = pathlib.Path(__file__).with_name("_rows.c")
+MOVES = pathlib.Path(__file__).with_name("_moves.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -291,6 +292,12 @@ def along():
 def rows():
     """The loaded kernels of rows and columns (rows.py), or None."""
     return _beside_pool(ROWS, (), "reductions")
+
+
+@functools.cache
+def moves():
+    """The loaded kernels that pick and place by several axes (moves.py), or None."""
+    return _beside_pool(MOVES, POOL_FLAGS, "grid_sample, bags of embeddings and padding")
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from mindtorch.ops.nn._fused import tensor_arg, title
 lookup_ = primitive("embedding", "weight, index, *, padding, by_freq",
                     lambda c, g: lookup_grad_(g, c.index, padding=c.padding, by_freq=c.by_freq, rows=c.shapes[0][0]), None, raw=True)
 #: The same lookup, whose gradient is a sparse tensor.
-sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda c, g: _sparse_rows(c, g, c.shapes[0]), None,
-                           raw=True, node="EmbeddingBackward0", saves=("index",))
+sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda c, g: _sparse_rows(c.index, g, c.shapes[0], c.padding, c.by_freq),
+                           None, raw=True, node="EmbeddingBackward0")
 lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda c, g: _lookup_again(c, g), None,
                          saves=("index",))
 _scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, stype", None, raw=True)
@@ -32,14 +32,14 @@ def _lookup_again(c, g):
     return r
 
 
-def _sparse_rows(c, g, size):
+def _sparse_rows(index, g, size, padding=-1, by_freq=False):
     """The gradient's rows, at the rows that were looked up."""
-    if c.by_freq:
+    if by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
-    index = c.index.reshape(-1)
+    index = index.reshape(-1)
     rows = g.reshape(index._numel, size[1])
-    if c.padding >= 0:
-        there = _places_unlike(index, value=c.padding)
+    if padding >= 0:
+        there = _places_unlike(index, value=padding)
         index, rows = index.index_select(0, there), rows.index_select(0, there)
     r = sparse_of(cast(index, I64).reshape(1, -1), rows, size)
     attributes(r)["_lookup"] = True
@@ -125,6 +125,36 @@ bag_sum_ = primitive("embedding_bag_sum", "rows, bag, *, bags", lambda c, g: _pi
 _pick_rows = primitive("pick_rows", "a, index", lambda c, g: _put_rows(g, c.index, rows=c.shapes[0][0]), None, raw=True)
 _put_rows = primitive("put_rows", "g, index, *, rows", lambda c, g: _pick_rows(g, c.index), None)
 
+_BAG_ROWS = "weight, index, bag, samples=None, divisor=None, *, bags"
+
+
+def _divided(c, g):
+    return g if c.divisor is None else g / c.divisor
+
+
+def _bag_samples(c, g):
+    return _bag_dots(c.weight, _divided(c, g), c.index, c.bag)
+
+
+def _bag_sparse(c, g):
+    rows = _pick_rows(_divided(c, g), c.bag)
+    return _sparse_rows(c.index, rows if c.samples is None else rows * c.samples.unsqueeze(1), c.shapes[0])
+
+
+#: the same from the weight at once, without the rows in between: of float32 and float64 on the host
+bag_rows_ = primitive("embedding_bag_rows", _BAG_ROWS,
+                      lambda c, g: _bag_rows_back(_divided(c, g), c.index, c.bag, c.samples, rows=c.shapes[0][0]), None, None, _bag_samples, None,
+                      node="EmbeddingBagBackward0", saves=("divisor",))
+sparse_bag_rows_ = primitive("embedding_bag_rows_sparse", _BAG_ROWS, _bag_sparse, None, None, _bag_samples, None,
+                             node="EmbeddingBagBackward0", saves=("divisor",))
+_bag_rows_back = primitive("embedding_bag_rows_backward", "g, index, bag, samples=None, *, rows",
+                           lambda c, g: bag_rows_(g, c.index, c.bag, c.samples, None, bags=c.shapes[0][0]), None, None,
+                           lambda c, g: _bag_dots(g, c.g, c.index, c.bag), node="EmbeddingBagDenseBackward0")
+_bag_dots = primitive("embedding_bag_dots", "weight, g, index, bag",
+                      lambda c, g: _bag_rows_back(c.g, c.index, c.bag, g, rows=c.shapes[0][0]),
+                      lambda c, g: bag_rows_(c.weight, c.index, c.bag, g, None, bags=c.shapes[1][0]), None, None,
+                      node="EmbeddingBagPerSampleWeightsBackward0")
+
 bag_max_ = primitive("embedding_bag_max", "rows, bag, *, bags", lambda c, g: _bag_max_back(g[0], c.out1, count=c.shapes[0][0]), None,
                      nondiff=(1,), node="EmbeddingBagBackward0")
 _bag_max_back = primitive("embedding_bag_max_backward", "g, at, *, count", lambda c, g: _bag_max_gather(g, c.at), None,
@@ -155,17 +185,22 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     live, bag_live, bag, sizes, there, divisor = _bag_places(
         indices, offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
         divisor=None if mode != "mean" else d if d.kind == "f" else F32)
-    rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
     at, bags = None, sizes._numel
+    s = None
+    if samples is not None:
+        s = samples.reshape(-1)
+        if live._numel != s._numel and there is None:       # (indices behind the last offset)
+            s = s.narrow(0, 0, live._numel)
+        if there is not None:
+            s = s.index_select(0, there)
+    if mode != "max" and not by_freq and weight._h is None and (d == F32 or d == F64):
+        y = (sparse_bag_rows_ if sparse else bag_rows_)(weight, shown(live) if sparse else live, bag_live, s, divisor, bags=bags)
+        return y, bag, sizes, at, live
+    rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
     if mode == "max":
         y, at = bag_max_(rows, bag_live, bags=bags)
     else:
-        if samples is not None:
-            s = samples.reshape(-1)
-            if live._numel != s._numel and there is None:       # (indices behind the last offset)
-                s = s.narrow(0, 0, live._numel)
-            if there is not None:
-                s = s.index_select(0, there)
+        if s is not None:
             rows = rows * s.unsqueeze(1)
         y = bag_sum_(rows, bag_live, bags=bags)
         if mode == "mean":

@@ -1,0 +1,78 @@
+"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows.  Nothing here without a compiler: every function gives None then, as it does for
+a dtype that has no kernel, and the caller goes on with NumPy.
+"""
+import ctypes
+import functools
+
+import numpy as np
+
+from mindtorch.backend.cpu.host import address as at
+from mindtorch.backend.native import build, pool
+
+_P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
+_I64 = np.dtype(np.int64)
+_REAL = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+
+
+@functools.cache
+def _lib():
+    found, threads = build.moves(), pool.lib()
+    if found is None or threads is None:
+        return None
+    typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
+    build.declare(found, typed, tuple(typed))
+    found.mt_use(threads.mt_share)
+    return found
+
+
+def _ready():
+    return _lib() if pool.ready() is not None else None
+
+
+# ------------------------------------------------------------------ grids
+_MODES, _PADDINGS = {"nearest": 0, "bilinear": 1, "bicubic": 2}, {"zeros": 0, "border": 1, "reflection": 2}
+
+
+def _grid(x, grid, kind, padding, align, g, out, gx, gg):
+    lib = _ready() if x.dtype in _REAL and grid.dtype == x.dtype else None
+    if lib is None:
+        return False
+    n, c, *size = x.shape
+    points = 1
+    for m in grid.shape[1:-1]:
+        points *= m
+    numbers = np.array([n, c, points, len(size), _MODES[kind], _PADDINGS[padding], align, *size], np.int64)
+    x, grid = np.ascontiguousarray(x), np.ascontiguousarray(grid)
+    call = lib.mt_grid_f32 if x.dtype.itemsize == 4 else lib.mt_grid_f64
+    return not call(at(numbers), at(x), at(grid), *[None if a is None else at(a) for a in (g, out, gx, gg)])
+
+
+def grid(x, places, kind, padding, align):
+    """x [N, C, *size] at places [N, *out, dims]: [N, C, *out]."""
+    r = np.empty((*x.shape[:2], *places.shape[1:-1]), x.dtype)
+    return r if _grid(x, places, kind, padding, align, None, r, None, None) else None
+
+
+def grid_backward(g, x, places, kind, padding, align, needs):
+    """(gradient of x, of the places), each where it is needed."""
+    gx, gp = np.zeros(x.shape, x.dtype) if needs[0] else None, np.empty(places.shape, x.dtype) if needs[1] else None
+    return (gx, gp) if _grid(x, places, kind, padding, align, np.ascontiguousarray(g), None, gx, gp) else None
+
+
+# ------------------------------------------------------------------ bags of rows
+SUMS, BACK, DOTS = range(3)
+
+
+def bags(what, index, bag, samples, to, rows=None, divisor=None, g=None):
+    """Rows index[k], samples[k] times each, of the bags bag[k] (ascending).
+
+    SUMS: to[bag] = their sums (over divisor[bag]); BACK: to[index] += g[bag]; DOTS: to[k] = a row's product with g[bag], summed up."""
+    lib = _ready() if to.dtype in _REAL else None
+    if lib is None:
+        return False
+    arrays = [None if a is None else np.ascontiguousarray(a) for a in (rows, index, bag, samples, divisor, g)]
+    table, groups = (to, g) if what == BACK else (rows, to if what == SUMS else g)
+    call = lib.mt_bags_f32 if to.dtype.itemsize == 4 else lib.mt_bags_f64
+    if any([a is not None and a.dtype != to.dtype for a in (arrays[0], *arrays[3:])]) or arrays[1].dtype != _I64 or arrays[2].dtype != _I64:
+        return False
+    return not call(what, *[None if a is None else at(a) for a in arrays], at(to), index.size, len(groups), table.shape[1], len(table))

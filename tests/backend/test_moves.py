@@ -1,0 +1,128 @@
+"""Grids of images, bags of rows: the C kernels and NumPy beside real torch, with their gradients."""
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from mindtorch.backend.cpu import threads
+from mindtorch.backend.native import moves
+
+quick = settings(max_examples=20, deadline=None)
+needs_compiler = pytest.mark.skipif(moves._lib() is None, reason="no C compiler here")
+
+
+@pytest.fixture(params=["c", "numpy"], autouse=True)
+def side(request, monkeypatch):
+    if request.param == "c" and moves._lib() is None:
+        pytest.skip("no C compiler here")
+    if request.param == "numpy":
+        monkeypatch.setattr(moves, "_lib", lambda: None)
+    return request.param
+
+
+def close(ours, real):
+    for x, y in zip(ours, real, strict=True):
+        x, y = [(t.to_dense() if t.is_sparse else t).detach().numpy() for t in (x, y)]
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        tol = 1e-4 if x.dtype == np.float32 else 1e-10
+        np.testing.assert_allclose(x, y, rtol=tol, atol=tol * 10)
+
+
+def with_gradients(f, *arrays):
+    """f of the arrays and their gradients, by both libraries."""
+    results = []
+    for m in (mt, torch):
+        leaves = [m.tensor(a).requires_grad_() for a in arrays]
+        y = f(m, *leaves)
+        y.backward(m.linspace(.5, 1.5, max(1, y.numel()), dtype=y.dtype)[:y.numel()].view(y.shape))
+        results.append([y, *[v.grad for v in leaves]])
+    close(*results)
+
+
+# ------------------------------------------------------------------ grids
+@quick
+@given(data=st.data())
+def test_grid_sample(data):
+    dims = data.draw(st.integers(2, 3))
+    mode = data.draw(st.sampled_from(["bilinear", "nearest", "bicubic"][:4 - dims + 1]))
+    padding, align = data.draw(st.sampled_from(["zeros", "border", "reflection"])), data.draw(st.booleans())
+    rs = np.random.RandomState(data.draw(st.integers(0, 99)))
+    size, out = rs.randint(1, 7, dims), rs.randint(1, 14 if dims == 2 else 6, dims)
+    n, c = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4))
+    dtype, reach = data.draw(st.sampled_from(["float32", "float64"])), data.draw(st.sampled_from([0.9, 1.3, 7]))
+    x, places = rs.randn(n, c, *size).astype(dtype), ((rs.rand(n, *out, dims) * 2 - 1) * reach).astype(dtype)
+    turned = data.draw(st.booleans())
+
+    def sample(m, x, g):
+        x = x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x
+        return m.nn.functional.grid_sample(x, g, mode=mode, padding_mode=padding, align_corners=align)
+    with_gradients(sample, x, places)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample_reads_nothing_outside(mode):
+    x = np.full((1, 2, 3, 4), np.nan, "float32")
+    x[..., 2, 3] = 2
+    places = np.array([[[[-9, 0], [0, 9], [1, 1], [5, -5], [1.2, 1.2]]]], "float32")
+    close(*[[m.nn.functional.grid_sample(m.tensor(x), m.tensor(places), mode=mode, align_corners=True)] for m in (mt, torch)])
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_grid_sample_on_threads(mode, side, monkeypatch):
+    rs = np.random.RandomState(0)
+    x, places = rs.randn(3, 8, 21, 17).astype("float32"), (rs.rand(3, 77, 61, 2) * 2.4 - 1.2).astype("float32")
+    results = []
+    for count in (1, 3):
+        monkeypatch.setattr(threads._team, "count", count)
+        a, g = mt.tensor(x).requires_grad_(), mt.tensor(places).requires_grad_()
+        y = mt.nn.functional.grid_sample(a, g, mode=mode, align_corners=False)
+        y.sum().backward()
+        results.append([v.detach().numpy() for v in (y, a.grad, g.grad)])
+    for one, three in zip(*results):
+        np.testing.assert_array_equal(one, three)
+
+
+# ------------------------------------------------------------------ bags of rows
+@quick
+@given(data=st.data())
+def test_embedding_bag(data):
+    rs = np.random.RandomState(data.draw(st.integers(0, 99)))
+    n, d, mode = data.draw(st.integers(1, 9)), data.draw(st.sampled_from([0, 1, 5, 8, 70])), data.draw(st.sampled_from(["sum", "mean", "max"]))
+    dtype, padding = data.draw(st.sampled_from(["float32", "float64"])), data.draw(st.sampled_from([None, 0]))
+    count, sparse, weighed = data.draw(st.integers(1, 30)), mode != "max" and data.draw(st.booleans()), mode == "sum" and data.draw(st.booleans())
+    if data.draw(st.booleans()):
+        index, offsets = rs.randint(0, n, (data.draw(st.integers(1, 5)), count)), None
+    else:
+        index, offsets = rs.randint(0, n, count), np.sort(rs.randint(0, count + 1, data.draw(st.integers(1, 6))))
+        offsets[0] = 0
+    w, s = rs.randn(n, d).astype(dtype), [rs.randn(*index.shape).astype(dtype)] if weighed else []
+
+    def bag(m, w, s=None):
+        s = s.detach() + s * 0 if s is not None and sparse else s       # (torch's kernel of a sparse gradient wants it in one piece)
+        return m.nn.functional.embedding_bag(m.tensor(index), w, None if offsets is None else m.tensor(offsets), mode=mode, sparse=sparse,
+                                             per_sample_weights=s, padding_idx=padding)
+    with_gradients(bag, w, *s)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_embedding_bag_twice_differentiated(mode):
+    rs = np.random.RandomState(1)
+    index, offsets = mt.tensor(rs.randint(0, 5, 9)), mt.tensor([0, 2, 2, 7])
+    w, s = mt.tensor(rs.randn(5, 3)).requires_grad_(), mt.tensor(rs.randn(9)).requires_grad_()
+
+    def f(w, s):
+        return mt.nn.functional.embedding_bag(index, w, offsets, mode=mode, per_sample_weights=s if mode == "sum" else None)
+    assert mt.autograd.gradcheck(f, (w, s) if mode == "sum" else (w, None))
+    if mode == "sum":
+        assert mt.autograd.gradgradcheck(f, (w, s))
+    else:
+        assert mt.autograd.gradgradcheck(lambda w: f(w * w, None), (w,))
+
+
+def test_index_outside_of_the_rows():
+    for m in (mt, torch):
+        with pytest.raises(RuntimeError):
+            m.nn.functional.embedding_bag(m.tensor([[0, 5]]), m.zeros(5, 2))
