@@ -17,6 +17,7 @@ import numpy as np
 from mindtorch.backend import cpu, kernels
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.pointwise import HALF
 from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import layout as layouts, native
@@ -288,7 +289,12 @@ def _pack_operands(prim, args, kw, below):
 
 @quiet
 def _low(fwd, arrays, kw):
-    """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well)."""
+    """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well), in one pass where there is a loop for it."""
+    in_c = HALF.get(fwd)
+    if in_c is not None:
+        r = in_c(*arrays, **kw)
+        if r is not None:
+            return r
     to = None
     for x in arrays:
         if x is not None and x.dtype in LOW:

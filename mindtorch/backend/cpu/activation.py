@@ -8,10 +8,12 @@ from mindtorch.backend.cpu import kernel, onednn_pass, rng
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
                                          vector, where_positive)
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import bound, limited
 from mindtorch.backend.cpu.large import LEAST, PIECE
+from mindtorch.backend.cpu.pointwise import Loop, before, bound, limited, looped, plain
 from mindtorch.backend.cpu.large import elementwise as large
 
+#: Elements from which on the loop in C is faster than a pass of NumPy's or two.
+_MORE = 1 << 10
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
 
 
@@ -35,8 +37,8 @@ def _slope_mask(mask, d, low):
     return r
 
 
-kernel("relu", relu)
-kernel("relu_backward", where_positive)
+kernel("relu", looped("relu", least=_MORE)(relu))
+kernel("relu_backward", looped("relu_backward", least=_MORE)(where_positive))
 kernel("gelu", gelu)
 kernel("gelu_backward", gelu_grad)
 kernel("softmax", softmax)
@@ -58,6 +60,7 @@ def _negative_part_grad(g, x):
 
 # ------------------------------------------------------------------ piecewise linear
 @kernel("leaky_relu")
+@looped("leaky_relu", lambda slope: plain(slope))
 @quiet
 @large
 @vector
@@ -73,6 +76,7 @@ def leaky_relu(x, *, slope):
 
 
 @kernel("leaky_relu_backward")
+@looped("leaky_relu_backward", lambda slope: plain(slope))
 @quiet
 @large
 @vector
@@ -83,12 +87,14 @@ def leaky_relu_grad(g, x, *, slope):
 
 
 @kernel("hardtanh")
+@looped("clamp", lambda low, high: plain(low, high))
 @quiet
 def hardtanh(x, *, low, high):
     return limited(x, low, high)
 
 
 @kernel("hardtanh_backward")
+@looped("hardtanh_backward", lambda low, high: plain(low, high))
 @quiet
 @large
 def hardtanh_grad(g, x, *, low, high):
@@ -98,6 +104,7 @@ def hardtanh_grad(g, x, *, low, high):
 
 
 @kernel("threshold")
+@looped("threshold", lambda threshold, value: plain(threshold, value))
 @quiet
 def threshold(x, *, threshold, value):
     d = x.dtype.type
@@ -105,6 +112,7 @@ def threshold(x, *, threshold, value):
 
 
 @kernel("threshold_backward")
+@looped("threshold_backward", lambda threshold: plain(threshold))
 @quiet
 @large
 def threshold_grad(g, x, *, threshold):
@@ -112,6 +120,7 @@ def threshold_grad(g, x, *, threshold):
 
 
 @kernel("hardshrink")
+@looped("hardshrink", lambda lambd: plain(lambd))
 @quiet
 @large
 def hardshrink(x, *, lambd):
@@ -119,6 +128,7 @@ def hardshrink(x, *, lambd):
 
 
 @kernel("shrink_backward")
+@looped("shrink_backward", lambda lambd: plain(lambd))
 @quiet
 @large
 def shrink_grad(g, x, *, lambd):
@@ -126,6 +136,7 @@ def shrink_grad(g, x, *, lambd):
 
 
 @kernel("softshrink")
+@looped("softshrink", lambda lambd: plain(lambd))
 @quiet
 @large
 def softshrink(x, *, lambd):
@@ -145,6 +156,7 @@ def _hardsigmoid(x):
 
 
 @kernel("hardsigmoid")
+@looped("hardsigmoid")
 def hardsigmoid(x):
     return onednn_pass.eltwise("hardsigmoid", x, backup=_hardsigmoid) if onednn_pass.fits(x) else _hardsigmoid(x)
 
@@ -161,6 +173,7 @@ def _hardsigmoid_grad(g, x):
 
 
 @kernel("hardsigmoid_backward")
+@looped("hardsigmoid_backward")
 def hardsigmoid_grad(g, x):
     return onednn_pass.eltwise("hardsigmoid", g, x, backup=_hardsigmoid_grad) if onednn_pass.fits(g, x) else _hardsigmoid_grad(g, x)
 
@@ -175,6 +188,7 @@ def _hardswish(x):
 
 
 @kernel("hardswish")
+@looped("hardswish")
 def hardswish(x):
     return onednn_pass.eltwise("hardswish", x) if onednn_pass.fits(x) else _hardswish(x)
 
@@ -200,12 +214,18 @@ def _hardswish_grad(g, x):
 
 
 @kernel("hardswish_backward")
+@looped("hardswish_backward")
 def hardswish_grad(g, x):
     return onednn_pass.eltwise("hardswish", g, x, backup=_hardswish_grad) if onednn_pass.fits(g, x) else _hardswish_grad(g, x)
 
 
 # ------------------------------------------------------------------ exponential
+def _elu_numbers(*, alpha, scale, input_scale):
+    return plain(alpha * scale, scale, input_scale)
+
+
 @kernel("elu celu")
+@looped("elu", _elu_numbers)
 @quiet
 @large
 @vector
@@ -224,6 +244,7 @@ def elu(x, *, alpha, scale, input_scale):
 
 
 @kernel("elu_backward celu_backward")
+@looped("elu_backward", _elu_numbers)
 @quiet
 @large
 @vector
@@ -260,6 +281,7 @@ def _silu(x):
 
 
 @kernel("silu")
+@looped("silu")
 def silu(x):
     """x / (1 + exp(-x))."""
     return onednn_pass.eltwise("swish", x) if onednn_pass.fits(x) else _silu(x)
@@ -282,6 +304,7 @@ def _silu_grad(g, x):
 
 
 @kernel("silu_backward")
+@looped("silu_backward")
 def silu_grad(g, x):
     """g s (1 + x (1 - s)) with s the logistic function of x."""
     return onednn_pass.eltwise("swish", g, x) if onednn_pass.fits(g, x) else _silu_grad(g, x)
@@ -323,6 +346,7 @@ def mish_grad(g, x):
 
 
 @kernel("softplus")
+@looped("softplus", lambda beta, threshold: plain(beta, threshold))
 @quiet
 @large
 @vector
@@ -343,6 +367,7 @@ def softplus(x, *, beta, threshold):
 
 
 @kernel("softplus_backward")
+@looped("softplus_backward", lambda beta, threshold: plain(beta, threshold))
 @quiet
 @large
 @vector
@@ -360,6 +385,7 @@ def softplus_grad(g, x, *, beta, threshold):
 
 
 @kernel("log_sigmoid")
+@looped("log_sigmoid")
 @quiet
 @large
 @vector
@@ -372,6 +398,7 @@ def logsigmoid(x):
 
 
 @kernel("log_sigmoid_backward")
+@looped("log_sigmoid_backward")
 @quiet
 @large
 @vector
@@ -381,7 +408,29 @@ def logsigmoid_grad(g, x):
     return np.divide(g, r, out=r)
 
 
+_glu, _glu_slope = Loop("glu"), Loop("glu_slope")
+
+
+def _halves(x, dim):
+    dim %= x.ndim
+    n = x.shape[dim] // 2
+    before = (slice(None),) * dim
+    return x[before + (slice(0, n),)], x[before + (slice(n, None),)]
+
+
+def _glu_in_c(x, *, dim):
+    return _glu(*_halves(x, dim))
+
+
+def _glu_grad_in_c(g, x, *, dim):
+    a, b = _halves(x, dim)
+    out = np.empty(x.shape, x.dtype)
+    ga, gb = _halves(out, dim)
+    return None if g.dtype != x.dtype or _glu(g, b, out=ga) is None or _glu_slope(g, a, b, out=gb) is None else out
+
+
 @kernel("glu")
+@before(_glu_in_c)
 @quiet
 def glu(x, *, dim):
     """First half along `dim` times the logistic function of the second."""
@@ -396,6 +445,7 @@ def glu(x, *, dim):
 
 
 @kernel("glu_backward")
+@before(_glu_grad_in_c)
 @quiet
 def glu_grad(g, x, *, dim):
     one = x.dtype.type(1)
@@ -412,6 +462,7 @@ def glu_grad(g, x, *, dim):
 
 # ------------------------------------------------------------------ prelu
 @kernel("prelu_kernel")
+@looped("prelu")
 @quiet
 def prelu(x, w):
     if w.size == 1 and x.ndim and x.dtype == w.dtype:

@@ -2,8 +2,9 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant
-from mindtorch.backend.cpu.pointwise import binary, divided, elementwise, masked
+from mindtorch.backend.cpu.pointwise import Loop, before, binary, divided, elementwise, halved, masked, plain
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -14,19 +15,34 @@ def _sum(a, t):
     return np.add(a, t, out=t) if t.shape == a.shape and t.dtype == a.dtype else a + t
 
 
+_plus = Loop("add_scaled")
+
+
+def _plus_scaled(sign):
+    def in_c(a, b, *, alpha):
+        found = plain(sign * alpha)
+        if found is not None and a.itemsize == 2:       # (torch rounds the factor, and the sum, but not the product)
+            found = plain(widen(narrow(np.full(1, found[0], _F32), a.dtype)).item()) if a.dtype.kind in "fV" else None
+        return None if found is None else _plus(a, b, numbers=found)
+    return before(in_c)
+
+
 @kernel("add_scaled")
+@_plus_scaled(1)
 @elementwise
 def _add_scaled(a, b, *, alpha):
     return _sum(a, b * constant(alpha, b.dtype))
 
 
 @kernel("sub_scaled")
+@_plus_scaled(-1)
 @elementwise
 def _sub_scaled(a, b, *, alpha):
     return _sum(a, b * np.negative(constant(alpha, b.dtype)))
 
 
 @kernel("rsub")
+@halved("rsub")
 @elementwise
 def _rsub(a, b):
     return np.subtract(b, a)

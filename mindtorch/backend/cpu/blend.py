@@ -1,14 +1,22 @@
 """Kernels of elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
+import math
+
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu.pointwise import elementwise, limited
+from mindtorch.backend.cpu.half import widen
+from mindtorch.backend.cpu.pointwise import Loop, before, elementwise, limited, looped, plain
 
 _F32 = np.dtype(np.float32)
 
 
 # ------------------------------------------------------------------ clamp
-kernel("clamp_numbers", limited)
+def clamped(*, low, high):
+    """What the loop of clamp takes for two numbers or None."""
+    return plain(-math.inf if low is None else low, math.inf if high is None else high)
+
+
+kernel("clamp_numbers", looped("clamp", clamped)(limited))
 
 
 @kernel("within_numbers")
@@ -54,6 +62,7 @@ def _to_high(a, low, high):
 
 # ------------------------------------------------------------------ lerp, addcmul, addcdiv
 @kernel("lerp")
+@looped("lerp")
 @elementwise
 @large.elementwise
 def _lerp(a, b, w):
@@ -63,6 +72,7 @@ def _lerp(a, b, w):
 
 
 @kernel("lerp_number")
+@looped("lerp_number", lambda weight: plain(weight))
 @elementwise
 def _lerp_number(a, b, *, weight):
     near = abs(weight) < 0.5
@@ -78,13 +88,24 @@ def _plus_scaled(a, t, v):
     return np.add(a, t, out=t) if t.shape == a.shape else a + t
 
 
+def _by_value(name):
+    """The loop of a name over three operands, its number from a 0-dim array."""
+    loop = Loop(name)
+
+    def in_c(a, b, d, v):
+        return None if v.ndim or v.dtype.kind not in "fV" else loop(a, b, d, numbers=((widen(v) if v.dtype.kind == "V" else v).item(), 0.0, 0.0))
+    return before(in_c)
+
+
 @kernel("addcmul")
+@_by_value("addcmul")
 @elementwise
 def _addcmul(a, b, d, v):
     return _plus_scaled(a, b * d, v)
 
 
 @kernel("addcdiv")
+@_by_value("addcdiv")
 @elementwise
 def _addcdiv(a, b, d, v):
     return _plus_scaled(a, b / d, v)

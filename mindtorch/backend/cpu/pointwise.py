@@ -1,7 +1,14 @@
-"""Elementwise kernels on arrays, for the pointwise and unary ops."""
+"""Elementwise kernels on arrays, for the pointwise and unary ops: in one pass of C (native/loops.py), with NumPy's beside them.
+
+`looped` puts the C loop of an op before its kernel in NumPy, which does what the loop does not: other dtypes, rows that run across memory, machines
+without a compiler.  Operands that broadcast are not copied.  float16 and bfloat16 are rounded once, as by torch: HALF has what core/tape.py asks
+before it widens operands.
+"""
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +20,104 @@ from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 
 
 _F32 = np.dtype(np.float32)
+
+# ------------------------------------------------------------------ loops in C
+_MANY = 1 << 16         # (native/_loops.c)
+#: kernel -> what computes it for operands of half precision, or gives None
+HALF: dict[Kernel, Callable[..., Array | None]] = {}
+_lib: Any = None
+
+
+def _code(name, dtype):
+    global _lib
+    from mindtorch.backend.native import loops
+    _lib = loops.lib()
+    return loops.code(name, dtype)
+
+
+class Loop:
+    """The loop of a name: called with arrays of one dtype, it gives their result, or None where there is no loop for them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.codes: dict[Stype, int | None] = {}
+
+    def __call__(self, x: Array, y: Array | None = None, z: Array | None = None, *, numbers: tuple[float, float, float] | None = None,
+                 out: Array | None = None) -> Array | None:
+        """out: an array of the result's shape and dtype, no element of which is read elsewhere than where it is written."""
+        d = x.dtype
+        try:
+            how = self.codes[d]
+        except KeyError:
+            how = self.codes[d] = _code(self.name, d)
+        if how is None:
+            return None
+        if out is None:
+            shape = x.shape
+            if y is not None and (y.ndim and y.shape != shape or z is not None and z.ndim and z.shape != shape):
+                try:
+                    shape = np.broadcast(x, y).shape if z is None else np.broadcast(x, y, z).shape
+                except ValueError:
+                    return None         # (NumPy's kernel says so)
+            out = np.empty(shape, d)
+        if out.size >= _MANY:
+            pool.ready()
+        if numbers is None:
+            bad = _lib.mt_loop(how, id(out), id(x), id(y), id(z))
+        else:
+            bad = _lib.mt_loop_numbers(how, id(out), id(x), id(y), id(z), *numbers)
+        return None if bad else out
+
+
+def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kernel], Kernel]:
+    """Decorator of an elementwise kernel: in_c is asked first, of operands whose first one has `least` elements and of those in half precision."""
+    def deco(fn):
+        @functools.wraps(fn)
+        def kernel(x, *more, **kw):
+            if x.size >= least:
+                r = in_c(x, *more, **kw)
+                if r is not None:
+                    return r
+            return fn(x, *more, **kw)
+        kernel.pointwise = True
+        HALF[kernel] = in_c
+        return kernel
+    return deco
+
+
+def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] | None = None, least: int = 0) -> Callable[[Kernel], Kernel]:
+    """`before` with the loop of a name; numbers(**constants) are the three that it takes, None: these constants are not for it."""
+    loop = Loop(name)
+    if numbers is None:
+        return before(loop, least)
+
+    def in_c(*arrays, **kw):
+        found = numbers(**kw)
+        return None if found is None else loop(*arrays, numbers=found)
+    return before(in_c, least)
+
+
+def halved(name: str) -> Callable[[Kernel], Kernel]:
+    """Decorator of a kernel of one NumPy pass: its loop for half precision, the kernel as it was for all else."""
+    def deco(fn):
+        HALF[fn] = Loop(name)
+        return fn
+    return deco
+
+
+def plain(*values: Number) -> tuple[float, float, float] | None:
+    """A loop's numbers, where C's double holds them and they are not nan."""
+    for v in values:
+        if v.__class__ is not float and v.__class__ is not int or v != v or v.__class__ is int and not -1e300 < v < 1e300:
+            return None
+    return (*values, *(0.0,) * (3 - len(values)))         # type: ignore[return-value]
+
+
+#: Loops of C for ufuncs, used where an operand is repeated along the other, and for half precision.
+LOOPS: dict[Any, Loop] = {u: Loop(n) for n, u in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.true_divide), ("maximum", np.maximum),
+                                 ("minimum", np.minimum))}
+#: Elements of the first operand from which on such a loop pays: of 512 and a row of 32 NumPy takes TODO us, C TODO.
+_FEW = 1 << 9
 
 
 def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
@@ -29,20 +134,28 @@ def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
 def binary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     told = silent(ufunc)
+    loop = LOOPS.get(ufunc)
 
     def kernel(a, b):
-        if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
-                a.flags.c_contiguous:
-            r = pool.binary(ufunc, a, b) if a.dtype is _F32 and b.dtype is _F32 else None
-            if r is not None:
-                return r
-            if a.size >= 4 * threads.LARGE:
-                return threads.binary(told, a, b, SILENT)
+        if a.size >= _FEW:
+            if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
+                    a.flags.c_contiguous:
+                r = pool.binary(ufunc, a, b) if a.dtype is _F32 and b.dtype is _F32 else None
+                if r is not None:
+                    return r
+                if a.size >= 4 * threads.LARGE:
+                    return threads.binary(told, a, b, SILENT)
+            if loop is not None and b.ndim and b.shape != a.shape:
+                r = loop(a, b)
+                if r is not None:
+                    return r
         try:
             return told(a, b, extobj=SILENT)
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
+    if loop is not None:
+        HALF[kernel] = loop
     return kernel
 
 
@@ -52,6 +165,10 @@ def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
         if b.__class__ is not np.ndarray:
             b = np.array(b, _F32)
         if b.dtype is _F32 and (not b.ndim or b.shape == a.shape and b.flags.c_contiguous) and pool.binary(ufunc, a, b, a) is not None:
+            return
+    if a.size >= _FEW and b.__class__ is np.ndarray and b.ndim and b.shape != a.shape:
+        loop = LOOPS.get(ufunc)
+        if loop is not None and loop(a, b, out=a) is not None:
             return
     (ufunc if EXTOBJ else silent(ufunc))(a, b, out=a, extobj=SILENT)
 

@@ -7,7 +7,7 @@ from mindtorch.backend.cpu import kernel, large, onednn_pass
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import SILENT
 from mindtorch.backend.cpu.heavy import one
-from mindtorch.backend.cpu.pointwise import elementwise, unary
+from mindtorch.backend.cpu.pointwise import elementwise, halved, looped, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
 
@@ -17,16 +17,25 @@ def _pointwise(fn):
     fn.pointwise = True
     return fn
 
+#: Elements from which on the loop in C is faster than one pass of NumPy's that is slow.
+_MORE = 1 << 11
+
 
 # ------------------------------------------------------------------ functions with floating results
 for _name, _ufunc in (("exp", np.exp), ("expm1", np.expm1), ("log2", np.log2), ("log10", np.log10), ("log1p", np.log1p), ("sqrt", np.sqrt),
                       ("reciprocal", np.reciprocal), ("sin", np.sin), ("cos", np.cos), ("tan", np.tan), ("asin", np.arcsin), ("acos", np.arccos),
                       ("atan", np.arctan), ("sinh", np.sinh), ("cosh", np.cosh), ("tanh", np.tanh), ("asinh", np.arcsinh), ("acosh", np.arccosh),
                       ("atanh", np.arctanh), ("abs", np.abs), ("square", np.square), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc)):
-    kernel(_name, unary(_ufunc))
+    _made = unary(_ufunc)
+    if _name == "reciprocal":
+        _made = looped(_name, least=_MORE)(_made)
+    elif _name in ("abs", "square", "sqrt"):
+        _made = halved(_name)(_made)
+    kernel(_name, _made)
 
 
 @kernel("rsqrt")
+@looped("rsqrt")
 @_pointwise
 def _rsqrt(a):
     r = _sqrt(a, extobj=SILENT)
@@ -34,12 +43,14 @@ def _rsqrt(a):
 
 
 @kernel("tanh_backward")
+@looped("tanh_backward")
 @elementwise
 def _tanh_grad(g, y):
     return g * (1 - y * y)
 
 
 @kernel("sigmoid")
+@looped("sigmoid")
 @_pointwise
 def _sigmoid(a):
     if a.size >= 1 << 13 and onednn_pass.fits(a):
@@ -53,6 +64,7 @@ def _sigmoid(a):
 
 
 @kernel("sigmoid_backward")
+@looped("sigmoid_backward")
 @elementwise
 @large.elementwise
 def _sigmoid_grad(g, y):
@@ -73,6 +85,7 @@ def _rad2deg(a):
 
 # ------------------------------------------------------------------ sign and rounding
 @kernel("sgn sign")
+@looped("sign")
 @elementwise
 @large.elementwise
 def _sgn(a):

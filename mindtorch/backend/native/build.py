@@ -227,6 +227,7 @@ REGIONS = pathlib.Path(__file__).with_name("_regions.c")
 ALONG = pathlib.Path(__file__).with_name("_along.c")
 ROWS = pathlib.Path(__file__).with_name("_rows.c")
 MOVES = pathlib.Path(__file__).with_name("_moves.c")
+LOOPS = pathlib.Path(__file__).with_name("_loops.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -298,6 +299,12 @@ def rows():
 def moves():
     """The loaded kernels that pick and place by several axes (moves.py), or None."""
     return _beside_pool(MOVES, POOL_FLAGS, "grid_sample, bags of embeddings and padding")
+
+
+@functools.cache
+def loops():
+    """The loaded elementwise loops (loops.py), or None."""
+    return _beside_pool(LOOPS, POOL_FLAGS, "elementwise ops of several passes")
 
 
 @functools.cache

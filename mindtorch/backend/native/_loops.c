@@ -1,0 +1,234 @@
+/* Elementwise ops in one pass (backend/native/loops.py): a loop for each line of _loops_table.h over float and over double; float16 and bfloat16 go
+ * through the one over float, piece by piece, and are rounded once.
+ *
+ * Compiled with -ffp-contract=off: what is fused says so.  An element depends on its operands alone, so that threads and pieces do not show.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef void (*piece)(void *ctx, long start, long stop, int who);
+static void (*share)(long n, piece fn, void *ctx);                              /* mt_share of _pool.c */
+static int (*cast)(int kind, const void *from, void *to, long n);               /* mt_cast of _pool.c */
+
+void mt_use(void (*share_)(long, piece, void *), int (*cast_)(int, const void *, void *, long)) { share = share_, cast = cast_; }
+
+typedef float f32;
+typedef double f64;
+#define NAME_(a, b) a##_##b
+#define NAME__(a, b) NAME_(a, b)
+#define NAME(a) NAME__(a, T)
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* n elements; v: the op's three numbers.  The result may be an operand. */
+typedef void (*loop)(const void *x, const void *y, const void *z, void *to, long n, const f64 *v);
+/* `single`: with one y for all of x, where there is such a loop */
+typedef struct { const char *name; int operands; loop fn, single; } Entry;
+
+#include "_loops_functions.h"
+
+#define REAL 4
+#define T f32
+#define F(name) name##f
+#include "_loops_typed.h"
+#undef T
+#undef F
+#undef REAL
+#define REAL 8
+#define T f64
+#define F(name) name
+#include "_loops_typed.h"
+#undef T
+#undef F
+
+static const Entry *entry(int code, int kind) { return (kind == 1 ? table_f64 : table_f32) + code; }
+
+/* The op's place in the table for elements of a kind (0 float, 1 double, 2 float16, 3 bfloat16), -1 where there is none. */
+int mt_loop_named(const char *name, int kind) {
+    const Entry *t = kind == 1 ? table_f64 : table_f32;
+    const int n = kind == 1 ? sizeof table_f64 / sizeof *table_f64 : sizeof table_f32 / sizeof *table_f32;
+    uint16_t h = 0;
+    f32 w;
+    if (kind > 1 && cast(kind == 2 ? 2 : 0, &h, &w, 1)) return -1;      /* (a processor without that instruction) */
+    for (int i = 0; i < n; i++)
+        if (!strcmp(t[i].name, name)) return i;
+    return -1;
+}
+
+/* ------------------------------------------------------------------ walking */
+#define MOST 8              /* dimensions, those that run on together being one */
+#define BLOCK 4096          /* elements of a row that a thread takes at once */
+#define PART 1024           /* elements that are widened or repeated at once */
+#define MANY 65536          /* elements from which on several threads are worth it */
+
+typedef struct {
+    const Entry *e;
+    int kind, dims;
+    const long *shape, *step[4];        /* steps in elements, the last ones those of the result; along rows 0 or 1 */
+    const char *at[3];
+    char *to;
+    const f64 *v;
+    long blocks;                        /* of a row */
+} Job;
+
+static const long size_of[] = {4, 8, 2, 2};
+
+/* m elements (m <= PART) where an operand has to be widened or repeated */
+static void part(const Job *k, const char **at, char *to, long m, char room[4][PART * 8], const char **filled, long *full) {
+    const long size = size_of[k->kind], half = k->kind > 1;
+    const void *x[3] = {0, 0, 0};
+    int single = 0;
+    for (int o = 0; o < k->e->operands; o++) {
+        x[o] = at[o];
+        if (!k->step[o][k->dims - 1]) {
+            single = o == 1 && k->e->single;
+            if (filled[o] != at[o] || full[o] < m) {
+                f64 one[1];
+                if (half) cast(k->kind == 2 ? 2 : 0, at[o], one, 1);
+                else memcpy(one, at[o], size);
+                const long n = single ? 1 : m;
+                if (k->kind == 1) for (long i = 0; i < n; i++) ((f64 *)room[o])[i] = one[0];
+                else {
+                    f32 w;
+                    memcpy(&w, one, 4);
+                    for (long i = 0; i < n; i++) ((f32 *)room[o])[i] = w;
+                }
+                filled[o] = at[o], full[o] = m;
+            }
+            x[o] = room[o];
+        } else if (half) {
+            cast(k->kind == 2 ? 2 : 0, at[o], room[o], m);
+            x[o] = room[o];
+        }
+    }
+    void *r = half ? room[3] : to;
+    (single ? k->e->single : k->e->fn)(x[0], x[1], x[2], r, m, k->v);
+    if (half) cast(k->kind == 2 ? 3 : 1, r, to, m);
+}
+
+static void walk(void *ctx, long start, long stop, int who) {
+    const Job *k = ctx;
+    (void)who;
+    const long size = size_of[k->kind];
+    const int last = k->dims - 1, operands = k->e->operands;
+    const long width = k->shape[last];
+    int plain = k->kind < 2;
+    for (int o = 0; o < operands; o++) plain &= k->step[o][last] == 1;
+    char room[4][PART * 8] __attribute__((aligned(64)));
+    const char *filled[3] = {0, 0, 0};
+    long full[3] = {0, 0, 0}, count[MOST], rest = start / k->blocks, block = start % k->blocks;
+    const char *base[3] = {0, 0, 0};
+    char *result = k->to;
+    for (int o = 0; o < operands; o++) base[o] = k->at[o];
+    for (int d = last - 1; d >= 0; d--) {
+        count[d] = rest % k->shape[d], rest /= k->shape[d];
+        for (int o = 0; o < operands; o++) base[o] += count[d] * k->step[o][d] * size;
+        result += count[d] * k->step[3][d] * size;
+    }
+    for (long u = start; u < stop; u++) {
+        const long from = block * BLOCK, end = from + BLOCK < width ? from + BLOCK : width, by = plain ? BLOCK : PART;
+        for (long i = from; i < end; i += by) {
+            const long m = end - i < by ? end - i : by;
+            const char *at[3] = {0, 0, 0};
+            for (int o = 0; o < operands; o++) at[o] = base[o] + (k->step[o][last] ? i * size : 0);
+            char *to = result + i * size;
+            if (plain) k->e->fn(at[0], at[1], at[2], to, m, k->v);
+            else part(k, at, to, m, room, filled, full);
+        }
+        if (++block < k->blocks) continue;
+        block = 0;
+        for (int d = last - 1; d >= 0; d--) {
+            for (int o = 0; o < operands; o++) base[o] += k->step[o][d] * size;
+            result += k->step[3][d] * size;
+            if (++count[d] < k->shape[d]) break;
+            count[d] = 0;
+            for (int o = 0; o < operands; o++) base[o] -= k->step[o][d] * k->shape[d] * size;
+            result -= k->step[3][d] * k->shape[d] * size;
+        }
+    }
+}
+
+/* What a NumPy array starts with, the same in NumPy 1 and 2 (checked by loops.py). */
+typedef struct {
+    intptr_t count;
+    void *type;
+    char *data;
+    int nd;
+    intptr_t *dims, *strides;
+    void *base, *dtype;
+    int flags;
+} Array;
+#define CONTIGUOUS 1
+#define ALIGNED 0x0100
+#define WRITEABLE 0x0400
+#define NARROW 16           /* rows below which NumPy, which may turn loops round, is left to do it */
+
+/* The steps of operands and result along the result's dimensions, those that run on together made one.  Whether they are for us. */
+static int planned(Job *k, const Array *r, const Array *const *in, long *shape, long (*step)[MOST]) {
+    const long size = size_of[k->kind];
+    const int operands = k->e->operands;
+    int n = 0;
+    for (int d = 0; d < r->nd; d++) {
+        const long count = r->dims[d];
+        if (count == 1) continue;
+        long s[4] = {0, 0, 0, r->strides[d]};
+        for (int o = 0; o < operands; o++) {
+            const int own = d - r->nd + in[o]->nd;
+            const long have = own < 0 ? 1 : in[o]->dims[own];
+            if (have != count && have != 1) return 0;
+            s[o] = have == 1 ? 0 : in[o]->strides[own];
+        }
+        int on = n > 0;
+        for (int o = 0; o < 4; o++) {
+            if (s[o] % size) return 0;
+            s[o] /= size;
+            on &= n > 0 && step[o][n - 1] == s[o] * count;
+        }
+        if (on) n--, shape[n] *= count;
+        else if (n == MOST) return 0;
+        else shape[n] = count;
+        for (int o = 0; o < 4; o++) step[o][n] = s[o];
+        n++;
+    }
+    if (!n) {
+        shape[0] = 1, n = 1;
+        for (int o = 0; o < 4; o++) step[o][0] = 1;
+    }
+    for (int o = 0; o < operands; o++)
+        if (step[o][n - 1] != 0 && step[o][n - 1] != 1) return 0;
+    k->dims = n;
+    return step[3][n - 1] == 1 && (n == 1 || shape[n - 1] >= NARROW);
+}
+
+/* how: the op's place in the table, the kind of elements from bit 16 on.  Arrays by the addresses of their Python objects; the result is as large as the
+   operands make it, and no element of it is read but by its own.  1, and nothing is done, where they are not for this. */
+int mt_loop_numbers(int how, Array *r, const Array *x, const Array *y, const Array *z, f64 p, f64 q, f64 t) {
+    const Array *in[3] = {x, y, z};
+    const f64 v[3] = {p, q, t};
+    Job k = {.e = entry(how & 0xffff, how >> 16), .kind = how >> 16, .to = r->data, .v = v};
+    const int needed = ALIGNED | WRITEABLE;
+    long shape[MOST], step[4][MOST] = {{0}}, rows = 1;
+    if ((r->flags & needed) != needed) return 1;
+    int plain = r->flags & CONTIGUOUS;
+    for (int o = 0; o < k.e->operands; o++) {
+        if (in[o]->dtype != r->dtype || !(in[o]->flags & ALIGNED)) return 1;
+        k.at[o] = in[o]->data;
+        plain = plain && in[o]->flags & CONTIGUOUS && in[o]->nd == r->nd && !memcmp(in[o]->dims, r->dims, r->nd * sizeof *r->dims);
+    }
+    for (int o = 0; o < 4; o++) k.step[o] = step[o];
+    if (plain) {
+        k.dims = 1, shape[0] = 1;
+        for (int d = 0; d < r->nd; d++) shape[0] *= r->dims[d];
+        for (int o = 0; o < 4; o++) step[o][0] = 1;
+    } else if (!planned(&k, r, in, shape, step)) return 1;
+    k.shape = shape;
+    for (int d = 0; d < k.dims - 1; d++) rows *= shape[d];
+    const long width = shape[k.dims - 1];
+    if (rows < 1 || width < 1) return 0;
+    k.blocks = (width + BLOCK - 1) / BLOCK;
+    if (rows * width >= MANY) share(rows * k.blocks, walk, &k);
+    else walk(&k, 0, rows * k.blocks, 0);
+    return 0;
+}
+
+int mt_loop(int how, Array *r, const Array *x, const Array *y, const Array *z) { return mt_loop_numbers(how, r, x, y, z, 0, 0, 0); }

@@ -1,0 +1,48 @@
+/* Functions of float that become vectors: their loops have neither calls nor branches.  Errors are at most 2 units in the last place. */
+ALWAYS uint32_t bits_of(f32 x) { uint32_t b; memcpy(&b, &x, 4); return b; }
+ALWAYS f32 float_of(uint32_t b) { f32 x; memcpy(&x, &b, 4); return x; }
+
+/* exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1) with |r| <= log(2) / 2: 2^n is a * b, exp(r) - 1 is p */
+typedef struct { f32 a, b, p; } Power;
+ALWAYS Power power_of(f32 x) {
+    x = x > 88.8f ? 88.8f : x;
+    x = x < -104.0f ? -104.0f : x;                                  /* (nan stays) */
+    const f32 t = fmaf(x, 1.44269504088896341f, 12582912.0f);       /* rounded to a whole number, in the lowest bits */
+    const f32 n = t - 12582912.0f;
+    f32 r = fmaf(n, -0.693145752f, x);
+    r = fmaf(n, -1.42860677e-6f, r);
+    const uint32_t i = bits_of(t) - 0x4B400000u, h = (uint32_t)((int32_t)i >> 1);
+    f32 p = fmaf(r, 1.98412698e-4f, 1.38888889e-3f);
+    p = fmaf(p, r, 8.33333333e-3f);
+    p = fmaf(p, r, 4.16666667e-2f);
+    p = fmaf(p, r, 1.66666667e-1f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p * r, r, r);
+    return (Power){float_of((h + 127u) << 23), float_of((i - h + 127u) << 23), p};
+}
+ALWAYS f32 exp_f32(f32 x) {
+    const Power e = power_of(x);
+    const f32 r = fmaf(e.a, e.p, e.a) * e.b;
+    return x > 88.722839f ? INFINITY : r;
+}
+ALWAYS f32 expm1_f32(f32 x) {
+    const Power e = power_of(x);
+    const f32 s = e.a * e.b;
+    const f32 r = x > 20 ? fmaf(e.a, e.p, e.a) * e.b : fmaf(s, e.p, s - 1);
+    return x == 0 ? x : r;
+}
+/* log(1 + u) for 0 <= u <= 1, as 2 atanh(u / (2 + u)) */
+ALWAYS f32 log1p_f32(f32 u) {
+    const f32 s = u / (u + 2), t = s * s;
+    f32 p = fmaf(t, 0.0666666667f, 0.0769230769f);
+    p = fmaf(p, t, 0.0909090909f);
+    p = fmaf(p, t, 0.111111111f);
+    p = fmaf(p, t, 0.142857143f);
+    p = fmaf(p, t, 0.2f);
+    p = fmaf(p, t, 0.333333333f);
+    p = p * t * s;
+    return 2 * (s + p);
+}
+ALWAYS f32 logistic_f32(f32 x) { return 1 / (1 + exp_f32(-x)); }
+ALWAYS f32 silu_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 + x * (1 - s)); }
+ALWAYS f32 logistic_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 - s); }

@@ -1,0 +1,77 @@
+/* One line an op: ONE, TWO, THREE operands x, y, z (PAIR: two, with a loop for a single y), numbers p, q, r.  F(name) is C's function of the type.
+ *
+ * Comparisons are written so that nan goes where torch has it go: through, where nothing else is said.  Where torch's vector code fuses, F(fma) does. */
+#define ABOVE(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))               /* the larger one, nan first */
+#define BELOW(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define EXTREME(pick, a, b) ((b) != (b) ? (b) : pick(a, b))
+#define WITHIN(a, low, high) ((a) < (low) ? ((low) > (high) ? (high) : (low)) : (a) > (high) ? (high) : (a))
+
+/* arithmetic */
+PAIR(add, x + y)
+PAIR(sub, x - y)
+PAIR(mul, x * y)
+PAIR(div, x / y)
+PAIR(rsub, y - x)
+PAIR(maximum, EXTREME(ABOVE, x, y))
+PAIR(minimum, EXTREME(BELOW, x, y))
+PAIR(add_scaled, F(fma)(y, p, x))
+THREE(lerp, F(fma)(F(fabs)(z) < (T)0.5 ? z : z - 1, y - x, F(fabs)(z) < (T)0.5 ? x : y))
+TWO(lerp_number, F(fma)(F(fabs)(p) < (T)0.5 ? p : p - 1, y - x, F(fabs)(p) < (T)0.5 ? x : y))
+THREE(addcmul, F(fma)(p * y, z, x))
+THREE(addcdiv, x + p * y / z)
+ONE(neg, -x)
+ONE(abs, F(fabs)(x))
+ONE(square, x * x)
+ONE(sign, (T)((x > 0) - (x < 0)))
+ONE(sqrt, F(sqrt)(x))
+ONE(rsqrt, 1 / F(sqrt)(x))
+ONE(reciprocal, 1 / x)
+ONE(clamp, WITHIN(x, p, q))
+TWO(tanh_backward, x * (1 - y * y))
+TWO(sigmoid_backward, x * (1 - y) * y)
+
+/* activations of straight lines, and their gradients (x the result's, y the operand) */
+ONE(relu, x < 0 ? 0 : x)
+TWO(relu_backward, y <= 0 ? 0 : x)
+PAIR(prelu, x > 0 ? x : x * y)
+ONE(leaky_relu, x > 0 ? x : x * p)
+TWO(leaky_relu_backward, y > 0 ? x : x * p)
+TWO(hardtanh_backward, y <= p || y >= q ? 0 : x)
+ONE(threshold, x <= p ? q : x)
+TWO(threshold_backward, y <= p ? 0 : x)
+ONE(hardshrink, F(fabs)(x) <= p ? 0 : x)
+TWO(shrink_backward, F(fabs)(y) <= p ? 0 : x)
+ONE(softshrink, x > p ? x - p : x < -p ? x + p : x * 0)
+ONE(hardsigmoid, WITHIN(x + 3, 0, 6) / 6)
+TWO(hardsigmoid_backward, y > -3 && y < 3 ? x * (T)(1.0 / 6) : 0)
+ONE(hardswish, x * WITHIN(x + 3, 0, 6) / 6)
+TWO(hardswish_backward, y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + (T)0.5))
+
+/* losses (p: where the line begins) and their slopes */
+TWO(mse, (x - y) * (x - y))
+TWO(mse_slope, (x - y) * 2)
+TWO(smooth_l1, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) / p : F(fabs)(x - y) - (T)0.5 * p)
+TWO(smooth_l1_slope, WITHIN((x - y) / p, -1, 1))
+TWO(huber, F(fabs)(x - y) <= p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
+TWO(huber_slope, WITHIN(x - y, -p, p))
+
+/* activations with an exponential (float alone) */
+#if REAL == 4
+ONE(sigmoid, logistic_f32(x))
+ONE(silu, x / (1 + exp_f32(-x)))
+TWO(silu_backward, x * silu_slope_f32(y))
+/* p: alpha * scale, q: scale, r: what the operand is multiplied with */
+ONE(elu, x <= 0 ? expm1_f32(x * r) * p : x * q)
+TWO(elu_backward, y <= 0 ? x * (r * p) * exp_f32(y * r) : x * q)
+/* p: beta, q: threshold */
+ONE(softplus, x * p > q ? x : ((x * p <= 0 ? 0 : x * p) + log1p_f32(exp_f32(-fabsf(x * p)))) / p)
+TWO(softplus_backward, y * p > q ? x : x * logistic_f32(y * p))
+ONE(log_sigmoid, (x >= 0 ? 0 : x) - log1p_f32(exp_f32(-fabsf(x))))
+TWO(log_sigmoid_backward, x * ((y < 0 ? 1 : exp_f32(-fabsf(y))) / (1 + exp_f32(-fabsf(y)))))
+TWO(glu, x * logistic_f32(y))
+THREE(glu_slope, x * y * logistic_slope_f32(z))
+#endif
+#undef ABOVE
+#undef BELOW
+#undef EXTREME
+#undef WITHIN

@@ -1,0 +1,38 @@
+"""NumPy-facing side of _loops.c: elementwise ops in one pass.  Nothing here without a compiler, or where arrays cannot be read by their address
+(backend/cpython.py); cpu/pointwise.py goes on with NumPy then.
+"""
+import ctypes
+import functools
+
+import numpy as np
+
+from mindtorch.backend.cpu._numpy_private import reads_arrays
+from mindtorch.backend.interface import Stype
+from mindtorch.backend.mindspore.private import bfloat16_np
+from mindtorch.backend.native import build, pool
+
+_P, _D, _I = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
+_KINDS: dict[Stype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, np.dtype(bfloat16_np): 3}
+#: elements from which on threads share an op
+MANY = 1 << 16
+
+
+@functools.cache
+def lib():
+    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over the ids of arrays; or None."""
+    threads = pool.lib()
+    found = build.loops() if threads is not None and reads_arrays() else None
+    if found is not None:
+        build.declare(found, {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": [_I] + [_P] * 4 + [_D] * 3, "mt_loop_named": [ctypes.c_char_p, _I],
+                              "mt_use": [_P, _P]}, ("mt_loop", "mt_loop_numbers", "mt_loop_named"))
+        found.mt_use(threads.mt_share, threads.mt_cast)
+    return found
+
+
+def code(name: str, dtype: Stype) -> int | None:
+    """How an op over a dtype is called (mt_loop's first argument), None where there is no loop."""
+    kind = _KINDS.get(dtype)
+    if kind is None or lib() is None:
+        return None
+    place = lib().mt_loop_named(name.encode(), kind)
+    return None if place < 0 else place | kind << 16
