@@ -8,7 +8,9 @@ import string
 
 import numpy as np
 
+from mindtorch.tools import _svg
 from mindtorch.tools._report import number
+from mindtorch.tools._trace import FUNCTIONALS
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -16,7 +18,8 @@ _PAGE = string.Template("""<!DOCTYPE html>
 <link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --paper: #ffffff; --card: #f6f7f9; --line: #d9dde3;
-  --same: #2f9e62; --noise: #4c8bd6; --slight: #e8a013; --different: #d6373f; --ours: #d97706; --theirs: #4c8bd6; }
+  --same: #2f9e62; --noise: #4c8bd6; --slight: #e8a013; --different: #d6373f; --ours: #d97706; --theirs: #4c8bd6;
+  --third: #8b5fbf; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14171c; --card: #1d2128;
   --line: #343a44; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
@@ -26,6 +29,7 @@ h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 16px; margin: 34px 0 10
   border-radius: 4px; } .verdict.different { border-color: var(--different); } .verdict b { display: block; }
 svg { display: block; width: 100%; height: auto; background: var(--card); border-radius: 6px; }
 svg text { fill: var(--dim); font: 11px system-ui, sans-serif; } .grid { stroke: var(--line); }
+.curves svg + svg { margin-top: 12px; }
 .two { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; }
 @media (max-width: 760px) { .two { grid-template-columns: 1fr; } }
 .tree details, .tree .leaf { margin-left: 18px; } .tree > details { margin-left: 0; }
@@ -49,7 +53,7 @@ td.num, th.num { text-align: right; } .different td:first-child { color: var(--d
 <h2>Error by depth</h2>$plot
 <div class="dim">Largest absolute difference of each layer's output, relative to the size of that output, in forward order.
 Dots are outputs, rings the gradients that reach them. The line is the tolerance of the outputs, which grows with depth,
-number of terms and the precision of the type.</div>
+number of terms and the precision of the type.</div>$curves
 <h2>$worst</h2><div class="two">$histograms</div>
 <h2>Model</h2><div class="dim">$key</div><div class="tree">$tree</div>
 <h2>Layers</h2><div class="scroll">$layers</div>
@@ -66,7 +70,7 @@ def page(c):
         state="same" if c.ok else "different",
         headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
         f" ({html.escape(c.first.phase)})",
-        summary=html.escape(c.summary()), launches=_launches(c), plot=_plot(c), key=_KEY, tree=_tree(c),
+        summary=html.escape(c.summary()), launches=_launches(c), plot=_plot(c), curves=_curves(c), key=_KEY, tree=_tree(c),
         worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
         f"{html.escape(worst.title)}", histograms=_histograms(worst, c.sides), layers=_layers(c), others=_others(c))
 
@@ -146,6 +150,53 @@ def _plot(c):
             name = r.title if len(r.title) < 17 else "…" + r.title[-15:]
             out.append(f'<text x="{x:.1f}" y="{_H - 12}" text-anchor="middle">{html.escape(name)}</text>')
     return "".join([*out, "</svg>"])
+
+
+def _curves(c):
+    """Loss and gradients of both sides by step, and how far they are apart; nothing where no steps were made."""
+    numbers = list(c.numbers)
+    if len(numbers) < 2:
+        return ""
+    sides = [(c.sides[1], "--theirs", "", c.reference), (c.sides[0], "--ours", "6 4", c.ours)]
+    marks = []
+    if c.first is not None:
+        marks.append((c.first.step, f"they part: {c.first.layer or 'the model itself'} ({c.first.phase})"))
+    if c.unjudged:
+        marks.append((c.unjudged, "from here on rounding has grown too large to judge gradients"))
+    losses, norms = [], []
+    for name, color, dash, record in sides:
+        told = [s["loss"] if s["loss"] is not None else record.get("loss") for s in record["steps"]]
+        losses.append((name, color, dash, [(i, _scalar(held)) for i, held in zip(numbers, told)]))
+        norms.append((name, color, dash, [(i, _norm(s["grads"])) for i, s in zip(numbers, record["steps"])]))
+    apart = [(word, color, "", [(i, max((v.relative for v in s.get(kind, {}).values()), default=0.0)) for i, s in zip(numbers, c.steps)])
+             for word, kind, color in (("gradients", "grads", "--third"), ("weights", "weights", "--slight"))]
+    apart.insert(0, ("loss", "--different", "", [(i, _off(a, b)) for (i, a), (_, b) in zip(losses[1][3], losses[0][3])]))
+    drawn = [_svg.curves(losses, "the loss", marks=marks, log=_svg.wide(v for *_, points in losses for _, v in points)),
+             _svg.curves(norms, "norm of all gradients", marks=marks),
+             _svg.curves(apart, "relative difference, the largest of any parameter; 0 lies on the lower edge", marks=marks, log=True, height=240)]
+    return '<h2>Loss and gradients by step</h2><div class="curves">' + "".join(drawn) + "</div>"
+
+
+def _scalar(held):
+    return math.nan if held is None else float(np.abs(held.a).reshape(-1)[0] if held.a.dtype.kind == "c" else held.a.reshape(-1)[0])
+
+
+def _norm(grads):
+    """The norm of all gradients together; of a sketch by its root mean square."""
+    total = 0.0
+    for h in grads.values():
+        if h is not None and h.a.size:
+            if h.of is not None:
+                total += float(h.a[-FUNCTIONALS + 3]) ** 2 * h.size
+                continue
+            with np.errstate(all="ignore"):
+                a = np.abs(h.a if h.a.dtype.kind == "c" else h.a.astype(np.float64))
+                total += float(np.sum(a * a))
+    return math.sqrt(total) if total >= 0 else math.nan
+
+
+def _off(a, b):
+    return abs(a - b) / abs(b) if b and math.isfinite(a) and math.isfinite(b) else 0.0 if a == b else math.nan
 
 
 def _histograms(r, sides):

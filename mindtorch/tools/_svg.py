@@ -34,13 +34,13 @@ def width_of(text, size=FONT):
     return size * sum(0.75 if c in "MW@%mw" else 0.6 if " " <= c < "\x7f" else 1.05 for c in text)
 
 
-def shortened(text, width, size=FONT):
-    """A text that takes at most that width: its front is cut off, for the ends of names tell more."""
+def shortened(text, width, size=FONT, front=True):
+    """A text that takes at most that width: its front is cut off, for the ends of names tell more; or its end."""
     if width_of(text, size) <= width:
         return text
     while text and width_of("…" + text, size) > width:
-        text = text[1:]
-    return "…" + text
+        text = text[1:] if front else text[:-1]
+    return "…" + text if front else text + "…"
 
 
 def _px(v):
@@ -177,7 +177,8 @@ def curves(series, title, *, x="step", log=False, marks=(), height=280, width=WI
     top, low = 12 + tall, height - 36
     every = [p for s in series for p in s[3]]
     across = Axis([p[0] for p in every], left + 8, right - 8, log=log_x, whole=whole, count=10)
-    up = Axis([p[1] for p in every], low, top + 8, log=log)
+    texts, strip = _marks(marks, across, top, low, left, right)
+    up = Axis([p[1] for p in every], low, top + strip + 8, log=log)
     out = list(keys)
     for at, text in up.ticks:
         out += [line(left, at, right, at, class_="grid"), words(left - 8, at + 4, text, "end")]
@@ -188,7 +189,7 @@ def curves(series, title, *, x="step", log=False, marks=(), height=280, width=WI
             out.append(words(min(max(at, half + 2), width - half - 2), low + 17, text, "middle"))
             room = at + half + 8
     out.append(words(left, height - 5, shortened(f"{title}, by {x}", right - left)))
-    out += _marks(marks, across, top, low, left, right)
+    out += texts
     for name, color, dash, points in series:
         for fine, stretch in itertools.groupby(points, key=lambda p: finite(p[1])):
             stretch = list(stretch)
@@ -203,13 +204,19 @@ def curves(series, title, *, x="step", log=False, marks=(), height=280, width=WI
     return drawing(out, height, title, width)
 
 
+def wide(values):
+    """Whether values are seen better by their logarithms: all above zero, over more than three powers of ten."""
+    values = [v for v in values if finite(v)]
+    return bool(values) and min(values) > 0 and max(values) > 1e3 * min(values)
+
+
 def _cross(x, y, color, tip):
     a, b, c, d = _px(x - 4), _px(x + 4), _px(y - 4), _px(y + 4)
     return f'<path d="M{a} {c}L{b} {d}M{a} {d}L{b} {c}" stroke="var({color})" stroke-width="2"><title>{escaped(tip)}</title></path>'
 
 
 def _marks(marks, across, top, low, left, right):
-    """Vertical lines, each with its text in a line of its own at the upper edge; the last text there is room for counts those that are left."""
+    """([parts], height of the texts): vertical lines, each with its text in a line of its own; the last there is room for counts those that are left."""
     out, together = [], {}
     for at, text in marks:
         together.setdefault(at, []).append(text)
@@ -223,9 +230,9 @@ def _marks(marks, across, top, low, left, right):
         if k == most - 1 and len(together) > most:
             text += f" (and {len(together) - most} more)"
         end = x > (left + right) / 2
-        text = shortened(text, (x - left if end else right - x) - 12)
+        text = shortened(text, (x - left if end else right - x) - 12, front=False)
         out.append(words(x - 6 if end else x + 6, top + 12 + 14 * k, text, "end" if end else "start", style="fill: var(--different)"))
-    return out
+    return out, 14 * min(len(together), most) + 4 * bool(together)
 
 
 # ------------------------------------------------------------------ bars

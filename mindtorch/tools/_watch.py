@@ -1,4 +1,5 @@
 """watch: what goes wrong in a training run, at the step and the layer where it begins."""
+import functools
 import math
 import sys
 
@@ -10,6 +11,7 @@ from mindtorch.tools._overflow import array as _array, finite as _finite
 _ENDS = {"Sigmoid": (0.0, 1.0), "Hardsigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0),
          "Softsign": (-1.0, 1.0)}
 _RELUS = ("ReLU", "ReLU6")
+MOST_STEPS = 20_000     # of a history: beyond it every second of the earlier half is dropped
 
 
 def watch(model, optimizer=None, **options):
@@ -32,6 +34,10 @@ def watch(model, optimizer=None, **options):
     ops         follow every torch function too, those of the loss included, and name the very one that made NaN or infinity of
                 finite values (slow; for hunting)
     on_finding  called with each finding as it is made; the default prints it to standard error
+
+    `history` has, for each step looked at, (step, loss, norm of all gradients, the least and the largest norm of a parameter's gradient), of long runs
+    fewer of the early ones; `save(path)` draws it as a page. The loss is what the last `backward()` before the step was called on; `w.loss(value)` tells
+    another (an unscaled one, say).
 
     With an optimizer, its `step()` marks the steps. Without one call `w.step_end()` after each (or hand `w` to a trainer
     as its callback). Works for models of the facade and of real torch alike, and changes no result.
@@ -64,7 +70,8 @@ class Watch:
         self.vanishing, self.exploding, self.change = vanishing, exploding, change
         self.dead, self.saturated, self.patience, self.every = dead, saturated, patience, every
         self.ops, self.on_finding = ops, on_finding
-        self.findings, self.step = [], 0
+        self.findings, self.history, self.step = [], [], 0
+        self._told, self._norms = None, (math.nan,) * 3
         self._seen, self._still, self._quiet = set(), {}, {}
         self._hooks, self._steps, self._before, self._undo = [], [], {}, None
         self._origins = _overflow.Origins(ops)
@@ -104,20 +111,14 @@ class Watch:
             self._hooks.append(m.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             self._hooks.append(m.register_forward_hook(self._leave))
         self._before = {n: _copied(_array(p)) for n, p in self._parameters()}
-        if self.ops:
-            # The torch that this model is made of: the facade's, or the real one.
-            torch = _torch_of(self.model)
-            undo, backward = _trace.patch(torch, self._follow, more=True), torch.Tensor.backward
+        torch = _torch_of(self.model)       # that which this model is made of: the facade's, or the real one
+        undo = _trace.patch(torch, self._follow, more=True) if self.ops else lambda: None
+        _listen(torch, self)
 
-            def checked(loss, *args, **kwargs):
-                self._loss(loss)
-                return backward(loss, *args, **kwargs)
-
-            def restore():
-                torch.Tensor.backward = backward
-                undo()
-            torch.Tensor.backward = checked
-            self._undo = restore
+        def restore():
+            _unlisten(torch, self)
+            undo()
+        self._undo = restore
 
     def _disarm(self):
         for h in self._hooks:
@@ -189,6 +190,18 @@ class Watch:
         if not self._was_overflow:
             self._add("overflow", name, f"NaN or infinity first in {where}" + (f", op {op}" if op else "") + what, op=op)
 
+    def _backward_of(self, loss):
+        """backward() is called on a tensor."""
+        inside, self._inside = self._inside, True
+        self._told = loss.detach()
+        self._inside = inside
+        if self.ops:
+            self._loss(loss)
+
+    def loss(self, value):
+        """Tells the loss of this step, a tensor or a number, where it is not what `backward()` is called on."""
+        self._told = value.detach() if hasattr(value, "detach") else value
+
     def _loss(self, loss):
         inside, self._inside = self._inside, True
         try:
@@ -257,6 +270,7 @@ class Watch:
     def _gradients(self):
         if not self._hooks:
             return
+        norms = []
         # Backward comes to the last parameters first: what overflows there has not come from others.
         for name, p in reversed(self._parameters()):
             if p.grad is None:
@@ -264,7 +278,8 @@ class Watch:
             g = _array(p.grad)
             if not g.size:
                 continue
-            low, high = _between(g)
+            low, high, norm = _measured(g)
+            norms.append(norm)
             if low >= self.vanishing and high <= self.exploding:
                 continue
             top = _top(g)
@@ -280,6 +295,7 @@ class Watch:
             elif top > self.exploding:
                 self._add("exploding_gradient", name, f"the gradient of {name} explodes (largest element {top:.3g})",
                           value=top)
+        self._norms = (math.hypot(*norms), _least(norms), max(norms, key=_rank)) if norms else (math.nan,) * 3
 
     def step_end(self, *_, gradients=True):
         """The end of a training step (an optimizer given to `watch` calls it by itself)."""
@@ -289,6 +305,7 @@ class Watch:
             if gradients:
                 self._gradients()
             self._weights()
+            self._remember()
         self._origins.clear()
         self._was_overflow, self._overflow = self._overflow, False
         if self._hooks and self.every > 1:
@@ -297,6 +314,19 @@ class Watch:
         self._arm()
 
     __call__ = step_end
+
+    def _remember(self):
+        told, self._told = self._told, None
+        self.history.append((self.step, _number(told), *self._norms))
+        self._norms = (math.nan,) * 3
+        if len(self.history) > MOST_STEPS:
+            self.history[:MOST_STEPS // 2] = self.history[:MOST_STEPS // 2:2]
+
+    def save(self, path):
+        """Writes a page of what was seen: curves of the loss and the gradients, the findings at their steps. One HTML file that needs nothing else."""
+        from mindtorch.tools import _watch_page
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(_watch_page.page(self))
 
     def _weights(self):
         scale = 0.0
@@ -347,14 +377,36 @@ def _silent(a, units, share):
 
 def _between(a):
     """(at least, at most) the largest absolute value: by the norm, in one fast pass, where that can be trusted."""
+    return _measured(a, False)[:2]
+
+
+def _measured(a, wanted=True):
+    """(at least, at most) the largest absolute value, and the norm if it is wanted: all of one fast pass, where that can be trusted."""
     if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
         flat = a.reshape(-1)
         with np.errstate(all="ignore"):
             norm = math.sqrt(max(float(np.dot(flat, flat)), 0.0))       # max: of NaN it is 0 or NaN, both seen below
         if 1e-15 < norm < math.inf:         # else squares may have been too small or too large
-            return 0.99 * norm / math.sqrt(flat.size), 1.01 * norm
+            return 0.99 * norm / math.sqrt(flat.size), 1.01 * norm, norm
     top = _top(a)
-    return top, top
+    with np.errstate(all="ignore"):
+        return top, top, top * float(np.linalg.norm((np.abs(a) / top).astype(np.float64).reshape(-1))) if wanted and top and math.isfinite(top) else top
+
+
+def _rank(v):
+    """For the largest of some values: NaN is beyond all."""
+    return math.inf if math.isnan(v) else v
+
+
+def _least(values):
+    return min(values, key=_rank)
+
+
+def _number(value):
+    """A loss as a float; NaN where there is none, or more than one element."""
+    if value is None or hasattr(value, "numel") and value.numel() != 1:
+        return math.nan
+    return float(_array(value).reshape(-1)[0].real) if hasattr(value, "numel") else float(value)
 
 
 def _top(a):
@@ -365,3 +417,29 @@ def _top(a):
 def _torch_of(model):
     facade = sys.modules.get("mindtorch.torch")
     return facade if facade is not None and isinstance(model, facade.nn.Module) else sys.modules["torch"]
+
+
+# torch -> (its Tensor.backward, the watches that want to know what it is called on): several watches may begin and end in any order.
+_LISTENING: dict = {}
+
+
+def _listen(torch, watch):
+    if torch not in _LISTENING:
+        backward, watches = torch.Tensor.backward, []
+
+        @functools.wraps(backward)
+        def told(loss, *args, **kwargs):
+            for w in tuple(watches):
+                w._backward_of(loss)
+            return backward(loss, *args, **kwargs)
+        _LISTENING[torch] = backward, watches
+        torch.Tensor.backward = told
+    _LISTENING[torch][1].append(watch)
+
+
+def _unlisten(torch, watch):
+    backward, watches = _LISTENING[torch]
+    watches.remove(watch)
+    if not watches:
+        torch.Tensor.backward = backward
+        del _LISTENING[torch]

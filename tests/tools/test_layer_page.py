@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
+from test_svg import read, sound, ticks
 
 from mindtorch.tools import compare_layers
 
@@ -64,7 +66,7 @@ def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     out = {}
     for name, builder, fault in (("eps", "resnet", "resnet_eps"), ("detached", "mlp", "mlp_detached"), ("clean", "mlp", None)):
-        c = compare_layers(MODELS, builder, fault=fault)
+        c = compare_layers(MODELS, builder, fault=fault, steps=4 if builder == "mlp" else 2)
         c.save(folder / f"{name}.html")
         out[name] = c, folder / f"{name}.html"
     return out
@@ -96,6 +98,27 @@ def test_the_page_shows_everything_without_errors(reports, name, width, tmp_path
         assert squares[before] != squares[there] and seen["bands"][before] < seen["bands"][there]
     else:
         assert (len(set(seen["chips"][1::2])) > 1) is (name == "detached") or name == "clean"
+
+
+@pytest.mark.parametrize("name", ["eps", "detached", "clean"])
+def test_curves_have_both_sides_and_where_they_part(reports, name):
+    c, page = reports[name]
+    drawn = [sound(svg) for svg in re.findall("<svg.*?</svg>", page.read_text("utf-8").partition('class="curves"')[2].partition("<h2>")[0], re.S)]
+    assert [d.find("title").text.partition(",")[0].partition(" of")[0] for d in drawn] == ["the loss", "norm", "relative difference"]
+    record = (c.reference, "torch"), (c.ours, "mindtorch")
+    for d, key in zip(drawn, ("loss", "grads")):
+        values, steps = ticks(d, "end"), ticks(d, "middle")
+        for r, side in record:
+            dots = {e.find("title").text.partition(":")[0]: e for e in d.iter("circle")}
+            for i, step in enumerate(r["steps"]):
+                held = step["loss"] or r["loss"]
+                want = float(held.a.reshape(-1)[0]) if key == "loss" else np.sqrt(sum(float((h.a.astype(float) ** 2).sum()) for h in step["grads"].values() if h is not None))
+                dot = dots[f"{side}, step {i}"]
+                assert f"{want:.6g}" == dot.find("title").text.partition(": ")[2]
+                assert read(float(dot.get("cx")), steps, False) == pytest.approx(i, abs=0.02)
+                assert read(float(dot.get("cy")), values, False) == pytest.approx(want, abs=0.02 * (values[0][0] - values[-1][0]) * 1e-2 + abs(want) * 0.02 + 0.02)
+    said = [e.text for e in drawn[0].iter("text") if "different" in e.get("style", "")]
+    assert said[:1] == {"eps": ["they part: layer2.0.bn2 (forward)"], "detached": ["they part: act2 (gradient)"], "clean": []}[name]
 
 
 def test_it_can_be_photographed(reports, tmp_path):
