@@ -20,7 +20,8 @@ def side(request, monkeypatch):
     """Every array by the C kernels, which large ones alone meet otherwise, or none."""
     if request.param == "c" and rows._lib() is None:
         pytest.skip("no C compiler here")
-    monkeypatch.setattr(large, "FEW", 1 if request.param == "c" else 1 << 62)
+    for name in ("FEW", "SOME"):
+        monkeypatch.setattr(large, name, 1 if request.param == "c" else 1 << 62)
 
 
 @st.composite
@@ -87,6 +88,47 @@ def test_extremes_with_nan(shape, dtype):
             for name in ("amax", "amin"):
                 r = getattr(mt.tensor(b), name)(*(() if d is None else (d,))).numpy()
                 np.testing.assert_array_equal(r, (np.max if name == "amax" else np.min)(b, axis=d))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_softmax(data):
+    a, how = data.draw(arrays()), data.draw(st.integers(0, 2))
+    name, dim = data.draw(st.sampled_from(["softmax", "log_softmax"])), data.draw(st.integers(-a.ndim, a.ndim - 1))
+    a = (a * data.draw(st.sampled_from([1, 1, 40]))).astype(np.float32)
+    g = np.random.RandomState(a.size).randn(*a.shape).astype(np.float32)
+    got = []
+    for m in (mt, torch):
+        x = laid(m, a, how).detach().requires_grad_()
+        y = getattr(m, name)(x, dim)
+        y.backward(laid(m, g, how))
+        got.append((y, x.grad))
+    same(got[0][0], got[1][0], 2)
+    same(got[0][1], got[1][1], 2)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_cross_entropy(data):
+    n, c = data.draw(st.sampled_from([1, 3, 20, 100])), data.draw(st.sampled_from([1, 2, 10, 17, 130]))
+    rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
+    a, t = (rs.randn(n, c) * data.draw(st.sampled_from([1, 50]))).astype(np.float32), rs.randint(0, c, n)
+    if data.draw(st.booleans()):
+        a[rs.rand(n, c) < .05] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+    if data.draw(st.booleans()):
+        t[rs.rand(n) < .3] = -100
+    k = {"reduction": data.draw(st.sampled_from(["none", "mean", "sum"])), "label_smoothing": data.draw(st.sampled_from([0.0, 0.0, 0.2]))}
+    w = np.abs(rs.randn(c)).astype(np.float32) if data.draw(st.booleans()) else None
+    got = []
+    for m in (mt, torch):
+        x = m.tensor(a, requires_grad=True)
+        y = m.nn.functional.cross_entropy(x, m.tensor(t), None if w is None else m.tensor(w), **k)
+        y.sum().backward()
+        got.append((y, x.grad))
+    if np.isfinite(a).all() or not k["label_smoothing"]:
+        same(got[0][0], got[1][0], 5)
+    if np.isfinite(a).all():
+        same(got[0][1], got[1][1], 2)
 
 
 def test_sums_are_exact():

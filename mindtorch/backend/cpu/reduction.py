@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
@@ -185,6 +185,8 @@ def _count_nonzero(a, *, axes):
 def _logsumexp(a, *, axes, keepdim):
     if a.size == 0:
         return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
+    if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.rows().soft(4, a, -1)) is not None:     # (LOG_SUM)
+        return r.reshape(*r.shape, 1) if keepdim else r
     m = native(a, axes, True, LARGEST)
     if m is None:
         m = np.maximum.reduce(a.real, axis=axes, keepdims=True)

@@ -93,3 +93,6 @@ SELECTED(f64)
 #define T f64
 #include "_rows_reduce.h"
 #undef T
+
+/* ------------------------------------------------------------------ softmax */
+#include "_rows_soft.h"

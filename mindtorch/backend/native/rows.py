@@ -13,6 +13,7 @@ from mindtorch.backend.native import build, pool
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 _ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
+_SOFT = {"mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5}
 #: what a reduction makes of its elements (as in _rows.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
@@ -23,6 +24,7 @@ def _lib():
     if found is None or threads is None or not reads_arrays():
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, [f"{n}_{t}" for n in _ARGUMENTS for t in _TYPES.values()])
+    build.declare(found, _SOFT, _SOFT)
     found.mt_use(threads.mt_share)
     return found
 
@@ -90,3 +92,45 @@ def _by_memory(a, axes, keepdim, what, over):
         return None
     r = r.transpose([order.index(d) for d in range(ndim)])
     return r if keepdim else r.reshape([n for d, n in enumerate(a.shape) if d not in axes])
+
+
+# ------------------------------------------------------------------ softmax
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)
+
+
+def _ready(*arrays):
+    """The library, if these are float32 arrays."""
+    for a in arrays:
+        if a.dtype is not _F32:
+            return None
+    return _lib() if pool.ready() is not None else None
+
+
+def soft(what, x, axis, y=None):
+    """Softmax or its logarithm along an axis, or the gradient (x: of the result, which is y); LOG_SUM, along the last: the logarithm of the sum of
+    exponentials.  float32, not empty; None where that is not to be had."""
+    if y is None:
+        y = x
+    elif x.shape != y.shape:
+        return None
+    if not x.ndim or (lib := _ready(x, y)) is None:
+        return None
+    r = np.empty(x.shape[:-1] if what == LOG_SUM else x.shape, _F32)
+    return None if lib.mt_soft(id(x), id(y), id(r), axis if axis >= 0 else axis + x.ndim, what) else r
+
+
+def cross(x, at):
+    """(e^(x - m), its sums over the rows, their logarithm less x[row, at[row]] - m) of a matrix x with m the largest of a row; or None."""
+    if at.dtype != _I64 or (lib := _ready(x)) is None:
+        return None
+    e, s, v = np.empty(x.shape, _F32), np.empty(len(x), _F32), np.empty(len(x), _F32)
+    return None if lib.mt_cross(id(x), id(at), id(e), id(s), id(v)) else (e, s, v)
+
+
+def cross_back(e, at, factor, less):
+    """e * factor[:, None], less[row] less at [row, at[row]]; or None."""
+    if at.dtype != _I64 or (lib := _ready(e, factor, less)) is None:
+        return None
+    r = np.empty(e.shape, _F32)
+    return None if lib.mt_cross_back(id(e), id(at), id(factor), id(less), id(r)) else r
