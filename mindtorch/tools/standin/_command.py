@@ -4,7 +4,7 @@ MindSpore's own Ascend plugin runs on this machine, over a stand-in for CANN tha
 
     standin build                             compile it (run does so by itself)
     standin run [options] script.py args      the script under `python -m mindtorch run`, on the stand-in
-    standin report launches.log               the table of a log that was kept
+    standin report [--html FILE] launches.log the table of a log that was kept
 """
 import argparse
 import json
@@ -28,6 +28,7 @@ def configure(parser):
     run.add_argument("--report", action=argparse.BooleanOptionalAction, default=True,
                      help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits for that")
     run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
+    run.add_argument("--html", metavar="FILE", help="the report as a page, with launches, copies and memory over time")
     run.add_argument("--chip", default=_session.CHIP, help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
     run.add_argument("--no-limits", action="store_true", help="take every dtype")
     run.add_argument("--engine", choices=sorted(_session.ENGINES), default="cpu",
@@ -43,6 +44,7 @@ def configure(parser):
     run.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="a script, and its arguments")
     report = commands.add_parser("report", help="print the table of a log")
     report.add_argument("log")
+    report.add_argument("--html", metavar="FILE", help="write the page, too")
     parser.set_defaults(parser=parser)
 
 
@@ -58,6 +60,9 @@ def main(args):
             except OSError as e:
                 args.parser.error(f"{args.log} cannot be read: {e.strerror}")
             print(_report.text(found))
+            if args.html:
+                _writable(args, args.html)
+                _page(args.html, args.log, found)
             return 0
         return _run(args)
     except (_build.CannotBuild, _session.CannotRun) as e:
@@ -74,8 +79,8 @@ def _run(args):
         args.parser.error(str(e))
     if args.memory and not re.fullmatch(r"\d+(\.\d+)?(MB|GB)?", args.memory):
         args.parser.error(f"--memory {args.memory}: it takes a number with MB or GB behind it, as 64MB")
-    if args.json:
-        _writable(args, args.json)
+    for path in filter(None, (args.json, args.html)):
+        _writable(args, path)
     with tempfile.TemporaryDirectory(prefix="standin-") as folder:
         log = os.path.abspath(args.log) if args.log else os.path.join(folder, "launches.log")
         _writable(args, log)
@@ -86,7 +91,7 @@ def _run(args):
                     env["MINDTORCH_STANDIN_" + name] = value
             if args.random == "host":
                 env["MINDTORCH_NPU_RANDOM"] = "host"
-            if args.report or args.json:
+            if args.report or args.json or args.html:
                 env["ASCEND_LAUNCH_BLOCKING"] = "1"
             command = ["--device", args.device] if args.device else []
             command += args.script if not args.module else ["-m", *args.module]
@@ -99,6 +104,8 @@ def _run(args):
         if args.json:
             with open(args.json, "w") as f:
                 json.dump(found.as_dict(), f, indent=1)
+        if args.html:
+            _page(args.html, log, found)
     told = ended
     if not told and status < 0:
         told = f"the script was ended by signal {-status} ({signal.strsignal(-status)})"
@@ -107,6 +114,12 @@ def _run(args):
     if told:
         print(f"python -m mindtorch standin: {told}", file=sys.stderr)
     return 128 - status if status < 0 else status or (1 if told else 0)
+
+
+def _page(path, log, found):
+    from mindtorch.tools.standin import _timeline
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(_timeline.page(log, found))
 
 
 def _writable(args, path):

@@ -5,6 +5,7 @@
 #include "_standin.h"
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <fcntl.h>
 #include <mutex>
 #include <set>
@@ -201,7 +202,14 @@ void standin_log(const char *line) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
     log_needed();
     if (device.log < 0 || in_forked_child()) return;
-    std::string whole = std::string(line) + "\n";
+    // Every entry says when it was written (ms) and by which process: a report draws them over time.
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char when[80];
+    snprintf(when, sizeof when, ",\"t\":%.3f,\"pid\":%d}\n", now.tv_sec * 1e3 + now.tv_nsec / 1e6, (int)getpid());
+    std::string whole(line);
+    whole.pop_back();
+    whole += when;
     if (write(device.log, whole.data(), whole.size()) < 0) perror("stand-in: log");
 }
 

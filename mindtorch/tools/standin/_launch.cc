@@ -89,6 +89,12 @@ Status standin_prepare(const char *name, const Word *registers, const Word *stac
     return OK;
 }
 
+// Streams by number, in the order of their first launch.
+static int stream_number(const void *stream) {
+    static auto &seen = *new std::unordered_map<const void *, int>;
+    return seen.emplace(stream, (int)seen.size()).first->second;
+}
+
 // aclnnXxx(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream)
 Status standin_launch(const char *name, const Word *registers, const Word *, const Word *) {
     std::string kernel(name + 5), message;
@@ -99,7 +105,7 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
         if (found == executors().end() || found->second->kernel != kernel)
             return standin_fail(("aclnn" + kernel + " is launched without an executor of its own").c_str());
         Executor &e = *found->second;
-        standin_log(("{\"launch\":" + quoted("aclnn" + kernel) + ",\"args\":" + quoted(e.said) + "}").c_str());
+        standin_log(("{\"launch\":" + quoted("aclnn" + kernel) + ",\"args\":" + quoted(e.said) + ",\"stream\":" + std::to_string(stream_number((void *)registers[3])) + "}").c_str());
         message = "[" + quoted(kernel) + ",[";
         for (size_t k = 0; k < e.arguments.size(); k++) {
             message += k ? "," : "";

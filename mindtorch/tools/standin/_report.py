@@ -89,14 +89,14 @@ def text(found: Found, most=40) -> str:
         lines += _table(found.fallbacks, most)
     for direction, words in (("H2D", "to the device"), ("D2H", "from the device")):
         rows = sorted(((n, size, site) for (d, site), (n, size) in found.copies.items() if d == direction), reverse=True)
-        lines.append(f"copies {words} ({direction}): {sum(r[0] for r in rows)}, {_size(sum(r[1] for r in rows))}")
-        lines += [f"  {n:>8}  {_size(size):>10}  {site or '(not by Python)'}" for n, size, site in rows[:most]]
+        lines.append(f"copies {words} ({direction}): {sum(r[0] for r in rows)}, {size(sum(r[1] for r in rows))}")
+        lines += [f"  {n:>8}  {size(n_bytes):>10}  {site or '(not by Python)'}" for n, n_bytes, site in rows[:most]]
         if len(rows) > most:
             lines.append(f"            and {len(rows) - most} more places")
     if found.random == "host":
         lines.append("  random numbers among them: drawn on the host, so that losses compare (--random device: by kernels)")
-    tensors = f"{_size(found.allocated)} of tensors, " if found.allocated else ""       # (who ends without Python's exit handlers does not tell)
-    lines.append(f"device memory: at most {tensors}{_size(found.memory)} taken from the device")
+    tensors = f"{size(found.allocated)} of tensors, " if found.allocated else ""       # (who ends without Python's exit handlers does not tell)
+    lines.append(f"device memory: at most {tensors}{size(found.memory)} taken from the device")
     lines += [f"refused by the chip's limits: {what} ({n})" for what, n in found.refused.most_common()]
     lines += [f"FAILED: {what}" for what in found.failed]
     if found.unreadable:
@@ -111,8 +111,9 @@ def _table(counts, most):
     return rows
 
 
-def _size(n):
-    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
-        if n >= size:
-            return f"{n / size:.1f} {unit}"
+def size(n):
+    """Bytes in words."""
+    for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if n >= least:
+            return f"{n / least:.1f} {unit}"
     return f"{n} B"

@@ -11,7 +11,7 @@ static const size_t UNIT = (size_t)2 << 20;
 static std::mutex guard;
 static auto &used = *new std::map<char *, size_t>;          // (never destroyed: MindSpore's threads outlive main())
 static auto &mapped = *new std::map<void *, size_t>;
-static size_t in_use = 0, peak = 0;
+static size_t in_use = 0;
 
 static size_t capacity() {
     static size_t n = [] {
@@ -35,15 +35,13 @@ static Status taken(size_t n) {
         return OUT_OF_MEMORY;
     }
     in_use += n;
-    if (in_use > peak) {
-        peak = in_use;
-        standin_log(("{\"memory\":" + std::to_string(peak) + "}").c_str());
-    }
+    standin_log(("{\"memory\":" + std::to_string(in_use) + "}").c_str());
     return OK;
 }
 static void returned(size_t n) {
     std::lock_guard<std::mutex> lock(guard);
     in_use -= n;
+    standin_log(("{\"memory\":" + std::to_string(in_use) + "}").c_str());
 }
 
 static Status addressed(void **p, size_t n) {

@@ -1,0 +1,80 @@
+"""The log of the stand-in as a page: what was launched, copied and taken from the device's memory, over time."""
+from __future__ import annotations
+
+import collections
+import json
+
+from mindtorch.tools import _document, _svg
+from mindtorch.tools.standin import _report
+
+MOST_LANES = 24         # of a process: the other kernels share one
+MOST_PROCESSES = 16
+SAID = """\
+Each mark is a moment of this machine's clock; what falls on one place is one mark, taller the more it is. A launch waits for the one before it and is
+computed by the host, so that the order and the number are the device's, the gaps are not: they say where the script's Python, MindSpore and the stand-in
+spent time here."""
+
+
+def read(path) -> dict[int, list]:
+    """{process: [(ms since the log's first entry, entry)]} of a log; entries without a time (of an older stand-in) are left out, and lines cut short."""
+    found: dict[int, list] = {}
+    with open(path, "rb") as f:
+        for line in f:
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(said, dict) and "t" in said:
+                found.setdefault(said.get("pid", 0), []).append((float(said["t"]), said))
+    first = min((t for entries in found.values() for t, _ in entries), default=0.0)
+    return {pid: sorted(((t - first, said) for t, said in entries), key=lambda e: e[0]) for pid, entries in found.items()}
+
+
+def lanes(entries):
+    """([(lane, colour, [(ms, words)])], [(ms, bytes)]): kernels by how often they were launched, the rest of them, copies, collectives; the memory."""
+    kernels: dict[str, list] = {}
+    others: dict[str, list] = collections.defaultdict(list)
+    memory = []
+    several = len({said["stream"] for _, said in entries if "stream" in said}) > 1
+    for t, said in entries:
+        if "launch" in said:
+            name = said["launch"] + (f", stream {said['stream']}" if several and "stream" in said else "")
+            kernels.setdefault(name, []).append((t, said.get("args", "")))
+        elif "aclop" in said:
+            others["aclop (the old way)"].append((t, f"{said['aclop']} {said.get('args', '')}"))
+        elif "copy" in said:
+            words = f"{_report.size(said['bytes'])}" + (f", {said['site']}" if said.get("site") else "")
+            others[{"H2D": "copies to the device", "D2H": "copies from the device"}.get(said["copy"], f"copies {said['copy']}")].append((t, words))
+        elif "hccl" in said:
+            others["collectives"].append((t, said["hccl"]))
+        elif "failed" in said or "refused" in said:
+            others["FAILED" if "failed" in said else "refused"].append((t, str(said.get("failed", said.get("refused")))))
+        if "memory" in said:
+            memory.append((t, said["memory"]))
+    order = sorted(kernels, key=lambda name: (-len(kernels[name]), name))
+    shown = order if len(order) <= MOST_LANES else order[:MOST_LANES - 1]
+    rows = [(name, "--theirs", kernels[name]) for name in shown]
+    if len(shown) < len(order):
+        rows.append((f"{len(order) - len(shown)} other kernels", "--noise", sorted(e for name in order[len(shown):] for e in kernels[name])))
+    colors = {"copies to the device": "--ours", "copies from the device": "--slight", "collectives": "--third", "FAILED": "--different",
+              "refused": "--different", "aclop (the old way)": "--different"}
+    rows += [(name, colors.get(name, "--fourth"), others[name]) for name in (*colors, *(n for n in others if n not in colors)) if name in others]
+    return rows, memory
+
+
+def page(path, found) -> str:
+    """The page's text. `found`: what the log says in numbers (`_report.read`)."""
+    processes = {pid: entries for pid, entries in read(path).items() if any(e.keys() & {"launch", "aclop", "copy"} for _, e in entries)}
+    end = max((entries[-1][0] for entries in processes.values()), default=1.0)
+    parts = []
+    for k, (pid, entries) in enumerate(sorted(processes.items(), key=lambda p: p[1][0][0])[:MOST_PROCESSES]):
+        rows, memory = lanes(entries)
+        name = "Launches over time" if len(processes) == 1 else f"Process {k} (pid {pid})"
+        drawn = _svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, a lane for each")
+        parts.append((name, drawn, SAID if not k else ""))
+    if not processes:
+        parts.append(("Launches over time", "", "Nothing was launched."))
+    elif len(processes) > MOST_PROCESSES:
+        parts.append((f"{len(processes) - MOST_PROCESSES} more processes", "", "They are in the table alone."))
+    parts.append(("In numbers", _document.plain(_report.text(found)), ""))
+    return _document.document("The stand-in's log", f"{sum(found.launches.values())} launches of {len(found.launches)} kernels", parts)
