@@ -5,6 +5,7 @@ which never grows in one direction.  Inside, the batch is the last dim: (512, 12
 (16, 128) @ (128, 512) takes 36, and each gate is one contiguous block.  The input's part of the gates is one product for all
 steps, the state's part one product a step, and one tanh serves all gates of a step (the logistic function is tanh at half the
 argument, and the halves are folded into the weights).
+(float32 goes to C where there is a compiler, backend/native/recurrent.py; the figures are of what is here.)
 LSTM, 2 layers of 128, 32 steps of 16, CPU time on one core: 3.6 ms forward, 5.2 back (with rows instead of columns 5.2 and
 7.4; MindSpore's cell by cell 22 in all, torch 6.4).
 """
@@ -62,6 +63,17 @@ def _wide(results):
     return deco
 
 
+def _or_c(fn):
+    """The kernel, or for float32 that of the same name in C where there is a compiler; its gradient's likewise, since both ask alike."""
+    @functools.wraps(fn)
+    def run(*arrays, **kw):
+        from mindtorch.backend.native import recurrent        # (few programs need it)
+        if recurrent.takes(arrays):
+            return getattr(recurrent, fn.__name__)(*arrays, **kw)
+        return fn(*arrays, **kw)
+    return run
+
+
 # ------------------------------------------------------------------ LSTM
 def _gate_order(w, hidden):
     """Rows i, f, g, o -> i, f, o, g with the logistic ones halved."""
@@ -81,6 +93,7 @@ def _lstm_work(work, hidden, state, rows):
 
 @kernel("lstm lstm_cell")
 @_wide(3)
+@_or_c
 @quiet
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     """x (rows, I), h0 (B, H or P), c0 (B, H) -> (y (rows, H or P), h, c); with `keep` the workspace, which lstm_backward takes."""
@@ -162,6 +175,7 @@ def _lstm_factors(gates, cells, before, hidden, steps):
 
 
 @kernel("lstm_backward")
+@_or_c
 @quiet
 def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
     """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
@@ -218,6 +232,7 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
 # ------------------------------------------------------------------ GRU
 @kernel("gru")
 @_wide(2)
+@_or_c
 @quiet
 def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
     """x (rows, I), h0 (B, H) -> (y (rows, H), h); with `keep` what gru_backward takes last."""
@@ -260,6 +275,7 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
 
 
 @kernel("gru_backward")
+@_or_c
 @quiet
 def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
@@ -295,6 +311,7 @@ def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
 # ------------------------------------------------------------------ plain RNN
 @kernel("rnn rnn_cell")
 @_wide(2)
+@_or_c
 @quiet
 def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
     """x (rows, I), h0 (B, H) -> (y (rows, H), h) with tanh or relu; with `keep` what rnn_backward takes last."""
@@ -316,6 +333,7 @@ def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
 
 
 @kernel("rnn_backward")
+@_or_c
 @quiet
 def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs):
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""

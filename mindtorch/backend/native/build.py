@@ -228,6 +228,7 @@ ALONG = pathlib.Path(__file__).with_name("_along.c")
 ROWS = pathlib.Path(__file__).with_name("_rows.c")
 MOVES = pathlib.Path(__file__).with_name("_moves.c")
 LOOPS = pathlib.Path(__file__).with_name("_loops.c")
+RECURRENT = pathlib.Path(__file__).with_name("_recurrent.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
@@ -305,6 +306,12 @@ def moves():
 def loops():
     """The loaded elementwise loops (loops.py), or None."""
     return _beside_pool(LOOPS, POOL_FLAGS, "elementwise ops of several passes")
+
+
+@functools.cache
+def recurrent():
+    """The loaded kernels of recurrent layers (recurrent.py), or None."""
+    return _beside_pool(RECURRENT, (), "recurrent layers")
 
 
 @functools.cache
