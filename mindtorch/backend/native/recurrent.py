@@ -88,7 +88,8 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
     bias = None if b_ih is None else b_ih + b_hh
     y, h, c = np.empty((rows, p), _F32), h0.copy("C"), c0.copy("C")
     w_hh, w_hr = None if single else _flat(w_hh), None if w_hr is None else _flat(w_hr)
-    _lib().mt_lstm(at(steps), t, reverse, n, p, b, at(gates), _ptr(bias), _ptr(w_hh), _ptr(w_hr), at(h), at(c), at(y), _ptr(tc), _ptr(before), _ptr(h_before), _ptr(raw))
+    _lib().mt_lstm(at(steps), t, reverse, n, p, b, at(gates), _ptr(bias), _ptr(w_hh), _ptr(w_hr), at(h), at(c), at(y),
+                   _ptr(tc), _ptr(before), _ptr(h_before), _ptr(raw))
     return (y, h, c, work) if keep else (y, h, c)
 
 
@@ -131,8 +132,8 @@ def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
     gy, dh, w_hh = _flat(gy), gh.copy("C"), _flat(w_hh)
     d, d2 = np.empty((rows, 3 * n), _F32), np.empty((rows, 3 * n), _F32)
     _lib().mt_gru_grad(at(steps), t, reverse, n, at(z), at(before), at(inner), at(w_hh), at(gy), at(dh), at(d), at(d2))
-    return (product(d, w_ih) if needs[0] else None, dh if needs[1] else None, product(d.T, x) if needs[2] else None, product(d2.T, before) if needs[3] else None,
-            column_sum(d) if needs[4] else None, column_sum(d2) if needs[5] else None)
+    return (product(d, w_ih) if needs[0] else None, dh if needs[1] else None, product(d.T, x) if needs[2] else None,
+            product(d2.T, before) if needs[3] else None, column_sum(d) if needs[4] else None, column_sum(d2) if needs[5] else None)
 
 
 # ------------------------------------------------------------------ plain RNN
@@ -159,5 +160,5 @@ def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs)
     d = np.empty((rows, n), _F32)
     _lib().mt_rnn_grad(at(steps), t, reverse, relu, n, at(y), at(w_hh), at(gy), at(dh), at(d))
     gb = column_sum(d) if needs[4] or needs[5] else None
-    return (product(d, w_ih) if needs[0] else None, dh if needs[1] else None, product(d.T, x) if needs[2] else None, product(d.T, h_before) if needs[3] else None,
-            gb if needs[4] else None, None if not needs[5] else gb.copy() if needs[4] else gb)
+    return (product(d, w_ih) if needs[0] else None, dh if needs[1] else None, product(d.T, x) if needs[2] else None,
+            product(d.T, h_before) if needs[3] else None, gb if needs[4] else None, None if not needs[5] else gb.copy() if needs[4] else gb)
