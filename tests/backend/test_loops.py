@@ -19,7 +19,7 @@ OPS = {
     "add alpha": (2, lambda t, a, b: t.add(a, b, alpha=0.3), 0), "sub alpha": (2, lambda t, a, b: t.sub(a, b, alpha=0.3), 0),
     "lerp": (3, lambda t, a, b, c: t.lerp(a, b, c), 0), "lerp near": (2, lambda t, a, b: t.lerp(a, b, 0.3), 0), "lerp far": (2, lambda t, a, b: t.lerp(a, b, 0.7), 0),
     "addcmul": (3, lambda t, a, b, c: t.addcmul(a, b, c, value=0.5), 0), "addcdiv": (3, lambda t, a, b, c: t.addcdiv(a, b, c, value=0.5), 0),
-    "neg": (1, lambda t, a: -a, 0), "abs": (1, lambda t, a: t.abs(a), 0), "square": (1, lambda t, a: t.square(a), 0), "sqrt": (1, lambda t, a: t.sqrt(a), 2),
+    "add number": (1, lambda t, a: a + 1.7, 0), "div number": (1, lambda t, a: 1.7 / a, 1), "neg": (1, lambda t, a: -a, 0), "abs": (1, lambda t, a: t.abs(a), 0), "square": (1, lambda t, a: t.square(a), 0), "sqrt": (1, lambda t, a: t.sqrt(a), 2),
     "sign": (1, lambda t, a: t.sign(a), 0), "rsqrt": (1, lambda t, a: t.rsqrt(a), 0), "reciprocal": (1, lambda t, a: t.reciprocal(a), 0),
     "sigmoid": (1, lambda t, a: t.sigmoid(a), 3), "clamp": (1, lambda t, a: t.clamp(a, -0.5, 0.5), 0), "clamp min": (1, lambda t, a: t.clamp(a, min=-0.5), 0),
     "clamp crossed": (1, lambda t, a: t.clamp(a, 1, -1), 0), "clamp nan": (1, lambda t, a: t.clamp(a, float("nan"), 1), 0),
@@ -95,7 +95,7 @@ def test_gradients_are_torchs(name):
 
 SHAPES = [((64, 33), (33,)), ((64, 33), (64, 1)), ((64, 33), (1, 1)), ((33,), (64, 33)), ((64, 1), (1, 33)), ((64, 1), (64, 33)), ((5, 7, 4, 31), (7, 1, 1)),
           ((5, 7, 4, 31), (5, 1, 4, 31)), ((2, 3, 2, 3, 2, 3, 2, 3, 2, 18), (3, 1, 3, 1, 3, 1, 3, 1, 18)), ((1, 70001), (70001,)), ((3, 5000), (3, 1)), ((2100, 3), (3,)),
-          ((0, 5), (5,)), ((40, 40), ())]
+          ((0, 5), (5,)), ((40, 40), ()), ((1,), ()), ((1, 1), (1,)), ((300, 5), (300, 1))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

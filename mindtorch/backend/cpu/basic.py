@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import binary, halved, masked
+from mindtorch.backend.cpu.pointwise import HALF, binary, by_bits, masked
 from mindtorch.backend.cpu.reduce import total
 from mindtorch.backend.mindspore.private import bfloat16_np
 
@@ -103,7 +103,8 @@ _keep.pointwise = True
 kernel("add", binary(np.add))
 kernel("sub", binary(np.subtract))
 kernel("mul", binary(np.multiply))
-kernel("neg", halved("neg")(np.negative))
+kernel("neg", np.negative)
+HALF[np.negative] = by_bits(np.bitwise_xor, -0x8000)
 kernel("conj", np.conj)
 kernel("conj_view", np.conj)
 kernel("neg_view", np.negative)

@@ -45,7 +45,7 @@ class Loop:
     def __call__(self, x: Array, y: Array | None = None, z: Array | None = None, *, numbers: tuple[float, float, float] | None = None,
                  out: Array | None = None) -> Array | None:
         """out: an array of the result's shape and dtype, no element of which is read elsewhere than where it is written."""
-        d = x.dtype
+        d = x.dtype if x.ndim or y is None or not y.ndim else y.dtype       # (beside half precision a number is a float)
         try:
             how = self.codes[d]
         except KeyError:
@@ -70,7 +70,7 @@ class Loop:
 
 
 def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kernel], Kernel]:
-    """Decorator of an elementwise kernel: in_c is asked first, of operands whose first one has `least` elements and of those in half precision."""
+    """Decorator of a kernel: in_c is asked first, of operands whose first one has `least` elements and of those in half precision."""
     def deco(fn):
         @functools.wraps(fn)
         def kernel(x, *more, **kw):
@@ -79,7 +79,6 @@ def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kerne
                 if r is not None:
                     return r
             return fn(x, *more, **kw)
-        kernel.pointwise = True
         HALF[kernel] = in_c
         return kernel
     return deco
@@ -103,6 +102,15 @@ def halved(name: str) -> Callable[[Kernel], Kernel]:
         HALF[fn] = Loop(name)
         return fn
     return deco
+
+
+def by_bits(ufunc: np.ufunc, bits: int) -> Callable[[Array], Array | None]:
+    """What changes the signs of numbers of half precision, which takes no arithmetic."""
+    word = np.array(bits, np.int16)
+
+    def change(a):
+        return ufunc(a.view(np.int16), word).view(a.dtype) if a.dtype.kind in "fV" and a.ndim else None
+    return change
 
 
 def plain(*values: Number) -> tuple[float, float, float] | None:

@@ -6,12 +6,16 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 typedef void (*piece)(void *ctx, long start, long stop, int who);
 static void (*share)(long n, piece fn, void *ctx);                              /* mt_share of _pool.c */
-static int (*cast)(int kind, const void *from, void *to, long n);               /* mt_cast of _pool.c */
 
-void mt_use(void (*share_)(long, piece, void *), int (*cast_)(int, const void *, void *, long)) { share = share_, cast = cast_; }
+static const void *single_type;                                                 /* NumPy's float32 */
+
+void mt_use(void (*share_)(long, piece, void *), const void *type) { share = share_, single_type = type; }
 
 typedef float f32;
 typedef double f64;
@@ -41,15 +45,51 @@ typedef struct { const char *name; int operands; loop fn, single; } Entry;
 #undef T
 #undef F
 
+/* n elements of kind 2 or 3, float16 or bfloat16, to float; and back, to the nearest, ties to even */
+static void widen(int kind, const void *from, f32 *restrict b, long n) {
+    const uint16_t *restrict a = from;
+    long i = 0;
+    if (kind == 3) {
+        _Pragma("omp simd") for (i = 0; i < n; i++) b[i] = float_of((uint32_t)a[i] << 16);
+        return;
+    }
+#ifdef __F16C__
+#ifdef __AVX512F__
+    for (; i + 16 <= n; i += 16) _mm512_storeu_ps(b + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(a + i))));
+#endif
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(b + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a + i))));
+    for (; i < n; i++) b[i] = _cvtsh_ss(a[i]);
+#endif
+}
+
+static void narrow(int kind, const f32 *restrict a, void *to, long n) {
+    uint16_t *restrict b = to;
+    long i = 0;
+    if (kind == 3) {
+        _Pragma("omp simd") for (i = 0; i < n; i++) {
+            const uint32_t u = bits_of(a[i]);
+            b[i] = (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);      /* (every nan becomes the same one) */
+        }
+        return;
+    }
+#ifdef __F16C__
+#ifdef __AVX512F__
+    for (; i + 16 <= n; i += 16) _mm256_storeu_si256((__m256i *)(b + i), _mm512_cvtps_ph(_mm512_loadu_ps(a + i), 0));
+#endif
+    for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(b + i), _mm256_cvtps_ph(_mm256_loadu_ps(a + i), 0));
+    for (; i < n; i++) b[i] = _cvtss_sh(a[i], 0);
+#endif
+}
+
 static const Entry *entry(int code, int kind) { return (kind == 1 ? table_f64 : table_f32) + code; }
 
 /* The op's place in the table for elements of a kind (0 float, 1 double, 2 float16, 3 bfloat16), -1 where there is none. */
 int mt_loop_named(const char *name, int kind) {
     const Entry *t = kind == 1 ? table_f64 : table_f32;
     const int n = kind == 1 ? sizeof table_f64 / sizeof *table_f64 : sizeof table_f32 / sizeof *table_f32;
-    uint16_t h = 0;
-    f32 w;
-    if (kind > 1 && cast(kind == 2 ? 2 : 0, &h, &w, 1)) return -1;      /* (a processor without that instruction) */
+#ifndef __F16C__
+    if (kind == 2) return -1;           /* (a processor without that instruction) */
+#endif
     for (int i = 0; i < n; i++)
         if (!strcmp(t[i].name, name)) return i;
     return -1;
@@ -58,12 +98,12 @@ int mt_loop_named(const char *name, int kind) {
 /* ------------------------------------------------------------------ walking */
 #define MOST 8              /* dimensions, those that run on together being one */
 #define BLOCK 4096          /* elements of a row that a thread takes at once */
-#define PART 1024           /* elements that are widened or repeated at once */
+#define PART 512           /* elements that are widened or repeated at once */
 #define MANY 65536          /* elements from which on several threads are worth it */
 
 typedef struct {
     const Entry *e;
-    int kind, dims;
+    int kind, dims, wide;               /* wide: operands that are one float beside others in half precision */
     const long *shape, *step[4];        /* steps in elements, the last ones those of the result; along rows 0 or 1 */
     const char *at[3];
     char *to;
@@ -75,7 +115,7 @@ static const long size_of[] = {4, 8, 2, 2};
 
 /* m elements (m <= PART) where an operand has to be widened or repeated */
 static void part(const Job *k, const char **at, char *to, long m, char room[4][PART * 8], const char **filled, long *full) {
-    const long size = size_of[k->kind], half = k->kind > 1;
+    const long half = k->kind > 1;
     const void *x[3] = {0, 0, 0};
     int single = 0;
     for (int o = 0; o < k->e->operands; o++) {
@@ -83,27 +123,27 @@ static void part(const Job *k, const char **at, char *to, long m, char room[4][P
         if (!k->step[o][k->dims - 1]) {
             single = o == 1 && k->e->single;
             if (filled[o] != at[o] || full[o] < m) {
-                f64 one[1];
-                if (half) cast(k->kind == 2 ? 2 : 0, at[o], one, 1);
-                else memcpy(one, at[o], size);
                 const long n = single ? 1 : m;
-                if (k->kind == 1) for (long i = 0; i < n; i++) ((f64 *)room[o])[i] = one[0];
-                else {
+                if (k->kind == 1) {
+                    const f64 w = *(const f64 *)at[o];
+                    for (long i = 0; i < n; i++) ((f64 *)room[o])[i] = w;
+                } else {
                     f32 w;
-                    memcpy(&w, one, 4);
+                    if (half && !(k->wide >> o & 1)) widen(k->kind, at[o], &w, 1);
+                    else w = *(const f32 *)at[o];
                     for (long i = 0; i < n; i++) ((f32 *)room[o])[i] = w;
                 }
                 filled[o] = at[o], full[o] = m;
             }
             x[o] = room[o];
         } else if (half) {
-            cast(k->kind == 2 ? 2 : 0, at[o], room[o], m);
+            widen(k->kind, at[o], (f32 *)room[o], m);
             x[o] = room[o];
         }
     }
     void *r = half ? room[3] : to;
     (single ? k->e->single : k->e->fn)(x[0], x[1], x[2], r, m, k->v);
-    if (half) cast(k->kind == 2 ? 3 : 1, r, to, m);
+    if (half) narrow(k->kind, r, to, m);
 }
 
 static void walk(void *ctx, long start, long stop, int who) {
@@ -161,7 +201,7 @@ typedef struct {
 #define CONTIGUOUS 1
 #define ALIGNED 0x0100
 #define WRITEABLE 0x0400
-#define NARROW 16           /* rows below which NumPy, which may turn loops round, is left to do it */
+#define NARROW 4            /* rows below which NumPy, which may turn loops round, is left to do it */
 
 /* The steps of operands and result along the result's dimensions, those that run on together made one.  Whether they are for us. */
 static int planned(Job *k, const Array *r, const Array *const *in, long *shape, long (*step)[MOST]) {
@@ -192,7 +232,7 @@ static int planned(Job *k, const Array *r, const Array *const *in, long *shape, 
     }
     if (!n) {
         shape[0] = 1, n = 1;
-        for (int o = 0; o < 4; o++) step[o][0] = 1;
+        for (int o = 0; o < 4; o++) step[o][0] = !(k->wide >> o & 1);
     }
     for (int o = 0; o < operands; o++)
         if (step[o][n - 1] != 0 && step[o][n - 1] != 1) return 0;
@@ -211,7 +251,11 @@ int mt_loop_numbers(int how, Array *r, const Array *x, const Array *y, const Arr
     if ((r->flags & needed) != needed) return 1;
     int plain = r->flags & CONTIGUOUS;
     for (int o = 0; o < k.e->operands; o++) {
-        if (in[o]->dtype != r->dtype || !(in[o]->flags & ALIGNED)) return 1;
+        if (!(in[o]->flags & ALIGNED)) return 1;
+        if (in[o]->dtype != r->dtype) {
+            if (k.kind < 2 || in[o]->nd || in[o]->dtype != single_type || !r->nd) return 1;
+            k.wide |= 1 << o;
+        }
         k.at[o] = in[o]->data;
         plain = plain && in[o]->flags & CONTIGUOUS && in[o]->nd == r->nd && !memcmp(in[o]->dims, r->dims, r->nd * sizeof *r->dims);
     }

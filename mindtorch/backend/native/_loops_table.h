@@ -19,8 +19,6 @@ THREE(lerp, F(fma)(F(fabs)(z) < (T)0.5 ? z : z - 1, y - x, F(fabs)(z) < (T)0.5 ?
 TWO(lerp_number, F(fma)(F(fabs)(p) < (T)0.5 ? p : p - 1, y - x, F(fabs)(p) < (T)0.5 ? x : y))
 THREE(addcmul, F(fma)(p * y, z, x))
 THREE(addcdiv, x + p * y / z)
-ONE(neg, -x)
-ONE(abs, F(fabs)(x))
 ONE(square, x * x)
 ONE(sign, (T)((x > 0) - (x < 0)))
 ONE(sqrt, F(sqrt)(x))
