@@ -1,4 +1,4 @@
-"""Reductions and softmax of rows and columns: the C kernels and NumPy beside real torch, in any layout, with nan and infinities."""
+"""Reductions, softmax and norms of rows and columns: the C kernels and NumPy beside real torch, in any layout, with nan and infinities."""
 import numpy as np
 import pytest
 import torch
@@ -154,3 +154,33 @@ def test_any_number_of_threads(monkeypatch):
     for other in got[1:]:
         for x, y in zip(got[0], other):
             np.testing.assert_array_equal(x, y)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_norms(data):
+    """Of rows and of channels, forward and backward; far from zero, where sums of products would cancel."""
+    name = data.draw(st.sampled_from(["layer", "rms", "batch", "batch eval", "group"]))
+    shape = tuple(data.draw(st.lists(st.sampled_from([2, 3, 7, 16, 17, 33, 70]), min_size=2, max_size=3)))
+    rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
+    a = (rs.randn(*shape) * 2 + data.draw(st.sampled_from([0, 0, 30]))).astype(np.float32)
+    g, affine, how = rs.randn(*shape).astype(np.float32), data.draw(st.booleans()), data.draw(st.integers(0, 2))
+    n = shape[-1] if name in ("layer", "rms") else shape[1]
+    w, b, mean, var = (v.astype(np.float32) for v in (rs.randn(n) + 1, rs.randn(n), rs.randn(n), np.abs(rs.randn(n)) + .5))
+    got = []
+    for m in (mt, torch):
+        f = m.nn.functional
+        x = laid(m, a, how).detach().requires_grad_()
+        p = [m.tensor(v, requires_grad=True) for v in (w, b)] if affine else [None, None]
+        if name == "layer":
+            y = f.layer_norm(x, (n,), *p)
+        elif name == "rms":
+            y = f.rms_norm(x, (n,), p[0])
+        elif name == "group":
+            y = f.group_norm(x, 1, *p)
+        else:
+            y = f.batch_norm(x, m.tensor(mean), m.tensor(var), *p, training=name == "batch")
+        y.backward(laid(m, g, how))
+        got.append([y, x.grad, *[v.grad for v in p if v is not None and v.grad is not None]])
+    for ours, real in zip(*got, strict=True):
+        same(ours, real, 30 if a.mean() < 10 else 300)

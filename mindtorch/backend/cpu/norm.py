@@ -8,6 +8,7 @@ from mindtorch.backend.cpu.copies import channels_last
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row_dot, row_sum
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.reduce import sums
 
 _KEEP = 1 << 20       # up to this many elements the normalised input is kept for the backward pass rather than made again
 
@@ -36,6 +37,8 @@ def layer_norm(x, w, b, *, n, eps, own=True):
     (result, mean, 1 / deviation, variance, normalised rows): of the last three what the gradient will have use for, else None.
     own=False: without weight and bias the result may be the normalised rows (the caller will not write it).
     """
+    if x.size >= large.SOME and (got := large.rows().norm(x, n, w, b, eps)) is not None:
+        return *got, None, None
     m = x.reshape(-1, n) if x.size else x.reshape(0 if not n else x.size // n, n)
     if not m.flags.c_contiguous:
         m = np.ascontiguousarray(m)
@@ -139,6 +142,8 @@ def _layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
 
 def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
     """(gradient of x, of w, of b)."""
+    if mean is not None and xhat is None and g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, mean, rstd, n, needs)) is not None:
+        return got[0], None if got[1] is None else got[1].reshape(w.shape), got[2]
     if var is not None and xhat is None and g.dtype == x.dtype == F32:
         m, g2 = np.ascontiguousarray(x).reshape(-1, n), np.ascontiguousarray(g).reshape(-1, n)
         gx, gw, gb = onednn_pass.layer_norm_grad(g2, m, mean, var, None if w is None else np.ascontiguousarray(w).reshape(-1), eps)
@@ -192,6 +197,8 @@ def _rms_norm(x, w, *, n, dims, eps):
 
 def rms_norm(x, w, *, n, eps):
     """(x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements, that root's reciprocal)."""
+    if x.size >= large.SOME and (got := large.rows().norm(x, n, w, None, eps, False)) is not None:
+        return got[0], got[2]
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
     d = m.dtype.type
     y, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype)
@@ -217,6 +224,8 @@ def rms_norm(x, w, *, n, eps):
 @quiet
 def rms_norm_grad(g, x, w, rstd, *, n, needs):
     """(gradient of x, of w)."""
+    if g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, None, rstd, n, (*needs[:2], False))) is not None:
+        return got[0], None if got[1] is None else got[1].reshape(w.shape)
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
     d = g2.dtype.type
@@ -284,6 +293,42 @@ class _Channels:
         k = self.c if self.whole else 1
         a = a.reshape(-1, self.hw)
         s.reshape(-1)[i * k:j * k] = row_sum(a) if b is None else row_dot(a, b.reshape(-1, self.hw))
+
+
+def _batch_norm_rows(x, w, b, n, c, hw, eps):
+    """The same in C, where a channel is a row (float32)."""
+    along, count = large.along(), n * hw
+    if x.dtype != F32 or (first := along.sums(x.reshape(n * c, hw))) is None:
+        return None
+    mean = first.reshape(n, c).sum(axis=0, dtype=np.float64) / count
+    middle = mean.astype(F32)
+    squares = along.sums(x.reshape(n * c, hw), along.CENTRED, np.concatenate([middle] * n))
+    var = (squares.reshape(n, c).sum(axis=0, dtype=np.float64) / count).astype(F32)
+    rstd = 1 / np.sqrt(var + F32.type(eps))
+    factor = rstd if w is None else rstd * w
+    shift = (0 if b is None else b) - middle * factor
+    y = large.rows().channels(x, factor, shift)
+    return None if y is None else (y, middle, var, rstd, None)
+
+
+def _batch_norm_grad_rows(g, x, w, mean, rstd, n, c, hw, needs):
+    """The same in C: gx = scale * (g - mean(g) - xhat * mean(g * xhat)) as one pass g * p + x * q + r by channel."""
+    along, count = large.along(), n * hw
+    if g.dtype != F32 or x.dtype != F32 or (plain := along.sums(g.reshape(n * c, hw))) is None:
+        return None
+    dot = along.sums(g.reshape(n * c, hw), along.PRODUCT, x.reshape(n * c, hw))
+    plain, dot = (s.reshape(n, c).sum(axis=0, dtype=np.float64) for s in (plain, dot))
+    middle, by = mean.astype(np.float64), rstd.astype(np.float64)
+    gw = (dot - plain * middle) * by
+    gx = None
+    if needs[0]:
+        scale = by if w is None else by * w
+        q = gw * by * scale / -count
+        shift = -plain * scale / count - q * middle
+        gx = large.rows().channels(g, scale.astype(F32), shift.astype(F32), x, q.astype(F32))
+        if gx is None:
+            return None
+    return gx, gw.astype(F32) if needs[1] else None, plain.astype(F32) if needs[2] else None
 
 
 def _batch_norm_in_pieces(x, w, b, n, c, hw, eps):
@@ -375,6 +420,8 @@ def batch_norm_train(x, w, b, *, eps):
     if not x.size:
         nan = np.full(c, np.nan, x.dtype)
         return x.copy(), nan, nan, nan, None
+    if x.size >= large.FEW and hw >= _ROW and (got := _batch_norm_rows(x, w, b, n, c, hw, eps)) is not None:
+        return got
     if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
         return _batch_norm_in_pieces(x, w, b, n, c, hw, eps)
     mean = channel_sums(x, c, hw)
@@ -405,6 +452,10 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
     d = g.dtype.type
     if not x.size:
         return g.copy(), np.zeros(c, g.dtype), np.zeros(c, g.dtype)
+    if xc is None and x.size >= large.FEW and hw >= _ROW:
+        got = _batch_norm_grad_rows(g, np.ascontiguousarray(x), w, mean, rstd, n, c, hw, needs)
+        if got is not None:
+            return got
     if xc is None and x.size >= large.LEAST and x.dtype == g.dtype and x.dtype.kind == "f":
         return _batch_norm_grad_in_pieces(g, np.ascontiguousarray(x), w, mean, rstd, n, c, hw, needs)
     if xc is None:
@@ -425,6 +476,16 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
     return gx, gw if needs[1] else None, gb if needs[2] else None
 
 
+def _channel_products(a, b):
+    """Sums of a * b of (N, C, positions) by channel."""
+    n, c, hw = a.shape
+    if hw >= _ROW and a.size >= large.FEW:
+        r = large.along().sums(a.reshape(n * c, hw), large.along().PRODUCT, b.reshape(n * c, hw))
+        if r is not None:
+            return sums(r.reshape(n, c), (0,))
+    return np.einsum("ncl,ncl->c", a, b)
+
+
 @kernel("native_batch_norm_eval")
 @quiet
 def batch_norm_eval(x, w, b, mean, var, *, eps):
@@ -441,6 +502,8 @@ def batch_norm_eval(x, w, b, mean, var, *, eps):
     if b is not None:
         shift += b
     x = np.ascontiguousarray(x)
+    if x.size >= large.SOME and (y := large.rows().channels(x, scale, shift)) is not None:
+        return y
     if x.size >= large.LEAST and scale.dtype == x.dtype:
         by = _Channels(n, c, hw)
         y = np.empty(x.shape, x.dtype)
@@ -466,11 +529,13 @@ def _batch_norm_eval_grad(g, x, w, mean, var, *, eps, needs):
     gx = gw = gb = None
     if needs[0]:
         scale = rstd if w is None else rstd * w
-        gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
+        gx = large.rows().channels(g2.reshape(g.shape), scale) if g.size >= large.SOME else None
+        if gx is None:
+            gx = (g2 * (np.repeat(scale, hw) if hw != 1 else scale)).reshape(g.shape)
     if needs[2] or needs[1]:
-        gb = channel_sums(g2, c, hw) if g.size else np.zeros(c, g.dtype)
+        gb = sums(g2.reshape(n, c, hw), (0, 2)) if g.size else np.zeros(c, g.dtype)
     if needs[1]:
-        gw = np.einsum("ncl,ncl->c", g2.reshape(n, c, hw), np.ascontiguousarray(x).reshape(n, c, hw))
+        gw = _channel_products(g2.reshape(n, c, hw), np.ascontiguousarray(x).reshape(n, c, hw))
         gw = (gw - gb * mean) * rstd
     return gx, gw, gb if needs[2] else None, None, None
 

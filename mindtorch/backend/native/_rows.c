@@ -1,5 +1,5 @@
-/* Passes over the rows and columns of arrays in C order: reductions, softmax and what goes with it, scale and shift by row
- * (backend/native/rows.py).  By type: _rows_reduce.h, _rows_soft.h.
+/* Passes over the rows and columns of arrays in C order: reductions, softmax and what goes with it, layer norm, scale and shift
+ * by channel (backend/native/rows.py).  In _rows_reduce.h (by type), _rows_soft.h, _rows_norm.h.
  *
  * Pieces are the same however many threads there are, and so are the results.
  */
@@ -96,3 +96,6 @@ SELECTED(f64)
 
 /* ------------------------------------------------------------------ softmax */
 #include "_rows_soft.h"
+
+/* ------------------------------------------------------------------ norms */
+#include "_rows_norm.h"

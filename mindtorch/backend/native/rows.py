@@ -13,7 +13,8 @@ from mindtorch.backend.native import build, pool
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 _ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
-_SOFT = {"mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5}
+_SINGLE = {"mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
+           "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6}
 #: what a reduction makes of its elements (as in _rows.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
@@ -24,7 +25,7 @@ def _lib():
     if found is None or threads is None or not reads_arrays():
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, [f"{n}_{t}" for n in _ARGUMENTS for t in _TYPES.values()])
-    build.declare(found, _SOFT, _SOFT)
+    build.declare(found, _SINGLE, _SINGLE)
     found.mt_use(threads.mt_share)
     return found
 
@@ -102,7 +103,7 @@ SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)
 def _ready(*arrays):
     """The library, if these are float32 arrays."""
     for a in arrays:
-        if a.dtype is not _F32:
+        if a is not None and a.dtype is not _F32:
             return None
     return _lib() if pool.ready() is not None else None
 
@@ -134,3 +135,34 @@ def cross_back(e, at, factor, less):
         return None
     r = np.empty(e.shape, _F32)
     return None if lib.mt_cross_back(id(e), id(at), id(factor), id(less), id(r)) else r
+
+
+# ------------------------------------------------------------------ norms
+def _at(a):
+    return None if a is None else id(a)
+
+
+def norm(x, n, w, b, eps, centred=True):
+    """(normalised rows of n elements times w plus b, their means, 1 / their deviations) of a float32 array that is not empty; or None.
+    centred=False, for RMS norm: None for the means, and 1 / the roots of mean squares."""
+    if (lib := _ready(x, w, b)) is None:
+        return None
+    rows = x.size // n
+    y, mean, rstd = np.empty(x.shape, _F32), np.empty(rows, _F32) if centred else None, np.empty(rows, _F32)
+    return None if lib.mt_norm(id(x), _at(w), _at(b), id(y), _at(mean), id(rstd), eps) else (y, mean, rstd)
+
+
+def norm_back(g, x, w, mean, rstd, n, needs):
+    """The gradients of x, w, b of that, those that `needs` wants; or None."""
+    if (lib := _ready(g, x, w, mean, rstd)) is None or g.shape != x.shape:
+        return None
+    gx, gw, gb = np.empty(x.shape, _F32) if needs[0] else None, np.empty(n, _F32) if needs[1] else None, np.empty(n, _F32) if needs[2] else None
+    return None if lib.mt_norm_back(id(g), id(x), _at(w), _at(mean), id(rstd), _at(gx), _at(gw), _at(gb)) else (gx, gw, gb)
+
+
+def channels(x, factor, shift=None, y=None, by=None):
+    """x * factor + y * by + shift of float32 (samples, channels, ...), the three vectors of a number for each channel; or None."""
+    if (lib := _ready(x, factor, shift, y, by)) is None:
+        return None
+    r = np.empty(x.shape, _F32)
+    return None if lib.mt_channels(id(x), id(factor), _at(shift), _at(y), _at(by), id(r)) else r
