@@ -126,3 +126,54 @@ def test_index_outside_of_the_rows():
     for m in (mt, torch):
         with pytest.raises(RuntimeError):
             m.nn.functional.embedding_bag(m.tensor([[0, 5]]), m.zeros(5, 2))
+
+
+# ------------------------------------------------------------------ places by tables
+@quick
+@given(data=st.data())
+def test_turned_padded_and_cut(data):
+    rs = np.random.RandomState(data.draw(st.integers(0, 99)))
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=4)))
+    dtype = data.draw(st.sampled_from(["float32", "float64", "int64", "uint8", "complex128", "int16"]))
+    a = (rs.randn(*shape) * 50).astype(dtype)
+    what = data.draw(st.sampled_from(["flip", "pad", "tril", "triu", "index"]))
+    kw = {"turned": data.draw(st.booleans()), "by": data.draw(st.integers(-10, 10))}
+    dims = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True, max_size=3))
+    index = rs.randint(-shape[-1], shape[-1], (3, 5))
+    mode = data.draw(st.sampled_from(["reflect", "replicate", "circular"]))
+    room = shape[-1] - 1 if mode == "reflect" else shape[-1]
+    pads = [data.draw(st.integers(0, room)) for _ in range(2)]
+
+    def f(m):
+        x = m.tensor(a)
+        x = x.transpose(0, -1).contiguous().transpose(0, -1) if kw["turned"] else x
+        if what == "pad":
+            x = x.reshape(1, -1, shape[-1])
+            return m.nn.functional.pad(x if dtype.startswith("float") else x.double(), pads, mode=mode)
+        return {"flip": lambda: x.flip(dims), "tril": lambda: x.tril(kw["by"]), "triu": lambda: x.triu(kw["by"]), "index": lambda: x[..., m.tensor(index)]}[what]()
+    close([f(mt)], [f(torch)])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool"])
+def test_large_copies_on_threads(dtype, side, monkeypatch):
+    a = (np.random.RandomState(0).randn(6, 181, 97) * 9).astype(dtype)
+    columns = np.arange(-90, 90)
+    monkeypatch.setattr(threads._team, "count", 3)
+
+    def f(m):
+        x, pad = m.tensor(a), m.nn.functional.pad
+        more = [pad(x, (5, 60), mode=mode) for mode in ("reflect", "replicate", "circular")] if dtype != "bool" else []
+        return [x.flip(0, 2), x.flip(1), x.tril(-3), x.triu(40), x[:, :, m.tensor(columns)], x[:, m.tensor(columns)], *more]
+    close(f(mt), f(torch))
+
+
+@pytest.mark.parametrize("at", [97, -98])
+def test_column_outside(at):
+    for m in (mt, torch):
+        with pytest.raises(IndexError):
+            m.zeros(60, 97)[:, m.tensor([0, at] * 60)]
+        with pytest.raises(RuntimeError):
+            m.zeros(70, 97).scatter(1, m.full((70, 97), at), 1.)
+        with pytest.raises(RuntimeError):
+            m.zeros(70, 97).scatter_add(1, m.full((70, 97), at), m.ones(70, 97))

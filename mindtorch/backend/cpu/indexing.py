@@ -14,6 +14,11 @@ _ALL = slice(None)
 GATHER, PUT, ADD = range(3)      # (backend/native/along.py)
 
 
+def _in_c(a, i):
+    """Whether an index is moved along by C, which looks at the places itself: those of others are looked at before."""
+    return a.ndim > 0 and i.ndim > 0 and i.size >= large.FEW
+
+
 # ------------------------------------------------------------------ positions
 def positions(shape, index, dim):
     """Flat positions in a tensor of `shape` of what gather(dim, index) picks: index replaces the coordinate of `dim`."""
@@ -126,14 +131,14 @@ def _corner(src, shape):
 
 @kernel("gather")
 def _gather(a, i, *, dim, check):
+    if _in_c(a, i):
+        r = np.empty(i.shape, a.dtype)
+        if large.along().move(GATHER, a, i, dim, r):
+            return r
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     if not a.ndim or not i.ndim:
         return a.reshape(-1)[np.zeros(i.shape, _I64)] if i.ndim or not a.ndim else a.reshape(-1)[i]
-    if i.size >= large.FEW:
-        r = np.empty(i.shape, a.dtype)
-        if large.along().move(GATHER, a, i, dim, r):
-            return r
     if a.flags.c_contiguous:
         if i.size < large.LEAST:
             return a.reshape(-1).take(positions(a.shape, i, dim))
@@ -154,22 +159,25 @@ def _gather_backward(g, i, *, size, dim):
 
 @kernel("scatter_add")
 def _scatter_add(a, src, i, *, dim, check):
-    if check:
-        check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     r = np.array(a, order="C")
     src = np.broadcast_to(src[tuple([slice(0, n) for n in i.shape])] if src.ndim == i.ndim else src, i.shape)
-    if not (a.ndim and i.ndim and i.size >= large.FEW and large.along().move(ADD, r, i, dim, src)):
-        accumulate(r.reshape(-1), positions(a.shape, i, dim), np.ascontiguousarray(src))
+    if _in_c(a, i) and (done := large.along().move(ADD, r, i, dim, src)) is not None:
+        if done:
+            return r
+        r = np.array(a, order="C")
+    if check:
+        check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
+    accumulate(r.reshape(-1), positions(a.shape, i, dim), np.ascontiguousarray(src))
     return r
 
 
 @kernel("scatter")
 def _scatter(a, src, i, *, dim, check):
-    if check:
-        check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     r = np.array(a, order="C")
-    if a.ndim and i.ndim and i.size >= large.FEW and large.along().move(PUT, r, i, dim, _corner(src, i.shape) if src.ndim else np.broadcast_to(src, i.shape)):
+    if _in_c(a, i) and large.along().move(PUT, r, i, dim, _corner(src, i.shape) if src.ndim else np.broadcast_to(src, i.shape)):
         return r
+    if check:       # (what has been put by then is put again, or nobody's)
+        check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     if dim and i.ndim and i.size >= large.LEAST:
         v = _corner(src, i.shape) if src.ndim else None
 
@@ -377,6 +385,15 @@ def _index(a, *indices, dims):
     try:
         if dims == (0,) and a.flags.c_contiguous:
             return a.take(indices[0], 0)
+        if len(dims) == 1 and a.flags.c_contiguous and a.size:
+            # 1024x1024 columns of float32: NumPy 1.9 ms, by C 0.7
+            i, d = indices[0], dims[0]
+            n, many = a.shape[d], a.size // a.shape[d] * i.size
+            if many >= large.FEW:
+                j = np.where(i < 0, i + n, i) if i.min() < 0 else i
+                r = np.empty((*a.shape[:d], *i.shape, *a.shape[d + 1:]), a.dtype)
+                if large.along().rows(GATHER, a, j.reshape(-1), d, r):
+                    return r
         r = a[key_of(indices, dims)]
     except IndexError as e:
         if 0 in [a.shape[d] for d in dims]:

@@ -1,4 +1,4 @@
-"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows.  Nothing here without a compiler: every function gives None then, as it does for
+"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows, turned and padded copies, triangles.  Nothing here without a compiler: every function gives None then, as it does for
 a dtype that has no kernel, and the caller goes on with NumPy.
 """
 import ctypes
@@ -20,7 +20,8 @@ def _lib():
     if found is None or threads is None:
         return None
     typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
-    build.declare(found, typed, tuple(typed))
+    plain = {"mt_spread": [_I, _I] + [_P] * 4, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
+    build.declare(found, {**typed, **plain}, {*typed, *plain})
     found.mt_use(threads.mt_share)
     return found
 
@@ -76,3 +77,33 @@ def bags(what, index, bag, samples, to, rows=None, divisor=None, g=None):
     if any([a is not None and a.dtype != to.dtype for a in (arrays[0], *arrays[3:])]) or arrays[1].dtype != _I64 or arrays[2].dtype != _I64:
         return False
     return not call(what, *[None if a is None else at(a) for a in arrays], at(to), index.size, len(groups), table.shape[1], len(table))
+
+
+# ------------------------------------------------------------------ places by tables
+def spread(a, shape, numbers, tables):
+    """r[i, j, ...] = a's element table 0[i] + table 1[j] + ... behind its first; numbers: the shape as an array, tables: those of all axes one
+    after another."""
+    lib = _ready()
+    if lib is None or not _movable(a):
+        return None
+    r = np.empty(shape, a.dtype)
+    if r.size and lib.mt_spread(a.itemsize, len(shape), at(numbers), at(tables), at(a), at(r)):
+        return None
+    return r
+
+
+def _movable(a):
+    return a.ndim > 0 and a.dtype.kind != "O" and at(a) % min(a.itemsize, 8) == 0
+
+
+def triangle(a, diagonal, lower):
+    """The lower (or upper) triangle of matrices a[..., rows, columns] in one piece, zeros elsewhere."""
+    lib = _ready()
+    if lib is None or not _movable(a):
+        return None
+    r = np.empty(a.shape, a.dtype)
+    rows, columns = a.shape[-2:]
+    far = rows + columns
+    if r.size and lib.mt_triangle(a.itemsize, a.size // (rows * columns), rows, columns, max(-far, min(far, diagonal)), lower, at(a), at(r)):
+        return None
+    return r
