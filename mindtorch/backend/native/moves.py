@@ -1,5 +1,7 @@
-"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows, turned and padded copies, triangles.  Nothing here without a compiler: every function gives None then, as it does for
-a dtype that has no kernel, and the caller goes on with NumPy.
+"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows, turned and padded copies, triangles.
+
+Nothing here without a compiler: every function gives None (or False) then, as it does for a dtype that has no kernel, and the caller goes on
+with NumPy.
 """
 import ctypes
 import functools
