@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant
-from mindtorch.backend.cpu.pointwise import Loop, before, binary, divided, elementwise, halved, masked, plain
+from mindtorch.backend.cpu.pointwise import Loop, before, binary, divided, elementwise, halved, looped, masked, plain
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -58,6 +58,7 @@ def _nonzero(a, b):
 
 
 @kernel("div_floor floor_divide")
+@looped("floor_divide")
 @elementwise
 def _div_floor(a, b):
     _nonzero(a, b)
@@ -74,6 +75,7 @@ def _div_trunc(a, b):
 
 
 @kernel("remainder remainder_number")
+@looped("remainder")
 @elementwise
 def _remainder(a, b):
     _nonzero(a, b)

@@ -356,7 +356,7 @@ def _divided(x, y, quotient):
     m = x.astype(np.float64)
     q = np.floor(m / y)
     most = _QUOTIENT if quotient else _REMAINDER
-    if not (q.max() < most and q.min() > -most):
+    if not (q.max() < most and q.min() > -most and np.abs(y).max() < np.inf):
         return None
     m -= q * y
     # The quotient may have been rounded up to a whole number.

@@ -46,3 +46,31 @@ ALWAYS f32 log1p_f32(f32 u) {
 ALWAYS f32 logistic_f32(f32 x) { return 1 / (1 + exp_f32(-x)); }
 ALWAYS f32 silu_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 + x * (1 - s)); }
 ALWAYS f32 logistic_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 - s); }
+
+/* Remainders and whole quotients of floats through double, where the product of a quotient below 2^28 (for the quotient itself 2^21) and a divisor is
+   exact; a block with other quotients goes through fmod, element by element, as Python does it. */
+static void divided_f32(const f32 *x, const f32 *y, f32 *to, long n, const int quotient) {
+    const f64 most = quotient ? 0x1p21 : 0x1p28;
+    f32 room[256];
+    for (long b = 0; b < n; b += 256) {
+        const long m = n - b < 256 ? n - b : 256;
+        int far = 0;
+        _Pragma("omp simd reduction(| : far)") for (long i = 0; i < m; i++) {
+            const f64 d = y[b + i], a = x[b + i], q = floor(a / d), r = a - q * d;
+            const f64 over = r * d < 0 ? 1 : 0;         /* (the quotient was rounded up to a whole number) */
+            far |= !(fabs(q) < most) | !(fabs(d) < INFINITY);
+            room[i] = quotient ? (f32)(q - over) : copysignf((f32)(r + over * d), y[b + i]);
+        }
+        if (far)
+            for (long i = 0; i < m; i++) {
+                const f32 d = y[b + i], a = x[b + i];
+                f32 r = fmodf(a, d), q = (a - r) / d;
+                if (r != 0 && (d < 0) != (r < 0)) r += d, q -= 1;
+                else if (r == 0) r = copysignf(0, d);
+                const f32 whole = floorf(q);
+                q = d == 0 ? a / d : q == 0 ? copysignf(0, a / d) : q - whole > 0.5f ? whole + 1 : whole;
+                room[i] = quotient ? q : d == 0 ? NAN : r;
+            }
+        memcpy(to + b, room, m * sizeof *to);
+    }
+}

@@ -1,4 +1,4 @@
-/* One line an op: ONE, TWO, THREE operands x, y, z (PAIR: two, with a loop for a single y), numbers p, q, r.  F(name) is C's function of the type.
+/* One line an op: ONE, TWO, THREE operands x, y, z (PAIR: two, with a loop for a single y; WHOLE: the call that does n elements), numbers p, q, r.  F(name) is C's function of the type.
  *
  * Comparisons are written so that nan goes where torch has it go: through, where nothing else is said.  Where torch's vector code fuses, F(fma) does. */
 #define ABOVE(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))               /* the larger one, nan first */
@@ -53,8 +53,10 @@ TWO(smooth_l1_slope, WITHIN((x - y) / p, -1, 1))
 TWO(huber, F(fabs)(x - y) <= p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
 TWO(huber_slope, WITHIN(x - y, -p, p))
 
-/* activations with an exponential (float alone) */
+/* float alone */
 #if REAL == 4
+WHOLE(remainder, divided_f32(x, y, to, n, 0))
+WHOLE(floor_divide, divided_f32(x, y, to, n, 1))
 ONE(sigmoid, logistic_f32(x))
 ONE(silu, x / (1 + exp_f32(-x)))
 TWO(silu_backward, x * silu_slope_f32(y))

@@ -20,16 +20,20 @@
         const T *xs = a, *ys = b, *zs = c; T *to = o; NUMBERS                                                                       \
         _Pragma("omp simd") for (long i = 0; i < n; i++) { const T x = xs[i], y = ys[i], z = zs[i]; to[i] = expression; }           \
     }
+#define WHOLE(name, call)                                                                                                           \
+    static void NAME(name)(const void *x, const void *y, const void *z, void *to, long n, const f64 *v) { (void)z, (void)v; call; }
 #include "_loops_table.h"
 #undef ONE
 #undef TWO
 #undef PAIR
 #undef THREE
+#undef WHOLE
 
 #define ONE(name, expression) {#name, 1, NAME(name), 0},
 #define TWO(name, expression) {#name, 2, NAME(name), 0},
 #define PAIR(name, expression) {#name, 2, NAME(name), NAME(name##_single)},
 #define THREE(name, expression) {#name, 3, NAME(name), 0},
+#define WHOLE(name, call) {#name, 2, NAME(name), 0},
 static const Entry NAME(table)[] = {
 #include "_loops_table.h"
 };
@@ -37,4 +41,5 @@ static const Entry NAME(table)[] = {
 #undef TWO
 #undef PAIR
 #undef THREE
+#undef WHOLE
 #undef NUMBERS
