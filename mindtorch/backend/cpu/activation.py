@@ -12,8 +12,8 @@ from mindtorch.backend.cpu.large import LEAST, PIECE
 from mindtorch.backend.cpu.pointwise import Loop, before, bound, limited, looped, plain
 from mindtorch.backend.cpu.large import elementwise as large
 
-#: Elements from which on the loop in C is faster than a pass of NumPy's or two.
-_MORE = 1 << 10
+#: Elements from which on the loop in C is faster than NumPy's: relu of 4096 takes 1.7 us and 3.4 in C, of 65536 20 and 11.
+_MORE = 1 << 14
 _INTS = {F32: np.dtype(np.int32), F64: np.dtype(np.int64)}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import bound
+from mindtorch.backend.cpu.pointwise import Loop, bound
 
 
 # ------------------------------------------------------------------ targets
@@ -319,6 +319,18 @@ def ctc_grad(g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank,
 
 
 # ------------------------------------------------------------------ pointwise losses: value and slope
+def _in_one_pass(name):
+    """The loop of a name before what NumPy does in several passes."""
+    loop = Loop(name)
+
+    def deco(fn):
+        def either(x, t, param):
+            r = loop(x, t, numbers=(param or 0.0, 0.0, 0.0))
+            return fn(x, t, param) if r is None else r
+        return either
+    return deco
+
+
 def _clip(d, most):
     if d.ndim == 1 and d.size <= large.PIECE:
         return bound(d, -most, most, d)
@@ -331,6 +343,7 @@ def _below(d, most):
     return np.minimum(d, d.dtype.type(most))
 
 
+@_in_one_pass("smooth_l1")
 def smooth_l1(x, t, beta):
     d = np.abs(x - t)
     m = _below(d, beta)
@@ -340,12 +353,14 @@ def smooth_l1(x, t, beta):
     return d
 
 
+@_in_one_pass("smooth_l1_slope")
 def smooth_l1_slope(x, t, beta):
     d = x - t
     d *= x.dtype.type(1 / beta)
     return _clip(d, 1)
 
 
+@_in_one_pass("huber")
 def huber(x, t, delta):
     d = np.abs(x - t)
     m = _below(d, delta)
@@ -354,17 +369,20 @@ def huber(x, t, delta):
     return d
 
 
+@_in_one_pass("huber_slope")
 def huber_slope(x, t, delta):
     d = x - t
     return _clip(d, delta)
 
 
+@_in_one_pass("mse")
 def mse(x, t, _):
     d = x - t
     d *= d
     return d
 
 
+@_in_one_pass("mse_slope")
 def mse_slope(x, t, _):
     d = x - t
     d *= x.dtype.type(2)

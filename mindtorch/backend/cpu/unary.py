@@ -18,8 +18,8 @@ def _pointwise(fn):
     fn.pointwise = True
     return fn
 
-#: Elements from which on the loop in C is faster than one pass of NumPy's that is slow.
-_MORE = 1 << 11
+#: Elements from which on the loop in C is faster than NumPy's: reciprocal of 4096 1.9 us and 3.5 in C, of 16384 4.6 and 4.8, of a million 290 and 160.
+_MORE = 1 << 14
 
 
 # ------------------------------------------------------------------ functions with floating results

@@ -50,7 +50,7 @@ TWO(mse, (x - y) * (x - y))
 TWO(mse_slope, (x - y) * 2)
 TWO(smooth_l1, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) / p : F(fabs)(x - y) - (T)0.5 * p)
 TWO(smooth_l1_slope, WITHIN((x - y) / p, -1, 1))
-TWO(huber, F(fabs)(x - y) <= p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
+TWO(huber, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
 TWO(huber_slope, WITHIN(x - y, -p, p))
 
 /* float alone */
