@@ -140,8 +140,10 @@ def test_sums_are_exact():
         np.testing.assert_allclose(mt.tensor(a).sum(**k).numpy(), true, rtol=5e-7)
 
 
-def test_any_number_of_threads(monkeypatch):
-    """The same to the last bit."""
+def test_any_number_of_threads():
+    """The same to the last bit in C. (NumPy's BLAS, which sums where there is no compiler, cuts by its threads.)"""
+    if large.FEW > 1:
+        pytest.skip("C alone")
     xs = [mt.tensor(np.random.RandomState(1).randn(*s).astype(np.float32)) for s in [(300, 700), (400000,), (90000, 5), (3, 500, 200)]]
     before = threads.count()
     try:

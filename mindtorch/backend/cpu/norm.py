@@ -479,7 +479,7 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
 def _channel_products(a, b):
     """Sums of a * b of (N, C, positions) by channel."""
     n, c, hw = a.shape
-    if hw >= _ROW and a.size >= large.FEW:
+    if hw >= _ROW and a.size >= large.FEW and a.dtype == b.dtype:
         r = large.along().sums(a.reshape(n * c, hw), large.along().PRODUCT, b.reshape(n * c, hw))
         if r is not None:
             return sums(r.reshape(n, c), (0,))
