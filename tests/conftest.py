@@ -23,6 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# What a first run waits for is said to users, not to tests that look at standard error (tests/tools/test_run_terminal.py asks for it).
+os.environ.setdefault("MINDTORCH_PROGRESS", "0")
+
 # On two cores a single slow example says nothing about the code; the same examples every time, so that a failure stays.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -143,7 +146,7 @@ class Process:
         paths = [ROOT, *([site] if site else [])]
         ours = "MINDTORCH_", "PYTHON", "GLOG", "ONEDNN"
         variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        variables.update(PYTHONPATH=os.pathsep.join(map(str, paths)), **(env or {}))
+        variables.update({"PYTHONPATH": os.pathsep.join(map(str, paths)), "MINDTORCH_PROGRESS": "0", **(env or {})})
         return subprocess.run([sys.executable, *(["-S"] if site else []), *map(str, args)], cwd=self.folder,
                               env=variables, capture_output=True, text=True, timeout=timeout)
 

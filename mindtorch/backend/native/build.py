@@ -122,7 +122,9 @@ def sweep(folder):
 
 def _compile(command):
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        from mindtorch.backend import patience      # (an import of torch does without it)
+        with patience.slow(f"compiling kernels in C, once on this machine ({cache_folder()})"):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.SubprocessError) as e:
         raise RuntimeError(f"{command[0]} could not be run ({e})") from None
     if done.returncode:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend import patience
 from mindtorch.backend.device import Lacking
 from mindtorch.backend.mindspore import dumps
 from mindtorch.backend.mindspore.graph._dynamic import Sheet
@@ -108,7 +109,7 @@ class Body:
         else:
             start = time.perf_counter()
             try:
-                with dumps.into(folder()):
+                with patience.slow("MindSpore compiles a graph of torch.compile; later calls of its shapes do not wait"), dumps.into(folder()):
                     r = self.cell.construct(*args)
             except Exception as e:
                 self.dead = True
