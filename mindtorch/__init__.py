@@ -6,4 +6,4 @@ Importing this package changes nothing and loads neither MindSpore nor the facad
 - ``python -m mindtorch run script.py`` does the same for a script that is not to be changed;
 - ``import mindtorch.torch as torch`` uses the facade under its own name, beside real torch if need be.
 """
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -99,7 +99,7 @@ for dev in ("cpu", "npu"):
     found[dev, "objects", False] = objects(dev)
 same = []
 for (dev, *what), have in found.items():
-    want = found["cpu", *what]
+    want = found[("cpu", *what)]
     assert len(have) == len(want)
     same += [(i, what, a.tolist(), b.tolist()) for i, (a, b) in enumerate(zip(have, want)) if not torch.equal(a.cpu(), b)]
 before = dist.traffic()["sent"]

@@ -1,6 +1,8 @@
 """``python -m mindtorch``: `run` beside the plain interpreter, and `doctor`."""
 import pytest
 
+import mindtorch
+
 RUN = "-m", "mindtorch", "run"
 
 SHOW = """
@@ -127,7 +129,7 @@ def test_usage(process):
     for command in ("run", "doctor"):
         done = process.run("-m", "mindtorch", command, "--help")
         assert done.returncode == 0 and f"usage: python -m mindtorch {command}" in done.stdout
-    assert process.run("-m", "mindtorch", "--version").stdout == "mindtorch 0.1.0\n"
+    assert process.run("-m", "mindtorch", "--version").stdout == f"mindtorch {mindtorch.__version__}\n"
 
 
 # ---------------------------------------------------------------- doctor

@@ -199,5 +199,7 @@ def test_names_of_torch():
     missing = [n for n in real_dist.__all__ if not hasattr(dist, n)] if hasattr(real_dist, "__all__") else []
     wanted = [n for n, v in vars(real_dist.distributed_c10d).items() if n in real_dist.distributed_c10d.__all__]
     missing += [n for n in wanted if not hasattr(dist.distributed_c10d, n)]
+    # (torch's build for CUDA, the only one for some Pythons, has NCCL's besides.)
+    missing = [n for n in missing if n != "ProcessGroupNCCL"]
     assert not missing, missing
     assert real.distributed.is_available()
