@@ -126,6 +126,26 @@ def reads_arrays():
             and ctypes.c_int.from_address(at + 64).value & 0x501 == 0x501)
 
 
+class _Described(ctypes.Structure):
+    """What our C reads of an array, laid out as NumPy does it."""
+    _fields_ = [("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("data", ctypes.c_void_p), ("nd", ctypes.c_int),
+                ("dims", ctypes.POINTER(ctypes.c_ssize_t)), ("strides", ctypes.POINTER(ctypes.c_ssize_t)), ("base", ctypes.c_void_p),
+                ("dtype", ctypes.c_void_p), ("flags", ctypes.c_int)]
+
+
+def _described(a):
+    """An array for our C where it may not be read by its address: some microseconds, the same bits."""
+    if a is None:
+        return None
+    sizes = ctypes.c_ssize_t * max(a.ndim, 1)
+    d = _Described(data=a.ctypes.data, nd=a.ndim, dims=sizes(*a.shape), strides=sizes(*a.strides), dtype=id(a.dtype), flags=a.flags.num)
+    d.owner = a
+    return ctypes.byref(d)
+
+
+#: what the C of native/_loops.c and _rows.c is given for an array
+header = id if reads_arrays() else _described
+
 declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 

@@ -15,7 +15,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
-from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, quiet, silent
+from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, header, quiet, silent
 from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 
 
@@ -63,9 +63,9 @@ class Loop:
         if out.size >= _MANY:
             pool.ready()
         if numbers is None:
-            bad = _lib.mt_loop(how, id(out), id(x), id(y), id(z))
+            bad = _lib.mt_loop(how, header(out), header(x), header(y), header(z))
         else:
-            bad = _lib.mt_loop_numbers(how, id(out), id(x), id(y), id(z), *numbers)
+            bad = _lib.mt_loop_numbers(how, header(out), header(x), header(y), header(z), *numbers)
         return None if bad else out
 
 

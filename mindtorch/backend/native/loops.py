@@ -1,12 +1,10 @@
-"""NumPy-facing side of _loops.c: elementwise ops in one pass.  Nothing here without a compiler, or where arrays cannot be read by their address
-(backend/cpython.py); cpu/pointwise.py goes on with NumPy then.
+"""NumPy-facing side of _loops.c: elementwise ops in one pass.  Nothing here without a compiler; cpu/pointwise.py goes on with NumPy then.
 """
 import ctypes
 import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu._numpy_private import reads_arrays
 from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore.private import bfloat16_np
 from mindtorch.backend.native import build, pool
@@ -19,9 +17,9 @@ MANY = 1 << 16
 
 @functools.cache
 def lib():
-    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over the ids of arrays; or None."""
+    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over arrays (`header` of them); or None."""
     threads = pool.lib()
-    found = build.loops() if threads is not None and reads_arrays() else None
+    found = build.loops() if threads is not None else None
     if found is not None:
         build.declare(found, {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": [_I] + [_P] * 4 + [_D] * 3, "mt_loop_named": [ctypes.c_char_p, _I],
                               "mt_use": [_P, _P]}, ("mt_loop", "mt_loop_numbers", "mt_loop_named"))

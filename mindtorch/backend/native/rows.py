@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu._numpy_private import reads_arrays
+from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.native import build, pool
 
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
@@ -22,7 +22,7 @@ SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 @functools.cache
 def _lib():
     found, threads = build.rows(), pool.lib()
-    if found is None or threads is None or not reads_arrays():
+    if found is None or threads is None:
         return None
     build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, [f"{n}_{t}" for n in _ARGUMENTS for t in _TYPES.values()])
     build.declare(found, _SINGLE, _SINGLE)
@@ -60,7 +60,7 @@ def reduce(a, axes, keepdim, what, over=1.0):
         shape = a.shape
         shape = (*shape[:low], *[1] * (high - low), *shape[high:]) if keepdim else shape[:low] + shape[high:]
     r = np.empty(shape, a.dtype)
-    if f(id(a), id(r), low, high, what, over):
+    if f(header(a), header(r), low, high, what, over):
         return _by_memory(a, axes, keepdim, what, over)
     return r
 
@@ -118,7 +118,7 @@ def soft(what, x, axis, y=None):
     if not x.ndim or (lib := _ready(x, y)) is None:
         return None
     r = np.empty(x.shape[:-1] if what == LOG_SUM else x.shape, _F32)
-    return None if lib.mt_soft(id(x), id(y), id(r), axis if axis >= 0 else axis + x.ndim, what) else r
+    return None if lib.mt_soft(header(x), header(y), header(r), axis if axis >= 0 else axis + x.ndim, what) else r
 
 
 def cross(x, at):
@@ -126,7 +126,7 @@ def cross(x, at):
     if at.dtype != _I64 or (lib := _ready(x)) is None:
         return None
     e, s, v = np.empty(x.shape, _F32), np.empty(len(x), _F32), np.empty(len(x), _F32)
-    return None if lib.mt_cross(id(x), id(at), id(e), id(s), id(v)) else (e, s, v)
+    return None if lib.mt_cross(header(x), header(at), header(e), header(s), header(v)) else (e, s, v)
 
 
 def cross_back(e, at, factor, less):
@@ -134,12 +134,12 @@ def cross_back(e, at, factor, less):
     if at.dtype != _I64 or (lib := _ready(e, factor, less)) is None:
         return None
     r = np.empty(e.shape, _F32)
-    return None if lib.mt_cross_back(id(e), id(at), id(factor), id(less), id(r)) else r
+    return None if lib.mt_cross_back(header(e), header(at), header(factor), header(less), header(r)) else r
 
 
 # ------------------------------------------------------------------ norms
 def _at(a):
-    return None if a is None else id(a)
+    return None if a is None else header(a)
 
 
 def norm(x, n, w, b, eps, centred=True):
@@ -149,7 +149,7 @@ def norm(x, n, w, b, eps, centred=True):
         return None
     rows = x.size // n
     y, mean, rstd = np.empty(x.shape, _F32), np.empty(rows, _F32) if centred else None, np.empty(rows, _F32)
-    return None if lib.mt_norm(id(x), _at(w), _at(b), id(y), _at(mean), id(rstd), eps) else (y, mean, rstd)
+    return None if lib.mt_norm(header(x), _at(w), _at(b), header(y), _at(mean), header(rstd), eps) else (y, mean, rstd)
 
 
 def norm_back(g, x, w, mean, rstd, n, needs):
@@ -157,7 +157,7 @@ def norm_back(g, x, w, mean, rstd, n, needs):
     if (lib := _ready(g, x, w, mean, rstd)) is None or g.shape != x.shape:
         return None
     gx, gw, gb = np.empty(x.shape, _F32) if needs[0] else None, np.empty(n, _F32) if needs[1] else None, np.empty(n, _F32) if needs[2] else None
-    return None if lib.mt_norm_back(id(g), id(x), _at(w), _at(mean), id(rstd), _at(gx), _at(gw), _at(gb)) else (gx, gw, gb)
+    return None if lib.mt_norm_back(header(g), header(x), _at(w), _at(mean), header(rstd), _at(gx), _at(gw), _at(gb)) else (gx, gw, gb)
 
 
 def channels(x, factor, shift=None, y=None, by=None):
@@ -165,4 +165,4 @@ def channels(x, factor, shift=None, y=None, by=None):
     if (lib := _ready(x, factor, shift, y, by)) is None:
         return None
     r = np.empty(x.shape, _F32)
-    return None if lib.mt_channels(id(x), id(factor), _at(shift), _at(y), _at(by), id(r)) else r
+    return None if lib.mt_channels(header(x), header(factor), _at(shift), _at(y), _at(by), header(r)) else r
