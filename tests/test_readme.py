@@ -13,6 +13,7 @@ IN_A_PROCESS = {
     "test_resnet_example.py": "sys.executable",  # the script without the hook
     "test_benchmarks.py": "sides(",              # benchmarks/sides.py: "torch" is real torch, losses compared with it
     "test_docs_examples.py": "PAGES",            # the pages' commands start `mindtorch diff`, one side of which is real torch
+    "test_newcomer.py": "runs(",                 # the same page's commands
     "test_examples.py": "[sys.executable",       # the script without the hook
 }
 
