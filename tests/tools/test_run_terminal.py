@@ -19,6 +19,12 @@ RUN = "-m", "mindtorch", "run"
 pytestmark = pytest.mark.timeout(120)
 
 
+def in_its_terminal():
+    """Before the command starts: the streams are its terminal, and Ctrl-C ends it (who runs tests in the background has told them to ignore that)."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A process whose standard streams are a terminal; `seen`: [(seconds, bytes)] as they came."""
 
@@ -28,7 +34,7 @@ class Terminal:
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("MINDTORCH_", "PYTHON"))}
         variables.update({"PYTHONPATH": str(patience.__file__).rpartition("/mindtorch/")[0], "MINDTORCH_PROGRESS": "0", "TERM": "xterm", "COLUMNS": "80", **(env or {})})
         self.child = subprocess.Popen([sys.executable, *map(str, args)], stdin=slave, stdout=slave, stderr=slave, cwd=process.folder, env=variables, start_new_session=True,
-                                      preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                      preexec_fn=in_its_terminal)
         os.close(slave)
         self.seen = []
 

@@ -44,7 +44,7 @@ ALWAYS double NAME(lanes)(V v, const int what) {
         double s[W];
         for (int i = 0; i < W; i++) s[i] = v[i];
         _Pragma("GCC unroll 4") for (int k = W / 2; k; k /= 2)
-            for (int i = 0; i < k; i++) s[i] *= s[i + k];
+            _Pragma("GCC unroll 8") for (int i = 0; i < k; i++) s[i] *= s[i + k];
         return s[0];
     }
     typedef T half __attribute__((vector_size(BYTES / 2), aligned(sizeof(T)), may_alias));
