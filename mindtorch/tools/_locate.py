@@ -280,13 +280,16 @@ class Comparison:
         # `level` is the rounding error that has come so far: a layer that sums nothing carries on what others made.
         own, all_own, depth, level = self._own_parameters(self.reference["grads"]), self._own_parameters(self.reference["shapes"]), 0, 0.0
         self.least = min((_least(r) for r in self.rows), key=_exactness, default="float32")
+        seen, unseen = 0.0, 0
         for r in self.rows:
             r.own = own.get(r.name, []) if r.kind == "module" else []
             r.depth = depth
             inside = [x for x in self.rows if x.call.parent == r.call.begun]
             r.terms = max([self._terms(r, all_own.get(r.name, []) if r.kind == "module" else []), *(x.terms for x in inside)])
             depth += r.leaf or r.kind == "op"
-            r.inputs = worst(self._values(r, "inputs", r.depth, 1, level))
+            # Each of the layers since the last one that was looked at may have enlarged what that one gave.
+            hidden = min(MOST_CARRIED, max(seen, level) * AMPLIFICATION ** min(unseen, 4)) if unseen else 0.0
+            r.inputs = worst(self._values(r, "inputs", r.depth, 1, max(level, hidden)))
             # A module may err by as much as those inside it.
             noise = max([level, 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
                          *(x.outputs.tolerance for x in inside)])
@@ -296,6 +299,10 @@ class Comparison:
                                                           if h.a.dtype.kind in "fc"], default=0.0)
             r.outputs = worst(self._values(r, "outputs", r.depth + 1, r.terms, noise, floor))
             level = self._carried(r, level, r.outputs, r.depth + 1)
+            if r.call.sampled:
+                seen, unseen = 0.0 if r.outputs.bad else r.outputs.relative, 0
+            else:
+                unseen += r.leaf or r.kind == "op"
         self.depth = depth
 
     def _carried(self, r, level, verdict, depth):
