@@ -76,7 +76,7 @@ def _has_avx512():
 
 def _load():
     """(library or None where it is not to be had, whether it is ours alone)."""
-    path = dnnl_path() if platform.machine().lower() in ("x86_64", "amd64") else None
+    path = dnnl_path() if platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("MINDTORCH_ONEDNN", "1") != "0" else None
     if path is None:
         return None, False
     lib = None
