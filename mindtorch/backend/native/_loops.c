@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "_common.h"
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
-typedef void (*piece)(void *ctx, long start, long stop, int who);
 static void (*share)(long n, piece fn, void *ctx);                              /* mt_share of _pool.c */
 
 static const void *single_type;                                                 /* NumPy's float32 */
@@ -19,10 +19,6 @@ void mt_use(void (*share_)(long, piece, void *), const void *type) { share = sha
 
 typedef float f32;
 typedef double f64;
-#define NAME_(a, b) a##_##b
-#define NAME__(a, b) NAME_(a, b)
-#define NAME(a) NAME__(a, T)
-#define ALWAYS static inline __attribute__((always_inline))
 
 /* n elements; v: the op's three numbers.  The result may be an operand. */
 typedef void (*loop)(const void *x, const void *y, const void *z, void *to, long n, const f64 *v);
@@ -99,7 +95,6 @@ int mt_loop_named(const char *name, int kind) {
 #define MOST 8              /* dimensions, those that run on together being one */
 #define BLOCK 4096          /* elements of a row that a thread takes at once */
 #define PART 512           /* elements that are widened or repeated at once */
-#define MANY 65536          /* elements from which on several threads are worth it */
 
 typedef struct {
     const Entry *e;
@@ -188,19 +183,7 @@ static void walk(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* What a NumPy array starts with, the same in NumPy 1 and 2 (checked by loops.py). */
-typedef struct {
-    intptr_t count;
-    void *type;
-    char *data;
-    int nd;
-    intptr_t *dims, *strides;
-    void *base, *dtype;
-    int flags;
-} Array;
-#define CONTIGUOUS 1
-#define ALIGNED 0x0100
-#define WRITEABLE 0x0400
+typedef struct array Array;
 #define NARROW 4            /* rows below which NumPy, which may turn loops round, is left to do it */
 
 /* The steps of operands and result along the result's dimensions, those that run on together made one.  Whether they are for us. */

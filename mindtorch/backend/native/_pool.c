@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "_common.h"
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
@@ -23,7 +24,6 @@
 #define MOST 64
 
 /* ------------------------------------------------------------------ threads */
-typedef void (*piece)(void *ctx, long start, long stop, int who);
 
 /* A job is cut into pieces, which threads take one by one; the thread that asks takes part, so that a late one costs nothing.
    `ticket` holds the job's number, how many pieces it has and the next one (32, 16 and 16 bits): taking one by comparing and
@@ -267,19 +267,6 @@ int mt_plan(int (*put)(void *, void *), int (*execute)(void *, void *, int, void
 }
 
 /* ------------------------------------------------------------------ optimizers */
-/* What a NumPy array starts with, the same in NumPy 1 and 2 (checked by pool.py). */
-struct array {
-    intptr_t count;
-    void *type;
-    char *data;
-    int nd;
-    intptr_t *dims, *strides;
-    void *base, *dtype;
-    int flags;
-};
-#define CONTIGUOUS 1
-#define ALIGNED 0x0100
-#define WRITEABLE 0x0400
 #define BLOCK 4096
 #define COLUMNS 5
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "_common.h"
 
 #if defined(__AVX512F__)
 #define VL 16
@@ -28,7 +29,6 @@ typedef int vi __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define STORE(p, v) (*(vf *)(p) = (v))
 #define UNROLL _Pragma("GCC unroll 32")
 
-typedef void (*piece)(void *ctx, long start, long stop, int who);
 static void (*share)(long n, piece fn, void *ctx);      /* mt_share and mt_parts of _pool.c */
 static int (*parts)(long n);
 
@@ -38,36 +38,8 @@ void mt_use(void (*share_)(long, piece, void *), int (*parts_)(long)) {
 }
 
 /* ------------------------------------------------------------------ functions of vectors */
-static inline vf pick(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
-static inline vf same(float x) { return x - (vf){0}; }
-
-static inline vf vexp(vf v) {
-    vf x = pick(v > 88.0f, same(88.0f), v);
-    x = pick(x < -87.0f, same(-87.0f), x);
-    vf n = x * 1.44269504f + 12582912.0f;        /* rounds to the nearest integer */
-    n -= 12582912.0f;
-    vf r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    vf p = 1.0f / 5040 * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    vi e = (__builtin_convertvector(n, vi) + 127) << 23;
-    return pick(v > 88.0f, same(INFINITY), p * (vf)e);
-}
-static inline vf vsigmoid(vf x) { return 1.0f / (1.0f + vexp(-x)); }
-static inline vf vtanh(vf x) {
-    vf e = vexp(x * 2.0f), s = x * x;
-    vf big = 1.0f - 2.0f / (e + 1.0f);
-    vf p = s * 3.5921280e-3f - 8.8632355e-3f;          /* the power series, where the formula above would cancel */
-    p = p * s + 2.1869489e-2f;
-    p = p * s - 5.3968254e-2f;
-    p = p * s + 1.3333333e-1f;
-    p = p * s - 3.3333333e-1f;
-    return pick(s < 0.1225f, x + x * s * p, big);
-}
+#define EXP(x) pick((x) > 88.0f, same(INFINITY), clamped_exp(x))
+#include "_common_vectors.h"
 
 /* the first n elements at p; zeros where p is null and behind them */
 static inline vf get(const float *p, long n) {
@@ -344,6 +316,39 @@ void mt_lstm_grad(const long *sizes, long t, int reverse, long n, long p, float 
     free(panels), free(rp);
 }
 
+/* ------------------------------------------------------------------ layers whose state is their output: GRU and plain RNN */
+/* All steps: j->a becomes the states (rows, n) before each, which h_before keeps, or null; h (b, n); product: whether there are weights. */
+static void walk(Job *j, const long *sizes, long t, int reverse, long b, float *h, float *h_before, int product) {
+    const long n = j->units;
+    long start = 0;
+    float *held = h_before ? 0 : floats(b * n);
+    for (long i = 0; i < t && reverse; i++) start += sizes[i];
+    for (long i = 0; i < t; i++) {
+        long rows = sizes[reverse ? t - 1 - i : i];
+        if (reverse) start -= rows;
+        float *before = h_before ? h_before + start * n : held;
+        memcpy(before, h, rows * n * 4);
+        j->start = start, j->n = rows, j->a = before, j->counted = product ? rows : 0;
+        run_step(j, n, rows);
+        if (!reverse) start += rows;
+    }
+    free(held);
+}
+
+/* All steps back, and one more for the state before the first: j->a becomes the rows of d (rows, j->k) of the step after. */
+static void walk_back(Job *j, const long *sizes, long t, int reverse, const float *d) {
+    long start = 0, last = 0, counted = 0;
+    for (long i = 0; i < t && !reverse; i++) start += sizes[i];
+    for (long i = 0; i <= t; i++) {
+        long rows = i == t ? 0 : sizes[reverse ? i : t - 1 - i];
+        if (!reverse) start -= rows;
+        j->start = start, j->n = rows, j->counted = counted, j->a = d + last * j->k;
+        run_step(j, j->units, rows > counted ? rows : counted);
+        last = start, counted = rows;
+        if (reverse) start += rows;
+    }
+}
+
 /* ------------------------------------------------------------------ GRU */
 static void gru_unit(const Job *j, long row, int m, long u, int q, const float *s, long pitch) {
     const long n = j->units, left = n - u;
@@ -370,22 +375,13 @@ static void gru_unit(const Job *j, long row, int m, long u, int q, const float *
    the state's part; inner (rows, n): the state's part of v, before the reset gate, and h_before, both null where no gradient is wanted */
 void mt_gru(const long *sizes, long t, int reverse, long n, long b, float *gates, const float *bias, const float *w, const float *given, float *h, float *y,
             float *inner, float *h_before) {
-    long blocks = blocks_of(n, 1), start = 0;
-    float *panels = w ? floats(blocks * n * 3 * VL) : 0, *held = h_before ? 0 : floats(b * n);
+    long blocks = blocks_of(n, 1);
+    float *panels = w ? floats(blocks * n * 3 * VL) : 0;
     if (w) pack_turned(w, n, 3, blocks, n, VL, n, panels);
-    for (long i = 0; i < t && reverse; i++) start += sizes[i];
     Job j = {.units = n, .gates = gates, .h = h, .y = y, .bias = bias, .inner = inner, .given = given, .panels = panels, .lda = n, .k = n, .v = 3, .gated = 1,
              .then = gru_unit};
-    for (long i = 0; i < t; i++) {
-        long rows = sizes[reverse ? t - 1 - i : i];
-        if (reverse) start -= rows;
-        float *before = h_before ? h_before + start * n : held;
-        memcpy(before, h, rows * n * 4);
-        j.start = start, j.n = rows, j.a = before, j.counted = w ? rows : 0;
-        run_step(&j, n, rows);
-        if (!reverse) start += rows;
-    }
-    free(panels), free(held);
+    walk(&j, sizes, t, reverse, b, h, h_before, w != 0);
+    free(panels);
 }
 
 static void gru_back(const Job *j, long row, int m, long u, int q, const float *s, long pitch) {
@@ -416,20 +412,11 @@ static void gru_back(const Job *j, long row, int m, long u, int q, const float *
 /* d, d2 (rows, 3 n): gradients of the input's and of the state's part of the gates; the rest as above */
 void mt_gru_grad(const long *sizes, long t, int reverse, long n, float *gates, float *h_before, float *inner, const float *w, const float *gy, float *dh, float *d,
                  float *d2) {
-    long start = 0, last = 0, counted = 0;
     float *panels = floats(blocks_of(n, PANEL) * 3 * n * PANEL * VL);
     pack(w, 3 * n, n, panels);
-    for (long i = 0; i < t && !reverse; i++) start += sizes[i];
     Job j = {.units = n, .gates = gates, .h_before = h_before, .inner = inner, .gy = gy, .dh = dh, .d = d, .d2 = d2, .panels = panels, .lda = 3 * n, .k = 3 * n,
              .v = PANEL, .then = gru_back};
-    for (long i = 0; i <= t; i++) {
-        long rows = i == t ? 0 : sizes[reverse ? i : t - 1 - i];
-        if (!reverse) start -= rows;
-        j.start = start, j.n = rows, j.counted = counted, j.a = d2 + last * 3 * n;
-        run_step(&j, n, rows > counted ? rows : counted);
-        last = start, counted = rows;
-        if (reverse) start += rows;
-    }
+    walk_back(&j, sizes, t, reverse, d2);
     free(panels);
 }
 
@@ -450,21 +437,12 @@ static void rnn_unit(const Job *j, long row, int m, long u, int q, const float *
 
 /* y (rows, n): the input's part with biases, becomes the output; w (n, n), or null for a single step whose y has the state's part; h_before may be null */
 void mt_rnn(const long *sizes, long t, int reverse, int relu, long n, long b, const float *w, float *h, float *y, float *h_before) {
-    long blocks = blocks_of(n, PANEL), start = 0;
-    float *panels = w ? floats(blocks * n * PANEL * VL) : 0, *held = h_before ? 0 : floats(b * n);
+    long blocks = blocks_of(n, PANEL);
+    float *panels = w ? floats(blocks * n * PANEL * VL) : 0;
     if (w) pack_turned(w, n, PANEL, blocks, VL, PANEL * VL, n, panels);
-    for (long i = 0; i < t && reverse; i++) start += sizes[i];
     Job j = {.units = n, .h = h, .y = y, .flag = relu, .panels = panels, .lda = n, .k = n, .v = PANEL, .then = rnn_unit};
-    for (long i = 0; i < t; i++) {
-        long rows = sizes[reverse ? t - 1 - i : i];
-        if (reverse) start -= rows;
-        float *before = h_before ? h_before + start * n : held;
-        memcpy(before, h, rows * n * 4);
-        j.start = start, j.n = rows, j.a = before, j.counted = w ? rows : 0;
-        run_step(&j, n, rows);
-        if (!reverse) start += rows;
-    }
-    free(panels), free(held);
+    walk(&j, sizes, t, reverse, b, h, h_before, w != 0);
+    free(panels);
 }
 
 static void rnn_back(const Job *j, long row, int m, long u, int q, const float *s, long pitch) {
@@ -486,18 +464,9 @@ static void rnn_back(const Job *j, long row, int m, long u, int q, const float *
 
 /* d (rows, n): gradients before tanh or relu */
 void mt_rnn_grad(const long *sizes, long t, int reverse, int relu, long n, float *y, const float *w, const float *gy, float *dh, float *d) {
-    long start = 0, last = 0, counted = 0;
     float *panels = floats(blocks_of(n, PANEL) * n * PANEL * VL);
     pack(w, n, n, panels);
-    for (long i = 0; i < t && !reverse; i++) start += sizes[i];
     Job j = {.units = n, .y = y, .gy = gy, .dh = dh, .d = d, .flag = relu, .panels = panels, .lda = n, .k = n, .v = PANEL, .then = rnn_back};
-    for (long i = 0; i <= t; i++) {
-        long rows = i == t ? 0 : sizes[reverse ? i : t - 1 - i];
-        if (!reverse) start -= rows;
-        j.start = start, j.n = rows, j.counted = counted, j.a = d + last * n;
-        run_step(&j, n, rows > counted ? rows : counted);
-        last = start, counted = rows;
-        if (reverse) start += rows;
-    }
+    walk_back(&j, sizes, t, reverse, d);
     free(panels);
 }

@@ -11,34 +11,11 @@
 #include <immintrin.h>
 #endif
 
-typedef void (*piece)(void *ctx, long start, long stop, int who);
-static void (*share)(long n, piece fn, void *ctx);      /* mt_share of _pool.c */
+#include "_common_share.h"
 
-void mt_use(void (*share_)(long, piece, void *)) { share = share_; }
-
-#define MANY 65536          /* elements from which on several threads are worth it */
-static void shared(long n, long elements, piece fn, void *ctx) {
-    if (n > 1 && elements >= MANY) share(n, fn, ctx);
-    else if (n > 0) fn(ctx, 0, n, 0);
-}
-
-/* What a NumPy array starts with (checked by backend/cpu/_numpy_private.py: reads_arrays). */
-struct array {
-    intptr_t count;
-    void *type;
-    char *data;
-    int nd;
-    intptr_t *dims, *strides;
-    void *base, *dtype;
-    int flags;
-};
-#define PLAIN_MEMORY 0x0101     /* C-contiguous, aligned */
+#define PLAIN_MEMORY (CONTIGUOUS | ALIGNED)
 static int plain(const struct array *a) { return (a->flags & PLAIN_MEMORY) == PLAIN_MEMORY; }
 
-#define NAME_(a, b) a##_##b
-#define NAME__(a, b) NAME_(a, b)
-#define NAME(a) NAME__(a, T)
-#define ALWAYS static inline __attribute__((always_inline))
 typedef int32_t i32;
 typedef int64_t i64;
 typedef float f32;

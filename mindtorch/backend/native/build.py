@@ -80,7 +80,7 @@ def build(source, extra=()):
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
     source = pathlib.Path(source)
-    text = b"\0".join(p.read_bytes() for p in (source, *sorted(source.parent.glob(f"{source.stem}_*.h"))))
+    text = b"\0".join(p.read_bytes() for p in (source, *sorted((*source.parent.glob(f"{source.stem}_*.h"), *source.parent.glob("_common*.h")))))
     key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
     named = cache_folder()
     try:
