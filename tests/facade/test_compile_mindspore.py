@@ -609,7 +609,7 @@ def test_ops(name):
             for a, b in zip(run_all(c, case, seed, grads), run_all(case.f, case, seed, grads), strict=True):
                 assert a.dtype == b.dtype and a.device == b.device
                 # (Gradients that are nought but for rounding, of keys' biases, are as far off as the terms that cancel are large.)
-                near(a.float(), b.float(), 1e-4, max(1e-4, 2e-6 * b.abs().max().item()) if b.numel() and b.isfinite().all() else 1e-4)
+                near(a.float(), b.float(), 1e-4, max(1e-4, 2e-6 * b.float().abs().max().item()) if b.numel() and b.isfinite().all() else 1e-4)
 
 
 LAYERS = {"lstm": lambda: nn.LSTM(5, 4, 2, batch_first=True), "gru": lambda: nn.GRU(5, 4, bidirectional=True), "rnn": lambda: nn.RNN(5, 4),

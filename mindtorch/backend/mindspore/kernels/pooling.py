@@ -8,6 +8,7 @@ import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels._places import expanded
+from mindtorch.backend.mindspore.kernels.indexing import added
 from mindtorch.backend.mindspore.recording import STATE, constant
 from mindtorch.backend.sizes import out_size
 from mindspore.ops.operations import _grad_ops as GO
@@ -84,7 +85,7 @@ def _scattered(g, index, size):
     dims = len(size)
     lead = shape_of(g)[:-dims]
     r = full((math.prod(lead), math.prod(size)), 0, dtype_of(g))
-    return reshape(op(P.TensorScatterElements, 1, "add")(r, _planes(index, dims), _planes(g, dims)), (*lead, *size))
+    return reshape(added(r, _planes(index, dims), _planes(g, dims), 1), (*lead, *size))
 
 
 @kernel("scatter_places", target="CPU", only="float32 float64 int64")
@@ -183,7 +184,7 @@ def _adaptive_avg_backward(g, *, size):
 
 @kernel("max_unpool", target="CPU", only="float32 float64 int64")
 def _max_unpool(x, index, *, size):
-    # (TensorScatterUpdate refuses places outside of a plane; TensorScatterElements would write there.)
+    # (TensorScatterUpdate refuses places outside of a plane.)
     dims = len(size)
     lead = shape_of(x)[:-dims]
     values, places = _planes(x, dims), _planes(index, dims)
