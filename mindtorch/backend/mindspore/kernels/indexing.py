@@ -1,6 +1,7 @@
 """Kernels of gathering and scattering, and of indexing with tensors.
 
-CPU target: P.Gather 40 us, P.GatherD 25, P.TensorScatterAdd 29 for small tensors.  Scatters go to the flattened tensor or to its rows.  What `_places.look` says of places outside holds for all of them.
+CPU target: P.Gather 40 us, P.GatherD 25, P.TensorScatterAdd 29 for small tensors.  Scatters go to the flattened tensor or to its rows.  What
+`_places.look` says of places outside holds for all of them.
 """
 import math
 
