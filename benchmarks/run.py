@@ -204,6 +204,9 @@ def main():
     parts = a.parts.split(",")
     if set(parts) - set(PARTS):
         ap.error(f"unknown parts: {', '.join(set(parts) - set(PARTS))}")
+    # (A side of another name would be run as MindSpore written by hand.)
+    if set(a.sides.split(",")) - set(SIDES):
+        ap.error(f"unknown sides: {', '.join(set(a.sides.split(',')) - set(SIDES))}; there are {', '.join(SIDES)}")
     rounds = a.rounds or (1 if a.quick else 5)
     results = {"version": own_version(), "machine": machine()}
     for threads in (a.threads or "").split(","):
