@@ -111,7 +111,9 @@ def _models(models, how):
     def table(title, cell, ratio):
         out = ["", title, "", *head]
         for name, r in models.items():
-            cells = [cell(r[s]) for s in sides] + [f"{ratio(r[s], r[base], base):.2f}" for s, base, _ in compared]
+            # (A side that could not run a model has no cell there.)
+            cells = ([cell(r[s]) if s in r else "failed" for s in sides]
+                     + [f"{ratio(r[s], r[base], base):.2f}" if s in r and base in r else "" for s, base, _ in compared])
             out.append(f"| {title_of(name)} | " + " | ".join(cells) + " |")
         return out
     out = table(f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):",
@@ -121,19 +123,19 @@ def _models(models, how):
                      lambda r, key=key: f"{r[key]:.1f}", lambda r, b, _, key=key: r[key] / b[key])
     out += table(f"CPU time of a step{how} (ms; median, ratios by pairs):", lambda r: f"{r['cpu_ms']:.1f}", lambda r, _, base: r["cpu x " + base])
     out += table(f"Peak of memory{how} (MB):", lambda r: f"{r['memory_mb']:.0f}", lambda r, b, _: r["memory_mb"] / b["memory_mb"])
-    compiling = [s for s in sides if s.endswith("-compiled") and all("compile_s" in r[s] for r in models.values())]
+    compiling = [s for s in sides if s.endswith("-compiled") and all("compile_s" in r[s] for r in models.values() if s in r)]
     if compiling:
         out += ["", f"Compile time{how}: seconds that the first three steps take beyond later ones, with empty caches:", "",
                 "| model | " + " | ".join(compiling) + " |", "| --- |" + " --- |" * len(compiling)]
-        out += [f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" for s in compiling) + " |" for name, r in models.items()]
+        out += [f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" if s in r else "failed" for s in compiling) + " |" for name, r in models.items()]
     speaking = [name for name in models if name.split("@")[0] == "generate" and "tiny" not in name]
     if speaking:
         new = inspect.signature(large_models.generate).parameters["new"].default
         out += ["", f"Tokens a second{how}:", "", "| | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
         for name in speaking:
             tokens = new * int(name.partition("@")[2] or 1)
-            out.append(f"| {title_of(name)} | " + " | ".join(f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" for s in sides) + " |")
-    unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if not r[s]["losses_equal"]]
+            out.append(f"| {title_of(name)} | " + " | ".join(f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" if s in models[name] else "failed" for s in sides) + " |")
+    unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if s in r and not r[s]["losses_equal"]]
     return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
 
 

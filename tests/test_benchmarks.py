@@ -214,3 +214,19 @@ def test_every_part_has_its_panel_and_a_run_draws_it(results, tmp_path, monkeypa
         assert text in shown, text
     alone = {k: v for k, v in results[0].items() if k in ("version", "machine")}
     assert report.picture(alone) is None
+
+
+def test_a_side_that_failed_has_no_figures_and_unknown_sides_are_refused(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import report
+
+    def side():
+        return {"wall": [[1.0, 2.0]], "cpu": [[1.0, 2.0]], "memory": 100, "start": 0.0, "losses": [1.0], "first": {"wall": [3.0], "cpu": [3.0]}}
+    sides = ("torch", "torch-compiled", "mindtorch")
+    models = {m: report.summary({s: side() for s in sides if (m, s) != ("gan", "torch-compiled")}) for m in ("mlp", "gan")}
+    lines = report._models(models, "")
+    assert sum(line.startswith("| ConvTranspose GAN") for line in lines) == 6
+    for line in lines:
+        assert ("failed" in line) == line.startswith("| ConvTranspose GAN"), line
+    r = subprocess.run([sys.executable, str(FOLDER / "run.py"), "--parts", "models", "--sides", "torch,eager"], capture_output=True, text=True)
+    assert r.returncode == 2 and "unknown sides: eager" in r.stderr
