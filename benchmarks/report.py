@@ -127,14 +127,16 @@ def _models(models, how):
     if compiling:
         out += ["", f"Compile time{how}: seconds that the first three steps take beyond later ones, with empty caches:", "",
                 "| model | " + " | ".join(compiling) + " |", "| --- |" + " --- |" * len(compiling)]
-        out += [f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" if s in r else "failed" for s in compiling) + " |" for name, r in models.items()]
+        for name, r in models.items():
+            out.append(f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" if s in r else "failed" for s in compiling) + " |")
     speaking = [name for name in models if name.split("@")[0] == "generate" and "tiny" not in name]
     if speaking:
         new = inspect.signature(large_models.generate).parameters["new"].default
         out += ["", f"Tokens a second{how}:", "", "| | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
         for name in speaking:
             tokens = new * int(name.partition("@")[2] or 1)
-            out.append(f"| {title_of(name)} | " + " | ".join(f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" if s in models[name] else "failed" for s in sides) + " |")
+            cells = [f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" if s in models[name] else "failed" for s in sides]
+            out.append(f"| {title_of(name)} | " + " | ".join(cells) + " |")
     unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if s in r and not r[s]["losses_equal"]]
     return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
 

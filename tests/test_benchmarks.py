@@ -217,8 +217,7 @@ def test_every_part_has_its_panel_and_a_run_draws_it(results, tmp_path, monkeypa
 
 
 def test_a_side_that_failed_has_no_figures_and_unknown_sides_are_refused(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import report
+    report = _report(monkeypatch)
 
     def side():
         return {"wall": [[1.0, 2.0]], "cpu": [[1.0, 2.0]], "memory": 100, "start": 0.0, "losses": [1.0], "first": {"wall": [3.0], "cpu": [3.0]}}
