@@ -108,15 +108,24 @@ def standing_on(root: Array) -> list[Tensor]:
     return [x for x in itertools.compress(objects, map(kinds.__contains__, map(type, objects))) if stands_on(x, root)]
 
 
+def _references(x: object) -> int:
+    return sys.getrefcount(x)
+
+
+# References that a call adds beyond the variable of its own: Python 3.10 keeps a call's arguments on the caller's stack until it returns, later ones
+# hand them over.
+_PASSED = _references(_kinds) - sys.getrefcount(_kinds) - 1
+
+
 def held_elsewhere(root: Array, tensors: Iterable[Tensor], own_references: int) -> bool:
     """Whether somebody who is none of these tensors (all that stand on `root`), nor its storage, holds the memory.
 
-    own_references: how many variables of the caller's hold `root`.  (A tensor holds its array twice, the second time as a MindSpore tensor.)
+    own_references: how many references to `root` the caller and those before it hold.  (A tensor holds its array twice, the second time as a MindSpore tensor.)
     """
     counts: dict[int, int] = {}
     for x in tensors:
         counts[id(x._a)] = counts.get(id(x._a), 0) + 1
-    known = own_references + 2 + (2 if storage_on(root) is not None else 0)     # (this function's variable, and what getrefcount is given)
+    known = own_references + 2 + _PASSED + (2 if storage_on(root) is not None else 0)     # (this function's variable, and what getrefcount is given)
     for x in tensors:
         n = counts.pop(id(x._a), 0)
         if n and x._a is root:
@@ -128,12 +137,12 @@ def held_elsewhere(root: Array, tensors: Iterable[Tensor], own_references: int) 
     return sys.getrefcount(root) > known
 
 
-def _found(root, t):
+def _found(root, t, own_references):
     """All tensors on `root`: `t`, its base and the views known of that, if nobody else holds the memory; else those that are found."""
     if t is not None:
         base = t if t._base is None else t._base
         some = {id(x): x for x in (t, base, *[r() for r in base._views or ()]) if x is not None and stands_on(x, root)}
-        if not held_elsewhere(root, some.values(), 2):
+        if not held_elsewhere(root, some.values(), own_references + 1 + _PASSED):
             return list(some.values())
     return standing_on(root)
 
@@ -241,7 +250,7 @@ def lazy_memory(t: Tensor) -> Array | None:
         return None
     with _lock:
         root = root_of(t._a)
-        tensors = _found(root, t)
+        tensors = _found(root, t, 1)
         block = _blocks.get(id(root))
         if block is not None:
             _lock_all(root, tensors, True)
@@ -285,8 +294,8 @@ def own(root: Array, t: Tensor | None = None) -> bool:
         if block is None:
             return False
         block.count -= 1
-        tensors = _found(root, t)
-        if block.count or held_elsewhere(root, tensors, 1) or not _last(block, root):
+        tensors = _found(root, t, 1 + _PASSED)
+        if block.count or held_elsewhere(root, tensors, 1 + _PASSED) or not _last(block, root):
             move(root, bytes_of(root).copy(), tensors)
             return True
         _lock_all(root, tensors, True)

@@ -31,7 +31,8 @@ def escaped(text):
 
 def width_of(text, size=FONT):
     """How wide a text is at most, about, in a common font."""
-    return size * sum(0.75 if c in "MW@%mw" else 0.6 if " " <= c < "\x7f" else 1.05 for c in text)
+    # (fsum: the same on every Python; sum() adds floats in another way since 3.12.)
+    return size * math.fsum(0.75 if c in "MW@%mw" else 0.6 if " " <= c < "\x7f" else 1.05 for c in text)
 
 
 def shortened(text, width, size=FONT, front=True):

@@ -132,8 +132,8 @@ ERRORS = {
     "larger": lambda T, F, q: F.flex_attention(q, q, q, block_mask=F.create_block_mask(lambda b, h, m, n: m >= n, 1, 1, 9, 9, device="cpu")),
     "smaller": lambda T, F, q: F.flex_attention(q, q, q, block_mask=F.create_block_mask(lambda b, h, m, n: m >= n, 1, 1, 4, 9, device="cpu")),
     "sliced": lambda T, F, q: F.flex_attention(q, q, q, block_mask=F.create_block_mask(lambda b, h, m, n: m >= n, 1, 1, 6, 6, device="cpu")[0]),
-    "both": lambda T, F, q: F.flex_attention(q, q, q, return_lse=True, return_aux=F.AuxRequest(lse=True)), "arguments": lambda T, F, q: F.create_mask(lambda b, h: b, 1, 1, 2, 2),
-    "not a mask": lambda T, F, q: F.create_block_mask(lambda s, b, h, m, n: s, 1, 1, 2, 2), "no function": lambda T, F, q: F.and_masks(1),
+    "both": lambda T, F, q: F.flex_attention(q, q, q, return_lse=True, return_aux=F.AuxRequest(lse=True)), "arguments": lambda T, F, q: F.create_mask(lambda b, h: b, 1, 1, 2, 2, device="cpu"),
+    "not a mask": lambda T, F, q: F.create_block_mask(lambda s, b, h, m, n: s, 1, 1, 2, 2, device="cpu"), "no function": lambda T, F, q: F.and_masks(1),
     "half a list": lambda T, F, q: F.BlockMask.from_kv_blocks(q, q, q), "one dim": lambda T, F, q: F.BlockMask.from_kv_blocks(q[0, 0, 0], q[0, 0, 0]),
 }
 
