@@ -16,7 +16,7 @@ from _public import DESCRIBED, names_of  # noqa: E402
 
 #: title -> pages in reading order
 NAVIGATION = {
-    "Start": ["index.md", "getting-started.md", "migrating.md", "troubleshooting.md", "settings.md", "limits.md"],
+    "Start": ["index.md", "zh.md", "getting-started.md", "migrating.md", "troubleshooting.md", "settings.md", "limits.md"],
     "Use": ["mindspore-style.md", "data.md", "checkpoints.md", "compile.md", "export.md", "distributed.md", "distributed-training.md", "sparse.md", "vmap.md",
             "forward_mode.md", "memory-format.md", "from-mindtorch-0.4.md"],
     "NPU": ["npu.md", "graphs.md", "ascend.md"],
@@ -24,6 +24,8 @@ NAVIGATION = {
     "What is covered": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
     "How it works": ["design.md", "contributing.md"],
 }
+#: pages that are made here of files elsewhere
+MADE = {"contributing.md": "Contributing", "zh.md": "中文"}
 
 
 def first(o):
@@ -64,11 +66,16 @@ for namespace in DESCRIBED:
 with mkdocs_gen_files.open("contributing.md", "w") as f:
     f.write((ROOT / "CONTRIBUTING.md").read_text("utf-8").replace("](docs/", "]("))
 
+# The Chinese start page is README.zh-CN.md, which a test keeps equal to README.md.
+with mkdocs_gen_files.open("zh.md", "w") as f:
+    text = (ROOT / "README.zh-CN.md").read_text("utf-8").replace("](docs/", "](")
+    f.write(text.replace("](README.md)", "](index.md)").replace("](CONTRIBUTING.md)", "](contributing.md)"))
+
 with mkdocs_gen_files.open("SUMMARY.md", "w") as f:
     for section, pages in NAVIGATION.items():
         f.write(f"- {section}\n")
         for page in pages:
-            f.write(f"    - [{'Contributing' if page == 'contributing.md' else title(page)}]({page})\n")
+            f.write(f"    - [{MADE.get(page) or title(page)}]({page})\n")
     f.write("- API\n")
     for namespace, page in api:
         f.write(f"    - [{namespace}]({page})\n")

@@ -41,7 +41,8 @@ def counts(tmp_path_factory):
         gc.callbacks.append(collected)
         import mindtorch.torch as torch
         gc.callbacks.remove(collected)
-        seen["modules"] = len(set(sys.modules) - before)
+        # (Ours: how many of the standard library's come along is the Python's own.)
+        seen["modules"] = sum(n.startswith("mindtorch") for n in set(sys.modules) - before)
         seen["collects"] = gc.isenabled()
         unwanted = "fx", "_dynamo", "_inductor", "onnx", "profiler", "distributions", "export", "testing", "quantization"
         seen["early"] = [n for n in unwanted if f"mindtorch.torch.{n}" in sys.modules]
@@ -65,7 +66,7 @@ def test_the_collector_pauses(counts):
 
 
 def test_rare_submodules_are_loaded_when_touched(counts):
-    assert counts["early"] == [] and counts["late"] == [] and counts["modules"] < 450, counts
+    assert counts["early"] == [] and counts["late"] == [] and 300 < counts["modules"] < 447, counts
 
 
 def as_inspect_has_it(f):

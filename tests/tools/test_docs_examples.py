@@ -1,20 +1,29 @@
 """The examples of pages in docs/, run as they stand there: commands, exit statuses, and what they print, but for digits."""
 import ast
+import functools
 import re
+import shutil
 
 import pytest
 from _docs_pages import BLOCK, ROOT, agree, runs, text_of
 
 #: page -> how many commands it shows
-PAGES = {"debugging.md": 5, "getting-started.md": 4}
+PAGES = {"debugging.md": 5, "getting-started.md": 4, "migrating.md": 5}
+MADE = {"debugging.md": ["report.html", "layers.json"], "getting-started.md": ["fit.pth", "fit.pt", "fit.mindir"], "migrating.md": ["resnet.pth", "resnet.ckpt"]}
+
+
+def with_examples(process):
+    """A copy: a page may have a file put beside them."""
+    shutil.copytree(ROOT / "examples", process.folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_say_what_the_page_shows(process, page):
-    (process.folder / "examples").symlink_to(ROOT / "examples")
+    with_examples(process)
     assert runs(process, page) == PAGES[page]
-    made = {"debugging.md": ("report.html", "layers.json"), "getting-started.md": ("fit.pth", "fit.pt", "fit.mindir")}[page]
-    assert all((process.folder / name).exists() for name in made)
+    assert all((process.folder / name).exists() for name in MADE[page])
 
 
 @pytest.mark.slow
@@ -40,8 +49,30 @@ def test_readmes_script_prints_the_same_with_and_without_the_line(process):
 
 @pytest.mark.ascend
 @pytest.mark.timeout(300)
-def test_what_the_stand_in_is_shown_to_count(process):
-    assert runs(process, "getting-started.md", "standin") == 1
+@pytest.mark.parametrize("page", ["getting-started.md", "migrating.md"])
+def test_what_the_stand_in_is_shown_to_count(process, page):
+    with_examples(process)
+    assert runs(process, page, "standin") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_move_to_the_npu_is_as_shown(process, monkeypatch):
+    """On MindSpore's kernels for CPUs, as the page says that it was printed."""
+    with_examples(process)
+    monkeypatch.setattr(process, "run", functools.partial(process.run, env={"MINDTORCH_NPU": "cpu"}))
+    assert runs(process, "migrating.md", "npu") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_moved_example_is_its_own_under_real_torch(process):
+    """What docs/migrating.md says of rounding: in float64 all losses are the same as printed."""
+    with_examples(process)
+    shown = next(line for line in text_of("migrating.md").splitlines() if line.startswith("$ python -m mindtorch run examples/resnet/train.py"))
+    script = shown.split()[5:]
+    ours, theirs = process.run("-m", "mindtorch", "run", *script, "--double", timeout=200), process.run(*script, "--double", timeout=200)
+    assert len(theirs.stdout.splitlines()) == 8 and ours.stdout == theirs.stdout, ours.stderr + theirs.stderr
 
 
 def test_the_page_shows_a_picture():
