@@ -80,7 +80,8 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     ns        "", "nn.functional", "linalg", "special", "fft": where torch.<ns>.<name> lives
     function  False: only a Tensor method
     method    also Tensor.<name>; default: for ns ""; a function is the method's own form, where that takes more than the op (`x.squeeze(0, 1)`)
-    inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded
+    inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded, and one
+              under <name>_scaled_ for `alpha=`
     out       torch.<name> takes `out=`, of any dtype that the result may be cast to; "same" (or a `Same`, with torch's words for it): only of
               the result's dtype; "asked": an `out=` says by its dtype what `dtype=` would, and has to agree with that
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
@@ -306,7 +307,7 @@ alias.resize_ = resize
 
 def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
-    ufunc = HOST.get(name)
+    ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
     check_overlap = alias.OVERLAPS[o.overlap]
 
     def recorded(self, *args, **kwargs):
@@ -340,6 +341,9 @@ def _inplace(o: Op) -> Callable[..., Any]:
                             v.v += 1
                         return self
                     a = b = None
+                elif scaled is not None and kwargs and len(args) == 1 and _scales(self, args[0], kwargs) and scaled(self._a, args[0]._a, **kwargs):
+                    bump(self)
+                    return self
                 alias.check_inplace(self, False)
                 check_overlap(self, args)
                 if self._h is not None and devices.in_place(self, name, args, kwargs):
@@ -357,6 +361,16 @@ def _inplace(o: Op) -> Callable[..., Any]:
     entry = dispatch.Entry(run, f"Tensor.{name}", None, True)
     entry.recorded = recorded
     return dispatch.function(run, entry, method=True)
+
+
+def _scales(x, y, kwargs):
+    """Whether x += alpha * y may be written element by element as it is computed: floats of one dtype, y apart from x's memory, nothing else to be told."""
+    if kwargs.keys() != {"alpha"} or kwargs["alpha"].__class__ not in (float, int) or not isinstance(y, Tensor) or x._h is not None or y._h is not None:
+        return False
+    a, b = x._a, y._a
+    return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and not x._tan and not y._tan and alias.wrote is None
+            and (y is x or not np.may_share_memory(a, b)) and (b.shape == a.shape or _fits(b.shape, a.shape))
+            and (a.flags.c_contiguous or not alias.overlaps_itself(a)))
 
 
 def _fits(b, a):

@@ -18,24 +18,30 @@ def _sum(a, t):
 _plus = Loop("add_scaled")
 
 
-def _plus_scaled(sign):
-    def in_c(a, b, *, alpha):
+def _scaled_sum(sign):
+    def in_c(a, b, *, alpha, out=None):
         found = plain(sign * alpha)
         if found is not None and a.itemsize == 2:       # (torch rounds the factor, and the sum, but not the product)
             found = plain(widen(narrow(np.full(1, found[0], _F32), a.dtype)).item()) if a.dtype.kind in "fV" else None
-        return None if found is None else _plus(a, b, numbers=found)
-    return before(in_c)
+        return None if found is None else _plus(a, b, numbers=found, out=out)
+    return in_c
+
+
+_add_in_c, _sub_in_c = _scaled_sum(1), _scaled_sum(-1)
+# In place, whether there is a loop for these: computed and then copied, a float32 matrix of 1024 takes 276 us, so 85; PyTorch 100.
+kernel("add_scaled_", lambda a, b, alpha: _add_in_c(a, b, alpha=alpha, out=a) is not None)
+kernel("sub_scaled_", lambda a, b, alpha: _sub_in_c(a, b, alpha=alpha, out=a) is not None)
 
 
 @kernel("add_scaled")
-@_plus_scaled(1)
+@before(_add_in_c)
 @elementwise
 def _add_scaled(a, b, *, alpha):
     return _sum(a, b * constant(alpha, b.dtype))
 
 
 @kernel("sub_scaled")
-@_plus_scaled(-1)
+@before(_sub_in_c)
 @elementwise
 def _sub_scaled(a, b, *, alpha):
     return _sum(a, b * np.negative(constant(alpha, b.dtype)))

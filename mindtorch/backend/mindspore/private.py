@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import patches
 from mindtorch.backend.mindspore.runtime import ms
 
@@ -70,7 +71,7 @@ def from_array(a):
 
     `ms.from_numpy` reads the bytes of a strided array in C order and so gives wrong values without a warning.  DLPack carries
     the strides, but its importer allocates and clears a buffer as large as the view (64 elements 1.2 us, 16384 5.5, a million
-    250, and the memory stays taken).  `set_` puts strides on the memory of a contiguous tensor in 4 us whatever the size; the op
+    250, and the memory stays taken).  `set_` puts strides on the memory of a contiguous tensor in 4.5 us whatever the size; the op
     AsStrided would take 4 to 330, for it wakes a thread.
     """
     if a.flags.c_contiguous:
@@ -82,15 +83,15 @@ def from_array(a):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
-    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or a.ndim > 8 or native_recording()):        # (`set_` knows 8 dimensions)
+    recording = native_recording()
+    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or a.ndim > 8 or recording):        # (`set_` knows 8 dimensions)
         return _TensorPy.from_dlpack(a.__dlpack__())
     if a.ndim > 8:
         raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {a.dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
-    recording = native_recording()
     size, dtype, owner = a.itemsize, a.dtype, a.base
-    strides = tuple(s // size for s in a.strides)
+    strides = tuple([s // size for s in a.strides])
     if not recording and owner.__class__ is np.ndarray and owner.dtype is dtype and owner.flags.c_contiguous:
-        start = (a.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // size
+        start = (address(a) - address(owner)) // size
     else:
         span, start = 1, 0
         for n, s in zip(a.shape, strides):
@@ -98,8 +99,8 @@ def from_array(a):
         owner = np.lib.stride_tricks.as_strided(a, (span,), (size,))
     if recording:           # MindSpore's tape is not to see a write
         return _as_strided(from_contiguous(owner), a.shape, strides, start)
-    t = from_contiguous(np.empty(1, dtype))
-    _set(t, from_contiguous(owner), start, a.shape, strides)
+    t = from_contiguous(owner)
+    _set(t, t, start, a.shape, strides)         # (onto itself: it keeps its memory and gets the geometry; onto a tensor of its own 1 us more)
     return t
 
 
