@@ -70,6 +70,8 @@ def test_what_is_right_passes(project, name):
     ("changelog", "CHANGELOG.md", "### Fixed", "### Added", "twice"),
     ("matrix", "docs/versions.md", "1.2.0", "1.1.0", "another version"),
     ("matrix", "docs/versions.md", "| yes |", "| **no** |", "something fails"),
+    ("matrix", "docs/versions.md", "| yes |", "| **failed 1**, passed 2 (abc) |", "something fails"),
+    ("matrix", "docs/versions.md", "| yes |", "| **no result** (abc) |", "something fails"),
     ("matrix", "docs/versions.md", "| 3.11", "| none", "something fails"),
 ])
 def test_what_is_wrong_is_found(project, check, file, old, new, said):
