@@ -24,8 +24,8 @@ NAVIGATION = {
     "What is covered": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
     "How it works": ["design.md", "contributing.md"],
 }
-#: pages that are made here of files elsewhere
-MADE = {"contributing.md": "Contributing", "zh.md": "中文"}
+#: page of the site -> (its title in the navigation, the file at the top that it is)
+MADE = {"contributing.md": ("Contributing", "CONTRIBUTING.md"), "zh.md": ("中文", "README.zh-CN.md")}
 
 
 def first(o):
@@ -63,19 +63,20 @@ for namespace in DESCRIBED:
         f.write("\n".join(lines))
     api.append((namespace, page))
 
-with mkdocs_gen_files.open("contributing.md", "w") as f:
-    f.write((ROOT / "CONTRIBUTING.md").read_text("utf-8").replace("](docs/", "]("))
-
-# The Chinese start page is README.zh-CN.md, which a test keeps equal to README.md.
-with mkdocs_gen_files.open("zh.md", "w") as f:
-    text = (ROOT / "README.zh-CN.md").read_text("utf-8").replace("](docs/", "](")
-    f.write(text.replace("](README.md)", "](index.md)").replace("](CONTRIBUTING.md)", "](contributing.md)"))
+# Links between files at the top lead to their pages.
+PAGE_OF = {"README.md": "index.md", **{source: page for page, (_, source) in MADE.items()}}
+for page, (_, source) in MADE.items():
+    text = (ROOT / source).read_text("utf-8").replace("](docs/", "](")
+    for target, there in PAGE_OF.items():
+        text = text.replace(f"]({target})", f"]({there})")
+    with mkdocs_gen_files.open(page, "w") as f:
+        f.write(text)
 
 with mkdocs_gen_files.open("SUMMARY.md", "w") as f:
     for section, pages in NAVIGATION.items():
         f.write(f"- {section}\n")
         for page in pages:
-            f.write(f"    - [{MADE.get(page) or title(page)}]({page})\n")
+            f.write(f"    - [{MADE[page][0] if page in MADE else title(page)}]({page})\n")
     f.write("- API\n")
     for namespace, page in api:
         f.write(f"    - [{namespace}]({page})\n")

@@ -368,7 +368,7 @@ def _scales(x, y, kwargs):
     if kwargs.keys() != {"alpha"} or kwargs["alpha"].__class__ not in (float, int) or not isinstance(y, Tensor) or x._h is not None or y._h is not None:
         return False
     a, b = x._a, y._a
-    return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and not x._tan and not y._tan and alias.wrote is None
+    return (b.dtype is a.dtype and a.dtype.kind == "f" and a.flags.writeable and not x._inference and alias.wrote is None
             and (y is x or not np.may_share_memory(a, b)) and (b.shape == a.shape or _fits(b.shape, a.shape))
             and (a.flags.c_contiguous or not alias.overlaps_itself(a)))
 

@@ -28,7 +28,7 @@ def _scaled_sum(sign):
 
 
 _add_in_c, _sub_in_c = _scaled_sum(1), _scaled_sum(-1)
-# In place, whether there is a loop for these: computed and then copied, a float32 matrix of 1024 takes 276 us, so 85; PyTorch 100.
+# In place, whether there is a loop for these: computed and then copied, a float32 matrix of 1024 takes 276 us, so 106; PyTorch 102.
 kernel("add_scaled_", lambda a, b, alpha: _add_in_c(a, b, alpha=alpha, out=a) is not None)
 kernel("sub_scaled_", lambda a, b, alpha: _sub_in_c(a, b, alpha=alpha, out=a) is not None)
 
