@@ -48,10 +48,24 @@ def _op_in_frames(frame):
     return "this operation"
 
 
+class _DenseUse(SparseUse):
+    """Memory of a sparse tensor was asked for; the words are made when somebody reads them, for most of these are caught (16 us each, with words 1)."""
+
+    def __init__(self, x):
+        super().__init__(x.dtype, x.device, x._kind)
+
+    def __str__(self):
+        at = self.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        dtype, device, kind = self.args
+        return (f"'{_op_in_frames(at and at.tb_frame.f_back)}' is not implemented for a sparse tensor of dtype {dtype} on device {device} (layout "
+                f"torch.sparse_{kind}): use to_dense(), or work on its values()")
+
+
 def _dense_world(attribute):
     def get(self):
-        raise SparseUse(f"'{_op_in_frames(sys._getframe(1))}' is not implemented for a sparse tensor of dtype {self.dtype} on device {self.device} (layout "
-                        f"torch.sparse_{self._kind}): use to_dense(), or work on its values()")
+        raise _DenseUse(self)
     return property(get, doc=f"A sparse tensor has no {attribute} of its own.")
 
 

@@ -1,7 +1,9 @@
 """Kernels on coordinates of sparse COO tensors: int64 arrays (sparse dims, elements)."""
+import math
+
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.host import quiet
 
 _I64 = np.dtype(np.int64)
@@ -173,15 +175,41 @@ def _group_max(a, group, *, count):
 
 
 @kernel("coo_add_")
-def _add_(a, idx, v, *, alpha):
-    """a += alpha * the sparse tensor, each of whose places is there once."""
+def _add_(a, idx, v, *, alpha, once):
+    """a += alpha * the sparse tensor, each of whose places is there once, or one element after another."""
+    if a.dtype.kind == "f" and a.size and a.flags.c_contiguous and v.flags.c_contiguous:
+        # As torch: one multiply-add a term.  1024 rows of 64 with repeats, us: 14, by unique places 190 (torch 45).
+        sizes = a.shape[:len(idx)]
+        places = np.ascontiguousarray(idx[0]) if len(sizes) == 1 else _keys(idx, sizes=sizes)
+        if large.along().add_to_rows(a.reshape(math.prod(sizes), -1), places, v, float(alpha)):
+            return
+    alpha = type(v.reshape(-1)[:1].sum())(alpha) if v.dtype.kind != "V" else np.float32(alpha)
+    if once:
+        _add_distinct(a, idx, v, alpha)
+    elif a.dtype == np.float32:
+        # The first elements of all places, then the second ones: no place twice at a time.
+        keys = _keys(idx, sizes=a.shape[:len(idx)])
+        order = np.argsort(keys, kind="stable")
+        line = np.arange(keys.size)
+        turn = line - np.maximum.accumulate(np.where(np.diff(keys[order], prepend=-1) != 0, line, 0))
+        by_turn = order[np.argsort(turn, kind="stable")]
+        for part in np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if keys.size else ():
+            _add_distinct(a, idx[:, part], v[part], alpha)
+    else:
+        np.add.at(a, tuple(idx), v * alpha)
+
+
+def _add_distinct(a, idx, v, alpha):
+    """The same for places of which none is there twice; float32 rounded once, as with a multiply-add."""
     place = tuple(idx)
     old = a.take(idx[0], axis=0) if len(idx) == 1 else a[place]         # (1000 rows of 64: 8 us, by a[place] 17)
     if a.dtype.kind == "V":
         old = old.astype(np.float32)
     if v.dtype.kind == "V":
         v = v.astype(np.float32)
-    a[place] = (old + v * type(v.reshape(-1)[:1].sum())(alpha)).astype(a.dtype, copy=False)
+    if a.dtype == np.float32:
+        old, v, alpha = old.astype(np.float64), v.astype(np.float64), np.float64(alpha)
+    a[place] = (old + v * alpha).astype(a.dtype, copy=False)
 
 
 # ------------------------------------------------------------------ compressed layouts

@@ -150,6 +150,27 @@ void NAME(mt_combined)(const T *x, const T *g, const T *p, const T *q, const T *
     shared(rows, rows * n, NAME(combined), &k);
 }
 
+/* ------------------------------------------------------------------ rows added to rows of a table */
+typedef struct { T *table; const i64 *places; const T *rows; long count, n; T times; } NAME(Addends);
+static void NAME(addends)(void *ctx, long start, long stop, int who) {
+    const NAME(Addends) *k = ctx;
+    const long n = k->n;
+    (void)who;
+    for (long e = 0; e < k->count; e++) {
+        const i64 at = k->places[e];
+        if (at < start || at >= stop) continue;
+        T *restrict to = k->table + at * n;
+        const T *restrict from = k->rows + e * n;
+        for (long i = 0; i < n; i++) to[i] = sizeof(T) == 4 ? (T)fmaf((f32)k->times, (f32)from[i], (f32)to[i]) : (T)fma(k->times, from[i], to[i]);
+    }
+}
+
+/* table[places[e]] += times * rows[e], e in order, each rounded once; rows of n, all places inside 0 to size */
+void NAME(mt_addends)(T *table, const i64 *places, const T *rows, long size, long n, long count, double times) {
+    NAME(Addends) k = {table, places, rows, count, n, (T)times};
+    shared(size, count * n, NAME(addends), &k);         /* (each thread has rows of the table of its own) */
+}
+
 /* ------------------------------------------------------------------ largest elements of pieces of planes */
 typedef struct { const T *from; T *to; i64 *where; const i64 *bounds; long height, width, oh, ow; } NAME(Pieces);
 static void NAME(pieces)(void *ctx, long start, long stop, int who) {

@@ -22,7 +22,7 @@ _SORTED = {**_SCANNED, np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8", np.d
 _I64 = np.dtype(np.int64)
 _ARGUMENTS = {"mt_scan": [_P, _P, _L, _L, _L, _I, _I], "mt_extremes": [_P, _P, _P, _L, _L, _L, _I]}
 _ROWS = {"mt_taps": [_P] * 4 + [_L] * 5 + [_I], "mt_sums": [_P] * 4 + [_L, _L, _I, ctypes.c_double], "mt_combined": [_P] * 6 + [_L, _L],
-         "mt_pieces": [_P] * 4 + [_L] * 5}
+         "mt_pieces": [_P] * 4 + [_L] * 5, "mt_addends": [_P] * 3 + [_L] * 3 + [ctypes.c_double]}
 _ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I]}
 
 
@@ -133,6 +133,15 @@ def rows(what, a, index, axis, line):
     if inner == 1:
         return _moved(what, kind, a, index, 1, line, n, 1, (outer, count), (n, 0), (count, 1), (0, by))
     return _moved(what, kind, a, index, 1, line, n, inner, (outer, count, inner), (n * inner, 0, 1), (count * inner, inner, 1), (0, by, 0))
+
+
+def add_to_rows(table, places, rows, times):
+    """table[places[k]] += times * rows[k], one k after another, of C-contiguous arrays whose places all lie inside; None where there is no kernel."""
+    t = _SCANNED.get(table.dtype)
+    if t not in ("f32", "f64") or rows.dtype != table.dtype or at(table) % table.itemsize or at(rows) % table.itemsize or (lib := _ready()) is None:
+        return None
+    getattr(lib, "mt_addends_" + t)(at(table), at(places), at(rows), len(table), table[:1].size, places.size, times)
+    return True
 
 
 # ------------------------------------------------------------------ random numbers

@@ -364,9 +364,10 @@ def _dense_in_place(name, sign):
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
         alias.check_cast(result_dtype(self, other._sp_values), self._stype)
-        s = coalesce(other.detach())
+        # torch adds what lies at one place term after term to memory in one piece, and to other memory their sum.
+        s = other if self._stype.kind in "fiu" and self.is_contiguous() else coalesce(other)
         v = cast(s._sp_values, self._stype)
-        alias.fill_by(self, "coo_add_", {"alpha": alpha}, s._coo_idx, v if sign > 0 else v.neg())
+        alias.fill_by(self, "coo_add_", {"alpha": alpha, "once": s._coo_unique}, s._coo_idx, v if sign > 0 else v.neg())
         return self
     return method
 
