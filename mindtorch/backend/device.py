@@ -62,6 +62,7 @@ class Device:
     behind = False                  # whether a kernel's errors may be raised by a later one
     graphs = False                  # whether what it computes can be put off and run as a graph (core/lazy.py): pending, become, storage, face_of, recorder
     shadows = False                 # whether its tensors stand for the host's while a graph of those is computed (core/shadow.py)
+    of_host = False                 # whether its kernels are the host's, on the host's memory, and what they do is written down (core/joint.py)
     #: kernels that draw a mask and use it -> how to do the two one after the other (core/lazy.py)
     masked: dict[str, Any] = {}
     strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste

@@ -26,7 +26,7 @@ import numpy as np
 from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore import cell
 from mindtorch.core import devices, dispatch
-from mindtorch.core.device import shadow as SHADOW
+from mindtorch.core.device import recorded as RECORDED, shadow as SHADOW
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import taken
 
@@ -114,7 +114,7 @@ def _there(name: str, category: str | None) -> str | None:
 def _is_there(args):
     for a in args:
         if taken(a):
-            if a._h is not None and a._dev is not SHADOW:
+            if a._h is not None and a._dev is not SHADOW and a._dev is not RECORDED:
                 return True
         elif a.__class__ in (list, tuple) and _is_there(a):
             return True

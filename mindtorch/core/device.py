@@ -106,6 +106,9 @@ meta = device("meta")
 #: where graphs of host tensors are computed (core/shadow.py); users cannot name it
 shadow = object.__new__(device)
 shadow.type, shadow.index, shadow._prev = "mindspore", None, []
+#: where programs of host kernels are written down (core/joint.py); users cannot name it either
+recorded = object.__new__(device)
+recorded.type, recorded.index, recorded._prev = "recorded", None, []
 _default = cpu
 registered: dict[str, Any] = {}   # type -> the Device that has kernels for it (core/devices.py)
 

@@ -167,9 +167,10 @@ def _asked(prim, ins):
 
 
 class _Within(threading.local):
-    """Whether this thread computes a graph of host tensors on their shadows: new tensors are made there (core/shadow.py)."""
+    """Whether this thread computes a graph of host tensors on what stands for them: new tensors are made there (core/shadow.py, core/joint.py)."""
 
     on = False
+    there = _device.shadow
 
 
 WITHIN = _Within()
@@ -274,9 +275,10 @@ def _on_device(prim, args, kw, below):
     if target is None or target.type not in DEVICES:
         if target is None or not WITHIN.on or target.type != "cpu":
             return below(prim, args, kw)
-        if "generator" in kw:           # (the host's numbers)
-            return from_host(below(prim, args, kw)._a, _device.shadow)
-        target, kw = _device.shadow, {**kw, "device": _device.shadow}
+        target = WITHIN.there
+        if "generator" in kw and not DEVICES[target.type].of_host:           # (the host's numbers)
+            return from_host(below(prim, args, kw)._a, target)
+        kw = {**kw, "device": target}
     return created(prim, args, kw, target, below)
 
 
@@ -505,6 +507,8 @@ def _foreign_operand(x, dev, device, way):
     c = x.__class__
     if c is Const:
         return _number(x._a) if way.numbers else device.constant(x._a)
+    if device.of_host:
+        device.lacking(f"a {x._stype.name} tensor of the host's is an operand that was not given")
     if c is not Held and x._foreign and x._dev.type == "cpu":
         # (MindSpore's own tensors have no device: they go to whom they meet.)
         x._dev, x._h, x._a = housed(x, dev)
@@ -632,7 +636,7 @@ def goes_to_host(name: str, ins: Sequence[Tensor | Const | Held | None], dev: _d
         raise NotImplementedError(what)
     key = device.type, name
     FALLBACKS[key] = FALLBACKS.get(key, 0) + 1
-    if device.shadows:
+    if device.shadows or device.of_host:
         device.lacking(what)
     elif fallback.policy == "warn" and FALLBACKS[key] == 1:
         warnings.warn(f"{what}: it is computed on the host, with copies there and back", stacklevel=6)
@@ -701,6 +705,8 @@ def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.devic
     if h is None:
         a = r._a
         if r.__class__ is Const or not a.ndim and r._dev.type != "meta":        # type: ignore[union-attr]
+            if device.of_host and r.__class__ is not Const:
+                device.lacking(f"a {r._stype.name} tensor of the host's is written that was not given")
             device.fill(handle, a if a.dtype is stype else cast_array(a, stype))
             return
         h = _sent(r, device)
@@ -710,6 +716,8 @@ def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.devic
 
 
 def _sent(r, device):
+    if device.of_host:
+        device.lacking(f"a {r._stype.name} tensor of the host's is written that was not given")
     if r._dev.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     COPIES.up += 1

@@ -134,8 +134,17 @@ def wanted(kind: str, name: str) -> bool:
     return _users.get((kind, name), 0) > 0
 
 
+def unwatched() -> bool:
+    """Whether nobody sees, or has a say in, what the primitives of plain host tensors compute."""
+    return not (_used["ops"] & _WATCHING["ops"] or _used["primitives"] & _WATCHING["primitives"])
+
+
 _bits = {(kind, name): 1 << i for kind, names in (("ops", OPS), ("primitives", PRIMITIVES)) for i, name in enumerate(names)}
 _used = {"ops": 0, "primitives": 0}                 # the bits of the layers that are wanted
+#: layers that see what plain tensors compute; the others are for arguments of their kind
+_WATCHING = {kind: sum([_bits[kind, name] for name in names]) for kind, names in (
+    ("ops", ("transform", "dispatch", "vmap", "trace", "saves", "forward", "anomaly", "observe")),
+    ("primitives", ("forward", "vmap", "saves", "dispatch", "trace", "meta")))}
 _chains: dict[tuple[str, int], Any] = {}            # (kind, bits) -> the layers one upon the other
 
 

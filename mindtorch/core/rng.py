@@ -159,6 +159,8 @@ def default_of(dev: _device.device) -> Any:
     found = _device.registered.get(dev.type)
     if found is None:
         return default_generator
+    if found.of_host:
+        return default_generator
     if found.shadows:
         return _hosts
     key = found.type, dev.index or 0

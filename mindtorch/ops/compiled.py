@@ -192,4 +192,4 @@ def lstm(*args):
     return run_lstm(_lstm, *args)
 
 
-__all__ = ["batch_norm", "conv2d", "conv_numbers", "conv_transpose2d", "conv_transpose_numbers", "linear_layer", "lstm", "max_pool", "pool_numbers"]
+__all__ = ["again", "batch_norm", "conv2d", "conv_numbers", "conv_transpose2d", "conv_transpose_numbers", "linear_layer", "lstm", "max_pool", "pool_numbers"]

@@ -1,6 +1,6 @@
 """Captured calls as straight Python code: one line an op, no modules, no control flow."""
 
-from mindtorch.backend.graph import Build, Value, last_uses
+from mindtorch.backend.graph import Build, Value, last_uses, values_in
 from mindtorch.core import autocast as _autocast
 from mindtorch.core.bits import bits_of
 from mindtorch.core.grad_mode import mode
@@ -126,8 +126,15 @@ class Program:
 
     def __init__(self, graph, entry_modes):
         self.scope = {"MODE": mode, "CAST": _autocast.switch}
-        self.scope.update((v.name, v.tensor) for v in graph.parameters)
         self.consts = {}
+        self._make(graph, entry_modes)
+        self.scope.update((v.name, v.tensor) for v in graph.parameters)
+
+    def _ends(self, graph):
+        """(names of the function's parameters, source of its result)."""
+        return [v.name for v in graph.inputs], self._code(graph.result)
+
+    def _make(self, graph, entry_modes):
         ends = {}
         for v, j in last_uses(graph.nodes, graph.result).items():
             if v.kind == "node":
@@ -158,9 +165,9 @@ class Program:
         if switches:
             lines = ["try:"] + ["    " + x for x in lines] + ["except BaseException:",
                      f"    MODE.on, MODE.inference = {entry_modes[:2]}", f"    CAST({self._const(entry_modes[2:])})", "    raise"]
-        lines.append(f"return {self._code(graph.result)}")
-        params = ", ".join(v.name for v in graph.inputs)
-        self.source = f"def replay({params}):\n" + "".join(f"    {x}\n" for x in lines)
+        given, result = self._ends(graph)
+        lines.append(f"return {result}")
+        self.source = f"def replay({', '.join(given)}):\n" + "".join(f"    {x}\n" for x in lines)
         exec(compile(self.source, "<compiled>", "exec"), self.scope)
         self.run = self.scope["replay"]
 
@@ -194,3 +201,21 @@ class Program:
         if t is Build:
             return self._const(a.parts) if a.kind == "object" else f"{self._const(a.made)}({self._code(a.parts)})"
         return self._const(a)
+
+
+class Free(Program):
+    """The same for any tensors in the place of the parameters as well: `run(*inputs, *parameters)` gives a tuple of the tensors that were computed for the result,
+    and `result(*inputs, *parameters, *those)` the result."""
+
+    def __init__(self, graph, entry_modes):
+        super().__init__(graph, entry_modes)
+        for v in graph.parameters:
+            del self.scope[v.name]
+
+    def _ends(self, graph):
+        made = [v.name for v in dict.fromkeys(values_in(graph.result)) if v.kind == "node"]
+        given = [v.name for v in (*graph.inputs, *graph.parameters)]
+        source = f"def result({', '.join([*given, *made])}):\n    return {self._code(graph.result)}\n"
+        exec(compile(source, "<compiled>", "exec"), self.scope)
+        self.result = self.scope["result"]
+        return given, f"({''.join(n + ', ' for n in made)})"

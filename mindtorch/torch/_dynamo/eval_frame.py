@@ -21,7 +21,7 @@ from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.core import lazy as _lazy
 from mindtorch.core.devices import USED as _USED
-from mindtorch.torch._dynamo import _callable, _capture, _guards, _mindspore, config
+from mindtorch.torch._dynamo import _callable, _capture, _guards, _joint, _mindspore, config
 from mindtorch.torch._dynamo._replay import Program, Spec, tensors_of
 from mindtorch.torch._dynamo.exc import FailOnRecompileLimitHit, RecompileError, Unsupported
 from mindtorch.torch._dynamo.utils import counters
@@ -326,7 +326,7 @@ class Compiled:
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())
         counters["inductor"]["c_kernels"] += fused
-        program = Program(graph, key[:-2])
+        program = _joint.Program(graph, key[:-2], self.title) if self.options["backend"] == "inductor" else Program(graph, key[:-2])
         return Entry(spec, None, program, rec.graph, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):

@@ -1,0 +1,153 @@
+"""A device whose kernels are the host's, and which writes down what they do: the way from a captured call to one program of forward and backward.
+
+Tensors on it stand for the host's while a call is traced (core/joint.py).  Everything is computed as it is asked for, on real memory; kernels, views, writes
+and constants become `Event`s in the order in which they happened.  Whatever would leave the program, such as a look at values, is `Refused`.
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.memory import offset_of, on_storage, root
+from mindtorch.backend.device import Device
+from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
+
+
+class Refused(Exception):
+    """Why a call cannot be written down as a program."""
+
+
+class Value:
+    """What is known of an array of a program.  place: its number; home: that of the first value in the same memory; plain: whether it is in C order."""
+
+    __slots__ = ("place", "home", "shape", "dtype", "strides", "plain", "size")
+
+    def __init__(self, a: Array, place: int, home: int) -> None:
+        self.place, self.home = place, home
+        self.shape, self.dtype, self.strides, self.plain, self.size = a.shape, a.dtype, a.strides, a.flags.c_contiguous, a.size
+
+
+class Slot:
+    """A handle: the array while it is needed, and its Value."""
+
+    __slots__ = ("array", "value")
+
+    def __init__(self, array: Array, value: Value) -> None:
+        self.array, self.value = array, value
+
+
+class Event:
+    """One step of a program.
+
+    kind     "call": fn(*arrays, **kw); "view": the operand's memory seen otherwise, from kw's offset on (in bytes, from its first element);
+             "write": the second operand's values stored into the first; "constant": kw's array, the same in every run
+    compute  of a call whose operands fn cannot take as they are (half precision, strides): compute(arrays, kw) casts and lays out; else None
+    wraps    whether what fn gives may be no array yet (a NumPy scalar)
+    loop     (name of the kernel's loop in C, its numbers), where the call is elementwise and has one
+    """
+
+    __slots__ = ("kind", "name", "fn", "compute", "ins", "kw", "outs", "several", "wraps", "loop")
+
+    def __init__(self, kind: str, name: str, ins: tuple[Value | None, ...], outs: tuple[Value | None, ...], kw: dict[str, Any], fn: Any = None,
+                 compute: Any = None, several: bool = False, wraps: bool = False, loop: Any = None) -> None:
+        self.kind, self.name, self.ins, self.outs, self.kw = kind, name, ins, outs, kw
+        self.fn, self.compute, self.several, self.wraps, self.loop = fn, compute, several, wraps, loop
+
+
+class Recorder(Device):
+    """The device of one recording.  way(name) -> what computes a primitive's host kernel over any operands: (compute or None, whether it moves bits)."""
+
+    type = "recorded"
+    of_host = True
+
+    def __init__(self, way: Callable[[str], tuple[Callable[[Sequence[Any], dict[str, Any]], Any] | None, bool]], host: Any) -> None:
+        self.way, self.host = way, host
+        self.events: list[Event] = []
+        self.places = 0
+        #: id of the array that owns memory -> that array, and the first value in it
+        self.homes: dict[int, tuple[weakref.ref[Array], int]] = {}
+
+    # ---- values
+    def _slot(self, a: Array) -> Slot:
+        own = root(a)
+        known = self.homes.get(id(own))
+        if known is None or known[0]() is not own:
+            known = self.homes[id(own)] = weakref.ref(own), self.places
+        v = Value(a, self.places, known[1])
+        self.places += 1
+        return Slot(a, v)
+
+    #: an array that comes from outside in every run
+    give = _slot
+
+    def constant(self, array: Array) -> Slot:
+        h = self._slot(np.array(array))
+        self.events.append(Event("constant", "constant", (), (h.value,), {"array": h.array}))
+        return h
+
+    upload = constant
+
+    def download(self, handle: Handle) -> NoReturn:
+        raise Refused("values are looked at")
+
+    def lacking(self, what: str) -> NoReturn:
+        raise Refused(what)
+
+    def geometry(self, handle: Any) -> tuple[Sizes, Stype, Strides]:
+        a = handle.array
+        k = a.itemsize
+        return a.shape, a.dtype, tuple([s // k for s in a.strides])
+
+    def view(self, handle: Any, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Slot:
+        a, k = handle.array, stype.itemsize
+        steps, at = tuple([s * k for s in strides]), offset * k if a.size and 0 not in sizes else 0
+        h = self._slot(on_storage(a, tuple(sizes), steps, offset_of(a) + at, stype))
+        self.events.append(Event("view", "view", (handle.value,), (h.value,), {"offset": at}))
+        return h
+
+    def write(self, handle: Any, value: Any) -> None:
+        to, v = handle.array, value.array
+        if not to.flags.writeable:
+            raise Refused("memory that is read-only is written to")
+        to[...] = v if v.dtype == to.dtype else cast_array(v, to.dtype)
+        self.events.append(Event("write", "write", (handle.value, value.value), (), {}))
+
+    # ---- kernels
+    def kernel(self, name: str, fn: Kernel) -> Kernel:
+        """The host's kernel `fn` over handles."""
+        def run(*handles, **kw):
+            if "device" in kw:
+                kw["device"] = self.host
+            arrays = [None if h is None else h.array for h in handles]
+            compute, raw = self.way(name)
+            if compute is None or all([a is None or a.flags.c_contiguous and (raw or a.itemsize != 2) for a in arrays]):
+                compute = None
+                r = fn(*arrays, **kw)
+            else:
+                r = compute(arrays, dict(kw))
+            several, wraps, outs = r.__class__ is tuple, False, []
+            for a in r if several else (r,):
+                if a is not None and a.__class__ is not np.ndarray:
+                    a, wraps = np.asarray(a), True
+                outs.append(None if a is None else self._slot(a))
+            loop = _loop(fn, arrays, kw) if compute is None else None
+            self.events.append(Event("call", name, _values(handles), _values(outs), kw, fn, compute, several, wraps, loop))
+            return tuple(outs) if several else outs[0]
+        run.empty = True                            # type: ignore[attr-defined]
+        return run
+
+
+def _values(slots):
+    return tuple([None if h is None else h.value for h in slots])
+
+
+def _loop(fn, arrays, kw):
+    found = getattr(fn, "in_one_loop", None)
+    return None if found is None else found(kw)
+
+
+__all__ = ["Event", "Recorder", "Refused", "Slot", "Value"]

@@ -1,0 +1,153 @@
+"""Recorded events (recorder.py) as one Python function over arrays: kernels in a row, values let go of where they are last used."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
+from mindtorch.backend.joint.recorder import Event, Refused, Value
+
+
+def _cast_into(to, v):
+    to[...] = cast_array(v, to.dtype)
+
+
+def _store(to, v):
+    to[...] = v
+
+
+class Writer:
+    """Makes functions of events; constants and kernels are variables of theirs."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
+                                      "offset_of": offset_of, "cast_into": _cast_into, "store": _store}
+        self.names: dict[int, str] = {}
+        self.held: list[Any] = []               # (what has a name, so that ids stay its own)
+
+    def constant(self, x: Any) -> str:
+        """Source of a value that is no tensor."""
+        t = x.__class__
+        if x is None or t is bool or t is int or t is str or t is float and x - x == 0:
+            return repr(x)
+        if t is tuple:
+            return f"({''.join(self.constant(i) + ', ' for i in x)})"
+        name = self.names.get(id(x))
+        if name is None:
+            name = self.names[id(x)] = f"c{len(self.scope)}"
+            self.scope[name] = x
+            self.held.append(x)
+        return name
+
+    def function(self, name: str, events: Sequence[Event], given: Sequence[Value], results: Sequence[Value | None], *, row: bool = False
+                 ) -> tuple[Callable[..., Any], str]:
+        """(the function, its source): takes the arrays of `given` (row: as a list, which is emptied), gives a tuple of those of `results`."""
+        kept = {v.place for v in results if v is not None}
+        events = _needed(events, kept)
+        last: dict[int, int] = {}
+        for j, e in enumerate(events):
+            for v in (*e.ins, *e.outs):
+                if v is not None:
+                    last[v.place] = j
+        ends: dict[int, list[str]] = {}
+        for place, j in last.items():
+            if place not in kept:
+                ends.setdefault(j, []).append(f"x{place}")
+        head = [f"x{v.place}" for v in given]
+        lines = []
+        if row:
+            lines += [f"{', '.join(head)}{',' if len(head) == 1 else ''} = row", "row.clear()"] if head else []
+            unused = [n for v, n in zip(given, head) if v.place not in last and v.place not in kept]
+            lines += [f"{n} = None" for n in unused]
+        for j, e in enumerate(events):
+            lines += self._lines(e)
+            if j in ends:
+                lines.append(" = ".join(sorted(ends[j])) + " = None")
+        lines.append(f"return ({''.join('None, ' if v is None else f'x{v.place}, ' for v in results)})")
+        source = f"def {name}({'row' if row else ', '.join(head)}):\n" + "".join(f"    {x}\n" for x in lines)
+        exec(compile(source, f"<{name} of a compiled call>", "exec"), self.scope)
+        return self.scope[name], source
+
+    def _lines(self, e):
+        ins = ["None" if v is None else f"x{v.place}" for v in e.ins]
+        outs = [None if v is None else f"x{v.place}" for v in e.outs]
+        if e.kind == "constant":
+            return [f"{outs[0]} = {self.constant(e.kw['array'])}"]
+        if e.kind == "write":
+            to, v = e.ins
+            if v.dtype != to.dtype:
+                return [f"cast_into({ins[0]}, {ins[1]})"]
+            return [f"{ins[0]}[...] = {ins[1]}"]
+        if e.kind == "view":
+            return [f"{outs[0]} = {self._view(e.ins[0], e.outs[0], e.kw['offset'], ins[0])}"]
+        if e.compute is None:
+            call = f"{self.constant(e.fn)}({', '.join([*ins, *[f'{k}={self.constant(v)}' for k, v in e.kw.items()]])})"
+        else:
+            call = f"{self.constant(e.compute)}(({''.join(i + ', ' for i in ins)}), {self.constant(dict(e.kw))})"
+        if not e.several:
+            if outs[0] is None:
+                return [call]
+            return [f"{outs[0]} = asarray({call})" if e.wraps else f"{outs[0]} = {call}"]
+        lines = [f"{''.join(f'{o or chr(95)}, ' for o in outs)} = {call}"]
+        return lines + [f"{o} = asarray({o})" for o in outs if o] if e.wraps else lines
+
+    def _view(self, a, v, offset, name):
+        """Source of the view `v` of the value `a`."""
+        sizes, dtype = self.constant(v.shape), self.constant(v.dtype)
+        if not v.size:
+            return f"empty({sizes}, {dtype})"
+        if v.dtype == a.dtype and not offset:
+            if v.shape == a.shape and v.strides == a.strides:
+                return name
+            if v.size == a.size and v.plain and a.plain:
+                return f"{name}.reshape({sizes})"
+            order = _order(a, v)
+            if order is not None:
+                return f"{name}.transpose({order})"
+        strides = self.constant(v.strides)
+        k = v.dtype.itemsize
+        if a.plain and offset >= 0 and offset + k + sum([(n - 1) * s for n, s in zip(v.shape, v.strides)]) <= a.size * a.dtype.itemsize and a.dtype.kind != "V":
+            return f"ndarray({sizes}, {dtype}, {name}, {offset}, {strides})"        # (not beyond the array itself, nor of a type that gives no buffer)
+        if v.dtype == a.dtype:
+            return f"strided({name}, {sizes}, {strides}, {offset})"
+        return f"on_storage({name}, {sizes}, {strides}, offset_of({name}) + {offset}, {dtype})"
+
+
+def _order(a: Value, v: Value) -> tuple[int, ...] | None:
+    """The order of dimensions by which `a` transposed is `v`, or None."""
+    if len(a.shape) != len(v.shape):
+        return None
+    left, order = list(range(len(a.shape))), []
+    for n, s in zip(v.shape, v.strides):
+        i = next((i for i in left if a.shape[i] == n and a.strides[i] == s), None)
+        if i is None:
+            return None
+        left.remove(i)
+        order.append(i)
+    return tuple(order)
+
+
+def _needed(events: Sequence[Event], kept: Iterable[int]) -> list[Event]:
+    """Without views and constants that nobody uses; calls stay, for they may draw numbers and write."""
+    used, out = set(kept), []
+    for e in reversed(events):
+        if e.kind in ("view", "constant") and e.outs[0] is not None and e.outs[0].place not in used:
+            continue
+        used.update([v.place for v in e.ins if v is not None])
+        out.append(e)
+    return out[::-1]
+
+
+def check_writes(events: Sequence[Event]) -> None:
+    """Refused where memory that is the same in every run is written to."""
+    constants = {e.outs[0].home for e in events if e.kind == "constant" and e.outs[0] is not None}
+    for e in events:
+        writes = e.kind == "write" or e.kind == "call" and not e.several and e.outs[0] is None
+        if writes and e.ins[0] is not None and e.ins[0].home in constants:
+            raise Refused("a constant is written to")
+
+
+__all__ = ["Writer", "check_writes"]

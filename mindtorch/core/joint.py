@@ -1,0 +1,389 @@
+"""A captured call as one program of host kernels, forward and backward, and one node of the tape (torch.compile).
+
+`record` runs a function once on tensors of a device that writes down what its kernels do (backend/joint/), and the backward pass through it as well, by the
+tape and the engine as they are.  What was written down becomes two functions over arrays; `Joint.run` is a call of the first, its node's backward one of
+the second.  So there is no tensor, no tape and no dispatcher between the kernels, which are the same ones in the same order.
+
+What such a program leaves out it must not lose: hooks inside, functions of users, values that are looked at and results that share memory with what was
+given are `Refused`; saved tensors are checked by their write counters; where the backward pass is itself recorded, or other results than expected have a
+gradient, the call is made over on the tape (`again`).
+"""
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mindtorch.backend.joint.source import Writer, check_writes
+from mindtorch.backend.interface import Array
+from mindtorch.backend.joint.recorder import Event, Recorder, Refused, Value
+from mindtorch.backend.kernels import TABLES
+from mindtorch.backend.mindspore.private import STRIDED
+from mindtorch.core import device as _device, devices, dispatch, engine, nodes
+from mindtorch.core.grad_mode import mode
+from mindtorch.core.rng import default_generator
+from mindtorch.core.tape import HOST, PRIMITIVES, Primitive
+from mindtorch.core.tensor import Tensor, bump, check_fragile, on_device, version, wrap
+
+RECORDED = _device.recorded
+#: bytes given and computed up to which a program is run once beside what was recorded
+MOST = 1 << 28
+_one_at_a_time = threading.RLock()
+
+
+# ------------------------------------------------------------------ recording
+def _way(name):
+    found = PRIMITIVES.get(name)
+    return (None, True) if found is None else (found.prim.compute, found.prim.raw or found.prim.view)
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[Recorder]:
+    device, kind = Recorder(_way, _device.cpu), RECORDED.type
+    within, before = devices.WITHIN, (devices.WITHIN.on, devices.WITHIN.there)
+    with _one_at_a_time, devices.ALONE:
+        TABLES[kind] = {name: device.kernel(name, fn) for name, fn in HOST.items() if name != "to_device"}
+        devices._WAYS[kind] = {}
+        _device.registered[kind] = device
+        dispatch.want("primitives", "device")
+        within.on, within.there = True, RECORDED
+        try:
+            yield device
+        finally:
+            within.on, within.there = before
+            dispatch.drop("primitives", "device")
+            del _device.registered[kind], devices._WAYS[kind], TABLES[kind]
+
+
+def _plain_nodes(outs):
+    """Refused unless every node above the results is a primitive's, and nobody listens to it."""
+    seen, stack = set(), [t._gnode for t in outs if t._gnode is not None]
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if not isinstance(n.prim, Primitive):
+            raise Refused(f"the backward pass runs {n.name()}, which is no op of torch's")
+        if n.hooks or n.pre or n.post or n.retain:
+            raise Refused("there are hooks on gradients inside of it")
+        for e in n.edges:
+            if e.__class__ is tuple:
+                stack.append(e[0])
+
+
+def takes(t: Any) -> bool:
+    """Whether a tensor can be stood for."""
+    return t._h is None and t._dev.type == "cpu" and t._a.__class__ is np.ndarray and t._tan is None and type(t).__name__ in ("Tensor", "Parameter")
+
+
+class Recording:
+    """What one run of a function did: events, the arrays given and made, which results have gradients."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]], tensors: Sequence[Tensor], copied: Sequence[int], present: tuple[bool, ...] | None) -> None:
+        #: the arrays given, as they were, and the state of the generator then
+        self.before: list[Array] = []
+        self.state = state = default_generator._dump_state()
+        on = mode.on
+        try:
+            with _recording() as device:
+                self._run(device, run, tensors, set(copied), present, on)
+        finally:
+            mode.on = on
+            self.drew = not np.array_equal(state, default_generator._dump_state())
+            default_generator._load_state(state)
+        check_writes(self.events)
+
+    def _run(self, device, run, tensors, copied, present, on):
+        stands: list[Tensor] = []
+        known: dict[int, Tensor] = {}
+        for i, t in enumerate(tensors):
+            s = known.get(id(t))
+            if s is None:
+                a = t._a.copy("K") if i in copied else t._a
+                self.before.append(a.copy("K") if i in copied else a)
+                if a.strides != t._a.strides:
+                    raise Refused("it writes to a tensor with gaps in its memory")
+                h = device.give(a)
+                s = known[id(t)] = on_device(RECORDED, h, device.face(h))
+                s._rg = t._rg
+            stands.append(s)
+        self.given: list[Value] = [s._h.value for s in known.values()]
+        #: for each tensor, which of the given arrays is its
+        self.places = [list(known).index(id(t)) for t in tensors]
+        outs = run(*stands)
+        self.split = len(device.events)
+        self.written = [i for i, s in enumerate(stands) if s._ver is not None and s._ver.v]
+        if any([s._gnode is not None or s._rg is not t._rg for s, t in zip(stands, tensors)]):
+            raise Refused("it gives an argument another history")
+        # ---- results
+        self.outs: list[Any] = []               # the tensor's place if it was given, or the Value
+        homes = {v.home for v in self.given}
+        #: arrays of the results, and then of the gradients
+        self.values: list[Any] = []
+        for o in outs:
+            if o._h is None or o._dev is not RECORDED:
+                raise Refused("a result is a tensor of its own")
+            i = next((i for i, s in enumerate(stands) if s is o), None)
+            if i is None:
+                home = o._h.value.home
+                if home in homes or any([e.kind == "constant" and e.outs[0].home == home for e in device.events]):
+                    raise Refused("a result shares memory with another tensor of the call's")
+                homes.add(home)
+                self.values.append(o._h.array)
+            self.outs.append(o._h.value if i is None else i)
+        # ---- gradients
+        wanting = [k for k, o in enumerate(outs) if self.outs[k].__class__ is Value and o._rg]
+        #: places of the tensors that get gradients
+        self.leaves = [i for i, s in enumerate(stands) if s._rg and self.places.index(self.places[i]) == i] if wanting else []
+        self.wanting = wanting if self.leaves else []
+        self.present = present if present is not None else (True,) * len(self.wanting)
+        self.grads: list[Value] = []
+        self.given_gradients: list[Array] = []
+        self.results: list[Value | None] = []
+        self.versions = [0 if s._ver is None else s._ver.v for s in stands]
+        if self.wanting:
+            _plain_nodes(outs)
+            numbers, roots, gs = np.random.RandomState(0), [], []
+            for k, there in zip(self.wanting, self.present):
+                if there:
+                    a = outs[k]._h.array
+                    g = np.empty(a.shape, a.dtype) if a.dtype.kind == "V" else None
+                    if g is None:
+                        g = numbers.standard_normal(a.shape).astype(a.dtype)
+                    else:
+                        g[...] = numbers.standard_normal(a.shape).astype(np.float32)
+                    h = device.give(g)
+                    self.grads.append(h.value)
+                    self.given_gradients.append(g)
+                    roots.append(outs[k])
+                    gs.append(on_device(RECORDED, h, device.face(h)))
+            found = engine.run_backward(roots, gs, False, False, [stands[i] for i in self.leaves], True)
+            for g in found or ():
+                if g is not None and (getattr(g, "_h", None) is None or g._dev is not RECORDED):
+                    raise Refused("a gradient is a tensor of its own")
+                self.results.append(None if g is None else g._h.value)
+                self.values.append(None if g is None else g._h.array)
+            if any([(0 if s._ver is None else s._ver.v) != v for s, v in zip(stands, self.versions)]):
+                raise Refused("its backward pass writes to what was given")
+        self.events: list[Event] = device.events
+
+
+# ------------------------------------------------------------------ running
+class CompiledFunctionBackward(nodes.Node):
+    """The backward pass through a compiled call."""
+
+    __slots__ = ("joint",)
+    joint: Joint
+
+    def _apply(self, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return self.joint.backward_of(self, gs)
+
+
+CompiledFunctionBackward.__module__ = "torch.autograd.functions"
+
+
+class Joint:
+    """The program of a recording.
+
+    run      what was recorded: the results for such tensors, on the tape
+    again    again(run, inputs, gs): gradients of run(*inputs), themselves differentiable
+    """
+
+    def __init__(self, recording: Recording, run: Callable[..., Sequence[Any]], again: Callable[..., Sequence[Tensor | None]]) -> None:
+        r = recording
+        self.run_plainly, self.again, self.places = run, again, recording.places
+        self.given = [r.places.index(j) for j in range(len(r.given))]
+        self.outs: list[Any] = [o if o.__class__ is int else None for o in r.outs]
+        self.written, self.drew = r.written, r.drew
+        self.leaves, self.wanting, self.present = r.leaves, r.wanting, r.present
+        self.odd = STRIDED.odd
+        #: what other results than these had a gradient, in the last backward pass that had to be made over
+        self.other: tuple[bool, ...] | None = None
+        made = [o for o in r.outs if o.__class__ is not int]
+        self.made = len(made)
+        before, after = r.events[:r.split], r.events[r.split:]
+        own = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
+        used = [v for e in after for v in e.ins if v is not None] + [v for v in r.results if v is not None]
+        saved = list({v.place: v for v in used if v.place not in own}.values())
+        writer = Writer()
+        self.forward, self.source = writer.function("forward", before, r.given, [*made, *saved])
+        self.backward: Callable[..., Any] | None = None
+        homes = {v.home for v in saved}
+        #: of which tensors, and of which results, the backward pass reads the memory
+        self.reads = [i for i in self.given if r.given[r.places[i]].home in homes]
+        self.keeps = [k for k, o in enumerate(r.outs) if o.__class__ is not int and o.home in homes]
+        if r.wanting:
+            self.backward, text = writer.function("backward", after, [*saved, *r.grads], r.results, row=True)
+            self.source += "\n" + text
+            self.shapes = [(v.strides, v.plain) for v in r.grads]
+            fresh = [v.home for v in r.results if v is not None]
+            others = {v.home for v in (*saved, *r.grads)}
+            #: which gradients lie where somebody else may see them
+            self.passed = [v is not None and (v.home in others or fresh.count(v.home) > 1) for v in r.results]
+        self._try(r)
+        self.meta = tuple([None if k not in r.wanting else (o.shape, o.dtype) for k, o in enumerate(r.outs)])
+
+    def _try(self, r):
+        """Runs the program once on what was recorded; Refused if it gives something else."""
+        if sum([a.nbytes for a in (*r.before, *r.values) if a is not None]) > MOST:
+            return
+        now = default_generator._dump_state()
+        default_generator._load_state(r.state)
+        try:
+            row = self.forward(*r.before)
+            found = list(row[:self.made])
+            if self.backward is not None:
+                found += self.backward([*row[self.made:], *r.given_gradients])
+        finally:
+            default_generator._load_state(now)
+        for a, b in zip(found, r.values, strict=True):
+            if (a is None) is not (b is None) or a is not None and (a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes()):
+                raise Refused("the program does not compute what was recorded")
+
+    def holds(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these tensors (of the recorded geometry) can be given to it now."""
+        if STRIDED.odd is not self.odd or not dispatch.unwatched():
+            return False
+        for i in self.written:
+            t = tensors[i]
+            if not t._a.flags.writeable or t._base is not None or t._views:
+                return False
+        return True
+
+    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The results for such tensors."""
+        vals: dict[str, Any] | None = None
+        records = self.backward is not None and mode.on
+        if records:
+            # (What was drawn, and what was there before it was written to, for making the call over.)
+            vals = {"state": default_generator._dump_state() if self.drew else None, "before": [(i, tensors[i]._a.copy("K")) for i in self.written]}
+        row = self.forward(*[tensors[i]._a for i in self.given])
+        for i in self.written:
+            bump(tensors[i])
+        outs: list[Tensor] = []
+        k = 0
+        for o in self.outs:
+            if o is None:
+                outs.append(wrap(row[k]))
+                k += 1
+            else:
+                outs.append(tensors[o])
+        if vals is not None:
+            self._record(tensors, outs, list(row[self.made:]), vals)
+        return outs
+
+    def _record(self, tensors, outs, saved, vals):
+        node: Any = nodes.new_node(CompiledFunctionBackward)
+        node.prim, node.joint, node.meta = None, self, self.meta
+        edges: list[Any] = []
+        for i in self.leaves:
+            t = tensors[i]
+            if t._fragile is not None:
+                check_fragile(t)
+            edges.append((t._gnode, t._oi) if t._gnode is not None else None if t._orphan else t)
+        node.edges = edges
+        for k in self.wanting:
+            t = outs[k]
+            t._gnode, t._oi, t._rg = node, k, True
+        vals["saved"], vals["inputs"] = saved, [(t, version(t), version(t).v) for t in tensors]
+        vals["outputs"] = [nodes._Out(outs[k], k) for k in self.keeps]
+        node.vals = vals
+
+    def backward_of(self, node: Any, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Gradients of `leaves`."""
+        if node.vals is None:
+            _ = node.saved              # (raises what was freed)
+        wanted = [gs[k] for k in self.wanting]
+        present = tuple([g is not None for g in wanted])
+        inputs = node.vals["inputs"]
+        for i in self.reads:
+            _check(node, inputs[i])
+        for s in node.vals["outputs"]:
+            if s.ver.v != s.at:
+                raise nodes._stale(s, node, s.ver.v, s.at)
+        if present != self.present and any(present):
+            self.other = present
+        if mode.on or present != self.present or any([g is not None and g._h is not None for g in wanted]) or not dispatch.unwatched():
+            return self._over(node, gs)
+        saved = node.vals["saved"]
+        this = engine.current_pass()
+        if this is not None and not this.keeps:
+            node.vals["saved"] = None           # (let go of one by one)
+        else:
+            saved = list(saved)
+        for g, (strides, plain) in zip([g for g in wanted if g is not None], self.shapes):
+            a = g._a
+            saved.append(a if a.strides == strides else np.ascontiguousarray(a) if plain else _laid(a, strides))
+        assert self.backward is not None
+        found: list[Tensor | None] = []
+        for a, passed in zip(self.backward(saved), self.passed):
+            t = None if a is None else wrap(a)
+            if passed and t is not None:
+                t._passed = True
+            found.append(t)
+        return found
+
+    def _plainly(self, *given):
+        """The results on the tape, of tensors each of which is given once."""
+        return self.run_plainly(*[given[j] for j in self.places])
+
+    def _over(self, node, gs):
+        """The call and its backward pass once more, on the tape."""
+        if not any([g is not None for g in gs]):
+            return [None] * len(self.leaves)
+        vals = node.vals
+        if vals["saved"] is None:
+            raise RuntimeError("a compiled call's backward pass was broken off, and cannot be made again")
+        for x in vals["inputs"]:
+            if x[0]._ver.v != x[2] and not any([x[0] is vals["inputs"][i][0] for i in self.written]):
+                _check(node, x)
+        inputs = [vals["inputs"][i][0] for i in self.given]
+        for i, a in vals["before"]:
+            inputs[self.places[i]] = wrap(a.copy("K"))
+        places = [self.places[i] for i in self.leaves]
+        state = default_generator._dump_state() if vals["state"] is not None else None
+        create = mode.on
+        try:
+            if state is not None:
+                default_generator._load_state(vals["state"])
+            if create:
+                found = self.again(self._plainly, inputs, gs)
+                return [found[j] for j in places]
+            for j in places:
+                inputs[j] = _leaf(inputs[j])
+            mode.on = True
+            outs = self._plainly(*inputs)
+            roots = [k for k, g in enumerate(gs) if g is not None]
+            return engine.run_backward([outs[k] for k in roots], [gs[k] for k in roots], False, False, [inputs[j] for j in places], True) or ()
+        finally:
+            mode.on = create
+            if state is not None:
+                default_generator._load_state(state)
+
+
+def _check(node, saved):
+    t, ver, at = saved
+    if ver.v != at:
+        raise nodes._stale(t, node, ver.v, at)
+
+
+def _leaf(t):
+    t = nodes.detached(t)
+    t._rg = True
+    return t
+
+
+def _laid(a: Array, strides: tuple[int, ...]) -> Array:
+    """A copy of an array with such strides."""
+    order = sorted(range(a.ndim), key=lambda i: -strides[i])
+    r = np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
+    if r.strides != strides:
+        raise RuntimeError("a gradient whose memory has gaps")
+    return r
+
+
+__all__ = ["Joint", "Recording", "Refused", "takes"]

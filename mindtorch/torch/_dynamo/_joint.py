@@ -1,0 +1,93 @@
+"""The replay of a captured call that becomes one program of forward and backward (core/joint.py) once it has been replayed.
+
+The first replays run op by op on the tape (_replay.py).  Then the call is recorded and from there on runs as a program; where that cannot be, or does not hold
+for a call (somebody watches primitives), it goes on op by op.  `reason` says why there is no program.
+"""
+import logging
+
+from mindtorch.core import joint
+from mindtorch.core.rng import Generator
+from mindtorch.ops.compiled import again
+from mindtorch.torch._dynamo import _replay
+from mindtorch.torch._dynamo.utils import counters
+
+log = logging.getLogger("torch._dynamo")
+
+#: replays op by op before a call is recorded; programs made for other results with gradients
+REPLAYS, OTHERS = 2, 3
+
+
+class Program:
+    """The replay of a captured graph.  title: the callable's name, for messages."""
+
+    def __init__(self, graph, entry_modes, title):
+        self.host = _replay.Program(graph, entry_modes)
+        self.graph, self.modes, self.title = graph, entry_modes, title
+        self.parameters = [v.tensor for v in graph.parameters]
+        self.joint = self.free = self.reason = None
+        self.calls = self.made = 0
+        self.written = set()
+        if len(graph.nodes) < 2:
+            self.reason = "it is a single op"
+        elif any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
+            self.reason = "it draws from a generator of its own"
+
+    @property
+    def source(self):
+        """What runs, as Python source."""
+        return self.host.source if self.joint is None else self.joint.source
+
+    def run(self, *tensors):
+        """The captured call's result for such tensors."""
+        j = self.joint
+        if j is None:
+            if self.reason is not None:
+                return self.host.run(*tensors)
+            given = [*tensors, *self.parameters]
+            if self.calls < REPLAYS:
+                return self._watched(tensors, given)
+            j = self._record(given, None)
+            if j is None:
+                return self.host.run(*tensors)
+        else:
+            given = [*tensors, *self.parameters]
+            if j.other is not None:
+                if self.made > OTHERS:
+                    self._refused("results with gradients change from call to call")
+                    return self.host.run(*tensors)
+                j = self._record(given, j.other)
+                if j is None:
+                    return self.host.run(*tensors)
+        if not j.holds(given):
+            return self.host.run(*tensors)
+        return self.free.result(*given, *j.run(given))
+
+    def _watched(self, tensors, given):
+        """Op by op, and which of the tensors are written to."""
+        before = [t._version for t in given]
+        r = self.host.run(*tensors)
+        self.written.update([i for i, (t, v) in enumerate(zip(given, before)) if t._version != v])
+        self.calls += 1
+        return r
+
+    def _record(self, given, present):
+        try:
+            if not all(map(joint.takes, given)):
+                raise joint.Refused("a tensor is none of the host's own")
+            if self.free is None:
+                self.free = _replay.Free(self.graph, self.modes)
+            found = joint.Recording(self.free.run, given, self.written, present)
+            if not set(found.written) <= self.written:
+                raise joint.Refused("it does not write to the same tensors in each call")
+            self.joint = joint.Joint(found, self.free.run, again)
+        except (joint.Refused, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
+            self._refused(str(e) if isinstance(e, joint.Refused) else f"{type(e).__name__}: {e}")
+            return None
+        self.made += 1
+        counters["inductor"]["joint"] += 1
+        return self.joint
+
+    def _refused(self, why):
+        self.joint, self.reason = None, why
+        counters["inductor"]["op by op"] += 1
+        log.info("%s stays op by op: %s", self.title, why)
