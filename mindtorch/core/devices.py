@@ -312,6 +312,8 @@ def _moved(prim, args, kw, below):
         return x
     if x._h is None and dev.type not in DEVICES:
         return below(prim, args, kw)
+    if dev.type in DEVICES and DEVICES[dev.type].of_host:
+        DEVICES[dev.type].lacking("a tensor is moved that was not given")
     a = values(x)
     return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a) if x._h is None else a), args, kw)
 
@@ -730,8 +732,8 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
     """
-    if x._h.__class__ is Bits or wrapped.is_wrapped(x):
-        return False
+    if x._h.__class__ is Bits or wrapped.is_wrapped(x) or DEVICES[x._dev.type].of_host:
+        return False            # (kernels of that name in the host's table give a new array)
     way = _way(name, x._dev)
     if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():
         return False

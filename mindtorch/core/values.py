@@ -47,7 +47,8 @@ def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
 def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
     """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
     if like is None or plain(like)._h is None or is_wrapped(like) and not (is_batched(like) and like._dev.type in devices.DEVICES):
-        return wrap(array)
+        within = devices.WITHIN
+        return devices.from_host(array, within.there) if within.on and devices.DEVICES[within.there.type].of_host else wrap(array)
     return devices.from_host(array, like._dev)
 
 

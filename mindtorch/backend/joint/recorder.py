@@ -13,7 +13,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, root
-from mindtorch.backend.device import Device
+from mindtorch.backend.device import Device, Lacking
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
 
 
@@ -120,6 +120,8 @@ class Recorder(Device):
     def kernel(self, name: str, fn: Kernel) -> Kernel:
         """The host's kernel `fn` over handles."""
         def run(*handles, **kw):
+            if not all([h is None or h.__class__ is Slot for h in handles]):
+                raise Lacking           # (numbers: in-place kernels of the host are no kernels of tables)
             if "device" in kw:
                 kw["device"] = self.host
             arrays = [None if h is None else h.array for h in handles]

@@ -1,6 +1,6 @@
 """The replay of a captured call that becomes one program of forward and backward (core/joint.py) once it has been replayed.
 
-The first replays run op by op on the tape (_replay.py).  Then the call is recorded and from there on runs as a program; where that cannot be, or does not hold
+The first replay runs op by op on the tape (_replay.py).  Then the call is recorded and from there on runs as a program; where that cannot be, or does not hold
 for a call (somebody watches primitives), it goes on op by op.  `reason` says why there is no program.
 """
 import logging
@@ -14,7 +14,7 @@ from mindtorch.torch._dynamo.utils import counters
 log = logging.getLogger("torch._dynamo")
 
 #: replays op by op before a call is recorded; programs made for other results with gradients
-REPLAYS, OTHERS = 2, 3
+REPLAYS, OTHERS = 1, 3
 
 
 class Program:

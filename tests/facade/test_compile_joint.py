@@ -1,0 +1,438 @@
+"""A compiled call as one program, forward and backward (core/joint.py): bit for bit what eager gives, and nothing of the tape is lost on the way."""
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import mindtorch.torch as torch
+from mindtorch.torch._dynamo import _joint
+
+nn, F = torch.nn, torch.nn.functional
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
+CALLS = 6
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The replays that were made."""
+    made, init = [], _joint.Program.__init__
+
+    def noted(self, *args):
+        init(self, *args)
+        made.append(self)
+    monkeypatch.setattr(_joint.Program, "__init__", noted)
+    return made
+
+
+def leaves(*shapes, seed=0):
+    rs = np.random.RandomState(seed)
+    return [torch.tensor(rs.standard_normal(s).astype(np.float32), requires_grad=True) for s in shapes]
+
+
+def same(a, b):
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        assert (x is None) is (y is None)
+        if x is not None:
+            assert x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes(), np.abs(np.asarray(x, float) - y).max()
+
+
+def told(f, inputs, calls=CALLS, pick=lambda r: r, backward=True):
+    """Results and gradients of all calls."""
+    out = []
+    torch.manual_seed(7)
+    for k in range(calls):
+        xs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+        r = f(*xs)
+        rs = r if isinstance(r, tuple) else (r,)
+        out += [t.detach().numpy().copy() for t in rs]
+        y = pick(r)
+        if backward and y.requires_grad:
+            (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
+            out += [None if x.grad is None else x.grad.numpy().copy() for x in xs]
+    out.append(torch.rand(3).numpy())                   # (where the generator stands)
+    return out
+
+
+CASES = {
+    "elementwise": (lambda x, y: ((x * y).exp() + x.sigmoid() - 2 * y).tanh() / (y * y + 1), [(4, 5), (5,)]),
+    "views": (lambda x, y: (x.view(2, 10).t()[1:, ::2].unsqueeze(1).expand(-1, 3, -1).reshape(-1) * y.flatten()[:1]).cumsum(0), [(4, 5), (3, 4)]),
+    "reductions": (lambda x, y: x.softmax(1) @ y / y.norm() + x.var(1, keepdim=True) - x.amax() + y.logsumexp(0), [(6, 4), (4, 3)]),
+    "writes": (lambda x, y: _writes(x, y), [(6, 4), (4,)]),
+    "draws": (lambda x, y: F.dropout(x, 0.3) * torch.rand(6, 4) + torch.randn_like(y) + F.dropout(y, 0.5), [(6, 4), (4,)]),
+    "attention": (lambda x, y: F.scaled_dot_product_attention(x.view(1, 2, 3, 4), x.view(1, 2, 3, 4), y.view(1, 2, 3, 4), is_causal=True), [(6, 4), (6, 4)]),
+    "convolution": (lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2).flatten(1), [(2, 3, 8, 8), (4, 3, 3, 3)]),
+    "channels last": (lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w).relu() * 2, [(2, 3, 8, 8), (4, 3, 3, 3)]),
+    "halves": (lambda x, y: (x.bfloat16() @ y.bfloat16()).float().relu() + (x.half().sum() * 2).float(), [(6, 4), (4, 3)]),
+    "complex": (lambda x, y: torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(y)).real, [(6, 8), (8,)]),
+    "indices": (lambda x, y: x[torch.tensor([2, 0, 1, 1])][:, [3, 1]].sum(1) * y.index_select(0, torch.tensor([1, 0, 3, 2])).gather(0, torch.tensor([0, 0, 2, 1])), [(6, 4), (4,)]),
+    "embedding": (lambda w, y: F.layer_norm(F.embedding(torch.tensor([[1, 2, 5], [0, 1, 1]]), w), (4,), y), [(6, 4), (4,)]),
+    "cat and split": (lambda x, y: torch.cat([a * b for a, b in zip(x.split(2), torch.stack([y, -y, 2 * y]))]).chunk(2, 1)[1], [(6, 4), (4,)]),
+    "numbers": (lambda x, y: x.where(x > 0, y) + x.masked_fill(x < 0, 3.0) * torch.tensor(2.0) + torch.full((4,), 0.5) ** y.clamp(-1, 1), [(6, 4), (4,)]),
+    "one twice": (lambda x, y: (x @ x.t()).sum() * x + torch.stack([y, y]).sum(0), [(4, 4), (4,)]),
+}
+
+
+def _writes(x, y):
+    a = torch.zeros(6, 4)
+    a[1:3] = x[1:3] * 2
+    a[:, 1].add_(y[1])
+    a[4].copy_(y)
+    b = x.clone()
+    b.mul_(2).sub_(y)
+    b[0, 1:] += a[1, :3]
+    return a.relu_() * y + b.fill_diagonal_(0.5).exp()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bit_for_bit(name, programs):
+    f, shapes = CASES[name]
+    inputs = leaves(*shapes)
+    same(told(f, inputs), told(torch.compile(f), inputs))
+    assert [p.reason for p in programs] == [None] and programs[0].joint is not None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_gradients(name, programs):
+    f, shapes = CASES[name]
+    inputs = [x.detach() for x in leaves(*shapes)]
+    with torch.no_grad():
+        same(told(f, inputs), told(torch.compile(f), inputs))
+    with torch.inference_mode():
+        same(told(f, inputs, 3), told(torch.compile(f), inputs, 3))
+    assert all([p.reason is None for p in programs]) and programs[0].joint.backward is None
+
+
+def test_results_in_inference_mode_are_inference_tensors():
+    f = torch.compile(lambda x: (x * 2).exp())
+    with torch.inference_mode():
+        for _ in range(4):
+            r = f(torch.ones(3))
+        assert r.is_inference()
+
+
+def _gradients_of_gradients(f, inputs):
+    out = []
+    torch.manual_seed(3)
+    for k in range(5):
+        xs = [x.detach().clone().requires_grad_() for x in inputs]
+        gs = torch.autograd.grad(f(*xs).square().sum(), xs, create_graph=True)
+        sum([(g * g).sum() for g in gs]).backward()
+        out += [x.grad.numpy().copy() for x in xs]
+    return out
+
+
+@pytest.mark.parametrize("name", ["elementwise", "reductions", "convolution", "writes", "draws", "embedding", "one twice"])
+def test_gradients_of_gradients(name, programs):
+    f, shapes = CASES[name]
+    inputs = leaves(*shapes)
+    for a, b in zip(_gradients_of_gradients(f, inputs), _gradients_of_gradients(torch.compile(f), inputs)):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-5)
+    assert programs[0].joint is not None
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.drop, self.out = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.2), nn.Linear(4, 2)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).relu()
+        self.seen.mul_(0.5).add_(y.detach().mean((0, 2, 3)))
+        return self.out(self.drop(y.mean((2, 3)) + self.seen))
+
+
+def _trained(use, double=False):
+    torch.manual_seed(1)
+    net = Normed()
+    model, opt = use(net), torch.optim.SGD(net.parameters(), 0.1)
+    out = []
+    for k in range(7):
+        x = torch.randn(5, 3, 6, 6)
+        loss = model(x).square().mean()
+        opt.zero_grad()
+        if double:
+            gs = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+            loss = loss + sum([g.square().sum() for g in gs])
+        loss.backward()
+        opt.step()
+        out += [loss.detach().numpy().copy()]
+    return out + [t.numpy().copy() for t in net.state_dict().values()]
+
+
+def test_running_statistics_and_buffers(programs):
+    same(_trained(lambda n: n), _trained(torch.compile))
+    assert [p.reason for p in programs] == [None] and programs[0].joint.written
+
+
+def test_gradient_penalties_leave_statistics_and_draws_alone(programs):
+    for a, b in zip(_trained(lambda n: n, True), _trained(torch.compile, True)):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+    assert programs[0].joint is not None
+
+
+def ready(f, *args):
+    """f compiled, and run until it is a program."""
+    g = torch.compile(f)
+    for _ in range(4):
+        g(*args)
+    return g
+
+
+def test_the_graph_stays_where_it_is_wanted():
+    x, y = leaves((3, 4), (4,))
+    g = ready(lambda x, y: (x * y).exp().sum(1), x, y)
+    r = g(x, y)
+    assert r.grad_fn.name() == "CompiledFunctionBackward"
+    r.sum().backward(retain_graph=True)
+    first = x.grad.clone()
+    r.sum().backward()
+    assert torch.equal(x.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="second time"):
+        r.sum().backward()
+
+
+def test_a_tensor_that_was_overwritten_is_an_error():
+    x, y = leaves((3, 4), (4,))
+    g = ready(lambda x, y: (x * y).exp() * 2, x, y)
+    r = g(x, y)
+    with torch.no_grad():
+        y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        r.sum().backward()
+    g = ready(lambda x, y: (x * y).exp(), x, y)
+    r = g(x, y)
+    r.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        r.sum().backward()
+
+
+def test_what_the_backward_pass_does_not_read_may_be_overwritten(programs):
+    def run(f):
+        out = []
+        for k in range(5):
+            x, y = leaves((3, 4), (3, 4), seed=k)
+            r = f(x, y)
+            with torch.no_grad():
+                y.zero_()
+            r.sum().backward()
+            out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
+        return out
+
+    def f(x, y):
+        return (x + y).relu() * 3
+    same(run(f), run(torch.compile(f)))
+    assert programs[0].joint is not None
+
+
+def _pair(x, y):
+    a = (x * y).tanh()
+    return a.sum(1), (a * y).exp(), x.argmax(1)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_results_without_a_gradient(which, programs):
+    """Parameters that only they depend on get none, and the program is made for what is used."""
+    inputs = leaves((3, 4), (4,))
+    want = told(_pair, inputs, pick=lambda r: r[which])
+    same(want, told(torch.compile(_pair), inputs, pick=lambda r: r[which]))
+    assert programs[0].joint.present == (which == 0, which == 1) and programs[0].made == 2
+
+    def apart(x, y):
+        return (x * 2).exp(), (y * 3).exp()
+    x, y = leaves((3,), (4,))
+    g = torch.compile(apart)
+    for _ in range(5):
+        x.grad = y.grad = None
+        g(x, y)[which].sum().backward()
+        assert (x.grad is None, y.grad is None) == (which == 1, which == 0)
+
+
+def test_other_results_from_call_to_call(programs):
+    def run(f):
+        out = []
+        for k in range(12):
+            xs = leaves((3, 4), (4,), seed=k)
+            r = f(*xs)
+            (r[0].sum() if k % 3 else r[1].sum() + (r[0].sum() if k % 2 else 0)).backward()
+            out += [x.grad.numpy().copy() for x in xs]
+        return out
+    same(run(_pair), run(torch.compile(_pair)))
+    assert programs[0].reason == "results with gradients change from call to call"
+
+
+def test_hooks_and_gradients_that_are_kept():
+    x, y = leaves((3, 4), (4,))
+    g = ready(lambda x, y: ((x * y).exp(), x.sin() * y), x, y)
+    seen = []
+    handle = x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+    a, b = g(x, y)
+    a.retain_grad()
+    b.register_hook(lambda g: g * 3)
+    (a.sum() + b.sum()).backward()
+    handle.remove()
+    want = (x * y).exp().detach() * y.detach() + 3 * x.detach().cos() * y.detach()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * want.numpy(), rtol=1e-5, atol=1e-6)
+    assert len(seen) == 1 and torch.equal(a.grad, torch.ones_like(a))
+    given = []
+    a, b = g(x, y)
+    a.grad_fn.register_hook(lambda gi, go: given.append((len(gi), len(go))))
+    a.grad_fn.register_prehook(lambda go: given.append(len(go)))
+    a.sum().backward()
+    assert given == [2, (2, 2)]
+
+
+def test_a_leaf_keeps_a_gradient_of_its_own():
+    """The same gradient for two leaves, or the one that came in, is memory that somebody else has."""
+    x, y = leaves((3, 4), (3, 4))
+    g = ready(lambda x, y: (x + y) + 0 * (x * y).sum(), x, y)
+    x.grad = y.grad = None
+    r = g(x, y)
+    head = torch.ones(3, 4)
+    r.backward(head)
+    x.grad.add_(5)
+    assert torch.equal(y.grad, torch.ones(3, 4)) and torch.equal(head, torch.ones(3, 4))
+
+
+class Cube(torch.autograd.Function):
+    ran = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        Cube.ran += 1
+        return 3 * ctx.saved_tensors[0] ** 2 * g
+
+
+MASK = torch.tensor([1.0, 0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("name, f, why", [
+    ("function", lambda x, y: Cube.apply(x * y) + 1, "no op of torch's"),
+    ("shared", lambda x, y: ((x * y).exp(), x.view(-1)), "shares memory"),
+    ("argument", lambda x, y: (x.detach().add_(1), x * y)[1] * 2, None),
+])
+def test_what_stays_op_by_op(name, f, why, programs):
+    inputs = leaves((3, 4), (4,))
+    pick = (lambda r: r[0]) if name == "shared" else lambda r: r
+    want = told(f, inputs, pick=pick)
+    before = Cube.ran
+    same(want, told(torch.compile(f), inputs, pick=pick))
+    if name == "function":
+        assert Cube.ran == before + CALLS
+    assert why is None or why in programs[0].reason
+
+
+def test_tensors_that_the_code_knows_are_read_anew(programs):
+    def f(x):
+        return (x * MASK).exp() + MASK.sum()
+    x, = leaves((3, 4))
+    g = ready(f, x)
+    try:
+        for k in range(3):
+            with torch.no_grad():
+                MASK.add_(0.5)
+            assert torch.equal(g(x), f(x))
+    finally:
+        MASK.sub_(1.5)
+    assert programs[0].joint is not None
+
+
+def test_who_watches_sees_every_op(programs):
+    from mindtorch.torch.utils.flop_counter import FlopCounterMode
+    x, y = leaves((3, 4), (4, 5))
+    g = ready(lambda x, y: (x @ y).relu() * 2, x, y)
+    assert programs[0].joint is not None
+    with FlopCounterMode(display=False) as counter:
+        g(x, y).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 3 * 4 * 5
+    with torch.profiler.profile() as p:
+        g(x, y)
+    assert any(["matmul" in e.key or "mm" in e.key for e in p.key_averages()])
+    r = g(x, y)
+    with torch.autograd.set_detect_anomaly(True):
+        r.sum().backward()
+
+
+def test_a_gradient_in_another_order_of_memory():
+    def run(f):
+        out = []
+        for k in range(5):
+            x, y = leaves((3, 4), (4,), seed=k)
+            r = f(x, y)
+            r.backward(torch.arange(12.0).view(4, 3).t())
+            out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
+            r = f(x, y)
+            r.backward(torch.ones(1).expand(3, 4))
+            out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
+        return out
+
+    def f(x, y):
+        return (x * y).exp() - x
+    for a, b in zip(run(f), run(torch.compile(f))):
+        np.testing.assert_allclose(b, a, rtol=1e-6)
+
+
+def test_nothing_is_kept_alive():
+    x, y = leaves((30, 40), (40,))
+    g = ready(lambda x, y: (x * y).exp().sum(1), x, y)
+    z = x.detach().clone().requires_grad_()
+    ref = weakref.ref(z)
+    r = g(z, y)
+    r.sum().backward()
+    del z, r
+    gc.collect()
+    assert ref() is None
+
+
+def test_two_threads():
+    x, y = leaves((30, 40), (40,))
+    g = ready(lambda x, y: (x * y).exp().sum(1) + F.dropout(x, 0.0).sum(), x, y)
+    want = g(x, y).detach().clone()
+    wrong = []
+
+    def run():
+        for _ in range(50):
+            a = x.detach().clone().requires_grad_()
+            r = g(a, y)
+            r.sum().backward()
+            if not torch.equal(r, want):
+                wrong.append(r)
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_autocast(programs):
+    def f(x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return (x @ y).relu().float() + x.sum()
+    inputs = leaves((6, 4), (4, 3))
+    same(told(f, inputs), told(torch.compile(f), inputs))
+    assert programs[0].joint is not None
+
+
+def test_a_frozen_leaf_and_one_that_is_thawed(programs):
+    def f(x, y):
+        return (x * y).sin() + y
+    g = torch.compile(f)
+    for wanted in (True, False, True):
+        for k in range(4):
+            x, y = leaves((3, 4), (4,), seed=k)
+            y.requires_grad_(wanted)
+            g(x, y).sum().backward()
+            a, b = x.grad.clone(), None if y.grad is None else y.grad.clone()
+            x.grad = y.grad = None
+            f(x, y).sum().backward()
+            assert torch.equal(a, x.grad) and ((b is None and y.grad is None) or torch.equal(b, y.grad))
+    assert all([p.joint is not None for p in programs])
