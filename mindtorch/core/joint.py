@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.joint.fusion import Fusion, recomputed, sums
 from mindtorch.backend.joint.source import Writer, check_writes
 from mindtorch.backend.interface import Array
 from mindtorch.backend.joint.recorder import Event, Recorder, Refused, Value
@@ -170,6 +171,7 @@ class Recording:
             if any([(0 if s._ver is None else s._ver.v) != v for s, v in zip(stands, self.versions)]):
                 raise Refused("its backward pass writes to what was given")
         self.events: list[Event] = device.events
+        self.count = device.places
 
 
 # ------------------------------------------------------------------ running
@@ -206,9 +208,7 @@ class Joint:
         made = [o for o in r.outs if o.__class__ is not int]
         self.made = len(made)
         before, after = r.events[:r.split], r.events[r.split:]
-        own = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
-        used = [v for e in after for v in e.ins if v is not None] + [v for v in r.results if v is not None]
-        saved = list({v.place: v for v in used if v.place not in own}.values())
+        before, after, saved, results, self.fused = _fused(r, before, after, made)
         writer = Writer()
         self.forward, self.source = writer.function("forward", before, r.given, [*made, *saved])
         self.backward: Callable[..., Any] | None = None
@@ -217,13 +217,13 @@ class Joint:
         self.reads = [i for i in self.given if r.given[r.places[i]].home in homes]
         self.keeps = [k for k, o in enumerate(r.outs) if o.__class__ is not int and o.home in homes]
         if r.wanting:
-            self.backward, text = writer.function("backward", after, [*saved, *r.grads], r.results, row=True)
+            self.backward, text = writer.function("backward", after, [*saved, *r.grads], results, row=True)
             self.source += "\n" + text
             self.shapes = [(v.strides, v.plain) for v in r.grads]
-            fresh = [v.home for v in r.results if v is not None]
+            fresh = [v.home for v in results if v is not None]
             others = {v.home for v in (*saved, *r.grads)}
             #: which gradients lie where somebody else may see them
-            self.passed = [v is not None and (v.home in others or fresh.count(v.home) > 1) for v in r.results]
+            self.passed = [v is not None and (v.home in others or fresh.count(v.home) > 1) for v in results]
         self._try(r)
         self.meta = tuple([None if k not in r.wanting else (o.shape, o.dtype) for k, o in enumerate(r.outs)])
 
@@ -241,7 +241,7 @@ class Joint:
         finally:
             default_generator._load_state(now)
         for a, b in zip(found, r.values, strict=True):
-            if (a is None) is not (b is None) or a is not None and (a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes()):
+            if (a is None) is not (b is None) or a is not None and not _same(a, b, self.fused):
                 raise Refused("the program does not compute what was recorded")
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
@@ -363,6 +363,45 @@ class Joint:
             mode.on = create
             if state is not None:
                 default_generator._load_state(state)
+
+
+def _same(a, b, nearly):
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if not nearly or a.dtype.kind != "f":
+        return a.tobytes() == b.tobytes()
+    most = np.abs(b).max(initial=0.0, where=np.isfinite(b))
+    return np.allclose(a, b, 1e-3, 1e-4 * most, equal_nan=True)
+
+
+def _saved(r, after, results):
+    """Values that backward events and their results read, and do not make."""
+    own = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
+    used = [v for e in after for v in e.ins if v is not None] + [v for v in results if v is not None]
+    return list({v.place: v for v in used if v.place not in own}.values())
+
+
+def _fused(r, before, after, made):
+    """(events of the forward, of the backward pass, what the one saves for the other, the gradients, whether some events are loops of several)."""
+    constants = [e for e in before if e.kind == "constant"]
+    after = [*constants, *after] if after else after
+    fusion = Fusion()
+    forward, (backward, places, sum_of) = before, sums(after, r.count, HOST["gradient_sum"])
+    results = [v if v is None else sum_of.get(v.place, v) for v in r.results]
+    written = {r.given[r.places[i]].home for i in r.written}
+    for e in (*forward, *backward):
+        if e.ins and e.ins[0] is not None and (e.kind == "write" or e.kind == "call" and not e.several and e.outs[0] is None):
+            written.add(e.ins[0].home)
+    numbers = {e.outs[0].place: float(e.kw["array"]) for e in (*forward, *backward)
+               if e.kind == "constant" and e.kw["array"].size == 1 and e.kw["array"].dtype.kind == "f"}
+    if after:
+        forward, backward = recomputed(forward, backward, {v.home for v in r.given}, written, places)
+    saved = _saved(r, backward, results)
+    forward = fusion.events(forward, {v.place for v in (*made, *saved)}, written, numbers)
+    backward = fusion.events(backward, {v.place for v in results if v is not None}, written, numbers)
+    if fusion.loops and fusion.compiled():
+        return forward, backward, saved, results, True
+    return before, after, _saved(r, after, r.results), r.results, False
 
 
 def _check(node, saved):

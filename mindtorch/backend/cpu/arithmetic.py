@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant
-from mindtorch.backend.cpu.pointwise import Loop, before, binary, divided, elementwise, halved, looped, masked, plain
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, halved, looped, masked, plain
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -45,6 +45,10 @@ def _add_scaled(a, b, *, alpha):
 @elementwise
 def _sub_scaled(a, b, *, alpha):
     return _sum(a, b * np.negative(constant(alpha, b.dtype)))
+
+
+EXPRESSIONS[_add_scaled] = "add_scaled", lambda alpha: plain(alpha)
+EXPRESSIONS[_sub_scaled] = "add_scaled", lambda alpha: plain(-alpha)
 
 
 @kernel("rsub")
@@ -151,6 +155,9 @@ def _pow_number(a, *, p):
 @elementwise
 def _log(a):
     return np.log(a)
+
+
+EXPRESSIONS[_log] = "log", plain
 
 
 @kernel("exp2")

@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import HALF, binary, by_bits, masked
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, binary, by_bits, masked, plain
 from mindtorch.backend.cpu.reduce import total
 from mindtorch.backend.mindspore.private import bfloat16_np
 
@@ -104,7 +104,7 @@ kernel("add", binary(np.add))
 kernel("sub", binary(np.subtract))
 kernel("mul", binary(np.multiply))
 kernel("neg", np.negative)
-HALF[np.negative] = by_bits(np.bitwise_xor, -0x8000)
+HALF[np.negative], EXPRESSIONS[np.negative] = by_bits(np.bitwise_xor, -0x8000), ("neg", plain)
 kernel("conj", np.conj)
 kernel("conj_view", np.conj)
 kernel("neg_view", np.negative)

@@ -3,6 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.copies import copy_c
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, plain
 from mindtorch.backend.strides import empty
 
 _F32 = np.dtype(np.float32)
@@ -15,6 +16,9 @@ def _sum(a, b):
         return (a.astype(_F32) + b.astype(_F32)).astype(a.dtype)
     r = a + b
     return r if r.__class__ is np.ndarray else np.asarray(r)
+
+
+EXPRESSIONS[_sum] = "add", plain
 
 
 @kernel("gradient_accumulate")

@@ -23,6 +23,8 @@ _F32 = np.dtype(np.float32)
 
 # ------------------------------------------------------------------ loops in C
 _MANY = 1 << 16         # (native/_loops.c)
+#: kernel -> (its line of native/_loops_table.h or _fused.h, what makes the line's numbers of the constants): how it is said within a loop of several ops
+EXPRESSIONS: dict[Kernel, tuple[str, Callable[..., tuple[float, float, float] | None]]] = {}
 #: kernel -> what computes it for operands of half precision, or gives None
 HALF: dict[Kernel, Callable[..., Array | None]] = {}
 _lib: Any = None
@@ -87,19 +89,22 @@ def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kerne
 def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] | None = None, least: int = 0) -> Callable[[Kernel], Kernel]:
     """`before` with the loop of a name; numbers(**constants) are the three that it takes, None: these constants are not for it."""
     loop = Loop(name)
-    if numbers is None:
-        return before(loop, least)
+
+    def deco(fn):
+        kernel = before(loop if numbers is None else in_c, least)(fn)
+        EXPRESSIONS[kernel] = name, numbers or plain
+        return kernel
 
     def in_c(*arrays, **kw):
         found = numbers(**kw)
         return None if found is None else loop(*arrays, numbers=found)
-    return before(in_c, least)
+    return deco
 
 
 def halved(name: str) -> Callable[[Kernel], Kernel]:
     """Decorator of a kernel of one NumPy pass: its loop for half precision, the kernel as it was for all else."""
     def deco(fn):
-        HALF[fn] = Loop(name)
+        HALF[fn], EXPRESSIONS[fn] = Loop(name), (name, plain)
         return fn
     return deco
 
@@ -164,7 +169,7 @@ def binary(ufunc: np.ufunc) -> Kernel:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
     if loop is not None:
-        HALF[kernel] = loop
+        HALF[kernel], EXPRESSIONS[kernel] = loop, (loop.name, plain)
     return kernel
 
 

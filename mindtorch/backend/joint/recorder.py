@@ -13,6 +13,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, root
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS
 from mindtorch.backend.device import Device, Lacking
 from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, Stype
 
@@ -47,7 +48,8 @@ class Event:
              "write": the second operand's values stored into the first; "constant": kw's array, the same in every run
     compute  of a call whose operands fn cannot take as they are (half precision, strides): compute(arrays, kw) casts and lays out; else None
     wraps    whether what fn gives may be no array yet (a NumPy scalar)
-    loop     (name of the kernel's loop in C, its numbers), where the call is elementwise and has one
+             "loop": fn, which stands for several calls (fusion.py), of arrays for the results and the operands
+    loop     (the kernel's line of C, its numbers), where the call is elementwise and has one
     """
 
     __slots__ = ("kind", "name", "fn", "compute", "ins", "kw", "outs", "several", "wraps", "loop")
@@ -136,7 +138,7 @@ class Recorder(Device):
                 if a is not None and a.__class__ is not np.ndarray:
                     a, wraps = np.asarray(a), True
                 outs.append(None if a is None else self._slot(a))
-            loop = _loop(fn, arrays, kw) if compute is None else None
+            loop = _loop(fn, kw) if compute is None else None
             self.events.append(Event("call", name, _values(handles), _values(outs), kw, fn, compute, several, wraps, loop))
             return tuple(outs) if several else outs[0]
         run.empty = True                            # type: ignore[attr-defined]
@@ -147,9 +149,10 @@ def _values(slots):
     return tuple([None if h is None else h.value for h in slots])
 
 
-def _loop(fn, arrays, kw):
-    found = getattr(fn, "in_one_loop", None)
-    return None if found is None else found(kw)
+def _loop(fn, kw):
+    found = EXPRESSIONS.get(fn)
+    numbers = None if found is None else found[1](**kw)
+    return None if numbers is None else (found[0], numbers)
 
 
 __all__ = ["Event", "Recorder", "Refused", "Slot", "Value"]

@@ -52,6 +52,7 @@ class Writer:
             for v in (*e.ins, *e.outs):
                 if v is not None:
                     last[v.place] = j
+        self._free(events, last, kept, {v.place for v in given})
         ends: dict[int, list[str]] = {}
         for place, j in last.items():
             if place not in kept:
@@ -71,6 +72,26 @@ class Writer:
         exec(compile(source, f"<{name} of a compiled call>", "exec"), self.scope)
         return self.scope[name], source
 
+    def _free(self, events, last, kept, given):
+        """Finds values whose memory a loop's results can have, for nobody looks at it afterwards."""
+        self.free: dict[int, list[Value]] = {}
+        lying: dict[int, int] = {}
+        for e in events:
+            for v in e.outs:
+                if v is not None:
+                    lying[v.home] = lying.get(v.home, 0) + 1
+        for j, e in enumerate(events):
+            if e.kind == "loop":
+                self.free[id(e)] = [v for v in e.ins if v is not None and last[v.place] == j and v.plain and v.home == v.place and lying.get(v.home) == 1
+                                    and v.place not in kept and v.place not in given]
+
+    def _made(self, e, v, out):
+        for i, x in enumerate(self.free[id(e)]):
+            if x.shape == v.shape and x.dtype == v.dtype:
+                del self.free[id(e)][i]
+                return f"{out} = x{x.place}"
+        return f"{out} = empty({self.constant(v.shape)}, {self.constant(v.dtype)})"
+
     def _lines(self, e):
         ins = ["None" if v is None else f"x{v.place}" for v in e.ins]
         outs = [None if v is None else f"x{v.place}" for v in e.outs]
@@ -83,6 +104,8 @@ class Writer:
             return [f"{ins[0]}[...] = {ins[1]}"]
         if e.kind == "view":
             return [f"{outs[0]} = {self._view(e.ins[0], e.outs[0], e.kw['offset'], ins[0])}"]
+        if e.kind == "loop":
+            return [*[self._made(e, v, o) for o, v in zip(outs, e.outs)], f"{self.constant(e.fn)}({', '.join([*outs, *ins])})"]
         if e.compute is None:
             call = f"{self.constant(e.fn)}({', '.join([*ins, *[f'{k}={self.constant(v)}' for k, v in e.kw.items()]])})"
         else:

@@ -76,11 +76,26 @@ def _intact(path):
 
 def build(source, extra=()):
     """Path of the shared library of a C source file; compiled unless the cache has a sound one.  RuntimeError if that fails."""
+    source = pathlib.Path(source)
+    return _built(source.read_bytes(), (*source.parent.glob(f"{source.stem}_*.h"), *source.parent.glob("_common*.h")), extra,
+                  lambda folder: str(source))
+
+
+def generated(text, extra=()):
+    """The loaded library of a C source that was made here and may include the headers beside this module; RuntimeError as `load`."""
+    def written(folder):
+        path = pathlib.Path(folder) / "generated.c"
+        path.write_text(text, "utf-8")
+        return str(path)
+    folder = pathlib.Path(__file__).parent
+    return _loaded(_built(text.encode(), folder.glob("_*.h"), (*extra, f"-I{folder}"), written))
+
+
+def _built(text, headers, extra, source_in):
     cc = compiler()
     if cc is None:
         raise RuntimeError("no C compiler was found (CC, cc, gcc, clang)")
-    source = pathlib.Path(source)
-    text = b"\0".join(p.read_bytes() for p in (source, *sorted((*source.parent.glob(f"{source.stem}_*.h"), *source.parent.glob("_common*.h")))))
+    text = b"\0".join((text, *[p.read_bytes() for p in sorted(headers)]))
     key = hashlib.sha256(b"\0".join([_MARK, text, " ".join((*cc, *FLAGS, *extra)).encode(), _processor().encode()])).hexdigest()[:24]
     named = cache_folder()
     try:
@@ -98,7 +113,7 @@ def build(source, extra=()):
         # The compiler writes with the umask's mode, so it does so where nobody else gets to.
         with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
             out = pathlib.Path(made) / "kernels.so"
-            _compile([*cc, *FLAGS, *extra, str(source), "-o", str(out), "-lm", "-lpthread"])
+            _compile([*cc, *FLAGS, *extra, source_in(made), "-o", str(out), "-lm", "-lpthread"])
             data = out.read_bytes()
         if target.is_dir() and not target.is_symlink():
             raise OSError(f"{target} is a folder")
@@ -133,7 +148,10 @@ def _compile(command):
 
 def load(source, extra=()):
     """The loaded library of a C source file; RuntimeError if it cannot be built or loaded."""
-    path = build(source, extra)
+    return _loaded(build(source, extra))
+
+
+def _loaded(path):
     try:
         return ctypes.CDLL(str(path))
     except OSError as e:
