@@ -23,7 +23,7 @@ from mindtorch.backend.interface import Array
 from mindtorch.backend.joint.recorder import Event, Recorder, Refused, Value
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.core import device as _device, devices, dispatch, engine, nodes
+from mindtorch.core import determinism, device as _device, devices, dispatch, engine, nodes
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import default_generator
 from mindtorch.core.tape import HOST, PRIMITIVES, Primitive
@@ -74,6 +74,11 @@ def _plain_nodes(outs):
         for e in n.edges:
             if e.__class__ is tuple:
                 stack.append(e[0])
+
+
+def unwatched() -> bool:
+    """Whether nothing is on that sees, or changes, what single ops do."""
+    return dispatch.unwatched() and not determinism.MODE.on
 
 
 def takes(t: Any) -> bool:
@@ -246,7 +251,7 @@ class Joint:
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
         """Whether these tensors (of the recorded geometry) can be given to it now."""
-        if STRIDED.odd is not self.odd or not dispatch.unwatched():
+        if STRIDED.odd is not self.odd or not unwatched():
             return False
         for i in self.written:
             t = tensors[i]
@@ -425,4 +430,4 @@ def _laid(a: Array, strides: tuple[int, ...]) -> Array:
     return r
 
 
-__all__ = ["Joint", "Recording", "Refused", "takes"]
+__all__ = ["Joint", "Recording", "Refused", "takes", "unwatched"]

@@ -361,6 +361,29 @@ def test_who_watches_sees_every_op(programs):
         r.sum().backward()
 
 
+def test_deterministic_mode_is_minded_in_each_call(programs):
+    x, y = leaves((3, 4), (4,))
+    g = ready(lambda x, y: (torch.empty(4) * 0 + x * y).exp(), x, y)
+    assert programs[0].joint is not None
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert g(x, y).isnan().all()                # (unwritten memory is filled)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_function_transforms_take_the_ops_as_they_are(programs):
+    x, y = leaves((3, 4), (4,))
+    g = torch.compile(lambda x, y: (x * y).exp() + x)
+    want = torch.func.vmap(lambda a: (a * y).exp() + a)(x)
+    for _ in range(5):
+        assert torch.equal(torch.func.vmap(lambda a: g(a, y))(x), want)
+    for _ in range(5):
+        g(x, y)
+    value, tangent = torch.func.jvp(lambda a: g(a, y), (x,), (torch.ones(3, 4),))
+    np.testing.assert_allclose(tangent.detach().numpy(), ((x * y).exp() * y + 1).detach().numpy(), rtol=1e-6)
+
+
 def test_a_gradient_in_another_order_of_memory():
     def run(f):
         out = []

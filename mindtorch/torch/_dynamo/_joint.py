@@ -41,7 +41,7 @@ class Program:
         """The captured call's result for such tensors."""
         j = self.joint
         if j is None:
-            if self.reason is not None:
+            if self.reason is not None or not joint.unwatched():
                 return self.host.run(*tensors)
             given = [*tensors, *self.parameters]
             if self.calls < REPLAYS:
@@ -51,7 +51,7 @@ class Program:
                 return self.host.run(*tensors)
         else:
             given = [*tensors, *self.parameters]
-            if j.other is not None:
+            if j.other is not None and joint.unwatched():
                 if self.made > OTHERS:
                     self._refused("results with gradients change from call to call")
                     return self.host.run(*tensors)
