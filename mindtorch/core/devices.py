@@ -328,9 +328,14 @@ def _way(name, dev, raw=False):
         return way
 
 
+def by_hosts_kernels(t: Tensor) -> bool:
+    """Whether the host's kernels compute what is asked of a tensor: on its own memory, or on what stands for it (core/joint.py)."""
+    return t._h is None or t._dev is _device.recorded
+
+
 def has(dev: _device.device, name: str) -> bool:
-    """Whether a device other than the host has a kernel of this name."""
-    return dev.type in DEVICES and name in TABLES[dev.type]
+    """Whether a device other than the host has a kernel of its own of this name."""
+    return dev.type in DEVICES and name in TABLES[dev.type] and not DEVICES[dev.type].of_host
 
 
 def asked(kind: str) -> set[str]:

@@ -20,14 +20,15 @@ import numpy as np
 from mindtorch.backend.joint.fusion import Fusion, recomputed, sums
 from mindtorch.backend.joint.source import Writer, check_writes
 from mindtorch.backend.interface import Array
-from mindtorch.backend.joint.recorder import Event, Recorder, Refused, Value
+from mindtorch.backend.joint.recorder import Differs, Event, Recorder, Refused, Value
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
 from mindtorch.core import determinism, device as _device, devices, dispatch, engine, nodes
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import default_generator
 from mindtorch.core.tape import HOST, PRIMITIVES, Primitive
-from mindtorch.core.tensor import Tensor, bump, check_fragile, on_device, version, wrap
+from mindtorch.core.sparse import SparseTensor, sparse_of
+from mindtorch.core.tensor import Tensor, attributes, bump, check_fragile, on_device, version, wrap
 
 RECORDED = _device.recorded
 #: bytes given and computed up to which a program is run once beside what was recorded
@@ -38,7 +39,7 @@ _one_at_a_time = threading.RLock()
 # ------------------------------------------------------------------ recording
 def _way(name):
     found = PRIMITIVES.get(name)
-    return (None, True) if found is None else (found.prim.compute, found.prim.raw or found.prim.view)
+    return (None, True, True) if found is None else (found.prim.compute, found.prim.raw or found.prim.view, found.prim.elementwise or name in TABLES["meta"])
 
 
 @contextlib.contextmanager
@@ -150,6 +151,8 @@ class Recording:
         self.grads: list[Value] = []
         self.given_gradients: list[Array] = []
         self.results: list[Value | None] = []
+        #: of a gradient that is sparse, and so two results, places and values: (size, whether the places are distinct, whether it is a lookup's); else None
+        self.sparse: list[tuple[Any, bool, bool] | None] = []
         self.versions = [0 if s._ver is None else s._ver.v for s in stands]
         if self.wanting:
             _plain_nodes(outs)
@@ -169,10 +172,13 @@ class Recording:
                     gs.append(on_device(RECORDED, h, device.face(h)))
             found = engine.run_backward(roots, gs, False, False, [stands[i] for i in self.leaves], True)
             for g in found or ():
-                if g is not None and (getattr(g, "_h", None) is None or g._dev is not RECORDED):
-                    raise Refused("a gradient is a tensor of its own")
-                self.results.append(None if g is None else g._h.value)
-                self.values.append(None if g is None else g._h.array)
+                sparse = isinstance(g, SparseTensor)
+                self.sparse.append((g._sp_size, g._coo_unique, g._lookup) if sparse else None)
+                for part in (g._coo_idx, g._sp_values) if sparse else (g,):
+                    if part is not None and (getattr(part, "_h", None) is None or part._dev is not RECORDED):
+                        raise Refused("a gradient is a tensor of its own")
+                    self.results.append(None if part is None else part._h.value)
+                    self.values.append(None if part is None else part._h.array)
             if any([(0 if s._ver is None else s._ver.v) != v for s, v in zip(stands, self.versions)]):
                 raise Refused("its backward pass writes to what was given")
         self.events: list[Event] = device.events
@@ -207,7 +213,8 @@ class Joint:
         self.outs: list[Any] = [o if o.__class__ is int else None for o in r.outs]
         self.written, self.drew = r.written, r.drew
         self.leaves, self.wanting, self.present = r.leaves, r.wanting, r.present
-        self.odd = STRIDED.odd
+        self.odd, self.sparse, self.broken = STRIDED.odd, r.sparse, False
+        self.unsure = not all([e.sure for e in r.events[:r.split]])
         #: what other results than these had a gradient, in the last backward pass that had to be made over
         self.other: tuple[bool, ...] | None = None
         made = [o for o in r.outs if o.__class__ is not int]
@@ -263,10 +270,18 @@ class Joint:
         """The results for such tensors."""
         vals: dict[str, Any] | None = None
         records = self.backward is not None and mode.on
-        if records:
+        if records or self.unsure:
             # (What was drawn, and what was there before it was written to, for making the call over.)
             vals = {"state": default_generator._dump_state() if self.drew else None, "before": [(i, tensors[i]._a.copy("K")) for i in self.written]}
-        row = self.forward(*[tensors[i]._a for i in self.given])
+        try:
+            row = self.forward(*[tensors[i]._a for i in self.given])
+        except Differs:
+            assert vals is not None
+            for i, a in vals["before"]:
+                tensors[i]._a[...] = a
+            if self.drew:
+                default_generator._load_state(vals["state"])
+            raise
         for i in self.written:
             bump(tensors[i])
         outs: list[Tensor] = []
@@ -277,7 +292,7 @@ class Joint:
                 k += 1
             else:
                 outs.append(tensors[o])
-        if vals is not None:
+        if records:
             self._record(tensors, outs, list(row[self.made:]), vals)
         return outs
 
@@ -325,9 +340,18 @@ class Joint:
             saved.append(a if a.strides == strides else np.ascontiguousarray(a) if plain else _laid(a, strides))
         assert self.backward is not None
         found: list[Tensor | None] = []
-        for a, passed in zip(self.backward(saved), self.passed):
+        try:
+            row = zip(self.backward(saved), self.passed)
+        except Differs:
+            self.broken = True
+            return self._over(node, gs)
+        for sparse in self.sparse:
+            a, passed = next(row)
             t = None if a is None else wrap(a)
-            if passed and t is not None:
+            if sparse is not None:
+                t = sparse_of(t, wrap(next(row)[0]), *sparse[:2])           # type: ignore[arg-type]
+                attributes(t)["_lookup"] = sparse[2]
+            elif passed and t is not None:
                 t._passed = True
             found.append(t)
         return found
@@ -341,8 +365,6 @@ class Joint:
         if not any([g is not None for g in gs]):
             return [None] * len(self.leaves)
         vals = node.vals
-        if vals["saved"] is None:
-            raise RuntimeError("a compiled call's backward pass was broken off, and cannot be made again")
         for x in vals["inputs"]:
             if x[0]._ver.v != x[2] and not any([x[0] is vals["inputs"][i][0] for i in self.written]):
                 _check(node, x)
@@ -430,4 +452,4 @@ def _laid(a: Array, strides: tuple[int, ...]) -> Array:
     return r
 
 
-__all__ = ["Joint", "Recording", "Refused", "takes", "unwatched"]
+__all__ = ["Differs", "Joint", "Recording", "Refused", "takes", "unwatched"]

@@ -620,3 +620,81 @@ print("done")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env={**os.environ, "MINDTORCH_NATIVE": "0"})
     assert done.stdout == "done\n", done.stderr
+
+
+# ------------------------------------------------------------------ sparse gradients, sizes that hang on values
+def _looked_up(use, ids_of, **kw):
+    torch.manual_seed(2)
+    table, out = nn.Embedding(20, 4, sparse=True, **kw), []
+    model = use(nn.Sequential(table, nn.Linear(4, 3), nn.Tanh()))
+    opt = torch.optim.SGD(table.parameters(), 0.5)
+    for k in range(7):
+        opt.zero_grad()
+        y = model(ids_of(k))
+        y.square().sum().backward()
+        g = table.weight.grad
+        assert g.is_sparse
+        out += [y.detach().numpy().copy(), g._indices().numpy().copy(), g._values().numpy().copy()]
+        opt.step()
+    return out + [table.weight.detach().numpy().copy()]
+
+
+def test_sparse_gradients(programs):
+    def ids(k):
+        return torch.tensor(np.random.RandomState(k).randint(0, 20, (3, 5)))
+    same(_looked_up(lambda n: n, ids), _looked_up(torch.compile, ids))
+    assert programs[0].joint is not None and not programs[0].joint.broken
+
+
+@pytest.mark.parametrize("bag", [False, True])
+def test_sizes_that_hang_on_values(bag, programs):
+    """A lookup leaves its padding out, of which there is another number in each call."""
+    def ids(k):
+        return torch.tensor(np.random.RandomState(k).randint(0, 3, (3, 5)))
+
+    def bags(w, y):
+        return F.embedding_bag(IDS[0], w, padding_idx=1, mode="sum").tanh() * y
+    if not bag:
+        same(_looked_up(lambda n: n, ids, padding_idx=1), _looked_up(torch.compile, ids, padding_idx=1))
+        assert programs[0].reason == "sizes hang on values"
+        return
+    out = []
+    for f in (bags, torch.compile(bags)):
+        for k in range(6):
+            IDS[0].copy_(ids(k))
+            w, y = leaves((20, 4), (4,))
+            r = f(w, y)
+            r.sum().backward()
+            out.append([r.detach().numpy().copy(), w.grad.numpy().copy(), y.grad.numpy().copy()])
+    for a, b in zip(out[:6], out[6:]):
+        same(a, b)
+    assert programs and programs[0].reason in (None, "sizes hang on values")
+
+
+IDS = [torch.zeros(3, 5, dtype=torch.int64)]
+
+
+def test_a_call_that_meets_other_sizes_is_put_back(programs):
+    """Buffers and the generator, where it had begun."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(20, 4)
+            self.register_buffer("seen", torch.zeros(4))
+
+        def forward(self, ids):
+            self.seen.add_(1)
+            y = F.dropout(self.table(ids), 0.5)
+            return F.embedding_bag(ids, self.table.weight, padding_idx=1, mode="mean") + y.sum(1) + self.seen
+    out = []
+    for use in (lambda n: n, torch.compile):
+        torch.manual_seed(4)
+        net = Net()
+        model = use(net)
+        for k in range(7):
+            net.zero_grad()
+            y = model(torch.tensor(np.random.RandomState(k).randint(0, 3, (3, 5))))
+            y.sum().backward()
+            out.append([y.detach().numpy().copy(), net.table.weight.grad.numpy().copy(), net.seen.numpy().copy(), torch.rand(1).numpy()])
+    for a, b in zip(out[:7], out[7:]):
+        same(a, b)

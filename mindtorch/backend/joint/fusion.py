@@ -89,7 +89,7 @@ def sums(events: Sequence[Event], places: int, add: Kernel) -> tuple[list[Event]
             now[to.place] = r
             out.append(Event("call", "gradient_sum", ins, (r,), {}, add, loop=("add", (0.0, 0.0, 0.0))))
         else:
-            out.append(e if ins is e.ins else Event(e.kind, e.name, ins, e.outs, e.kw, e.fn, e.compute, e.several, e.wraps, e.loop))
+            out.append(e if ins is e.ins else e.on(ins))
     return out, places, now
 
 
@@ -138,8 +138,7 @@ def recomputed(before: Sequence[Event], after: Sequence[Event], given: Collectio
         done.add(v.place)
         for i in e.ins:
             make(i)
-        ins = tuple([copies.get(i.place, i) for i in e.ins])
-        backward.append(Event(e.kind, e.name, ins, e.outs, e.kw, e.fn, loop=e.loop))
+        backward.append(e.on(tuple([copies.get(i.place, i) for i in e.ins])))
 
     for e in after:
         for v in e.ins:

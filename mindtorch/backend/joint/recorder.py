@@ -22,6 +22,10 @@ class Refused(Exception):
     """Why a call cannot be written down as a program."""
 
 
+class Differs(Exception):
+    """A program met other sizes than were recorded: they hang on values."""
+
+
 class Value:
     """What is known of an array of a program.  place: its number; home: that of the first value in the same memory; plain: whether it is in C order."""
 
@@ -49,24 +53,32 @@ class Event:
     compute  of a call whose operands fn cannot take as they are (half precision, strides): compute(arrays, kw) casts and lays out; else None
     wraps    whether what fn gives may be no array yet (a NumPy scalar)
              "loop": fn, which stands for several calls (fusion.py), of arrays for the results and the operands
+    sure     whether the sizes of a call's results hang on nothing but those of its operands, and its constants
     loop     (the kernel's line of C, its numbers), where the call is elementwise and has one
     """
 
-    __slots__ = ("kind", "name", "fn", "compute", "ins", "kw", "outs", "several", "wraps", "loop")
+    __slots__ = ("kind", "name", "fn", "compute", "ins", "kw", "outs", "several", "wraps", "loop", "sure")
 
     def __init__(self, kind: str, name: str, ins: tuple[Value | None, ...], outs: tuple[Value | None, ...], kw: dict[str, Any], fn: Any = None,
-                 compute: Any = None, several: bool = False, wraps: bool = False, loop: Any = None) -> None:
+                 compute: Any = None, several: bool = False, wraps: bool = False, loop: Any = None, sure: bool = True) -> None:
         self.kind, self.name, self.ins, self.outs, self.kw = kind, name, ins, outs, kw
-        self.fn, self.compute, self.several, self.wraps, self.loop = fn, compute, several, wraps, loop
+        self.fn, self.compute, self.several, self.wraps, self.loop, self.sure = fn, compute, several, wraps, loop, sure
+
+    def on(self, ins: tuple[Value | None, ...]) -> Event:
+        """The same step on other operands."""
+        return Event(self.kind, self.name, ins, self.outs, self.kw, self.fn, self.compute, self.several, self.wraps, self.loop, self.sure)
 
 
 class Recorder(Device):
-    """The device of one recording.  way(name) -> what computes a primitive's host kernel over any operands: (compute or None, whether it moves bits)."""
+    """The device of one recording.
+
+    way(name) -> of a primitive (what computes its host kernel over any operands or None, whether that moves bits, whether its results' sizes are `sure`)
+    """
 
     type = "recorded"
     of_host = True
 
-    def __init__(self, way: Callable[[str], tuple[Callable[[Sequence[Any], dict[str, Any]], Any] | None, bool]], host: Any) -> None:
+    def __init__(self, way: Callable[[str], tuple[Callable[[Sequence[Any], dict[str, Any]], Any] | None, bool, bool]], host: Any) -> None:
         self.way, self.host = way, host
         self.events: list[Event] = []
         self.places = 0
@@ -127,7 +139,7 @@ class Recorder(Device):
             if "device" in kw:
                 kw["device"] = self.host
             arrays = [None if h is None else h.array for h in handles]
-            compute, raw = self.way(name)
+            compute, raw, sure = self.way(name)
             if compute is None or all([a is None or a.flags.c_contiguous and (raw or a.itemsize != 2) for a in arrays]):
                 compute = None
                 r = fn(*arrays, **kw)
@@ -139,7 +151,7 @@ class Recorder(Device):
                     a, wraps = np.asarray(a), True
                 outs.append(None if a is None else self._slot(a))
             loop = _loop(fn, kw) if compute is None else None
-            self.events.append(Event("call", name, _values(handles), _values(outs), kw, fn, compute, several, wraps, loop))
+            self.events.append(Event("call", name, _values(handles), _values(outs), kw, fn, compute, several, wraps, loop, sure))
             return tuple(outs) if several else outs[0]
         run.empty = True                            # type: ignore[attr-defined]
         return run
@@ -155,4 +167,4 @@ def _loop(fn, kw):
     return None if numbers is None else (found[0], numbers)
 
 
-__all__ = ["Event", "Recorder", "Refused", "Slot", "Value"]
+__all__ = ["Differs", "Event", "Recorder", "Refused", "Slot", "Value"]

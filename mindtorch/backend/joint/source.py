@@ -8,15 +8,11 @@ import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
-from mindtorch.backend.joint.recorder import Event, Refused, Value
+from mindtorch.backend.joint.recorder import Differs, Event, Refused, Value
 
 
 def _cast_into(to, v):
     to[...] = cast_array(v, to.dtype)
-
-
-def _store(to, v):
-    to[...] = v
 
 
 class Writer:
@@ -24,7 +20,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
-                                      "offset_of": offset_of, "cast_into": _cast_into, "store": _store}
+                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": Differs}
         self.names: dict[int, str] = {}
         self.held: list[Any] = []               # (what has a name, so that ids stay its own)
 
@@ -113,9 +109,12 @@ class Writer:
         if not e.several:
             if outs[0] is None:
                 return [call]
-            return [f"{outs[0]} = asarray({call})" if e.wraps else f"{outs[0]} = {call}"]
-        lines = [f"{''.join(f'{o or chr(95)}, ' for o in outs)} = {call}"]
-        return lines + [f"{o} = asarray({o})" for o in outs if o] if e.wraps else lines
+            lines = [f"{outs[0]} = asarray({call})" if e.wraps else f"{outs[0]} = {call}"]
+        else:
+            lines = [f"{''.join(f'{o or chr(95)}, ' for o in outs)} = {call}"]
+            if e.wraps:
+                lines += [f"{o} = asarray({o})" for o in outs if o]
+        return lines if e.sure else lines + [f"if {o}.shape != {self.constant(v.shape)}: raise Differs" for o, v in zip(outs, e.outs) if o]
 
     def _view(self, a, v, offset, name):
         """Source of the view `v` of the value `a`."""

@@ -1,4 +1,5 @@
 """Lookups: embedding, embedding_bag."""
+from mindtorch.core import devices
 from mindtorch.core.alias import store
 from mindtorch.core.dtypes import F32, F64, I32, I64
 from mindtorch.core.layout import kept
@@ -193,7 +194,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
             s = s.narrow(0, 0, live._numel)
         if there is not None:
             s = s.index_select(0, there)
-    if mode != "max" and not by_freq and weight._h is None and (d == F32 or d == F64):
+    if mode != "max" and not by_freq and devices.by_hosts_kernels(weight) and (d == F32 or d == F64):
         y = (sparse_bag_rows_ if sparse else bag_rows_)(weight, shown(live) if sparse else live, bag_live, s, divisor, bags=bags)
         return y, bag, sizes, at, live
     rows = (sparse_lookup_ if sparse else lookup_)(weight, shown(live) if sparse else live, padding=padding, by_freq=by_freq)
