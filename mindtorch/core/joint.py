@@ -32,7 +32,7 @@ from mindtorch.core.tensor import Tensor, attributes, bump, check_fragile, on_de
 
 RECORDED = _device.recorded
 #: bytes given and computed up to which a program is run once beside what was recorded
-MOST = 1 << 28
+MOST = 1 << 26
 _one_at_a_time = threading.RLock()
 
 

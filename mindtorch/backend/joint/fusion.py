@@ -21,6 +21,8 @@ from mindtorch.backend.native import build, pool
 _F32 = np.dtype(np.float32)
 #: elements from which on events make a loop (below, a program is its events bit for bit); events that a loop waits for its next one
 _LEAST, _WAIT = 4096, 12
+#: events in one loop, at the most (registers do not suffice for more)
+_MOST = 32
 _PIECE = 4096           # (native/_fused.h)
 
 
@@ -190,7 +192,7 @@ class Fusion:
                 continue
             shape = e.outs[0].shape       # type: ignore[union-attr]
             row: Any = False
-            if before and all([g.shape == shape for g in before]):
+            if before and all([g.shape == shape for g in before]) and sum([len(g.events) for g in before]) < _MOST:
                 row = before[0].rows_with(e, before[1:])
             if row is False:
                 for g in before:
