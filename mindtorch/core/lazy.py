@@ -686,9 +686,10 @@ class _Backward:
             del self.spans[next(iter(self.spans))]
 
     def of(self, roots: Sequence[Any]) -> Trace | None:
-        """The trace of the passes from some tensors."""
+        """The trace of the passes from some tensors, or GradientEdges."""
         lowest = min([first for first, _ in self.spans.values()])
-        stack, known = [t._gnode for t in roots if t._gnode is not None], set()
+        found = [t[0] if isinstance(t, tuple) else t._gnode for t in roots]
+        stack, known = [n for n in found if n is not None], set()
         while stack:
             n = stack.pop()
             if n in known or n.seq < lowest:

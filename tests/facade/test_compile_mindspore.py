@@ -678,3 +678,13 @@ def test_a_script_with_an_npu_device(process):
             print(y.device.type, net.weight.grad.device.type, counts["graph_runs"] > before)
         """, env={"MINDTORCH_NPU": "cpu"})
     assert out.split() == ["cpu", "cpu", "True", "npu", "npu", "True", "cpu", "cpu", "True"]
+
+
+def test_a_backward_pass_from_an_edge_of_the_graph():
+    """Where there has been a compiled forward, what is differentiated may be a GradientEdge as well as a tensor."""
+    f = torch.compile(lambda x: (x * 2).exp(), backend="mindspore")
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    for _ in range(4):
+        x.grad = None
+        torch.autograd.backward(torch.autograd.graph.get_gradient_edge(f(x).sum()))
+    np.testing.assert_allclose(x.grad.numpy(), 2 * np.exp(2 * x.detach().numpy()), rtol=1e-5)
