@@ -13,6 +13,7 @@ import functools
 
 import numpy as np
 
+from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.native import build, pool
 
@@ -37,7 +38,8 @@ def _lib():
     orders = {f"{n}_{t}": a for n, a in _ORDERS.items() for t in _SORTED.values()}
     found.mt_multiply_add.argtypes, found.mt_multiply_add.restype = [_P, _P, _L, ctypes.c_double, ctypes.c_double], None
     build.declare(found, {"mt_shuffled": [_P, _P, _L]}, ("mt_shuffled",))
-    build.declare(found, {**orders, "mt_move": [_I, _I, _P, _P, _P, _P]}, {*orders, "mt_move"})
+    moves = {name: [_I, _I, _I, _P, _P, _P] for name in ("mt_move", "mt_move_rows")}
+    build.declare(found, {**orders, **moves}, {*orders, *moves})
     found.mt_use(threads.mt_share)
     return found
 
@@ -83,56 +85,35 @@ _ADDED: dict[object, int] = {np.dtype(f"{s}{n}"): n for s in "iu" for n in (1, 2
 _ADDED.update({np.dtype(np.float32): 260, np.dtype(np.float64): 264})
 
 
+def _move(name, what, a, index, axis, line):
+    global _moves
+    if _moves is None:
+        lib = _lib()
+        _moves = {} if lib is None else {"mt_move": lib.mt_move, "mt_move_rows": lib.mt_move_rows}
+    dtype = a.dtype
+    kind = _ADDED.get(dtype) if what == ADD else dtype.itemsize if dtype.kind != "O" else None
+    f = _moves.get(name)
+    if kind is None or f is None or line.dtype is not dtype and line.dtype != dtype or index.dtype is not _I64 and index.dtype != _I64 \
+            or pool.ready() is None:
+        return None
+    done = f(what, kind, axis, header(a), header(line), header(index))
+    return None if done < 0 else not done
+
+
+_moves: dict[str, object] | None = None
+
+
 def move(what, a, index, axis, line):
     """GATHER: line[...] = a at the places that index has in the coordinate of `axis`; PUT, ADD: the other way round.
 
-    index and line have one shape, strides of any kind; it is no larger than a's but along the axis.  True; False where a place was outside
-    (and part of the work is done); None where there is no kernel."""
-    dtype = a.dtype
-    size = dtype.itemsize
-    kind = _kind(what, dtype)
-    if kind is None or line.dtype != dtype or index.dtype != _I64 or not index.flags.aligned:
-        return None
-    # (complex numbers may lie at half their size)
-    if any([at(x) % min(size, 8) or any([s % size for s in x.strides]) for x in (a, line)]):
-        return None
-    steps = [s // size for s in a.strides]
-    step, steps[axis] = steps[axis], 0
-    return _moved(what, kind, a, index, axis, line, a.shape[axis], step, index.shape, steps, [s // size for s in line.strides],
-                  [s // 8 for s in index.strides])
-
-
-def _kind(what, dtype):
-    if what == ADD:
-        return _ADDED.get(dtype)
-    return dtype.itemsize if dtype.itemsize in (1, 2, 4, 8, 16) and dtype.kind != "O" else None
-
-
-def _moved(what, kind, a, index, axis, line, n, step, shape, *steps):
-    lib = _ready()
-    if lib is None:
-        return None
-    # Threads share an axis that the places do not depend on, the first that is long.
-    cut = -1
-    for d, size in enumerate(shape):
-        if (what == GATHER or d != axis) and (cut < 0 or size > shape[cut] and shape[cut] < 16):
-            cut = d
-    numbers = np.array([len(shape), cut, step, n, *shape, *steps[0], *steps[1], *steps[2]], np.int64)
-    done = lib.mt_move(what, kind, at(numbers), at(a), at(line), at(index))
-    return None if done < 0 else not done
+    Strides of any kind; index is no larger than a's but along the axis, line no smaller than index, or without dimensions.  True; False where a
+    place was outside (and part of the work is done); None where there is no kernel."""
+    return _move("mt_move", what, a, index, axis, line)
 
 
 def rows(what, a, index, axis, line):
     """`move` with an index of one dimension: line[..., k, ...] is a[..., index[k], ...]; a, line C-contiguous."""
-    outer, n, inner = _sizes(a.shape, axis)
-    count, kind = index.size, _kind(what, a.dtype)
-    if kind is None or line.dtype != a.dtype or index.dtype != _I64 or not index.flags.aligned or at(a) % min(a.itemsize, 8) \
-            or at(line) % min(a.itemsize, 8):
-        return None
-    by = index.strides[0] // 8
-    if inner == 1:
-        return _moved(what, kind, a, index, 1, line, n, 1, (outer, count), (n, 0), (count, 1), (0, by))
-    return _moved(what, kind, a, index, 1, line, n, inner, (outer, count, inner), (n * inner, 0, 1), (count * inner, inner, 1), (0, by, 0))
+    return _move("mt_move_rows", what, a, index, axis, line)
 
 
 def add_to_rows(table, places, rows, times):
