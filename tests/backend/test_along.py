@@ -20,6 +20,8 @@ def side(request, monkeypatch):
         pytest.skip("no C compiler here")
     few = 1 if request.param == "c" else 1 << 62
     monkeypatch.setattr(large, "FEW", few)
+    if request.param == "numpy":
+        monkeypatch.setattr(along, "_moves", {})
     monkeypatch.setattr(reduce, "_LARGE", few)
     for name in ("_DIGITS", "_WORDS"):
         monkeypatch.setattr(along, name, few)

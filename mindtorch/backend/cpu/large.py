@@ -53,6 +53,13 @@ def moves() -> ModuleType:
     return found
 
 
+@functools.cache
+def pools() -> ModuleType:
+    """backend/native/pools.py: C for pools, loaded for the first."""
+    from mindtorch.backend.native import pools as found
+    return found
+
+
 def each(count: int, part: Callable[[int], object], size: int) -> None:
     """part(k) for every k below `count`, on several threads if the `size` elements are worth it."""
     def run(start, stop):

@@ -231,6 +231,7 @@ ROWS = pathlib.Path(__file__).with_name("_rows.c")
 MOVES = pathlib.Path(__file__).with_name("_moves.c")
 LOOPS = pathlib.Path(__file__).with_name("_loops.c")
 DRAWS = pathlib.Path(__file__).with_name("_draws.c")
+POOLS = pathlib.Path(__file__).with_name("_pools.c")
 RECURRENT = pathlib.Path(__file__).with_name("_recurrent.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
@@ -316,6 +317,12 @@ def loops():
 def draws():
     """The loaded kernels of random numbers (draws.py), or None."""
     return _beside_pool(DRAWS, POOL_FLAGS, "random numbers")
+
+
+@functools.cache
+def pools():
+    """The loaded kernels of pools (pools.py), or None."""
+    return _beside_pool(POOLS, POOL_FLAGS, "pools")
 
 
 @functools.cache
