@@ -248,6 +248,9 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
+    if n == 3 and any([have < k for have, k in zip(input._sizes[-3:], kernel)]):
+        raise RuntimeError("input image (" + " ".join([f"{d}: {have}" for d, have in zip("THW", input._sizes[-3:])]) + ") smaller than kernel size ("
+                           + " ".join([f"k{d}: {k}" for d, k in zip("THW", kernel)]) + ")")
     if input._stype.kind not in "fV" and input._stype != I64:
         raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device {input.device}")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
