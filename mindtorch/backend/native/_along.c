@@ -171,6 +171,14 @@ int mt_move_rows(int what, int kind, int axis, const struct array *a, const stru
 }
 
 /* ------------------------------------------------------------------ scans */
+/* Elements before, along and behind an axis; 0 if there are none at all. */
+static int sizes_along(const struct array *a, int axis, long *outer, long *n, long *inner) {
+    *outer = *inner = 1, *n = a->dims[axis];
+    for (int d = 0; d < axis; d++) *outer *= a->dims[d];
+    for (int d = axis + 1; d < a->nd; d++) *inner *= a->dims[d];
+    return *outer && *n && *inner;
+}
+
 #define T f32
 #define WIDE double
 #define REAL 1
@@ -259,6 +267,9 @@ ALWAYS u32 key_u8(u8 x) { return x; }
         return here;                                                                                                                \
     }
 DIGITS(u32) DIGITS(u64)
+
+#define FEW 48              /* keys up to which they are put in order one after another */
+enum { PLAIN, MEDIAN, SKIPPING };
 
 #define T f32
 #define K u32

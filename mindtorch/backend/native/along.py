@@ -21,10 +21,10 @@ _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _SCANNED = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int64): "i64"}
 _SORTED = {**_SCANNED, np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8", np.dtype(np.bool_): "u8"}
 _I64 = np.dtype(np.int64)
-_ARGUMENTS = {"mt_scan": [_P, _P, _L, _L, _L, _I, _I], "mt_extremes": [_P, _P, _P, _L, _L, _L, _I]}
+_ARGUMENTS = {"mt_scan": [_P, _P, _I, _I, _I], "mt_extremes": [_P, _P, _P, _I, _I]}
 _ROWS = {"mt_taps": [_P] * 4 + [_L] * 5 + [_I], "mt_sums": [_P] * 4 + [_L, _L, _I, ctypes.c_double], "mt_combined": [_P] * 6 + [_L, _L],
          "mt_pieces": [_P] * 4 + [_L] * 5, "mt_addends": [_P] * 3 + [_L] * 3 + [ctypes.c_double]}
-_ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I]}
+_ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I], "mt_top": [_P, _P, _P, _I], "mt_ranked": [_P, _P, _P, _I, _L]}
 
 
 @functools.cache
@@ -48,6 +48,13 @@ def _ready():
     return _lib() if pool.ready() is not None else None
 
 
+@functools.cache
+def _typed(name):
+    """{dtype: a function of that name}"""
+    lib = _lib()
+    return {} if lib is None else {d: getattr(lib, f"{name}_{t}") for d, t in (_SORTED if name in _ORDERS else _SCANNED).items()}
+
+
 def _sizes(shape, axis):
     """Elements before, along and behind an axis."""
     outer = inner = 1
@@ -61,21 +68,23 @@ def _sizes(shape, axis):
 # ------------------------------------------------------------------ scans
 def scan(a, axis, times, back=False):
     """Running sums (`times`: products) of a along an axis, from its end if `back`; float32 in double precision."""
-    if a.dtype not in _SCANNED or (lib := _ready()) is None:
+    f = _typed("mt_scan").get(a.dtype)
+    if f is None or pool.ready() is None:
         return None
     a = np.ascontiguousarray(a)
     r = np.empty(a.shape, a.dtype)
-    getattr(lib, "mt_scan_" + _SCANNED[a.dtype])(at(a), at(r), *_sizes(a.shape, axis), times, back)
+    f(header(a), header(r), axis, times, back)
     return r
 
 
 def extremes(a, axis, least):
     """(the largest, or least, so far along an axis, the last place of it)"""
-    if a.dtype not in _SCANNED or (lib := _ready()) is None:
+    f = _typed("mt_extremes").get(a.dtype)
+    if f is None or pool.ready() is None:
         return None
     a = np.ascontiguousarray(a)
     r, where = np.empty(a.shape, a.dtype), np.empty(a.shape, _I64)
-    getattr(lib, "mt_extremes_" + _SCANNED[a.dtype])(at(a), at(r), at(where), *_sizes(a.shape, axis), least)
+    f(header(a), header(r), header(where), axis, least)
     return r, where
 
 
@@ -147,13 +156,13 @@ def multiply_add(x, y, z):
 
 # ------------------------------------------------------------------ orders
 #: Elements of a row from which on digits are faster than comparisons (of float32 and narrow integers with the index in one word, as NumPy's
-#: vectorised sort has them: later).
-_DIGITS, _WORDS = 512, 1 << 62
+#: vectorised sort has them: later); and up to which they are put in order one after another (16 rows of 16 in 3 us, NumPy 8; as in _along.c).
+_DIGITS, _WORDS, _FEW = 512, 1 << 62, 48
 
 
 def orders(dtype, n):
     """Whether `order` is faster than NumPy for rows of n."""
-    return n < 1 << 32 and dtype in _SORTED and n >= (_WORDS if dtype.kind == "f" and dtype.itemsize == 4 else _DIGITS)
+    return n < 1 << 32 and dtype in _SORTED and (n <= _FEW or n >= (_WORDS if dtype.kind == "f" and dtype.itemsize == 4 else _DIGITS))
 
 
 def finds(dtype, n, k):
@@ -177,6 +186,31 @@ def best(a, k, down):
     r, places = np.empty((len(a), k), a.dtype), np.empty((len(a), k), _I64)
     failed = getattr(lib, "mt_best_" + _SORTED[a.dtype])(at(a), at(r), at(places), *a.shape, k, down)
     return None if failed else (r, places)
+
+
+PLACE, MEDIAN, SKIPPING = range(3)
+
+
+def top(a, k, down):
+    """(the k largest (down) or smallest elements along the last axis of an array in C order, where), in order; None where there is no kernel, or some
+    of them and the next one are equal."""
+    f = _typed("mt_top").get(a.dtype)
+    if f is None or k > _FEW:
+        return None
+    shape = a.shape[:-1] + (k,)
+    r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
+    return None if f(header(a), header(r), header(places), down) else (r, places)
+
+
+def ranked(a, how, k, keepdim):
+    """(of each row, the last axis of an array in C order, PLACE: the element at place k of its order; MEDIAN, SKIPPING: its lower median, the nans left
+    out for the latter; where).  None where there is no kernel, or more than the values decides."""
+    f = _typed("mt_ranked").get(a.dtype)
+    if f is None or pool.ready() is None:
+        return None
+    shape = a.shape[:-1] + (1,) if keepdim else a.shape[:-1]
+    r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
+    return None if f(header(a), header(r), header(places), how, k) else (r, places)
 
 
 # ------------------------------------------------------------------ taps
