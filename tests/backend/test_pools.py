@@ -1,4 +1,4 @@
-"""Pools: the C kernels and NumPy beside real torch, with places and gradients."""
+"""Pools, unfold and fold: the C kernels and NumPy beside real torch, with places and gradients."""
 import numpy as np
 import pytest
 import torch
@@ -113,6 +113,34 @@ def test_means(data):
         pass
     else:
         both(gradient)
+
+
+@quick
+@given(data=st.data())
+def test_columns(data):
+    """unfold and fold, each the other's gradient; the padding may be wider than a window."""
+    draw = data.draw
+    shape = (draw(st.integers(0, 2)), draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 5, 9])), draw(st.sampled_from([1, 3, 8, 40])))
+    kernel, stride, apart, pad = ([draw(st.integers(low, high)) for _ in range(2)] for low, high in ((1, 4), (1, 3), (1, 2), (0, 5)))
+    kernel[1] = draw(st.sampled_from([1, 3, 20]))
+    dtype, how = draw(st.sampled_from(["float32", "float64"])), draw(st.integers(0, 2))
+    a = np.random.RandomState(draw(st.integers(0, 99))).randint(-9, 9, shape).astype(dtype)
+
+    def there(m):
+        x, y = leaf(m, a, how)
+        r = m.nn.functional.unfold(y, kernel, apart, pad, stride)
+        r.backward(m.tensor(np.random.RandomState(1).randint(-9, 9, tuple(r.shape)).astype(dtype)))
+        return r, x.grad
+
+    def back(m):
+        columns = tuple(torch.nn.functional.unfold(torch.zeros(shape), kernel, apart, pad, stride).shape)
+        x, y = leaf(m, np.random.RandomState(2).randint(-9, 9, columns).astype(dtype), how)
+        r = m.nn.functional.fold(y, shape[2:], kernel, apart, pad, stride)
+        r.backward(m.tensor(a))
+        return r, x.grad
+    both(there, True)
+    if shape[0]:
+        both(back, True)
 
 
 @pytest.mark.parametrize("count", [1, 3])

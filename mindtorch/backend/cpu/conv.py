@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, onednn, onednn_team, threads
+from mindtorch.backend.cpu import kernel, large, onednn, onednn_team, threads
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum
 from mindtorch.backend.cpu.host import quiet
@@ -658,6 +658,8 @@ def im2col(x, *, kernel, dilation, padding, stride):
     """(N, C, H, W) -> (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
+    if (r := large.pools().columns(x, kernel, stride, padding, dilation, out)) is not None:
+        return r
     if any(padding):
         r = np.zeros(x.shape[:2] + tuple(n + 2 * p for n, p in zip(x.shape[2:], padding)), x.dtype)
         r[(slice(None), slice(None)) + tuple(slice(p, p + n) for n, p in zip(x.shape[2:], padding))] = x
@@ -672,6 +674,8 @@ def col2im(cols, *, size, kernel, dilation, padding, stride):
     """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""
     pads = tuple((p, p) for p in padding)
     out = out_size(size, kernel, stride, pads, dilation)
+    if (r := large.pools().columns_back(cols, tuple(size), kernel, stride, padding, dilation, out)) is not None:
+        return r
     n = cols.shape[0]
     return fold(np.ascontiguousarray(cols).reshape((n, cols.shape[1] // math.prod(kernel)) + tuple(kernel) + out),
                 size, stride, pads, dilation)

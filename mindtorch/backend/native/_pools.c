@@ -1,4 +1,5 @@
-/* Pools over the last one to three axes of images (backend/native/pools.py): maxima with their places, means, and the gradients of both.
+/* Windows of images (backend/native/pools.py): as columns, and pools over the last one to three axes, maxima with their places and means, with their
+ * gradients.
  * By type: _pools_typed.h.
  *
  * Compiled with -ffp-contract=off.  A window's elements are taken in the order of memory, and what is added up at one place in that of the windows.
@@ -116,6 +117,19 @@ static long planes_of(const struct array *x, const struct array *y, const Window
 }
 
 enum { MAXIMA, MAXIMA_BACK, MEANS, MEANS_BACK };
+
+/* Windows of images x (samples, channels, height, width) as columns y (samples, channels * places of a window, windows), or (back) these added up
+   into x, place after place.  -1 for what there is not. */
+int mt_columns(int back, int wide, const Windows *k, const struct array *x, const struct array *y) {
+    if (x->nd != 4 || y->nd != 3 || !(x->flags & CONTIGUOUS) || !(y->flags & CONTIGUOUS) || !(x->flags & ALIGNED) || !(y->flags & ALIGNED)) return -1;
+    if (x->dims[2] != k->h.size || x->dims[3] != k->w.size || y->dims[0] != x->dims[0] || y->dims[1] != x->dims[1] * k->h.kernel * k->w.kernel
+        || k->h.out < 0 || k->w.out < 0 || y->dims[2] != k->h.out * k->w.out) return -1;
+    const long n = x->dims[0] * x->dims[1];
+    Job j = {k, back ? y->data : x->data, back ? x->data : y->data, 0, 0, k->h.size * k->w.size, k->h.kernel * k->w.kernel * k->h.out * k->w.out};
+    static const piece kinds[2][2] = {{columns_f32, columns_back_f32}, {columns_f64, columns_back_f64}};
+    shared(n, n * j.out, kinds[wide][back], &j);
+    return 0;
+}
 
 /* x: images, y: of their windows; one of them is made (by the BACKs: x).  places: of the maxima in their windows, or NULL. */
 int mt_pool(int what, int wide, int narrow, int dims, const Windows *k, const struct array *x, const struct array *y, const struct array *places) {

@@ -154,3 +154,51 @@ static void NAME(means_back)(void *ctx, long start, long stop, int who) {
             }
     }
 }
+
+/* Each place of a window is a row of images moved: what is outside is zero. */
+#define EACH_PLACE(...)                                                                                                             \
+    for (long a = 0; a < k->h.kernel; a++)                                                                                          \
+        for (long b = 0; b < k->w.kernel; b++) {                                                                                    \
+            const long low = LOW(b), high = HIGH(b) > LOW(b) ? HIGH(b) : LOW(b), s = k->w.stride;                                   \
+            for (long h = 0; h < k->h.out; h++, line += k->w.out) {                                                                 \
+                const long v = h * k->h.stride - k->h.pad + a * k->h.apart;                                                         \
+                const int inside = v >= 0 && v < k->h.size;                                                                         \
+                T *p = image + (inside ? v : 0) * k->w.size - k->w.pad + b * k->w.apart;                                            \
+                __VA_ARGS__                                                                                                         \
+            }                                                                                                                       \
+        }
+
+static void NAME(columns)(void *ctx, long start, long stop, int who) {
+    const Job *j = ctx;
+    const Windows *k = j->k;
+    const Ends ends = ends_of(&k->w);
+    (void)who;
+    for (long plane = start; plane < stop; plane++) {
+        T *image = (T *)j->from + plane * j->in, *line = (T *)j->to + plane * j->out;
+        EACH_PLACE(
+            if (!inside || low > 0) memset(line, 0, (inside ? low < k->w.out ? low : k->w.out : k->w.out) * sizeof(T));
+            if (!inside) continue;
+            if (s == 1 && high > low) memcpy(line + low, p + low, (high - low) * sizeof(T));
+            else for (long i = low; i < high; i++) line[i] = p[i * s];
+            if (high < k->w.out) memset(line + high, 0, (k->w.out - high) * sizeof(T));
+        )
+    }
+}
+
+static void NAME(columns_back)(void *ctx, long start, long stop, int who) {
+    const Job *j = ctx;
+    const Windows *k = j->k;
+    const Ends ends = ends_of(&k->w);
+    (void)who;
+    for (long plane = start; plane < stop; plane++) {
+        const T *line = (const T *)j->from + plane * j->out;
+        T *image = (T *)j->to + plane * j->in;
+        memset(image, 0, j->in * sizeof(T));
+        EACH_PLACE(
+            if (!inside) continue;
+            if (s == 1) for (long i = low; i < high; i++) p[i] += line[i];
+            else for (long i = low; i < high; i++) p[i * s] += line[i];
+        )
+    }
+}
+#undef EACH_PLACE

@@ -322,7 +322,7 @@ def draws():
 @functools.cache
 def pools():
     """The loaded kernels of pools (pools.py), or None."""
-    return _beside_pool(POOLS, POOL_FLAGS, "pools")
+    return _beside_pool(POOLS, POOL_FLAGS, "pools, unfold and fold")
 
 
 @functools.cache

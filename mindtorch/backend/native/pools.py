@@ -1,5 +1,5 @@
-"""NumPy-facing side of _pools.c: pools of float32 and float64 over one to three axes, and their gradients.  Nothing here without a compiler: every
-function gives None then, as it does for other dtypes, and cpu/pooling.py goes on with NumPy.
+"""NumPy-facing side of _pools.c: unfold and fold, and pools over one to three axes with their gradients, of float32 and float64.  Nothing here
+without a compiler: every function gives None then, as it does for other dtypes, and cpu/pooling.py and conv.py go on with NumPy.
 
 CPU time on one core, us, C / NumPy, forward and backward of 3x3 windows two apart: maxima with places of 1x4x8x8 5 / 83 and 3.4 / 40, of 4x16x32x32
 130 / 390 and 37 / 130; means 4 / 47 and 4 / 51, 85 / 154 and 106 / 228.
@@ -22,7 +22,7 @@ def _lib():
     found, threads = build.pools(), pool.lib()
     if found is None or threads is None:
         return None
-    build.declare(found, {"mt_pool": [_I, _I, _I, _I, _P, _P, _P, _P]}, ("mt_pool",))
+    build.declare(found, {"mt_pool": [_I, _I, _I, _I, _P, _P, _P, _P], "mt_columns": [_I, _I, _P, _P, _P]}, ("mt_pool", "mt_columns"))
     found.mt_use(threads.mt_share)
     return found
 
@@ -84,3 +84,29 @@ def means_back(g, size, kernel, stride, padding, include, divisor):
     g, dims = np.ascontiguousarray(g), len(size)
     r = np.empty(g.shape[:-dims] + size, g.dtype)
     return r if _run(_MEANS_BACK, r, g, None, _described(size, kernel, stride, padding, None, g.shape[-dims:], bool(include), divisor or 0)) else None
+
+
+def _columns(back, x, y, kernel, stride, padding, dilation, out):
+    wide, lib = _WIDE.get(x.dtype), _lib()
+    if wide is None or lib is None or y.dtype != x.dtype or pool.ready() is None:
+        return None
+    numbers = _windows(x.shape[2:], kernel, stride, padding, dilation, out, False, 0)
+    return None if lib.mt_columns(back, wide, numbers, header(x), header(y)) else True
+
+
+def columns(x, kernel, stride, padding, dilation, out):
+    """(N, C, H, W) -> (N, C * prod(kernel), prod(out)): its windows as columns."""
+    if x.dtype not in _WIDE:
+        return None
+    x = np.ascontiguousarray(x)
+    r = np.empty((x.shape[0], x.shape[1] * kernel[0] * kernel[1], out[0] * out[1]), x.dtype)
+    return r if _columns(False, x, r, kernel, stride, padding, dilation, out) else None
+
+
+def columns_back(cols, size, kernel, stride, padding, dilation, out):
+    """Such columns added up into (N, C, *size), one place of the windows after another."""
+    if cols.dtype not in _WIDE:
+        return None
+    cols = np.ascontiguousarray(cols)
+    r = np.empty((cols.shape[0], cols.shape[1] // (kernel[0] * kernel[1]), *size), cols.dtype)
+    return r if _columns(True, r, cols, kernel, stride, padding, dilation, out) else None
