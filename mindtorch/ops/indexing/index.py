@@ -371,7 +371,7 @@ def take_along_dim(input, indices, dim=None):
                                "but got "
                                f"{x.ndim} dimensions for input, and {len(size)} dimensions for indices")
         dim = wrap_dim("take_along_dim", dim, x.ndim)
-        if x.ndim:
+        if x.ndim and x._sizes[:dim] + x._sizes[dim + 1:] != size[:dim] + size[dim + 1:]:
             rest = broadcast_shape([x._sizes[:dim] + (1,) + x._sizes[dim + 1:], size[:dim] + (1,) + size[dim + 1:]])
             size = rest[:dim] + (size[dim],) + rest[dim + 1:]
             x = expand_to(x, rest[:dim] + (x._sizes[dim],) + rest[dim + 1:])
