@@ -5,7 +5,10 @@ import numpy as np
 
 from mindtorch.backend.cpu import heavy, kernel, threads
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import LOOPS
 from mindtorch.backend.cpu.product import blas_ready, product
+
+_MANY = 1 << 13         # elements of an outer product from which on C is faster
 
 kernel("mm bmm", heavy.matmul)
 kernel("linear", heavy.linear)
@@ -41,7 +44,11 @@ def _vm(a, u):
 @kernel("outer")
 @quiet
 def _outer(x, y):
-    return x[..., :, None] * y[..., None, :]
+    a, b = x[..., :, None], y[..., None, :]
+    # us, NumPy and C: 64x64 2.6 and 3.4, 256x256 19.5 and 10.4, 1024x1024 310 and 104
+    if x.size * y.shape[-1] >= _MANY and x.dtype == y.dtype and (r := LOOPS[np.multiply](b, a)) is not None:
+        return r
+    return a * b
 
 
 @kernel("linalg_cross")
