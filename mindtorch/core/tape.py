@@ -287,7 +287,6 @@ def _pack_operands(prim, args, kw, below):
         hooks_here.early = outer
 
 
-@quiet
 def _low(fwd, arrays, kw):
     """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well), in one pass where there is a loop for it."""
     in_c = HALF.get(fwd)
@@ -295,6 +294,11 @@ def _low(fwd, arrays, kw):
         r = in_c(*arrays, **kw)
         if r is not None:
             return r
+    return _widened(fwd, arrays, kw)
+
+
+@quiet
+def _widened(fwd, arrays, kw):
     to = None
     for x in arrays:
         if x is not None and x.dtype in LOW:

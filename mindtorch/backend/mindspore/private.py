@@ -51,7 +51,8 @@ _as_strided, _set = _AsStrided(), _TensorPy.set_
 
 #: Type codes that MindSpore's DLPack importer takes; it has none for bool, complex and bfloat16.
 _DLPACK = frozenset("efdbhilqBHILQ")
-_LARGE = 1 << 12
+_FEW = 1 << 12
+_ndarray = np.ndarray
 
 
 class _Strided:
@@ -77,20 +78,21 @@ def from_array(a):
     if a.flags.c_contiguous:
         return from_contiguous(a)
     STRIDED.on = True
-    if not a.size:
-        return from_contiguous(np.empty(a.shape, a.dtype))    # the DLPack importer dies of zero-size arrays
-    if min(a.strides) < 0:
+    strides, count, dtype = a.strides, a.size, a.dtype
+    if not count:
+        return from_contiguous(np.empty(a.shape, dtype))    # the DLPack importer dies of zero-size arrays
+    if min(strides) < 0:
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
-    recording = native_recording()
-    if a.dtype.char in _DLPACK and a.flags.writeable and (a.size < _LARGE or a.ndim > 8 or recording):        # (`set_` knows 8 dimensions)
+    recording = grad_flag() and not tracking.on
+    if (count < _FEW or recording or a.ndim > 8) and dtype.char in _DLPACK and a.flags.writeable:        # (`set_` knows 8 dimensions)
         return _TensorPy.from_dlpack(a.__dlpack__())
     if a.ndim > 8:
-        raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {a.dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
-    size, dtype, owner = a.itemsize, a.dtype, a.base
-    strides = tuple([s // size for s in a.strides])
-    if not recording and owner.__class__ is np.ndarray and owner.dtype is dtype and owner.flags.c_contiguous:
+        raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
+    size, owner = a.itemsize, a.base
+    strides = tuple([s // size for s in strides])
+    if owner.__class__ is _ndarray and owner.dtype is dtype and owner.flags.c_contiguous and not recording:
         start = (address(a) - address(owner)) // size
     else:
         span, start = 1, 0
