@@ -8,7 +8,7 @@ from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, squared_deviations, sums, total, whole
+from mindtorch.backend.cpu.reduce import LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, small_squares, small_sum, squared_deviations, sums, total, whole
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -61,13 +61,21 @@ def _mean(a, *, axes, keepdim):
     return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
 
 
+_mean_quietly = quiet(_mean)
+
+
+@kernel("mean_dims")
+def _mean_dims(a, *, axes, keepdim):
+    r = small_sum(a, axes, keepdim)
+    if r is None:
+        return _mean_quietly(a, axes=axes, keepdim=keepdim)
+    return r / a.dtype.type(count(a.shape, axes))
+
+
 @kernel("mean_all")
-@quiet
 def _mean_all(a):
-    return _mean(a, axes=None, keepdim=False)
-
-
-kernel("mean_dims", quiet(_mean))
+    r = small_sum(a, None)
+    return _mean_quietly(a, axes=None, keepdim=False) if r is None else r / a.dtype.type(a.size)
 
 
 def _prod(a, *, axis, keepdim):
@@ -126,8 +134,8 @@ def _extreme(name, ufunc, arg, what):
     place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
 
     def full(a):
-        if a.size <= 64 and a.dtype.kind == "f" and a.flags.c_contiguous:
-            return a.reshape(-1)[place_of(a)]        # (0.4 us where `reduce` takes 1; a nan counts as the largest, and as the least)
+        if a.size < large.FEW and a.dtype.kind in "fiu" and a.flags.c_contiguous and a.size:
+            return a.reshape(-1)[place_of(a)]        # (0.5 us where `reduce` takes 1.5; a nan counts as the largest, and as the least)
         if (r := native(a, None, False, what)) is not None:
             return r
         return silently(a)
@@ -220,8 +228,16 @@ kernel("std", quiet(_std))
 
 # ------------------------------------------------------------------ norms
 @kernel("linalg_vector_norm")
-@quiet
 def _vector_norm(a, *, p, axes, keepdim):
+    if p == 2 and axes is None and not keepdim:
+        squares = small_squares(a)
+        if squares is not None:
+            return np.array(math.sqrt(squares), a.dtype)        # (a root in double precision, rounded, is the root)
+    return _vector_norm_quietly(a, p=p, axes=axes, keepdim=keepdim)
+
+
+@quiet
+def _vector_norm_quietly(a, *, p, axes, keepdim):
     if p in (1, 2) and (r := native(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
         return r
     x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
