@@ -90,6 +90,12 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, n
 @op(inplace=True, out=True, placement="elementwise")
 def lerp(input, end, weight):
     """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
+    if _plain(weight):
+        try:
+            if input._stype is F32 is end._stype:
+                return lerp_number(input, end, weight=weight)
+        except AttributeError:
+            pass
     need_tensor("lerp", input)
     need_tensor("lerp", end, "end", 2)
     d = input._stype

@@ -41,6 +41,11 @@ def view(self, *shape, size=None, dtype=None):
     RuntimeError if the strides do not allow it: reshape copies where it must.
     """
     if shape:
+        for n in shape:
+            if n.__class__ is not int or n < -1:
+                break
+        else:
+            return view_(self, size=shape)
         first = shape[0]
         if first.__class__ is not int and len(shape) == 1:
             if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
