@@ -29,7 +29,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.nodes import (AccumulateGrad, Edge, Node, RemovableHandle, SavedTensor, _Out, _Packed, _save, _unpack, hooks_here,  # noqa: F401
                                   new_node, saved_hooks, sequence)
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, register_views, wrap
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -449,12 +449,14 @@ def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[A
 def link(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Gives a primitive's results (a Tensor or a tuple) what they are views of, and their history."""
     if prim.view:
-        x, several = ins[0], outs.__class__ is tuple
-        for t in outs if several else (outs,):
-            if t is not None:
-                register_view(t, x, multi=several)
-    if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
-        return record(prim, outs, ins, kw)
+        if outs.__class__ is tuple:
+            register_views(outs, ins[0])
+        elif outs is not None:
+            register_view(outs, ins[0])
+    if prim.grads:
+        for x in ins:
+            if x is not None and x._rg:
+                return record(prim, outs, ins, kw) if mode.on else outs
     return outs
 
 
@@ -463,7 +465,7 @@ def _many(prim, arrays, ins, kw):
     if held:
         outs = tuple([None if a is None else Held(a) if i in held else wrap(a) for i, a in enumerate(arrays)])
     else:
-        outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
+        outs = tuple([None if a is None else wrap(a) for a in arrays])
     return link(prim, outs, ins, kw)
 
 

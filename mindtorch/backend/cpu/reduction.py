@@ -129,6 +129,33 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
     return (hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype)
 
 
+def _few(a, axis):
+    """Whether `_picked` is for an array and an axis."""
+    return 0 < a.size < large.FEW and axis == a.ndim - 1 and a.dtype.kind in "fiu" and a.flags.c_contiguous
+
+
+@functools.lru_cache(256)
+def _starts(rows, width):
+    r = np.arange(0, rows * width, width)
+    r.flags.writeable = False
+    return r
+
+
+def _picked(a, place_of, keepdim):
+    """(extremes, their places) of the last dimension of a small array in C order, by the places: 16 rows of 16 1.4 us, by `reduce` and `argmax` 3.6.
+
+    (`ufunc.reduce` may give the other of two zeros than the one at the place, and may warn of nan.)
+    """
+    shape = a.shape
+    n = shape[-1]
+    where = place_of(a.reshape(-1, n), 1)
+    r = a.reshape(-1)[where + _starts(len(where), n)]
+    if len(shape) == 2 and not keepdim:
+        return r, where
+    shape = (*shape[:-1], 1) if keepdim else shape[:-1]
+    return r.reshape(shape), where.reshape(shape)
+
+
 def _extreme(name, ufunc, arg, what):
     """Kernels of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
     place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
@@ -145,18 +172,27 @@ def _extreme(name, ufunc, arg, what):
             return r
         return ufunc.reduce(a, axis=axes, keepdims=keepdim)
 
+    over = quiet(over)
+
+    def some(a, *, axes, keepdim):
+        if axes is not None and len(axes) == 1 and _few(a, axes[0]):
+            return _picked(a, place_of, keepdim)[0]
+        return over(a, axes=axes, keepdim=keepdim)
+
     def along(a, *, axis, keepdim):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
-        return over(a, axes=(axis,), keepdim=keepdim), arg(a, axis=axis, keepdims=keepdim)
+        if _few(a, axis):
+            return _picked(a, place_of, keepdim)
+        return over(a, axes=(axis,), keepdim=keepdim), place_of(a, axis, keepdims=keepdim)
 
     def place(a, *, axis, keepdim):
         if a.ndim == 0:
             return np.zeros((), _I64)
-        return arg(a, axis=axis, keepdims=keepdim)
+        return place_of(a, axis, keepdims=keepdim)
     kernel(name + "_all", full)
-    kernel("a" + name, quiet(over))
-    kernel(name + "_dim", quiet(along))
+    kernel("a" + name, some)
+    kernel(name + "_dim", along)
     kernel("arg" + name, place)
 
 

@@ -47,11 +47,11 @@ patches.mend_copies(bfloat16_np)
 #: `Tensor(ndarray)` copies and takes 14 us).  It reads the bytes in C order whatever the strides: see `from_array`.
 from_contiguous = _TensorPy.from_numpy
 
-_as_strided, _set = _AsStrided(), _TensorPy.set_
+_as_strided, _set, _from_dlpack = _AsStrided(), _TensorPy.set_, _TensorPy.from_dlpack
 
 #: Type codes that MindSpore's DLPack importer takes; it has none for bool, complex and bfloat16.
 _DLPACK = frozenset("efdbhilqBHILQ")
-_FEW = 1 << 12
+_LARGE = 1 << 12
 _ndarray = np.ndarray
 
 
@@ -85,11 +85,15 @@ def from_array(a):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array  with "
                          "array.copy().)")
+    plain = dtype.char in _DLPACK and a.flags.writeable
+    if plain and count < _LARGE:
+        return _from_dlpack(a.__dlpack__())
     recording = grad_flag() and not tracking.on
-    if (count < _FEW or recording or a.ndim > 8) and dtype.char in _DLPACK and a.flags.writeable:        # (`set_` knows 8 dimensions)
-        return _TensorPy.from_dlpack(a.__dlpack__())
-    if a.ndim > 8:
-        raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
+    if a.ndim > 8 or recording:         # (`set_` knows 8 dimensions)
+        if plain:
+            return _from_dlpack(a.__dlpack__())
+        if a.ndim > 8:
+            raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
     size, owner = a.itemsize, a.base
     strides = tuple([s // size for s in strides])
     if owner.__class__ is _ndarray and owner.dtype is dtype and owner.flags.c_contiguous and not recording:
