@@ -124,7 +124,14 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
         y = y.reshape([1 if axes is None or d in axes else n for d, n in enumerate(x.shape)])
     hit = x == y
     if nan:
-        hit |= (x != x) & (y != y)
+        odd = y != y
+        if odd.any():
+            hit |= (x != x) & odd
+    if x.dtype in (_F32, _F64) and count(x.shape, axes) <= 1 << 24:
+        # (Up to 2^24 ones are counted exactly; counted as integers and divided as doubles a matrix of 256 takes 110 us, so 30.)
+        r = hit.astype(x.dtype)
+        r *= (1 / sums(r, axes, True).astype(_F64)).astype(x.dtype)
+        return r
     n = np.add.reduce(hit, axis=axes, keepdims=True, dtype=_I64)
     return (hit / n).astype(_F32 if x.dtype.kind == "V" else x.dtype).astype(x.dtype)
 
