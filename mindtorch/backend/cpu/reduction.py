@@ -226,6 +226,8 @@ _truth("any", np.logical_or)
 @kernel("count_nonzero")
 def _count_nonzero(a, *, axes):
     if axes is None or len(axes) == a.ndim:        # (a million bools: 30 us, added up 700)
+        if a.size < large.FEW and a.dtype.kind != "V":
+            return np.array(np.count_nonzero(a), _I64)
         return np.array(np.count_nonzero(_true(a)), _I64)
     return np.add.reduce(_true(a), axis=axes, dtype=_I64)
 
@@ -265,8 +267,27 @@ def _std(a, *, axes, keepdim, correction):
     return np.sqrt(_var(a, axes=axes, keepdim=keepdim, correction=correction))
 
 
-kernel("var", quiet(_var))
-kernel("std", quiet(_std))
+_var_quietly, _std_quietly = quiet(_var), quiet(_std)
+
+
+def _small_var(a, axes, keepdim, correction):
+    """The variance of all of a small array, by products; None: it is not one for that."""
+    n = a.size
+    if axes is not None or keepdim or not n > correction or (s := small_sum(a, None)) is None or not math.isfinite(s):
+        return None
+    return small_squares(a - s / a.dtype.type(n)) / a.dtype.type(n - correction)
+
+
+@kernel("var")
+def _var_kernel(a, *, axes, keepdim, correction):
+    r = _small_var(a, axes, keepdim, correction)
+    return _var_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else r
+
+
+@kernel("std")
+def _std_kernel(a, *, axes, keepdim, correction):
+    r = _small_var(a, axes, keepdim, correction)
+    return _std_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else np.sqrt(r)
 
 
 # ------------------------------------------------------------------ norms

@@ -76,6 +76,12 @@ def reshape(input, shape):
 
 
 def _reshape(x, shape):
+    for n in shape:
+        if n.__class__ is not int or n < -1:
+            break
+    else:
+        if shape and x._contiguous:
+            return view_(x, size=shape)
     size = size_of("reshape", shape, "shape")
     if x._contiguous and (not size or min(size) >= -1):
         return view_(x, size=size)
@@ -167,6 +173,8 @@ def unsqueeze(input, dim):
 def _squeezed(input, dim=None, *more):
     """Without the dimensions of size 1 (all of them, or those that are given)."""
     shape = input._sizes
+    if dim.__class__ is int and not more and 0 <= dim < len(shape):
+        return _squeeze(input, axes=(dim,) if shape[dim] == 1 else ())
     if dim is None:
         axes = tuple([i for i, n in enumerate(shape) if n == 1])
     else:
@@ -227,6 +235,12 @@ def t(input):
 
 def _permute(x, dims):
     n = x.ndim
+    if n == len(dims) == len({*dims}) and dims.__class__ is tuple:
+        for d in dims:
+            if d.__class__ is not int or not 0 <= d < n:
+                break
+        else:
+            return permute_(x, dims=dims)
     if len(dims) != n:
         raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
                            "of the desired "
