@@ -363,7 +363,10 @@ def zero(x: Tensor) -> None:
     if x._h is not None:
         return _to_device(x, Const(0, x._stype))
     a = x._a
-    a[...] = np.zeros((), a.dtype)
+    if a.dtype.kind != "V":
+        a.fill(0)           # (0.1 us, an assignment 0.4)
+    else:
+        a[...] = np.zeros((), a.dtype)
     v = x._ver
     if v is None:
         v = version(x)

@@ -69,7 +69,15 @@ def _mean_dims(a, *, axes, keepdim):
     r = small_sum(a, axes, keepdim)
     if r is None:
         return _mean_quietly(a, axes=axes, keepdim=keepdim)
-    return r / a.dtype.type(count(a.shape, axes))
+    return np.true_divide(r, _number(count(a.shape, axes), a.dtype))
+
+
+@functools.lru_cache(256)
+def _number(n, dtype):
+    """A number as a 0-dim array (0.6 us less than NumPy's scalar beside an array)."""
+    r = np.full((), n, dtype)
+    r.flags.writeable = False
+    return r
 
 
 @kernel("mean_all")

@@ -462,8 +462,13 @@ def expand_to(x, size):
     """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
     shape = x._sizes
     lead = len(size) - len(shape)
-    if lead >= 0 and size[lead:] == shape and (not lead or min(size) >= 0):
-        return expand_(x, size=size)
+    if lead >= 0:
+        for n, have in zip(size[lead:], shape):
+            if n != have and (have != 1 or n < 0):
+                break
+        else:
+            if not lead or min(size[:lead]) >= 0:
+                return expand_(x, size=size)
     if lead < 0:
         raise RuntimeError(f"expand(torch.{title(x._stype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
                            "of sizes provided "
@@ -489,12 +494,7 @@ def expand_to(x, size):
 @op(function=False)
 def expand(self, *args, size=None, implicit=False):
     """View broadcast to a larger size; -1 keeps an extent."""
-    size = size_of("expand", args if size is None else (size,))
-    shape = self._sizes
-    lead = len(size) - len(shape)
-    if lead > 0 and size[lead:] == shape and min(size) >= 0:
-        return expand_(self, size=size)
-    return expand_to(self, size)
+    return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
 @op(function=False)
