@@ -795,7 +795,7 @@ def register_views(views: Iterable[Tensor | None], base_of: Tensor) -> None:
     kind, at, inference, orphan = _fragility("multi", on), v.v, base_of._inference, base._rg and not on
     refs, count = base._views, len(made) - 1
     n = len(refs)
-    if n >= 16 and n.bit_length() < (n + count).bit_length():       # (as above)
+    if n >= 16 and (n - 1).bit_length() < (n + count).bit_length():       # (as above)
         refs[:] = [r for r in refs if r() is not None]
     for view in made:
         if view._base is None:
