@@ -323,15 +323,15 @@ def _strided(prim, fwd, low, arrays, kw):
     """
     rule = prim.layout
     strides = None
-    if rule is layouts.pointwise and prim.elementwise and all([v.__class__ in _PLAIN for v in kw.values()]):
+    if rule is layouts.pointwise and prim.elementwise and (not kw or all([v.__class__ in _PLAIN for v in kw.values()])):
         # (What to do is kept by the operands' layouts: 1 us, found anew 9.)
         key = (STRIDED.odd, *[None if a is None else (a.shape, a.strides, a.itemsize) for a in arrays])
         plan = _plans.get(key)
         if plan is None:
             if len(_plans) > 4096:
                 _plans.clear()
-            plan = _plans[key] = layouts.pointwise_plan(arrays)
-        strides, order, back = plan
+            plan = _plans[key] = (*layouts.pointwise_plan(arrays), {})
+        strides, order, back, in_bytes = plan
         given = arrays if order is None else [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
     else:
         given, order = arrays, None
@@ -343,11 +343,14 @@ def _strided(prim, fwd, low, arrays, kw):
         r = tuple([x.transpose(back) for x in r]) if r.__class__ is tuple else r.transpose(back)
     if strides is not None and r.__class__ is np.ndarray:
         k = r.itemsize
-        return r if r.strides == tuple([s * k for s in strides]) else layouts.laid_out(r, strides)
+        wanted = in_bytes.get(k)
+        if wanted is None:
+            wanted = in_bytes[k] = tuple([s * k for s in strides])
+        return r if r.strides == wanted else layouts.laid_out(r, strides)
     return layouts.settle(rule, r, arrays, kw)
 
 
-_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan
+_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan, and {itemsize: the strides in bytes}
 
 
 def _bad(name, inputs, values):

@@ -127,6 +127,9 @@ addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(
                      lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, layout=but_last)
 
 
+_ONE = Const(1, F32)
+
+
 def _everyday(a, b, c, value):
     """Three float32 tensors and an ordinary number."""
     try:
@@ -139,7 +142,7 @@ def _everyday(a, b, c, value):
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcmul_(input, tensor1, tensor2, Const(value, F32))
+        return addcmul_(input, tensor1, tensor2, _ONE if value == 1 else Const(value, F32))
     a, b, c = _three("addcmul", input, tensor1, tensor2)
     return addcmul_(a, b, c, _value("addcmul", value, a))
 
@@ -148,7 +151,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcdiv_(input, tensor1, tensor2, Const(value, F32))
+        return addcdiv_(input, tensor1, tensor2, _ONE if value == 1 else Const(value, F32))
     a, b, c = _three("addcdiv", input, tensor1, tensor2)
     if category(promote_types(tensor1._stype, tensor2._stype)) < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "
