@@ -47,6 +47,8 @@ wrote: Callable[[Tensor, Any, int], None] | None = None
 
 def _may_share(a, b):
     if a.__class__ is not Opaque:
+        if a.flags.owndata and b.flags.owndata and a is not b:
+            return False        # (0.1 us; asking NumPy takes 0.3)
         return b.__class__ is not Opaque and np.may_share_memory(a, b)
     return b.__class__ is Opaque and np.may_share_memory(np.ndarray.view(a, np.ndarray), np.ndarray.view(b, np.ndarray))
 
@@ -227,7 +229,7 @@ def check_overlap(x: Tensor, others: Iterable[object]) -> None:
     """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
     a = x._a
     for o in others:
-        if o is x or not taken(o) or (x._h is not None or o._h is not None) and _elsewhere(x, o):
+        if o is x or o.__class__ is not Tensor and not taken(o) or (x._h is not None or o._h is not None) and _elsewhere(x, o):
             continue
         b = o._a
         if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
@@ -361,7 +363,10 @@ def zero(x: Tensor) -> None:
     if x._h is not None:
         return _to_device(x, Const(0, x._stype))
     a = x._a
-    a[...] = np.zeros((), a.dtype)
+    if a.dtype.kind != "V":
+        a.fill(0)           # (0.1 us, an assignment 0.4)
+    else:
+        a[...] = np.zeros((), a.dtype)
     v = x._ver
     if v is None:
         v = version(x)

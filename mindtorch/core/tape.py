@@ -29,7 +29,7 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.nodes import (AccumulateGrad, Edge, Node, RemovableHandle, SavedTensor, _Out, _Packed, _save, _unpack, hooks_here,  # noqa: F401
                                   new_node, saved_hooks, sequence)
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, register_views, wrap
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -287,7 +287,6 @@ def _pack_operands(prim, args, kw, below):
         hooks_here.early = outer
 
 
-@quiet
 def _low(fwd, arrays, kw):
     """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well), in one pass where there is a loop for it."""
     in_c = HALF.get(fwd)
@@ -295,6 +294,11 @@ def _low(fwd, arrays, kw):
         r = in_c(*arrays, **kw)
         if r is not None:
             return r
+    return _widened(fwd, arrays, kw)
+
+
+@quiet
+def _widened(fwd, arrays, kw):
     to = None
     for x in arrays:
         if x is not None and x.dtype in LOW:
@@ -319,15 +323,15 @@ def _strided(prim, fwd, low, arrays, kw):
     """
     rule = prim.layout
     strides = None
-    if rule is layouts.pointwise and prim.elementwise and all([v.__class__ in _PLAIN for v in kw.values()]):
+    if rule is layouts.pointwise and prim.elementwise and (not kw or all([v.__class__ in _PLAIN for v in kw.values()])):
         # (What to do is kept by the operands' layouts: 1 us, found anew 9.)
         key = (STRIDED.odd, *[None if a is None else (a.shape, a.strides, a.itemsize) for a in arrays])
         plan = _plans.get(key)
         if plan is None:
             if len(_plans) > 4096:
                 _plans.clear()
-            plan = _plans[key] = layouts.pointwise_plan(arrays)
-        strides, order, back = plan
+            plan = _plans[key] = (*layouts.pointwise_plan(arrays), {})
+        strides, order, back, in_bytes = plan
         given = arrays if order is None else [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
     else:
         given, order = arrays, None
@@ -339,11 +343,14 @@ def _strided(prim, fwd, low, arrays, kw):
         r = tuple([x.transpose(back) for x in r]) if r.__class__ is tuple else r.transpose(back)
     if strides is not None and r.__class__ is np.ndarray:
         k = r.itemsize
-        return r if r.strides == tuple([s * k for s in strides]) else layouts.laid_out(r, strides)
+        wanted = in_bytes.get(k)
+        if wanted is None:
+            wanted = in_bytes[k] = tuple([s * k for s in strides])
+        return r if r.strides == wanted else layouts.laid_out(r, strides)
     return layouts.settle(rule, r, arrays, kw)
 
 
-_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan
+_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan, and {itemsize: the strides in bytes}
 
 
 def _bad(name, inputs, values):
@@ -445,12 +452,14 @@ def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[A
 def link(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Gives a primitive's results (a Tensor or a tuple) what they are views of, and their history."""
     if prim.view:
-        x, several = ins[0], outs.__class__ is tuple
-        for t in outs if several else (outs,):
-            if t is not None:
-                register_view(t, x, multi=several)
-    if mode.on and prim.grads and any([x is not None and x._rg for x in ins]):
-        return record(prim, outs, ins, kw)
+        if outs.__class__ is tuple:
+            register_views(outs, ins[0])
+        elif outs is not None:
+            register_view(outs, ins[0])
+    if prim.grads:
+        for x in ins:
+            if x is not None and x._rg:
+                return record(prim, outs, ins, kw) if mode.on else outs
     return outs
 
 
@@ -459,7 +468,7 @@ def _many(prim, arrays, ins, kw):
     if held:
         outs = tuple([None if a is None else Held(a) if i in held else wrap(a) for i, a in enumerate(arrays)])
     else:
-        outs = tuple(None if a is None else wrap(a if a.__class__ is np.ndarray else np.asarray(a)) for a in arrays)
+        outs = tuple([None if a is None else wrap(a) for a in arrays])
     return link(prim, outs, ins, kw)
 
 

@@ -740,10 +740,10 @@ def set_grad(t: Tensor, value: Any) -> None:
     t._g = value
 
 
-def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
+def register_view(view: Tensor, base_of: Tensor) -> None:
     """Notes that `view` is a differentiable view of `base_of` (or of what that is a view of).
 
-    `multi`: one of several views made at once.  Such views, those made under no_grad or inference_mode or returned by a
+    One of several views made at once ("multi"), those made under no_grad or inference_mode or returned by a
     Function of the user's ("custom"), and views of any of these are fragile:
     they may not be written to while gradients are recorded, nor used with gradient after a write to their memory.
     """
@@ -763,19 +763,52 @@ def register_view(view: Tensor, base_of: Tensor, multi: bool = False) -> None:
     view._ver = v
     refs = base._views
     if refs is None:
-        base._views = [weakref.ref(view)]
+        base._views = [_ref(view)]
     else:
         if len(refs) >= 16 and not len(refs) & (len(refs) - 1):
             # Dead references are swept whenever the list has doubled.
             refs[:] = [r for r in refs if r() is not None]
-        refs.append(weakref.ref(view))
+        refs.append(_ref(view))
     on = mode.on
-    if multi or not on or base_of._fragile is not None:
-        view._fragile = "inference" if INFERENCE.ever and mode.inference else "no_grad" if not on else "multi" if multi else base_of._fragile
-        view._made = v.v
+    if not on or base_of._fragile is not None:
+        view._fragile, view._made = _fragility(base_of._fragile, on), v.v
         if base._rg and not on:
             # It has no history, yet counts as requiring grad because its base does.
             view._rg = view._orphan = True
+
+
+def _fragility(kind, on):
+    return "inference" if INFERENCE.ever and mode.inference else kind if on else "no_grad"
+
+
+def register_views(views: Iterable[Tensor | None], base_of: Tensor) -> None:
+    """The same of several views that are made at once, for which the base is looked at once (0.3 us a view, one by one 0.7)."""
+    made = [view for view in views if view is not None]
+    if not made:
+        return
+    register_view(made[0], base_of)
+    base, v, on = made[0]._base, made[0]._ver, mode.on
+    if base is None:                    # (views of an inference tensor)
+        for view in made[1:]:
+            register_view(view, base_of)
+        return
+    kind, at, inference, orphan = _fragility("multi", on), v.v, base_of._inference, base._rg and not on
+    refs, count = base._views, len(made) - 1
+    n = len(refs)
+    if n >= 16 and (n - 1).bit_length() < (n + count).bit_length():       # (as above)
+        refs[:] = [r for r in refs if r() is not None]
+    for view in made:
+        if view._base is None:
+            view._base, view._ver = base, v
+            if view._inference is not inference:
+                view._inference = inference
+            refs.append(_ref(view))
+        view._fragile, view._made = kind, at
+        if orphan:
+            view._rg = view._orphan = True
+
+
+_ref = weakref.ref
 
 
 class Parameter(Tensor, MSParameter):

@@ -11,6 +11,12 @@ from mindtorch.ops.basic import cast
 # ------------------------------------------------------------------ operands
 def float_pair(a, b):
     """Two operands in their common dtype, integers in the default floating dtype."""
+    try:
+        d = a._stype
+        if d is b._stype and d.kind in "fcV":
+            return a, b
+    except AttributeError:
+        pass
     d = result_dtype(a, b)
     if category(d) < 2:
         d = dtypes.default_np()
@@ -30,8 +36,9 @@ def exact(x, d):
 
 def tensors(name, *args):
     """TypeError unless all are tensors; names and positions as torch's signatures (input, other)."""
-    for i, x in enumerate(args):
-        if not (x.__class__ is Tensor or taken(x)):
+    for x in args:
+        if x.__class__ is not Tensor and not taken(x):
+            i = [x is y for y in args].index(True)
             raise not_tensor(name, ("input", "other")[i], i + 1, x)
 
 

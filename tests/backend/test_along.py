@@ -20,6 +20,10 @@ def side(request, monkeypatch):
         pytest.skip("no C compiler here")
     few = 1 if request.param == "c" else 1 << 62
     monkeypatch.setattr(large, "FEW", few)
+    if request.param == "numpy":
+        monkeypatch.setattr(along, "_moves", {})
+        monkeypatch.setattr(along, "_typed", lambda name: {})
+        monkeypatch.setattr(along, "_FEW", -1)
     monkeypatch.setattr(reduce, "_LARGE", few)
     for name in ("_DIGITS", "_WORDS"):
         monkeypatch.setattr(along, name, few)
@@ -141,6 +145,15 @@ def test_orders(data):
     both(lambda m: m.argsort(laid(m, a, how), dim=dim, descending=down, stable=True))
     if dtype != "bool":
         both(lambda m: m.topk(laid(m, a, how), k, dim, down)[0])
+    if not shape[dim] or dtype == "bool":
+        return
+    keep, place, once = data.draw(st.booleans()), max(1, k), a.argsort(dim)
+    # (which of equal elements torch finds: tests/ops/test_ops_sort.py)
+    for b, parts in ((a, 1), (once, 2)):
+        both(lambda m: tuple(m.median(laid(m, b, how), dim, keep)[:parts]))
+        both(lambda m: tuple(m.nanmedian(laid(m, b, how), dim, keep)[:parts]))
+        both(lambda m: tuple(m.kthvalue(laid(m, b, how), place, dim, keep)[:parts]))
+        both(lambda m: tuple(m.topk(laid(m, b, how), k, dim, down)[:parts]))
 
 
 def close(f, a, how, grad=True, tol=None):

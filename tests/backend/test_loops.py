@@ -33,10 +33,12 @@ OPS = {
     "smooth_l1_loss": (2, lambda t, a, b: t.nn.functional.smooth_l1_loss(a, b, reduction="none", beta=0.7), 3),
     "huber_loss": (2, lambda t, a, b: t.nn.functional.huber_loss(a, b, reduction="none", delta=0.7), 3),
     "remainder": (2, lambda t, a, b: t.remainder(a, b + 0.5), None), "floor_divide": (2, lambda t, a, b: t.floor_divide(a, b + 0.5), None),
+    "erf": (1, lambda t, a: t.erf(t.where(t.abs(a) < 1e-6, a * 0, a)), 6), "gelu": (1, lambda t, a: t.nn.functional.gelu(a.clamp(-1, 60)), 64),
+    "gelu tanh": (1, lambda t, a: t.nn.functional.gelu(a.clamp(-1, 60), approximate="tanh"), 64),
     "softplus": (1, lambda t, a: t.nn.functional.softplus(a, 1.5, 15), 5), "logsigmoid": (1, lambda t, a: t.nn.functional.logsigmoid(a), 4),
 }
 #: of these torch computes the gradient of float64 with a constant of float, or rounds it in another place where it nearly vanishes
-ROUGH = {"hardsigmoid", "celu", "silu", "sigmoid", "lerp", "addcdiv", "addcmul", "sqrt", "rsqrt", "div", "softplus", "logsigmoid", "smooth_l1_loss", "huber_loss", "elu", "selu", "reciprocal"}
+ROUGH = {"hardsigmoid", "celu", "silu", "sigmoid", "lerp", "addcdiv", "addcmul", "sqrt", "rsqrt", "div", "softplus", "logsigmoid", "smooth_l1_loss", "huber_loss", "elu", "selu", "reciprocal", "erf", "gelu", "gelu tanh"}
 
 
 def _values(rs, shape, dtype):

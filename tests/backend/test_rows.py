@@ -22,6 +22,9 @@ def side(request, monkeypatch):
         pytest.skip("no C compiler here")
     for name in ("FEW", "SOME"):
         monkeypatch.setattr(large, name, 1 if request.param == "c" else 1 << 62)
+    if request.param == "numpy":
+        for name in ("groups", "groups_back"):
+            monkeypatch.setattr(rows, name, lambda *a, **k: None)
 
 
 @st.composite
@@ -158,6 +161,23 @@ def test_any_number_of_threads():
             np.testing.assert_array_equal(x, y)
 
 
+def test_groups_on_any_number_of_threads(monkeypatch):
+    """The same to the last bit, few groups and many, forward and backward."""
+    rs = np.random.RandomState(2)
+    xs = [rs.randn(*s).astype(np.float32) for s in [(4, 16, 40, 41), (9, 24, 700), (1, 4, 200, 201)]]
+    got = []
+    for n in (1, 3):
+        monkeypatch.setattr(threads._team, "count", n)
+        got.append([])
+        for a in xs:
+            x, w = mt.tensor(a).requires_grad_(), mt.linspace(1, 2, a.shape[1]).requires_grad_()
+            y, z = mt.nn.functional.batch_norm(x, None, None, w, w, True), mt.nn.functional.group_norm(x, 4, w, w)
+            (y * y * x.detach() + z * z * z).sum().backward()
+            got[-1] += [t.detach().numpy().copy() for t in (y, z, x.grad, w.grad)]
+    for x, y in zip(*got, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
 @settings(max_examples=100)
 @given(st.data())
 def test_norms(data):
@@ -169,7 +189,7 @@ def test_norms(data):
     g, affine, how = rs.randn(*shape).astype(np.float32), data.draw(st.booleans()), data.draw(st.integers(0, 2))
     n = shape[-1] if name in ("layer", "rms") else shape[1]
     w, b, mean, var = (v.astype(np.float32) for v in (rs.randn(n) + 1, rs.randn(n), rs.randn(n), np.abs(rs.randn(n)) + .5))
-    got = []
+    got, groups = [], data.draw(st.sampled_from([k for k in (1, 2, 3, 7, 10, shape[1]) if not shape[1] % k]))
     for m in (mt, torch):
         f = m.nn.functional
         x = laid(m, a, how).detach().requires_grad_()
@@ -179,7 +199,7 @@ def test_norms(data):
         elif name == "rms":
             y = f.rms_norm(x, (n,), p[0])
         elif name == "group":
-            y = f.group_norm(x, 1, *p)
+            y = f.group_norm(x, groups, *p)
         else:
             y = f.batch_norm(x, m.tensor(mean), m.tensor(var), *p, training=name == "batch")
         y.backward(laid(m, g, how))

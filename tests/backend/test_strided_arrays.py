@@ -48,3 +48,11 @@ def test_references_go(side):
         private.from_array(x.T)
     gc.collect()
     assert sys.getrefcount(x) == before
+
+
+@given(side=st.sampled_from([40, 80]), starts=st.lists(st.integers(0, 9), min_size=2, max_size=4))
+def test_parts_of_one_geometry_lie_where_they_start(side, starts):
+    x = np.arange(side * side, dtype=np.float32).reshape(side, side)
+    whole = x.T, np.broadcast_to(x[:1], x.shape), np.broadcast_to(x[side - 1:], x.shape)
+    for a in (*[x[i:i + side - 10, i:i + side - 10] for i in starts], *[x[i:, 1:2].T for i in starts], *whole):
+        assert np.array_equal(private.from_array(a).asnumpy(), a)

@@ -534,3 +534,24 @@ def test_mindspore_reads_and_follows_strided_views(name, large, monkeypatch):
         there.mul_(-2)
     grad = ms.value_and_grad(lambda a: (a.t() * 2).sum() if a.ndim == 2 else (a * 2).sum())(v.detach())[1]
     np.testing.assert_array_equal(grad.asnumpy(), np.full(r.shape, 2, np.float32))
+
+
+# ------------------------------------------------------------------ views made at once
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 12])
+def test_views_made_at_once_are_forgotten_and_fragile(size):
+    """A base knows its living views, however many at a time have been made and dropped."""
+    base, there = mine.arange(12.0), real.arange(12.0)
+    kept = base.split(size)
+    for _ in range(300):
+        base.split(size)
+        base[1:]
+    assert len(base._views) <= max(64, 4 * len(kept)) and {id(r()) for r in base._views} >= {id(v) for v in kept}
+    for T, x, parts in ((real, there, there.split(size)), (mine, base, kept)):
+        x.requires_grad_()
+        with pytest.raises(RuntimeError):
+            parts[0].add_(1)
+        with T.no_grad():
+            later = x.split(size)
+            later[-1].mul_(2)
+        assert all([p.requires_grad for p in later])
+    assert base.tolist() == there.tolist()

@@ -258,3 +258,17 @@ def test_products_under_autocast(n, dtype, region):
         with T.autocast("cpu", dtype=getattr(T, region)):
             return str(CONTRACTIONS[n](T, m, v, s).dtype)
     assert run(mine) == run(real)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "complex64"])
+def test_large_outer_products(dtype):
+    """By C, with nan and infinities, of strided vectors too."""
+    rs = np.random.RandomState(0)
+    for n, m in ((300, 200), (1, 9000), (9000, 1), (0, 9000)):
+        a, b = (rs.randn(n) * 5).astype(dtype), (rs.randn(m) * 5).astype(dtype)
+        if n > 3 and dtype[0] == "f":
+            a[:3] = np.nan, np.inf, -0.0
+        for view in (lambda t: t, lambda t: t.flip(0), lambda t: t.repeat_interleave(2)[::2]):
+            want, got = [T.outer(view(T.tensor(a)), view(T.tensor(b))) for T in (real, mine)]
+            assert str(want.dtype) == str(got.dtype)
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6 if dtype == "complex64" else 0)

@@ -525,3 +525,13 @@ def test_dtypes_under_autocast(call):
         with T.autocast("cpu", dtype=T.bfloat16):
             dtypes.append(str(eval(call, {"torch": T, "F": T.nn.functional, "x": x, "y": T.ones(3)}).dtype))
     assert dtypes[0] == dtypes[1]
+
+
+@pytest.mark.host_only("the sign of zero is the kernel's")
+@pytest.mark.parametrize("dtype", [F32, "float64"])
+@pytest.mark.parametrize("shape", [(), (3,), (8, 9), (700,), (40, 41), (20000,), (130, 140)])
+def test_relu_keeps_the_sign_of_zero_and_nan(dtype, shape):
+    v = np.resize(np.array([-0.0, 0.0, np.nan, -1, 2, np.inf, -np.inf], dtype), shape)
+    for turn in (lambda t: t, lambda t: t.mT)[:1 + (len(shape) == 2)]:
+        want, got = (turn(T.tensor(v)).relu() for T in (real, mine))
+        assert want.stride() == got.stride() and want.numpy().tobytes() == got.numpy().tobytes()

@@ -334,3 +334,34 @@ def test_counts_of_elements_that_are_not_zero(kind, shape):
         t = T.tensor(x).to(getattr(T, kind))
         return [(c.tolist(), str(c.dtype)) for c in (t.count_nonzero(), t.any(), t.all(), *[t.count_nonzero(d) for d in ((0,), (0, 1), -1)[:3 * bool(shape)]])]
     assert counts(mine) == counts(real)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "norm", "var", "std", "amax", "amin", "max", "min", "argmax", "argmin"])
+@few
+@given(st.data())
+def test_rows_of_a_few_elements(name, data):
+    """Some hundred elements in C order are summed by products with ones, and extremes picked by their places: whatever is among them, and without warnings."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4)))
+    dtype = data.draw(st.sampled_from(["float32", "float32", "float64", "float16", "int64", "int8"]))
+    v = np.round(np.random.RandomState(data.draw(st.integers(0, 10**6))).randn(*shape) * 3, 1)
+    if dtype.startswith("float"):
+        for special in data.draw(st.lists(st.sampled_from([math.inf, -math.inf, math.nan, -0.0, 0.0]), max_size=3)):
+            v.reshape(-1)[data.draw(st.integers(0, v.size - 1))] = special
+    x, dim, keep = In(v, dtype), data.draw(st.integers(0, len(shape) - 1)), data.draw(st.booleans())
+    kw = {} if name not in ("var", "std") else {"correction": data.draw(st.sampled_from([0, 1, 1.5]))}
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    check(lambda T, a: tuple(r) if isinstance(r := getattr(a, name)(dim=dim, keepdim=keep, **kw), tuple) else r, x, **close)
+    check(lambda T, a: getattr(a, name)(**kw), x, **close)
+    if name in ("max", "min") and dtype != "float16":
+        values, places = getattr(x.on(mine)[1], name)(dim=dim, keepdim=True)
+        assert values.numpy().tobytes() == x.on(mine)[1].gather(dim, places).numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(40, 30), (3, 5), (4, 1, 6)])
+def test_ties_and_nan_share_the_gradient(dtype, shape):
+    v = np.random.RandomState(3).randint(-2, 3, shape).astype(np.float32)
+    for n in range(3):
+        for f in (lambda T, a: a.max(), lambda T, a: a.min(), lambda T, a: a.amax(0), lambda T, a: a.amin(-1, True), lambda T, a: a.amax((0, 1))):
+            check(f, In(v, dtype, LAYOUTS[n + 1], grad=True))
+        v[n, 0] = math.nan

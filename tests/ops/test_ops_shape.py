@@ -96,3 +96,16 @@ ERRORS = [
 
 def test_errors():
     compare(ERRORS, lambda T: {"x": T.arange(24.0).reshape(2, 3, 4)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 31, 40), (0, 3), (1, 1)])
+def test_turned_and_cut_whatever_the_size(dtype, shape):
+    """Small arrays go other ways than large ones."""
+    x = In(np.where(np.arange(np.prod(shape)) % 7 == 6, np.nan, np.arange(np.prod(shape)) % 5).reshape(shape), dtype, grad=True) if dtype != "int64" \
+        and dtype != "bool" else In((np.arange(np.prod(shape)) % 3).reshape(shape), dtype)
+    for k in (-7, -1, 0, 1, 2, 4, 9):
+        check(lambda T, a: (a.roll(k, -1), a.roll((k,), (0,)), a.roll((k, 1), (0, 1)), a.mT.roll(k, 0)), x)
+        check(lambda T, a: (a.tril(k), a.triu(k), a.mT.tril(k)), x)
+        check(lambda T, a: T.nn.functional.pad(a, (1, k, 0, 2)), x)
+    check(lambda T, a: (a.flip(0), a.flip((0, 1)), a.flip(()), a.mT.flip(-1)), x)

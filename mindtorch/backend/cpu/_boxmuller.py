@@ -5,8 +5,6 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import large
-from mindtorch.backend.native import pool
-from mindtorch.backend.cpu.host import address
 
 
 def add_to_float32(x, y, width, out=None):
@@ -179,8 +177,10 @@ def scaled(x, mean, std):
     """x * std + mean for standard normals x, as torch's kernel rounds it; in place."""
     if mean != 0.0:
         x[...] = _fused(x, std, mean, np.empty(x.shape))
-    elif std != 1.0:
+        return x
+    if std != 1.0:
         x *= std
+    x += np.float32(0)      # (the fused addition of the mean leaves no negative zeros)
     return x
 
 
@@ -189,9 +189,6 @@ _BLOCKS = 4096  # of 16, worked on together: few enough to stay in the cache
 
 def block_normals(u, mean, std):
     """float32 uniforms (a multiple of 16) -> as many normals, in place: of each 16, eight radii and eight angles."""
-    lib = pool.ready()
-    if lib is not None and u.flags.c_contiguous and not lib.mt_normals(address(u), u.size // 16):
-        return scaled(u, mean, std)
     blocks = u.reshape(-1, 16)
 
     def part(k):

@@ -149,5 +149,26 @@ header = id if reads_arrays() else _described
 declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
+
+# ------------------------------------------------------------------ random numbers
+def twister_state(bits):
+    """Address of the state of an MT19937: 624 words, and an int that says how many of them are used; 0 where our C may not change it there."""
+    return bits.ctypes.state_address if _twister_is_known() else 0
+
+
+@functools.cache
+def _twister_is_known():
+    if PORTABLE or not hasattr(np.random.MT19937, "ctypes"):
+        return False
+    bits = np.random.MT19937(0)
+    state = bits.state["state"]
+    found = np.ctypeslib.as_array(ctypes.cast(bits.ctypes.state_address, ctypes.POINTER(ctypes.c_uint32)), (625,))
+    return bool((found[:624] == state["key"]).all() and found[624] == state["pos"])
+
+
+declare("numpy.random:MT19937.ctypes", RELIES, "our C draws from the twister's state where it lies (_draws.c)", ("numpy", "1.26", "2"),
+        ("tests/ops/test_ops_random.py", "tests/backend/test_draws.py", "tests/backend/test_patches.py"),
+        check=lambda: None if _twister_is_known() else "not used: NumPy draws")
+
 #: First and last address of an array (NumPy 2 has it elsewhere).
 byte_bounds = np.byte_bounds if hasattr(np, "byte_bounds") else importlib.import_module("numpy.lib.array_utils").byte_bounds

@@ -4,6 +4,8 @@ import os
 
 import numpy as np
 
+from mindtorch.backend.cpu import large
+
 _BLOCK = 624  # words the twister makes at a time
 _STATE_BYTES = 5056
 _LOW24 = np.uint32((1 << 24) - 1)
@@ -54,6 +56,7 @@ class Generator:
     def __init__(self, device="cpu"):
         self.device = device
         self._bits = np.random.MT19937(0)
+        self._source = None  # what C knows of this generator (native/draws.py)
         self._seeder = np.random.RandomState(self._bits)
         self.manual_seed(_DEFAULT_SEED)
 
@@ -173,6 +176,8 @@ class Generator:
             words = self._buf[self._pos : end]
             self._pos = end
             return words
+        if (words := large.draws().words(self, n)) is not None:
+            return words
         rest = self._buf[self._pos :]
         need = n - rest.size
         last = (need - 1) // _BLOCK * _BLOCK
@@ -198,6 +203,8 @@ class Generator:
 
     def _doubles(self, n):
         """The next n float64 uniforms in [0, 1), of 53 bits."""
+        if (doubles := large.draws().doubles(self, n)) is not None:
+            return doubles
         longs = self._longs(n)
         longs &= np.uint64(2**53 - 1)
         doubles = longs.view(np.int64).astype(np.float64)
@@ -206,6 +213,8 @@ class Generator:
 
     def _floats(self, n):
         """The next n float32 uniforms in [0, 1), of 24 bits."""
+        if (floats := large.draws().uniforms(self, n)) is not None:
+            return floats
         return uniform_floats(self._words(n))
 
     def _each_double(self):

@@ -6,7 +6,8 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, onednn_pass, rng
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
-                                         vector, where_positive)
+                                         vector, where_positive, zeros_row)
+from mindtorch.backend.cpu._numpy_private import SILENT, maximum
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.large import LEAST, PIECE
 from mindtorch.backend.cpu.pointwise import Loop, before, bound, limited, looped, plain
@@ -37,7 +38,22 @@ def _slope_mask(mask, d, low):
     return r
 
 
-kernel("relu", looped("relu", least=_MORE)(relu))
+_ZEROS = {d: np.zeros((), d) for d in (F32, F64)}
+
+
+def _relu(x):
+    """`relu` of up to some thousand elements in one call: 256 take 0.8 us, by a row of zeros 1.3.  (Zero comes first: of two zeros the ufunc gives the
+    second, so that -0 stays -0, as in torch.)"""
+    z, n = _ZEROS.get(x.dtype), x.size
+    if z is not None and n < _MORE:
+        if n <= 512 or not x.flags.c_contiguous:
+            return maximum(z, x, extobj=SILENT)
+        return maximum(zeros_row(n, x.dtype), x.reshape(n), extobj=SILENT).reshape(x.shape)     # (against a number it takes an element at a time)
+    return relu(x)
+
+
+_relu.pointwise = True      # type: ignore[attr-defined]
+kernel("relu", looped("relu", least=_MORE)(_relu))
 kernel("relu_backward", looped("relu_backward", least=_MORE)(where_positive))
 kernel("gelu", gelu)
 kernel("gelu_backward", gelu_grad)

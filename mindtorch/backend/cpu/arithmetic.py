@@ -3,7 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
-from mindtorch.backend.cpu.host import constant
+from mindtorch.backend.cpu.host import constant, quiet
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, halved, looped, masked, plain
 
 _F32 = np.dtype(np.float32)
@@ -18,11 +18,16 @@ def _sum(a, t):
 _plus = Loop("add_scaled")
 
 
+@quiet
+def _rounded(value, dtype):
+    return widen(narrow(np.full(1, value, _F32), dtype)).item()
+
+
 def _scaled_sum(sign):
     def in_c(a, b, *, alpha, out=None):
         found = plain(sign * alpha)
         if found is not None and a.itemsize == 2:       # (torch rounds the factor, and the sum, but not the product)
-            found = plain(widen(narrow(np.full(1, found[0], _F32), a.dtype)).item()) if a.dtype.kind in "fV" else None
+            found = plain(_rounded(found[0], a.dtype)) if a.dtype.kind in "fV" else None
         return None if found is None else _plus(a, b, numbers=found, out=out)
     return in_c
 

@@ -18,12 +18,13 @@ MindSpore's (oneDNN) unfolds each image whole; on AVX-512 machines it must moreo
 kernel (57 ms for 1.1).  On few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 555 where
 rows take 4423 and MindSpore 1780.
 """
+import functools
 import itertools
 import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, onednn, onednn_team, threads
+from mindtorch.backend.cpu import kernel, large, onednn, onednn_team, threads
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
 from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum
 from mindtorch.backend.cpu.host import quiet
@@ -246,10 +247,11 @@ def _few_positions(channels, kernel, out, groups):
     return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
 
 
-def _pixels(n, out, inner, groups):
+@functools.lru_cache(1024)
+def _pixels(n, out, kernel, channels, groups):
     """True where weights are so much larger than images that putting them in oneDNN's order costs more than it gains: 4x512x2x2 ->
     512 3x3 takes oneDNN 1015 forward and 1560 for the weight's gradient, one product 910 and 840."""
-    return groups == 1 and n * math.prod(out) <= 16 and inner >= 1024
+    return groups == 1 and n * math.prod(out) <= 16 and channels * math.prod(kernel) >= 1024
 
 
 # ------------------------------------------------------------------ depthwise
@@ -446,6 +448,9 @@ def _tried(count, work, part, team):
 
 
 # ------------------------------------------------------------------ the three kernels
+_out_size = functools.lru_cache(1024)(out_size)
+
+
 def _flat(a):
     """(N, C, L) as (N, C, 1, L)."""
     return a.reshape(a.shape[:2] + (1,) + a.shape[2:])
@@ -478,7 +483,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     kernel = w.shape[2:]
     n, c, o = x.shape[0], x.shape[1], w.shape[0]
     if out is None:
-        out = out_size(x.shape[2:], kernel, stride, padding, dilation)
+        out = _out_size(x.shape[2:], kernel, stride, padding, dilation)
     if len(kernel) == 1:
         y = conv(_flat(x), _flat(w), b, stride=(1,) + stride, padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation,
                  groups=groups, out=(1,) + tuple(out))
@@ -486,7 +491,7 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     if not x.size or not w.size or 0 in out:
         y = np.zeros((n, o) + tuple(out), x.dtype)
         return y if b is None else _add_bias(y, b)
-    if _fast(x, w) and not _pixels(n, out, c * math.prod(kernel), groups):
+    if _fast(x, w) and not _pixels(n, tuple(out), kernel, c, groups):
         y = empty_like_one((n, o) + tuple(out), x.dtype, x, w)
         if _onednn(x, w, b, y, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return y
@@ -554,7 +559,7 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
         return conv_weight(_flat(g), _flat(x), kernel=(1,) + tuple(kernel), stride=(1,) + stride,
                            padding=((0, 0),) + tuple(padding), dilation=(1,) + dilation, groups=groups).reshape(shape)
     out = g.shape[2:]
-    if _fast(g, x) and not _pixels(n, out, c * math.prod(kernel), groups):
+    if _fast(g, x) and not _pixels(n, tuple(out), tuple(kernel), c, groups):
         w = empty_like_one(shape, g.dtype, g, x)
         if _onednn_weight(g, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return w
@@ -653,6 +658,8 @@ def im2col(x, *, kernel, dilation, padding, stride):
     """(N, C, H, W) -> (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
+    if (r := large.pools().columns(x, kernel, stride, padding, dilation, out)) is not None:
+        return r
     if any(padding):
         r = np.zeros(x.shape[:2] + tuple(n + 2 * p for n, p in zip(x.shape[2:], padding)), x.dtype)
         r[(slice(None), slice(None)) + tuple(slice(p, p + n) for n, p in zip(x.shape[2:], padding))] = x
@@ -667,6 +674,8 @@ def col2im(cols, *, size, kernel, dilation, padding, stride):
     """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""
     pads = tuple((p, p) for p in padding)
     out = out_size(size, kernel, stride, pads, dilation)
+    if (r := large.pools().columns_back(cols, tuple(size), kernel, stride, padding, dilation, out)) is not None:
+        return r
     n = cols.shape[0]
     return fold(np.ascontiguousarray(cols).reshape((n, cols.shape[1] // math.prod(kernel)) + tuple(kernel) + out),
                 size, stride, pads, dilation)

@@ -5,6 +5,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.product import product
 
 _BLOCK = 1 << 22     # elements of the (P, R, M) differences held at a time
 
@@ -17,10 +18,12 @@ def _cdist(a, b, *, p, mm):
     if not k or not n or not m or 0 in shape:
         return np.zeros(shape + (n, m), a.dtype)
     if p == 2 and mm:
-        sq = (a * a).sum(-1)[..., :, None] + (b * b).sum(-1)[..., None, :]
-        r = threads.matmul(a, b.swapaxes(-1, -2))
-        r *= -2
-        r += sq
+        # |a|^2 - 2 a b + |b|^2 in one product, as torch has it: two passes over the distances are left of five.
+        x, y = np.empty(a.shape[:-1] + (k + 2,), a.dtype), np.empty(b.shape[:-1] + (k + 2,), b.dtype)
+        np.multiply(a, a.dtype.type(-2), out=x[..., :k])
+        y[..., :k] = b
+        x[..., k], x[..., k + 1], y[..., k], y[..., k + 1] = (a * a).sum(-1), 1, 1, (b * b).sum(-1)
+        r = product(x, y.swapaxes(-1, -2))
         np.maximum(r, 0, out=r)
         return np.sqrt(r, out=r)
     out = np.empty(shape + (n, m), a.dtype)

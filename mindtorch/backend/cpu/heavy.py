@@ -346,14 +346,24 @@ def _gelu(x, approximate):
     return t * x, t
 
 
+@functools.cache
+def _loops():
+    """((exact gelu, its gradient), (gelu by tanh, its gradient)) by C (pointwise.py: Loop)."""
+    from mindtorch.backend.cpu.pointwise import Loop
+    return (Loop("gelu"), Loop("gelu_backward")), (Loop("gelu_tanh"), Loop("gelu_tanh_backward"))
+
+
 @quiet
 @vector
 def gelu(x, *, approximate):
     """(x * cdf(x), exactly or by tanh; what the gradient needs, in float32 at least, or None)."""
+    fits = onednn_pass.fits(x)
+    if not fits and (r := _loops()[approximate == "tanh"][0](x)) is not None:
+        return r, None
     if x.itemsize == 2:
         r, t = gelu(widen(x), approximate=approximate)
         return narrow(r, x.dtype), t
-    if onednn_pass.fits(x):
+    if fits:
         return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", x), None
     if x.size < large.LEAST or not x.flags.c_contiguous:
         return _gelu(x, approximate)
@@ -372,7 +382,11 @@ def gelu(x, *, approximate):
 def gelu_grad(g, x, t, *, approximate):
     """Gradient of gelu."""
     if t is None:
-        return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
+        if onednn_pass.fits(x):
+            return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
+        if (r := _loops()[approximate == "tanh"][1](g, x)) is not None:
+            return r
+        t = _gelu(x, approximate)[1]
     return _gelu_grad(g, x, t, approximate=approximate)
 
 
@@ -513,7 +527,7 @@ def embedding_grad(g, index, count):
     those of OpenBLAS: the matrix products after it take twice as long.
     """
     d = g.shape[1]
-    if g.size >= large.FEW:
+    if g.size:
         out = np.zeros((count, d), g.dtype)
         if large.along().rows(2, out, index, 0, g):
             return out

@@ -40,9 +40,23 @@ def rows() -> ModuleType:
 
 
 @functools.cache
+def draws() -> ModuleType:
+    """backend/native/draws.py: C for random numbers, loaded for the first that are drawn."""
+    from mindtorch.backend.native import draws as found
+    return found
+
+
+@functools.cache
 def moves() -> ModuleType:
     """backend/native/moves.py: C for what is picked by several axes, loaded when it is needed first."""
     from mindtorch.backend.native import moves as found
+    return found
+
+
+@functools.cache
+def pools() -> ModuleType:
+    """backend/native/pools.py: C for pools, loaded for the first."""
+    from mindtorch.backend.native import pools as found
     return found
 
 

@@ -1,11 +1,15 @@
 """Kernels of matrix products: the large ones are heavy.py's and product.py's, here stand those of vectors, sums and contractions."""
+import functools
 import math
 
 import numpy as np
 
 from mindtorch.backend.cpu import heavy, kernel, threads
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.pointwise import LOOPS
 from mindtorch.backend.cpu.product import blas_ready, product
+
+_MANY = 1 << 13         # elements of an outer product from which on C is faster
 
 kernel("mm bmm", heavy.matmul)
 kernel("linear", heavy.linear)
@@ -41,7 +45,11 @@ def _vm(a, u):
 @kernel("outer")
 @quiet
 def _outer(x, y):
-    return x[..., :, None] * y[..., None, :]
+    a, b = x[..., :, None], y[..., None, :]
+    # us, NumPy and C: 64x64 2.6 and 3.4, 256x256 19.5 and 10.4, 1024x1024 310 and 104
+    if x.size * y.shape[-1] >= _MANY and x.dtype == y.dtype and (r := LOOPS[np.multiply](b, a)) is not None:
+        return r
+    return a * b
 
 
 @kernel("linalg_cross")
@@ -71,10 +79,40 @@ def _addmm(c, a, b, *, beta, alpha):
 
 
 # ------------------------------------------------------------------ contractions
-def _permuted(a, labels, order):
-    """a's dims in the order of the labels `order`."""
-    p = tuple(labels.index(i) for i in order)
-    return a if p == tuple(range(len(p))) else a.transpose(p)
+def _order(labels, wanted):
+    """Where the labels `wanted` are among `labels`, None if they are these."""
+    p = tuple([labels.index(i) for i in wanted])
+    return None if p == tuple(range(len(labels))) else p
+
+
+@functools.lru_cache(512)
+def _contraction(la, lb, lo, shape_a, strides_a, shape_b, strides_b):
+    """What to do for a contraction, kept (found anew it takes 6 us): for each operand the order of its dims and the shape they are joined to, how both are
+    multiplied, the result's shape and the order of its dims.  None where sizes of 1 are stretched."""
+    sa, sb = dict(zip(la, shape_a)), dict(zip(lb, shape_b))
+    shared = [i for i in la if i in sb]
+    if any([sa[i] != sb[i] for i in shared]):
+        return None
+    batch = [i for i in lo if i in sa and i in sb]
+    con = [i for i in shared if i not in lo]
+    left = [i for i in lo if i in sa and i not in sb]
+    right = [i for i in lo if i in sb and i not in sa]
+    size = {**sa, **sb}
+    many = [[size[i] for i in s] for s in (batch, left, right)]
+    if not con:
+        # No sum: elementwise product of the two, spread over each other's dims.
+        x, y = [*many[0], *many[1], *[1] * len(right)], [*many[0], *[1] * len(left), *many[2]]
+        how = "times"
+    else:
+        nb, nl, nr, nk = (math.prod(s) for s in (*many, [size[i] for i in con]))
+        # Sum in the order in which the larger operand lies in memory.
+        labels, strides = (la, strides_a) if math.prod(shape_a) >= math.prod(shape_b) else (lb, strides_b)
+        con.sort(key=lambda i: -strides[labels.index(i)])
+        x, y = [nb, nl, nk], [nb, nr, nk]
+        how = "rows" if nl == 1 and nr == 1 and nb > 1 else "one" if nb == 1 else "many"
+        if how == "one":
+            del x[0], y[0]
+    return _order(la, batch + left + con), x, _order(lb, batch + right + con), y, how, sum(many, []), _order(batch + left + right, lo)
 
 
 @kernel("einsum")
@@ -84,36 +122,24 @@ def _contract(a, b, *, la, lb, lo):
 
     Every label of one operand alone must be in `lo`.
     """
-    sa, sb = dict(zip(la, a.shape)), dict(zip(lb, b.shape))
-    shared = [i for i in la if i in sb]
-    if any(sa[i] != sb[i] for i in shared):
-        size = {i: max(sa[i], sb[i]) if 0 not in (sa[i], sb[i]) else 0 for i in shared}
+    plan = _contraction(la, lb, lo, a.shape, a.strides, b.shape, b.strides)
+    if plan is None:
+        sa, sb = dict(zip(la, a.shape)), dict(zip(lb, b.shape))
+        size = {i: max(sa[i], sb[i]) if 0 not in (sa[i], sb[i]) else 0 for i in la if i in sb}
         a = np.broadcast_to(a, [size.get(i, n) for i, n in zip(la, a.shape)])
         b = np.broadcast_to(b, [size.get(i, n) for i, n in zip(lb, b.shape)])
-        sa.update(size)
-        sb.update(size)
-    out = set(lo)
-    batch = [i for i in lo if i in sa and i in sb]
-    con = [i for i in shared if i not in out]
-    left = [i for i in lo if i in sa and i not in sb]
-    right = [i for i in lo if i in sb and i not in sa]
-    size = {**sa, **sb}
-    if not con:
-        # No sum: elementwise product of the two, spread over each other's dims.
-        x = _permuted(a, la, batch + left).reshape([size[i] for i in batch + left] + [1] * len(right))
-        y = _permuted(b, lb, batch + right).reshape([size[i] for i in batch] + [1] * len(left) + [size[i] for i in right])
+        plan = _contraction(la, lb, lo, a.shape, a.strides, b.shape, b.strides)
+    order_a, shape_a, order_b, shape_b, how, shape, order = plan
+    x = (a if order_a is None else a.transpose(order_a)).reshape(shape_a)
+    y = (b if order_b is None else b.transpose(order_b)).reshape(shape_b)
+    if how == "times":
         r = x * y
+    elif how == "one":
+        r = product(x, y.T)
+    elif how == "rows" and a.dtype.kind in "fc":
+        r = np.einsum("ijk,ijk->i", x, y)
     else:
-        nb, nl, nr, nk = (math.prod([size[i] for i in s]) for s in (batch, left, right, con))
-        # Sum in the order in which the larger operand lies in memory.
-        con.sort(key=lambda i: -(a if a.size >= b.size else b).strides[(la if a.size >= b.size else lb).index(i)])
-        x = _permuted(a, la, batch + left + con).reshape(nb, nl, nk)
-        y = _permuted(b, lb, batch + right + con).reshape(nb, nr, nk)
-        if nl == 1 and nr == 1 and nb > 1 and a.dtype.kind in "fc":
-            r = np.einsum("ijk,ijk->i", x, y)
-        elif nb == 1:
-            r = product(x[0], y[0].T)
-        else:
-            r = product(x, y.swapaxes(-1, -2))
-        r = np.asarray(r).reshape([size[i] for i in batch + left + right])
-    return _permuted(r, batch + left + right, list(lo))
+        r = product(x, y.swapaxes(-1, -2))
+    if how != "times":
+        r = np.asarray(r).reshape(shape)
+    return r if order is None else r.transpose(order)

@@ -45,9 +45,24 @@ def _sort_stable(a, *, axis):
     return np.take_along_axis(a, at, axis), at
 
 
+def _by_rows(a, axis, keepdim, do):
+    """(values, indices) that do(array in C order), along its last axis, gives of an axis; None where it gives none."""
+    if not a.ndim or not a.size:
+        return None
+    if axis == a.ndim - 1:
+        return do(a if a.flags.c_contiguous else np.ascontiguousarray(a))
+    # (one with the last where the dimension stays, else behind the others)
+    got = do(np.ascontiguousarray(a.swapaxes(axis, -1) if keepdim else a.transpose(*range(axis), *range(axis + 1, a.ndim), axis)))
+    if got is None or not keepdim:
+        return got
+    return tuple([np.ascontiguousarray(x.swapaxes(axis, -1)) for x in got])
+
+
 @kernel("topk")
 def _topk(a, *, k, axis, largest, in_order):
     n = a.shape[axis] if a.ndim else 1
+    if a.size <= selection.MOST and k and (got := _by_rows(a, axis, True, lambda x: large.along().top(x, k, largest))) is not None:
+        return got
     if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
         return _top(a, k, axis, largest)
     # With one more than is wanted it shows whether equal elements leave a choice: then it is as torch's search makes it.
@@ -213,6 +228,9 @@ def _median_dim(a, axis, keepdim, skip):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
     n = a.shape[axis]
+    along = large.along()
+    if (got := _by_rows(a, axis, keepdim, lambda x: along.ranked(x, along.SKIPPING if skip else along.MEDIAN, 0, keepdim))) is not None:
+        return got
     missing = (a != a) if a.dtype.kind == "f" else np.zeros((), bool)
     if not missing.any():
         k = (n - 1) // 2
@@ -259,6 +277,8 @@ _median("nanmedian", True)
 def _kth(a, *, k, axis, keepdim):
     if a.ndim == 0:
         return a.copy(), np.zeros((), _I64)
+    if (got := _by_rows(a, axis, keepdim, lambda x: large.along().ranked(x, large.along().PLACE, k - 1, keepdim))) is not None:
+        return got
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
     v = np.take_along_axis(a, at, axis)
     unsure = ((a == v).sum(axis=axis) != 1)         # none: nan

@@ -10,14 +10,18 @@ from mindtorch.backend.cpu.host import quiet
 @kernel("constant_pad_nd")
 def _constant_pad(x, *, pads, value):
     """x with `value` before and after each axis; a negative count cuts off.  `pads` holds a pair per axis."""
-    size = [n + lo + hi for n, (lo, hi) in zip(x.shape, pads)]
+    size, into, cut = [], [], False
+    for n, (lo, hi) in zip(x.shape, pads):
+        m = n + lo + hi
+        size.append(m)
+        into.append(slice(lo if lo > 0 else 0, m - hi if hi > 0 else m))
+        cut = cut or lo < 0 or hi < 0
     r = np.zeros(size, x.dtype) if value == 0 else np.full(size, value, np.float32 if x.dtype.kind == "V" else x.dtype)
     if x.dtype.kind == "V" and r.dtype != x.dtype:
         r = r.astype(x.dtype)
-    into = tuple(slice(max(lo, 0), m - max(hi, 0)) for m, (lo, hi) in zip(size, pads))
-    part = x[tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pads))]
+    part = x[tuple([slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pads)])] if cut else x
     if part.size:
-        r[into] = part
+        r[tuple(into)] = part
     return r
 
 

@@ -61,14 +61,31 @@ class Loop:
                     shape = np.broadcast(x, y).shape if z is None else np.broadcast(x, y, z).shape
                 except ValueError:
                     return None         # (NumPy's kernel says so)
-            out = np.empty(shape, d)
+            out = _empty(shape, d)
+        if out.size >= _MANY:
+            pool.ready()
+        y, z = _NONE if y is None else header(y), _NONE if z is None else header(z)
+        if numbers is None:
+            bad = _lib.mt_loop(how, header(out), header(x), y, z)
+        else:
+            bad = _lib.mt_loop_numbers(how, header(out), header(x), y, z, *numbers)
+        return None if bad else out
+
+    def alone(self, x: Array, numbers: tuple[float, float, float] | None = None) -> Array | None:
+        """The same of one operand: 1.1 us of 256 elements, by __call__ 1.4 (with numbers 1.4 and 1.8)."""
+        d = x.dtype
+        how = self.codes.get(d)
+        if how is None:
+            return self(x, numbers=numbers)
+        out = _empty(x.shape, d)
         if out.size >= _MANY:
             pool.ready()
         if numbers is None:
-            bad = _lib.mt_loop(how, header(out), header(x), header(y), header(z))
-        else:
-            bad = _lib.mt_loop_numbers(how, header(out), header(x), header(y), header(z), *numbers)
-        return None if bad else out
+            return None if _lib.mt_loop(how, header(out), header(x), _NONE, _NONE) else out
+        return None if _lib.mt_loop_numbers(how, header(out), header(x), _NONE, _NONE, *numbers) else out
+
+
+_empty, _NONE = np.empty, header(None)
 
 
 def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kernel], Kernel]:
@@ -89,16 +106,37 @@ def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kerne
 def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] | None = None, least: int = 0) -> Callable[[Kernel], Kernel]:
     """`before` with the loop of a name; numbers(**constants) are the three that it takes, None: these constants are not for it."""
     loop = Loop(name)
+    alone = loop.alone
+    if numbers is None:
+        def deco(fn):
+            @functools.wraps(fn)
+            def kernel(x, *more, **kw):
+                if x.size >= least:
+                    r = loop(x, *more, **kw) if more else alone(x)
+                    if r is not None:
+                        return r
+                return fn(x, *more, **kw)
+            HALF[kernel], EXPRESSIONS[kernel] = loop, (name, plain)
+            return kernel
+        return deco
 
-    def deco(fn):
-        kernel = before(loop if numbers is None else in_c, least)(fn)
-        EXPRESSIONS[kernel] = name, numbers or plain
-        return kernel
-
-    def in_c(*arrays, **kw):
+    def in_c(x, *more, **kw):
         found = numbers(**kw)
-        return None if found is None else loop(*arrays, numbers=found)
-    return deco
+        return None if found is None else loop(x, *more, numbers=found) if more else alone(x, found)
+
+    def deco_with_numbers(fn):
+        @functools.wraps(fn)
+        def kernel(x, *more, **kw):
+            if x.size >= least:
+                found = numbers(**kw)
+                if found is not None:
+                    r = loop(x, *more, numbers=found) if more else alone(x, found)
+                    if r is not None:
+                        return r
+            return fn(x, *more, **kw)
+        HALF[kernel], EXPRESSIONS[kernel] = in_c, (name, numbers)
+        return kernel
+    return deco_with_numbers
 
 
 def halved(name: str) -> Callable[[Kernel], Kernel]:

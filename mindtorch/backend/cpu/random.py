@@ -19,11 +19,16 @@ def _order(a):
     return a if a.flags.c_contiguous else rng.in_memory_order(a)
 
 
+def _into(v):
+    """v where numbers may be made in its memory, else None."""
+    return v if v.flags.c_contiguous and v.flags.aligned and v.flags.writeable else None
+
+
 # ------------------------------------------------------------------ arrays that are filled
 @kernel("uniform_")
 def _uniform_(a, *, low, high, generator):
     v = _order(a)
-    r = rng.uniform(v.shape, a.dtype, low, high, generator, v if v.flags.c_contiguous else None)
+    r = rng.uniform(v.shape, a.dtype, low, high, generator, _into(v))
     if not np.may_share_memory(r, v):
         v[...] = r
 
@@ -33,7 +38,9 @@ def _normal_(a, *, mean, std, generator):
     if a.size:
         v = _order(a)
         # (torch goes another way where the tensor to be filled is not contiguous.)
-        v[...] = rng.normal(v.shape, a.dtype, mean, std, generator, v is a)
+        r = rng.normal(v.shape, a.dtype, mean, std, generator, v is a, _into(v))
+        if r is not v:
+            v[...] = r
     else:
         rng._check_std(std)         # (empty ones may be of any dtype, as in torch)
 

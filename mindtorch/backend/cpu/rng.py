@@ -20,6 +20,7 @@ import math
 
 import numpy as np
 
+from mindtorch.backend.cpu import large
 from mindtorch.backend.cpu._boxmuller import (
     add_to_float32,
     block_normals,
@@ -75,10 +76,12 @@ def _check_uniform(low, high, kind):
 def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None):
     """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch.
 
-    out: an array of that shape in C order which may become the result.
+    out: an array of that shape and dtype in C order which may become the result.
     """
     generator = generator or default_generator
     kind = kind_of(dtype)
+    if kind.digits == 24 and low == 0.0 and high == 1.0 and (x := large.draws().uniforms(generator, shape, out)) is not None:
+        return x
     if kind.name in PARTS:
         part = PARTS[kind.name]
         n = numel(shape)
@@ -102,6 +105,8 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
         # The kernel computes x * (high - low) + low fused; the product of 24 bits by 24 is exact in float64.
         first = np.float32(low)
         width = float(np.float32(high) - first)
+        if kind.digits == 24 and (x := large.draws().between(generator, shape, low, width, high, out)) is not None:
+            return x
         x = (generator._words(n) & _LOW24).astype(np.float64)
         x *= width * 2.0**-24
         x = add_to_float32(x, float(first), width, None if out is None or kind.digits != 24 else out.reshape(-1))
@@ -159,20 +164,26 @@ def _check_std(std):
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous=True):
+def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous=True, out=None):
     """Normal numbers, for float and complex dtypes (`Tensor.normal_`, `torch.randn`, `torch.normal` with two floats).
 
     A complex number has variance std**2, half of it in each part. torch goes another way when the tensor to be filled
     is not contiguous: pass `contiguous=False` for one, and write the result through `in_memory_order`.
+    out: an array of that shape and dtype in C order which may become the result.
     """
     generator = generator or default_generator
-    _check_std(std)
+    if not std >= 0.0:
+        _check_std(std)
     kind = kind_of(dtype)
+    if kind.digits == 24 and contiguous and (x := large.draws().normals(generator, shape, mean, std, True, out)) is not None:
+        return x
     if kind.name in PARTS:
         return _complex_normal(shape, kind, mean, std, generator, contiguous)
     need_float("normal_kernel_cpu", kind)
     mean, std = float(mean), float(std)
     n = numel(shape)
+    if kind.digits < 24 and contiguous and (x := large.draws().normals(generator, shape, mean, std, False)) is not None:
+        return as_kind(x, kind, shape)
     if n < 16 or not contiguous:
         x = _pair_normals(generator, n)
         if std != 1.0 or mean != 0.0:
@@ -365,7 +376,10 @@ def randint(low, high, shape, dtype="int64", generator=None):
         last = high - 1
     check_bound("from", low, kind)
     check_bound("to - 1", last, kind)
-    x = _modulo(numel(shape), last - low + 1, generator)
+    width = last - low + 1
+    if width < 1 << 28 and (x := large.draws().integers(generator, shape, low, width)) is not None:
+        return x if x.dtype is kind.np else from_int(x, kind, shape)
+    x = _modulo(numel(shape), width, generator)
     if x.dtype == np.uint64:
         x = (x + np.uint64(low % 2**64)).view(np.int64)
     else:
@@ -395,6 +409,8 @@ def randperm(n, dtype="int64", generator=None):
         raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
     if kind.digits > 8 and n > 2**kind.digits + 1:  # bfloat16 torch does not check
         raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")
+    if n < 1 << 32 and (x := large.draws().order(generator, n)) is not None:
+        return x if x.dtype is kind.np else from_int(x, kind, n)
     words = generator._words(max(n - 1, 0))
     steps = words % np.arange(n, 1, -1, dtype=np.uint32)
     if n > MANY:
@@ -414,8 +430,11 @@ def bernoulli_mask(shape, p, generator=None):
     if not 0.0 <= p <= 1.0:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     # A 53-bit uniform is below p when its whole number is below p * 2**53: compare in halves, without making doubles.
+    bound = math.ceil(math.ldexp(p, 53))
+    if (mask := large.draws().mask(generator, shape, bound)) is not None:
+        return mask
     words = generator._words(2 * numel(shape))
-    high, low = divmod(math.ceil(math.ldexp(p, 53)), 1 << 32)
+    high, low = divmod(bound, 1 << 32)
     upper = words[0::2] & _LOW21
     mask = upper < np.uint32(high)
     ties = np.flatnonzero(upper == np.uint32(high))

@@ -7,6 +7,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.basic import cast_array
 from mindtorch.backend.cpu.memory import copy_as, empty_as
+from mindtorch.backend.cpu.pointwise import masked
 
 
 # ------------------------------------------------------------------ repeating
@@ -43,7 +44,15 @@ def _combinations(like, *, n, r, with_replacement):
 # ------------------------------------------------------------------ turning
 @kernel("roll")
 def _roll(a, *, shifts, dims):
-    return np.roll(np.ascontiguousarray(a), shifts, dims) if a.size else a.copy()
+    if not a.size:
+        return a.copy()
+    a = np.ascontiguousarray(a)
+    if len(dims) == 1:          # (two pieces joined: a matrix of 16 1.8 us, by np.roll 5.4)
+        dim = dims[0]
+        k = -shifts[0] % a.shape[dim]
+        lead = (_ALL,) * dim
+        return np.concatenate((a[(*lead, slice(k, None))], a[(*lead, slice(k))]), dim)
+    return np.roll(a, shifts, dims)
 
 
 #: Elements from which on a call of C is faster than NumPy's loop backwards.
@@ -69,8 +78,11 @@ def _flip(a, *, dims):
         if r is not None:
             return r
     r = empty_as(a)
-    r[...] = np.flip(a, dims)
+    r[...] = a[tuple([_BACKWARDS if d in dims else _ALL for d in range(a.ndim)])]
     return r
+
+
+_ALL, _BACKWARDS = slice(None), slice(None, None, -1)
 
 
 # ------------------------------------------------------------------ copies
@@ -90,9 +102,22 @@ def _triangle(shape, diagonal, lower):
     return mask if lower else ~mask
 
 
+_kept_triangle = functools.lru_cache(64)(lambda rows, columns, diagonal, lower: _triangle((rows, columns), diagonal, lower))
+
+
+def _small_triangle(a, diagonal, lower):
+    """The triangle of a small array, by a mask that is kept (16x16 1.5 us, by the call of C 3.4); None for a larger one."""
+    return masked(a, _kept_triangle(*a.shape[-2:], diagonal, lower)) if a.size <= _FEW else None
+
+
+_FEW = 1024
+
+
 @kernel("tril")
 def _tril(a, *, diagonal):
     a = np.ascontiguousarray(a)
+    if (r := _small_triangle(a, diagonal, True)) is not None:
+        return r
     r = large.moves().triangle(a, diagonal, True)
     if r is not None:
         return r
@@ -102,6 +127,8 @@ def _tril(a, *, diagonal):
 @kernel("triu")
 def _triu(a, *, diagonal):
     a = np.ascontiguousarray(a)
+    if (r := _small_triangle(a, diagonal, False)) is not None:
+        return r
     r = large.moves().triangle(a, diagonal, False)
     if r is not None:
         return r

@@ -33,16 +33,21 @@ def _keys(a):
 
 def _lines(a, axis):
     """The array as a contiguous matrix, the axis along its rows."""
-    return np.ascontiguousarray(np.moveaxis(a, axis, -1)).reshape(-1, a.shape[axis])
+    if axis == a.ndim - 1:
+        return np.ascontiguousarray(a).reshape(-1, a.shape[axis])
+    return np.ascontiguousarray(a.swapaxes(axis, -1)).reshape(-1, a.shape[axis])     # (np.moveaxis takes 4 us)
 
 
 def _from_lines(m, a, axis):
-    shape = (*a.shape[:axis], *a.shape[axis + 1:], m.shape[1])
-    return np.ascontiguousarray(np.moveaxis(m.reshape(shape), -1, axis))
+    if axis == a.ndim - 1:
+        return m.reshape(*a.shape[:-1], m.shape[1])
+    shape = list(a.shape)
+    shape[axis], shape[-1] = shape[-1], m.shape[1]
+    return np.ascontiguousarray(m.reshape(shape).swapaxes(axis, -1))
 
 
 def _digits(a, axis, descending, values=True):
-    if a.size < large.FEW or not large.along().orders(a.dtype, a.shape[axis]):
+    if not a.size or not large.along().orders(a.dtype, a.shape[axis]):
         return None
     return large.along().order(_lines(a, axis), descending, values)
 

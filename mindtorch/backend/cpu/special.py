@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.heavy import erf
-from mindtorch.backend.cpu.pointwise import elementwise, erfinv, scipy_special, select
+from mindtorch.backend.cpu.pointwise import elementwise, erfinv, looped, scipy_special, select
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -20,7 +20,7 @@ def _scipy(name):
     return run
 
 
-kernel("erf", erf)
+kernel("erf", looped("erf")(erf))
 kernel("erfinv", erfinv)
 for _name, _ufunc in (("erfc", "erfc"), ("i0", "i0"), ("i1", "i1"), ("i0e", "i0e"), ("i1e", "i1e"), ("erfcx", "erfcx"), ("ndtr", "ndtr"),
                       ("ndtri", "ndtri"), ("log_ndtr", "log_ndtr"), ("bessel_j0", "j0"), ("bessel_j1", "j1"), ("bessel_y0", "y0"), ("bessel_y1", "y1"),

@@ -120,11 +120,17 @@ def _signbit(a):
     return np.signbit(a) if a.dtype.kind == "f" else a < 0
 
 
+_rint = _numpy_private.silent(np.rint)
+
+
 @kernel("round")
-@elementwise
+@_pointwise
 def _round(a, *, decimals):
-    if decimals == 0:
-        return np.rint(a)
+    return _rint(a, extobj=SILENT) if decimals == 0 else _round_places(a, decimals=decimals)
+
+
+@elementwise
+def _round_places(a, *, decimals):
     scale = a.dtype.type(10.0 ** abs(decimals))
     return np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
 

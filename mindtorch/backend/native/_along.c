@@ -20,7 +20,7 @@ enum { GATHER, PUT, ADD };
    along the axis, which has n places), another one in order (strides `by`), the index in order (strides `of`). */
 typedef struct {
     int dims, cut;          /* `cut`: the axis that threads share */
-    const long *shape, *at, *by, *of;
+    const long *shape, *at, *by, *of, *step_of;     /* step_of: 1 at the axis that the places are of */
     long step, n;
     char *picked, *line;
     const int64_t *index;
@@ -60,14 +60,18 @@ typedef double f64;
                         else if (how == PUT) p[i * at] = line[i * by];                                                              \
                         else ADDS(p[i * at], line[i * by]);                                                                         \
                     }                                                                                                               \
-            } else if (of == 1 && by == 1 && !at && how == GATHER)                                                                  \
-                for (long b = 0; b < width; b += 256) {     /* (looked at first: two loops that are vectors) */                     \
+            } else if (of == 1 && by == 1 && !at)                                                                                   \
+                for (long b = 0; b < width; b += 256) {     /* (looked at first: two loops, of which one is of vectors, or both) */ \
                     const long e = width - b < 256 ? width : b + 256;                                                               \
                     unsigned long most = 0;                                                                                         \
                     for (long i = b; i < e; i++) most = (unsigned long)index[i] > most ? (unsigned long)index[i] : most;            \
                     if (most >= n) { __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED); return; }                                      \
-                    if (step == 1) for (long i = b; i < e; i++) line[i] = picked[index[i]];                                         \
-                    else for (long i = b; i < e; i++) line[i] = picked[index[i] * step];                                            \
+                    if (how == GATHER && step == 1) for (long i = b; i < e; i++) line[i] = picked[index[i]];                        \
+                    else if (how == GATHER) for (long i = b; i < e; i++) line[i] = picked[index[i] * step];                         \
+                    else if (how == PUT && step == 1) for (long i = b; i < e; i++) picked[index[i]] = line[i];                      \
+                    else if (how == PUT) for (long i = b; i < e; i++) picked[index[i] * step] = line[i];                            \
+                    else if (step == 1) for (long i = b; i < e; i++) ADDS(picked[index[i]], line[i]);                               \
+                    else for (long i = b; i < e; i++) ADDS(picked[index[i] * step], line[i]);                                       \
                 }                                                                                                                   \
             else                                                                                                                    \
                 for (long i = 0; i < width; i++) {                                                                                  \
@@ -95,13 +99,7 @@ typedef double f64;
 BYTES(u8) BYTES(u16) BYTES(u32) BYTES(u64) BYTES(u128)
 ADDED(f32) ADDED(f64) ADDED(u8) ADDED(u16) ADDED(u32) ADDED(u64)
 
-/* what: 0 gather, 1 put, 2 add.  kind: bytes an element, of floats to be added 256 more.  numbers: dims, cut, step, n, shape, at, by, of.
-   1 where a place is outside (and part of the work is done), -1 for a kind there is not. */
-int mt_move(int what, int kind, const long *numbers, char *picked, char *line, const int64_t *index) {
-    const long *v = numbers + 4;
-    const int dims = (int)numbers[0];
-    if (dims < 1 || dims > MOST) return -1;
-    Move k = {dims, (int)numbers[1], v, v + dims, v + 2 * dims, v + 3 * dims, numbers[2], numbers[3], picked, line, index, 0};
+static int moved(int what, int kind, Move *k) {
     piece fn = 0;
     if (what == ADD)
         fn = kind == 260 ? add_f32_add : kind == 264 ? add_f64_add : kind == 1 ? add_u8_add : kind == 2 ? add_u16_add :
@@ -111,17 +109,76 @@ int mt_move(int what, int kind, const long *numbers, char *picked, char *line, c
     else
         fn = kind == 1 ? u8_gather : kind == 2 ? u16_gather : kind == 4 ? u32_gather : kind == 8 ? u64_gather : kind == 16 ? u128_gather : 0;
     if (!fn) return -1;
+    /* Threads share an axis that the places do not depend on, the first that is long. */
     long size = 1;
-    for (int d = 0; d < dims; d++) size *= v[d];
+    k->cut = -1;
+    for (int d = 0; d < k->dims; d++) {
+        size *= k->shape[d];
+        if (k->step_of[d] && what != GATHER) continue;
+        if (k->cut < 0 || (k->shape[d] > k->shape[k->cut] && k->shape[k->cut] < 16)) k->cut = d;
+    }
     if (!size) return 0;
-    if (k.cut < 0) {            /* (nothing that threads may share) */
-        k.cut = 0;
-        fn(&k, 0, v[0], 0);
-    } else shared(v[k.cut], size, fn, &k);
-    return k.bad;
+    if (k->cut < 0) {            /* (nothing that threads may share) */
+        k->cut = 0;
+        fn(k, 0, k->shape[0], 0);
+    } else shared(k->shape[k->cut], size, fn, k);
+    return k->bad;
+}
+
+/* Whether an array's elements of so many bytes can be walked (complex numbers may lie at half their size); its strides in elements */
+static int steps(const struct array *a, long size, long *to) {
+    if ((uintptr_t)a->data % (size < 8 ? size : 8)) return 0;
+    for (int d = 0; d < a->nd; d++) {
+        if (a->strides[d] % size) return 0;
+        to[d] = a->strides[d] / size;
+    }
+    return 1;
+}
+
+/* line[...] = a at the places that index has in the coordinate of `axis`; what: 0 that, 1 the other way round, 2 added up there.  index: int64, as many
+   dimensions as a, nowhere longer but along the axis; line: nowhere shorter than index, or a single number.  kind: bytes an element, of floats
+   to be added 256 more.  1 where a place is outside (and part of the work is done), -1 for what there is not. */
+int mt_move(int what, int kind, int axis, const struct array *a, const struct array *line, const struct array *index) {
+    const int dims = index->nd, size = kind & 255;
+    long shape[MOST], at[MOST], by[MOST] = {0}, of[MOST], step_of[MOST] = {0};
+    if (dims < 1 || dims > MOST || a->nd != dims || (line->nd != dims && line->nd) || axis < 0 || axis >= dims || !size) return -1;
+    if (!steps(a, size, at) || !steps(line, size, by) || !steps(index, 8, of)) return -1;
+    for (int d = 0; d < dims; d++) {
+        shape[d] = index->dims[d];
+        if ((d != axis && shape[d] > a->dims[d]) || (line->nd && shape[d] > line->dims[d])) return -1;
+    }
+    const long step = at[axis];
+    at[axis] = 0, step_of[axis] = 1;
+    Move k = {dims, 0, shape, at, by, of, step_of, step, a->dims[axis], a->data, line->data, (const int64_t *)index->data, 0};
+    return moved(what, kind, &k);
+}
+
+/* The same with an index of one dimension: line[..., k, ...] is a[..., index[k], ...], both in C order. */
+int mt_move_rows(int what, int kind, int axis, const struct array *a, const struct array *line, const struct array *index) {
+    const int size = kind & 255;
+    long outer = 1, inner = 1, by[MOST], of;
+    if (a->nd > MOST || line->nd != a->nd || index->nd != 1 || axis < 0 || axis >= a->nd || !size) return -1;
+    if (!(a->flags & CONTIGUOUS) || !(line->flags & CONTIGUOUS) || !steps(a, size, by) || !steps(line, size, by) || !steps(index, 8, &of)) return -1;
+    for (int d = 0; d < a->nd; d++) {
+        if (line->dims[d] != (d == axis ? index->dims[0] : a->dims[d])) return -1;
+        if (d < axis) outer *= a->dims[d];
+        if (d > axis) inner *= a->dims[d];
+    }
+    const long n = a->dims[axis], count = index->dims[0];
+    Move k = {inner == 1 ? 2 : 3, 0, (long[]){outer, count, inner}, (long[]){n * inner, 0, 1}, (long[]){count * inner, inner, 1}, (long[]){0, of, 0},
+              (long[]){0, 1, 0}, inner, n, a->data, line->data, (const int64_t *)index->data, 0};
+    return moved(what, kind, &k);
 }
 
 /* ------------------------------------------------------------------ scans */
+/* Elements before, along and behind an axis; 0 if there are none at all. */
+static int sizes_along(const struct array *a, int axis, long *outer, long *n, long *inner) {
+    *outer = *inner = 1, *n = a->dims[axis];
+    for (int d = 0; d < axis; d++) *outer *= a->dims[d];
+    for (int d = axis + 1; d < a->nd; d++) *inner *= a->dims[d];
+    return *outer && *n && *inner;
+}
+
 #define T f32
 #define WIDE double
 #define REAL 1
@@ -210,6 +267,9 @@ ALWAYS u32 key_u8(u8 x) { return x; }
         return here;                                                                                                                \
     }
 DIGITS(u32) DIGITS(u64)
+
+#define FEW 48              /* keys up to which they are put in order one after another */
+enum { PLAIN, MEDIAN, SKIPPING };
 
 #define T f32
 #define K u32

@@ -18,6 +18,33 @@ typedef struct { const T *from; T *values; i64 *places; long rows, n, k; int dow
         }                                                                                           \
     } while (0)
 
+/* Few keys in rising order, equal ones in theirs */
+static void NAME(insert)(NAME(Keyed) *here, long n) {
+    for (long i = 1; i < n; i++) {
+        const NAME(Keyed) x = here[i];
+        long j = i;
+        for (; j && x.key < here[j - 1].key; j--) here[j] = here[j - 1];
+        here[j] = x;
+    }
+}
+
+static void NAME(order_few)(void *ctx, long start, long stop, int who) {
+    NAME(Rows) *k = ctx;
+    const long n = k->n;
+    const K turn = k->down ? (K)-1 : 0;
+    NAME(Keyed) here[FEW];
+    (void)who;
+    for (long r = start; r < stop; r++) {
+        const T *from = k->from + r * n;
+        for (long i = 0; i < n; i++) here[i] = (NAME(Keyed)){KEY(from[i]) ^ turn, (u32)i};
+        NAME(insert)(here, n);
+        for (long i = 0; i < n; i++) {
+            if (k->places) k->places[r * n + i] = here[i].at;
+            if (k->values) k->values[r * n + i] = from[here[i].at];
+        }
+    }
+}
+
 /* Keys less the smallest of the row, in as few bits as they take. */
 static void NAME(order)(void *ctx, long start, long stop, int who) {
     NAME(Rows) *k = ctx;
@@ -45,7 +72,7 @@ static void NAME(order)(void *ctx, long start, long stop, int who) {
 /* What sorts the rows of from[rows, n], n below 2^32 (values and places may be none); 1: no memory. */
 int NAME(mt_order)(const T *from, T *values, i64 *places, long rows, long n, int down) {
     NAME(Rows) k = {from, values, places, rows, n, 0, down, 0};
-    if (rows && n) shared(rows, rows * n, NAME(order), &k);
+    if (rows && n) shared(rows, rows * n, n <= FEW ? NAME(order_few) : NAME(order), &k);
     return k.failed;
 }
 
@@ -110,6 +137,99 @@ static void NAME(best)(void *ctx, long start, long stop, int who) {
 int NAME(mt_best)(const T *from, T *values, i64 *places, long rows, long n, long k, int down) {
     NAME(Rows) q = {from, values, places, rows, n, k, down, 0};
     if (rows && n) shared(rows, rows * n, NAME(best), &q);
+    return q.failed;
+}
+/* ---- single elements of an order, and the first few with a word about equal ones */
+static int NAME(top_rows)(const T *from, T *values, i64 *places, long rows, long n, long k, int down) {
+    const long m = k < n ? k + 1 : n;       /* one more than is wanted shows whether equal ones leave a choice */
+    const K turn = down ? (K)-1 : 0;
+    int tied = 0;
+    for (long r = 0; r < rows; r++, from += n) {
+        NAME(Keyed) here[FEW + 1];
+        for (long i = 0; i < m; i++) here[i] = (NAME(Keyed)){KEY(from[i]) ^ turn, (u32)i};
+        NAME(insert)(here, m);
+        for (long i = m; i < n; i++) {
+            const K x = KEY(from[i]) ^ turn;
+            long j = m - 1;
+            if (x >= here[j].key) continue;
+            for (; j && x < here[j - 1].key; j--) here[j] = here[j - 1];
+            here[j] = (NAME(Keyed)){x, (u32)i};
+        }
+        for (long i = 0; i < k; i++) places[r * k + i] = here[i].at, values[r * k + i] = from[here[i].at];
+        for (long i = 1; i < m; i++) tied |= here[i].key == here[i - 1].key;
+    }
+    return tied;
+}
+
+/* The k first, k at most FEW, of the rows of a in C order, in falling (down) or rising order: 1 if some of them, or the next one, are equal; -1 for
+   what there is not. */
+int NAME(mt_top)(const struct array *a, const struct array *values, const struct array *places, int down) {
+    const long n = a->nd ? a->dims[a->nd - 1] : 0, k = values->nd ? values->dims[values->nd - 1] : 0;
+    if (!(a->flags & CONTIGUOUS) || !(a->flags & ALIGNED) || k < 1 || k > FEW || k > n || n >> 32) return -1;
+    long rows = 1;
+    for (int d = 0; d < a->nd - 1; d++) rows *= a->dims[d];
+    return NAME(top_rows)((const T *)a->data, (T *)values->data, (i64 *)places->data, rows, n, k, down);
+}
+
+/* What stands at place k of n keys in order; they change places. */
+static K NAME(nth)(K *a, long n, long k) {
+    long low = 0, high = n - 1;
+    while (high - low > 12) {
+        const K x = a[low], y = a[(low + high) / 2], z = a[high];
+        const K pivot = x < y ? y < z ? y : x < z ? z : x : x < z ? x : y < z ? z : y;
+        long i = low, j = high;
+        while (i <= j) {
+            while (a[i] < pivot) i++;
+            while (pivot < a[j]) j--;
+            if (i <= j) {
+                const K t = a[i];
+                a[i++] = a[j], a[j--] = t;
+            }
+        }
+        if (k <= j) high = j;
+        else if (k >= i) low = i;
+        else return pivot;
+    }
+    for (long i = low + 1; i <= high; i++) {
+        const K x = a[i];
+        long j = i;
+        for (; j > low && x < a[j - 1]; j--) a[j] = a[j - 1];
+        a[j] = x;
+    }
+    return a[k];
+}
+
+static void NAME(ranked)(void *ctx, long start, long stop, int who) {
+    NAME(Rows) *q = ctx;
+    const long n = q->n;
+    (void)who;
+    K *keys = malloc(n * sizeof *keys);
+    if (!keys) __atomic_store_n(&q->failed, -1, __ATOMIC_RELAXED);
+    else for (long r = start; r < stop; r++) {
+        const T *from = q->from + r * n;
+        long missing = 0, k = q->k, less = 0, same = 0, at = 0;
+        for (long i = 0; i < n; i++) keys[i] = KEY(from[i]), missing += from[i] != from[i];
+        if (q->down == SKIPPING && missing == n) { __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED); break; }
+        if (q->down == MEDIAN) k = missing ? n - missing : (n - 1) / 2;
+        if (q->down == SKIPPING) k = (n - missing - 1) / 2;
+        const K key = NAME(nth)(keys, n, k);
+        for (long i = 0; i < n; i++) less += KEY(from[i]) < key, same += KEY(from[i]) == key;
+        if (q->down == PLAIN && (same > 1 || missing)) { __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED); break; }
+        for (long left = k - less; KEY(from[at]) != key || left--; at++);       /* (of equal ones the one that a stable sort puts there) */
+        q->values[r] = from[at];
+        q->places[r] = at;
+    }
+    free(keys);
+}
+
+/* Of each row of a in C order the element at place k of its order, or (how) its lower median, of all or of those that are numbers: of nans the first
+   counts.  1 where more than the values decides: PLAIN among equal ones or with nans, SKIPPING nothing but nans; -1 for what there is not. */
+int NAME(mt_ranked)(const struct array *a, const struct array *values, const struct array *places, int how, long k) {
+    const long n = a->nd ? a->dims[a->nd - 1] : 0;
+    if (!(a->flags & CONTIGUOUS) || !(a->flags & ALIGNED) || n < 1 || k < 0 || k >= n) return -1;
+    NAME(Rows) q = {(const T *)a->data, (T *)values->data, (i64 *)places->data, 1, n, k, how, 0};
+    for (int d = 0; d < a->nd - 1; d++) q.rows *= a->dims[d];
+    if (q.rows) shared(q.rows, q.rows * n, NAME(ranked), &q);
     return q.failed;
 }
 #undef KEY

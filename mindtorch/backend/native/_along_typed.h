@@ -47,10 +47,11 @@ static void NAME(scan_lines)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* running sums (products) of from[outer, n, inner] along the middle, from its end if `back` */
-void NAME(mt_scan)(const T *from, T *to, long outer, long n, long inner, int times, int back) {
-    NAME(Scan) k = {from, to, 0, outer, n, inner, times, back};
-    if (!(outer && n && inner)) return;
+/* running sums (products) along an axis of an array in C order, from its end if `back` */
+void NAME(mt_scan)(const struct array *from, const struct array *r, int axis, int times, int back) {
+    long outer, n, inner;
+    if (!sizes_along(from, axis, &outer, &n, &inner)) return;
+    NAME(Scan) k = {(const T *)from->data, (T *)r->data, 0, outer, n, inner, times, back};
     if (inner == 1) shared((outer + 3) / 4, outer * n, NAME(scan_rows), &k);
     else shared(outer * ((inner + LANES - 1) / LANES), outer * n * inner, NAME(scan_lines), &k);
 }
@@ -93,9 +94,10 @@ static void NAME(extremes)(void *ctx, long start, long stop, int who) {
 }
 
 /* the largest (smallest) so far and its last place */
-void NAME(mt_extremes)(const T *from, T *to, i64 *where, long outer, long n, long inner, int least) {
-    NAME(Scan) k = {from, to, where, outer, n, inner, 0, least};
-    if (!(outer && n && inner)) return;
+void NAME(mt_extremes)(const struct array *from, const struct array *r, const struct array *where, int axis, int least) {
+    long outer, n, inner;
+    if (!sizes_along(from, axis, &outer, &n, &inner)) return;
+    NAME(Scan) k = {(const T *)from->data, (T *)r->data, (i64 *)where->data, outer, n, inner, 0, least};
     shared(outer * ((inner + LANES - 1) / LANES), outer * n * inner, NAME(extremes), &k);
 }
 #undef LANES

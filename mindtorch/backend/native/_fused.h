@@ -43,10 +43,6 @@ ALWAYS f32 log_f32(const f32 x) {
     const f32 r = fmaf(e, 0.693145752f, fmaf(s * t, p, fmaf(e, 1.42860677e-6f, 2 * s)));
     return x < 0 || x != x ? NAN : x == 0 ? -INFINITY : x > 3.4028235e38f ? INFINITY : r;
 }
-ALWAYS f32 tanh_f32(const f32 x) {
-    const f32 a = fabsf(x), e = expm1_f32(2 * (a > 10 ? 10 : a));   /* (nan stays) */
-    return copysignf(e / (e + 2), x);
-}
 FUNCTION(exp, exp_f32(x))
 FUNCTION(expm1, expm1_f32(x))
 FUNCTION(log, log_f32(x))

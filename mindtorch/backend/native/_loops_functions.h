@@ -43,7 +43,32 @@ ALWAYS f32 log1p_f32(f32 u) {
     p = p * t * s;
     return 2 * (s + p);
 }
+/* from exp(-2 |x|) - 1 */
+ALWAYS f32 tanh_f32(f32 x) {
+    const f32 e = expm1_f32(-2 * fabsf(x));
+    return copysignf(-e / (e + 2), x);
+}
+/* tanh(x p(x^2)) with p as in backend/cpu/heavy.py */
+ALWAYS f32 error_f32(f32 x) {
+    const f32 t = x * x;
+    f32 p = fmaf(t, 1.4185437486975784e-07f, -5.66850547918735e-06f);
+    p = fmaf(p, t, 8.763742678908294e-05f);
+    p = fmaf(p, t, -0.0006197845373959508f);
+    p = fmaf(p, t, -0.0001918316368721847f);
+    p = fmaf(p, t, 0.10276905650201111f);
+    p = fmaf(p, t, 1.1283792741847753f);
+    return tanh_f32(x * p);
+}
+/* the probability that a standard normal number is below x, and its density there */
+ALWAYS f32 normal_cdf_f32(f32 x) { return 0.5f * (1 + error_f32(x * 0.70710678118654752f)); }
+ALWAYS f32 normal_pdf_f32(f32 x) { return 0.3989422804014327f * exp_f32(-0.5f * x * x); }
 ALWAYS f32 logistic_f32(f32 x) { return 1 / (1 + exp_f32(-x)); }
+/* Gelu by tanh is x times the logistic function of twice what tanh is passed: exact where 1 + tanh would cancel.  Its slope is nan far out, as torch's. */
+ALWAYS f32 gelu_logistic_f32(f32 x) { return logistic_f32(2 * x * fmaf(x * x, 0.035677408136300125f, 0.7978845608028654f)); }
+ALWAYS f32 gelu_slope_f32(f32 x) {
+    const f32 s = gelu_logistic_f32(x);
+    return s + 2 * x * s * (1 - s) * fmaf(x * x, 0.10703222440890037f, 0.7978845608028654f);
+}
 ALWAYS f32 silu_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 + x * (1 - s)); }
 ALWAYS f32 logistic_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 - s); }
 

@@ -170,6 +170,115 @@ int mt_channels(const struct array *x, const struct array *factor, const struct 
     shared(rows, x->dims[0] * k.channels * k.inner, channels, &k);
     return 0;
 }
+
+/* ------------------------------------------------------------------ batch norm, group norm */
+/* x (samples, channels, ...) as rows of hw elements, of which each `group` of `count` has a mean and a deviation: batch norm a channel's of all samples,
+   group norm some channels of a sample. */
+typedef struct {
+    const float *x, *g, *w, *b, *mean, *rstd;
+    float *to, *means, *vars, *rstds;
+    double *plain, *dot;            /* of each row the sums of g and of g (x - mean) rstd */
+    long channels, hw, count, step;
+    double eps;
+} Grouped;
+
+ALWAYS long row_of(const Grouped *k, long group, long i) { return k->step == 1 ? group * k->count + i : group + i * k->step; }
+
+static void grouped(void *ctx, long start, long stop, int who) {
+    const Grouped *k = ctx;
+    const long hw = k->hw;
+    const double all = (double)k->count * hw;
+    (void)who;
+    for (long group = start; group < stop; group++) {
+        double s = 0;
+        for (long i = 0; i < k->count; i++) s += along_f32(k->x + row_of(k, group, i) * hw, hw, SUM);
+        const float mean = (float)(s / all);
+        s = 0;
+        for (long i = 0; i < k->count; i++) s += deviations(k->x + row_of(k, group, i) * hw, hw, mean);
+        const float rstd = (float)(1 / sqrt(s / all + k->eps));
+        k->means[group] = mean, k->rstds[group] = rstd;
+        if (k->vars) k->vars[group] = (float)(s / all);
+        for (long i = 0; i < k->count; i++) {
+            const long row = row_of(k, group, i);
+            const float *x = k->x + row * hw, f = k->w ? rstd * k->w[row % k->channels] : rstd, t = k->b ? k->b[row % k->channels] : 0;
+            float *y = k->to + row * hw;
+            for (long j = 0; j < hw; j += W) put(y + j, hw - j, (some(x + j, hw - j, 0) - mean) * f + t);
+        }
+    }
+}
+
+static void grouped_back(void *ctx, long start, long stop, int who) {
+    const Grouped *k = ctx;
+    const long hw = k->hw;
+    const double all = (double)k->count * hw;
+    (void)who;
+    for (long group = start; group < stop; group++) {
+        const float mean = k->mean[group], rstd = k->rstd[group];
+        double first = 0, second = 0;
+        for (long i = 0; i < k->count; i++) {
+            const long row = row_of(k, group, i);
+            const float *g = k->g + row * hw, *x = k->x + row * hw;
+            double plain = 0, dot = 0;
+            for (long b = 0; b < hw; b += STRETCH) {
+                const long e = hw - b < STRETCH ? hw : b + STRETCH;
+                V s = {0}, t = {0};
+                for (long j = b; j < e; j += W) {
+                    const V v = some(g + j, e - j, 0);
+                    s += v, t += v * (some(x + j, e - j, mean) - mean);
+                }
+                plain += lanes_f32(s, SUM), dot += lanes_f32(t, SUM);
+            }
+            dot *= rstd;
+            k->plain[row] = plain, k->dot[row] = dot;
+            const double w = k->w ? k->w[row % k->channels] : 1;
+            first += w * plain, second += w * dot;
+        }
+        if (!k->to) continue;
+        const float less = (float)(first / all * rstd), slope = (float)(second / all * rstd * rstd);
+        for (long i = 0; i < k->count; i++) {
+            const long row = row_of(k, group, i);
+            const float *g = k->g + row * hw, *x = k->x + row * hw, f = k->w ? rstd * k->w[row % k->channels] : rstd;
+            float *to = k->to + row * hw;
+            for (long j = 0; j < hw; j += W) put(to + j, hw - j, some(g + j, hw - j, 0) * f - less - (some(x + j, hw - j, 0) - mean) * slope);
+        }
+    }
+}
+
+static int describe(Grouped *k, const struct array *x, long groups, int batch, const struct array *w, const struct array *b) {
+    if (x->nd < 2 || !plain(x) || (w && !plain(w)) || (b && !plain(b)) || groups < 1) return 1;
+    k->channels = x->dims[1], k->hw = 1;
+    for (int d = 2; d < x->nd; d++) k->hw *= x->dims[d];
+    k->x = (const float *)x->data, k->w = w ? (const float *)w->data : 0, k->b = b ? (const float *)b->data : 0;
+    k->count = batch ? x->dims[0] : x->dims[0] * k->channels / groups, k->step = batch ? k->channels : 1;
+    return 0;
+}
+
+/* x normalised by group (batch: by channel), times w, plus b of the channels; mean, variance (null: not wanted) and 1 / deviation of each */
+int mt_groups(const struct array *x, const struct array *w, const struct array *b, const struct array *to, const struct array *mean, const struct array *var,
+              const struct array *rstd, int batch, double eps) {
+    Grouped k = {.to = (float *)to->data, .means = (float *)mean->data, .vars = var ? (float *)var->data : 0, .rstds = (float *)rstd->data, .eps = eps};
+    const long groups = mean->dims[0];
+    if (describe(&k, x, groups, batch, w, b)) return 1;
+    shared(groups, groups * k.count * k.hw, grouped, &k);
+    return 0;
+}
+
+/* the gradients of that: of x (or null), and of w, b of the channels */
+int mt_groups_back(const struct array *g, const struct array *x, const struct array *w, const struct array *mean, const struct array *rstd,
+                   const struct array *gx, const struct array *gw, const struct array *gb, int batch) {
+    Grouped k = {.mean = (const float *)mean->data, .rstd = (const float *)rstd->data, .to = gx ? (float *)gx->data : 0};
+    const long groups = mean->dims[0];
+    if (describe(&k, x, groups, batch, w, 0) || !plain(g) || !plain(mean) || !plain(rstd)) return 1;
+    const long rows = groups * k.count, channels = k.channels;
+    k.g = (const float *)g->data;
+    if (!(k.plain = malloc(2 * rows * sizeof *k.plain))) return 1;
+    k.dot = k.plain + rows;
+    shared(groups, rows * k.hw, grouped_back, &k);
+    for (long row = channels; row < rows; row++) k.plain[row % channels] += k.plain[row], k.dot[row % channels] += k.dot[row];
+    for (long c = 0; c < channels; c++) ((float *)gw->data)[c] = (float)k.dot[c], ((float *)gb->data)[c] = (float)k.plain[c];
+    free(k.plain);
+    return 0;
+}
 #undef V
 #undef W
 #undef LOAD

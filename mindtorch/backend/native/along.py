@@ -13,6 +13,7 @@ import functools
 
 import numpy as np
 
+from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.native import build, pool
 
@@ -20,10 +21,10 @@ _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _SCANNED = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int64): "i64"}
 _SORTED = {**_SCANNED, np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8", np.dtype(np.bool_): "u8"}
 _I64 = np.dtype(np.int64)
-_ARGUMENTS = {"mt_scan": [_P, _P, _L, _L, _L, _I, _I], "mt_extremes": [_P, _P, _P, _L, _L, _L, _I]}
+_ARGUMENTS = {"mt_scan": [_P, _P, _I, _I, _I], "mt_extremes": [_P, _P, _P, _I, _I]}
 _ROWS = {"mt_taps": [_P] * 4 + [_L] * 5 + [_I], "mt_sums": [_P] * 4 + [_L, _L, _I, ctypes.c_double], "mt_combined": [_P] * 6 + [_L, _L],
          "mt_pieces": [_P] * 4 + [_L] * 5, "mt_addends": [_P] * 3 + [_L] * 3 + [ctypes.c_double]}
-_ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I]}
+_ORDERS = {"mt_order": [_P, _P, _P, _L, _L, _I], "mt_best": [_P, _P, _P, _L, _L, _L, _I], "mt_top": [_P, _P, _P, _I], "mt_ranked": [_P, _P, _P, _I, _L]}
 
 
 @functools.cache
@@ -37,13 +38,21 @@ def _lib():
     orders = {f"{n}_{t}": a for n, a in _ORDERS.items() for t in _SORTED.values()}
     found.mt_multiply_add.argtypes, found.mt_multiply_add.restype = [_P, _P, _L, ctypes.c_double, ctypes.c_double], None
     build.declare(found, {"mt_shuffled": [_P, _P, _L]}, ("mt_shuffled",))
-    build.declare(found, {**orders, "mt_move": [_I, _I, _P, _P, _P, _P]}, {*orders, "mt_move"})
+    moves = {name: [_I, _I, _I, _P, _P, _P] for name in ("mt_move", "mt_move_rows")}
+    build.declare(found, {**orders, **moves}, {*orders, *moves})
     found.mt_use(threads.mt_share)
     return found
 
 
 def _ready():
     return _lib() if pool.ready() is not None else None
+
+
+@functools.cache
+def _typed(name):
+    """{dtype: a function of that name}"""
+    lib = _lib()
+    return {} if lib is None else {d: getattr(lib, f"{name}_{t}") for d, t in (_SORTED if name in _ORDERS else _SCANNED).items()}
 
 
 def _sizes(shape, axis):
@@ -59,21 +68,23 @@ def _sizes(shape, axis):
 # ------------------------------------------------------------------ scans
 def scan(a, axis, times, back=False):
     """Running sums (`times`: products) of a along an axis, from its end if `back`; float32 in double precision."""
-    if a.dtype not in _SCANNED or (lib := _ready()) is None:
+    f = _typed("mt_scan").get(a.dtype)
+    if f is None or pool.ready() is None:
         return None
     a = np.ascontiguousarray(a)
     r = np.empty(a.shape, a.dtype)
-    getattr(lib, "mt_scan_" + _SCANNED[a.dtype])(at(a), at(r), *_sizes(a.shape, axis), times, back)
+    f(header(a), header(r), axis, times, back)
     return r
 
 
 def extremes(a, axis, least):
     """(the largest, or least, so far along an axis, the last place of it)"""
-    if a.dtype not in _SCANNED or (lib := _ready()) is None:
+    f = _typed("mt_extremes").get(a.dtype)
+    if f is None or pool.ready() is None:
         return None
     a = np.ascontiguousarray(a)
     r, where = np.empty(a.shape, a.dtype), np.empty(a.shape, _I64)
-    getattr(lib, "mt_extremes_" + _SCANNED[a.dtype])(at(a), at(r), at(where), *_sizes(a.shape, axis), least)
+    f(header(a), header(r), header(where), axis, least)
     return r, where
 
 
@@ -83,56 +94,35 @@ _ADDED: dict[object, int] = {np.dtype(f"{s}{n}"): n for s in "iu" for n in (1, 2
 _ADDED.update({np.dtype(np.float32): 260, np.dtype(np.float64): 264})
 
 
+def _move(name, what, a, index, axis, line):
+    global _moves
+    if _moves is None:
+        lib = _lib()
+        _moves = {} if lib is None else {"mt_move": lib.mt_move, "mt_move_rows": lib.mt_move_rows}
+    dtype = a.dtype
+    kind = _ADDED.get(dtype) if what == ADD else dtype.itemsize if dtype.kind != "O" else None
+    f = _moves.get(name)
+    if kind is None or f is None or line.dtype is not dtype and line.dtype != dtype or index.dtype is not _I64 and index.dtype != _I64 \
+            or pool.ready() is None:
+        return None
+    done = f(what, kind, axis, header(a), header(line), header(index))
+    return None if done < 0 else not done
+
+
+_moves: dict[str, object] | None = None
+
+
 def move(what, a, index, axis, line):
     """GATHER: line[...] = a at the places that index has in the coordinate of `axis`; PUT, ADD: the other way round.
 
-    index and line have one shape, strides of any kind; it is no larger than a's but along the axis.  True; False where a place was outside
-    (and part of the work is done); None where there is no kernel."""
-    dtype = a.dtype
-    size = dtype.itemsize
-    kind = _kind(what, dtype)
-    if kind is None or line.dtype != dtype or index.dtype != _I64 or not index.flags.aligned:
-        return None
-    # (complex numbers may lie at half their size)
-    if any([at(x) % min(size, 8) or any([s % size for s in x.strides]) for x in (a, line)]):
-        return None
-    steps = [s // size for s in a.strides]
-    step, steps[axis] = steps[axis], 0
-    return _moved(what, kind, a, index, axis, line, a.shape[axis], step, index.shape, steps, [s // size for s in line.strides],
-                  [s // 8 for s in index.strides])
-
-
-def _kind(what, dtype):
-    if what == ADD:
-        return _ADDED.get(dtype)
-    return dtype.itemsize if dtype.itemsize in (1, 2, 4, 8, 16) and dtype.kind != "O" else None
-
-
-def _moved(what, kind, a, index, axis, line, n, step, shape, *steps):
-    lib = _ready()
-    if lib is None:
-        return None
-    # Threads share an axis that the places do not depend on, the first that is long.
-    cut = -1
-    for d, size in enumerate(shape):
-        if (what == GATHER or d != axis) and (cut < 0 or size > shape[cut] and shape[cut] < 16):
-            cut = d
-    numbers = np.array([len(shape), cut, step, n, *shape, *steps[0], *steps[1], *steps[2]], np.int64)
-    done = lib.mt_move(what, kind, at(numbers), at(a), at(line), at(index))
-    return None if done < 0 else not done
+    Strides of any kind; index is no larger than a's but along the axis, line no smaller than index, or without dimensions.  True; False where a
+    place was outside (and part of the work is done); None where there is no kernel."""
+    return _move("mt_move", what, a, index, axis, line)
 
 
 def rows(what, a, index, axis, line):
     """`move` with an index of one dimension: line[..., k, ...] is a[..., index[k], ...]; a, line C-contiguous."""
-    outer, n, inner = _sizes(a.shape, axis)
-    count, kind = index.size, _kind(what, a.dtype)
-    if kind is None or line.dtype != a.dtype or index.dtype != _I64 or not index.flags.aligned or at(a) % min(a.itemsize, 8) \
-            or at(line) % min(a.itemsize, 8):
-        return None
-    by = index.strides[0] // 8
-    if inner == 1:
-        return _moved(what, kind, a, index, 1, line, n, 1, (outer, count), (n, 0), (count, 1), (0, by))
-    return _moved(what, kind, a, index, 1, line, n, inner, (outer, count, inner), (n * inner, 0, 1), (count * inner, inner, 1), (0, by, 0))
+    return _move("mt_move_rows", what, a, index, axis, line)
 
 
 def add_to_rows(table, places, rows, times):
@@ -166,13 +156,13 @@ def multiply_add(x, y, z):
 
 # ------------------------------------------------------------------ orders
 #: Elements of a row from which on digits are faster than comparisons (of float32 and narrow integers with the index in one word, as NumPy's
-#: vectorised sort has them: later).
-_DIGITS, _WORDS = 512, 1 << 62
+#: vectorised sort has them: later); and up to which they are put in order one after another (16 rows of 16 in 3 us, NumPy 8; as in _along.c).
+_DIGITS, _WORDS, _FEW = 512, 1 << 62, 48
 
 
 def orders(dtype, n):
     """Whether `order` is faster than NumPy for rows of n."""
-    return n < 1 << 32 and dtype in _SORTED and n >= (_WORDS if dtype.kind == "f" and dtype.itemsize == 4 else _DIGITS)
+    return n < 1 << 32 and dtype in _SORTED and (n <= _FEW or n >= (_WORDS if dtype.kind == "f" and dtype.itemsize == 4 else _DIGITS))
 
 
 def finds(dtype, n, k):
@@ -196,6 +186,31 @@ def best(a, k, down):
     r, places = np.empty((len(a), k), a.dtype), np.empty((len(a), k), _I64)
     failed = getattr(lib, "mt_best_" + _SORTED[a.dtype])(at(a), at(r), at(places), *a.shape, k, down)
     return None if failed else (r, places)
+
+
+PLACE, MEDIAN, SKIPPING = range(3)
+
+
+def top(a, k, down):
+    """(the k largest (down) or smallest elements along the last axis of an array in C order, where), in order; None where there is no kernel, or some
+    of them and the next one are equal."""
+    f = _typed("mt_top").get(a.dtype)
+    if f is None or k > _FEW:
+        return None
+    shape = a.shape[:-1] + (k,)
+    r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
+    return None if f(header(a), header(r), header(places), down) else (r, places)
+
+
+def ranked(a, how, k, keepdim):
+    """(of each row, the last axis of an array in C order, PLACE: the element at place k of its order; MEDIAN, SKIPPING: its lower median, the nans left
+    out for the latter; where).  None where there is no kernel, or more than the values decides."""
+    f = _typed("mt_ranked").get(a.dtype)
+    if f is None or pool.ready() is None:
+        return None
+    shape = a.shape[:-1] + (1,) if keepdim else a.shape[:-1]
+    r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
+    return None if f(header(a), header(r), header(places), how, k) else (r, places)
 
 
 # ------------------------------------------------------------------ taps

@@ -248,6 +248,8 @@ ALONG = pathlib.Path(__file__).with_name("_along.c")
 ROWS = pathlib.Path(__file__).with_name("_rows.c")
 MOVES = pathlib.Path(__file__).with_name("_moves.c")
 LOOPS = pathlib.Path(__file__).with_name("_loops.c")
+DRAWS = pathlib.Path(__file__).with_name("_draws.c")
+POOLS = pathlib.Path(__file__).with_name("_pools.c")
 RECURRENT = pathlib.Path(__file__).with_name("_recurrent.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
@@ -327,6 +329,18 @@ def moves():
 def loops():
     """The loaded elementwise loops (loops.py), or None."""
     return _beside_pool(LOOPS, POOL_FLAGS, "elementwise ops of several passes")
+
+
+@functools.cache
+def draws():
+    """The loaded kernels of random numbers (draws.py), or None."""
+    return _beside_pool(DRAWS, POOL_FLAGS, "random numbers")
+
+
+@functools.cache
+def pools():
+    """The loaded kernels of pools (pools.py), or None."""
+    return _beside_pool(POOLS, POOL_FLAGS, "pools, unfold and fold")
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 Python's threads (threads.py) need the interpreter lock between any two calls, OpenBLAS and MindSpore keep threads of their own
 that go on spinning for 6 to 25 ms after each job; on two cores a step of a small network loses more to that than the second
 core gains it.  Here pieces of oneDNN's products and convolutions, optimizers and torch.compile's kernels are taken by threads
-that know of no lock, and wait for the next job for `_SPIN` before they sleep.  Optimizers, casts, passes and normal numbers come out bit for bit as without
+that know of no lock, and wait for the next job for `_SPIN` before they sleep.  Optimizers, casts and passes come out bit for bit as without
 them.
 
 us of a 64x784 @ 784x512 on two cores: 123; with Python's threads 230, on one core 228.
@@ -27,7 +27,6 @@ _ARGUMENTS = {
     "mt_sgemms": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _P, _L, _P, _P, _P, _L, _I],
     "mt_plan": [_P, _P, _L, _P, _P, _P],
     "mt_pass": [_I, _P, _P, _I, _P, _L],
-    "mt_normals": [_P, _L],
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
 }
@@ -38,7 +37,7 @@ def lib():
     """The library with its argument types set, or None."""
     found = native_build.pool()
     if found is not None:
-        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_normals", "mt_update"))
+        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_update"))
         threads.before_share = found.mt_rest
     return found
 

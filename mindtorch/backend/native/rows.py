@@ -14,7 +14,7 @@ _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 _ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
 _SINGLE = {"mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
-           "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6}
+           "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_groups": [_P] * 7 + [_I, _D], "mt_groups_back": [_P] * 8 + [_I]}
 #: what a reduction makes of its elements (as in _rows.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
@@ -97,6 +97,8 @@ def _by_memory(a, axes, keepdim, what, over):
 
 # ------------------------------------------------------------------ softmax
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+#: elements from which on threads share an array (_common.h), and up to which rows of fewer than four are walked one by one
+_MANY, _NARROW = 1 << 16, 512
 SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)
 
 
@@ -158,6 +160,28 @@ def norm_back(g, x, w, mean, rstd, n, needs):
         return None
     gx, gw, gb = np.empty(x.shape, _F32) if needs[0] else None, np.empty(n, _F32) if needs[1] else None, np.empty(n, _F32) if needs[2] else None
     return None if lib.mt_norm_back(header(g), header(x), _at(w), _at(mean), header(rstd), _at(gx), _at(gw), _at(gb)) else (gx, gw, gb)
+
+
+#: Groups from which on threads share them as they are: below, large arrays are done by rows in another way.
+_GROUPS = 8
+
+
+def groups(x, w, b, count, eps, batch=False):
+    """(x (samples, channels, ...) of float32 with each of `count` groups normalised, times w, plus b of the channels; their means, variances (None if not
+    batch), 1 / deviations); batch: a group is a channel of all samples; or None."""
+    if count < _GROUPS and x.size >= _MANY or x.size < 4 * x.shape[0] * x.shape[1] and x.size > _NARROW or (lib := _ready(x, w, b)) is None:
+        return None
+    y, mean, var, rstd = np.empty(x.shape, _F32), np.empty(count, _F32), np.empty(count, _F32) if batch else None, np.empty(count, _F32)
+    return None if lib.mt_groups(header(x), _at(w), _at(b), header(y), header(mean), _at(var), header(rstd), batch, eps) else (y, mean, var, rstd)
+
+
+def groups_back(g, x, w, mean, rstd, gradient, batch=False):
+    """(the gradient of x if that is wanted, of w, of b); or None."""
+    if len(mean) < _GROUPS and x.size >= _MANY or x.size < 4 * x.shape[0] * x.shape[1] and x.size > _NARROW or g.shape != x.shape \
+            or (lib := _ready(g, x, w, mean, rstd)) is None:
+        return None
+    gx, gw, gb = np.empty(x.shape, _F32) if gradient else None, np.empty(x.shape[1], _F32), np.empty(x.shape[1], _F32)
+    return None if lib.mt_groups_back(header(g), header(x), _at(w), header(mean), header(rstd), _at(gx), header(gw), header(gb), batch) else (gx, gw, gb)
 
 
 def channels(x, factor, shift=None, y=None, by=None):

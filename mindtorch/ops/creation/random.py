@@ -185,6 +185,8 @@ def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, d
 
 def _bounds(name, args, low, high, rest):
     """low, high and what is left out of f(high, ...), f(low, high, ...)."""
+    if low is high is None and len(args) == 2 + rest and args[0].__class__ is int and args[1].__class__ is int:
+        return args[0], args[1], args[2:]
     args = list(args)
     numbers = []
     while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):

@@ -90,6 +90,12 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, n
 @op(inplace=True, out=True, placement="elementwise")
 def lerp(input, end, weight):
     """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
+    if _plain(weight):
+        try:
+            if input._stype is F32 is end._stype:
+                return lerp_number(input, end, weight=weight)
+        except AttributeError:
+            pass
     need_tensor("lerp", input)
     need_tensor("lerp", end, "end", 2)
     d = input._stype
@@ -121,6 +127,9 @@ addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(
                      lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, layout=but_last)
 
 
+_ONE = Const(1, F32)
+
+
 def _everyday(a, b, c, value):
     """Three float32 tensors and an ordinary number."""
     try:
@@ -133,7 +142,7 @@ def _everyday(a, b, c, value):
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcmul_(input, tensor1, tensor2, Const(value, F32))
+        return addcmul_(input, tensor1, tensor2, _ONE if value == 1 else Const(value, F32))
     a, b, c = _three("addcmul", input, tensor1, tensor2)
     return addcmul_(a, b, c, _value("addcmul", value, a))
 
@@ -142,7 +151,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2; RuntimeError if both tensors are of integer type."""
     if _everyday(input, tensor1, tensor2, value):
-        return addcdiv_(input, tensor1, tensor2, Const(value, F32))
+        return addcdiv_(input, tensor1, tensor2, _ONE if value == 1 else Const(value, F32))
     a, b, c = _three("addcdiv", input, tensor1, tensor2)
     if category(promote_types(tensor1._stype, tensor2._stype)) < 2:
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * "

@@ -62,6 +62,12 @@ _BOOL_SUB = ("Subtraction, the `-` operator, with a bool tensor is not supported
 
 
 def _no_bool_sub(x, y):
+    try:
+        d = x._stype
+        if d is y._stype and d.kind != "b":
+            return
+    except AttributeError:
+        pass
     kinds = [v._stype.kind if hasattr(v, "_stype") else ("b" if v is True or v is False else "") for v in (x, y)]
     if kinds == ["b", "b"]:
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "

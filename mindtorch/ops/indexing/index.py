@@ -24,13 +24,13 @@ from mindtorch.ops.shapes.views import (broadcast_shape, diagonal_, diagonal_par
                                         unsafe_view)
 
 
-def _places(index, dtype_error):
+def _places(index, name, refused="Expected dtype int32/int64 for index"):
     """The index tensor in int64."""
     d = index._stype
     if d is I64:
         return index
     if d != I64 and d != I32:
-        raise dtype_error
+        raise RuntimeError(f"{name}(): {refused.format(title(d))}")
     return cast(index, I64)
 
 
@@ -42,7 +42,7 @@ def _check_index(name, x, dim, index, src=None):
     dim = wrap_dim(name, dim, ndim)
     if not index._numel:
         return dim, None
-    places = _places(index, RuntimeError(f"{name}(): Expected dtype int32/int64 for index"))
+    places = _places(index, name)
     what = "input" if name == "gather" else "self"
     n = index.ndim or 1
     if (ndim or 1) != n:
@@ -209,7 +209,7 @@ def index_select(input, dim, index):
     need_tensor("index_select", index, "index", 3)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
-    places = _places(index, RuntimeError("index_select(): Expected dtype int32 or int64 for index"))
+    places = _places(index, "index_select", "Expected dtype int32 or int64 for index")
     ndim = input.ndim
     dim = wrap_dim("index_select", dim, ndim)
     if not ndim and index._numel != 1:
@@ -227,16 +227,16 @@ def index_add(input, dim, index, source, *, alpha=1):
         raise IndexError(f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
                          f"{title(index._stype)} and size: "
                          f"{list(index._sizes)}")
-    places = _places(index, RuntimeError("index_add_(): Expected dtype int32/int64 for index but got: "
-                                         f"{title(index._stype)}"))
-    if input._stype != source._stype:
+    places = _places(index, "index_add_", "Expected dtype int32/int64 for index but got: {}")
+    if input._stype is not source._stype and input._stype != source._stype:
         raise RuntimeError(f"index_add_(): self ({title(input._stype)}) and source ({title(source._stype)}) must have the same "
                            "scalar type")
     _check_rows("index_add_(): Number of indices ({m}) should be equal to source.size(dim): ({n}), for dim: {dim}",
                 "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape "
                 "= {a} "
                 "source.shape = {s}", input, index, source, dim, RuntimeError)
-    alpha = number_of("index_add", alpha, "alpha")
+    if alpha.__class__ is not int:
+        alpha = number_of("index_add", alpha, "alpha")
     if input._stype.kind in "iu":
         alpha = int(alpha)
     return add_rows(input, source, places, dim=dim, alpha=alpha)
@@ -305,7 +305,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
                            f"and {title(source._stype)}")
     if d.kind == "c" and reduce in ("amax", "amin"):
         raise unsupported("index_reduce", input)
-    places = _places(index, RuntimeError("index_reduce_(): Expected dtype int32/int64 for index"))
+    places = _places(index, "index_reduce_")
     if (size[dim] if size else 1) != index._numel:
         raise RuntimeError("index_reduce_(): Number of indices should be equal to source.size(dim)")
     places = index_rows(places, n=input._sizes[dim] if input.ndim else 1, size=size, dim=dim)
@@ -371,7 +371,7 @@ def take_along_dim(input, indices, dim=None):
                                "but got "
                                f"{x.ndim} dimensions for input, and {len(size)} dimensions for indices")
         dim = wrap_dim("take_along_dim", dim, x.ndim)
-        if x.ndim:
+        if x.ndim and x._sizes[:dim] + x._sizes[dim + 1:] != size[:dim] + size[dim + 1:]:
             rest = broadcast_shape([x._sizes[:dim] + (1,) + x._sizes[dim + 1:], size[:dim] + (1,) + size[dim + 1:]])
             size = rest[:dim] + (size[dim],) + rest[dim + 1:]
             x = expand_to(x, rest[:dim] + (x._sizes[dim],) + rest[dim + 1:])

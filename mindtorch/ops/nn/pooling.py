@@ -1,4 +1,5 @@
 """Pooling: maxima, means, p-norms over windows, adaptive and fractional pools, unpooling."""
+import functools
 import math
 
 from mindtorch.core import forward
@@ -136,6 +137,12 @@ def _window(name, n, shape, kernel_size, stride, padding, dilation, ceil_mode):
     stride = _sizes(name, n, "stride", stride, kernel)
     padding = _sizes(name, n, "padding", padding)
     dilation = _sizes(name, n, "dilation", dilation)
+    return kernel, stride, padding, dilation, _windows(name, n, shape[-n - 1:], kernel, stride, padding, dilation, bool(ceil_mode))
+
+
+@functools.lru_cache(1024)
+def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
+    """The output's size along each dim; RuntimeError for windows that there are not.  (Asked anew 3 us.)"""
     if min(stride) <= 0:
         raise RuntimeError("stride should not be zero" if n > 1 else f"{name}() stride must be greater than zero, but "
                                                                      "got "
@@ -159,7 +166,7 @@ def _window(name, n, shape, kernel_size, stride, padding, dilation, ceil_mode):
         raise RuntimeError("Given input size: (" + "x".join(map(str, (c,) + shape[-n:]))
                            + "). Calculated output size: (" + "x".join(map(str, (c,) + tuple(max(0, o) for o in out)))
                            + "). Output size is too small")
-    return kernel, stride, padding, dilation, out
+    return out
 
 
 def _refuse(kernel_name, x, ints):
@@ -241,6 +248,9 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
+    if n == 3 and any([have < k for have, k in zip(input._sizes[-3:], kernel)]):
+        raise RuntimeError("input image (" + " ".join([f"{d}: {have}" for d, have in zip("THW", input._sizes[-3:])]) + ") smaller than kernel size ("
+                           + " ".join([f"k{d}: {k}" for d, k in zip("THW", kernel)]) + ")")
     if input._stype.kind not in "fV" and input._stype != I64:
         raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device {input.device}")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),

@@ -195,8 +195,9 @@ def need_elements(name, x, axis, kind=IndexError):
 
 
 def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise):
-    need_tensor(name, input)
-    if other is not None or (dim.__class__ is Tensor or taken(dim)):
+    if input.__class__ is not Tensor:
+        need_tensor(name, input)
+    if other is not None or dim is not None and dim.__class__ is not int and taken(dim):
         if keepdim is False or other is not None:
             return pairwise(input, dim if other is None else other)
         dim = read(name, "dim", "int", dim)

@@ -47,13 +47,22 @@ def join(tensors, dim=0):
     tensors = tensor_list("cat", tensors)
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    tensors = common_dtype(tensors)
-    ndims = [t.ndim for t in tensors]
-    if 0 in ndims:
-        raise RuntimeError(f"zero-dimensional tensor (at position {ndims.index(0)}) cannot be concatenated")
-    if dim.__class__ is int and (dim > 0 or dim < -1) and all([t._sizes == (0,) for t in tensors]):
+    d, n, mixed = tensors[0]._stype, 0, False
+    for i, t in enumerate(tensors):
+        if t._stype is not d:
+            mixed = True
+        k = t.ndim
+        if not k:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+        if k > n:
+            n = k
+    if mixed:
+        tensors = common_dtype(tensors)
+    if dim.__class__ is int and 0 <= dim < n:
+        return cat_(tensors, dim=dim)
+    if dim.__class__ is int and n == 1 and all([t._sizes == (0,) for t in tensors]):
         dim = 0         # nothing to join: torch does not look at the dimension
-    return cat_(tensors, dim=wrap_dim("cat", dim, max(ndims)))
+    return cat_(tensors, dim=wrap_dim("cat", dim, n))
 
 
 def pile(tensors, dim=0):

@@ -41,6 +41,11 @@ def view(self, *shape, size=None, dtype=None):
     RuntimeError if the strides do not allow it: reshape copies where it must.
     """
     if shape:
+        for n in shape:
+            if n.__class__ is not int or n < -1:
+                break
+        else:
+            return view_(self, size=shape)
         first = shape[0]
         if first.__class__ is not int and len(shape) == 1:
             if first.__class__ is str or not hasattr(first, "__iter__") and hasattr(first, "np"):
@@ -71,6 +76,12 @@ def reshape(input, shape):
 
 
 def _reshape(x, shape):
+    for n in shape:
+        if n.__class__ is not int or n < -1:
+            break
+    else:
+        if shape and x._contiguous:
+            return view_(x, size=shape)
     size = size_of("reshape", shape, "shape")
     if x._contiguous and (not size or min(size) >= -1):
         return view_(x, size=size)
@@ -162,6 +173,8 @@ def unsqueeze(input, dim):
 def _squeezed(input, dim=None, *more):
     """Without the dimensions of size 1 (all of them, or those that are given)."""
     shape = input._sizes
+    if dim.__class__ is int and not more and 0 <= dim < len(shape):
+        return _squeeze(input, axes=(dim,) if shape[dim] == 1 else ())
     if dim is None:
         axes = tuple([i for i, n in enumerate(shape) if n == 1])
     else:
@@ -222,6 +235,12 @@ def t(input):
 
 def _permute(x, dims):
     n = x.ndim
+    if n == len(dims) == len({*dims}) and dims.__class__ is tuple:
+        for d in dims:
+            if d.__class__ is not int or not 0 <= d < n:
+                break
+        else:
+            return permute_(x, dims=dims)
     if len(dims) != n:
         raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
                            "of the desired "
@@ -443,8 +462,13 @@ def expand_to(x, size):
     """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
     shape = x._sizes
     lead = len(size) - len(shape)
-    if lead >= 0 and size[lead:] == shape and (not lead or min(size) >= 0):
-        return expand_(x, size=size)
+    if lead >= 0:
+        for n, have in zip(size[lead:], shape):
+            if n != have and (have != 1 or n < 0):
+                break
+        else:
+            if not lead or min(size[:lead]) >= 0:
+                return expand_(x, size=size)
     if lead < 0:
         raise RuntimeError(f"expand(torch.{title(x._stype)}Tensor{{{list(shape)}}}, size={list(size)}): the number "
                            "of sizes provided "
@@ -470,12 +494,7 @@ def expand_to(x, size):
 @op(function=False)
 def expand(self, *args, size=None, implicit=False):
     """View broadcast to a larger size; -1 keeps an extent."""
-    size = size_of("expand", args if size is None else (size,))
-    shape = self._sizes
-    lead = len(size) - len(shape)
-    if lead > 0 and size[lead:] == shape and min(size) >= 0:
-        return expand_(self, size=size)
-    return expand_to(self, size)
+    return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
 @op(function=False)
