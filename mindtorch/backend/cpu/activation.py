@@ -6,7 +6,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, onednn_pass, rng
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
-                                         vector, where_positive, zeros_row)
+                                         vector, zeros_row)
 from mindtorch.backend.cpu._numpy_private import SILENT, maximum
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.large import LEAST, PIECE
@@ -54,7 +54,17 @@ def _relu(x):
 
 _relu.pointwise = True      # type: ignore[attr-defined]
 kernel("relu", looped("relu", least=_MORE)(_relu))
-kernel("relu_backward", looped("relu_backward", least=_MORE)(where_positive))
+
+
+@quiet
+@large
+def _relu_grad(g, y):
+    """g where y is not 0 (of either sign) or below: also where it is nan."""
+    return kept(g, np.logical_not(y <= 0))
+
+
+# (256 elements in C 1.4 us, by NumPy's passes 3.5; 14400 3.3 and 7.)
+kernel("relu_backward", looped("relu_backward")(_relu_grad))
 kernel("gelu", gelu)
 kernel("gelu_backward", gelu_grad)
 kernel("softmax", softmax)
