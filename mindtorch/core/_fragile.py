@@ -1,4 +1,4 @@
-"""Views that cannot follow a write to their memory (`register_view` in tensor.py says which), and what is said of them."""
+"""Views that cannot follow a write to their memory (`register_view` in viewed.py says which), and what is said of them."""
 from __future__ import annotations
 
 import re

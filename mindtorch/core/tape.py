@@ -29,7 +29,8 @@ from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.nodes import (AccumulateGrad, Edge, Node, RemovableHandle, SavedTensor, _Out, _Packed, _save, _unpack, hooks_here,  # noqa: F401
                                   new_node, saved_hooks, sequence)
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, register_view, register_views, wrap
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, wrap
+from mindtorch.core.viewed import register_view, register_views
 
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
@@ -187,7 +188,7 @@ ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
     """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
     if prim.view and INFERENCE.ever and ins[0]._inference:
-        return outs                 # (see register_view)
+        return outs                 # (see viewed.py)
     node: Any = object.__new__(prim.node_class)          # (as new_node)
     node.hooks = node.retain = node.pre = node.post = node.vals = node.metadata_ = None
     node.freed = False

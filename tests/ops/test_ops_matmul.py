@@ -123,6 +123,20 @@ def test_einsum(case, dtype):
     check(lambda T, *t: T.einsum(eq, list(t)), *xs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,kj->ki", "bij,bjk->bik", "ij,ij->j", "ij,jk->i", "i,j->ji", " ij , jk->ik", "ij,j->ij"])
+@few
+@given(st.data())
+def test_einsum_of_one_equation_over_and_over(equation, data):
+    """What is known of an equation holds for these sizes and these layouts alone: stretched ones, wrong ones, none, and other dtypes come between."""
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    sizes = {k: data.draw(st.integers(0, 4)) for k in "ijkb"}
+    shapes = [[1 if data.draw(st.integers(0, 5)) == 0 else sizes[k] for k in t] for t in terms]
+    d = data.draw(st.sampled_from(["float32", "float64", "int64"]))
+    xs = [In(values(i, tuple(s), d, -2, 2), d, data.draw(st.sampled_from(["plain", "transposed", "strided"])), grad=True)
+          for i, s in enumerate(shapes)]
+    check(lambda T, *t: T.einsum(equation, *t), *xs, rtol=1e-4, atol=1e-5)
+
+
 def test_einsum_with_lists_of_labels():
     a, b = In(values(0, (3, 4), "float32"), grad=True), In(values(1, (4, 5), "float32"), grad=True)
     check(lambda T, x, y: T.einsum(x, [0, 1], y, [1, 2], [0, 2]), a, b, rtol=1e-4, atol=1e-5)

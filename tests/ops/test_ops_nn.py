@@ -529,9 +529,13 @@ def test_dtypes_under_autocast(call):
 
 @pytest.mark.host_only("the sign of zero is the kernel's")
 @pytest.mark.parametrize("dtype", [F32, "float64"])
-@pytest.mark.parametrize("shape", [(), (3,), (8, 9), (700,), (40, 41), (20000,), (130, 140)])
+@pytest.mark.parametrize("shape", [(), (3,), (8, 9), (700,), (40, 41), (20000,), (130, 140), (500, 400)])
 def test_relu_keeps_the_sign_of_zero_and_nan(dtype, shape):
     v = np.resize(np.array([-0.0, 0.0, np.nan, -1, 2, np.inf, -np.inf], dtype), shape)
     for turn in (lambda t: t, lambda t: t.mT)[:1 + (len(shape) == 2)]:
-        want, got = (turn(T.tensor(v)).relu() for T in (real, mine))
-        assert want.stride() == got.stride() and want.numpy().tobytes() == got.numpy().tobytes()
+        leaves = [T.tensor(v, requires_grad=True) for T in (real, mine)]
+        want, got = (turn(t).relu() for t in leaves)
+        assert want.stride() == got.stride() and want.detach().numpy().tobytes() == got.detach().numpy().tobytes()
+        for T, r in ((real, want), (mine, got)):
+            r.backward(T.full(r.shape, 2.5, dtype=r.dtype))
+        np.testing.assert_array_equal(leaves[1].grad.numpy(), leaves[0].grad.numpy())

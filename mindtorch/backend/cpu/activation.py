@@ -6,10 +6,10 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, onednn_pass, rng
 from mindtorch.backend.cpu.heavy import (F32, F64, gelu, gelu_grad, log_softmax, log_softmax_grad, negative_part, relu, sigmoid, softmax, softmax_grad,
-                                         vector, where_positive, zeros_row)
+                                         vector, zeros_row)
 from mindtorch.backend.cpu._numpy_private import SILENT, maximum
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.large import LEAST, PIECE
+from mindtorch.backend.cpu.large import LEAST, PIECE, each
 from mindtorch.backend.cpu.pointwise import Loop, before, bound, limited, looped, plain
 from mindtorch.backend.cpu.large import elementwise as large
 
@@ -41,20 +41,48 @@ def _slope_mask(mask, d, low):
 _ZEROS = {d: np.zeros((), d) for d in (F32, F64)}
 
 
+def _relu_pieces(x):
+    r, row = np.empty(x.shape, x.dtype), zeros_row(PIECE, x.dtype)
+    a, to = x.reshape(-1), r.reshape(-1)
+
+    def part(k):
+        p = a[k * PIECE:(k + 1) * PIECE]
+        maximum(row[:p.size], p, to[k * PIECE:(k + 1) * PIECE], extobj=SILENT)
+    each(-(-x.size // PIECE), part, x.size)
+    return r
+
+
 def _relu(x):
-    """`relu` of up to some thousand elements in one call: 256 take 0.8 us, by a row of zeros 1.3.  (Zero comes first: of two zeros the ufunc gives the
-    second, so that -0 stays -0, as in torch.)"""
-    z, n = _ZEROS.get(x.dtype), x.size
-    if z is not None and n < _MORE:
-        if n <= 512 or not x.flags.c_contiguous:
-            return maximum(z, x, extobj=SILENT)
-        return maximum(zeros_row(n, x.dtype), x.reshape(n), extobj=SILENT).reshape(x.shape)     # (against a number it takes an element at a time)
-    return relu(x)
+    """max(x, 0), nan kept, of up to some thousand elements in one call: 256 take 0.8 us, by heavy.relu 1.3.
+
+    Zero comes first: of two zeros the ufunc gives the second, so that -0 stays -0, as in torch.  Against a number it takes an element at a time.
+    """
+    z = _ZEROS.get(x.dtype)
+    if z is None:
+        return relu(x)
+    n = x.size
+    if n <= 512:
+        return maximum(z, x, extobj=SILENT)
+    if not x.flags.c_contiguous:
+        return maximum(zeros_row(x.shape[-1], x.dtype), x, extobj=SILENT)
+    if n < PIECE:
+        return maximum(zeros_row(PIECE, x.dtype)[:n], x.reshape(n), extobj=SILENT).reshape(x.shape)
+    return _relu_pieces(x)
 
 
 _relu.pointwise = True      # type: ignore[attr-defined]
 kernel("relu", looped("relu", least=_MORE)(_relu))
-kernel("relu_backward", looped("relu_backward", least=_MORE)(where_positive))
+
+
+@quiet
+@large
+def _relu_grad(g, y):
+    """g where y is not 0 (of either sign) or below: also where it is nan."""
+    return kept(g, np.logical_not(y <= 0))
+
+
+# (256 elements in C 1.4 us, by NumPy's passes 3.5; 14400 3.3 and 7.)
+kernel("relu_backward", looped("relu_backward")(_relu_grad))
 kernel("gelu", gelu)
 kernel("gelu_backward", gelu_grad)
 kernel("softmax", softmax)

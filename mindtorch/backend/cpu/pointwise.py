@@ -64,11 +64,11 @@ class Loop:
             out = _empty(shape, d)
         if out.size >= _MANY:
             pool.ready()
-        y, z = _NONE if y is None else header(y), _NONE if z is None else header(z)
+        at_y, at_z = _NONE if y is None else header(y), _NONE if z is None else header(z)
         if numbers is None:
-            bad = _lib.mt_loop(how, header(out), header(x), y, z)
+            bad = _lib.mt_loop(how, header(out), header(x), at_y, at_z)
         else:
-            bad = _lib.mt_loop_numbers(how, header(out), header(x), y, z, *numbers)
+            bad = _lib.mt_loop_numbers(how, header(out), header(x), at_y, at_z, *numbers)
         return None if bad else out
 
     def alone(self, x: Array, numbers: tuple[float, float, float] | None = None) -> Array | None:

@@ -51,7 +51,7 @@ def _roll(a, *, shifts, dims):
         dim = dims[0]
         k = -shifts[0] % a.shape[dim]
         lead = (_ALL,) * dim
-        return np.concatenate((a[(*lead, slice(k, None))], a[(*lead, slice(k))]), dim)
+        return np.concatenate((a[lead + (slice(k, None),)], a[lead + (slice(k),)]), dim)
     return np.roll(a, shifts, dims)
 
 

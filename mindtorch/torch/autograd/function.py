@@ -8,7 +8,8 @@ from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, detached, register_view, version, taken
+from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, detached, version, taken
+from mindtorch.core.viewed import register_view
 from mindtorch.torch.autograd import _function_tangents
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
