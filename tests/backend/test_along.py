@@ -124,6 +124,12 @@ def test_rows(data):
     a, src = numbers(data.draw, shape, dtype), numbers(data.draw, (*shape[:dim], index.size, *shape[dim + 1:]), dtype)
     both(lambda m: m.index_select(laid(m, a, how), dim, laid(m, index, 2)))
     both(lambda m: m.index_add(laid(m, a, how), dim, laid(m, index, 3), laid(m, src, how)))
+    if dim == 0 and n and dtype != "bool":
+        far = np.where(np.arange(index.size) % 3, index, index - n)
+        if far.size and data.draw(st.integers(0, 5)) == 0:
+            far[-1] = data.draw(st.sampled_from([n, -n - 1]))
+        for places in (index, far):
+            both(lambda m: laid(m, a, how).index_put((laid(m, places, 2),), laid(m, src, how), accumulate=True))
     if dtype.startswith("float"):
         def grads(m):
             x = laid(m, a, how).clone().requires_grad_()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import rng, threads
+from mindtorch.backend.cpu._boxmuller import block_normals
 from mindtorch.backend.cpu._numpy_private import twister_state
 from mindtorch.backend.native import draws
 
@@ -104,3 +105,11 @@ def test_without_numpys_state(monkeypatch):
     g = mt.Generator().manual_seed(1)
     assert draws.uniforms(g, 3) is None
     same(mt.from_numpy(rng.uniform((700,), generator=g)), torch.rand(700, generator=torch.Generator().manual_seed(1)))
+
+
+def test_no_negative_zeros():
+    """A radius of zero gives zeros that torch's fused addition of the mean has made positive."""
+    u = np.zeros(32, np.float32)
+    u[8:16] = np.arange(8) / 8
+    x = block_normals(u, 0.0, 1.0)
+    assert not x.any() and not np.signbit(x).any()

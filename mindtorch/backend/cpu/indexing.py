@@ -410,8 +410,19 @@ def _index(a, *indices, dims):
 
 
 def _index_backward(g, *indices, size, dims):
-    r = np.zeros(size, g.dtype)
-    _add_at(r, indices, dims, g)
+    return _added(lambda: np.zeros(size, g.dtype), indices, dims, g)
+
+
+def _added(fresh, indices, dims, values):
+    """fresh() with values added at its places `indices`."""
+    r, i, d = fresh(), indices[0], dims[0]
+    if len(dims) == 1 == i.ndim and values.shape == r.shape[:d] + i.shape + r.shape[d + 1:]:
+        done = large.along().rows(ADD, r, i, d, np.ascontiguousarray(values))
+        if done:
+            return r
+        if done is False:       # (a place is negative, or outside)
+            r = fresh()
+    _add_at(r, indices, dims, values)
     return r
 
 
@@ -466,9 +477,7 @@ def put(a, values, *indices, dims):
 
 
 def _index_put_add(a, values, *indices, dims):
-    r = np.array(a, order="C")
-    _add_at(r, indices, dims, values)
-    return r
+    return _added(lambda: np.array(a, order="C"), indices, dims, values)
 
 
 # One kernel of each for any number of index arrays (NumPy has at most 32 dimensions).

@@ -1,4 +1,5 @@
-"""Random numbers, bit for bit those of torch's CPU generator, in NumPy.
+"""Random numbers, bit for bit those of torch's CPU generator: float32, whole numbers, masks and permutations by C where there is a compiler
+(native/draws.py), all of it in NumPy where there is none.
 
 `Generator` is torch.Generator's engine (a 32-bit Mersenne Twister plus one cached normal); its state bytes are
 interchangeable with real torch's. The functions below it draw from a generator and return fresh C-contiguous arrays.

@@ -1,4 +1,4 @@
-/* Ops along one axis of large arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order,
+/* Ops along one axis of arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order,
  * weighted sums of few elements, sums of rows
  * (backend/native/along.py).  By type: _along_typed.h, _along_rows.h, _along_keys.h.
  *

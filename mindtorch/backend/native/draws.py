@@ -1,8 +1,8 @@
 """NumPy-facing side of _draws.c: random numbers straight out of a generator's twister.  Nothing here without a compiler: every function gives None
 then, and the caller (cpu/rng.py, _twister.py) goes on with NumPy, which draws the same numbers.
 
-CPU time on one core, C / NumPy / torch: 256 uniforms 1.8 / 4.8 / 1.0 us, normals 2.5 / 25 / 1.2; a million uniforms 0.25 / 3.9 /
-3.0 ms, normals 0.87 / 4.6 / 3.6, whole numbers 0.8 / 5.4 / 2.7, a permutation 3.0 / 7.4 / 6.1, a mask 0.5 / 4.5 / 6.5.
+CPU time of the ops on one core, C / NumPy / torch: 256 uniforms 4.5 / 8.0 / 2.1 us, normals 5.2 / 32 / 2.0; a million uniforms 0.25 / 3.9 / 3.0 ms, normals
+0.87 / 4.6 / 3.6, whole numbers 0.80 / 5.4 / 2.7, a permutation 3.0 / 7.4 / 6.1, bernoulli 0.68 / 4.6 / 13.
 """
 import ctypes
 
