@@ -52,7 +52,7 @@ def _at(x, index, dims):
 # ------------------------------------------------------------------ maxima
 @kernel("max_pool1d max_pool2d max_pool3d", target="CPU", only=_F)
 def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
-    # (The values are read at the indices: the pool's own are -3.4e38 for -inf.)
+    # (The values are read at the indices: the pool's own are -3.4e38 for -inf.  Of several nans in a window the first one counts, the host's last one.)
     s, dims = shape_of(x), len(out)
     ceil = _ceiled(s[-dims:], kernel, stride, padding, dilation, out)
     if STATE.on is not None and STATE.on.old and dims == 2 and not places and not any(padding) and set(dilation) == {1} and not ceil:
