@@ -1,6 +1,6 @@
 """A captured call as one program of host kernels, forward and backward, and one node of the tape (torch.compile).
 
-`record` runs a function once on tensors of a device that writes down what its kernels do (backend/joint/), and the backward pass through it as well, by the
+`Recording` runs a function once on tensors of a device that writes down what its kernels do (backend/joint/), and the backward pass through it as well, by the
 tape and the engine as they are.  What was written down becomes two functions over arrays; `Joint.run` is a call of the first, its node's backward one of
 the second.  So there is no tensor, no tape and no dispatcher between the kernels, which are the same ones in the same order.
 
@@ -28,7 +28,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import default_generator
 from mindtorch.core.tape import HOST, PRIMITIVES, Primitive
 from mindtorch.core.sparse import SparseTensor, sparse_of
-from mindtorch.core.tensor import Tensor, attributes, bump, check_fragile, on_device, version, wrap
+from mindtorch.core.tensor import Tensor, attributes, bump, on_device, version, wrap
 
 RECORDED = _device.recorded
 #: bytes given and computed up to which a program is run once beside what was recorded
@@ -123,12 +123,12 @@ class Recording:
         self.places = [list(known).index(id(t)) for t in tensors]
         outs = run(*stands)
         self.split = len(device.events)
-        self.written = [i for i, s in enumerate(stands) if s._ver is not None and s._ver.v]
+        self.written = [i for i, s in enumerate(stands) if s._version]
         if any([s._gnode is not None or s._rg is not t._rg for s, t in zip(stands, tensors)]):
             raise Refused("it gives an argument another history")
         # ---- results
         self.outs: list[Any] = []               # the tensor's place if it was given, or the Value
-        homes = {v.home for v in self.given}
+        homes = {v.home for v in self.given} | {e.outs[0].home for e in device.events if e.kind == "constant"}
         #: arrays of the results, and then of the gradients
         self.values: list[Any] = []
         for o in outs:
@@ -137,7 +137,7 @@ class Recording:
             i = next((i for i, s in enumerate(stands) if s is o), None)
             if i is None:
                 home = o._h.value.home
-                if home in homes or any([e.kind == "constant" and e.outs[0].home == home for e in device.events]):
+                if home in homes:
                     raise Refused("a result shares memory with another tensor of the call's")
                 homes.add(home)
                 self.values.append(o._h.array)
@@ -153,7 +153,7 @@ class Recording:
         self.results: list[Value | None] = []
         #: of a gradient that is sparse, and so two results, places and values: (size, whether the places are distinct, whether it is a lookup's); else None
         self.sparse: list[tuple[Any, bool, bool] | None] = []
-        self.versions = [0 if s._ver is None else s._ver.v for s in stands]
+        versions = [s._version for s in stands]
         if self.wanting:
             _plain_nodes(outs)
             numbers, roots, gs = np.random.RandomState(0), [], []
@@ -179,7 +179,7 @@ class Recording:
                         raise Refused("a gradient is a tensor of its own")
                     self.results.append(None if part is None else part._h.value)
                     self.values.append(None if part is None else part._h.array)
-            if any([(0 if s._ver is None else s._ver.v) != v for s, v in zip(stands, self.versions)]):
+            if [s._version for s in stands] != versions:
                 raise Refused("its backward pass writes to what was given")
         self.events: list[Event] = device.events
         self.count = device.places
@@ -299,13 +299,7 @@ class Joint:
     def _record(self, tensors, outs, saved, vals):
         node: Any = nodes.new_node(CompiledFunctionBackward)
         node.prim, node.joint, node.meta = None, self, self.meta
-        edges: list[Any] = []
-        for i in self.leaves:
-            t = tensors[i]
-            if t._fragile is not None:
-                check_fragile(t)
-            edges.append((t._gnode, t._oi) if t._gnode is not None else None if t._orphan else t)
-        node.edges = edges
+        node.edges = [nodes.edge_to(tensors[i]) for i in self.leaves]
         for k in self.wanting:
             t = outs[k]
             t._gnode, t._oi, t._rg = node, k, True
@@ -327,7 +321,7 @@ class Joint:
                 raise nodes._stale(s, node, s.ver.v, s.at)
         if present != self.present and any(present):
             self.other = present
-        if mode.on or present != self.present or any([g is not None and g._h is not None for g in wanted]) or not dispatch.unwatched():
+        if mode.on or present != self.present or any([g is not None and g._h is not None for g in wanted]) or not unwatched():
             return self._over(node, gs)
         saved = node.vals["saved"]
         this = engine.current_pass()
@@ -417,7 +411,7 @@ def _fused(r, before, after, made):
     results = [v if v is None else sum_of.get(v.place, v) for v in r.results]
     written = {r.given[r.places[i]].home for i in r.written}
     for e in (*forward, *backward):
-        if e.ins and e.ins[0] is not None and (e.kind == "write" or e.kind == "call" and not e.several and e.outs[0] is None):
+        if e.writes and e.ins and e.ins[0] is not None:
             written.add(e.ins[0].home)
     numbers = {e.outs[0].place: float(e.kw["array"]) for e in (*forward, *backward)
                if e.kind == "constant" and e.kw["array"].size == 1 and e.kw["array"].dtype.kind == "f"}

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from mindtorch.backend.interface import Sizes, Stype
 from mindtorch.core import dispatch, grad_mode
 from mindtorch.core.foreign import type_name
-from mindtorch.core.tensor import Const, Held, Tensor, Version, again, detached, taken
+from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fragile, detached, taken
 
 sequence = itertools.count()
 
@@ -235,6 +235,13 @@ def new_node(cls: type[Node]) -> Any:
     n.freed = False
     n.seq = next(sequence)
     return n
+
+
+def edge_to(x: Tensor) -> Edge:
+    """Where the gradient of a tensor goes that requires one.  (core/tape.py: `record` says the same for itself, without a call.)"""
+    if x._fragile is not None:
+        check_fragile(x)
+    return (x._gnode, x._oi) if x._gnode is not None else None if x._orphan else x
 
 
 # ------------------------------------------------------------------ hooks

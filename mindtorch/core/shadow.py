@@ -16,7 +16,7 @@ from mindtorch.backend.device import Device
 from mindtorch.backend.interface import Array
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore import npu, runtime
-from mindtorch.core import device as _device, devices, dispatch, lazy, tape
+from mindtorch.core import device as _device, devices, dispatch, lazy, nodes, tape
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, on_device, version, wrap
 
@@ -89,9 +89,7 @@ def _linked(cls, ins, outs):
             edges.append(None)
             meta.append(None)
             continue
-        if x._fragile is not None:
-            tape.check_fragile(x)
-        edges.append((x._gnode, x._oi) if x._gnode is not None else None if x._orphan else x)
+        edges.append(nodes.edge_to(x))
         meta.append((t._a.shape, t._a.dtype))
         t._gnode, t._oi, t._rg = node, i, True
     node.prim, node.edges, node.meta = None, edges, tuple(meta)

@@ -210,21 +210,23 @@ def test_a_tensor_that_was_overwritten_is_an_error():
         r.sum().backward()
 
 
-def test_what_the_backward_pass_does_not_read_may_be_overwritten(programs):
-    def run(f):
-        out = []
-        for k in range(5):
-            x, y = leaves((3, 4), (3, 4), seed=k)
-            r = f(x, y)
-            with torch.no_grad():
-                y.zero_()
-            r.sum().backward()
-            out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
-        return out
+def _second_overwritten(f, *shapes):
+    """Gradients where the second argument is overwritten before the backward pass."""
+    out = []
+    for k in range(5):
+        x, y = leaves(*shapes, seed=k)
+        r = f(x, y)
+        with torch.no_grad():
+            y.zero_()
+        r.sum().backward()
+        out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
+    return out
 
+
+def test_what_the_backward_pass_does_not_read_may_be_overwritten(programs):
     def f(x, y):
         return (x + y).relu() * 3
-    same(run(f), run(torch.compile(f)))
+    same(_second_overwritten(f, (3, 4), (3, 4)), _second_overwritten(torch.compile(f), (3, 4), (3, 4)))
     assert programs[0].joint is not None
 
 
@@ -581,20 +583,9 @@ def test_values_that_are_computed_again_are_not_stored(programs):
 
 def test_inputs_that_were_not_read_are_not_read_now():
     """What backward reads anew it would have read anyway, or has a copy of."""
-    def run(f):
-        out = []
-        for k in range(5):
-            x, y = leaves((64, 96), (96,), seed=k)
-            r = f(x, y)
-            with torch.no_grad():
-                y.zero_()
-            r.sum().backward()
-            out += [x.grad.numpy().copy(), y.grad.numpy().copy()]
-        return out
-
     def f(x, y):
         return ((x + y).tanh() * 3 + 1).square()
-    near(run(torch.compile(f)), run(f))
+    near(_second_overwritten(torch.compile(f), (64, 96), (96,)), _second_overwritten(f, (64, 96), (96,)))
 
 
 def test_without_a_compiler_there_are_no_loops():

@@ -86,7 +86,7 @@ def sums(events: Sequence[Event], places: int, add: Kernel) -> tuple[list[Event]
         ins = tuple([v if v is None else now.get(v.place, v) for v in e.ins]) if now else e.ins
         to = e.ins[0] if e.name == "gradient_accumulate" else None
         if to is not None and to.plain and to.home == to.place and homes.get(to.home) == 1:        # (memory that nothing else looks into)
-            r = Value(np.empty(to.shape, to.dtype), places, places)
+            r = to.elsewhere(places)
             places += 1
             now[to.place] = r
             out.append(Event("call", "gradient_sum", ins, (r,), {}, add, loop=("add", (0.0, 0.0, 0.0))))
@@ -123,7 +123,7 @@ def recomputed(before: Sequence[Event], after: Sequence[Event], given: Collectio
                 found = v.home in homes
                 if not found and v.plain and v.home not in written and v.size * 8 <= size:
                     nonlocal places
-                    copies[v.place] = Value(np.empty(v.shape, v.dtype), places, places)
+                    copies[v.place] = v.elsewhere(places)
                     forward.insert(0, Event("call", "copies", (v,), (copies[v.place],), {}, np.ndarray.copy))
                     places += 1
                     found = True
@@ -184,8 +184,7 @@ class Fusion:
                 close(g)
             before = list({id(groups[v.place]): groups[v.place] for v in e.ins if v is not None and v.place in groups}.values())
             if not _takes(e):
-                hold = e.kind == "write" or e.kind == "call" and not e.several and e.outs[0] is None or any(
-                    [v is not None and v.home in written for v in (*e.ins, *e.outs)])
+                hold = e.writes or any([v is not None and v.home in written for v in (*e.ins, *e.outs)])
                 for g in list(still) if hold else before:
                     close(g)
                 out.append(e)

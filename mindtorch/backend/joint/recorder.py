@@ -35,6 +35,13 @@ class Value:
         self.place, self.home = place, home
         self.shape, self.dtype, self.strides, self.plain, self.size = a.shape, a.dtype, a.strides, a.flags.c_contiguous, a.size
 
+    def elsewhere(self, place: int) -> Value:
+        """A value like this one in memory of its own."""
+        v: Value = object.__new__(Value)
+        v.place = v.home = place
+        v.shape, v.dtype, v.strides, v.plain, v.size = self.shape, self.dtype, self.strides, self.plain, self.size
+        return v
+
 
 class Slot:
     """A handle: the array while it is needed, and its Value."""
@@ -63,6 +70,11 @@ class Event:
                  compute: Any = None, several: bool = False, wraps: bool = False, loop: Any = None, sure: bool = True) -> None:
         self.kind, self.name, self.ins, self.outs, self.kw = kind, name, ins, outs, kw
         self.fn, self.compute, self.several, self.wraps, self.loop, self.sure = fn, compute, several, wraps, loop, sure
+
+    @property
+    def writes(self) -> bool:
+        """Whether it stores into its first operand: a kernel that gives nothing does."""
+        return self.kind == "write" or self.kind == "call" and not self.several and self.outs[0] is None
 
     def on(self, ins: tuple[Value | None, ...]) -> Event:
         """The same step on other operands."""

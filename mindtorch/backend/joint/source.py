@@ -167,8 +167,7 @@ def check_writes(events: Sequence[Event]) -> None:
     """Refused where memory that is the same in every run is written to."""
     constants = {e.outs[0].home for e in events if e.kind == "constant" and e.outs[0] is not None}
     for e in events:
-        writes = e.kind == "write" or e.kind == "call" and not e.several and e.outs[0] is None
-        if writes and e.ins[0] is not None and e.ins[0].home in constants:
+        if e.writes and e.ins[0] is not None and e.ins[0].home in constants:
             raise Refused("a constant is written to")
 
 
