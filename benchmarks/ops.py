@@ -15,7 +15,6 @@ import gc
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -99,6 +98,7 @@ def block(f, n):
 def calls(f, least):
     """How many calls fill `least` seconds of CPU time, at most 5000."""
     n = 1
+    f()                 # (the first may compile, load or draw what later ones find)
     while True:
         once = max(1e-7, block(f, n)[1])
         if n * once >= least / 4 or n >= 256:
@@ -117,7 +117,9 @@ def measure(libs, case, inputs, grad, rounds, least, threads):
         for n in range(rounds):
             for k in (0, 1)[::1 - n % 2 * 2]:
                 if threads > 1:
-                    time.sleep(0.002)           # the other library's threads have stopped spinning
+                    # (The other library's threads have stopped spinning; and one that sleeps takes up to some milliseconds to come, no part of an op.)
+                    time.sleep(0.002)
+                    block(runs[k], counts[k])
                 times[k].append(block(runs[k], counts[k]))
     clock = clock_of(threads) == "cpu_us"
     out = {name: {f"{what}_us": three([t[c] * 1e6 for t in taken]) for c, what in enumerate(("wall", "cpu"))}
@@ -232,14 +234,10 @@ def main():
         if lost:
             ap.error("unknown ops: " + ", ".join(lost))
     libs = libraries(a.threads)
-    cpu = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as f:
-            cpu = next((x.split(":", 1)[1].strip() for x in f if x.startswith("model name")), cpu)
     import mindtorch
     rounds, least = (3, 0.001) if a.quick else (a.rounds, a.least)
     results = {"version": mindtorch.__version__, "threads": a.threads, "rounds": rounds,
-               "machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "torch": libs[0].__version__}}
+               "machine": {"cpu": documents.processor(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "torch": libs[0].__version__}}
     results["ops"] = run(libs, names, a.sizes.split(","), a.modes.split(","), rounds, least, a.threads, lambda line: print(line, flush=True))
     print("\nslowest beside torch:")
     for ratio, *what in sorted(flat(results["ops"]), reverse=True)[:a.worst]:

@@ -158,6 +158,8 @@ def markdown(results):
     if m["load"] > m["cores"]:
         out += ["", "Other work kept the machine busy: with several threads the sides whose threads wait for each other, PyTorch first of all, "
                 "lose far more by that than the others, and those times say nothing about a quiet machine. Compare CPU times on one thread."]
+    if "libraries_s" in m:
+        out += ["", f"mindtorch's libraries in C, compiled once on a machine, took {m['libraries_s']:.0f} s before; compile times are beyond that."]
     for part in sorted(results, key=lambda p: (p.split(",")[0], p), reverse=True):          # one thread last
         if part.startswith(KINDS) and results[part]:
             out += _models(results[part], "" if "," not in part else f" ({part.partition(', ')[2]})")

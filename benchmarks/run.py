@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -33,6 +34,7 @@ import sides as sides_  # noqa: E402
 from sides import FACADES, SIDES  # noqa: E402
 
 PARTS = ["models", "large", "growth", "latency", "import", "overhead", "io"]
+RESULTS = os.path.join(HERE, "results")
 #: Parts whose figures depend on the number of threads.
 THREADED = ("models", "large")
 
@@ -77,11 +79,15 @@ ROUND = 0.3
 
 
 def cold(folder):
-    """Variables for compilers to keep their results in an empty folder.
+    """Variables for compilers to keep their results in an empty folder."""
+    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor")}
 
-    What mindtorch compiles for itself once on a machine is in the same folder: of its sides the first one makes that.
-    """
-    return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"), "MINDTORCH_CACHE": os.path.join(folder, "mindtorch")}
+
+def libraries():
+    """Seconds that mindtorch's libraries in C take to be compiled, once on a machine: into the cache, which is empty, for all models of this run."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "from mindtorch.backend.native import build; build.every()"], check=True, env=_environment())
+    return time.perf_counter() - began
 
 
 def compare(model, sides, rounds, steps, warm=3, settle=3, **variables):
@@ -151,13 +157,7 @@ def imports(rounds):
 def machine():
     """What the figures depend on."""
     from importlib.metadata import version
-    cpu = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as f:
-            cpu = next((x.split(":", 1)[1].strip() for x in f if x.startswith("model name")), cpu)
-    except OSError:
-        pass
-    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version(),
+    return {"cpu": documents.processor(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version(),
             **{m: version(m) for m in ("torch", "mindspore", "numpy")}}
 
 
@@ -194,8 +194,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--parts", default="models,latency,import,overhead", help="some of " + ",".join(PARTS))
     ap.add_argument("--models", "--only", help="those of the parts models, large (name, name@batch or name@tiny) and growth")
-    ap.add_argument("--sides", default=",".join(SIDES))
-    ap.add_argument("--rounds", type=int, help="default 5, of growth 3")
+    ap.add_argument("--sides", default=",".join(s for s in SIDES if s != "mindspore"), help="some of " + ",".join(SIDES) + "; default all but mindspore")
+    ap.add_argument("--rounds", type=int, help="default 5, of large and growth 3")
     ap.add_argument("--steps", type=int, help="steps a round at least, default 8, of large models 2; short steps are repeated for 0.3 s")
     ap.add_argument("--threads", help="threads of every side, a number or several (1,2); with 1, CPU times on a busy machine can be compared")
     ap.add_argument("--quick", action="store_true", help="one round of two steps, of large models their tiny forms: whether all runs")
@@ -217,16 +217,22 @@ def main():
         ap.error(f"unknown sides: {', '.join(set(a.sides.split(',')) - set(SIDES))}; there are {', '.join(SIDES)}")
     rounds = a.rounds or (1 if a.quick else 5)
     results = {"version": own_version(), "machine": machine()}
-    for threads in (a.threads or "").split(","):
-        if threads:
-            os.environ["OMP_NUM_THREADS"] = threads
-        for part in THREADED:
-            if part in parts:
-                # Runs with another number of threads are kept beside those with all.
-                kept = results[part if not threads else f"{part}, {threads} thread{'s'[:int(threads) > 1]}"] = {}
-                step_times(kept, names_of(part, a), a, rounds)
-    if "growth" in parts:
-        step_times(results.setdefault("growth", {}), names_of("growth", a), a, min(rounds, 3))
+    with tempfile.TemporaryDirectory() as folder:
+        if not a.quick and set(parts) & {*THREADED, "growth"} and set(a.sides.split(",")) & {"mindtorch", "mindtorch-compiled"}:
+            os.environ["MINDTORCH_CACHE"] = folder
+            results["machine"]["libraries_s"] = libraries()
+        for threads in (a.threads or "").split(","):
+            if threads:
+                os.environ["OMP_NUM_THREADS"] = threads
+            for part in THREADED:
+                if part in parts:
+                    # Runs with another number of threads are kept beside those with all.
+                    kept = results[part if not threads else f"{part}, {threads} thread{'s'[:int(threads) > 1]}"] = {}
+                    step_times(kept, names_of(part, a), a, rounds if a.rounds or part == "models" else min(rounds, 3))
+                    if not a.json:
+                        report.keep(dict(results), RESULTS)         # (what comes after it may be broken off)
+        if "growth" in parts:
+            step_times(results.setdefault("growth", {}), names_of("growth", a), a, min(rounds, 3))
     if "latency" in parts:
         results["latency"] = {size: latency(size, rounds) for size in ("small", "large")}
     if "import" in parts:
@@ -242,7 +248,7 @@ def main():
         with open(a.json, "w") as f:
             json.dump(results, f, indent=1)
     else:
-        results = report.keep(results, os.path.join(HERE, "results"), os.path.join(documents.DOCS, "img", "speed.svg"))
+        results = report.keep(results, RESULTS, os.path.join(documents.DOCS, "img", "speed.svg"))
     if a.write:
         for kinds in (("models",), ("large", "growth")):
             if any(part.startswith(kinds) for part in results):

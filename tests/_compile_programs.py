@@ -140,20 +140,26 @@ def array(t):
     return t.detach().cpu().numpy().copy()
 
 
-def run(seed, how, steps=14, device="cpu", **options):
+def run(seed, how, steps=14, device="cpu", moved=False, **options):
     """All that a run on a device gives that could differ, and the compiled form of what `how` says: "model", "step" (or "eager": none).
 
+    moved    starts from weights that are rounded otherwise: each by the spacing of a float, up or down
     options  of torch.compile
     """
     with torch.device(device):
-        return _run(seed, how, steps, options)
+        return _run(seed, how, steps, moved, options)
 
 
-def _run(seed, how, steps, options):
+def _run(seed, how, steps, moved, options):
     r = random.Random(seed)
     torch.manual_seed(seed)
     GLOBAL.update(scale=1.0, list=[1, 2])
     net = Node(r, 3)
+    if moved:
+        rs = np.random.RandomState(seed)
+        with torch.no_grad():
+            for p in net.parameters():
+                p += torch.from_numpy(np.asarray(np.spacing(array(p)) * rs.choice([-1, 1], tuple(p.shape)), np.float32)).to(p.device)
     model = torch.compile(net, **options) if how == "model" else net
     out, state = [], {}
 

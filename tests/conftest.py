@@ -112,6 +112,22 @@ def npu():
 
 
 @pytest.fixture
+def on_threads():
+    """on_threads(f) is [f() on one thread, on two, on three]; the number is put back."""
+    import mindtorch.torch as mt
+    before = mt.get_num_threads()
+
+    def results(f):
+        found = []
+        for n in (1, 2, 3):
+            mt.set_num_threads(n)
+            found.append(f())
+        return found
+    yield results
+    mt.set_num_threads(before)
+
+
+@pytest.fixture
 def eager_mode():
     """MindSpore's mode is PYNATIVE_MODE before the test and after it, whatever the test sets."""
     import mindspore as ms

@@ -19,7 +19,7 @@ SIDES = ["torch", "mindspore-tuned", "mindtorch"]
 def results(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmark") / "results.json"
     r = subprocess.run([sys.executable, str(FOLDER / "run.py"), "--parts", "models", "--models", "mlp", "--sides", ",".join(SIDES),
-                        "--rounds", "1", "--steps", "2", "--json", str(path)], capture_output=True, text=True, timeout=110)
+                        "--quick", "--json", str(path)], capture_output=True, text=True, timeout=110)
     assert r.returncode == 0, r.stdout + r.stderr
     return json.loads(path.read_text()), r.stdout
 

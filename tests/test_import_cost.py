@@ -53,7 +53,7 @@ def counts(tmp_path_factory):
 
 def test_wrappers_are_not_compiled_one_by_one(counts):
     """Some 1,200 wrappers have about 240 shapes."""
-    assert counts["compiled"] < 280, counts
+    assert counts["compiled"] < 300, counts
     assert len(TABLE) + len(tape.PRIMITIVES) > 1000
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.copies import MANY as _MANY, fill as _fill, store as _store
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.indexing import put as _put_arrays
 from mindtorch.backend.cpu.memory import dense, offset_of, on_storage, overlaps_itself, root, strided  # noqa: F401
@@ -340,7 +341,7 @@ def copy(x: Tensor, src: Tensor) -> None:
     if x._h is not None:
         return _to_device(x, src)
     a, b = x._a, src._a if src._h is None else devices.values(src)
-    a[...] = b if b.dtype is a.dtype or b.dtype == a.dtype else cast_array(b, a.dtype)
+    _store(a, b if b.dtype is a.dtype or b.dtype == a.dtype else cast_array(b, a.dtype))
     v = x._ver
     if v is None:
         v = version(x)
@@ -351,7 +352,7 @@ def fill(x: Tensor, value: Tensor | Const) -> None:
     """Writes a 0-dim tensor of x's dtype to every element."""
     if x._h is not None:
         return _to_device(x, value)
-    x._a[...] = value._a if value._h is None else devices.values(value)
+    _fill(x._a, value._a if value._h is None else devices.values(value))
     v = x._ver
     if v is None:
         v = version(x)
@@ -363,10 +364,10 @@ def zero(x: Tensor) -> None:
     if x._h is not None:
         return _to_device(x, Const(0, x._stype))
     a = x._a
-    if a.dtype.kind != "V":
+    if a.dtype.kind != "V" and a.nbytes < _MANY:
         a.fill(0)           # (0.1 us, an assignment 0.4)
     else:
-        a[...] = np.zeros((), a.dtype)
+        _fill(a, np.zeros((), a.dtype))
     v = x._ver
     if v is None:
         v = version(x)

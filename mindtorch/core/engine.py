@@ -569,6 +569,9 @@ def _tensor_hooks(n, gs):
 
 def _accumulate(leaf, g, create_graph):
     try:
+        if g.__class__ is SparseTensor and leaf._g is None and not create_graph:
+            leaf._g = _own_sparse(g)
+            return
         _accumulate_dense(leaf, g, create_graph)
     except SparseUse:
         old = leaf._g
@@ -580,6 +583,18 @@ def _accumulate(leaf, g, create_graph):
             leaf._g = dispatch["add"](g.detach(), old)
         else:
             dispatch["gradient_sum_" if isinstance(old, SparseTensor) else "add_"](old, g.detach())
+
+
+def _own_sparse(g):
+    """A leaf's first gradient, sparse: that of a lookup itself where nobody else has its values (its places are the lookup's own, as in torch), else a copy.
+
+    A bag's gradient of 256 x 4 rows of 64: 208 us for forward and backward, with the copy 290.
+    """
+    v = g._sp_values
+    if (g._lookup and not g._passed and v.__class__ is Tensor and v._h is None and v._contiguous and not v._rg and not v._tan
+            and getrefcount(v) == 3 and not gradients.shared(v) and tape.through is None):        # (held by the gradient, here and by the call)
+        return g
+    return dispatch["clone"](g.detach())
 
 
 nodes._engine["accumulate"] = _accumulate

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mindtorch.backend.cpu.copies import store
 from mindtorch.backend.interface import Array, Layout, Strides
 from mindtorch.backend.meta.arrays import is_blank, on_strides
 from mindtorch.backend.mindspore.private import STRIDED
@@ -64,7 +65,7 @@ def laid_out(r: Array, strides: Strides) -> Array:
         return r
     to = empty_for(r, strides)
     if not (FLAGS.meta and is_blank(to)):
-        to[...] = r
+        store(to, r)
     return to
 
 
@@ -107,6 +108,8 @@ def like(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
 
 def contiguous(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
     """C order."""
+    if r.flags.c_contiguous and 1 not in r.shape:
+        return r            # (which no other strides are: 1.5 us less)
     return laid_out(r, contiguous_strides(r.shape))
 
 

@@ -125,7 +125,8 @@ def held_elsewhere(root: Array, tensors: Iterable[Tensor], own_references: int) 
     counts: dict[int, int] = {}
     for x in tensors:
         counts[id(x._a)] = counts.get(id(x._a), 0) + 1
-    known = own_references + 2 + _PASSED + (2 if storage_on(root) is not None else 0)     # (this function's variable, and what getrefcount is given)
+    # (this function's variable, and what getrefcount is given)
+    known = own_references + 2 + _PASSED + (2 if storage_on(root) is not None else 0) + _lent.get(id(root), 0)
     for x in tensors:
         n = counts.pop(id(x._a), 0)
         if n and x._a is root:
@@ -216,12 +217,19 @@ class _Block:
 
 
 _blocks: dict[int, _Block] = {}             # id(root) of a storage that is copy-on-write -> its bytes
+_lent: dict[int, int] = {}                  # id(root) -> how many lazy copies' arrays look into it: each of them is a reference to it
 
 
 def _left(key, block):
     if _blocks.get(key) is block:
         del _blocks[key]
         block.count -= 1
+
+
+def _returned(key):
+    _lent[key] -= 1
+    if not _lent[key]:
+        del _lent[key]
 
 
 def _enter(root, block):
@@ -266,6 +274,8 @@ def lazy_memory(t: Tensor) -> Array | None:
         new.flags.writeable = False
         block.count += 1
         _enter(new, block)
+        _lent[id(root)] = _lent.get(id(root), 0) + 1
+        weakref.finalize(new, _returned, id(root)).atexit = False
         a = t._a
         return np.ndarray(a.shape, a.dtype, new, address(a) - address(bytes_of(root)), a.strides)
 
@@ -295,7 +305,7 @@ def own(root: Array, t: Tensor | None = None) -> bool:
             return False
         block.count -= 1
         tensors = _found(root, t, 1 + _PASSED)
-        if block.count or held_elsewhere(root, tensors, 1 + _PASSED) or not _last(block, root):
+        if block.count or id(root) in _lent or held_elsewhere(root, tensors, 1 + _PASSED) or not _last(block, root):
             move(root, bytes_of(root).copy(), tensors)
             return True
         _lock_all(root, tensors, True)

@@ -34,6 +34,10 @@ class _Struct(tuple):
         return _rebuild, (type(self).__name__, tuple(self))
 
 
+#: made(cls, items): one of a class above of a tuple of as many results, which nobody has to count (0.4 us less)
+made = tuple.__new__
+
+
 def _rebuild(name, items):
     return TYPES[name](items)
 

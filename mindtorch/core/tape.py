@@ -331,12 +331,13 @@ def _strided(prim, fwd, low, arrays, kw):
         if plan is None:
             if len(_plans) > 4096:
                 _plans.clear()
-            plan = _plans[key] = (*layouts.pointwise_plan(arrays), {})
-        strides, order, back, in_bytes = plan
+            plan = _plans[key] = (*layouts.pointwise_plan(arrays), {}, any([a is not None and a.itemsize == 2 for a in arrays]))
+        strides, order, back, in_bytes, half = plan
         given = arrays if order is None else [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
     else:
         given, order = arrays, None
-    if low is not None and any([a is not None and a.itemsize == 2 for a in given]):
+        half = low is not None and any([a is not None and a.itemsize == 2 for a in arrays])
+    if half and low is not None:
         r = low(fwd, given, kw)
     else:
         r = fwd(*given, **kw)
@@ -469,8 +470,22 @@ def _many(prim, arrays, ins, kw):
     if held:
         outs = tuple([None if a is None else Held(a) if i in held else wrap(a) for i, a in enumerate(arrays)])
     else:
-        outs = tuple([None if a is None else wrap(a) for a in arrays])
+        outs = tuple([None if a is None else wrap(a) for a in arrays] if FLAGS.meta or INFERENCE.ever else _wrapped(arrays))
     return link(prim, outs, ins, kw)
+
+
+def _wrapped(arrays):
+    """`wrap` of each, looked at once what is the same for all (a view 0.2 us less)."""
+    outs = []
+    for a in arrays:
+        if a.__class__ is np.ndarray and a.flags.c_contiguous:
+            t = from_contiguous(a)
+            t.__class__ = Tensor
+            t._a = a
+            outs.append(t)
+        else:
+            outs.append(None if a is None else wrap(a))
+    return outs
 
 
 def _declared(signature: str) -> tuple[list[str], tuple[int, ...], list[str]]:

@@ -251,3 +251,36 @@ def test_large_and_on_threads(dtype, side, monkeypatch):
     for one, three, r in zip(*results, real):
         np.testing.assert_array_equal(one.numpy(), three.numpy())
         np.testing.assert_allclose(one.numpy(), r.numpy(), rtol=2e-5, atol=2e-3 if dtype == "float32" else 1e-9)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_counts_and_places(data):
+    """bincount, nonzero and searchsorted; the latter also where nan is in the row or looked for."""
+    with pytest.MonkeyPatch.context() as m:
+        numpy = data.draw(st.booleans()) or along._lib() is None
+        if numpy:
+            m.setattr(along, "_ready", lambda: None)
+        n = data.draw(st.sampled_from([0, 1, 2, 5, 300, 1100]))
+        a = np.random.RandomState(data.draw(st.integers(0, 99))).randint(0, data.draw(st.sampled_from([1, 7, 2000])), n)
+        least, step = data.draw(st.sampled_from([0, 9])), data.draw(st.sampled_from([1, 2]))
+        same(mt.tensor(a)[::step].bincount(minlength=least), torch.tensor(a)[::step].bincount(minlength=least))
+        shape = data.draw(st.sampled_from([(0,), (7,), (3, 5), (2, 0, 3), (2, 3, 290), ()]))
+        x = numbers(data.draw, shape, data.draw(st.sampled_from(["bool", "float32", "int64", "uint8"])))
+        how = data.draw(st.integers(0, 3))
+        for as_tuple in (False, True):
+            same(laid(mt, x, how).nonzero(as_tuple=as_tuple), laid(torch, x, how).nonzero(as_tuple=as_tuple))
+        dtype, right = data.draw(st.sampled_from(["float32", "float64", "int64", "int32", "uint8"])), data.draw(st.booleans())
+        row = np.sort(numbers(data.draw, (data.draw(st.integers(1, 70)),), dtype))
+        x = numbers(data.draw, (3, 11), dtype)
+        if numpy:         # (NumPy takes nan for the largest number, torch for none)
+            row = np.nan_to_num(row)
+            row.sort()
+        same(mt.searchsorted(mt.tensor(row), laid(mt, x, how), right=right), torch.searchsorted(torch.tensor(row), laid(torch, x, how), right=right))
+        rows = np.stack([row] * 3)
+        same(mt.searchsorted(mt.tensor(rows), mt.tensor(x), right=right, out_int32=True), torch.searchsorted(torch.tensor(rows), torch.tensor(x), right=right, out_int32=True))
+
+
+def test_negative_counts():
+    with pytest.raises(RuntimeError, match="non-negative"):
+        mt.tensor([1, -1]).bincount()

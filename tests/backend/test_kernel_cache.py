@@ -91,6 +91,30 @@ def a_pipe(path, tmp_path):
     os.mkfifo(path)
 
 
+def test_processes_that_want_one_library_compile_it_once(source, tmp_path, monkeypatch):
+    """As the ranks of a job do; they leave nothing but the library."""
+    log, slow = tmp_path / "log", tmp_path / "slow-cc"
+    slow.write_text(f"#!/bin/sh\necho compiled >> {log}\nsleep 1\nexec {' '.join(native_build.compiler())} \"$@\"\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CC", str(slow))
+    text = f"""if True:
+        import ctypes, pathlib, sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from mindtorch.backend.native import build as native_build
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
+    ranks = [subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for r in ranks:
+        assert r.stdout.readline() == "ready\n"
+    for r in ranks:
+        r.stdin.write("go\n")
+        r.stdin.flush()
+    assert [r.communicate()[0] for r in ranks] == ["42\n"] * 3
+    assert log.read_text() == "compiled\n"
+    assert [p.name[:8] for p in (tmp_path / "cache").iterdir()] == ["kernels-"]
+
+
 @pytest.mark.parametrize("harm", [truncate, empty, one_bit, no_digest, for_all, for_all_but_intact, a_link, a_pipe,
                                   pytest.param(for_a_group, marks=as_root), pytest.param(of_another, marks=as_root)])
 def test_a_bad_library_is_built_anew(source, tmp_path, harm, caplog, process):

@@ -353,7 +353,7 @@ def test_remainders(way, seed, n, scale, step, special):
        step=st.integers(1, 2))
 def test_transposed_copies(monkeypatch, shape, seed, kind, step):
     from mindtorch.backend.cpu import copies
-    monkeypatch.setattr(copies, "_TRANSPOSED", 8)
+    monkeypatch.setattr(copies, "_LARGE", 8)
     r = np.random.RandomState(seed)
     x = (r.randn(*shape) * 100).astype(kind)
     if kind == "float32":

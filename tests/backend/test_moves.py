@@ -69,6 +69,25 @@ def test_grid_sample_reads_nothing_outside(mode):
     close(*[[m.nn.functional.grid_sample(m.tensor(x), m.tensor(places), mode=mode, align_corners=True)] for m in (mt, torch)])
 
 
+@quick
+@given(data=st.data())
+def test_gradient_of_padding(data):
+    """Small and large, of one to three axes; elements that are cut off get none."""
+    draw = data.draw
+    dims, mode = draw(st.integers(1, 3)), draw(st.sampled_from(["reflect", "replicate", "circular"]))
+    shape = [draw(st.integers(1, 3)), 2, *[draw(st.sampled_from([4, 5, 9, 40 if dims < 3 else 6])) for _ in range(dims)]]
+    pads = [draw(st.integers(0 if mode == "circular" else -1, 3)) for _ in range(2 * dims)]
+    a = np.random.RandomState(draw(st.integers(0, 99))).randint(-9, 9, shape).astype(draw(st.sampled_from(["float32", "float64"])))
+    turned = draw(st.booleans())
+
+    def f(m):
+        x = m.tensor(a).requires_grad_()
+        y = m.nn.functional.pad(x.transpose(1, -1).contiguous().transpose(1, -1) if turned else x, pads, mode=mode)
+        y.backward(m.tensor(np.random.RandomState(1).randint(-9, 9, tuple(y.shape)).astype(a.dtype)))
+        return [y.detach(), x.grad]
+    close(f(mt), f(torch))
+
+
 @needs_compiler
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_grid_sample_on_threads(mode, side, monkeypatch):
@@ -177,3 +196,70 @@ def test_column_outside(at):
             m.zeros(70, 97).scatter(1, m.full((70, 97), at), 1.)
         with pytest.raises(RuntimeError):
             m.zeros(70, 97).scatter_add(1, m.full((70, 97), at), m.ones(70, 97))
+
+
+# ------------------------------------------------------------------ copies of arrays in another order, fills
+DTYPES = ["bool", "uint8", "float16", "int32", "float32", "float64", "complex64", "complex128"]
+
+
+@needs_compiler
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), dims=st.integers(1, 5), dtype=st.sampled_from(DTYPES), step=st.integers(1, 3), back=st.booleans(), repeated=st.booleans(),
+       gaps=st.booleans())
+def test_turned_copies(seed, dims, dtype, step, back, repeated, gaps):
+    """moves.copied of any axes into any: the values if it says so, and not a byte beside them."""
+    r = np.random.RandomState(seed)
+    shape = [int(r.choice([1, 2, 3, 4, 5, 8, 17, 40, 70] if dims < 4 else [1, 2, 3, 4, 9])) for _ in range(dims)]
+    a = (r.standard_normal([n * step for n in shape]) * 50).astype(dtype)[tuple([slice(None, None, step)] * dims)].transpose(r.permutation(dims))
+    a = a[::-1] if back else a
+    if repeated:
+        a = np.broadcast_to(a, (3, *a.shape))
+    order = r.permutation(a.ndim)
+    whole = np.full([a.shape[i] + 2 * gaps for i in order], 1, dtype)
+    to = whole[tuple([slice(1, -1) if gaps else slice(None)] * a.ndim)].transpose(np.argsort(order))
+    want = whole.copy()
+    if moves.copied(to, a):
+        want[tuple([slice(1, -1) if gaps else slice(None)] * a.ndim)].transpose(np.argsort(order))[...] = a
+    np.testing.assert_array_equal(whole, want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES + ["bfloat16"])
+@pytest.mark.parametrize("perm", [(3, 1, 0, 2), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 2, 3)])
+def test_copies_in_another_order(dtype, perm):
+    a = (np.random.RandomState(1).randn(5, 18, 7, 21) * 9).astype(np.float32)
+
+    def f(m):
+        kind = getattr(m, dtype)
+        x = m.tensor(a).to(kind)
+        y = x.permute(perm)
+        into = m.zeros(y.shape, dtype=kind).contiguous(memory_format=m.channels_last)
+        into.copy_(y)
+        found = [y.contiguous(), y.clone(), y.contiguous(memory_format=m.channels_last), into, y.reshape(-1), y[::2].contiguous(), y[:, :, 1:].flatten(1)]
+        return [(str(t.dtype), t.stride(), t.to(m.complex128 if kind.is_complex else m.float64).numpy().tolist()) for t in found]
+    assert f(mt) == f(torch)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 5])
+def test_shuffled_pixels(factor):
+    a = np.random.RandomState(1).randn(2, factor * factor * 3, 14, 10).astype(np.float32)
+    with_gradients(lambda m, x: m.nn.functional.pixel_unshuffle(m.nn.functional.pixel_shuffle(x, factor) * 2, factor), a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES + ["bfloat16", "int64", "int16"])
+@pytest.mark.parametrize("size", [(0,), (), (70000,), (300, 301), (3, 100001)])
+def test_fills(dtype, size):
+    def f(m):
+        kind = getattr(m, dtype)
+        x = m.ones(size, dtype=kind)
+        found = [m.full(size, 3, dtype=kind), m.full_like(x, 0), m.zeros_like(x), x.clone().fill_(5), x.clone().zero_(), m.empty_like(x).fill_(m.tensor(2, dtype=kind))]
+        if kind.is_floating_point:
+            found += [m.full(size, float("nan"), dtype=kind), x.clone().fill_(-0.0).reciprocal(), m.full(size, float("inf"), dtype=kind)]
+        if len(size) == 2:
+            part = x.clone()
+            part[:, 1:].zero_()
+            part.t()[5:].fill_(7)
+            found.append(part)
+        return [(str(t.dtype), t.stride(), t.to(m.complex128 if kind.is_complex else m.float64).numpy()) for t in found]
+    for (*a, x), (*b, y) in zip(f(mt), f(torch), strict=True):
+        assert a == b
+        np.testing.assert_array_equal(x, y)

@@ -12,6 +12,13 @@ from mindtorch.backend.native import pool
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN library here")
 
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch):
+    """Convolutions of a size that a test has time for go to C of our own (tests/ops/test_ops_conv.py)."""
+    monkeypatch.setattr(cpu_conv, "_small", lambda *a, small=cpu_conv._small: (small(*a)[0], None))
+
+
 @pytest.fixture(params=["Python's threads", "C"], autouse=True)
 def team(request, monkeypatch):
     """Both ways to make pieces of a call."""

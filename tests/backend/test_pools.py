@@ -117,6 +117,41 @@ def test_means(data):
 
 @quick
 @given(data=st.data())
+def test_pieces(data):
+    """Adaptive pools: pieces that are alike or not, of one element, overlapping, or of all; some of nan and infinity."""
+    dims = data.draw(st.integers(1, 3))
+    size = [data.draw(st.sampled_from([1, 2, 5, 8, 13])) for _ in range(dims)]
+    out = [data.draw(st.sampled_from([1, 2, 3, 7, 10, n, None] if dims > 1 else [1, 2, 3, 7, 10, n])) for n in size]
+    lead = data.draw(st.sampled_from([(1, 1), (2, 3), (3,)]))
+    a = values(data.draw, (*lead, *size), data.draw(st.sampled_from(["float32", "float64"])))
+    how, kind, twice = data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["avg", "max"])), data.draw(st.booleans())
+
+    def run(m):
+        x, y = leaf(m, a, how)
+        r = getattr(m.nn.functional, f"adaptive_{kind}_pool{dims}d")(y, out[0] if len(set(out)) == 1 and out[0] else out)
+        g = m.tensor(np.random.RandomState(1).randint(-3, 4, tuple(r.shape)).astype(a.dtype)).requires_grad_(twice and kind == "avg")
+        got = m.autograd.grad(r, x, g, create_graph=twice)
+        return (r, *got, *(m.autograd.grad(got[0].sum(), g) if g.requires_grad else ()))
+    both(run, kind == "max")
+
+
+def test_sizes_that_are_no_ints():
+    """What has been asked of ints is no answer for what only compares as they do."""
+    x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
+    for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d"):
+        for size in (2, (2, 2), 2.0, (2.0, 2), (2, 2.0), np.int64(2), [2, 2], (np.int32(2), 2)):
+            kind = {}
+            for m in (torch, mt):
+                try:
+                    kind[m] = getattr(m.nn.functional, name)(m.tensor(x), size).numpy()
+                except TypeError as e:
+                    kind[m] = type(e)
+            np.testing.assert_array_equal(kind[mt], kind[torch], err_msg=f"{name} {size}")
+        getattr(mt.nn.functional, name)(mt.tensor(x), mt.tensor([2, 2]).tolist())
+
+
+@quick
+@given(data=st.data())
 def test_columns(data):
     """unfold and fold, each the other's gradient; the padding may be wider than a window."""
     draw = data.draw

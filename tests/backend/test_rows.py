@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import large, threads
-from mindtorch.backend.native import rows
+from mindtorch.backend.native import along, loops, moves, pools, rows
 
 REDUCTIONS = {
     "sum": lambda m, x, **k: x.sum(**k), "mean": lambda m, x, **k: x.mean(**k), "amax": lambda m, x, **k: x.amax(**k), "amin": lambda m, x, **k: x.amin(**k),
@@ -23,7 +23,7 @@ def side(request, monkeypatch):
     for name in ("FEW", "SOME"):
         monkeypatch.setattr(large, name, 1 if request.param == "c" else 1 << 62)
     if request.param == "numpy":
-        for name in ("groups", "groups_back"):
+        for name in ("groups", "groups_back", "attend", "scaled"):
             monkeypatch.setattr(rows, name, lambda *a, **k: None)
 
 
@@ -67,6 +67,28 @@ def test_reductions(data):
     dims = data.draw(st.lists(st.integers(-a.ndim, a.ndim - 1), max_size=a.ndim, unique_by=lambda d: d % a.ndim))
     k = {"dim": tuple(dims), "keepdim": data.draw(st.booleans())} if dims else {}
     same(f(mt, laid(mt, a, how), **k), f(torch, laid(torch, a, how), **k), 4)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_variances(data):
+    """Of any dims and corrections, also where nothing is left to divide by; with gradients."""
+    a, how, name = data.draw(arrays()), data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["var", "std"]))
+    dims = data.draw(st.lists(st.integers(-a.ndim, a.ndim - 1), max_size=a.ndim, unique_by=lambda d: d % a.ndim))
+    k = {"dim": tuple(dims) or None, "keepdim": data.draw(st.booleans()), "correction": data.draw(st.sampled_from([0, 1, 2, 0.5]))}
+    n = int(np.prod([a.shape[d] for d in dims])) if dims else a.size
+    found = []
+    for m in (mt, torch):
+        x = laid(m, a, how).requires_grad_(n > k["correction"] and bool(np.isfinite(a).all()))
+        r = getattr(m, name)(x, **k)
+        found.append((r, None))
+        if x.requires_grad:
+            w = m.arange(r.numel(), dtype=x.dtype).reshape(r.shape)
+            found[-1] = r, m.autograd.grad((r * w).sum(), x)[0]
+    with np.errstate(all="ignore"):
+        same(found[0][0], found[1][0], 4)
+        if found[0][1] is not None:
+            same(found[0][1] / (1 + found[1][1].abs().max().item()), found[1][1] / (1 + found[1][1].abs().max().item()), 10)
 
 
 @settings(max_examples=60)
@@ -134,6 +156,64 @@ def test_cross_entropy(data):
         same(got[0][1], got[1][1], 2)
 
 
+@settings(max_examples=100)
+@given(st.data())
+def test_negative_log_likelihood(data):
+    """With spatial dimensions, ignored classes (an index that is a class, too), weights, places outside."""
+    n, c, *more = data.draw(st.sampled_from([(1, 1), (3, 2), (8, 8), (70, 5), (2, 3, 4), (2, 3, 2, 5), (0, 4), (4, 3, 0)]))
+    rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
+    x, t = rs.randn(n, c, *more).astype(data.draw(st.sampled_from(["float32", "float64"]))), rs.randint(0, c, (n, *more))
+    k = {"reduction": data.draw(st.sampled_from(["none", "mean", "sum"])), "ignore_index": data.draw(st.sampled_from([-100, 0, -1, c + 3]))}
+    if data.draw(st.integers(0, 2)) == 0 and t.size:
+        t.reshape(-1)[rs.randint(t.size)] = data.draw(st.sampled_from([-1, c, k["ignore_index"]]))
+    if data.draw(st.integers(0, 3)) == 0:
+        x[rs.rand(*x.shape) < .1] = np.inf
+    w, how, found = rs.rand(c).astype(x.dtype) if data.draw(st.booleans()) else None, data.draw(st.integers(0, 2)) if x.ndim < 4 else 0, []
+    for m in (mt, torch):
+        v = laid(m, x, how).requires_grad_()
+        try:
+            r = m.nn.functional.nll_loss(v, laid(m, t, how if t.ndim > 1 else 0), None if w is None else m.tensor(w), **k)
+        except IndexError:
+            found.append(None)
+            continue
+        found.append((r, m.autograd.grad(r.sum(), v)[0]))
+    assert (found[0] is None) == (found[1] is None)
+    if found[0] is not None:
+        same(found[0][0], found[1][0], 4)
+        same(found[0][1], found[1][1], 4)
+
+
+def test_calls_of_c(side):
+    """A function called directly takes what ctypes would, and refuses the rest."""
+    lib = rows._lib()
+    if lib is None or not isinstance(lib.mt_soft, type(len)):
+        pytest.skip("C is called by ctypes here")
+    x, r = np.arange(6, dtype=np.float32).reshape(2, 3), np.empty((2, 3), np.float32)
+    assert lib.mt_soft(id(x), id(x), id(r), 1, 0) == 0 == lib.mt_soft(id(x), id(x), id(r), np.int64(1), False)
+    np.testing.assert_allclose(r.sum(1), 1, rtol=1e-6)
+    y = np.empty(2, np.float32)
+    assert lib.mt_reduce_f32(id(x), id(y), 1, 2, 0, -1) == 0 and y.tolist() == [-3, -12]        # (-1 is a number, no error)
+    mean, rstd = np.empty(2, np.float32), np.empty(2, np.float32)
+    assert lib.mt_norm(id(x), None, None, id(r), id(mean), id(rstd), 0) == 0 and mean.tolist() == [1, 4]        # (None is no array; 0 a double)
+    for wrong in [(), (id(x),), (id(x), id(x), id(r), 1), (id(x), id(x), id(r), 1, 0, 0), ("x", id(x), id(r), 1, 0), (id(x), id(x), id(r), 1.5, 0),
+                  (id(x), id(x), id(r), None, 0), (x, id(x), id(r), 1, 0)]:
+        with pytest.raises(TypeError):
+            lib.mt_soft(*wrong)
+    with pytest.raises(OverflowError):
+        lib.mt_soft(id(x), id(x), id(r), 1 << 80, 0)
+    with pytest.raises(TypeError):
+        lib.mt_reduce_f32(id(x), id(y), 1, 2, 0, "1")
+
+
+def test_all_that_is_declared_so_is_called_directly(side):
+    """Each of their kinds of arguments has a line in _direct.c."""
+    if not isinstance(getattr(rows._lib(), "mt_soft", None), type(len)):
+        pytest.skip("C is called by ctypes here")
+    for lib in (rows._lib(), along._lib(), moves._lib(), loops.lib(), pools._lib()):
+        slow = {n for n, f in vars(lib).items() if n.startswith("mt_") and not isinstance(f, type(len))}
+        assert slow <= {"mt_use", "mt_shuffled", "mt_multiply_add", "mt_largest", "mt_loop_named"}
+
+
 def test_sums_are_exact():
     """A million float32, over each axis: as near to the true sum as blocks of additions are."""
     a = np.random.RandomState(0).rand(1000, 1000).astype(np.float32)
@@ -143,19 +223,12 @@ def test_sums_are_exact():
         np.testing.assert_allclose(mt.tensor(a).sum(**k).numpy(), true, rtol=5e-7)
 
 
-def test_any_number_of_threads():
+def test_any_number_of_threads(on_threads):
     """The same to the last bit in C. (NumPy's BLAS, which sums where there is no compiler, cuts by its threads.)"""
     if large.FEW > 1:
         pytest.skip("C alone")
     xs = [mt.tensor(np.random.RandomState(1).randn(*s).astype(np.float32)) for s in [(300, 700), (400000,), (90000, 5), (3, 500, 200)]]
-    before = threads.count()
-    try:
-        got = []
-        for n in (1, 2, 3):
-            mt.set_num_threads(n)
-            got.append([r.numpy() for x in xs for r in (x.sum(), x.sum(0), x.sum(-1), x.amax(-1), x.prod(0), mt.linalg.vector_norm(x, dim=0))])
-    finally:
-        mt.set_num_threads(before)
+    got = on_threads(lambda: [r.numpy() for x in xs for r in (x.sum(), x.sum(0), x.sum(-1), x.amax(-1), x.prod(0), mt.linalg.vector_norm(x, dim=0))])
     for other in got[1:]:
         for x, y in zip(got[0], other):
             np.testing.assert_array_equal(x, y)
@@ -206,3 +279,47 @@ def test_norms(data):
         got.append([y, x.grad, *[v.grad for v in p if v is not None and v.grad is not None]])
     for ours, real in zip(*got, strict=True):
         same(ours, real, 30 if a.mean() < 10 else 300)
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_attention(data):
+    """Heads of any layout, keys that nobody sees, nan and infinities, masks that stretch; with gradients."""
+    pick = lambda *x: data.draw(st.sampled_from(x))            # noqa: E731
+    dtype, lead = pick("float32", "float64", "float16"), pick((), (2,), (2, 3), (1, 2))
+    n, m, d, e = pick(1, 2, 3, 4, 5, 9), pick(1, 2, 7, 8, 9, 16, 17, 40), pick(1, 3, 8, 17), pick(1, 5, 8, 16, 19)
+    rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
+    arrays = [rs.randn(*(pick(lead, lead, (1,) * len(lead), lead[1:]) if i else lead), r, c) for i, (r, c) in enumerate(((n, d), (m, d), (m, e)))]
+    kind = pick(None, None, "bool", "float", "causal")
+    if kind != "causal" and pick(0, 0, 1):          # (torch's two ways part about a later key that is no number)
+        for a in arrays:
+            a[rs.rand(*a.shape) < .03] = rs.choice([np.nan, np.inf, -np.inf])
+    layouts = [pick(0, 1, 2) for _ in arrays]
+    mask = rs.rand(*pick((n, m), (1, m), (n, 1), (*lead, n, m))) < .6
+    grads = dtype != "float16" and all(np.isfinite(a).all() for a in arrays)
+
+    def run(t):
+        xs = [laid(t, a.astype(dtype), how).requires_grad_(grads) for a, how in zip(arrays, layouts)]
+        bias = None if kind in (None, "causal") else t.tensor(mask if kind == "bool" else np.where(mask, 0.5, -np.inf).astype(dtype))
+        y = t.nn.functional.scaled_dot_product_attention(*xs, bias, is_causal=kind == "causal")
+        return [y, *(t.autograd.grad(y.pow(2).sum(), xs) if grads else ())]
+    for ours, real in zip(run(mt), run(torch), strict=True):
+        if dtype == "float16":
+            np.testing.assert_allclose(ours.numpy(), real.numpy(), 5e-3, 5e-3)
+        else:
+            same(ours, real, 20)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_batch_norm_by_given_statistics(data):
+    x = data.draw(arrays(2))
+    affine, how, last = data.draw(st.booleans()), data.draw(st.integers(0, 2)), data.draw(st.booleans())
+    rs = np.random.RandomState(3)
+    mean, var, w, b = [(np.abs(rs.randn(x.shape[1])) + .1).astype(x.dtype) for _ in range(4)]
+
+    def run(t):
+        a = laid(t, x, how)
+        a = a[..., None].contiguous(memory_format=t.channels_last) if last and a.dim() == 3 else a
+        return t.nn.functional.batch_norm(a, t.tensor(mean), t.tensor(var), *((t.tensor(w), t.tensor(b)) if affine else ()))
+    same(run(mt), run(torch))

@@ -25,6 +25,6 @@ ILL_CONDITIONED = {26135}
 
 @pytest.mark.host_only("strides count there; device/test_aliasing.py runs the programs on the npu")
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(4))        # (of 10: they were run once, 40 s each)
+@pytest.mark.parametrize("block", range(1))        # (of 20: they were run once, 20 to 30 s each)
 def test_many_random_programs(block):
-    _check([s for s in range(20000 + 2000 * block, 22000 + 2000 * block) if s not in ILL_CONDITIONED])
+    _check([s for s in range(20000 + 1000 * block, 21000 + 1000 * block) if s not in ILL_CONDITIONED])

@@ -595,3 +595,39 @@ def test_native_value_and_grad_in_between(T):
     x = leaf(T, 1, 3)
     (x * x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), 2 * arr(1, 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (), (1,), (0, 3), (1, 5)])
+def test_gradients_of_sums(shape, dtype):
+    """A leaf's gradient is the sum's own, seen over its shape; what is added to .grad is not."""
+    def f(T):
+        kind = getattr(T, dtype)
+        out = []
+
+        def steps(r):           # (those that address something)
+            return tuple([s for n, s in zip(r.shape, r.stride()) if n > 1 and r.numel()])
+        dims = [dict(dim=d, keepdim=k) for k in (False, True) for d in (0, -1, (0, -1))[:3 if len(shape) > 1 else 2]] if shape else []
+        for kw in [{}, *dims]:
+            x = T.ones(shape, dtype=kind, requires_grad=True)
+            y = x.sum(**kw)
+            g = T.full_like(y, 3.).requires_grad_()
+            r, = T.autograd.grad(y, x, g.detach(), retain_graph=True)
+            out += [r, steps(r), str(error(lambda: r.add_(1)))[:40] if 0 in steps(r) else ""]
+            seen = []
+            hook = x.register_hook(lambda h: seen.append(steps(h)) or h * 2)
+            y.backward(g.detach(), retain_graph=True)
+            hook.remove()
+            first = x.grad
+            out += [*seen, first.clone(), steps(first)]
+            y.backward(g.detach(), retain_graph=True)           # (added to the first)
+            assert x.grad is first
+            first.mul_(2)
+            out += [first, g.detach()]
+            r, = T.autograd.grad(y, x, g, create_graph=True)
+            out += [steps(r), *T.autograd.grad((r * r.conj()).real.sum(), g)]
+            z = (x.sum(**kw) + x.sum(**kw)) * 2 + (x * x).sum(**kw)             # (several that meet at the leaf, and at a node)
+            r, = T.autograd.grad(z, x, g.detach())
+            out += [r, steps(r)]
+        return [t.detach().to(T.complex128 if kind.is_complex else T.float64) if hasattr(t, "detach") else t for t in out]
+    same(f)

@@ -15,6 +15,18 @@ import _ascend_optimizers  # noqa: E402
 import models  # noqa: E402
 
 
+def torch_losses(name, seed):
+    """Losses of real torch's five steps; with a seed, from weights that are rounded otherwise (each by the spacing of a float, up or down)."""
+    task = models.MODELS[name](torch)
+    if seed:
+        rs = np.random.RandomState(seed)
+        with torch.no_grad():
+            for p in (p for net in task.nets() for p in net.parameters()):
+                p += torch.from_numpy(np.asarray(np.spacing(p.numpy()) * rs.choice([-1, 1], tuple(p.shape)), np.float32))
+    step = task.step(torch, False)
+    return [step() for _ in range(5)]
+
+
 @pytest.mark.parametrize("names", [["mlp", "lenet", "small_cnn", "small_resnet", "gan"], ["resnet18", "gpt2", "bert", "lstm"]], ids=" ".join)
 def test_benchmark_models(names, standin):
     """Losses of five steps as on the cpu device, no op of the old way, nothing on the host."""
@@ -22,12 +34,11 @@ def test_benchmark_models(names, standin):
     found = [json.loads(line[6:]) for line in r.stdout.splitlines() if line.startswith("MODEL ")]
     assert [name for name, *_ in found] == names
     for name, have, want in found:
-        # (The adversarial pair magnifies a last bit a thousand times in four steps: real torch computes the device's kernels here, and is the one to compare with.)
-        if name == "gan":
-            step = models.MODELS[name](torch).step(torch, False)
-            np.testing.assert_allclose(have, want, atol=5e-3)
-            want = [step() for _ in range(5)]
-        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4, err_msg=name)
+        # (Some magnify a rounding a thousand times in four steps, ResNet-18's second loss by units of a gradient that are on or off: it is 0.1262, 0.1263
+        # or 0.1264. Either device may be off by as much as real torch's losses part.)
+        if not np.allclose(have, want, rtol=1e-4, atol=1e-4):
+            parted = np.ptp([torch_losses(name, seed) for seed in range(6)], axis=0)
+            np.testing.assert_array_less(np.abs(np.subtract(have, want)), 1e-4 + 1e-4 * np.abs(want) + 2 * parted, err_msg=name)
     assert not r.found.aclop and not r.found.fallbacks
 
 

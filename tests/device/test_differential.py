@@ -100,7 +100,7 @@ def test_random_programs(npu):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_many_random_programs(npu):
-    compare(range(1000, 1800), npu)
+    compare(range(1000, 1400), npu)
 
 
 # ------------------------------------------------------------------ tools on modules of the npu device

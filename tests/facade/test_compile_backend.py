@@ -416,7 +416,7 @@ def test_random_programs():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_more_random_programs():
-    check_random(range(100, 170))
+    check_random(range(100, 135))
 
 
 def test_on_a_device(npu):

@@ -524,18 +524,12 @@ def test_loops_take_nan_and_infinities(programs):
     assert programs[0].joint.fused
 
 
-def test_loops_are_the_same_on_any_number_of_threads(programs):
+def test_loops_are_the_same_on_any_number_of_threads(programs, on_threads):
     inputs = leaves((300, 400), (400,))
     f = torch.compile(_program(3, 2))
     told(f, inputs, 4)
     assert programs[0].joint.fused
-    had, found = torch.get_num_threads(), []
-    try:
-        for n in (1, 2, 3):
-            torch.set_num_threads(n)
-            found.append(told(f, inputs, 2))
-    finally:
-        torch.set_num_threads(had)
+    found = on_threads(lambda: told(f, inputs, 2))
     same(found[0], found[1])
     same(found[0], found[2])
 

@@ -14,6 +14,7 @@ SIDES = (real, mine)
 
 @pytest.fixture(autouse=True)
 def quiet():
+    real.distributions.Distribution.set_default_validate_args(True)         # (real torch.compile, in another test, switches it off for the whole process)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -441,8 +441,13 @@ def test_recurrent_layers_under_autocast(kind):
             m.load_state_dict({k: T.tensor((np.random.RandomState(i).randn(*v.shape) * 0.4).astype(np.float32))
                                for i, (k, v) in enumerate(m.state_dict().items())})
             x = T.tensor(draw(1, 3, 4) if "Cell" in kind else draw(1, 5, 3, 4)).to(getattr(T, given))
-            with T.autocast("cpu", T.bfloat16):
-                out = m(x)
+            try:
+                with T.autocast("cpu", T.bfloat16):
+                    out = m(x)
+            except RuntimeError as e:
+                if T is real and "could not create a primitive" in str(e):
+                    pytest.skip("real torch has no LSTM of bfloat16 on this processor")
+                raise
             out = out[0] if isinstance(out, tuple) else out
             out.float().sum().backward()
             seen.append((str(out.dtype), out.float().detach().numpy(), m.weight_ih.grad if "Cell" in kind else m.weight_ih_l0.grad))

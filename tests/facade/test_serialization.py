@@ -415,7 +415,7 @@ def _save_for_ever(path, ready):
         mine.save(obj, path)
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_killed_while_saving(tmp_path, kills):
     path = tmp_path / "m.pth"
     mine.save("the old one", path)

@@ -20,6 +20,27 @@ def x_of(seed, shape, dtype=F32, low=-2.0, high=2.0):
 
 # ------------------------------------------------------------------ convolutions
 @pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [F32, "float64"])
+@few
+@given(st.data())
+def test_small_convolution(dims, dtype, data):
+    """Axes that differ in everything, rows shorter and longer than a vector, images of several tiles, operands out of order."""
+    def each(low, high):
+        return data.draw(st.tuples(*[st.integers(low, high)] * dims))
+    groups, kernel, stride, dilation, padding = data.draw(st.integers(1, 3)), each(1, 3), each(1, 3), each(1, 2), each(0, 3)
+    size = tuple([max(n, d * (k - 1) + 1 - 2 * p) for n, d, k, p in zip(each(1, 19 if dims < 3 else 7), dilation, kernel, padding)])
+    c, o = groups * data.draw(st.integers(1, 3)), groups * data.draw(st.integers(1, 6))
+    turned = data.draw(st.booleans())
+
+    def f(T, x, w, *b):
+        if turned:
+            x, w = x.transpose(0, 1).contiguous().transpose(0, 1), w.transpose(0, 1).contiguous().transpose(0, 1)
+        return getattr(T.nn.functional, f"conv{dims}d")(x, w, *b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    bias = [x_of(3, (o,), dtype)] if data.draw(st.booleans()) else []
+    check(f, x_of(1, (data.draw(st.integers(1, 3)), c, *size), dtype), x_of(2, (o, c // groups, *kernel), dtype), *bias, rtol=1e-4, grad_rtol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 @few
 @given(st.data())

@@ -137,6 +137,21 @@ def test_einsum_of_one_equation_over_and_over(equation, data):
     check(lambda T, *t: T.einsum(equation, *t), *xs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,jk->ijk", "ij,j->ij", "ij,jk->i", "ij,ij->j", "ij,ji->", "i,j"])
+@few
+@given(st.data())
+def test_einsum_of_two_dtypes(equation, data):
+    """Two dtypes, and bool, where nothing is summed over or where there are no elements; refused elsewhere.  (Gradients where nothing is summed over: torch's own
+    fail in the other case.)"""
+    terms, out = equation.split("->") if "->" in equation else (equation, "ij")
+    grad = not set("".join(terms.split(","))) - set(out)
+    sizes = {k: data.draw(st.sampled_from([0, 2, 3])) for k in "ijk"}
+    shapes = [tuple(sizes[k] for k in t) for t in terms.split(",")]
+    xs = [In(values(i, s, d, -2, 2), d, grad=grad)
+          for i, s in enumerate(shapes) for d in [data.draw(st.sampled_from(["float32", "float64", "int64", "bool", "complex64"]))]]
+    check(lambda T, *t: T.einsum(equation, *t), *xs, rtol=1e-4, atol=1e-5)
+
+
 def test_einsum_with_lists_of_labels():
     a, b = In(values(0, (3, 4), "float32"), grad=True), In(values(1, (4, 5), "float32"), grad=True)
     check(lambda T, x, y: T.einsum(x, [0, 1], y, [1, 2], [0, 2]), a, b, rtol=1e-4, atol=1e-5)

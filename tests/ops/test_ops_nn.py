@@ -116,6 +116,20 @@ def test_prelu(weight):
     check(lambda T, a, w: F(T).prelu(a, w), x_of(1, (4,)), x_of(2, weight))
 
 
+@pytest.mark.parametrize("dtype", [F32, "float64", "float16", "bfloat16"])
+def test_prelu_of_weights_that_have_no_gradient(dtype):
+    """They stand where they are broadcast to, and are not reshaped; one that has a gradient is, as the graph shows."""
+    def none(*shape):
+        return x_of(2, shape, dtype, grad=False)
+    for shape, w in (((4, 6), (6,)), ((4, 6), (1,)), ((4,), (1,)), ((), ()), ((3,), ()), ((2, 6, 3), (6,)), ((2, 6, 3), (1,)), ((3, 0), (0,)), ((), (1,))):
+        check(lambda T, a, w: F(T).prelu(a, w), x_of(1, shape, dtype), none(*w))
+    check(lambda T, a, w: F(T).prelu(a.t(), w), x_of(1, (6, 4), dtype), none(6))
+    check(lambda T, a, w: T.vmap(F(T).prelu)(a, w), x_of(1, (5, 4, 6), F32, grad=False), x_of(2, (5, 6), F32, grad=False))
+    check(lambda T, a, w: T.vmap(F(T).prelu, in_dims=(1, None))(a, w), x_of(1, (4, 5, 6), F32, grad=False), x_of(2, (6,), F32, grad=False))
+    nodes = [[type(n).__name__ for n, _ in F(T).prelu(T.ones(4, 3), T.ones(3, requires_grad=True)).grad_fn.next_functions] for T in (mine, real)]
+    assert nodes[0] == nodes[1]
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
 @pytest.mark.parametrize("dim", [-1, 0, 1])
 def test_softmax(name, dim):

@@ -405,3 +405,19 @@ def test_lerp_of_many_elements():
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
     want, got = (T.lerp(T.from_numpy(arrays[0]), T.from_numpy(arrays[1])[:1], T.from_numpy(arrays[2])[:, :1]).numpy() for T in (real, mine))
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", "add sub mul truediv floordiv mod pow and or xor lshift rshift".split())
+def test_operators_give_way_to_what_they_do_not_know(name):
+    """Also those that write to the tensor: Python asks the other operand then."""
+    class Known:
+        def answer(self, other):
+            return self, other
+    setattr(Known, f"__r{name}__", Known.answer)
+    for T in (real, mine):
+        for kind in ("", "i", "r"):
+            x = T.ones(2, dtype=T.int64)
+            assert getattr(x, f"__{kind}{name}__")(object()) is NotImplemented
+        x, y = T.ones(2, dtype=T.int64), Known()
+        assert getattr(operator, f"i{name}")(x, y) == (y, x)
+        assert x._version == 0

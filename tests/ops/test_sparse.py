@@ -573,3 +573,34 @@ def test_sizes_alone_and_what_is_said_to_be_coalesced():
     for i in ([[0, 1], [1, 1]], [[0, 0], [1, 1]], [[1, 0], [1, 1]]):
         for check in (True, False, "inside"):
             same(lambda T: said(T, i, check))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(("embedding", "embedding_bag")), st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 2**31))
+def test_a_lookups_first_gradient_is_nobody_elses(kind, count, retained, hooked, seed):
+    """Its places are those that were looked up, as in torch; its values are not those that were handed to backward, kept by a hook or by retain_grad."""
+    rs = np.random.RandomState(seed)
+    ids = rs.randint(0, 6, (count, 2) if kind == "embedding_bag" else (count,))
+    given_ = rs.randint(-8, 9, (count, 3)).astype(np.float32)         # (whole numbers: sums are exact in any order)
+    out = []
+    for T in SIDES:
+        w, other = (T.zeros(6, 3).requires_grad_() for _ in range(2))
+        i, kept, g = T.tensor(ids), [], T.tensor(given_)
+        if hooked:
+            w.register_hook(lambda x: kept.append(x))
+        y = getattr(T.nn.functional, kind)(i, w, sparse=True, **({"mode": "sum"} if kind == "embedding_bag" else {}))
+        if retained:
+            y.retain_grad()
+        (y * 2 + other[:count].sum()).backward(g)
+        before = w.grad.to_dense().numpy().copy()
+        if T is mine:
+            for x in [g, *([y.grad] if retained else []), *([kept[0]._values()] if hooked else [])]:
+                x.zero_()
+            assert np.array_equal(w.grad.to_dense().numpy(), before)
+        if not hooked and (T is real or kind == "embedding_bag" and i.device.type == "cpu"):
+            assert w.grad._indices().data_ptr() == i.data_ptr()
+        assert not w.grad.requires_grad and w.grad.grad_fn is None and not w.grad.is_coalesced()
+        getattr(T.nn.functional, kind)(i, w, sparse=True).backward(T.ones(count, 3))
+        out.append((before, w.grad.to_dense().numpy()))
+    for theirs, ours in zip(*out):
+        np.testing.assert_array_equal(ours, theirs)

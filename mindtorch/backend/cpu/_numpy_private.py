@@ -68,6 +68,11 @@ else:
 #: (by name, for calls with extobj=SILENT)
 add, exp, matmul, maximum, minimum, reciprocal, sqrt = map(silent, (np.add, np.exp, np.matmul, np.maximum, np.minimum, np.reciprocal, np.sqrt))
 
+# Functions of a few arrays without NumPy's look at the classes of their arguments (0.3 of 1.2 us).
+concatenate, where = [getattr(f, "_implementation", f) for f in (np.concatenate, np.where)]
+declare("numpy:concatenate._implementation", RELIES, "joining and choosing without NumPy's protocols for other classes of arrays", ("numpy", "1.26", "2"),
+        ("tests/ops/test_ops_shape.py", "tests/backend/test_patches.py"),
+        check=lambda: None if concatenate is not np.concatenate else "not there: np.concatenate and np.where are called")
 declare("numpy:geterrobj", RELIES, "extobj= of ufuncs, geterrobj and seterrobj: kernels without warnings for 0.03 us", _CHECKED,
       ("tests/backend/test_patches.py",),
         check=lambda: None if EXTOBJ else "not used: np.errstate takes 1 us a call")
@@ -149,6 +154,25 @@ header = id if reads_arrays() else _described
 declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
+
+_UMATH = "numpy.core._multiarray_umath" if np.__version__[0] == "1" else "numpy._core._multiarray_umath"
+
+
+def _cpu_features():
+    return getattr(importlib.import_module(_UMATH), "__cpu_features__", None)
+
+
+def _computes_in_vectors():
+    """Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor."""
+    return not PORTABLE and bool((_cpu_features() or {}).get("AVX512_SKX"))
+
+
+#: see pointwise.function
+VECTORS = _computes_in_vectors()
+declare(_UMATH + ":__cpu_features__", RELIES,
+        "functions that NumPy computes one by one without AVX-512 are computed in C", ("numpy", "1.26", "2"),
+        ("tests/backend/test_loops.py", "tests/backend/test_patches.py"),
+        check=lambda: None if _cpu_features() is not None else "not there: they are computed in C with AVX-512, too")
 
 # ------------------------------------------------------------------ random numbers
 def twister_state(bits):

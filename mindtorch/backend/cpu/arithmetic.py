@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant, quiet
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, halved, looped, masked, plain
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -115,6 +115,7 @@ def _reciprocal_or_zero(a):
 
 # ------------------------------------------------------------------ powers
 @kernel("pow pow_base")
+@function("pow")
 @elementwise
 def _pow(a, b):
     if b.dtype.kind in "i" and (b < 0).any():
@@ -131,41 +132,35 @@ def _exponent_matters(a, b):
     return ~((a == 0) & (b.real >= 0))
 
 
+def _cube(a):
+    r = a * a
+    r *= a
+    return r
+
+
+#: The everyday exponents, without the general (20 times slower) power; of complex numbers those from 1 on.
+_EVERYDAY = {2: np.square, 1: np.ndarray.copy, 3: _cube, 0.5: np.sqrt, -1: np.reciprocal,
+             -0.5: lambda a: np.reciprocal(np.sqrt(a)), -2: lambda a: np.reciprocal(np.square(a))}
+
+
 @kernel("pow_number")
+@function("pow_number", lambda p: None if p.__class__ not in (int, float) or p in _EVERYDAY else plain(p))
 @elementwise
 def _pow_number(a, *, p):
-    # The everyday exponents, without the general (20 times slower) power.
-    if a.dtype.kind in "fc":
-        if p == 2:
-            return np.square(a)
-        if p == 1:
-            return a.copy()
-        if p == 3:
-            r = a * a
-            r *= a
-            return r
-        if a.dtype.kind == "f":
-            if p == 0.5:
-                return np.sqrt(a)
-            if p == -1:
-                return np.reciprocal(a)
-            if p == -0.5:
-                return np.reciprocal(np.sqrt(a))
-            if p == -2:
-                return np.reciprocal(np.square(a))
+    if a.dtype.kind in "fc" and p in _EVERYDAY and (a.dtype.kind == "f" or p in (1, 2, 3)):
+        return _EVERYDAY[p](a)
     return np.power(a, np.array(p, a.dtype))
 
 
 @kernel("log")
+@function("log")
 @elementwise
 def _log(a):
     return np.log(a)
 
 
-EXPRESSIONS[_log] = "log", plain
-
-
 @kernel("exp2")
+@function("exp2")
 @elementwise
 def _exp2(a):
     return np.exp2(a) if a.dtype.kind != "c" else np.exp(a * _LN2)
@@ -217,7 +212,7 @@ _number_wins("fmin", np.fmin, np.less_equal)
 
 
 # ------------------------------------------------------------------ functions of two variables
-kernel("atan2", binary(np.arctan2))
+kernel("atan2", function("atan2")(binary(np.arctan2)))
 kernel("hypot", binary(np.hypot))
 
 

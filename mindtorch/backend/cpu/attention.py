@@ -72,14 +72,29 @@ def _weights(s, bias, causal):
     return s
 
 
+#: Multiplications of the scores up to which C does all of it, and elements of keys beside fewer than four queries (they are copied).  us of one
+#: thread, C / NumPy, (heads, queries, keys, elements): float32 2x8x8x8 5 / 25, 4x16x16x16 8 / 30, 8x32x32x16 55 / 100, 8x64x64x64 397 / 333,
+#: causal 296 / 374, 8x1x64x64 90 / 57; float64 4x16x16x16 12 / 55, 8x32x32x16 53 / 140,
+#: causal 16x64x64x32 513 / 1058 (with AVX2).
+_SMALL, _SMALL_CAUSAL, _FEW_KEYS = 1 << 19, 1 << 21, 1 << 12
+
+
 @kernel("scaled_dot_product_attention")
-@quiet
 def attention(q, k, v, bias, *, causal, scale, keep, generator):
     """(softmax(q @ k.T * scale + bias) @ v over the last two dims, the softmax, which of its weights stay).
 
     bias: numbers to be added, or bools, False where a key takes no part; keep: the probability with which a weight stays, and grows by
     1 / keep.  The result has q's dtype, the rest is computed in float32 at least.
     """
+    if keep == 1 and q.size * k.shape[-2] <= (_SMALL_CAUSAL if causal else _SMALL) and (k.size <= _FEW_KEYS or q.shape[-2] >= 4):
+        r = large.rows().attend(q, k, v, bias, causal, scale)
+        if r is not None:
+            return *r, None
+    return _by_products(q, k, v, bias, causal=causal, scale=scale, keep=keep, generator=generator)
+
+
+@quiet
+def _by_products(q, k, v, bias, *, causal, scale, keep, generator):
     if q.itemsize == 2:
         y, *held = attention(widen(q), widen(k), widen(v), bias, causal=causal, scale=scale, keep=keep, generator=generator)
         return narrow(y, q.dtype), *held

@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.copies import store
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, binary, by_bits, masked, plain
@@ -128,5 +129,5 @@ kernel("zero", lambda a: np.zeros(a.shape, a.dtype))
 @kernel("copy")
 def _copy(a, src):
     r = np.empty(a.shape, a.dtype)
-    r[...] = src if src.dtype == a.dtype else cast_array(src, a.dtype)
+    store(r, src if src.dtype == a.dtype else cast_array(src, a.dtype))
     return r

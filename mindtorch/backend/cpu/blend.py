@@ -93,7 +93,8 @@ def _by_value(name):
     loop = Loop(name)
 
     def in_c(a, b, d, v):
-        return None if v.ndim or v.dtype.kind not in "fV" else loop(a, b, d, numbers=((widen(v) if v.dtype.kind == "V" else v).item(), 0.0, 0.0))
+        k = v.dtype.kind
+        return None if v.ndim or k not in "fV" else loop(a, b, d, numbers=((widen(v) if k == "V" else v).item(), 0.0, 0.0))
     return before(in_c)
 
 

@@ -6,6 +6,7 @@ the dtype; `device` is there for the choice of the kernel alone.
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.copies import MANY, fill
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.mindspore.private import bfloat16_np
 from mindtorch.backend.strides import empty, noted
@@ -33,14 +34,17 @@ def _zeros(size, stride, stype, device):
     if stride is None:
         return np.zeros(size, stype)
     r = empty(size, stype, stride)
-    r.fill(np.zeros((), stype))
+    fill(r, np.zeros((), stype))
     return r
 
 
 @kernel("full")
 def _full(size, stride, value, stype, device):
     r = np.empty(size, stype) if stride is None else empty(size, stype, stride)
-    r.fill(value if stype.kind != "V" else np.array(value, _F32).astype(stype))
+    if r.nbytes < MANY and stype.kind != "V":
+        r.fill(value)
+    else:
+        fill(r, np.array(value, stype) if stype.kind != "V" else np.array(value, _F32).astype(stype))
     return r
 
 

@@ -5,7 +5,7 @@ from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.heavy import embedding_grad
 from mindtorch.backend.cpu.host import quiet
 
-_I64 = np.dtype(np.int64)
+_I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def _out_of_range():
@@ -79,13 +79,17 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     The last but one only where there is a padding, the last only for means, whose dtype `divisor` is.  Without offsets every row is a bag.
     `include_last`: the last offset ends the last bag (True), or is there but the bag runs to the end ("open").
     """
-    for i in (index.min(), index.max()) if index.size else ():
+    inside = index.size and index.dtype == _I64 and (u := index.view(_U64)).item(u.argmax()) < rows      # (a third of what min and max take)
+    for i in (index.min(), index.max()) if index.size and not inside else ():
         if not 0 <= i < rows:
             raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}")
     if offsets is None and padding < 0:
         bags, each = index.shape
-        bag = np.arange(bags).repeat(each)
-        return index.reshape(-1), bag, bag, np.full(bags, each), None, None if divisor is None else np.full((bags, 1), max(each, 1), divisor)
+        bag, sizes, by = np.arange(bags).repeat(each), np.empty(bags, _I64), None if divisor is None else np.empty((bags, 1), divisor)
+        sizes.fill(each)        # (np.full takes three times as long)
+        if by is not None:
+            by.fill(max(each, 1))
+        return index.reshape(-1), bag, bag, sizes, None, by
     if offsets is None:
         off = np.arange(0, index.size, index.shape[1], dtype=_I64) if index.size else np.zeros(index.shape[0], _I64)
         index = index.reshape(-1)

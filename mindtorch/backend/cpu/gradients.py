@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.copies import copy_c
+from mindtorch.backend.cpu.copies import copy_c, store
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, plain
 from mindtorch.backend.strides import empty
 
@@ -36,5 +36,5 @@ def _copy(a, *, strides):
     if strides is None:
         return copy_c(a)
     r = empty(a.shape, a.dtype, strides)
-    r[...] = a
+    store(r, a)
     return r

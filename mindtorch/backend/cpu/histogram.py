@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.host import quiet
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -11,6 +11,8 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 
 @kernel("bincount")
 def _bincount(a, weights, *, minlength):
+    if weights is None and (r := large.along().counted(a, minlength)) is not None:
+        return r
     if a.size and a.min() < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is None:

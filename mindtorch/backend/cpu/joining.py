@@ -2,6 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu._numpy_private import concatenate
 from mindtorch.backend.strides import empty
 
 _ALL = slice(None)
@@ -10,17 +11,13 @@ _ALL = slice(None)
 @kernel("cat")
 def _cat(*arrays, dim):
     try:
-        return _joined(arrays, dim)
+        return concatenate(arrays, dim) if len(arrays) > 1 else arrays[0].copy()
     except ValueError:
         pieces = [a for a in arrays if a.shape != (0,)]
         if len(pieces) in (0, len(arrays)):
             raise misfit(arrays, dim) from None
     # By old custom empty one-dimensional arrays fit everywhere.
     return _cat(*pieces, dim=dim)
-
-
-def _joined(arrays, dim):
-    return arrays[0].copy() if len(arrays) == 1 else np.concatenate(arrays, dim)
 
 
 def misfit(arrays, dim):
@@ -48,12 +45,12 @@ def _stack(*arrays, dim, strides):
     if dim == 0:
         shape = arrays[0].shape
         if shape:
-            r = np.concatenate(arrays)
+            r = concatenate(arrays)
             if r.flags.c_contiguous:
                 r.shape = (len(arrays), *shape)         # (half the time of joining a[None] of each)
                 return r
-        r = np.concatenate([a[None] for a in arrays])
+        r = concatenate([a[None] for a in arrays])
     else:
         key = (_ALL,) * dim + (None, ...)
-        r = np.concatenate([a[key] for a in arrays], dim)
+        r = concatenate([a[key] for a in arrays], dim)
     return r if r.flags.c_contiguous else np.ascontiguousarray(r)

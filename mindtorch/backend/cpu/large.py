@@ -21,8 +21,8 @@ LEAST = 1 << 16
 PIECE = 1 << 16
 #: Elements from which on a call of our C (5 to 15 us, most of it for its numbers) pays.
 FEW = 4096
-#: The same of one (2 us) in the place of five NumPy calls or more: softmax of 16x16 in C 1.9 us, in NumPy 5.7 (torch 1.3).
-SOME = 64
+#: The same of one (1 us) in the place of several NumPy calls: softmax of 16x16 in C 1.2 us, in NumPy 5.7 (torch 1.3).
+SOME = 2
 
 
 @functools.cache

@@ -6,11 +6,12 @@ one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; 
 64x64 the difference is a third, which is where `large` draws the line.  scipy is imported at first use.
 Singular values and eigenvalues are in spectral.py.
 """
+import math
 from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.errors import not_definite, singular_inverse, singular_system
 
@@ -29,6 +30,7 @@ def routine(name, dtype, blas=False):
     if r is None:
         import scipy.linalg.blas
         import scipy.linalg.lapack
+        threads.follow_scipy()
         if dtype.kind == "c" and name.startswith("or"):
             name = "un" + name[2:]
         r = _routines[key] = getattr(scipy.linalg.blas if blas else scipy.linalg.lapack, _PREFIX[dtype.char] + name)
@@ -222,30 +224,39 @@ def _leading_minors(a):
 
 
 def _potrf(a):
-    r, info = routine("potrf", a.dtype)(a, lower=1, clean=1)
+    # (The transpose, as in _getri: 256x256 404 us, from a itself 624.)
+    r, info = routine("potrf", a.dtype)(a.T, lower=0, clean=1)
     if info:
         raise _NP_ERROR
-    return (r,)
+    return (r.T,)
 
 
 def _np_cholesky(a):
-    return each(_potrf, a)[0] if large(a) else np.linalg.cholesky(a)
+    return each(_potrf, a)[0] if large(a) or a.ndim == 2 and a.size else np.linalg.cholesky(a)      # (16x16 5 and 16 us)
+
+
+@quiet
+def _all_factors(a, upper):
+    """L or U of matrices all of which have one, else None."""
+    try:
+        r = _np_cholesky(h(a) if upper else a)
+    except _NP_ERROR:
+        return None
+    if not math.isfinite(abs(r.diagonal(0, -2, -1).sum())):
+        return None
+    return np.ascontiguousarray(h(r)) if upper else r
 
 
 @kernel("linalg_cholesky_ex")
 @quiet
 def cholesky(a, *, upper):
     """(L or U, info), reading the triangle asked for; info k: the leading minor of order k is not positive-definite."""
+    info = np.zeros(a.shape[:-2], np.int32)
+    r = _all_factors(a, upper)
+    if r is not None:
+        return r, info
     if upper:
         a = h(a)
-    info = np.zeros(a.shape[:-2], np.int32)
-    try:
-        r = _np_cholesky(a)
-        i = np.arange(r.shape[-1])
-        if np.isfinite(r[..., i, i]).all():
-            return (np.ascontiguousarray(h(r)) if upper else r), info
-    except _NP_ERROR:
-        pass
     r = np.empty(a.shape, a.dtype)
     o, codes = stack_of(r), info.reshape(-1)
     for i, x in enumerate(stack_of(a)):
@@ -261,6 +272,9 @@ def cholesky(a, *, upper):
 
 @kernel("linalg_cholesky cholesky")
 def _cholesky_or_raise(a, *, upper, name):
+    r = _all_factors(a, upper)
+    if r is not None:
+        return r
     r, info = cholesky(a, upper=upper)
     if info.any():
         raise not_definite(name, a.shape, info)
@@ -494,15 +508,27 @@ def _ormqr(a, tau, c, *, left, transpose):
     return np.ascontiguousarray(h(apply_reflectors(v, tau, h(c), not transpose)))
 
 
+def _qr_of(a, mode):
+    m, n = a.shape
+    k, work = min(m, n), 32 * max(m, n)
+    f, tau, _, _ = routine("geqrf", a.dtype)(a, lwork=work)
+    r = np.triu(f if mode == "complete" else f[:k])
+    if mode == "r":
+        return (r,)
+    if mode == "complete" and m > n:
+        q = np.empty((m, m), a.dtype, order="F")
+        q[:, :n] = f
+    else:
+        q = f[:, :k]
+    return routine("orgqr", a.dtype)(q, tau, lwork=work)[0], r
+
+
 @kernel("linalg_qr")
 def qr(a, *, mode):
-    """(Q, R); NumPy computes in double precision, which costs little for small matrices and rounds well."""
-    if large(a) and a.shape[-2] >= 64:
-        from scipy.linalg import qr
-        k = min(a.shape[-2:])
-        if mode == "r":
-            return np.zeros((0,), a.dtype), each(lambda x: (qr(x, mode="r", check_finite=False)[0][:k],), a)[0]
-        return each(lambda x: qr(x, mode="full" if mode == "complete" else "economic", check_finite=False), a)
+    """(Q, R); NumPy computes in double precision, which costs little for stacks of small matrices (one of 16x16 49 us, by LAPACK's own calls 32)."""
+    if a.ndim == 2 and a.size or large(a) and a.shape[-2] >= 64:
+        r = each(lambda x: _qr_of(x, mode), a)
+        return r if mode != "r" else (np.zeros((0,), a.dtype), *r)
     if mode == "r":
         return np.zeros((0,), a.dtype), np.linalg.qr(a, "r")
     q, r = np.linalg.qr(a, mode)

@@ -7,6 +7,7 @@ from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import Loop, bound
+from mindtorch.backend.cpu.reduce import whole
 
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
@@ -51,6 +52,13 @@ def _again(t, w, ignore_index):
     return np.where(mask, t, 0), mask
 
 
+def _plainly(v, reduction, over):
+    """The losses v of samples that all count 1, reduced; a mean is divided by `over`."""
+    if reduction == "none":
+        return v if over > 0 else -v
+    return np.asarray(whole(v) / v.dtype.type(over if reduction == "mean" else math.copysign(1, over)), v.dtype)
+
+
 def _total(t, w):
     """What a mean is divided by."""
     return t.size if w is None else float(w.sum())
@@ -74,10 +82,19 @@ def _nll(x, t, w, mask, reduction):
 
 
 @kernel("nll_loss")
-@quiet
 def nll(x, target, weight, *, reduction, ignore_index):
     """-x at each sample's class, times the class's weight, for (N, C, *spatial) with targets (N, *spatial); and the weight of each
     sample, 0 for ignored ones (None: all are 1)."""
+    if weight is None and x.size >= large.SOME and not 0 <= ignore_index < x.shape[1]:
+        # (where no place is outside, nothing is ignored; 8x8 2.2 us, by NumPy 14)
+        v = np.empty(target.shape, x.dtype)
+        if large.along().move(large.along().GATHER, x, target[:, None], 1, v[:, None]):
+            return _plainly(v, reduction, -v.size), None
+    return _nll_of_all(x, target, weight, reduction, ignore_index)
+
+
+@quiet
+def _nll_of_all(x, target, weight, reduction, ignore_index):
     t, w, mask = _samples(target, weight, x.shape[1], ignore_index, x.dtype)
     return _nll(x, t, w, mask, reduction), w
 
@@ -103,18 +120,28 @@ def nll_grad(g, target, w, *, reduction, ignore_index, size):
     if mask is not None:
         # With every sample ignored the loss is nan and its gradient nought.
         v = np.where(mask, v, v.dtype.type(0))
-    np.put_along_axis(r, t[:, None], v[:, None].astype(g.dtype, copy=False), 1)
+    t, v = t[:, None], v[:, None].astype(g.dtype, copy=False)
+    if not r.size or not large.along().move(large.along().PUT, r, t, 1, v):        # (8x8 1.5 us, by NumPy 12)
+        np.put_along_axis(r, t, v, 1)
     return r
 
 
 # ------------------------------------------------------------------ cross entropy
 @kernel("cross_entropy_loss")
-@quiet
 def cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
     """Cross entropy of logits (N, C) in one pass; 64x10 takes 15 us (MindSpore's ops.cross_entropy 2200, torch 12).
 
     Gives (loss, exponentials of the shifted logits, their sums, weight of each sample or None as of nll).
     """
+    if weight is None and not smoothing and x.size >= large.SOME and not 0 <= ignore_index < x.shape[1] and \
+            (got := large.rows().cross(x, target)) is not None:         # (as in nll: all count; 8x8 3 us, all that is asked below 9)
+        e, s, v = got
+        return _plainly(v, reduction, v.size), e, s, None
+    return _cross_entropy(x, target, weight, ignore_index, smoothing, reduction)
+
+
+@quiet
+def _cross_entropy(x, target, weight, ignore_index, smoothing, reduction):
     low = x.dtype if x.itemsize == 2 else None
     if low is not None:
         x, weight = widen(x), None if weight is None else widen(weight)
@@ -413,6 +440,7 @@ def l1_slope(x, t, _):
     return r.astype(d.dtype)
 
 
+@_in_one_pass("bce")
 def bce(x, t, _):
     d = x.dtype.type
     a = np.maximum(np.log(x), d(-100))
@@ -423,6 +451,7 @@ def bce(x, t, _):
     return np.negative(a, out=a)
 
 
+@_in_one_pass("bce_slope")
 def bce_slope(x, t, _):
     d = x.dtype.type
     v = (d(1) - x) * x
@@ -439,17 +468,18 @@ def bce_target_slope(x, t, _):
     return r
 
 
+@_in_one_pass("bce_logits")
 def bce_logits(x, t, _):
-    """max(x, 0) - x t + log(1 + exp(-|x|))."""
+    """(1 - t) x - log(sigmoid(x)), the latter min(x, 0) - log(1 + exp(-|x|)): of infinite x what torch gives."""
     r = np.abs(x)
     np.negative(r, out=r)
     np.exp(r, out=r)
     np.log1p(r, out=r)
-    r += cpu.relu(x)
-    r -= x * t
-    return r
+    r -= np.minimum(x, x.dtype.type(0))
+    return (x.dtype.type(1) - t) * x + r
 
 
+@_in_one_pass("bce_logits_slope")
 def bce_logits_slope(x, t, _):
     r = cpu.sigmoid(x)
     r -= t

@@ -2,13 +2,19 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu._numpy_private import where
 from mindtorch.backend.cpu.pointwise import fill_where, masked
+
+
+_FEW = 1 << 10
 
 
 @kernel("masked_fill")
 def _masked_fill(a, value, mask):
     shape = mask.shape
     if a.shape == shape:
+        if a.size <= _FEW and value.dtype == a.dtype:
+            return where(mask, value, a)        # (8x8 0.8 us, filled in a copy 1.3)
         r = a.copy()
     else:
         shape = np.broadcast_shapes(a.shape, shape)

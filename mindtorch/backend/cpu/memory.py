@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mindtorch.backend.cpu.copies import copy_c
+from mindtorch.backend.cpu.copies import copy_c, store
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.device import Opaque, stretch
 from mindtorch.backend.interface import Array, Sizes, Strides, Stype
@@ -82,7 +82,7 @@ def copy_as(a: Array, fmt: str = "preserve") -> Array:
     if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
         return copy_c(a)
     r = empty_as(a, fmt=fmt)
-    r[...] = a
+    store(r, a)
     return r
 
 

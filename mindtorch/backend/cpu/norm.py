@@ -452,11 +452,17 @@ def _channel_products(a, b):
 
 
 @kernel("native_batch_norm_eval")
-@quiet
 def batch_norm_eval(x, w, b, mean, var, *, eps):
     """Normalises each channel by given statistics: one multiply and one add."""
     if channels_last(x) and x.size:
         return _from_positions(batch_norm_eval(_positions(x), w, b, mean, var, eps=eps), x.shape)
+    # (1x3x8x8 2.6 us, with the factors and summands made by NumPy 10.8)
+    r = large.rows().scaled(np.ascontiguousarray(x), w, b, mean, var, eps)
+    return _scaled(x, w, b, mean, var, eps) if r is None else r
+
+
+@quiet
+def _scaled(x, w, b, mean, var, eps):
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     d = x.dtype.type
@@ -467,8 +473,6 @@ def batch_norm_eval(x, w, b, mean, var, *, eps):
     if b is not None:
         shift += b
     x = np.ascontiguousarray(x)
-    if x.size >= large.SOME and (y := large.rows().channels(x, scale, shift)) is not None:
-        return y
     if x.size >= large.LEAST and scale.dtype == x.dtype:
         by = _Channels(n, c, hw)
         y = np.empty(x.shape, x.dtype)

@@ -3,9 +3,9 @@
 Its kernels take one pass where NumPy takes five to twenty.  A million elements on one thread, us (NumPy in pieces / oneDNN / torch):
 gelu 2400 / 320 / 230, silu 750 / 340 / 270, sigmoid 680 / 320 / 230, hardswish 690 / 160 / 100, softmax 880 / 330 / 440, its
 gradient 600 / 230 / 230, layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500.  (log_softmax is no more exact than 4e-6
-there, and stays with NumPy.)  Used with AVX-512 alone, where that was measured; torch's exact gelu is oneDNN's as well, so
-that, unlike the tanh form, is bit-equal.  A kernel is made for a piece of fixed size (0.3 ms, once a thread); the last piece of an
-array overlaps the one before.
+there, and stays with NumPy.)  Used with AVX-512 alone: with AVX2 our loops in C (native/_loops_table.h) take as long or less, gelu by
+tanh a third.  torch's exact gelu is oneDNN's as well, so that, unlike the tanh form, is bit-equal.  A kernel is made for a piece of fixed
+size (0.3 ms, once a thread); the last piece of an array overlaps the one before.
 """
 import collections
 import ctypes
@@ -129,39 +129,6 @@ def eltwise(name, *arrays, backup=None):
                 return
         _pass(name, n, backward).run(*[a + 4 * start for a in ins], to + 4 * start)
     large.each(-(-count // n), part, count)
-    return r
-
-
-# ------------------------------------------------------------------ copies
-_TYPES = {_F32: 3, np.dtype(np.int32): 4}
-
-
-def copy_c(a):
-    """A copy in C order of a large transposed array of four-byte elements; None where there is none to be had here.
-
-    1024x1024 transposed 0.5 ms, in stripes by NumPy 0.9 to 1.8; images to channels last 0.4 and 2.0 (torch 0.6 and 0.5).
-    """
-    kind = _TYPES.get(a.dtype)
-    if kind is None or not onednn.wide() or any(t <= 0 or t % 4 for n, t in zip(a.shape, a.strides) if n > 1):
-        return None
-    r = np.empty(a.shape, a.dtype)
-    shape = [n for n in a.shape if n > 1]
-    ins, outs = ([t // 4 for n, t in zip(x.shape, x.strides) if n > 1] for x in (a, r))
-
-    def make(lib, engine, attr):
-        descs = [onednn._made(lib.dnnl_memory_desc_create_with_strides, len(shape), onednn._numbers(shape), kind, onednn._numbers(t))
-                 for t in (ins, outs)]
-        try:
-            k = _Kernel(lib.dnnl_reorder_primitive_desc_create, descs[0], engine, descs[1], engine, attr)
-            return _Pass(k, [(_SRC, descs[0]), (_DST, descs[1])])
-        finally:
-            for d in descs:
-                lib.dnnl_memory_desc_destroy(d)
-    try:
-        k = _kept(("copy", kind, *shape, *ins), make)
-    except onednn.Unsupported:
-        return None         # (strides that interleave, as those of a stepped slice of a transposed array)
-    k.run(address(a), address(r))
     return r
 
 

@@ -193,6 +193,8 @@ def _searchsorted(sequence, x, sorter, *, right, stype, op):
         if sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
             raise RuntimeError(f"torch.{op}(): sorter index out of range")
         sequence = np.take_along_axis(sequence, sorter, -1)
+    if sequence.size and (r := large.along().searched(sequence, x, right)) is not None:
+        return r if stype == _I64 else r.astype(stype)
     how = "right" if right else "left"
     if sequence.ndim == 1:
         r = np.asarray(np.searchsorted(sequence, x, how))

@@ -42,14 +42,13 @@ def _index(mode, n, lo, hi):
 
 @functools.lru_cache(256)
 def _tables(shape, strides, size, plan):
-    """(shape of the padded array, the same as an array, places of the elements along each axis, one axis after another); None for odd strides."""
+    """(shape of the padded array, places of the elements along each axis, one axis after another); None for odd strides."""
     if any([s % size for s in strides]):
         return None
     tables = [np.arange(n) * (s // size) for n, s in zip(shape, strides)]
     for axis, mode, n, before, after in plan:
         tables[axis] = tables[axis][_index(mode, n, before, after)]
-    out = tuple([len(t) for t in tables])
-    return out, np.array(out, np.int64), np.concatenate(tables)
+    return tuple([len(t) for t in tables]), np.concatenate(tables)
 
 
 @kernel("pad_by_index")
@@ -74,6 +73,10 @@ def _take_axes_grad(g, *, plan):
     for axis, mode, n, before, after in reversed(plan):
         index = _index(mode, n, before, after)
         m = index.size
+        # (us, C / NumPy: 1x4x8x8 18 / 43, 4x16x32x32 168 / 120)
+        if 0 < g.size < large.FEW and n and (r := large.along().taps(g, index[None], np.ones((1, m), g.dtype), axis, n)) is not None:
+            g = r
+            continue
         shape = list(g.shape)
         shape[axis] = n
         r = np.zeros(shape, g.dtype)

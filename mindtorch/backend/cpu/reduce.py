@@ -26,7 +26,7 @@ _LITTLE = 1 << 10       # elements up to which a product with ones is as exact a
 
 def sums(a, axes=None, keepdim=False):
     """Sum over `axes` (a sorted tuple; None: all) in the array's own dtype; NumPy's warnings are not silenced."""
-    if a.size >= large.FEW and (r := large.rows().reduce(a, axes, keepdim, SUM)) is not None:
+    if (r := native(a, axes, keepdim, SUM)) is not None:
         return r
     r = small_sum(a, axes, keepdim)
     if r is not None:
@@ -56,6 +56,8 @@ _quietly = quiet(sums)
 def total(a, axes=None, keepdim=False):
     """`sums` without NumPy's warnings."""
     r = small_sum(a, axes, keepdim)
+    if r is None:
+        r = native(a, axes, keepdim, SUM)
     return _quietly(a, axes, keepdim) if r is None else r
 
 
@@ -100,7 +102,8 @@ def whole(a):
     n = a.size
     if 1 < n <= _LITTLE and a.dtype in _BLAS and a.flags.c_contiguous:
         return a.reshape(n).dot(ones(n, a.dtype))
-    return _quietly(a)
+    r = native(a, None, False, SUM)
+    return _quietly(a) if r is None else r
 
 
 def native(a, axes, keepdim, what, over=1.0):

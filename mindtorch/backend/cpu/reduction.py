@@ -5,10 +5,12 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
+from mindtorch.backend.cpu._numpy_private import SILENT, silent
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, small_squares, small_sum, squared_deviations, sums, total, whole
+from mindtorch.backend.cpu.reduce import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SQUARES, SUM, native, small_squares, small_sum, squared_deviations, sums,
+                                          total, whole)
 from mindtorch.backend.cpu.scan import products_of_others
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -55,8 +57,6 @@ def _without_nan(a):
 
 def _mean(a, *, axes, keepdim):
     n = count(a.shape, axes)
-    if n and (r := native(a, axes, keepdim, SUM, n)) is not None:
-        return r
     r = sums(a, axes, keepdim)
     return r / a.dtype.type(n) if n else r * a.dtype.type(np.nan)
 
@@ -66,10 +66,12 @@ _mean_quietly = quiet(_mean)
 
 @kernel("mean_dims")
 def _mean_dims(a, *, axes, keepdim):
+    n = count(a.shape, axes)
     r = small_sum(a, axes, keepdim)
-    if r is None:
-        return _mean_quietly(a, axes=axes, keepdim=keepdim)
-    return np.true_divide(r, _number(count(a.shape, axes), a.dtype))
+    if r is not None:
+        return np.true_divide(r, _number(n, a.dtype))
+    r = native(a, axes, keepdim, SUM, n)
+    return _mean_quietly(a, axes=axes, keepdim=keepdim) if r is None else r
 
 
 @functools.lru_cache(256)
@@ -83,7 +85,10 @@ def _number(n, dtype):
 @kernel("mean_all")
 def _mean_all(a):
     r = small_sum(a, None)
-    return _mean_quietly(a, axes=None, keepdim=False) if r is None else r / a.dtype.type(a.size)
+    if r is not None:
+        return r / a.dtype.type(a.size)
+    r = native(a, None, False, SUM, a.size)
+    return _mean_quietly(a, axes=None, keepdim=False) if r is None else r
 
 
 def _prod(a, *, axis, keepdim):
@@ -99,7 +104,14 @@ def _prod_all(a):
     return _prod(a, axis=None, keepdim=False)
 
 
-kernel("prod_dim", quiet(_prod))
+_prod_quietly = quiet(_prod)
+
+
+@kernel("prod_dim")
+def _prod_dim(a, *, axis, keepdim):
+    if a.ndim and a.size >= large.SOME and (r := large.rows().reduce(a, (axis,), keepdim, PRODUCT)) is not None:      # (8x8 0.9 us, by NumPy 1.9)
+        return r
+    return _prod_quietly(a, axis=axis, keepdim=keepdim)
 
 
 @kernel("prod_backward")
@@ -286,15 +298,34 @@ def _small_var(a, axes, keepdim, correction):
     return small_squares(a - s / a.dtype.type(n)) / a.dtype.type(n - correction)
 
 
+_minus = silent(np.subtract)
+
+
+def _var_in_c(a, axes, keepdim, correction):
+    """The variance by two sums in C (rows of 8x8 3.1 us, by NumPy 12); None: there is none for that."""
+    if not large.SOME <= a.size < _PIECES or a.dtype not in (_F32, _F64):
+        return None
+    n, rows = count(a.shape, axes), large.rows()
+    m = rows.reduce(a, axes, True, SUM, n)
+    return None if m is None else rows.reduce(_minus(a, m, extobj=SILENT), axes, keepdim, SQUARES, max(n - correction, 0))
+
+
+_PIECES = 1 << 16       # elements from which on squared_deviations needs no array of them
+
+
 @kernel("var")
 def _var_kernel(a, *, axes, keepdim, correction):
     r = _small_var(a, axes, keepdim, correction)
+    if r is None:
+        r = _var_in_c(a, axes, keepdim, correction)
     return _var_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else r
 
 
 @kernel("std")
 def _std_kernel(a, *, axes, keepdim, correction):
     r = _small_var(a, axes, keepdim, correction)
+    if r is None and (r := _var_in_c(a, axes, keepdim, correction)) is not None:
+        return np.sqrt(r, out=r)
     return _std_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else np.sqrt(r)
 
 
@@ -305,13 +336,13 @@ def _vector_norm(a, *, p, axes, keepdim):
         squares = small_squares(a)
         if squares is not None:
             return np.array(math.sqrt(squares), a.dtype)        # (a root in double precision, rounded, is the root)
+    if p in (1, 2) and a.size >= large.SOME and (r := large.rows().reduce(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
+        return r
     return _vector_norm_quietly(a, p=p, axes=axes, keepdim=keepdim)
 
 
 @quiet
 def _vector_norm_quietly(a, *, p, axes, keepdim):
-    if p in (1, 2) and (r := native(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
-        return r
     x = np.abs(a) if a.dtype.kind == "c" or p != 2 else a
     if p == 2:
         return np.sqrt(sums(x * x, axes, keepdim))

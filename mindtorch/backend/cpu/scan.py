@@ -45,14 +45,18 @@ def _recur(g, r, *, axis):
 
 # ------------------------------------------------------------------ cumsum, cumprod
 def _accumulate(ufunc):
-    @quiet
+    times = ufunc is np.multiply
+
     def accumulate(a, *, axis):
         if a.ndim == 0:
             return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
         if a.dtype.kind in "biu":
             a = a.astype(_I64, copy=False)
-        if (r := large.along().scan(a, axis, ufunc is np.multiply)) is not None:     # (16x16 2 us, NumPy 4.5)
-            return r
+        r = large.along().scan(a, axis, times)        # (16x16 1.1 us, NumPy 4.5)
+        return by_numpy(a, axis) if r is None else r
+
+    @quiet
+    def by_numpy(a, axis):
         if a.dtype == _I64:
             return ufunc.accumulate(a, axis=axis, dtype=_I64)
         # Long float32 sums lose digits; torch accumulates them in double as well.
@@ -103,12 +107,14 @@ def _cumprod_backward(g, a, out, *, axis):
 
 # ------------------------------------------------------------------ cummax, cummin
 def _running_extreme(name, ufunc, least):
-    @quiet
     def extreme(a, *, axis):
         if a.ndim == 0:
             return a.copy(), np.zeros((), _I64)
-        if (got := large.along().extremes(a, axis, least)) is not None:
-            return got
+        got = large.along().extremes(a, axis, least)
+        return by_numpy(a, axis) if got is None else got
+
+    @quiet
+    def by_numpy(a, axis):
         v = ufunc.accumulate(a, axis=axis)
         # The last place so far that equals the extreme (nan equals nan).
         place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])

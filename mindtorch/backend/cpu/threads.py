@@ -33,11 +33,11 @@ def _available():
 
 
 class _Blas:
-    """The thread count of NumPy's own OpenBLAS, where the wheel's library lets itself be asked."""
+    """The thread count of NumPy's (or scipy's) own OpenBLAS, where the wheel's library lets itself be asked."""
 
-    def __init__(self):
+    def __init__(self, of="numpy"):
         self.get = self.set = None
-        for lib in sorted(pathlib.Path(np.__file__).parent.parent.glob("numpy.libs/lib*openblas*")):
+        for lib in sorted(pathlib.Path(np.__file__).parent.parent.glob(f"{of}.libs/lib*openblas*")):
             try:
                 handle = ctypes.CDLL(str(lib))
             except OSError:
@@ -117,6 +117,8 @@ def set_count(n: int) -> None:
     _blas = _Blas()
     if _blas.set is not None:
         _blas.set(n)
+    if _scipys is not None and _scipys.set is not None:
+        _scipys.set(n)
     # More than there are processors is an error there.
     mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
 
@@ -124,6 +126,16 @@ def set_count(n: int) -> None:
 #: Called before threads of this module work: the other ones (pool.py) are not to spin meanwhile.
 before_share = None
 _blas = None
+_scipys = None
+
+
+def follow_scipy() -> None:
+    """Called where scipy has been loaded: its OpenBLAS, another one than NumPy's, takes no more threads than everything else (they spin as well)."""
+    global _scipys
+    if _scipys is None:
+        _scipys = _Blas("scipy")
+        if _scipys.set is not None and _scipys.get() > _team.count:
+            _scipys.set(_team.count)
 
 
 def _hold_blas():

@@ -8,7 +8,7 @@ from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT
 from mindtorch.backend.cpu.heavy import one
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, by_bits, elementwise, halved, looped, plain, unary
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
 
@@ -30,9 +30,11 @@ for _name, _ufunc in (("exp", np.exp), ("expm1", np.expm1), ("log2", np.log2), (
     _made = unary(_ufunc)
     if _name == "reciprocal":
         _made = looped(_name, least=_MORE)(_made)
+    elif _name in FUNCTIONS:
+        _made = function(_name)(_made)
     elif _name in ("square", "sqrt"):
         _made = halved(_name)(_made)
-    if _name in ("exp", "expm1", "tanh", "abs"):
+    elif _name == "abs":
         EXPRESSIONS[_made] = _name, plain
     kernel(_name, _made)
 HALF[TABLES["cpu"]["abs"]] = by_bits(np.bitwise_and, 0x7fff)

@@ -75,17 +75,18 @@ def from_array(a):
     250, and the memory stays taken).  `set_` puts strides on the memory of a contiguous tensor in 3.5 us whatever the size (2.3 of them MindSpore's); the op
     AsStrided would take 4 to 330, for it wakes a thread.
     """
-    if a.flags.c_contiguous:
+    flags = a.flags
+    if flags.c_contiguous:
         return from_contiguous(a)
     STRIDED.on = True
     count, dtype, shape = a.size, a.dtype, a.shape
+    plain = dtype.char in _DLPACK and flags.writeable
+    if plain and 0 < count < _LARGE and min(a.strides) >= 0:
+        return _from_dlpack(a.__dlpack__())
     if not count:
         return from_contiguous(np.empty(shape, dtype))    # the DLPack importer dies of zero-size arrays
     key = shape, a.strides, dtype
     known = _extents.get(key) or _extent(key)
-    plain = dtype.char in _DLPACK and a.flags.writeable
-    if plain and count < _LARGE:
-        return _from_dlpack(a.__dlpack__())
     recording = grad_flag() and not tracking.on
     if a.ndim > 8 or recording:         # (`set_` knows 8 dimensions)
         if plain:

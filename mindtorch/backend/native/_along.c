@@ -1,6 +1,6 @@
 /* Ops along one axis of arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order,
  * weighted sums of few elements, sums of rows
- * (backend/native/along.py).  By type: _along_typed.h, _along_rows.h, _along_keys.h.
+ * (backend/native/along.py).  By type: _along_typed.h, _along_rows.h, _along_keys.h; counts and places: _along_found.h.
  *
  * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are:
  * they take parts of an axis that the places do not depend on.  Places are looked at before they are used, in every case.
@@ -33,6 +33,7 @@ typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t i64;
+typedef int32_t i32;
 typedef float f32;
 typedef double f64;
 
@@ -240,7 +241,6 @@ ALWAYS u64 key_f64(f64 x) {
     return x != x ? UINT64_MAX : b ^ (b >> 63 ? UINT64_MAX : (u64)1 << 63);
 }
 ALWAYS u64 key_i64(i64 x) { return (u64)x ^ (u64)1 << 63; }
-typedef int32_t i32;
 ALWAYS u32 key_i32(i32 x) { return (u32)x ^ (u32)1 << 31; }
 ALWAYS u32 key_u8(u8 x) { return x; }
 
@@ -296,3 +296,6 @@ enum { PLAIN, MEDIAN, SKIPPING };
 #include "_along_keys.h"
 #undef T
 #undef K
+
+/* ------------------------------------------------------------------ counts and places */
+#include "_along_found.h"

@@ -170,33 +170,3 @@ void NAME(mt_addends)(T *table, const i64 *places, const T *rows, long size, lon
     NAME(Addends) k = {table, places, rows, count, n, (T)times};
     shared(size, count * n, NAME(addends), &k);         /* (each thread has rows of the table of its own) */
 }
-
-/* ------------------------------------------------------------------ largest elements of pieces of planes */
-typedef struct { const T *from; T *to; i64 *where; const i64 *bounds; long height, width, oh, ow; } NAME(Pieces);
-static void NAME(pieces)(void *ctx, long start, long stop, int who) {
-    const NAME(Pieces) *k = ctx;
-    (void)who;
-    for (long p = start; p < stop; p++) {
-        const T *plane = k->from + p * k->height * k->width;
-        for (long i = 0; i < k->oh; i++)
-            for (long j = 0; j < k->ow; j++) {
-                const i64 *v = k->bounds + 2 * i, *h = k->bounds + 2 * (k->oh + j);
-                i64 at = v[0] * k->width + h[0];
-                T best = plane[at];
-                for (i64 y = v[0]; y < v[1]; y++)
-                    for (i64 x = h[0]; x < h[1]; x++) {
-                        const T e = plane[y * k->width + x];
-                        if (e > best || (e != e && best == best)) best = e, at = y * k->width + x;
-                    }
-                k->to[(p * k->oh + i) * k->ow + j] = best;
-                k->where[(p * k->oh + i) * k->ow + j] = at;
-            }
-    }
-}
-
-/* the largest of each of oh x ow pieces of planes, the first of equal ones or the first nan, and its place; bounds: (from, behind) of the rows', then
-   the columns' pieces, none empty */
-void NAME(mt_pieces)(const T *from, T *to, i64 *where, const i64 *bounds, long planes, long height, long width, long oh, long ow) {
-    NAME(Pieces) k = {from, to, where, bounds, height, width, oh, ow};
-    shared(planes, planes * height * width, NAME(pieces), &k);
-}

@@ -1,5 +1,5 @@
 /* Elements picked and placed by more than one axis: images at the places of a grid, bags of rows, strided and padded copies
- * (backend/native/moves.py).  By type: _moves_grid.h, _moves_bags.h.
+ * (backend/native/moves.py).  By type: _moves_grid.h, _moves_bags.h, _moves_tables.h, _moves_copies.h.
  *
  * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are.
  */
@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "_common_share.h"
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 typedef int64_t i64;
 typedef float f32;
 typedef double f64;
@@ -34,20 +37,53 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 #define MOST 32             /* dimensions */
 #define RUNS 16             /* of the last axis; where there are more, places are read one by one */
+
+enum { TILES, ROWS, WOVEN, PARTED };
+/* A turned copy: `nd` elements run on in the result, `ns` are the axis along which those of the operand lie closest.  Steps in bytes: by, fs, fd of the
+   operand, step, ts of the result. */
+typedef struct {
+    const char *from;
+    char *to;
+    int dims, way;              /* the other axes */
+    long shape[MOST], by[MOST], step[MOST], nd, ns, fs, fd, ts, high, blocks;
+} Turn;
+
+#ifdef __AVX2__
+/* 8 by 8 of four bytes */
+static inline void square(const char *from, long fd, char *to, long ts) {
+    __m256 a[8], b[8];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps((const float *)(from + i * fd));
+    _Pragma("GCC unroll 4") for (int i = 0; i < 8; i += 2) b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]), b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    _Pragma("GCC unroll 2") for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44), a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44), a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps((float *)(to + i * ts), _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps((float *)(to + (i + 4) * ts), _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+#endif
+
 #define T u8
 #include "_moves_tables.h"
+#include "_moves_copies.h"
 #undef T
 #define T u16
 #include "_moves_tables.h"
+#include "_moves_copies.h"
 #undef T
 #define T u32
 #include "_moves_tables.h"
+#include "_moves_copies.h"
 #undef T
 #define T u64
 #include "_moves_tables.h"
+#include "_moves_copies.h"
 #undef T
 #define T u128
 #include "_moves_tables.h"
+#include "_moves_copies.h"
 #undef T
 
 #define EACH(F, ...)                                                                                                                \
@@ -60,13 +96,98 @@ typedef uint64_t u64;
     default: return -1;                                                                                                             \
     }
 
-/* to, of that shape and in one piece, by the axes' tables of places (in elements) one after another */
-int mt_spread(int bytes, int dims, const long *shape, const i64 *tables, const void *from, void *to) {
-    if (dims < 1 || dims > MOST) return -1;
-    EACH(spread_all, dims, shape, tables, from, to)
+/* to, in one piece and not empty, by its axes' tables of places in `from` (in elements) one after another */
+int mt_spread(int bytes, const struct array *tables, const struct array *from, const struct array *to) {
+    const int dims = to->nd;
+    if (dims < 1 || dims > MOST || (uintptr_t)from->data % (bytes < 8 ? bytes : 8)) return -1;
+    long all = 0;
+    for (int d = 0; d < dims; d++) all += to->dims[d];
+    if (tables->nd != 1 || tables->dims[0] != all) return -1;
+    EACH(spread_all, dims, (const long *)to->dims, (const i64 *)tables->data, (const void *)from->data, (void *)to->data)
 }
 
 /* the lower or upper triangle of matrices in one piece; what is above or below it is zero */
 int mt_triangle(int bytes, long matrices, long rows, long columns, long diagonal, int lower, const void *from, void *to) {
     EACH(triangle_all, matrices, rows, columns, diagonal, lower, from, to)
+}
+
+/* `to`, which overlaps neither itself nor `from`, gets the values of `from`, of the same shape and of as many bytes.  -1, and nothing is done, where they are not
+   for this: where elements do not run on in the result, or lie at odd addresses. */
+int mt_turn(int bytes, const struct array *to, const struct array *from) {
+    Turn k = {.from = from->data, .to = to->data};
+    const long align = bytes < 8 ? bytes : 8;
+    long n = 0, all = 1, shape[MOST], by[MOST], step[MOST];
+    if (to->nd > MOST || to->nd != from->nd || ((uintptr_t)k.from | (uintptr_t)k.to) % align) return -1;
+    for (int d = 0; d < to->nd; d++) {          /* in the order of the result's memory */
+        const long count = to->dims[d], b = from->strides[d], s = to->strides[d];
+        if (count != from->dims[d]) return -1;
+        all *= count;
+        if (count == 1) continue;
+        if (s <= 0 || s % align || b % align) return -1;
+        long i = n++;
+        for (; i > 0 && step[i - 1] < s; i--) shape[i] = shape[i - 1], by[i] = by[i - 1], step[i] = step[i - 1];
+        shape[i] = count, by[i] = b, step[i] = s;
+    }
+    if (!all) return 0;
+    long m = 0;
+    for (long i = 0; i < n; i++) {
+        if (m && by[m - 1] == by[i] * shape[i] && step[m - 1] == step[i] * shape[i]) m--, shape[m] *= shape[i];
+        else shape[m] = shape[i];
+        by[m] = by[i], step[m] = step[i], m++;
+    }
+    if (!m || step[m - 1] != bytes) return -1;
+    const long d = m - 1;
+    long s = -1;
+    k.nd = shape[d], k.fd = by[d], k.ns = 1;
+    if (!k.fd) return -1;       /* (NumPy fills rows) */
+    if (k.fd == bytes) {
+        k.way = ROWS;
+        s = d - 1;
+    } else
+        for (long i = 0; i < d; i++)
+            if (by[i] > 0 && (k.fd <= 0 || by[i] < k.fd) && (s < 0 || by[i] < by[s] || (by[i] == by[s] && shape[i] > shape[s]))) s = i;
+    if (s < 0 && k.way != ROWS) return -1;
+    if (s >= 0) k.ns = shape[s], k.fs = by[s], k.ts = step[s];
+    if (k.way != ROWS && k.fs == bytes) {
+        if (k.nd <= 4 && k.ts == k.nd * bytes) k.way = WOVEN;
+        else if (k.ns <= 4 && k.fd == k.ns * bytes) k.way = PARTED;
+    }
+    for (long i = 0; i < d; i++)
+        if (i != s) k.shape[k.dims] = shape[i], k.by[k.dims] = by[i], k.step[k.dims++] = step[i];
+    /* (a unit is some hundred kilobytes at most) */
+    const long fit = 65536 / k.nd;
+    k.high = k.way == PARTED ? k.ns : k.way != TILES ? (fit < 1 ? 1 : fit) : fit < 128 / bytes ? 128 / bytes : fit / (128 / bytes) * (128 / bytes);
+    k.blocks = (k.ns + k.high - 1) / k.high;
+    const long units = all / k.nd / k.ns * k.blocks;
+    EACH(turned_all, units, all, &k)
+}
+
+/* ------------------------------------------------------------------ fills */
+typedef struct { char *to; const char *value; long bytes, all; int same; } Fill;
+#define STRETCH 65536       /* bytes that a thread takes at once */
+
+static void filled(void *ctx, long start, long stop, int who) {
+    const Fill *k = ctx;
+    const long end = stop * STRETCH < k->all ? stop * STRETCH : k->all, n = end - start * STRETCH;
+    char *to = k->to + start * STRETCH;
+    (void)who;
+    if (k->same) { memset(to, *k->value, n); return; }
+#define FILL(T) { const T x = *(const T *)k->value; for (long i = 0; i < n / (long)sizeof(T); i++) ((T *)to)[i] = x; } break
+    switch (k->bytes) {
+    case 2: FILL(u16);
+    case 4: FILL(u32);
+    case 8: FILL(u64);
+    default: FILL(u128);
+    }
+}
+
+/* every element of `to`, which is in one piece, becomes the one of `value`, an array of the same dtype.  -1 where they are not for this. */
+int mt_fill(const struct array *to, const struct array *value, long bytes) {
+    Fill k = {to->data, value->data, bytes, bytes, 1};
+    const int needed = CONTIGUOUS | WRITEABLE, align = bytes < 8 ? (int)bytes : 8;
+    if ((bytes & (bytes - 1)) || bytes > 16 || (to->flags & needed) != needed || ((uintptr_t)k.to | (uintptr_t)k.value) % align) return -1;
+    for (int d = 0; d < to->nd; d++) k.all *= to->dims[d];
+    for (long i = 1; i < bytes; i++) k.same &= k.value[i] == *k.value;
+    shared((k.all + STRETCH - 1) / STRETCH, k.all / bytes, filled, &k);
+    return 0;
 }

@@ -187,13 +187,20 @@ static void NAME(grid_backward)(void *ctx, long start, long stop, int who) MODES
 #undef MODES
 
 /* x [images, channels, *size] at grid [images, points, dims], into out [images, channels, points]; with g, the gradient of that, gx (zeroed)
-   and gg, where wanted, are written instead.  numbers: images, channels, points, dims, mode, padding, align, size */
-int NAME(mt_grid)(const long *v, const T *x, const T *grid, const T *g, T *out, T *gx, T *gg) {
-    NAME(Grid) k = {v[0], v[1], v[2], 1, {1, 1, 1}, (int)v[3], (int)v[4], (int)v[5], (int)v[6], x, grid, g, out, gx, gg};
+   and gg, where wanted, are written instead; all in C order.  numbers: images, channels, points, dims, mode, padding, align, size */
+int NAME(mt_grid)(const long *v, const struct array *x, const struct array *grid, const struct array *g, const struct array *out, const struct array *gx,
+                  const struct array *gg) {
+    const struct array *all[6] = {x, grid, g, out, gx, gg};
+    T *at[6];
+    for (int i = 0; i < 6; i++) {
+        at[i] = all[i] ? (T *)all[i]->data : 0;
+        if (all[i] && (!(all[i]->flags & CONTIGUOUS) || !(all[i]->flags & ALIGNED))) return -1;
+    }
+    NAME(Grid) k = {v[0], v[1], v[2], 1, {1, 1, 1}, (int)v[3], (int)v[4], (int)v[5], (int)v[6], at[0], at[1], at[2], at[3], at[4], at[5]};
     for (int i = 0; i < k.dims; i++) k.plane *= k.size[i] = v[7 + i];
     if (k.plane > INT32_MAX) return -1;
-    const long all = k.images * k.channels * k.points;
-    if (g) shared(k.images, all, NAME(grid_backward), &k);
-    else shared(k.images * ((k.points + BLOCK - 1) / BLOCK), all, NAME(grid_forward), &k);
+    const long count = k.images * k.channels * k.points;
+    if (g) shared(k.images, count, NAME(grid_backward), &k);
+    else shared(k.images * ((k.points + BLOCK - 1) / BLOCK), count, NAME(grid_forward), &k);
     return 0;
 }

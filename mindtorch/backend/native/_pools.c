@@ -1,11 +1,12 @@
-/* Windows of images (backend/native/pools.py): as columns, and pools over the last one to three axes, maxima with their places and means, with their
+/* Windows of images (backend/native/pools.py): as columns, convolutions of small ones, and pools over the last one to three axes, maxima with their places and means, with their
  * gradients.
- * By type: _pools_typed.h.
+ * By type: _pools_typed.h, _pools_conv.h.
  *
  * Compiled with -ffp-contract=off.  A window's elements are taken in the order of memory, and what is added up at one place in that of the windows.
  */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "_common_share.h"
@@ -20,6 +21,7 @@ typedef struct { long size, kernel, stride, pad, apart, out; } Axis;
 typedef struct {
     Axis d, h, w;
     long include, divisor;      /* whether padding counts, what means are divided by (0: the number of elements) */
+    long what, wide, narrow, dims;      /* mt_pool: the pool, whether images are of double precision, places of 8 bits (not of 32), axes */
 } Windows;
 
 typedef struct {
@@ -58,6 +60,10 @@ static long counted(const Axis *x, long o, long include) {
     if (!include) start = start < 0 ? 0 : start, end = end > x->size ? x->size : end;
     return end > start ? end - start : 0;
 }
+
+/* The o-th of x->out pieces of an axis. */
+static long piece_start(const Axis *x, long o) { return o * x->size / x->out; }
+static long piece_end(const Axis *x, long o) { return ((o + 1) * x->size + x->out - 1) / x->out; }
 
 /* One more element of each window: of equal ones the first is the largest, of nans the last.  (As vectors: branches that go either way take 5 ns.) */
 #define LARGEST(STEP) {                                                                                                             \
@@ -100,6 +106,84 @@ static long place(const Windows *k, long q) {
 #undef T
 #undef U
 
+/* ------------------------------------------------------------------ convolutions */
+enum { FORWARD, INPUT, WEIGHT };
+
+typedef struct {
+    const Windows *k;
+    int what, plain;                    /* plain: of single elements one apart, nothing around them: the images are the columns */
+    char *x, *w, *b, *y;
+    long n, groups, c, o;               /* images, groups, channels of a group's images and results */
+    long depth, height, width;          /* of a padded image, as far as windows reach */
+    long places, in, out, pitch;        /* of a window, a plane, windows of a plane, these in whole tiles */
+    int lost;                           /* there was no memory */
+} Conv;
+
+/* Bytes of a vector (of larger ones GCC makes several, by way of memory: an eighth of the speed), vectors across a tile of four rows */
+#if defined(__AVX512F__)
+#define BYTES 64
+#elif defined(__AVX__)
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+#define ACROSS 2
+#define PACKED 256                      /* rows of a tile that are put next to each other */
+#define DEEP (BYTES == 64 ? 4 : 2)      /* columns at once beside four rows: so many sums as there are registers for */
+#define UNROLL _Pragma("GCC unroll 16")
+/* F(m) of the next m rows, of which four are left or fewer, or more: a number that the compiler knows */
+#define FOUR_ROWS(left, F)                                                                                                          \
+    switch (left) {                                                                                                                 \
+    case 1: F(1); break;                                                                                                            \
+    case 2: F(2); break;                                                                                                            \
+    case 3: F(3); break;                                                                                                            \
+    default: F(4);                                                                                                                  \
+    }
+/* (Products are summed up in another order than elsewhere anyway: fused they take half the time.) */
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=fast")
+#define T f32
+#include "_pools_conv.h"
+#undef T
+#define T f64
+#include "_pools_conv.h"
+#undef T
+#pragma GCC pop_options
+
+/* Of x (samples, channels, size...), w (channels out, channels / groups, kernel...), b (channels out) or NULL and y (samples, channels out, out...), each in
+   C order, what `what` makes: y, x (what it gets of y's gradient in y) or w (the same).  -1 for what there is not. */
+int mt_convolve(int what, int wide, int dims, const Windows *k, long groups, const struct array *x, const struct array *w, const struct array *b,
+                const struct array *y) {
+    const struct array *all[3] = {x, w, y};
+    const Axis *axes = &k->d;
+    if (groups < 1 || what < FORWARD || what > WEIGHT) return -1;
+    for (int i = 0; i < 3; i++)
+        if (all[i]->nd != dims + 2 || !(all[i]->flags & CONTIGUOUS) || !(all[i]->flags & ALIGNED)) return -1;
+    for (int i = 0; i < dims; i++) {
+        const Axis *a = axes + 3 - dims + i;
+        if (x->dims[2 + i] != a->size || w->dims[2 + i] != a->kernel || y->dims[2 + i] != a->out || a->pad < 0 || a->out < 1 || a->kernel < 1) return -1;
+    }
+    if (x->dims[0] != y->dims[0] || w->dims[0] != y->dims[1] || w->dims[1] * groups != x->dims[1] || y->dims[1] % groups) return -1;
+    if (b && (b->nd != 1 || b->dims[0] != y->dims[1] || !(b->flags & CONTIGUOUS) || !(b->flags & ALIGNED))) return -1;
+    const long tile = ACROSS * (BYTES / (wide ? 8 : 4));
+    Conv v = {.k = k, .what = what, .plain = 1, .x = x->data, .w = w->data, .b = b ? b->data : 0, .y = y->data, .n = x->dims[0], .groups = groups,
+              .c = w->dims[1], .o = y->dims[1] / groups};
+    long reach[3];
+    for (int i = 0; i < 3; i++) {
+        const Axis *a = axes + i;
+        reach[i] = (a->out - 1) * a->stride + (a->kernel - 1) * a->apart + 1;
+        v.plain &= a->kernel == 1 && a->stride == 1 && !a->pad && a->out == a->size;
+    }
+    v.depth = reach[0], v.height = reach[1], v.width = reach[2];
+    v.places = k->d.kernel * k->h.kernel * k->w.kernel;
+    v.in = k->d.size * k->h.size * k->w.size;
+    v.out = k->d.out * k->h.out * k->w.out;
+    v.pitch = (v.out + tile - 1) / tile * tile;
+    const long units = what == WEIGHT ? groups : v.n * groups;
+    shared(units, v.n * groups * v.o * v.c * v.places * v.out / 8, wide ? convolve_f64 : convolve_f32, &v);
+    return v.lost ? -1 : 0;
+}
+
 /* What is the matter with arrays of planes [..., size] and [..., out] in C order: their number of planes, or -1 */
 static long planes_of(const struct array *x, const struct array *y, const Windows *k, int dims) {
     const Axis *axes = &k->d;
@@ -116,7 +200,7 @@ static long planes_of(const struct array *x, const struct array *y, const Window
     return n;
 }
 
-enum { MAXIMA, MAXIMA_BACK, MEANS, MEANS_BACK };
+enum { MAXIMA, MAXIMA_BACK, MEANS, MEANS_BACK, PIECES, PIECES_BACK, LARGEST_PIECES };
 
 /* Windows of images x (samples, channels, height, width) as columns y (samples, channels * places of a window, windows), or (back) these added up
    into x, place after place.  -1 for what there is not. */
@@ -132,13 +216,15 @@ int mt_columns(int back, int wide, const Windows *k, const struct array *x, cons
 }
 
 /* x: images, y: of their windows; one of them is made (by the BACKs: x).  places: of the maxima in their windows, or NULL. */
-int mt_pool(int what, int wide, int narrow, int dims, const Windows *k, const struct array *x, const struct array *y, const struct array *places) {
+int mt_pool(const Windows *k, const struct array *x, const struct array *y, const struct array *places) {
+    const int dims = (int)k->dims, what = (int)k->what, wide = k->wide != 0;
     const long n = planes_of(x, y, k, dims);
     if (n < 0 || k->d.out < 0 || k->h.out < 0 || k->w.out < 0) return -1;
     if (places && (!(places->flags & CONTIGUOUS) || planes_of(x, places, k, dims) != n)) return -1;
-    static const piece kinds[2][4] = {{maxima_f32, maxima_back_f32, means_f32, means_back_f32}, {maxima_f64, maxima_back_f64, means_f64, means_back_f64}};
-    const int back = what == MAXIMA_BACK || what == MEANS_BACK;
-    Job j = {k, back ? y->data : x->data, back ? x->data : y->data, places ? places->data : 0, narrow,
+    static const piece kinds[2][7] = {{maxima_f32, maxima_back_f32, means_f32, means_back_f32, pieces_f32, pieces_back_f32, largest_f32},
+                                      {maxima_f64, maxima_back_f64, means_f64, means_back_f64, pieces_f64, pieces_back_f64, largest_f64}};
+    const int back = what == MAXIMA_BACK || what == MEANS_BACK || what == PIECES_BACK;
+    Job j = {k, back ? y->data : x->data, back ? x->data : y->data, places ? places->data : 0, (int)k->narrow,
              k->d.size * k->h.size * k->w.size, k->d.out * k->h.out * k->w.out};
     if (what == MAXIMA_BACK && !places) return -1;
     shared(n, n * (j.in + j.out * k->d.kernel * k->h.kernel), kinds[wide][what], &j);

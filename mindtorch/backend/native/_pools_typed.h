@@ -155,6 +155,78 @@ static void NAME(means_back)(void *ctx, long start, long stop, int who) {
     }
 }
 
+/* Each of as many pieces of the axes as there are windows (they may overlap by an element), and each of its rows. */
+#define EACH_PIECE(...)                                                                                                             \
+    for (long d = 0; d < k->d.out; d++)                                                                                             \
+        for (long h = 0; h < k->h.out; h++)                                                                                         \
+            for (long w = 0; w < k->w.out; w++) {                                                                                   \
+                const long d0 = piece_start(&k->d, d), d1 = piece_end(&k->d, d), h0 = piece_start(&k->h, h), h1 = piece_end(&k->h, h), \
+                           w0 = piece_start(&k->w, w), w1 = piece_end(&k->w, w);                                                    \
+                __VA_ARGS__                                                                                                         \
+            }
+#define EACH_ROW(...)                                                                                                               \
+    for (long a = d0; a < d1; a++)                                                                                                  \
+        for (long b = h0; b < h1; b++) {                                                                                            \
+            const long row = (a * k->h.size + b) * k->w.size;                                                                       \
+            __VA_ARGS__                                                                                                             \
+        }
+
+/* Their means; sums are taken in double precision. */
+static void NAME(pieces)(void *ctx, long start, long stop, int who) {
+    const Job *j = ctx;
+    const Windows *k = j->k;
+    (void)who;
+    for (long plane = start; plane < stop; plane++) {
+        const T *x = (const T *)j->from + plane * j->in;
+        T *y = (T *)j->to + plane * j->out;
+        EACH_PIECE(
+            double sum = 0;
+            EACH_ROW(
+                double s = 0;
+                for (long c = w0; c < w1; c++) s += x[row + c];
+                sum += s;)
+            *y++ = (T)(sum / ((d1 - d0) * (h1 - h0) * (w1 - w0)));)
+    }
+}
+
+/* The largest element of each piece and (as 64 bits) its place in the plane: of equal ones the first, of nans the last. */
+static void NAME(largest)(void *ctx, long start, long stop, int who) {
+    const Job *j = ctx;
+    const Windows *k = j->k;
+    (void)who;
+    for (long plane = start; plane < stop; plane++) {
+        const T *x = (const T *)j->from + plane * j->in;
+        T *y = (T *)j->to + plane * j->out;
+        int64_t *places = j->places ? (int64_t *)j->places + plane * j->out : 0;
+        EACH_PIECE(
+            long at = (d0 * k->h.size + h0) * k->w.size + w0;
+            T best = x[at];
+            EACH_ROW(
+                for (long c = w0; c < w1; c++) {
+                    const T e = x[row + c];
+                    if (e > best || e != e) best = e, at = row + c;
+                })
+            *y++ = best;
+            if (places) *places++ = at;)
+    }
+}
+
+static void NAME(pieces_back)(void *ctx, long start, long stop, int who) {
+    const Job *j = ctx;
+    const Windows *k = j->k;
+    (void)who;
+    for (long plane = start; plane < stop; plane++) {
+        const T *g = (const T *)j->from + plane * j->out;
+        T *to = (T *)j->to + plane * j->in;
+        memset(to, 0, j->in * sizeof(T));
+        EACH_PIECE(
+            const T each = *g++ / (T)((d1 - d0) * (h1 - h0) * (w1 - w0));
+            EACH_ROW(for (long c = w0; c < w1; c++) to[row + c] += each;))
+    }
+}
+#undef EACH_PIECE
+#undef EACH_ROW
+
 /* Each place of a window is a row of images moved: what is outside is zero. */
 #define EACH_PLACE(...)                                                                                                             \
     for (long a = 0; a < k->h.kernel; a++)                                                                                          \

@@ -1,6 +1,6 @@
 /* Layer norm and its kin, scale and shift by channel, of float32; see _rows.c. */
 #define V V_f32
-#define W 16
+#define W ((long)(BYTES / sizeof(float)))
 #define LOAD(p) (*(const V *)(p))
 #define STORE(p, v) (*(V *)(p) = (v))
 #define STRETCH 4096
@@ -168,6 +168,29 @@ int mt_channels(const struct array *x, const struct array *factor, const struct 
     for (int d = 2; d < x->nd; d++) k.inner *= x->dims[d];
     const long rows = x->dims[0] * (k.inner == 1 ? 1 : k.channels);
     shared(rows, x->dims[0] * k.channels * k.inner, channels, &k);
+    return 0;
+}
+
+#define FEW_CHANNELS 128
+/* (x - mean[channel]) / sqrt(var[channel] + eps) * w[channel] + b[channel] as one product and one sum; w, b: may be null */
+int mt_scaled(const struct array *x, const struct array *w, const struct array *b, const struct array *mean, const struct array *var, const struct array *to,
+              double eps) {
+    const struct array *all[4] = {mean, var, w, b};
+    if (x->nd < 2 || !plain(x) || !plain(to)) return -1;
+    const long c = x->dims[1];
+    for (int i = 0; i < 4; i++)
+        if (all[i] ? !plain(all[i]) || all[i]->nd != 1 || all[i]->dims[0] != c : i < 2) return -1;
+    float few[2 * FEW_CHANNELS], *factor = c <= FEW_CHANNELS ? few : malloc(2 * sizeof(float) * c), *shift = factor + c;
+    if (!factor) return -1;
+    for (long i = 0; i < c; i++) {
+        factor[i] = 1 / sqrtf(((const float *)var->data)[i] + (float)eps);
+        if (w) factor[i] *= ((const float *)w->data)[i];
+        shift[i] = -((const float *)mean->data)[i] * factor[i] + (b ? ((const float *)b->data)[i] : 0);
+    }
+    Channels k = {(const float *)x->data, 0, factor, 0, shift, (float *)to->data, c, 1};
+    for (int d = 2; d < x->nd; d++) k.inner *= x->dims[d];
+    shared(x->dims[0] * (k.inner == 1 ? 1 : c), x->dims[0] * c * k.inner, channels, &k);
+    if (factor != few) free(factor);
     return 0;
 }
 

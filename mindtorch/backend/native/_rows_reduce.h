@@ -56,7 +56,7 @@ ALWAYS double NAME(lanes)(V v, const int what) {
     quarter q = q0 + q1;
     if (what >= LARGEST) _Pragma("GCC unroll 4") for (int i = 0; i < W / 4; i++) q[i] = (what == LARGEST) == (q0[i] > q1[i]) ? q0[i] : q1[i];
     double r = q[0];
-    if (what < LARGEST) return W == 16 ? (double)((q[0] + q[W / 4 - 2]) + (q[1] + q[W / 4 - 1])) : (double)(q[0] + q[1]);
+    if (what < LARGEST) return W == 16 ? (double)((q[0] + q[2 % (W / 4)]) + (q[1 % (W / 4)] + q[W / 4 - 1])) : W == 8 ? (double)(q[0] + q[W / 4 - 1]) : (double)q[0];
     for (int i = 1; i < W / 4; i++) r = NAME(joined)(r, q[i], what);
     return r;
 }

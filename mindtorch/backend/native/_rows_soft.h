@@ -1,6 +1,6 @@
 /* Softmax and what goes with it, of float32; see _rows.c. */
 #define V V_f32
-#define W 16
+#define W ((long)(BYTES / sizeof(float)))
 #define LOAD(p) (*(const V *)(p))
 #define STORE(p, v) (*(V *)(p) = (v))
 #define STRETCH 4096        /* elements whose sum is taken in float32 */
@@ -32,6 +32,8 @@ ALWAYS void put(float *p, long n, V v) {
     if (n >= W) STORE(p, v);
 #ifdef __AVX512F__
     else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif defined(__AVX2__)
+    else _mm256_maskstore_ps(p, upto_f32(n), (__m256)v);
 #else
     else memcpy(p, &v, n * sizeof *p);
 #endif

@@ -103,28 +103,64 @@ def _built(text, headers, extra, source_in):
     except (OSError, ValueError) as e:
         raise RuntimeError(f"the cache folder {named} cannot be used ({e})") from None
     target = folder / f"kernels-{key}.so"
-    if os.path.lexists(target):
-        why = _intact(target)
-        if why is None:
-            return target
+    why = _intact(target) if os.path.lexists(target) else ""
+    if why is None:
+        return target
+    if why:
         log.warning("C kernels are compiled anew: %s", why)
     try:
         sweep(folder)
-        # The compiler writes with the umask's mode, so it does so where nobody else gets to.
-        with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
-            out = pathlib.Path(made) / "kernels.so"
-            _compile([*cc, *FLAGS, *extra, source_in(made), "-o", str(out), "-lm", "-lpthread"])
-            data = out.read_bytes()
-        if target.is_dir() and not target.is_symlink():
-            raise OSError(f"{target} is a folder")
-        owned.write(target, data + _MARK + hashlib.sha256(data).digest())      # several processes may do this at once
+        with _alone(folder / f"{PART}{key}.lock"):
+            if not os.path.lexists(target) or _intact(target) is not None:
+                _make(cc, extra, source_in, folder, target)
     except OSError as e:
         raise RuntimeError(f"the cache folder {folder} cannot be written to ({e})") from None
     return target
 
 
-#: how a folder begins that a build works in; seconds after which one that is still there is a killed build's
-PART, _OLD = "build-", 3600.0
+@contextlib.contextmanager
+def _alone(path):
+    """One process at a time is inside; others wait as long as one compiles at most.
+
+    (The ranks of a job all want the same libraries: who waits does not compile them again.)
+    """
+    try:
+        import fcntl
+        f = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    last = time.monotonic() + _LONGEST
+    try:
+        while time.monotonic() < last:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:         # (a file system without locks)
+                break
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(f)
+
+
+def _make(cc, extra, source_in, folder, target):
+    """Compiles a source into the library `target` of a folder."""
+    # The compiler writes with the umask's mode, so it does so where nobody else gets to.
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
+        out = pathlib.Path(made) / "kernels.so"
+        _compile([*cc, *FLAGS, *extra, source_in(made), "-o", str(out), "-lm", "-lpthread"])
+        data = out.read_bytes()
+    if target.is_dir() and not target.is_symlink():
+        raise OSError(f"{target} is a folder")
+    owned.write(target, data + _MARK + hashlib.sha256(data).digest())
+
+
+#: how a folder (or a lock) begins that a build works in; seconds after which one that is still there is a killed build's; and that a compiler may take
+PART, _OLD, _LONGEST = "build-", 3600.0, 120.0
 
 
 def sweep(folder):
@@ -132,14 +168,14 @@ def sweep(folder):
     for path in folder.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _OLD:
-                shutil.rmtree(path)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _compile(command):
     try:
         from mindtorch.backend import patience      # (an import of torch does without it)
         with patience.slow(f"compiling kernels in C, once on this machine ({cache_folder()})"):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
     except (OSError, subprocess.SubprocessError) as e:
         raise RuntimeError(f"{command[0]} could not be run ({e})") from None
     if done.returncode:
@@ -250,15 +286,20 @@ MOVES = pathlib.Path(__file__).with_name("_moves.c")
 LOOPS = pathlib.Path(__file__).with_name("_loops.c")
 DRAWS = pathlib.Path(__file__).with_name("_draws.c")
 POOLS = pathlib.Path(__file__).with_name("_pools.c")
+DIRECT = pathlib.Path(__file__).with_name("_direct.c")
 RECURRENT = pathlib.Path(__file__).with_name("_recurrent.c")
 POOL_FLAGS = ("-ffp-contract=off",)
 
 
-def declare(lib, arguments, integers):
-    """Sets the argument types of a library's functions ({name: types}); those named in `integers` return an int, the others nothing."""
+def declare(lib, arguments, integers, direct=False):
+    """Sets the argument types of a library's functions ({name: types}); those named in `integers` return an int, the others nothing.
+
+    direct: they are given ints and numbers alone, and are called without ctypes in between where that can be (direct.py)."""
     for name, types in arguments.items():
         f = getattr(lib, name)
         f.argtypes, f.restype = types, ctypes.c_int if name in integers else None
+        if direct:
+            setattr(lib, name, _direct()(f, types, name in integers))
 
 
 def _off():
@@ -298,6 +339,13 @@ def _beside_pool(source, flags, without):
     except RuntimeError as e:
         _warn(f"{without} without C kernels, which makes them slower: %s", e)
         return None
+
+
+@functools.cache
+def _direct():
+    """direct.directly with its library."""
+    from mindtorch.backend.native import direct         # (an import of torch does without it)
+    return functools.partial(direct.directly, direct.ready(_beside_pool(DIRECT, (), "calls of C")))
 
 
 @functools.cache
@@ -347,6 +395,12 @@ def pools():
 def recurrent():
     """The loaded kernels of recurrent layers (recurrent.py), or None."""
     return _beside_pool(RECURRENT, (), "recurrent layers")
+
+
+def every():
+    """Compiles and loads all that is loaded when it is first needed."""
+    for f in (pool, _direct, regions, along, rows, moves, loops, draws, pools, recurrent, library):
+        f()
 
 
 @functools.cache

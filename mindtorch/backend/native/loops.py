@@ -21,8 +21,8 @@ def lib():
     threads = pool.lib()
     found = build.loops() if threads is not None else None
     if found is not None:
-        build.declare(found, {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": [_I] + [_P] * 4 + [_D] * 3, "mt_loop_named": [ctypes.c_char_p, _I],
-                              "mt_use": [_P, _P]}, ("mt_loop", "mt_loop_numbers", "mt_loop_named"))
+        build.declare(found, {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": [_I] + [_P] * 4 + [_D] * 3}, ("mt_loop", "mt_loop_numbers"), direct=True)
+        build.declare(found, {"mt_loop_named": [ctypes.c_char_p, _I], "mt_use": [_P, _P]}, ("mt_loop_named",))
         found.mt_use(threads.mt_share, id(np.dtype(np.float32)))
     return found
 

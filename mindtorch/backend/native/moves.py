@@ -5,11 +5,14 @@ with NumPy.
 """
 import ctypes
 import functools
+import math
 
 import numpy as np
 
+from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.cpu.host import address as at
 from mindtorch.backend.native import build, pool
+from mindtorch.backend.native.direct import Numbers
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 _I64 = np.dtype(np.int64)
@@ -22,8 +25,8 @@ def _lib():
     if found is None or threads is None:
         return None
     typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
-    plain = {"mt_spread": [_I, _I] + [_P] * 4, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
-    build.declare(found, {**typed, **plain}, {*typed, *plain})
+    plain = {"mt_turn": [_I, _P, _P], "mt_fill": [_P, _P, _L], "mt_spread": [_I] + [_P] * 3, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
+    build.declare(found, {**typed, **plain}, {*typed, *plain}, direct=True)
     found.mt_use(threads.mt_share)
     return found
 
@@ -40,14 +43,19 @@ def _grid(x, grid, kind, padding, align, g, out, gx, gg):
     lib = _ready() if x.dtype in _REAL and grid.dtype == x.dtype else None
     if lib is None:
         return False
-    n, c, *size = x.shape
-    points = 1
-    for m in grid.shape[1:-1]:
-        points *= m
-    numbers = np.array([n, c, points, len(size), _MODES[kind], _PADDINGS[padding], align, *size], np.int64)
+    numbers = _numbers(x.shape, grid.shape, kind, padding, align)
     x, grid = np.ascontiguousarray(x), np.ascontiguousarray(grid)
-    call = lib.mt_grid_f32 if x.dtype.itemsize == 4 else lib.mt_grid_f64
-    return not call(at(numbers), at(x), at(grid), *[None if a is None else at(a) for a in (g, out, gx, gg)])
+    call = lib.mt_grid_f32 if x.itemsize == 4 else lib.mt_grid_f64
+    if g is None:
+        return not call(numbers, header(x), header(grid), None, header(out), None, None)
+    return not call(numbers, header(x), header(grid), header(g), None, None if gx is None else header(gx), None if gg is None else header(gg))
+
+
+@functools.lru_cache(256)
+def _numbers(shape, places, kind, padding, align):
+    """What mt_grid reads of shapes and constants."""
+    n, c, *size = shape
+    return Numbers([n, c, math.prod(places[1:-1]), len(size), _MODES[kind], _PADDINGS[padding], align, *size])
 
 
 def grid(x, places, kind, padding, align):
@@ -82,20 +90,31 @@ def bags(what, index, bag, samples, to, rows=None, divisor=None, g=None):
 
 
 # ------------------------------------------------------------------ places by tables
-def spread(a, shape, numbers, tables):
-    """r[i, j, ...] = a's element table 0[i] + table 1[j] + ... behind its first; numbers: the shape as an array, tables: those of all axes one
-    after another."""
+def spread(a, shape, tables):
+    """r[i, j, ...] = a's element table 0[i] + table 1[j] + ... behind its first; tables: those of all axes one after another."""
     lib = _ready()
-    if lib is None or not _movable(a):
+    if lib is None or a.dtype.kind == "O":
         return None
     r = np.empty(shape, a.dtype)
-    if r.size and lib.mt_spread(a.itemsize, len(shape), at(numbers), at(tables), at(a), at(r)):
+    if r.size and lib.mt_spread(a.itemsize, header(tables), header(a), header(r)):
         return None
     return r
 
 
 def _movable(a):
     return a.ndim > 0 and a.dtype.kind != "O" and at(a) % min(a.itemsize, 8) == 0
+
+
+def copied(to, a):
+    """Whether `to`, of the same shape and in memory of its own, has got a's values: to[...] = a, for axes in whatever order."""
+    lib = _ready() if a.dtype == to.dtype and a.dtype.kind != "O" and a.shape == to.shape else None
+    return lib is not None and not lib.mt_turn(a.itemsize, header(to), header(a))
+
+
+def filled(to, value):
+    """Whether every element of `to`, which is in one piece, has become the one of `value`, an array of its dtype."""
+    lib = _ready() if to.dtype == value.dtype and to.dtype.kind != "O" else None
+    return lib is not None and not lib.mt_fill(header(to), header(value), to.itemsize)
 
 
 def triangle(a, diagonal, lower):

@@ -1,5 +1,6 @@
-"""NumPy-facing side of _pools.c: unfold and fold, and pools over one to three axes with their gradients, of float32 and float64.  Nothing here
-without a compiler: every function gives None then, as it does for other dtypes, and cpu/pooling.py and conv.py go on with NumPy.
+"""NumPy-facing side of _pools.c: unfold and fold, convolutions of small images, and pools over one to three axes with their gradients, of float32
+and float64.  Nothing here without a compiler: every function gives None then, as it does for other dtypes, and cpu/pooling.py and conv.py go on with
+NumPy.
 
 CPU time on one core, us, C / NumPy, forward and backward of 3x3 windows two apart: maxima with places of 1x4x8x8 5 / 83 and 3.4 / 40, of 4x16x32x32
 130 / 390 and 37 / 130; means 4 / 47 and 4 / 51, 85 / 154 and 106 / 228.
@@ -11,10 +12,11 @@ import numpy as np
 
 from mindtorch.backend.cpu._numpy_private import header
 from mindtorch.backend.native import build, pool
+from mindtorch.backend.native.direct import Numbers
 
-_P, _I = ctypes.c_void_p, ctypes.c_int
+_P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
 _WIDE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
-_MAXIMA, _MAXIMA_BACK, _MEANS, _MEANS_BACK = range(4)
+_MAXIMA, _MAXIMA_BACK, _MEANS, _MEANS_BACK, _PIECES, _PIECES_BACK, _LARGEST = range(7)
 
 
 @functools.cache
@@ -22,75 +24,114 @@ def _lib():
     found, threads = build.pools(), pool.lib()
     if found is None or threads is None:
         return None
-    build.declare(found, {"mt_pool": [_I, _I, _I, _I, _P, _P, _P, _P], "mt_columns": [_I, _I, _P, _P, _P]}, ("mt_pool", "mt_columns"))
+    build.declare(found, {"mt_pool": [_P] * 4, "mt_columns": [_I, _I, _P, _P, _P],
+                          "mt_convolve": [_I, _I, _I, _P, _L, _P, _P, _P, _P]}, ("mt_pool", "mt_columns", "mt_convolve"), direct=True)
     found.mt_use(threads.mt_share)
     return found
 
 
 @functools.lru_cache(1024)
-def _windows(size, kernel, stride, padding, dilation, out, include, divisor):
-    """The numbers of windows as _pools.c has them."""
+def _windows(size, kernel, stride, padding, dilation, out, include=False, divisor=0, what=0, wide=0, narrow=False):
+    """The numbers of windows as _pools.c has them; what, wide, narrow: what mt_pool makes of arrays of which types.  (An argument costs 0.1 us: these are
+    in here.)"""
     axes = [*[(1, 1, 1, 0, 1, 1)] * (3 - len(out)), *zip(size, kernel, stride, padding, dilation or (1,) * len(out), out, strict=True)]
     numbers = [n for axis in axes for n in axis]
-    return (ctypes.c_long * 20)(*numbers, include, divisor)
+    return Numbers(numbers + [include, divisor, what, wide, narrow, len(out)])
 
 
-def _run(what, x, y, places, windows):
+def _ready(x):
+    """(the library, x's number of a type); None where there is nothing for it."""
     wide, lib = _WIDE.get(x.dtype), _lib()
-    if wide is None or lib is None or y.dtype != x.dtype or pool.ready() is None:
-        return None
-    dims, numbers = windows
-    narrow = places is not None and places.dtype.itemsize == 1
-    return None if lib.mt_pool(what, wide, narrow, dims, numbers, header(x), header(y), None if places is None else header(places)) else True
-
-
-def _described(size, kernel, stride, padding, dilation, out, include=False, divisor=0):
-    return len(out), _windows(size, kernel, stride, padding, dilation, out, include, divisor)
+    return None if wide is None or lib is None or pool.ready() is None else (lib.mt_pool, wide)
 
 
 def maxima(x, kernel, stride, padding, dilation, out, place_dtype):
     """(the largest of each window, its number in the window in that dtype or None)"""
-    if x.dtype not in _WIDE:
+    if (found := _ready(x)) is None:
         return None
-    x = np.ascontiguousarray(x)
+    call, wide = found
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
     dims = len(out)
-    shape = x.shape[:-dims] + out
-    y, places = np.empty(shape, x.dtype), None if place_dtype is None else np.empty(shape, place_dtype)
-    return (y, places) if _run(_MAXIMA, x, y, places, _described(x.shape[-dims:], kernel, stride, padding, dilation, out)) else None
+    shape = x.shape
+    size, shape = shape[-dims:], shape[:-dims] + out
+    y = np.empty(shape, x.dtype)
+    if place_dtype is None:
+        windows = _windows(size, kernel, stride, padding, dilation, out, False, 0, _MAXIMA, wide)
+        return None if call(windows, header(x), header(y), None) else (y, None)
+    places = np.empty(shape, place_dtype)
+    windows = _windows(size, kernel, stride, padding, dilation, out, False, 0, _MAXIMA, wide, places.itemsize == 1)
+    return None if call(windows, header(x), header(y), header(places)) else (y, places)
 
 
 def maxima_back(g, places, size, kernel, stride, padding, dilation):
     """The gradients of the windows' maxima at their places."""
-    if g.dtype not in _WIDE or places.dtype.itemsize not in (1, 4):
+    if places.itemsize not in (1, 4) or (found := _ready(g)) is None:
         return None
+    call, wide = found
     g, places, dims = np.ascontiguousarray(g), np.ascontiguousarray(places), len(size)
     r = np.empty(g.shape[:-dims] + size, g.dtype)
-    return r if _run(_MAXIMA_BACK, r, g, places, _described(size, kernel, stride, padding, dilation, g.shape[-dims:])) else None
+    windows = _windows(size, kernel, stride, padding, dilation, g.shape[-dims:], False, 0, _MAXIMA_BACK, wide, places.itemsize == 1)
+    return None if call(windows, header(r), header(g), header(places)) else r
 
 
 def means(x, kernel, stride, padding, out, include, divisor):
     """Sums of windows over the number of their elements (include: those in the padding too), or over `divisor`."""
-    if x.dtype not in _WIDE:
+    if (found := _ready(x)) is None:
         return None
-    x, dims = np.ascontiguousarray(x), len(out)
-    y = np.empty(x.shape[:-dims] + out, x.dtype)
-    return y if _run(_MEANS, x, y, None, _described(x.shape[-dims:], kernel, stride, padding, None, out, bool(include), divisor or 0)) else None
+    call, wide = found
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
+    dims = len(out)
+    shape = x.shape
+    y = np.empty(shape[:-dims] + out, x.dtype)
+    windows = _windows(shape[-dims:], kernel, stride, padding, None, out, bool(include), divisor or 0, _MEANS, wide)
+    return None if call(windows, header(x), header(y), None) else y
 
 
 def means_back(g, size, kernel, stride, padding, include, divisor):
     """Each mean's gradient shared between its elements."""
-    if g.dtype not in _WIDE:
+    if (found := _ready(g)) is None:
         return None
+    call, wide = found
     g, dims = np.ascontiguousarray(g), len(size)
     r = np.empty(g.shape[:-dims] + size, g.dtype)
-    return r if _run(_MEANS_BACK, r, g, None, _described(size, kernel, stride, padding, None, g.shape[-dims:], bool(include), divisor or 0)) else None
+    windows = _windows(size, kernel, stride, padding, None, g.shape[-dims:], bool(include), divisor or 0, _MEANS_BACK, wide)
+    return None if call(windows, header(r), header(g), None) else r
+
+
+def pieces(x, out, largest=False, places=False):
+    """(means of `out` pieces along the last axes, nearly alike, that may share an element, a piece has some, or their largest elements; None, or where
+    these lie in their plane)"""
+    if (found := _ready(x)) is None:
+        return None
+    call, wide = found
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
+    one = (1,) * len(out)
+    shape = x.shape
+    y = np.empty(shape[:-len(out)] + out, x.dtype)
+    at = np.empty(y.shape, np.int64) if places else None
+    windows = _windows(shape[-len(out):], one, one, one, None, out, False, 0, _LARGEST if largest else _PIECES, wide)
+    return None if call(windows, header(x), header(y), None if at is None else header(at)) else (y, at)
+
+
+def pieces_back(g, size):
+    """Each piece's gradient shared between its elements."""
+    if (found := _ready(g)) is None:
+        return None
+    call, wide = found
+    g, one = np.ascontiguousarray(g), (1,) * len(size)
+    r = np.empty(g.shape[:-len(size)] + size, g.dtype)
+    windows = _windows(size, one, one, one, None, g.shape[-len(size):], False, 0, _PIECES_BACK, wide)
+    return None if call(windows, header(r), header(g), None) else r
 
 
 def _columns(back, x, y, kernel, stride, padding, dilation, out):
     wide, lib = _WIDE.get(x.dtype), _lib()
     if wide is None or lib is None or y.dtype != x.dtype or pool.ready() is None:
         return None
-    numbers = _windows(x.shape[2:], kernel, stride, padding, dilation, out, False, 0)
+    numbers = _windows(x.shape[2:], kernel, stride, padding, dilation, out)
     return None if lib.mt_columns(back, wide, numbers, header(x), header(y)) else True
 
 
@@ -110,3 +151,22 @@ def columns_back(cols, size, kernel, stride, padding, dilation, out):
     cols = np.ascontiguousarray(cols)
     r = np.empty((cols.shape[0], cols.shape[1] // (kernel[0] * kernel[1]), *size), cols.dtype)
     return r if _columns(True, r, cols, kernel, stride, padding, dilation, out) else None
+
+
+# ------------------------------------------------------------------ convolutions
+FORWARD, INPUT, WEIGHT = range(3)
+
+
+def described(size, kernel, stride, padding, dilation, out):
+    """What `convolve` takes as its windows; None where they are none."""
+    if min(padding) < 0 or not 1 <= len(out) <= 3:
+        return None
+    return _windows(tuple(size), tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), tuple(out))
+
+
+def convolve(what, windows, groups, x, w, b, y):
+    """y = the convolution of x with w plus b; or (INPUT, WEIGHT) x or w = what it gets of the gradient y.  False where that is not to be had."""
+    wide, lib = _WIDE.get(x.dtype), _lib()
+    if wide is None or lib is None or w.dtype is not x.dtype or y.dtype is not x.dtype or b is not None and b.dtype is not x.dtype or pool.ready() is None:
+        return False
+    return not lib.mt_convolve(what, wide, x.ndim - 2, windows, groups, header(x), header(w), None if b is None else header(b), header(y))

@@ -1,6 +1,6 @@
 """NumPy-facing side of _rows.c: reductions over neighbouring axes of arrays in C order.  Nothing here without a compiler: every function gives None
-then, as it does for an array that has no kernel, and the caller goes on with NumPy.  The arrays are read where they lie: an argument of a C function costs
-0.1 us, an address and a shape 1.
+then, as it does for an array that has no kernel, and the caller goes on with NumPy.  The arrays are read where they lie (an address
+and a shape as arguments would take 1 us).
 """
 import ctypes
 import functools
@@ -13,8 +13,10 @@ from mindtorch.backend.native import build, pool
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 _ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
-_SINGLE = {"mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
-           "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_groups": [_P] * 7 + [_I, _D], "mt_groups_back": [_P] * 8 + [_I]}
+_SINGLE = {"mt_attend": [_I] + [_P] * 6 + [_D],
+           "mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
+           "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_scaled": [_P] * 6 + [_D],
+           "mt_groups": [_P] * 7 + [_I, _D], "mt_groups_back": [_P] * 8 + [_I]}
 #: what a reduction makes of its elements (as in _rows.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
@@ -24,8 +26,8 @@ def _lib():
     found, threads = build.rows(), pool.lib()
     if found is None or threads is None:
         return None
-    build.declare(found, {f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, [f"{n}_{t}" for n in _ARGUMENTS for t in _TYPES.values()])
-    build.declare(found, _SINGLE, _SINGLE)
+    declared = {**{f"{n}_{t}": a for n, a in _ARGUMENTS.items() for t in _TYPES.values()}, **_SINGLE}
+    build.declare(found, declared, declared, direct=True)
     found.mt_use(threads.mt_share)
     return found
 
@@ -45,7 +47,7 @@ def reduce(a, axes, keepdim, what, over=1.0):
     if _reduce is None:
         _reduce = _functions("mt_reduce")
     f = _reduce.get(a.dtype)
-    if f is None or pool.ready() is None:
+    if f is None or not pool.ready_for(a.size):
         return None
     ndim = a.ndim
     shape: tuple[int, ...]
@@ -103,11 +105,11 @@ SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)
 
 
 def _ready(*arrays):
-    """The library, if these are float32 arrays."""
+    """The library, if these are float32 arrays, of which the first has as many elements as any."""
     for a in arrays:
         if a is not None and a.dtype is not _F32:
             return None
-    return _lib() if pool.ready() is not None else None
+    return _lib() if pool.ready_for(arrays[0].size) else None
 
 
 def soft(what, x, axis, y=None):
@@ -137,6 +139,24 @@ def cross_back(e, at, factor, less):
         return None
     r = np.empty(e.shape, _F32)
     return None if lib.mt_cross_back(header(e), header(at), header(factor), header(less), header(r)) else r
+
+
+# ------------------------------------------------------------------ attention
+_WIDE = {_F32: 0, np.dtype(np.float64): 1}
+
+
+def attend(q, k, v, bias, causal, scale):
+    """(softmax(q @ k.T * scale + bias) @ v, the softmax), of float32 or float64 and a bias of the same or of bools; or None."""
+    d, yes = q.dtype, bias is not None and bias.dtype.kind == "b"
+    wide = _WIDE.get(d)
+    if wide is None or k.dtype != d or v.dtype != d or bias is not None and not yes and bias.dtype != d or pool.ready() is None or (lib := _lib()) is None:
+        return None
+    *lead, queries, _ = q.shape
+    *keys, count, _ = k.shape
+    if keys != lead or bias is not None and bias.ndim > q.ndim:         # (values that are of more heads than the scores are refused)
+        lead = np.broadcast_shapes(tuple(lead), tuple(keys), () if bias is None else bias.shape[:-2])
+    y, p = np.empty((*lead, queries, v.shape[-1]), d), np.empty((*lead, queries, count), d)
+    return None if lib.mt_attend(wide | causal << 1 | yes << 2, header(q), header(k), header(v), _at(bias), header(y), header(p), scale) else (y, p)
 
 
 # ------------------------------------------------------------------ norms
@@ -190,3 +210,11 @@ def channels(x, factor, shift=None, y=None, by=None):
         return None
     r = np.empty(x.shape, _F32)
     return None if lib.mt_channels(header(x), header(factor), _at(shift), _at(y), _at(by), header(r)) else r
+
+
+def scaled(x, w, b, mean, var, eps):
+    """(x - mean) / sqrt(var + eps) * w + b of the same, w and b or None; or None."""
+    if (lib := _ready(x, w, b, mean, var)) is None:
+        return None
+    r = np.empty(x.shape, _F32)
+    return None if lib.mt_scaled(header(x), _at(w), _at(b), header(mean), header(var), header(r), eps) else r

@@ -109,9 +109,22 @@ for _name, _fn in OPERATORS.items():
         _fn.__name__ = _fn.__qualname__ = _name
     setattr(Tensor, _name, _fn)
 
+
+def _in_place(name, method):
+    """`self op= other` out of the method that writes to self; it gives way, as the operators do, to what may not stand beside a tensor."""
+    def operator(self, other):
+        try:
+            return method(self, other)
+        except TypeError:
+            if operand(other) is None:
+                return NotImplemented
+            raise
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
 for _name, _method in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("div", "div"),
                        ("mod", "remainder"),
                        ("floordiv", "floor_divide"), ("pow", "pow"), ("and", "bitwise_and"), ("or", "bitwise_or"),
                        ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
-    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _method + "_"))
-
+    setattr(Tensor, f"__i{_name}__", _in_place(f"__i{_name}__", getattr(Tensor, _method + "_")))

@@ -285,6 +285,11 @@ fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
 
 
 def _ordered(name, input, other):
+    try:
+        if input._stype is F32 is other._stype:         # (the everyday case)
+            return input, other
+    except AttributeError:
+        pass
     tensors(name, input, other)
     a, b = pair(input, other)
     if a._stype.kind == "c":

@@ -1,11 +1,13 @@
 """masked_fill, masked_select, masked_scatter."""
+import math
 from numbers import Complex, Real
 
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import BOOL, F32
 from mindtorch.core.layout import contiguous, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import Tensor, taken
+from mindtorch.core.tensor import Const, Tensor, taken
 from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact
@@ -55,6 +57,13 @@ def _shapes_fit(x, mask):
 @op(inplace=True, overlap="unchecked", placement="elementwise")
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
+    try:
+        # The everyday case: a float32 tensor and a number that it can hold.
+        if (value.__class__ is float or value.__class__ is int) and (-3e38 < value < 3e38 or value == -math.inf) and input._stype is F32 \
+                and mask._stype is BOOL and mask._sizes == input._sizes:
+            return masked_fill_(input, Const(value, F32), mask)
+    except AttributeError:
+        pass
     need_tensor("masked_fill", input)
     need_tensor("masked_fill", mask, "mask", 2)
     if not isinstance(value, (Tensor, *NUMBER)):

@@ -5,7 +5,7 @@ from mindtorch.core import alias, bits, forward, host_data
 from mindtorch.core.alias import title
 from mindtorch.core.bits import bits_of, plain
 from mindtorch.core.dispatch import FLAGS
-from mindtorch.core.dtypes import BOOL, I32, I64
+from mindtorch.core.dtypes import BOOL, I32, I64, U8
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import contiguous_strides, format_of, format_strides, kept, pointwise
@@ -155,7 +155,7 @@ def _indices(x, indices):
         if k._dev is not x._dev:
             k = beside(k, x)
         d = k._stype
-        if d.name == "uint8":
+        if d == U8:
             warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4)
             k, d = cast(k, BOOL), BOOL
         if d.kind == "b":
@@ -179,16 +179,17 @@ def index_put(input, indices, values, accumulate=False):
     found, dims = _indices(input, indices)
     shape = result_shape(input._sizes, found, dims)
     have = values._sizes
-    i = 0
-    while len(have) - i > len(shape) and have[i] == 1:
-        i += 1
-    if i:
-        have = have[i:]
-        values = reshape_(values, have)
-    lead = len(shape) - len(have)
-    if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
-                           f"result of shape {list(shape)}")
+    if have != shape:
+        i = 0
+        while len(have) - i > len(shape) and have[i] == 1:
+            i += 1
+        if i:
+            have = have[i:]
+            values = reshape_(values, have)
+        lead = len(shape) - len(have)
+        if lead < 0 or any(n != 1 and n != shape[lead + j] for j, n in enumerate(have)):
+            raise RuntimeError(f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing "
+                               f"result of shape {list(shape)}")
     if input._stype != values._stype:
         raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(input._stype)} for the "
                            "destination and "

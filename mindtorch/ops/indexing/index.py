@@ -51,6 +51,8 @@ def _check_index(name, x, dim, index, src=None):
         raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
     shape, have = index._sizes or (1,), x._sizes or (1,)
     given = have if src is None else src._sizes or (1,)
+    if shape == have == given:
+        return dim, places
     for ax, n in enumerate(shape):
         if ax != dim and n > have[ax] or src is not None and n > given[ax]:
             if name == "gather":

@@ -189,8 +189,6 @@ def _einsum(terms, out, operands):
         items.append((x, labels))
     x, lx = items[0]
     for i, (y, ly) in enumerate(items[1:], 1):
-        if x._stype != y._stype:
-            raise RuntimeError(f"expected scalar type {title(x._stype)} but found {title(y._stype)}")
         wanted = set(lo)
         for _, lz in items[i + 1:]:
             wanted.update(lz)
@@ -199,7 +197,7 @@ def _einsum(terms, out, operands):
         new = [k for k in lx if k in wanted] + [k for k in ly if k in wanted and k not in lx]
         if set(new) <= set(lo) and i == len(items) - 1:
             new = [k for k in lo if k in new]
-        x, lx = contract(x, y, lx, ly, new), new
+        x, lx = _pair(x, y, lx, ly, new), new
     x, lx = _sum_out(x, lx, set(lo))
     missing = [k for k in lo if k not in lx]
     if lx + missing != lo or missing:
@@ -207,6 +205,37 @@ def _einsum(terms, out, operands):
         for at, k in enumerate(lo):
             if k in missing:
                 x = x.unsqueeze(at)
+    return x
+
+
+def _pair(x, y, lx, ly, lo):
+    """The product of two operands, summed over the labels that are not in `lo`.  Of two dtypes, or of bool, torch has it where nothing is summed over, or
+    where there are no elements: nothing is multiplied as matrices are then."""
+    if x._stype == y._stype and x._stype.kind != "b":
+        return contract(x, y, lx, ly, lo)
+    sx, sy = dict(zip(lx, x._sizes)), dict(zip(ly, y._sizes))
+    x, lx = _sum_out(x, lx, [k for k in lx if k in lo or sx[k] != 1 != sy.get(k)])
+    y, ly = _sum_out(y, ly, [k for k in ly if k in lo or sy[k] != 1 != sx.get(k)])
+    dtype = None
+    if any([k in ly and k not in lo for k in lx]):
+        some = 0 not in x._sizes and 0 not in y._sizes
+        if x._stype != y._stype and (some or x.requires_grad and y._stype.kind not in "fc"):
+            raise RuntimeError(f"expected scalar type {title(x._stype)} but found {title(y._stype)}")
+        if some:
+            return contract(x, y, lx, ly, lo)
+        dtype = y.dtype         # torch's
+    order = list(dict.fromkeys((*lo, *lx, *ly)))
+    r = _spread(x, lx, order) * _spread(y, ly, order)
+    drop = list(range(len(lo), len(order)))
+    return r.sum(drop, dtype=dtype or r.dtype) if drop else r
+
+
+def _spread(x, labels, order):
+    """x with a dim for each label of `order`, of size 1 where it has none."""
+    x = x.permute([labels.index(k) for k in order if k in labels])
+    for at, k in enumerate(order):
+        if k not in labels:
+            x = x.unsqueeze(at)
     return x
 
 

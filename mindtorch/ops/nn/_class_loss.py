@@ -54,6 +54,8 @@ def _nll(input, target, weight, ignore_index, reduction):
     tensor_arg("nll_loss_nd", "input", input)
     tensor_arg("nll_loss_nd", "target", target, 2)
     shape, t = input._sizes, target._sizes
+    if len(shape) == 2 and len(t) == 1 and shape[0] == t[0] and input._stype.kind in "fV":
+        return nll_(input, _checked(input, target, weight), weight, reduction=reduction, ignore_index=ignore_index)[0]
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
     if len(shape) > 1 and (not t or shape[0] != t[0]):

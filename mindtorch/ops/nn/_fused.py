@@ -68,7 +68,10 @@ def numbers(x, n, name, what="kernel_size"):
     if x.__class__ is int:
         return (x,) * n
     if x.__class__ is tuple and len(x) == n:
-        return x if all(i.__class__ is int for i in x) else tuple(_int(i, name, what) for i in x)
+        for i in x:
+            if i.__class__ is not int:
+                return tuple([_int(i, name, what) for i in x])
+        return x
     try:
         x = tuple(x) if not (x.__class__ is Tensor or taken(x)) else tuple(values(x).reshape(-1).tolist())
     except TypeError:

@@ -431,8 +431,18 @@ def _positive(x):
     return gt_(x, Const(0, F32 if x._stype.itemsize == 2 else x._stype))
 
 
-prelu_ = primitive("prelu_kernel", "x, w", lambda c, g: add_(keep(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)),
-                   lambda c, g: mul_(g, _negative(c.x)), node="PreluKernelBackward0", layout=pointwise)
+#: (the gradient of x, that of w before it is summed up), None where `needs` says so
+_prelu_backward = primitive("prelu_kernel_backward", "g, x, w, *, needs", layout=(pointwise, pointwise))
+
+
+def _prelu_rule(c, g):
+    if not mode.on and g._h is None:
+        return _prelu_backward(g, c.x, c.w, needs=c.needs)
+    return (add_(keep(g, _positive(c.x)), mul_(_keep_negative(g, c.x), c.w)) if c.needs[0] else None,
+            mul_(g, _negative(c.x)) if c.needs[1] else None)
+
+
+prelu_ = primitive("prelu_kernel", "x, w", _prelu_rule, node="PreluKernelBackward0", layout=pointwise)
 
 
 @op(aliases="nn.functional.prelu", autocast="lower")
@@ -452,7 +462,9 @@ def prelu(input, weight):
         if n != channels:
             raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {n} and channel size = {channels}.")
     need_float("prelu_cpu", input)
-    if len(shape) != 1 or weight.ndim != 1:
+    # (The reshape takes half of a small call. Without it the weight has to stand where it is broadcast to, and no node may be missed in its gradient's way.)
+    there = n == 1 and weight.ndim <= len(shape) or len(shape) == 2
+    if (len(shape) != 1 or weight.ndim != 1) and not (there and not (mode.on and weight._rg)):
         weight = weight.reshape([n if i == 1 else 1 for i in range(len(shape))] if len(shape) > 1 else [1] * len(shape))
     return prelu_(input, weight)
 
@@ -512,6 +524,14 @@ log_softmax_ = primitive("log_softmax", "a, *, dim", lambda c, g: _log_softmax_r
 
 
 def _soft(name, p, input, dim, dtype):
+    if dtype is None and dim.__class__ is int:
+        try:
+            # The everyday case.
+            n = len(input._sizes)
+            if input._stype is F32 and -n <= dim < n:
+                return p(input, dim=dim if dim >= 0 else dim + n)
+        except AttributeError:
+            pass
     tensor_arg(name, "input", input)
     if dtype is not None:
         input = cast(input, as_np(dtype))

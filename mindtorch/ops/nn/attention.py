@@ -102,9 +102,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         a, b = (q[-1], k[-1]) if q[-1] != k[-1] else (k[-2], v[-2])
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {a}] but got: "
                            f"[{batch}, {b}].")
-    if groups == 1 and (len(q) > 2 or len(k) > 2 or len(v) > 2):
-        _check_lead(q, k)
-        _check_lead(k, v)
+    if groups == 1:
+        lead, keys = q[:-2], k[:-2]
+        if lead != keys or keys != v[:-2]:
+            _check_lead(q, k)
+            _check_lead(k, v)
     if scale is None:
         scale = 1 / math.sqrt(q[-1]) if q[-1] else 1.0
     if groups > 1:

@@ -42,7 +42,11 @@ def _sparse_rows(index, g, size, padding=-1, by_freq=False):
     if padding >= 0:
         there = _places_unlike(index, value=padding)
         index, rows = index.index_select(0, there), rows.index_select(0, there)
-    r = sparse_of(cast(index, I64).reshape(1, -1), rows, size)
+    return _at_rows(cast(index, I64), rows, size)
+
+
+def _at_rows(index, rows, size):
+    r = sparse_of(index.unsqueeze(0), rows, size)
     attributes(r)["_lookup"] = True
     return r
 
@@ -139,7 +143,7 @@ def _bag_samples(c, g):
 
 def _bag_sparse(c, g):
     rows = _pick_rows(_divided(c, g), c.bag)
-    return _sparse_rows(c.index, rows if c.samples is None else rows * c.samples.unsqueeze(1), c.shapes[0])
+    return _at_rows(c.index, rows if c.samples is None else rows * c.samples.unsqueeze(1), c.shapes[0])
 
 
 #: the same from the weight at once, without the rows in between: of float32 and float64 on the host

@@ -91,6 +91,9 @@ _fractional = {n: primitive(f"fractional_max_pool{n}d", "x, samples, *, kernel, 
 
 
 # ------------------------------------------------------------------ arguments
+_MAXIMA, _MEANS, _ADAPTIVE_MEANS = [{n: f"{name}_pool{n}d" for n in (1, 2, 3)} for name in ("max", "avg", "adaptive_avg")]
+
+
 def _sizes(name, n, what, x, default=None):
     words = {1: "one int", 2: "two ints", 3: "three ints"}[n]
     if x is None or (x.__class__ in (list, tuple) and not x):
@@ -108,15 +111,15 @@ def _sizes(name, n, what, x, default=None):
 _BATCHED = "Expected {} or {} (batch mode) tensor with optional 0 dim batch size for input, but got:{}"
 
 
-def _check_batched(name, x, n):
-    """RuntimeError unless `x` has n spatial dims, channels and perhaps a batch; only the batch may be empty."""
+def _check_batched(name, shape, n):
+    """RuntimeError unless there are n spatial dims, channels and perhaps a batch; only the batch may be empty."""
     dims = f"{n + 1}D", f"{n + 2}D"
-    if x.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}: {_BATCHED.format(*dims, list(x._sizes))}" if n == 1 else
+    if len(shape) not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}: {_BATCHED.format(*dims, list(shape))}" if n == 1 else
                            "non-empty {} or {} (batch mode) tensor expected for input".format(*dims))
-    if 0 in (x._sizes[1:] if x.ndim == n + 2 else x._sizes):
-        raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x._sizes)}"
-                           if n == 3 else f"{name}: {_BATCHED.format(*dims, list(x._sizes))}")
+    if 0 in (shape[1:] if len(shape) == n + 2 else shape):
+        raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but input has a shape of {list(shape)}"
+                           if n == 3 else f"{name}: {_BATCHED.format(*dims, list(shape))}")
 
 
 def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
@@ -131,18 +134,30 @@ def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
     return tuple(out)
 
 
-def _window(name, n, shape, kernel_size, stride, padding, dilation, ceil_mode):
+def _window(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
     """(kernel, stride, padding, dilation, output size), of windows over (..., C, *spatial), checked."""
-    kernel = _sizes(name, n, "kernel_size", kernel_size)
-    stride = _sizes(name, n, "stride", stride, kernel)
-    padding = _sizes(name, n, "padding", padding)
-    dilation = _sizes(name, n, "dilation", dilation)
-    return kernel, stride, padding, dilation, _windows(name, n, shape[-n - 1:], kernel, stride, padding, dilation, bool(ceil_mode))
+    # (The cached function takes ints as they are. To it 2.0 and True would be ints as well, so what is none is looked at here.)
+    if kernel.__class__ is not int:
+        kernel = _sizes(name, n, "kernel_size", kernel)
+    if stride.__class__ is not int:
+        stride = _sizes(name, n, "stride", stride, kernel)
+    if padding.__class__ is not int:
+        padding = _sizes(name, n, "padding", padding)
+    if dilation.__class__ is not int:
+        dilation = _sizes(name, n, "dilation", dilation)
+    return _windows(name, n, shape, kernel, stride, padding, dilation, bool(ceil_mode))
 
 
 @functools.lru_cache(1024)
 def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
-    """The output's size along each dim; RuntimeError for windows that there are not.  (Asked anew 3 us.)"""
+    """What _window gives, of ints or n of them each; RuntimeError for windows that there are not.  (Asked anew 3 us.)"""
+    if name == "avg_pool1d" and len(shape) not in (2, 3):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {len(shape)}-dimensional tensor for argument #1 'self' (while "
+                           "checking arguments for avg_pool1d)")
+    if name == "avg_pool2d" and len(shape) < 3:
+        raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
+    _check_batched(name, shape, n)
+    kernel, stride, padding, dilation = [(x,) * n if x.__class__ is int else x for x in (kernel, stride, padding, dilation)]
     if min(stride) <= 0:
         raise RuntimeError("stride should not be zero" if n > 1 else f"{name}() stride must be greater than zero, but "
                                                                      "got "
@@ -161,12 +176,15 @@ def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
                                "and "
                                f"dilation={d}")
     out = _pooled_size(shape[-n:], kernel, stride, padding, dilation, ceil_mode)
+    if name == "avg_pool3d" and min(out) >= 1 and any([have < k for have, k in zip(shape[-3:], kernel)]):
+        raise RuntimeError("input image (" + " ".join([f"{d}: {have}" for d, have in zip("THW", shape[-3:])]) + ") smaller than kernel size ("
+                           + " ".join([f"k{d}: {k}" for d, k in zip("THW", kernel)]) + ")")
     if min(out) < 1:
         c = shape[-n - 1]
         raise RuntimeError("Given input size: (" + "x".join(map(str, (c,) + shape[-n:]))
                            + "). Calculated output size: (" + "x".join(map(str, (c,) + tuple(max(0, o) for o in out)))
                            + "). Output size is too small")
-    return out
+    return kernel, stride, padding, dilation, out
 
 
 def _refuse(kernel_name, x, ints):
@@ -177,9 +195,8 @@ def _refuse(kernel_name, x, ints):
 
 # ------------------------------------------------------------------ max pools
 def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
-    name = f"max_pool{n}d"
+    name = _MAXIMA[n]
     tensor_arg(name, "input", input)
-    _check_batched(name, input, n)
     kernel, stride, padding, dilation, out = _window(name, n, input._sizes, kernel_size, stride, padding, dilation, ceil_mode)
     _refuse("max_pool1d_impl" if n == 1 else name, input, n > 1)
     places = indices or forward.followed(input)
@@ -234,24 +251,15 @@ def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=
 
 # ------------------------------------------------------------------ average pools
 def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
-    name = f"avg_pool{n}d"
+    name = _MEANS[n]
     tensor_arg(name, "input", input)
-    if n == 1 and input.ndim not in (2, 3):
-        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
-                           "(while "
-                           "checking arguments for avg_pool1d)")
-    if n == 2 and input.ndim < 3:
-        raise IndexError("Dimension out of range (expected to be in range of [-2, 1], but got -3)")
-    _check_batched(name, input, n)
-    if divisor_override.__class__ not in NUMBERS:
-        divisor_override = read(name, "divisor_override", "int", divisor_override)
-    if divisor_override == 0:
-        raise RuntimeError("divisor must be not zero")
+    if divisor_override is not None:
+        if divisor_override.__class__ not in NUMBERS:
+            divisor_override = read(name, "divisor_override", "int", divisor_override)
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
     kernel, stride, padding, _, out = _window(name, n, input._sizes, kernel_size, stride, padding, 1, ceil_mode)
-    if n == 3 and any([have < k for have, k in zip(input._sizes[-3:], kernel)]):
-        raise RuntimeError("input image (" + " ".join([f"{d}: {have}" for d, have in zip("THW", input._sizes[-3:])]) + ") smaller than kernel size ("
-                           + " ".join([f"k{d}: {k}" for d, k in zip("THW", kernel)]) + ")")
-    if input._stype.kind not in "fV" and input._stype != I64:
+    if (d := input._stype).kind not in "fV" and d != I64:
         raise NotImplementedError(f"\"avg_pool{max(n, 2)}d\" not implemented for '{title(input)}' on device {input.device}")
     return _avg_pool[n](input, kernel=kernel, stride=stride, padding=padding, out=out, include_pad=bool(count_include_pad),
                         override=divisor_override)
@@ -304,32 +312,47 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 # ------------------------------------------------------------------ adaptive pools
-def _target(name, n, x, output_size, words, channels=False):
-    """The output's spatial sizes, checked; `channels`: there have to be some."""
-    if x.ndim not in (n + 1, n + 2):
-        raise RuntimeError(words.format(list(x._sizes)))
+def _target(name, n, x, output_size, channels):
+    """(the output's spatial sizes, checked, what _pieces says of them); `channels`: there have to be some."""
     if n == 1 and output_size.__class__ not in NUMBERS:
         output_size = read(name, "output_size", "index", output_size)
+    if output_size.__class__ is not int:
+        output_size = tuple(output_size)
+        for o in output_size:
+            if o.__class__ is not int and o is not None:
+                output_size = tuple([o if o is None else int_of(name, o, "output_size", i) for i, o in enumerate(output_size)])
+                break
+    return _pieces(name, n, x._sizes, output_size, channels)
+
+
+@functools.lru_cache(1024)
+def _pieces(name, n, shape, output_size, channels):
+    """(n sizes, those of windows next to each other that are the pieces of them, or None where they are not alike or there is one of all)"""
+    size = shape[-n:]
+    if len(shape) not in (n + 1, n + 2):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {len(shape)}-dimensional tensor for argument #1 'self' (while checking "
+                           "arguments for adaptive_avg_pool1d)" if name == "adaptive_avg_pool1d" else
+                           f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{':' if '_max_' in name else ''} {list(shape)}")
     if output_size.__class__ is int:
         out = (output_size,) * n
     else:
-        out = tuple(output_size)
-        if len(out) != n and not (n == 1 and len(out) == 1):
+        if len(output_size) != n:
             raise RuntimeError(f"{name}: output_size must be {n}")
-        out = tuple(s if o is None else o if o.__class__ is int else int_of(name, o, "output_size", i) for i, (o, s) in enumerate(zip(out, x._sizes[-n:])))
+        out = tuple([s if o is None else o for o, s in zip(output_size, size)])
     if min(out) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            "{" + ", ".join(map(str, out)) + "}")
-    _check_filled(name, x, 1 if channels else x.ndim - n)
-    if math.prod(x._sizes[:-n]) * math.prod(out) >= 1 << 60:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={[*x._sizes[:-n], *out]}")
-    return out
+    _check_filled(name, shape, 1 if channels else len(shape) - n)
+    if math.prod(shape[:-n]) * math.prod(out) >= 1 << 60:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={[*shape[:-n], *out]}")
+    alike = 0 not in out and any([o != 1 for o in out]) and all([s % o == 0 for s, o in zip(size, out)])
+    return out, tuple([s // o for s, o in zip(size, out)]) if alike else None
 
 
-def _check_filled(name, x, first):
-    for i in range(first, x.ndim):
-        if not x._sizes[i]:
-            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x._sizes)} "
+def _check_filled(name, shape, first):
+    for i in range(first, len(shape)):
+        if not shape[i]:
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(shape)} "
                                f"with dimension {i} being empty")
 
 
@@ -346,20 +369,14 @@ def _forward_only(name, y, out):
 
 
 def _adaptive_mean(n, input, output_size):
-    name = f"adaptive_avg_pool{n}d"
+    name = _ADAPTIVE_MEANS[n]
     tensor_arg(name, "input", input)
-    if n == 1:
-        words = (f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking "
-                 "arguments for adaptive_avg_pool1d)")
-    else:
-        words = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got " + "{}"
-    out = _target(name, n, input, output_size, words, n == 3)
-    _refuse(f"adaptive_avg_pool{max(n, 2)}d", input, False)
-    size = input._sizes[-n:]
-    if 0 not in out and any(o != 1 for o in out) and all(s % o == 0 for s, o in zip(size, out)):
-        kernel = tuple(s // o for s, o in zip(size, out))
+    out, kernel = _target(name, n, input, output_size, n == 3)
+    _refuse(_ADAPTIVE_MEANS[n if n > 1 else 2], input, False)
+    if kernel is not None:
         return _avg_pool[n](input, kernel=kernel, stride=kernel, padding=(0,) * n, out=out, include_pad=True, override=None)
-    return _forward_only(name, _adaptive_avg[n](input, out=out), out)
+    y = _adaptive_avg[n](input, out=out)
+    return _forward_only(name, y, out) if 0 in out else y
 
 
 @op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
@@ -383,7 +400,7 @@ def adaptive_avg_pool3d(input, output_size):
 def _adaptive_largest(n, input, output_size, indices):
     name = f"adaptive_max_pool{n}d"
     tensor_arg(name, "input", input)
-    out = _target(name, n, input, output_size, f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: " + "{}", True)
+    out, _ = _target(name, n, input, output_size, True)
     _refuse(f"adaptive_max_pool{max(n, 2)}d", input, False)
     places = indices or forward.followed(input)
     y = _adaptive_max[n](input, target=out, places=places)
@@ -435,7 +452,7 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {list(input._sizes)}")
-    _check_filled(name, input, 1)
+    _check_filled(name, input._sizes, 1)
     size = input._sizes[-n:]
     for what, given in ("kernel_size", kernel_size), ("output_size", output_size):
         if isinstance(given, (list, tuple)) and len(given) != n:

@@ -213,31 +213,31 @@ _grid_sample = {n: primitive(f"grid_sampler_{n}d", "x, grid, *, kind, padding, a
 def _sampled(input, grid, mode, padding_mode, align_corners):
     tensor_arg("grid_sampler", "input", input)
     tensor_arg("grid_sampler", "grid", grid, 2)
-    x, t = input, grid
-    if x._sizes[0] != t._sizes[0]:
+    x, t, size, places = input, grid, input._sizes, grid._sizes
+    ndim = len(size)
+    if size[0] != places[0]:
         raise RuntimeError("grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
-                           f"{list(x._sizes)} and grid with sizes {list(t._sizes)}")
-    if t._sizes[-1] != x.ndim - 2:
-        raise RuntimeError(f"grid_sampler(): expected grid to have size {x.ndim - 2} in last dimension, but got grid "
+                           f"{list(size)} and grid with sizes {list(places)}")
+    if places[-1] != ndim - 2:
+        raise RuntimeError(f"grid_sampler(): expected grid to have size {ndim - 2} in last dimension, but got grid "
                            "with sizes "
-                           f"{list(t._sizes)}")
-    if x.ndim not in (4, 5) or t.ndim != x.ndim:
+                           f"{list(places)}")
+    if ndim not in (4, 5) or len(places) != ndim:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
                            "input with "
-                           f"sizes {list(x._sizes)} and grid with sizes {list(t._sizes)}")
-    if x.ndim == 5 and mode == "bicubic":
+                           f"sizes {list(size)} and grid with sizes {list(places)}")
+    if ndim == 5 and mode == "bicubic":
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
-    for i in range(2, x.ndim):
-        if not x._sizes[i]:
-            raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
-                               "sizes "
-                               f"{list(x._sizes)} with dimension {i} being empty")
+    if 0 in size[2:]:
+        raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
+                           "sizes "
+                           f"{list(size)} with dimension {size.index(0, 2)} being empty")
     if x._stype != t._stype:
         raise RuntimeError(f"expected scalar type {title(x)} but found {title(t)}")
     if x._stype.kind not in "fV":
         raise NotImplementedError(f"\"grid_sampler_{x.ndim - 2}d_cpu_kernel_impl\" not implemented for '{title(x)}' on "
                                   "device cpu")
-    return _grid_sample[x.ndim - 2](input, grid, kind=mode, padding=padding_mode, align=bool(align_corners))
+    return _grid_sample[ndim - 2](input, grid, kind=mode, padding=padding_mode, align=bool(align_corners))
 
 
 @op(ns="nn.functional", method=False, autocast="float32")

@@ -11,7 +11,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
 from mindtorch.core.numbers import read
 from mindtorch.core.promote import as_float, pair
-from mindtorch.core.return_types import struct
+from mindtorch.core.return_types import made, struct
 from mindtorch.core.table import TABLE, Same, op, store_out
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
@@ -23,6 +23,7 @@ from mindtorch.ops.elementwise._logic import where
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, conj, eq_, keep, mul_, ne_, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
+from mindtorch.ops.shapes.views import expand_, unsqueeze_
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
 from mindtorch.ops.elementwise.unary import abs_, exp_, sgn_
 
@@ -33,9 +34,19 @@ spread = primitive("spread", "g, *, shape, axes, keepdim", lambda c, g: sum_dims
                    layout=kept, node="ExpandBackward0")
 
 
-sum_all = primitive("sum_all", "a", lambda c, g: spread(g, shape=c.shapes[0], axes=None, keepdim=False), node="SumBackward0")
-sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda c, g: spread(g, shape=c.shapes[0], axes=c.axes, keepdim=c.keepdim),
-                     node="SumBackward1")
+def _summed(c, g, shape, axes, keepdim):
+    """The gradient of a sum: for a leaf the sum's own, seen over the operand's shape with strides of 0, as in torch (what goes into .grad is copied).
+    A node, many of whose kernels want memory in C order, gets it filled."""
+    if c.edges[0].__class__ is tuple:
+        return spread(g, shape=shape, axes=axes, keepdim=keepdim)
+    if axes is not None and not keepdim and len(axes) < len(shape):
+        for d in axes:
+            g = unsqueeze_(g, dim=d)
+    return expand_(g, size=shape)
+
+
+sum_all = primitive("sum_all", "a", lambda c, g: _summed(c, g, c.shapes[0], None, False), node="SumBackward0")
+sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda c, g: _summed(c, g, c.shapes[0], c.axes, c.keepdim), node="SumBackward1")
 
 
 def count(shape, axes):
@@ -208,7 +219,7 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
     axis = wrap_dim(name, dim, input.ndim)
     if input.ndim:
         need_elements(name, input, axis)
-    return struct_(*along(input, axis=axis, keepdim=keepdim))
+    return made(struct_, along(input, axis=axis, keepdim=keepdim))
 
 
 @op(name="max", out=Same(pairs=True))

@@ -4,7 +4,7 @@ from mindtorch.core.dtypes import C64, U8, as_np
 from mindtorch.core.layout import pointwise
 from mindtorch.core.numbers import number_of, read
 from mindtorch.core.promote import as_float, pair, promote_types
-from mindtorch.core.return_types import struct
+from mindtorch.core.return_types import made, struct
 from mindtorch.core.table import TABLE, inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
@@ -61,7 +61,7 @@ def _running_extreme(name):
         need_tensor(name, input)
         if input._stype.kind == "c":
             raise unsupported(name, input)
-        return result(*prim(input, axis=wrap_dim(name, dim, input.ndim)))
+        return made(result, prim(input, axis=wrap_dim(name, dim, input.ndim)))
     cum.__name__ = name
     cum.__doc__ = f"(values, indices) of the running {'maxima' if name == 'cummax' else 'minima'} along `dim`."
     return op(cum, out="same")

@@ -3,7 +3,7 @@ from mindtorch.core.alias import title
 from mindtorch.core.dtypes import I32, I64
 from mindtorch.core.layout import like
 from mindtorch.core.promote import number_dtype
-from mindtorch.core.return_types import struct
+from mindtorch.core.return_types import made, struct
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, Const, taken
@@ -33,7 +33,7 @@ def _sortable(name, input):
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`; equal elements keep their order, nan counts as the largest."""
     _sortable("sort", input)
-    return _Sort(*_sort(input, axis=wrap_dim("sort", dim, input.ndim), descending=bool(descending)))
+    return made(_Sort, _sort(input, axis=wrap_dim("sort", dim, input.ndim), descending=bool(descending)))
 
 
 @op(out=True)
@@ -63,7 +63,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     k = int_of("topk", k, "k")
     if not 0 <= k <= (input._sizes[axis] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
-    return _Topk(*_topk(input, k=k, axis=axis, largest=bool(largest), in_order=bool(sorted)))
+    return made(_Topk, _topk(input, k=k, axis=axis, largest=bool(largest), in_order=bool(sorted)))
 
 
 # ------------------------------------------------------------------ unique

@@ -39,35 +39,40 @@ class Program:
 
     def run(self, *tensors):
         """The captured call's result for such tensors."""
-        j = self.joint
-        if j is None:
-            if self.reason is not None or not joint.unwatched():
-                return self.host.run(*tensors)
-            given = [*tensors, *self.parameters]
-            if self.calls < REPLAYS:
-                return self._watched(tensors, given)
-            j = self._record(given, None)
-            if j is None:
-                return self.host.run(*tensors)
-        else:
-            given = [*tensors, *self.parameters]
-            if j.other is not None and joint.unwatched():
-                if self.made > OTHERS:
-                    self._refused("results with gradients change from call to call")
-                    return self.host.run(*tensors)
-                j = self._record(given, j.other)
-                if j is None:
-                    return self.host.run(*tensors)
-        if j.broken:
+        given = [*tensors, *self.parameters]
+        program = self._ready(given)
+        if program is not None:
+            try:
+                outs = program.run(given)
+            except joint.Differs:
+                self._refused("sizes hang on values")
+            else:
+                return self.free.result(*given, *outs)
+        if self._to_be_recorded() and self.calls < REPLAYS:
+            return self._watched(tensors, given)
+        return self.host.run(*tensors)
+
+    def _to_be_recorded(self):
+        return self.joint is None and self.reason is None and joint.unwatched()
+
+    def _ready(self, given):
+        """The program that runs this call, recorded now if it is time; None if the call goes op by op."""
+        program = self.joint
+        if program is None:
+            if self.calls < REPLAYS or not self._to_be_recorded():
+                return None
+            program = self._record(given, None)
+        elif program.other is not None and joint.unwatched():
+            if self.made > OTHERS:
+                self._refused("results with gradients change from call to call")
+                return None
+            program = self._record(given, program.other)
+        if program is None:
+            return None
+        if program.broken:
             self._refused("sizes hang on values")
-        if self.joint is None or not j.holds(given):
-            return self.host.run(*tensors)
-        try:
-            outs = j.run(given)
-        except joint.Differs:
-            self._refused("sizes hang on values")
-            return self.host.run(*tensors)
-        return self.free.result(*given, *outs)
+            return None
+        return program if program.holds(given) else None
 
     def _watched(self, tensors, given):
         """Op by op, and which of the tensors are written to."""

@@ -224,9 +224,9 @@ def _smooth_l1_slope(x, t, beta):
 
 
 def _bce_logits(x, t, _):
-    # max(x, 0) - x t + log(1 + exp(-|x|))
+    # (1 - t) x - log(sigmoid(x)), the latter min(x, 0) - log(1 + exp(-|x|)): of infinite x what torch gives
     r = op(P.Log1p)(op(P.Exp)(op(P.Neg)(op(P.Abs)(x))))
-    return op(P.Sub)(op(P.Add)(r, op(P.Maximum)(_n(0, x), x)), op(P.Mul)(x, t))
+    return op(P.Add)(op(P.Mul)(op(P.Sub)(_n(1, x), t), x), op(P.Sub)(r, op(P.Minimum)(_n(0, x), x)))
 
 
 def _bce_logits_slope(x, t, _):
