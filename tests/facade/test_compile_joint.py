@@ -365,8 +365,9 @@ def test_who_watches_sees_every_op(programs):
 
 def test_deterministic_mode_is_minded_in_each_call(programs):
     x, y = leaves((3, 4), (4,))
-    g = ready(lambda x, y: (torch.empty(4) * 0 + x * y).exp(), x, y)
-    assert programs[0].joint is not None
+    filled = torch.iinfo(torch.int64).max       # (which memory as it was found does not hold)
+    g = ready(lambda x, y: torch.where(torch.empty(4, dtype=torch.int64) == filled, torch.nan, x * y).exp(), x, y)
+    assert programs[0].joint is not None and not g(x, y).isnan().any()
     torch.use_deterministic_algorithms(True)
     try:
         assert g(x, y).isnan().all()                # (unwritten memory is filled)

@@ -155,24 +155,8 @@ declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a c
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
 
-_UMATH = "numpy.core._multiarray_umath" if np.__version__[0] == "1" else "numpy._core._multiarray_umath"
-
-
-def _cpu_features():
-    return getattr(importlib.import_module(_UMATH), "__cpu_features__", None)
-
-
-def _computes_in_vectors():
-    """Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor."""
-    return not PORTABLE and bool((_cpu_features() or {}).get("AVX512_SKX"))
-
-
-#: see pointwise.function
-VECTORS = _computes_in_vectors()
-declare(_UMATH + ":__cpu_features__", RELIES,
-        "functions that NumPy computes one by one without AVX-512 are computed in C", ("numpy", "1.26", "2"),
-        ("tests/backend/test_loops.py", "tests/backend/test_patches.py"),
-        check=lambda: None if _cpu_features() is not None else "not there: they are computed in C with AVX-512, too")
+#: Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor (by a public name; see pointwise.function)
+VECTORS = "AVX512_SKX" in np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())
 
 # ------------------------------------------------------------------ random numbers
 def twister_state(bits):
