@@ -6,6 +6,7 @@ So every call with `extobj=SILENT` is of a ufunc that has gone through `silent` 
 import ctypes
 import functools
 import importlib
+from typing import Any
 
 import numpy as np
 
@@ -156,7 +157,8 @@ declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a c
 
 
 #: Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor (by a public name; see pointwise.function)
-VECTORS = "AVX512_SKX" in np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())
+_configuration: Any = np.show_config        # (NumPy's stubs do not know its mode)
+VECTORS = "AVX512_SKX" in _configuration(mode="dicts").get("SIMD Extensions", {}).get("found", ())
 
 # ------------------------------------------------------------------ random numbers
 def twister_state(bits):
