@@ -240,6 +240,32 @@ def test_choices_are_kept(tmp_path, monkeypatch):
     assert n and first.ask("k", runs.clear, runs.clear) is True and again.ask("k", runs.clear, runs.clear) is True and len(runs) == n
 
 
+def test_a_choice_that_computes_something_else(tmp_path, monkeypatch, caplog):
+    """Compilers err as well: C that gives other values than eager code is not taken, however fast."""
+    monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
+    right = np.arange(200000, dtype=np.float32)
+    choices, slow = native_build.Choices(), lambda: right * 3 / 3
+    for name, made in (("wrong", lambda: right[::-1]), ("other shape", lambda: right[:5]), ("nan", lambda: right * np.nan)):
+        assert choices.ask(name, made, slow) is False and f"{name}: C" in caplog.text
+    assert choices.ask("right", lambda: right, slow) is True
+
+
+@needs_compiler
+@pytest.mark.parametrize("channels, outputs", [(40, 32), (3, 16), (40, 7), (33, 48)])
+def test_gradient_of_the_weight_with_any_number_of_taps(channels, outputs):
+    """(gcc 12 called the function for 5 taps with 4, where there were 16 outputs and more; it wrote far behind what it was given.)"""
+    rs = np.random.RandomState(0)
+    for kernel in [(i, j) for i in range(1, 6) for j in range(1, 6)]:
+        for stride in (1, 2):
+            size = (9, 10)
+            out = tuple((n - k) // stride + 1 for n, k in zip(size, kernel))
+            x, g = rs.randn(2, channels, *size).astype(np.float32), rs.randn(2, outputs, *out).astype(np.float32)
+            got = cpu_native.conv_weight(g, x, kernel, (stride, stride), ((0, 0), (0, 0)), (1, 1))[0]
+            windows = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))[:, :, ::stride, ::stride]
+            np.testing.assert_allclose(got, np.einsum("nohw,nchwij->ocij", g.astype(float), windows[:, :, :out[0], :out[1]]), rtol=1e-3, atol=1e-3)
+
+
 @needs_compiler
 def test_double_backward_through_kernels():
     torch.manual_seed(0)

@@ -248,7 +248,7 @@ def conv_choice(x, w, stride, padding, dilation, out):
     return (ask(key + " y", lambda: conv_forward(a, b, None, stride, padding, dilation, out), lambda: cpu_conv.conv(a, b, **kw)),
             ask(key + " x", lambda: conv_input(g, b, x[2:], stride, padding, dilation),
                 lambda: cpu_conv.conv_transposed(g, b, size=x[2:], **kw)),
-            ask(key + " w", lambda: conv_weight(g, a, w[2:], stride, padding, dilation),
+            ask(key + " w", lambda: conv_weight(g, a, w[2:], stride, padding, dilation)[0],
                 lambda: cpu_conv.conv_weight(g, a, kernel=w[2:], **kw)))
 
 
