@@ -209,6 +209,33 @@ def test_products(worth, batch, monkeypatch):
                 np.testing.assert_allclose(out, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_rows_or_columns(count, monkeypatch):
+    """And matrices by vectors, of any strides, on one thread and on two; what is no float32, or does not fit, as ever."""
+    monkeypatch.setattr(product, "_READ", 0)
+    monkeypatch.setattr(product, "_READ_SHARED", 0)
+    monkeypatch.setattr(threads._team, "count", count)
+    taken, rs = [], np.random.RandomState(2)
+    monkeypatch.setattr(onednn, "gemm_shared", lambda *a, f=onednn.gemm_shared: (taken.append(a), f(*a))[1])
+    for m, k, n in [(1, 300, 400), (7, 130, 520), (520, 130, 7), (600, 200, 1), (3, 8, 9000), (2, 40000, 3)]:
+        for p in KINDS:
+            for q in KINDS:
+                a, b = _operand(rs, (m, k), p), _operand(rs, (k, n), q)
+                expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+                for r in (product.product(a, b), product.product(a, b, out=np.empty((m, n), np.float32))):
+                    np.testing.assert_allclose(r, expected, rtol=1e-4, atol=2e-3)
+                if n == 1:
+                    v = b[:, 0]
+                    for r in (product.by_vector(a, v), product.by_vector(np.asfortranarray(a), v)):
+                        assert r.shape == (m,) and r.dtype == np.float32
+                        np.testing.assert_allclose(r, expected[:, 0], rtol=1e-4, atol=2e-3)
+    assert len(taken) > 200 or not onednn.own()
+    assert product.by_vector(np.ones((9, 10)), np.ones(10)).dtype == np.float64
+    for a, v in [((9, 10), 9), ((9, 10), 1)]:
+        with pytest.raises(ValueError):
+            product.by_vector(np.ones(a, np.float32), np.ones(v, np.float32))
+
+
 def test_products_that_do_not_fit():
     for a, b in [((9, 9), (8, 9)), ((2, 9, 9), (3, 9, 9)), ((2, 64, 64), (2, 65, 64))]:
         with pytest.raises(ValueError):

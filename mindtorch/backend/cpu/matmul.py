@@ -7,7 +7,7 @@ import numpy as np
 from mindtorch.backend.cpu import heavy, kernel, threads
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import LOOPS
-from mindtorch.backend.cpu.product import blas_ready, product
+from mindtorch.backend.cpu.product import by_vector, product
 
 _MANY = 1 << 13         # elements of an outer product from which on C is faster
 
@@ -33,13 +33,13 @@ def _dot(a, b):
 @kernel("mv")
 @quiet
 def _mv(a, v):
-    return threads.matmul(blas_ready(a), v) if v.ndim == 1 else threads.matmul(a, v[..., None])[..., 0]
+    return by_vector(a, v) if v.ndim == 1 else threads.matmul(a, v[..., None])[..., 0]
 
 
 @kernel("vm")
 @quiet
 def _vm(a, u):
-    return threads.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else threads.matmul(u, a)
+    return threads.matmul(u[..., None, :], a)[..., 0, :] if u.ndim > 1 or a.ndim > 2 else by_vector(a.T, u)
 
 
 @kernel("outer")

@@ -6,6 +6,9 @@ AVX-512 / oneDNN / torch (MKL): 64x784 @ 784x512 540 / 310 / 222 / 500; 256x128 
 128x16 23 / 17 / 16; 16x512 @ 512x4608 1345 / 620 / 328; 64x32 @ 32x64 3.3 / / 3.6.  On one with AVX2 alone, oneDNN's time over NumPy's, the median of
 393 products of random shapes of 8 to 1536 from 128 thousand multiplications on, either side transposed or not: 0.74 (0.95 of torch's); 23 were slower,
 by a tenth to a third, most of them with 512 columns; below that 1.24.  Stacks from 300 thousand multiplications on: 0.65.
+
+Few rows, as of a model that generates, are a matter of how fast the other matrix is read: us of NumPy, oneDNN on one thread and on two, torch on two, with
+AVX-512, of 1, 2 and 7 rows by 768x3072 (transposed): 441 429 279 326, 1471 462 270 445, 1419 1122 598 932; 1 row by 512x512 42 44 29 34, by 128x256 5 7 7 6.
 """
 import math
 
@@ -22,6 +25,8 @@ _LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its c
 _ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
 _WORTH = 1 << 22        # multiplications from which on threads are woken
 _WORTH_POOL = 1 << 21   # the same for those that wait for work (pool.py): 128x128 @ 128x128 22 us on one, 16 on two
+_READ = 1 << 19         # elements of a matrix from which on oneDNN multiplies it by few rows or columns, and where threads share that
+_READ_SHARED = 1 << 17
 _STACK = 1 << 18        # multiplications of a stack of matrices from which on a loop in C over oneDNN beats NumPy's over OpenBLAS
 
 
@@ -52,6 +57,11 @@ def product(a, b, out=None):
     work = m * k * n
     fits = a.dtype is _F32 and b.dtype is _F32 and min(m, n, k) >= 8
     if a.ndim == 2 == b.ndim:
+        if _few(a, b, max(m, n) * k) and min(m, n) < 8:
+            out = np.empty((m, n), _F32) if out is None else out
+            if not onednn.gemm_shared(a, b, out):
+                onednn.gemm(a, b, out)
+            return out
         if fits and work >= _LEAST and onednn.own() and (work >= 2 * _LEAST or onednn.wide()):
             return _one(a, b, np.empty((m, n), _F32) if out is None else out, work)
         return threads.matmul(a, b, out) if work < _WORTH else _rows(a, b, out)
@@ -86,6 +96,19 @@ def product(a, b, out=None):
     else:
         threads.share(a.shape[axis], part)
     return out
+
+
+def _few(a, b, read):
+    """Whether oneDNN is as fast for a product that few rows or columns come out of, for which so many elements are read."""
+    return read >= _READ_SHARED and a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and \
+        onednn.own()
+
+
+def by_vector(a, v):
+    """a @ v of a matrix and a vector."""
+    if a.ndim == 2 and v.ndim == 1 and a.shape[1] == v.shape[0] and _few(a, v, a.size):
+        return product(a, v[:, None]).reshape(a.shape[0])
+    return threads.matmul(blas_ready(a), v)
 
 
 def _one(a, b, out, work):
