@@ -91,12 +91,12 @@ def _scaling(results, kind):
 
 def _growth(models):
     """Lines of the table of how a step grows with its batch."""
-    sides = list(next(iter(models.values())))
+    sides = list(max(models.values(), key=len))         # (a run of some sides leaves out others)
     out = ["", "How a step grows with the batch: ms a step (median wall time), and in brackets ms a sample:", "",
            "| model | batch | " + " | ".join(sides) + " | eager / torch |", "| --- | --- |" + " --- |" * (len(sides) + 1)]
     for name, r in models.items():
         name, _, batch = name.rpartition("@")
-        cells = [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_ms'] / int(batch):.2f})" for s in sides]
+        cells = [f"{r[s]['wall_ms']:.1f} ({r[s]['wall_ms'] / int(batch):.2f})" if s in r else "" for s in sides]
         out.append(f"| {name} | {batch} | " + " | ".join(cells) + f" | {_ratio(r.get('mindtorch', {}), 'x torch')} |")
     return out
 

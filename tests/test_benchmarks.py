@@ -123,9 +123,10 @@ def test_scaling_growth_and_tokens_are_told(monkeypatch):
     one = report.summary({s: side for s in ("torch", "torch-compiled", "mindtorch")})
     two = report.summary({s: {**side, "wall": [[0.01, 0.01]]} for s in one})
     text = report.markdown({"version": "0", "machine": {"torch": "2", "mindspore": "2", "numpy": "1", "cpu": "c", "cores": 2, "load": 0.0},
-                            "large, 1 thread": {"generate@8": one}, "large, 2 threads": {"generate@8": two}, "growth": {"unet@4": one}})
+                            "large, 1 thread": {"generate@8": one}, "large, 2 threads": {"generate@8": two}, "growth": {"unet@2": {"torch": one["torch"]}, "unet@4": one}})
     assert one["torch"]["compile_s"] == 0.5 and one["torch"]["memory_beyond_import_mb"] == 5
     assert "| the same, batch 8 | 2.00 | 2.00 | 2.00 |" in text and "| the same, batch 8 | 12800.0 |" in text and "| unet | 4 | 20.0 (5.00) |" in text
+    assert "| unet | 2 | 20.0 (10.00) |  |  |" in text          # (a side that was not run)
     assert set(report.part_of({"version": 1, "machine": 2, "large, 1 thread": 3, "models": 4, "growth": 5}, "large", "growth")) == {"version", "machine", "large, 1 thread", "growth"}
 
 
