@@ -57,11 +57,8 @@ def product(a, b, out=None):
     work = m * k * n
     fits = a.dtype is _F32 and b.dtype is _F32 and min(m, n, k) >= 8
     if a.ndim == 2 == b.ndim:
-        if _few(a, b, max(m, n) * k) and min(m, n) < 8:
-            out = np.empty((m, n), _F32) if out is None else out
-            if not onednn.gemm_shared(a, b, out):
-                onednn.gemm(a, b, out)
-            return out
+        if min(m, n) < 8 and _few(a, b, max(m, n) * k):
+            return _read(a, b, np.empty((m, n), _F32) if out is None else out)
         if fits and work >= _LEAST and onednn.own() and (work >= 2 * _LEAST or onednn.wide()):
             return _one(a, b, np.empty((m, n), _F32) if out is None else out, work)
         return threads.matmul(a, b, out) if work < _WORTH else _rows(a, b, out)
@@ -100,15 +97,22 @@ def product(a, b, out=None):
 
 def _few(a, b, read):
     """Whether oneDNN is as fast for a product that few rows or columns come out of, for which so many elements are read."""
-    return read >= _READ_SHARED and a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and \
-        onednn.own()
+    return a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and onednn.own()
+
+
+def _read(a, b, out):
+    """Such a product, by oneDNN on all threads."""
+    if not onednn.gemm_shared(a, b, out):
+        onednn.gemm(a, b, out)
+    return out
 
 
 def by_vector(a, v):
     """a @ v of a matrix and a vector."""
-    if a.ndim == 2 and v.ndim == 1 and a.shape[1] == v.shape[0] and _few(a, v, a.size):
-        return product(a, v[:, None]).reshape(a.shape[0])
-    return threads.matmul(blas_ready(a), v)
+    a = blas_ready(a)
+    if a.ndim == 2 and a.shape[1] == v.shape[0] and _few(a, v, a.size):
+        return _read(a, blas_ready(v[:, None]), np.empty((a.shape[0], 1), _F32)).reshape(-1)
+    return threads.matmul(a, v)
 
 
 def _one(a, b, out, work):
