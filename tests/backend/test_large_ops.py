@@ -2,6 +2,8 @@
 
 The thresholds are set so low that small arrays go the way of large ones.
 """
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -11,19 +13,20 @@ from hypothesis import strategies as st
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import large, onednn, onednn_pass, threads
 
-WAYS = ["numpy", "onednn"]
+WAYS = ["numpy", "onednn", "pool"]
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 6.0, 1e-30, -1e4, 1e4, 0.5, -0.5, 1.0, -1.0]
 quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
-    if request.param == "onednn" and not onednn.wide():
+    if request.param != "numpy" and not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(large, "LEAST", 64)
     monkeypatch.setattr(large, "PIECE", 64)
     monkeypatch.setattr(threads, "LARGE", 512)
-    monkeypatch.setattr(onednn_pass, "_NARROW", 64 if request.param == "onednn" else 1 << 60)
+    monkeypatch.setattr(onednn_pass, "_NARROW", 1 << 60 if request.param == "numpy" else 64)
+    monkeypatch.setattr(onednn_pass, "_SHARED", 64 if request.param == "pool" else 1 << 60)
     monkeypatch.setattr(onednn_pass, "_WIDE", 256)
     return request.param
 
@@ -102,12 +105,36 @@ def test_activations_of_special_numbers(way, name):
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardshrink", "softshrink"))
 
 
+@pytest.mark.parametrize("shared", [64, 1 << 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu tanh", "silu", "sigmoid", "hardswish", "hardsigmoid"])
-def test_special_numbers_by_onednn(monkeypatch, name):
+def test_special_numbers_by_onednn(monkeypatch, name, shared):
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(onednn_pass, "_NARROW", 64)
+    monkeypatch.setattr(onednn_pass, "_SHARED", shared)
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardsigmoid", "hardswish"))
+
+
+def test_passes_of_several_threads_at_once(monkeypatch):
+    """Memory objects are of one call at a time: the others go another way, to the same bits."""
+    if not onednn.wide():
+        pytest.skip("oneDNN is not used for passes without AVX-512")
+    monkeypatch.setattr(onednn_pass, "_SHARED", 64)
+    monkeypatch.setattr(threads._team, "count", 2)
+    xs = [arrays(i, 3000 + i) for i in range(4)]
+    want = [onednn_pass.eltwise("gelu_erf", x) for x in xs]
+    wrong = []
+
+    def work(x, r):
+        for _ in range(200):
+            if (onednn_pass.eltwise("gelu_erf", x) != r).any():
+                wrong.append(len(x))
+    ts = [threading.Thread(target=work, args=pair) for pair in zip(xs, want)]
+    for t in ts:
+        t.start()
+    for t in ts:
+        t.join()
+    assert not wrong
 
 
 def test_exact_gelu_has_the_bits_of_torch():

@@ -236,6 +236,35 @@ def test_few_rows_or_columns(count, monkeypatch):
             product.by_vector(np.ones(a, np.float32), np.ones(v, np.float32))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_product_plus_a_row(count, monkeypatch):
+    """The bits of the product and then the addition, of any strides, cut along rows and along columns; and what does not go to oneDNN."""
+    for least in ("_WORTH_POOL", "_DOT", "_LEAST"):
+        monkeypatch.setattr(product, least, 0)
+    monkeypatch.setattr(threads._team, "count", count)
+    rs = np.random.RandomState(3)
+    for m, k, n in [(8, 8, 8), (100, 30, 40), (40, 30, 100), (300, 9, 17), (17, 9, 300), (5, 20, 30), (30, 5, 20), (0, 9, 9), (9, 9, 1)]:
+        row = rs.randn(n).astype(np.float32)
+        for p in KINDS:
+            for q in KINDS:
+                a, b = _operand(rs, (m, k), p), _operand(rs, (k, n), q)
+                np.testing.assert_array_equal(product.product_plus(a, b, row), product.product(a, b) + row)
+        a, b = rs.randn(m, k), rs.randn(k, n)
+        np.testing.assert_array_equal(product.product_plus(a, b, row.astype(float)), product.product(a, b) + row.astype(float))
+    with pytest.raises(ValueError):
+        product.product_plus(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), np.ones(63, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int64", "bool"])
+@pytest.mark.parametrize("shapes", [((90, 1), (1, 80)), ((3, 9, 1), (3, 1, 7)), ((2, 1, 9, 1), (5, 1, 7)), ((3, 1, 1), (1, 4)), ((0, 4, 1), (0, 1, 3))], ids=str)
+def test_outer_products(dtype, shapes):
+    rs = np.random.RandomState(4)
+    a, b = ((rs.randn(*s) * 2).astype(dtype) for s in shapes)
+    r, expected = product.product(a, b), np.matmul(a, b)
+    assert r.dtype == expected.dtype
+    np.testing.assert_allclose(r, expected, rtol=1e-6)
+
+
 def test_products_that_do_not_fit():
     for a, b in [((9, 9), (8, 9)), ((2, 9, 9), (3, 9, 9)), ((2, 64, 64), (2, 65, 64))]:
         with pytest.raises(ValueError):

@@ -42,6 +42,34 @@ def test_small_convolution(dims, dtype, data):
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [F32, "float64"])
+@few
+@given(st.data())
+def test_windows_as_large_as_the_image(dims, transposed, dtype, data):
+    """A convolution that is one product, from and to places in a row or with the channels last, and what looks like it."""
+    kernel = data.draw(st.tuples(*[st.integers(1, 4)] * dims))
+    n, c, o, dilation = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2))
+    size = kernel if not transposed else (1,) * dims
+    last = data.draw(st.booleans())
+
+    def f(T, x, w, *b):
+        if last:
+            x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+        return fn(f"conv{'_transpose' * transposed}{dims}d")(T)(x, w, *b, dilation=dilation)
+    bias = [x_of(3, (o,), dtype)] if data.draw(st.booleans()) else []
+    check(f, x_of(1, (n, c, *size), dtype), x_of(2, (c, o, *kernel) if transposed else (o, c, *kernel), dtype), *bias, rtol=1e-4, grad_rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape, weight, kw", [
+    ((2, 32, 16, 16), (32, 3, 4, 4), {"stride": 2, "padding": 1}), ((1, 16, 40, 33), (16, 1, 3, 3), {}), ((4, 24, 12, 12), (24, 4, 5, 5), {"padding": 2}),
+    ((3, 16, 40), (16, 2, 7), {"stride": 3}), ((1, 8, 6, 7, 8), (8, 3, 3, 3, 3), {"stride": 2})])
+def test_transposed_convolution_to_few_channels(shape, weight, kw):
+    check(lambda T, x, w, b: fn(f"conv_transpose{len(shape) - 2}d")(T)(x, w, b, **kw), x_of(1, shape), x_of(2, weight), x_of(3, weight[1:2]),
+          rtol=2e-4, atol=1e-3, grad_rtol=1e-3)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
 @few
 @given(st.data())
 def test_convolution(dims, transposed, data):

@@ -139,11 +139,13 @@ def attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
         gp *= mask
         gp *= d(1 / keep)
     # gs = p (gp - sum(gp p)) scale
-    gp2, p2 = rows(gp), rows(p)
-    gp2 -= row_dot(gp2, p2)[:, None]
-    gp2 *= p2
-    gp2 *= d(scale)
-    gp = gp2.reshape(gp.shape)
-    gq = product(gp, k) if needs[0] else None
-    gk = product(gp.swapaxes(-1, -2), q) if needs[1] else None
+    gs = large.rows().soft(large.rows().SOFT_BACK, gp, -1, p) if gp.size >= large.SOME else None
+    if gs is None:
+        gp2, p2 = rows(gp), rows(p)
+        gp2 -= row_dot(gp2, p2)[:, None]
+        gp2 *= p2
+        gs = gp2.reshape(gp.shape)
+    gs *= d(scale)
+    gq = product(gs, k) if needs[0] else None
+    gk = product(gs.swapaxes(-1, -2), q) if needs[1] else None
     return gq, gk, gv

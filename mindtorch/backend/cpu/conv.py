@@ -25,6 +25,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large, onednn, onednn_team, threads
+from mindtorch.backend.cpu._numpy_private import SILENT, add
 from mindtorch.backend.cpu.copies import channels_last, empty_like_one
 from mindtorch.backend.cpu.heavy import F32, F64, channel_sums, column_sum
 from mindtorch.backend.cpu.host import quiet
@@ -56,11 +57,11 @@ def _add_bias(y, b):
     """Adds a value per channel in place: a row over channels and positions costs less than (C, 1)."""
     n, c = y.shape[:2]
     if not y.flags.c_contiguous:
-        y += b.reshape((-1,) + (1,) * (y.ndim - 2))
+        add(y, b.reshape((-1,) + (1,) * (y.ndim - 2)), out=y, extobj=SILENT)
         return y
     hw = math.prod(y.shape[2:])
     y2 = y.reshape(n, c * hw)
-    y2 += np.repeat(b, hw) if hw > 1 else b
+    add(y2, np.repeat(b, hw) if hw > 1 else b, out=y2, extobj=SILENT)
     return y
 
 
@@ -453,23 +454,36 @@ def _tried(count, work, part, team):
 #: weight's gradient: 4000 multiplications 0.11, 0.09, 0.11 (0.15, 0.14, 0.08); 65000 0.32, 0.23, 0.33 (0.20, 0.12, 0.19); 260000 0.60, 0.42, 0.70
 #: (0.44, 0.34, 0.31); 500000 0.78, 0.54, 0.86 (0.46, 0.30, 0.42); 1.5 million 1.25, 1.00, 1.09 (0.65, 0.43, 0.55).  1x1, 4x16x32x32 -> 16: 0.5, 0.6,
 #: 0.4; 2x64x16x16 -> 64: 0.7, 0.7, 0.8.
-_SMALL, _PLAIN, _ROOM = {F32: 3 << 17, F64: 1 << 20}, 1 << 21, 1 << 18
+#: The input's gradient of few channels is C's at any size: oneDNN fills them up to 16 (8 without AVX-512).  ms of both, with AVX-512: 16x32x16x16 -> 3
+#: 4x4 by steps of 2 0.86 and 0.37, 8x64x64x64 -> 3 3x3 7.8 and 2.0, 64x16x14x14 -> 1 0.36 and 0.22; of 6 channels 0.85 times, of 8 1.1 times.
+_SMALL, _PLAIN, _ROOM, _TILE = {F32: 3 << 17, F64: 1 << 20}, 1 << 21, 1 << 18, 16
+_FILLED, _FILLED_ROOM = 4, 1 << 21
+
+
+#: In the place of windows: the only window is the image.
+_WHOLE = object()
 
 
 @functools.lru_cache(1024)
-def _small(dtype, size, weight, stride, padding, dilation, groups, out):
-    """(the sizes of the result of (size, weight), the windows for C, or None where others are faster)."""
+def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=False):
+    """(the sizes of the result of (size, weight), the windows for C, or _WHOLE, or None where others are faster); turned: for the input's gradient."""
     kernel = weight[2:]
     if out is None:
         out = out_size(size[2:], kernel, stride, padding, dilation)
     y = (size[0], weight[0], *out)
     most = _SMALL.get(dtype, 0)
+    if most and groups == 1 and weight[2:] == size[2:] and not any(map(any, padding)) and max(out) == min(out) == 1 and 0 not in y and 0 not in weight:
+        return y, _WHOLE
     if most and _is_product(kernel, stride, padding, groups) and math.prod(out) >= 64:
         most = _PLAIN
-    if math.prod(y) * math.prod(weight[1:]) > most or 0 in size or 0 in weight or min(out) <= 0:
+    room = _ROOM
+    if turned and groups == 1 and dtype is F32 and weight[1] <= _FILLED:
+        most, room = math.inf, _FILLED_ROOM
+    # (C takes whole vectors of windows)
+    if y[0] * y[1] * max(math.prod(out), _TILE) * math.prod(weight[1:]) > most or 0 in size or 0 in weight or min(out) <= 0:
         return y, None
-    if math.prod(out) * weight[1] * math.prod(kernel) > _ROOM or weight[1] * math.prod(
-            [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation)]) > _ROOM:
+    if math.prod(out) * weight[1] * math.prod(kernel) > room or weight[1] * math.prod(
+            [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, stride, kernel, dilation)]) > room:
         return y, None
     return y, large.pools().described(size[2:], kernel, stride, tuple([lo for lo, _ in padding]), dilation, out)
 
@@ -513,8 +527,11 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     """
     shape, windows = _small(x.dtype, x.shape, w.shape, stride, padding, dilation, groups, out)
     if windows is not None:
+        if windows is _WHOLE and x.flags.c_contiguous and w.dtype == x.dtype:
+            y = product(x.reshape(shape[0], -1), w.reshape(shape[1], -1).T).reshape(shape)
+            return y if b is None else _add_bias(y, b)
         y = np.empty(shape, x.dtype)
-        if (c := large.pools()).convolve(c.FORWARD, windows, groups, x, w, b, y):
+        if windows is not _WHOLE and (c := large.pools()).convolve(c.FORWARD, windows, groups, x, w, b, y):
             return y
     return _conv(x, w, b, stride, padding, dilation, groups, out)
 
@@ -552,10 +569,13 @@ def _conv(x, w, b, stride, padding, dilation, groups, out):
 def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
     shape = (g.shape[0], w.shape[1] * groups, *size)
-    windows = _small(g.dtype, shape, w.shape, stride, padding, dilation, groups, g.shape[2:])[1]
+    windows = _small(g.dtype, shape, w.shape, stride, padding, dilation, groups, g.shape[2:], True)[1]
     if windows is not None:
+        if windows is _WHOLE and g.flags.c_contiguous and w.flags.c_contiguous and w.dtype == g.dtype:
+            x = product(g.reshape(g.shape[:2]), w.reshape(w.shape[0], -1)).reshape(shape)
+            return x if b is None else _add_bias(x, b)
         x = np.empty(shape, g.dtype)
-        if (c := large.pools()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
+        if windows is not _WHOLE and (c := large.pools()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
             return x if b is None else _add_bias(x, b)
     return _conv_transposed(g, w, b, size, stride, padding, dilation, groups)
 
@@ -601,8 +621,10 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     windows = _small(g.dtype, x.shape, shape, stride, padding, dilation, groups, g.shape[2:])[1]
     if windows is not None:
+        if windows is _WHOLE and x.flags.c_contiguous and g.dtype == x.dtype:
+            return product(g.reshape(g.shape[:2]).T, x.reshape(x.shape[0], -1)).reshape(shape)
         w = np.empty(shape, g.dtype)
-        if (c := large.pools()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
+        if windows is not _WHOLE and (c := large.pools()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
             return w
     return _conv_weight(g, x, kernel, stride, padding, dilation, groups)
 

@@ -18,11 +18,11 @@ from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import SILENT, quiet
 from mindtorch.backend.cpu.half import narrow, widen
-from mindtorch.backend.cpu.product import product
+from mindtorch.backend.cpu.product import product, product_plus
 
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
-_add, _maximum, _minimum = _numpy_private.add, _numpy_private.maximum, _numpy_private.minimum
+_maximum, _minimum = _numpy_private.maximum, _numpy_private.minimum
 
 
 def _kept_rows(make):
@@ -74,9 +74,7 @@ def rows(a):
 
 def linear(x, w, b):
     """x @ w.T + b over the last dim of x."""
-    y = product(rows(x), w.T)
-    if b is not None:
-        _add(y, b, out=y, extobj=SILENT)
+    y = product(rows(x), w.T) if b is None else product_plus(rows(x), w.T, b)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
 
 
@@ -101,6 +99,8 @@ def column_sum(a):
     m = rows(a)
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 0)
+    if m.size >= large.FEW and (r := large.rows().reduce(m, (0,), False, large.rows().SUM)) is not None:
+        return r            # (256x128: 2.3 us, the product 3.7; 4096x64 on two threads 8 and 18)
     return threads.matmul(ones(m.shape[0], m.dtype), m)
 
 

@@ -486,8 +486,8 @@ def gemm(a, b, c, beta=0.0):
                         address(c), max(c.strides[0] // 4, n)))
 
 
-def gemm_shared(a, b, c):
-    """The same without beta, in pieces on the threads of pool.py; False where there are none."""
+def gemm_shared(a, b, c, bias=None):
+    """The same without beta, in pieces on the threads of pool.py, and `bias` (contiguous, float32) added to each row; False where there are none."""
     team = pool.ready() if own() else None
     if team is None:
         return False
@@ -495,7 +495,7 @@ def gemm_shared(a, b, c):
     tb, lb = _matrix(b)
     m, n = c.shape
     check(team.mt_sgemm(_shared.address["sgemm"], ta, tb, m, n, a.shape[1], address(a), la,
-                        address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n)))
+                        address(b), lb, 0.0, address(c), max(c.strides[0] // 4, n), None if bias is None else address(bias)))
     return True
 
 

@@ -9,19 +9,23 @@ size (0.3 ms, once a thread); the last piece of an array overlaps the one before
 """
 import collections
 import ctypes
+import threading
 from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.cpu import large, onednn
+from mindtorch.backend.cpu import large, onednn, threads
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.onednn import _DIFF, _DST, _FORWARD, _P, _SCRATCHPAD, _SRC, _Arg, _Desc, _Kernel, _Memory, _mine, _shared, check
+from mindtorch.backend.cpython import at_fork
+from mindtorch.backend.native import pool
 
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
               "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5), "exp": (0x2a, 0.0, 0.0)}
 _F32 = np.dtype(np.float32)
 _WIDE = 1 << 17         # elements a piece at most,
 _NARROW = 1 << 13       # and the least that comes here
+_SHARED = 1 << 15       # elements from which on the threads of pool.py share a pass
 _KEPT = 256             # kernels of one thread
 
 
@@ -93,7 +97,8 @@ def _kept(key, make):
     return plan
 
 
-def _pass(name, n, backward):
+def _eltwise(name, n, backward):
+    """What makes (see _kept) the pass `name` over n elements."""
     def make(lib, engine, attr):
         algorithm, alpha, beta = ALGORITHMS[name]
         d = _Desc((n,), (1,))
@@ -102,7 +107,49 @@ def _pass(name, n, backward):
             return _Pass(k, [(_SRC, d.p), (_DST, d.p)])
         k = _Kernel(lib.dnnl_eltwise_backward_primitive_desc_create, engine, algorithm, d.p, d.p, d.p, alpha, beta, k.desc, attr)
         return _Pass(k, [(_DST | _DIFF, d.p), (_SRC, d.p), (_SRC | _DIFF, d.p)])
-    return _kept((name, n, backward), make)
+    return make
+
+
+class _PassOf(ctypes.Structure):
+    _fields_ = [("primitive", _P), ("args", _P), ("stream", _P), ("memories", _P * 4), ("count", ctypes.c_long)]
+
+
+class _Passes:
+    """One pass for each thread of pool.py."""
+
+    def __init__(self, make, count):
+        self.lock = threading.Lock()
+        self.passes = [make(_shared.lib, _shared.engine, _shared.attr) for _ in range(count)]
+        self.streams = [onednn.Stream() for _ in range(count)]
+        self.of = (_PassOf * count)(*(_PassOf(p.kernel.p, ctypes.addressof(p.args), s.p, (_P * 4)(*(h.value for h in p.handles)), p.count)
+                                      for p, s in zip(self.passes, self.streams)))
+
+    def run(self, team, operands, n, size, left):
+        """False where another thread is at it."""
+        if not self.lock.acquire(False):
+            return False
+        try:
+            put, execute = onednn.functions()
+            check(team.mt_passes(put, execute, self.of, (_P * len(operands))(*operands), len(operands), n, size, left))
+        finally:
+            self.lock.release()
+        return True
+
+
+_together: collections.OrderedDict[Any, _Passes] = collections.OrderedDict()
+at_fork("passes of oneDNN on all threads", after_in_child=_together.clear)       # (a lock may be held by a thread that is not there any more)
+
+
+def _passes(name, n, backward, count):
+    key = (name, n, backward, count)
+    found = _together.get(key)
+    if found is None:
+        if not _declared:
+            _declare(_shared.lib)
+        found = _together[key] = _Passes(_eltwise(name, n, backward), count)
+        while len(_together) > _KEPT:
+            _together.popitem(last=False)
+    return found
 
 
 def eltwise(name, *arrays, backup=None):
@@ -115,19 +162,32 @@ def eltwise(name, *arrays, backup=None):
     count = x.size
     if not count:
         return r
-    n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
     ins = [address(a) for a in arrays]
     to = address(r)
     flat, y, backward = [a.reshape(-1) for a in arrays], r.reshape(-1), len(arrays) == 2
+    threads_ = threads.count()
+
+    def by_backup(start, n):
+        y[start:start + n] = backup(*[a[start:start + n] for a in flat])
+
+    if count >= _SHARED and threads_ > 1 and onednn.own() and (team := pool.ready()) is not None:
+        n = 1 << min(count // threads_, _WIDE).bit_length() - 1
+        left = None if backup is None else bytearray(-(-count // n))
+        if _passes(name, n, backward, threads_).run(team, (*ins, to), n, count, None if left is None else (ctypes.c_char * len(left)).from_buffer(left)):
+            for k in range(len(left or ())):
+                if left[k]:
+                    by_backup(min(k * n, count - n), n)
+            return r
+    n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
 
     def part(k):
         start = min(k * n, count - n)
         if backup is not None:
             top = flat[-1][start:start + n].max()
             if not top < np.inf:
-                y[start:start + n] = backup(*[a[start:start + n] for a in flat])
+                by_backup(start, n)
                 return
-        _pass(name, n, backward).run(*[a + 4 * start for a in ins], to + 4 * start)
+        _kept((name, n, backward), _eltwise(name, n, backward)).run(*[a + 4 * start for a in ins], to + 4 * start)
     large.each(-(-count // n), part, count)
     return r
 

@@ -144,7 +144,7 @@ struct product {
     char ta, tb;
     long m, n, k, lda, ldb, ldc, rows;
     float beta;
-    const float *a, *b;
+    const float *a, *b, *bias;
     float *c;
     atomic_int status;
 };
@@ -161,12 +161,20 @@ static void product_piece(void *ctx, long start, long stop, int who) {
         status = p->fn(p->ta, p->tb, p->m, to - from, p->k, 1, p->a, p->lda, p->b + (p->tb == 'N' ? from : from * p->ldb), p->ldb, p->beta,
                        p->c + from, p->ldc);
     if (status) atomic_store(&p->status, status);
+    if (p->bias) {
+        const long low = p->rows ? from : 0, high = p->rows ? to : p->m, left = p->rows ? 0 : from, width = (p->rows ? p->n : to) - left;
+        const float *restrict add = p->bias + left;
+        for (long i = low; i < high; i++) {
+            float *restrict row = p->c + i * p->ldc + left;
+            for (long j = 0; j < width; j++) row[j] += add[j];
+        }
+    }
 }
 
-/* c = a @ b + beta * c, cut along the longer side of c */
+/* c = a @ b + beta * c (+ bias, a row, where it is not 0), cut along the longer side of c */
 int mt_sgemm(sgemm fn, char ta, char tb, long m, long n, long k, const float *a, long lda, const float *b, long ldb, float beta, float *c,
-             long ldc) {
-    struct product p = {fn, ta, tb, m, n, k, lda, ldb, ldc, m >= n, beta, a, b, c, 0};
+             long ldc, const float *bias) {
+    struct product p = {fn, ta, tb, m, n, k, lda, ldb, ldc, m >= n, beta, a, b, bias, c, 0};
     mt_share(((m >= n ? m : n) + 15) / 16, product_piece, &p);
     return atomic_load(&p.status);
 }
@@ -263,6 +271,49 @@ int mt_plan(int (*put)(void *, void *), int (*execute)(void *, void *, int, void
     struct plan p = {put, execute, pieces, operands, streams, 0};
     if (n == 1) plan_pieces(&p, 0, 1, 0);
     else mt_share(n, plan_pieces, &p);
+    return atomic_load(&p.status);
+}
+
+/* The primitives of one pass over many pieces: each thread has memory objects of its own, which take the addresses of a piece. */
+#define OPERANDS 4
+struct pass_of {
+    void *primitive, *args, *stream, *memories[OPERANDS];
+    long count;             /* of arguments */
+};
+struct passes {
+    int (*put)(void *, void *), (*execute)(void *, void *, int, void *);
+    struct pass_of *of;
+    float **operands;
+    long arity, n, size;
+    int guarded;
+    char *left;
+    atomic_int status;
+};
+
+static void passes_piece(void *ctx, long start, long stop, int who) {
+    struct passes *p = ctx;
+    struct pass_of *own = p->of + who;
+    for (long k = start; k < stop; k++) {
+        const long at = k * p->n < p->size - p->n ? k * p->n : p->size - p->n;
+        if (p->guarded) {
+            const float *x = p->operands[p->arity - 2] + at;
+            int below = 1;
+            for (long i = 0; i < p->n; i++) below &= x[i] < INFINITY;
+            if ((p->left[k] = !below)) continue;
+        }
+        int status = 0;
+        for (long j = 0; j < p->arity && !status; j++) status = p->put(own->memories[j], p->operands[j] + at);
+        if (!status) status = p->execute(own->primitive, own->stream, (int)own->count, own->args);
+        if (status) atomic_store(&p->status, status);
+    }
+}
+
+/* A pass over `size` floats in pieces of n (the last one ends with the arrays); the result is the last operand.  left: for each piece whether it was
+   left out since the operand before the result has elements there that are not below infinity, or 0: none is. */
+int mt_passes(int (*put)(void *, void *), int (*execute)(void *, void *, int, void *), struct pass_of *of, float **operands, long arity, long n,
+              long size, char *left) {
+    struct passes p = {put, execute, of, operands, arity, n, size, left != 0, left, 0};
+    mt_share((size + n - 1) / n, passes_piece, &p);
     return atomic_load(&p.status);
 }
 

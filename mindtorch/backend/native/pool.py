@@ -23,9 +23,10 @@ _SPIN = 300_000         # ns
 _ARGUMENTS = {
     "mt_threads": [_I, _L, _P],
     "mt_rest": [],
-    "mt_sgemm": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _F, _P, _L],
+    "mt_sgemm": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _F, _P, _L, _P],
     "mt_sgemms": [_P, ctypes.c_char, ctypes.c_char, _L, _L, _L, _P, _L, _P, _L, _P, _L, _P, _P, _P, _L, _I],
     "mt_plan": [_P, _P, _L, _P, _P, _P],
+    "mt_passes": [_P, _P, _P, _P, _L, _L, _L, _P],
     "mt_pass": [_I, _P, _P, _I, _P, _L],
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
@@ -37,7 +38,7 @@ def lib():
     """The library with its argument types set, or None."""
     found = native_build.pool()
     if found is not None:
-        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_cast", "mt_update"))
+        native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
         threads.before_share = found.mt_rest
     return found
 
