@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mindtorch.backend.cpu.copies import store
+from mindtorch.backend.cpu.copies import beside, crosses, store
 from mindtorch.backend.interface import Array, Layout, Strides
 from mindtorch.backend.meta.arrays import is_blank, on_strides
 from mindtorch.backend.mindspore.private import STRIDED
@@ -221,3 +221,19 @@ def pointwise_plan(operands: Operands) -> tuple[Strides | None, list[int] | None
     if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):
         return strides, None, None
     return strides, order, sorted(range(len(order)), key=order.__getitem__)
+
+
+def crossing(operands: Operands, plan: tuple[Strides | None, list[int] | None, list[int] | None]) -> tuple[int, ...]:
+    """Which operands a kernel gets as copies: beside one in C order (both in the plan's order) those that lie across it."""
+    order = plan[1]
+    if plan[0] is None:
+        return ()
+    given = [a if a is None or order is None or not a.ndim else a.transpose(order) for a in operands]
+    if not any([a is not None and a.ndim and a.size > 1 and a.flags.c_contiguous for a in given]):
+        return ()
+    return tuple([i for i, a in enumerate(given) if a is not None and a.ndim and not a.flags.c_contiguous and crosses(a)])
+
+
+def in_c_order(a: Array, kernel: Any) -> Array:
+    """A copy in C order for a kernel (an array without memory as it is)."""
+    return a if FLAGS.meta and is_blank(a) else beside(a, getattr(kernel, "shares", None))

@@ -331,9 +331,12 @@ def _strided(prim, fwd, low, arrays, kw):
         if plan is None:
             if len(_plans) > 4096:
                 _plans.clear()
-            plan = _plans[key] = (*layouts.pointwise_plan(arrays), {}, any([a is not None and a.itemsize == 2 for a in arrays]))
-        strides, order, back, in_bytes, half = plan
+            plan = layouts.pointwise_plan(arrays)
+            plan = _plans[key] = (*plan, layouts.crossing(arrays, plan), {}, any([a is not None and a.itemsize == 2 for a in arrays]))
+        strides, order, back, crossing, in_bytes, half = plan
         given = arrays if order is None else [a if a is None or not a.ndim else a.transpose(order) for a in arrays]
+        if crossing:
+            given = [layouts.in_c_order(a, fwd) if i in crossing else a for i, a in enumerate(given)]
     else:
         given, order = arrays, None
         half = low is not None and any([a is not None and a.itemsize == 2 for a in arrays])
@@ -352,7 +355,8 @@ def _strided(prim, fwd, low, arrays, kw):
     return layouts.settle(rule, r, arrays, kw)
 
 
-_plans: dict[Any, Any] = {}       # layouts of an elementwise primitive's operands -> layouts.pointwise_plan, and {itemsize: the strides in bytes}
+#: layouts of an elementwise primitive's operands -> layouts.pointwise_plan, layouts.crossing, {itemsize: the strides in bytes}, whether one is of two bytes
+_plans: dict[Any, Any] = {}
 
 
 def _bad(name, inputs, values):

@@ -172,6 +172,31 @@ def _broken(what):
     )
 
 
+class _Checksum:
+    """CRC-32 of the pieces of `size` bytes one after another; of many by a thread of its own, beside the one that reads (1 GB: 0.3 s)."""
+
+    def __init__(self, size):
+        self.value = 0
+        self._aside = ThreadPoolExecutor(1) if size >= _CRC_ASIDE else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self._aside is not None:
+            self._aside.shutdown()
+
+    def _add(self, piece):
+        self.value = zlib.crc32(piece, self.value)
+
+    def add(self, piece):
+        """`value` counts the piece when the block has been left."""
+        if self._aside is None:
+            self._add(piece)
+        else:
+            self._aside.submit(self._add, piece)
+
+
 class Reader:
     """Records of a checkpoint zip in the seekable binary file `f`.
 
@@ -274,22 +299,23 @@ class Reader:
             raise _broken(f"bad CRC-32 of record {info.filename}")
 
     def _copy(self, info, out):
-        crc, pos, size = 0, 0, len(out)
+        pos, size = 0, len(out)
         read_into = getattr(self._f, "readinto", None)
-        while pos < size:
-            # In pieces, so that the checksum reads what is still in the cache.
-            piece = out[pos : pos + _CHUNK]
-            if read_into is not None:
-                n = read_into(piece)
-            else:
-                data = self._f.read(len(piece))
-                n = len(data)
-                piece[:n] = data
-            if not n:
-                raise _broken(f"unexpected EOF in record {info.filename}")
-            crc = zlib.crc32(piece[:n], crc)
-            pos += n
-        return crc
+        with _Checksum(size) as crc:
+            while pos < size:
+                # In pieces, so that the checksum reads what is still in the cache.
+                piece = out[pos : pos + _CHUNK]
+                if read_into is not None:
+                    n = read_into(piece)
+                else:
+                    data = self._f.read(len(piece))
+                    n = len(data)
+                    piece[:n] = data
+                if not n:
+                    raise _broken(f"unexpected EOF in record {info.filename}")
+                crc.add(piece[:n])
+                pos += n
+        return crc.value
 
     def _inflate(self, info, packed, out):
         crc, pos, left = 0, 0, packed

@@ -15,6 +15,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
+from mindtorch.backend.cpu.copies import beside, crosses
 from mindtorch.backend.cpu._numpy_private import EXTOBJ, SILENT, header, quiet, silent, where
 from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 
@@ -117,6 +118,7 @@ def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] 
                         return r
                 return fn(x, *more, **kw)
             HALF[kernel], EXPRESSIONS[kernel] = loop, (name, plain)
+            kernel.shares = _MANY
             return kernel
         return deco
 
@@ -135,6 +137,7 @@ def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] 
                         return r
             return fn(x, *more, **kw)
         HALF[kernel], EXPRESSIONS[kernel] = in_c, (name, numbers)
+        kernel.shares = _MANY
         return kernel
     return deco_with_numbers
 
@@ -221,6 +224,7 @@ def binary(ufunc: np.ufunc) -> Kernel:
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
+    kernel.shares = pool.LARGE if ufunc in pool.PASSES else None        # type: ignore[attr-defined]
     if loop is not None:
         HALF[kernel], EXPRESSIONS[kernel] = loop, (loop.name, plain)
     return kernel
@@ -228,6 +232,9 @@ def binary(ufunc: np.ufunc) -> Kernel:
 
 def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     """a = ufunc(a, b) in place; b an array that broadcasts to a, or a Python number."""
+    if a.size >= _FEW and b.__class__ is np.ndarray and a.shape == b.shape and a.flags.c_contiguous and not b.flags.c_contiguous and crosses(b) \
+            and not np.may_share_memory(a, b):
+        b = beside(b, pool.LARGE if ufunc in pool.PASSES else None)
     if a.size >= pool.LARGE and a.dtype is _F32 and a.flags.c_contiguous:
         if b.__class__ is not np.ndarray:
             b = np.array(b, _F32)

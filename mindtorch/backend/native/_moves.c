@@ -113,7 +113,7 @@ int mt_triangle(int bytes, long matrices, long rows, long columns, long diagonal
 
 /* `to`, which overlaps neither itself nor `from`, gets the values of `from`, of the same shape and of as many bytes.  -1, and nothing is done, where they are not
    for this: where elements do not run on in the result, or lie at odd addresses. */
-int mt_turn(int bytes, const struct array *to, const struct array *from) {
+int mt_turn(int bytes, int alone, const struct array *to, const struct array *from) {
     Turn k = {.from = from->data, .to = to->data};
     const long align = bytes < 8 ? bytes : 8;
     long n = 0, all = 1, shape[MOST], by[MOST], step[MOST];
@@ -159,7 +159,7 @@ int mt_turn(int bytes, const struct array *to, const struct array *from) {
     k.high = k.way == PARTED ? k.ns : k.way != TILES ? (fit < 1 ? 1 : fit) : fit < 128 / bytes ? 128 / bytes : fit / (128 / bytes) * (128 / bytes);
     k.blocks = (k.ns + k.high - 1) / k.high;
     const long units = all / k.nd / k.ns * k.blocks;
-    EACH(turned_all, units, all, &k)
+    EACH(turned_all, units, alone ? 0 : all, &k)
 }
 
 /* ------------------------------------------------------------------ fills */

@@ -25,7 +25,7 @@ def _lib():
     if found is None or threads is None:
         return None
     typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
-    plain = {"mt_turn": [_I, _P, _P], "mt_fill": [_P, _P, _L], "mt_spread": [_I] + [_P] * 3, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
+    plain = {"mt_turn": [_I, _I, _P, _P], "mt_fill": [_P, _P, _L], "mt_spread": [_I] + [_P] * 3, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
     build.declare(found, {**typed, **plain}, {*typed, *plain}, direct=True)
     found.mt_use(threads.mt_share)
     return found
@@ -105,10 +105,10 @@ def _movable(a):
     return a.ndim > 0 and a.dtype.kind != "O" and at(a) % min(a.itemsize, 8) == 0
 
 
-def copied(to, a):
-    """Whether `to`, of the same shape and in memory of its own, has got a's values: to[...] = a, for axes in whatever order."""
+def copied(to, a, alone=False):
+    """Whether `to`, of the same shape and in memory of its own, has got a's values: to[...] = a, for axes in whatever order; alone: on the calling thread."""
     lib = _ready() if a.dtype == to.dtype and a.dtype.kind != "O" and a.shape == to.shape else None
-    return lib is not None and not lib.mt_turn(a.itemsize, header(to), header(a))
+    return lib is not None and not lib.mt_turn(a.itemsize, alone, header(to), header(a))
 
 
 def filled(to, value):

@@ -97,7 +97,7 @@ def update(kind, columns, options, numbers):
 
 
 # ------------------------------------------------------------------ elementwise
-_PASSES = {np.add: 0, np.subtract: 1, np.multiply: 2, np.divide: 3}
+PASSES = {np.add: 0, np.subtract: 1, np.multiply: 2, np.divide: 3}
 _LARGER, _WHERE_POSITIVE = 4, 5
 #: Elements from which on a pass is shared out: 131072 added in 9 us (NumPy 15), a million in 66 (114); where_positive, which NumPy
 #: needs three passes for, 32768 in 5 (8), a million in 61 (220).
@@ -115,7 +115,7 @@ def _pass(kind, a, b, out):
 
 def binary(ufunc, a, b, out=None):
     """ufunc(a, b) of large C-contiguous float32 arrays of one shape (b may be a single number); None where it is not for this."""
-    kind = _PASSES.get(ufunc)
+    kind = PASSES.get(ufunc)
     return None if kind is None else _pass(kind, a, b, out)
 
 
