@@ -20,7 +20,7 @@ class Op:
     fn: Callable[..., Any]                   # what ops call
     public: Callable[..., Any] | None        # torch.<qualname>
     method: bool
-    inplace: bool
+    inplace: bool | str
     out: Any                                 # False, True, "asked" or core/table.py's `Same`
     aliases: tuple[str, ...]
     autocast: str | Callable[..., str | None] | None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
@@ -71,8 +72,8 @@ def _asked(out, dtype):
 
 
 def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | Callable[..., Any] | None = None,
-       inplace: bool = False, out: bool | str | Same = False, aliases: str | tuple[str, ...] = (), autocast: str | Callable[..., str | None] | None = None,
-       overlap: str | None = None,
+       inplace: bool | str = False, out: bool | str | Same = False, aliases: str | tuple[str, ...] = (),
+       autocast: str | Callable[..., str | None] | None = None, overlap: str | None = None,
        placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
@@ -81,7 +82,7 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     function  False: only a Tensor method
     method    also Tensor.<name>; default: for ns ""; a function is the method's own form, where that takes more than the op (`x.squeeze(0, 1)`)
     inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded, and one
-              under <name>_scaled_ for `alpha=`
+              under <name>_scaled_ for `alpha=`; "own": what the body ends with may write to its first operand, which the body then does not read
     out       torch.<name> takes `out=`, of any dtype that the result may be cast to; "same" (or a `Same`, with torch's words for it): only of
               the result's dtype; "asked": an `out=` says by its dtype what `dtype=` would, and has to agree with that
     aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
@@ -309,6 +310,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
     check_overlap = alias.OVERLAPS[o.overlap]
+    owns = o.inplace == "own"
 
     def recorded(self, *args, **kwargs):
         """As where gradients are recorded: the new value is computed as a tensor of its own, which is then written."""
@@ -348,6 +350,10 @@ def _inplace(o: Op) -> Callable[..., Any]:
                 check_overlap(self, args)
                 if self._h is not None and devices.in_place(self, name, args, kwargs):
                     return self
+                if owns and not (FLAGS.ops or FLAGS.primitives or saved_hooks) and self._h is None and self._dev.type == "cpu" and alias.wrote is None:
+                    flags = self._a.flags
+                    if flags.c_contiguous and flags.writeable and not self._tan:
+                        return alias.assign(self, into(self._a, fn, self, *args, **kwargs), 0)
                 r = fn(self, *args, **kwargs)
                 return alias.assign(self, r, 0)
             return recorded(self, *args, **kwargs)

@@ -1,10 +1,14 @@
 """Copies of strided arrays."""
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from mindtorch.backend.cpu import large
-from mindtorch.backend.interface import Array
+from mindtorch.backend.interface import Array, Kernel
 
 _LARGE = 1 << 10            # elements from which on a call of C is worth it
 _CROSSING = 1 << 13         # elements from which on operands are brought into one order
@@ -79,3 +83,35 @@ def beside(a: Array, shares: int | None) -> Array:
     What one thread will read is copied by it, up to what its cache holds (256x9x64 compared: from a copy in two threads' caches 199 us, from one in its
     own 54); what they share, by all (added: 43 and 80 us)."""
     return copy_c(a, a.nbytes <= 1 << 20 and (shares is None or a.size < shares))
+
+
+class _Given(threading.local):
+    """An array of this thread that the next `own` of it may take as it is."""
+
+    array: Array | None = None
+
+
+given = _Given()
+
+
+def own(a: Array) -> Array:
+    """A copy to be written to; or the array itself where an in-place op has `given` it, whose memory the result goes to anyway."""
+    if given.array is a:
+        given.array = None
+        return a
+    return a.copy()
+
+
+def owning(kernel: Kernel) -> Kernel:
+    """Marks a kernel that takes its first operand by `own`."""
+    kernel.owns = True          # type: ignore[attr-defined]
+    return kernel
+
+
+def into(a: Array, fn: Callable[..., Any], *args: Any, **constants: Any) -> Any:
+    """fn(*args, **constants), in which such a kernel takes `a`, to which the result is written anyway: `a` itself, where that could be."""
+    given.array = a
+    try:
+        return fn(*args, **constants)
+    finally:
+        given.array = None

@@ -8,6 +8,7 @@ element, over anything else 5-50 times that.
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
+from mindtorch.backend.cpu.copies import given, own, owning
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
@@ -156,9 +157,17 @@ def _gather_backward(g, i, *, size, dim):
     return r
 
 
+def _check_given(a, i, dim, check):
+    """Looks at an index before anything is written to the memory of somebody who may see what has been."""
+    if check and given.array is a:
+        check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
+
+
 @kernel("scatter_add")
+@owning
 def _scatter_add(a, src, i, *, dim, check):
-    r = a.copy()
+    _check_given(a, i, dim, check)
+    r = own(a)
     done = _moved(ADD, r, i, dim, src)
     if done:
         return r
@@ -172,8 +181,10 @@ def _scatter_add(a, src, i, *, dim, check):
 
 
 @kernel("scatter")
+@owning
 def _scatter(a, src, i, *, dim, check):
-    r = a.copy()
+    _check_given(a, i, dim, check)
+    r = own(a)
     if _moved(PUT, r, i, dim, src):
         return r
     if check:       # (what has been put by then is put again, or nobody's)
@@ -207,10 +218,11 @@ def _extreme(d, how):
 
 
 @kernel("scatter_reduce")
+@owning
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
-    r = a.copy()
+    r = own(a)
     flat, pos = r.reshape(-1), positions(a.shape, i, dim)
     src = np.ascontiguousarray(_corner(src, i.shape))
     kind = a.dtype.kind
@@ -268,10 +280,12 @@ def _index_select_backward(g, i, *, size, dim):
 
 
 @kernel("index_add")
+@owning
 def _index_add(a, src, i, *, dim, alpha):
     if alpha != 1:
         src = (src * np.array(alpha, src.dtype)).astype(src.dtype, copy=False)
-    r = a.copy()
+    _check_given(a, i, dim, True)
+    r = own(a)
     if a.ndim and i.ndim and large.along().rows(ADD, r, i, dim, np.ascontiguousarray(src)):
         return r
     check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
@@ -282,9 +296,10 @@ def _index_add(a, src, i, *, dim, alpha):
 
 
 @kernel("index_copy")
+@owning
 def _index_copy(a, src, i, *, dim):
     check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, IndexError, "index_copy_(): ")
-    r = a.copy()
+    r = own(a)
     if not a.ndim:
         return src.reshape(()).copy() if i.size else r
     r[_along(dim, i.reshape(-1))] = src
@@ -292,10 +307,11 @@ def _index_copy(a, src, i, *, dim):
 
 
 @kernel("index_fill")
+@owning
 def _index_fill(a, value, i, *, dim, check):
     if check:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim)
-    r = a.copy()
+    r = own(a)
     if not a.ndim:
         return value.reshape(()).copy() if i.size else r
     r[_along(dim, i.reshape(-1))] = value
@@ -462,8 +478,9 @@ def _add_at(r, indices, dims, values):
         raise worded(r.ndim, (), e) from None
 
 
+@owning
 def _index_put(a, values, *indices, dims):
-    r = a.copy()
+    r = own(a)
     put(r, values, *indices, dims=dims)
     return r
 

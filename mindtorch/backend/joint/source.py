@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.copies import into
 from mindtorch.backend.cpu.memory import offset_of, on_storage, strided
 from mindtorch.backend.joint.recorder import Differs, Event, Refused, Value
 
@@ -20,7 +21,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
-                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": Differs}
+                                      "offset_of": offset_of, "cast_into": _cast_into, "Differs": Differs, "into": into}
         self.names: dict[int, str] = {}
         self.held: list[Any] = []               # (what has a name, so that ids stay its own)
 
@@ -60,7 +61,13 @@ class Writer:
             unused = [n for v, n in zip(given, head) if v.place not in last and v.place not in kept]
             lines += [f"{n} = None" for n in unused]
         for j, e in enumerate(events):
-            lines += self._lines(e)
+            if self._in_place(events[j:j + 2], j + 1, last, kept):
+                lines += self._lines(e, into=True)
+            elif j and self._in_place(events[j - 1:j + 1], j, last, kept):
+                to, made = [f"x{v.place}" for v in e.ins if v is not None]
+                lines.append(f"if {made} is not {to}: {to}[...] = {made}")
+            else:
+                lines += self._lines(e)
             if j in ends:
                 lines.append(" = ".join(sorted(ends[j])) + " = None")
         lines.append(f"return ({''.join('None, ' if v is None else f'x{v.place}, ' for v in results)})")
@@ -81,6 +88,16 @@ class Writer:
                 self.free[id(e)] = [v for v in e.ins if v is not None and last[v.place] == j and v.plain and v.home == v.place and lying.get(v.home) == 1
                                     and v.place not in kept and v.place not in given]
 
+    def _in_place(self, pair, end, last, kept):
+        """Whether two events are a kernel and the write of what it gives to its first operand, which nobody else has among the operands or looks at
+        afterwards: it may write there itself."""
+        if len(pair) < 2 or pair[1].kind != "write" or pair[0].kind != "call" or pair[0].several or not hasattr(pair[0].fn, "owns"):
+            return False
+        e, (to, v) = pair[0], pair[1].ins
+        a, r = e.ins[0], e.outs[0]
+        return r is not None and v.place == r.place and to.place == a.place and a.plain and a.dtype == r.dtype and a.shape == r.shape \
+            and r.place not in kept and last[r.place] == end and all([x is None or x.home != a.home for x in e.ins[1:]])
+
     def _made(self, e, v, out):
         for i, x in enumerate(self.free[id(e)]):
             if x.shape == v.shape and x.dtype == v.dtype:
@@ -88,7 +105,7 @@ class Writer:
                 return f"{out} = x{x.place}"
         return f"{out} = empty({self.constant(v.shape)}, {self.constant(v.dtype)})"
 
-    def _lines(self, e):
+    def _lines(self, e, into=False):
         ins = ["None" if v is None else f"x{v.place}" for v in e.ins]
         outs = [None if v is None else f"x{v.place}" for v in e.outs]
         if e.kind == "constant":
@@ -103,9 +120,11 @@ class Writer:
         if e.kind == "loop":
             return [*[self._made(e, v, o) for o, v in zip(outs, e.outs)], f"{self.constant(e.fn)}({', '.join([*outs, *ins])})"]
         if e.compute is None:
-            call = f"{self.constant(e.fn)}({', '.join([*ins, *[f'{k}={self.constant(v)}' for k, v in e.kw.items()]])})"
+            args = f"{', '.join([*ins, *[f'{k}={self.constant(v)}' for k, v in e.kw.items()]])}"
         else:
-            call = f"{self.constant(e.compute)}(({''.join(i + ', ' for i in ins)}), {self.constant(dict(e.kw))})"
+            args = f"({''.join(i + ', ' for i in ins)}), {self.constant(dict(e.kw))}"
+        fn = self.constant(e.fn if e.compute is None else e.compute)
+        call = f"into({ins[0]}, {fn}, {args})" if into else f"{fn}({args})"
         if not e.several:
             if outs[0] is None:
                 return [call]

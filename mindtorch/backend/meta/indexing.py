@@ -9,3 +9,10 @@ kernel("masked_fill", elementwise)
 @kernel("masked_pick masked_zero copies fill zero copy")
 def _same(fwd, arrays, kw):
     return blank(arrays[0].shape, arrays[0].dtype, arrays[0])
+
+
+@kernel("index_add index_copy index_fill scatter scatter_add scatter_multiply scatter_reduce "
+        + " ".join(f"index_put_{n} index_put_add_{n}" for n in range(1, 33)))
+def _written(fwd, arrays, kw):
+    """(The ops have looked at the sizes of the others.)"""
+    return blank(arrays[0].shape, arrays[0].dtype)

@@ -53,7 +53,7 @@ typedef void *ptr;
     INTEGER(iPPPI, (ptr, ptr, ptr, int), (P(0), P(1), P(2), I(3))) \
     INTEGER(iPPPIL, (ptr, ptr, ptr, int, long), (P(0), P(1), P(2), I(3), L(4))) \
     INTEGER(iIIIPPP, (int, int, int, ptr, ptr, ptr), (I(0), I(1), I(2), P(3), P(4), P(5))) \
-    INTEGER(iIPP, (int, ptr, ptr), (I(0), P(1), P(2))) \
+    INTEGER(iIIPP, (int, int, ptr, ptr), (I(0), I(1), P(2), P(3))) \
     INTEGER(iPPL, (ptr, ptr, long), (P(0), P(1), L(2))) \
     INTEGER(iILLLLIPP, (int, long, long, long, long, int, ptr, ptr), (I(0), L(1), L(2), L(3), L(4), I(5), P(6), P(7))) \
     INTEGER(iIPPPP, (int, ptr, ptr, ptr, ptr), (I(0), P(1), P(2), P(3), P(4))) \

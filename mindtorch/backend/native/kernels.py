@@ -223,7 +223,10 @@ def gemm_tn(a, b):
     return c
 
 
-@functools.lru_cache(4096)
+#: Rows or columns of a product that is timed at most: of the logits of GPT-2, 50257 wide, the three arrays would be 460 MB.
+_TIMED = 2048
+
+
 def product_choice(m, k, n, ta=False, tb=False):
     """Whether C is faster than eager's product (oneDNN or BLAS, cpu.product) for (m, k) @ (k, n), one of them stored transposed.
 
@@ -231,6 +234,11 @@ def product_choice(m, k, n, ta=False, tb=False):
     (512, 784).T 282 / 535 / 541, its gradients 254 / 525 / 529 and 228 / 449 / 535; (256, 128) @ (512, 128).T 168 / 309 / 339."""
     if m < 8 or m * k * n < WORTH or lib() is None:
         return False
+    return _timed_choice(min(m, _TIMED), min(k, _TIMED), min(n, _TIMED), ta, tb)
+
+
+@functools.lru_cache(4096)
+def _timed_choice(m, k, n, ta, tb):
     rs = np.random.RandomState(0)
     a, b = rs.rand(*((k, m) if ta else (m, k))).astype(_F32), rs.rand(*((n, k) if tb else (k, n))).astype(_F32)
     f = gemm_nt if tb else gemm_tn if ta else gemm_nn

@@ -172,7 +172,7 @@ def _indices(x, indices):
     return found, tuple(range(len(found)))
 
 
-@op(inplace=True, overlap="apart")
+@op(inplace="own", overlap="apart")
 def index_put(input, indices, values, accumulate=False):
     """input[indices] = values for a tuple of index tensors (accumulate: values are added, also at repeated places)."""
     need_tensor("index_put", values, "values", 3)

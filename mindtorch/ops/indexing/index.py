@@ -78,7 +78,7 @@ def _empty_gather(x, index):
     return take_(x, new_full(index, size=index._sizes, value=0, stype=I64), check=False)
 
 
-@op(inplace=True, out="same", overlap="apart")
+@op(inplace="own", out="same", overlap="apart")
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0, and so on.
 
@@ -109,7 +109,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return scatter_multiply(input, src, places, dim=dim)
 
 
-@op(inplace=True, out="same", overlap="apart")
+@op(inplace="own", out="same", overlap="apart")
 def scatter_add(input, dim, index, src):
     """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     need_tensor("scatter_add", src, "src", 4)
@@ -187,7 +187,7 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
                             saves=("a", "src", "out", "index"))
 
 
-@op(inplace=True, out="same", overlap="apart")
+@op(inplace="own", out="same", overlap="apart")
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """As scatter, combining all values for a place by "sum", "prod", "mean", "amax" or "amin" (with what is there, or without)."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -219,7 +219,7 @@ def index_select(input, dim, index):
     return select_rows(input, places, dim=dim, check=True)
 
 
-@op(inplace=True, out="same", overlap="apart")
+@op(inplace="own", out="same", overlap="apart")
 def index_add(input, dim, index, source, *, alpha=1):
     """input with alpha * source added at the places of `dim` that index names (repeated places add up)."""
     need_tensor("index_add", index, "index", 3)
@@ -255,7 +255,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
         raise RuntimeError(shape_text.format(a=list(mine), s=list(theirs)))
 
 
-@op(inplace=True, out="same", overlap="apart")
+@op(inplace="own", out="same", overlap="apart")
 def index_copy(input, dim, index, source):
     """input with source written to the places of `dim` that index names."""
     need_tensor("index_copy", index, "index", 3)
@@ -279,7 +279,7 @@ def index_copy(input, dim, index, source):
     return copy_rows(input, source, index, dim=dim)
 
 
-@op(inplace=True, out=True, overlap="unchecked")
+@op(inplace="own", out=True, overlap="unchecked")
 def index_fill(input, dim, index, value):
     """input with one value written to the places of `dim` that index names."""
     need_tensor("index_fill", index, "index", 3)

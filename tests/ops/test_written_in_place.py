@@ -1,0 +1,150 @@
+"""In-place ops that write by an index, against real torch: values, versions, who sees the write, errors, and that the tensor is not copied for it."""
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from _parity import few
+
+REDUCES = ["sum", "prod", "mean", "amax", "amin"]
+OPS = {
+    "index_copy_": lambda t, x, i, s: x.index_copy_(1, i, s),
+    "index_add_": lambda t, x, i, s: x.index_add_(1, i, s, alpha=2),
+    "index_fill_": lambda t, x, i, s: x.index_fill_(1, i, 3),
+    "scatter_": lambda t, x, i, s: x.scatter_(1, i.reshape(1, -1, 1).expand(*s.shape), s),
+    "scatter_ number": lambda t, x, i, s: x.scatter_(1, i.reshape(1, -1, 1).expand(*s.shape), 2),
+    "scatter_ add": lambda t, x, i, s: x.scatter_(1, i.reshape(1, -1, 1).expand(*s.shape), s, reduce="add"),
+    "scatter_add_": lambda t, x, i, s: x.scatter_add_(1, i.reshape(1, -1, 1).expand(*s.shape), s),
+    "index_put_": lambda t, x, i, s: x.index_put_((i,), s[0, 0]),
+    "index_put_ add": lambda t, x, i, s: x.index_put_((i,), s[0, 0], accumulate=True),
+    "index_reduce_": lambda t, x, i, s: x.index_reduce_(1, i, s, "amax"),
+    **{f"scatter_reduce_ {r}": lambda t, x, i, s, r=r: x.scatter_reduce_(1, i.reshape(1, -1, 1).expand(*s.shape), s, r) for r in REDUCES},
+    **{f"scatter_reduce_ {r} alone": lambda t, x, i, s, r=r: x.scatter_reduce_(1, i.reshape(1, -1, 1).expand(*s.shape), s, r, include_self=False)
+       for r in REDUCES},
+}
+#: (they make something of the whole tensor)
+COPYING = {"index_put_ add", "index_reduce_", *[n for n in OPS if "reduce_" in n]}
+
+
+def arrays(dtype, places, seed=0):
+    rs = np.random.RandomState(seed)
+    return (rs.randint(-4, 5, (3, 6, 5))).astype(dtype), np.array(places), rs.randint(-4, 5, (3, len(places), 5)).astype(dtype)
+
+
+def run(t, op, dtype, places, way, seed):
+    a, i, s = (t.from_numpy(x.copy()) for x in arrays(dtype, places, seed))
+    x, saved = a, None
+    if way == "view":
+        a = t.cat((a, a))
+        x = a[3:]
+    elif way == "strided":
+        a = a.transpose(0, 2).contiguous()
+        x = a.transpose(0, 2)
+    elif way == "half":
+        a, s = a.to(t.bfloat16), s.to(t.bfloat16)
+        x = a
+    elif way == "recorded":
+        a, s = a.requires_grad_(), s.requires_grad_()
+        x = a * 1
+    elif way == "clone":
+        saved = a.clone()
+    elif way == "inference":
+        with t.inference_mode():
+            x = a = a.clone()
+            op(t, x, i, s)
+        return [x.clone().numpy()]
+    try:
+        r = op(t, x, i, s)
+    except (RuntimeError, IndexError, NotImplementedError) as e:
+        return type(e)
+    assert r is x
+    if way == "recorded":
+        (x * x).sum().backward()
+        return [x.detach().numpy(), x._version, a.grad.numpy(), *([] if s.grad is None else [s.grad.numpy()])]
+    return [z if isinstance(z, int) else z.float().numpy() for z in (x, a, x._version, a._version, *([saved] if saved is not None else []))]
+
+
+@pytest.mark.parametrize("way", ["plain", "view", "strided", "half", "clone", "recorded", "inference"])
+@pytest.mark.parametrize("name", OPS)
+@few
+@given(st.data())
+def test_writes(name, way, data):
+    if (name, way) == ("scatter_ add", "recorded"):
+        pytest.skip("torch has no derivative of it")
+    top = 2 if name.startswith("index_put") else 5
+    repeats = "add" in name or "reduce" in name
+    places = data.draw(st.lists(st.integers(0, top), min_size=1, max_size=5 if repeats else top + 1, unique=not repeats))
+    dtype = "float32" if way in ("half", "recorded") else data.draw(st.sampled_from(["float32", "float64", "int64"]))
+    real, mine = (run(t, OPS[name], dtype, places, way, len(places)) for t in (torch, mt))
+    if isinstance(real, type):
+        assert mine is real
+        return
+    for x, y in zip(mine, real, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6 if way != "half" else 2e-2)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_places_outside(name):
+    """(Where torch raises in the middle, what came before may have been written; here nothing is.)"""
+    a, i, s = arrays("float32", [1, 99])
+    x = mt.from_numpy(a.copy())
+    with pytest.raises((RuntimeError, IndexError)):
+        OPS[name](mt, x, mt.from_numpy(i), mt.from_numpy(s))
+    np.testing.assert_array_equal(x.numpy(), a)
+    OPS[name](mt, x, mt.from_numpy(i[:1]), mt.from_numpy(s[:, :1]))
+    other = mt.from_numpy(a.copy())
+    y = OPS[name](mt, other.clone(), mt.from_numpy(i[:1]), mt.from_numpy(s[:, :1]))
+    np.testing.assert_array_equal(x.numpy(), y.numpy())
+    np.testing.assert_array_equal(other.numpy(), a)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", sorted(set(OPS) - COPYING))
+def test_nothing_is_copied(name, compiled):
+    x, i, s = mt.zeros(64, 128, 512), mt.tensor([5, 9]), mt.ones(64, 2, 512)
+
+    def write(x, i, s):
+        OPS[name](mt, x, i, s)
+        return x[0, 0, 0] + 1
+    f = mt.compile(write) if compiled else write
+    with mt.no_grad():
+        for _ in range(3):
+            f(x, i, s)
+        tracemalloc.start()
+        try:
+            f(x, i, s)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < x.numel(), f"{peak} bytes beside the {4 * x.numel()} of the tensor"
+
+
+def test_compiled_caches():
+    """Keys and values kept by place, as a model that generates does: the same as eager, step by step."""
+    def step(keys, values, at, k, v, q):
+        keys.index_copy_(2, at, k)
+        values.index_copy_(2, at, v)
+        return mt.nn.functional.scaled_dot_product_attention(q, keys, values)
+    f, rs = mt.compile(step), np.random.RandomState(0)
+    mine, eager = ([mt.zeros(2, 3, 8, 4) for _ in range(2)] for _ in range(2))
+    with mt.no_grad():
+        for n in range(8):
+            given = [mt.tensor([n]), *(mt.from_numpy(rs.randn(2, 3, 1, 4).astype(np.float32)) for _ in range(3))]
+            np.testing.assert_allclose(f(*mine, *given).numpy(), step(*eager, *given).numpy(), rtol=1e-5, atol=1e-6)
+            for a, b in zip(mine, eager):
+                np.testing.assert_array_equal(a.numpy(), b.numpy())
+                assert a._version == b._version
+
+
+def test_of_itself():
+    """A source that lies in the memory that is written to: refused, or read before, as in torch."""
+    for t in (mt, torch):
+        x = t.arange(12.0).reshape(3, 4)
+        with pytest.raises(RuntimeError):
+            x.index_copy_(0, t.tensor([0, 1]), x[1:])
+        x.index_fill_(0, t.tensor([0]), x[2, 3])
+        assert x[0].tolist() == [11.0] * 4
