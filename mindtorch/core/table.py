@@ -350,7 +350,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
                 check_overlap(self, args)
                 if self._h is not None and devices.in_place(self, name, args, kwargs):
                     return self
-                if owns and not (FLAGS.ops or FLAGS.primitives or saved_hooks) and self._h is None and self._dev.type == "cpu" and alias.wrote is None:
+                if owns and dispatch.unwatched() and not saved_hooks and self._h is None and self._dev.type == "cpu" and alias.wrote is None:
                     flags = self._a.flags
                     if flags.c_contiguous and flags.writeable and not self._tan:
                         return alias.assign(self, into(self._a, fn, self, *args, **kwargs), 0)

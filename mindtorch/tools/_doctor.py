@@ -28,6 +28,7 @@ class Finding:
 
 def configure(parser):
     """Declares the arguments of the command."""
+    parser.add_argument("--kernels", action="store_true", help="compare what the kernels in C compute with what NumPy's do (a quarter of a minute)")
     parser.add_argument("--libraries", nargs="*", metavar="NAME", help="run a small program on each library for torch that is installed (or on these)")
     parser.add_argument("--device", nargs="+", choices=("cpu", "npu"), default=["cpu"], help="with --libraries: where they are run, on one or on both")
     parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the result into a table (docs/libraries.md), whose other cells stay")
@@ -39,6 +40,8 @@ def main(args):
         from mindtorch.tools import _libraries
         return _libraries.report(args.libraries, args.markdown, args.device)
     findings = check()
+    if args.kernels:
+        findings.append(_values())
     for finding in findings:
         print(finding)
     bad, slow = (sum(f.state == s for f in findings) for s in (BAD, SLOW))
@@ -202,6 +205,22 @@ def _kernels():
         return Finding(what, found)
     return Finding(what, f"none, {found}", SLOW, f"{SLOW_KERNELS}: MINDTORCH_CACHE names the folder that they are kept in: one of yours that nobody "
                    "else can write to, on a disk with space")
+
+
+def _values():
+    """Whether the kernels in C, which this machine's compiler has made, compute what NumPy's do."""
+    from mindtorch.backend.native import build as native_build
+    from mindtorch.tools import _kernel_values
+    what, remedy = "values of the kernels in C", "set MINDTORCH_NATIVE=0, or CC to another compiler, and report the compiler's version"
+    if os.environ.get("MINDTORCH_NATIVE", "1") == "0" or native_build.compiler() is None:
+        return Finding(what, "there are none")
+    try:
+        wrong, count = _kernel_values.differing()
+    except (RuntimeError, OSError) as e:
+        return Finding(what, f"not compared: {e}", BAD, remedy)
+    if wrong:
+        return Finding(what, f"{len(wrong)} of {count} results are others than NumPy's: {', '.join(wrong)}", BAD, remedy)
+    return Finding(what, f"{count} results are NumPy's but for rounding")
 
 
 def _works(runtime):

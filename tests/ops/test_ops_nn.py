@@ -421,6 +421,29 @@ def test_attention(q, k, v):
         check(seeded(lambda T, *t: F(T).scaled_dot_product_attention(*t, dropout_p=0.4)), *xs, **opts)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bias", ["none", "causal", "numbers", "bools"])
+@few
+@given(data=st.data())
+def test_attention_of_few_queries(bias, dtype, data):
+    """Rows shorter and longer than vectors; keys in rows, in columns, and one number for a whole row; heads that share keys."""
+    heads, queries, keys = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4)), data.draw(st.sampled_from([1, 5, 33, 70]))
+    d, e = data.draw(st.sampled_from([1, 7, 16, 64, 130])), data.draw(st.sampled_from([1, 7, 16, 70]))
+    way = data.draw(st.sampled_from(["rows", "columns", "stretched", "shared"]))
+    x = [x_of(i, (2, heads, n, w), dtype) for i, (n, w) in enumerate([(queries, d), (keys, d), (keys, e)])]
+    mask = {"numbers": [x_of(7, (queries, keys), dtype)], "bools": [In(np.random.RandomState(3).rand(2, 1, queries, keys) > 0.3)]}.get(bias, [])
+
+    def f(T, q, k, v, *m):
+        if way == "columns":
+            k = k.transpose(2, 3).contiguous().transpose(2, 3)
+        if way == "stretched":
+            k, v = k[..., :1].expand(*k.shape), v[..., :1].expand(*v.shape)
+        if way == "shared":
+            k, v = k[:, :1].expand(*k.shape), v[:, :1].expand(*v.shape)
+        return F(T).scaled_dot_product_attention(q, k, v, *m, is_causal=bias == "causal")
+    check(f, *x, *mask, rtol=1e-4 if dtype == F32 else 1e-9, atol=1e-5 if dtype == F32 else 1e-9, grad_rtol=1e-3)
+
+
 def test_attention_is_differentiable_twice():
     xs = [x_of(i, s, "float64") for i, s in enumerate(((2, 3, 4), (2, 5, 4), (2, 5, 6)))]
     check(lambda T, *t: F(T).scaled_dot_product_attention(*t), *xs, rtol=1e-7, grad_rtol=1e-6, second=True)

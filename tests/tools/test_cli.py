@@ -1,4 +1,7 @@
 """``python -m mindtorch``: `run` beside the plain interpreter, and `doctor`."""
+import re
+import shutil
+
 import pytest
 
 import mindtorch
@@ -152,6 +155,27 @@ def test_doctor_is_content_here(process):
 def test_doctor_sees_bad_settings(process, name, value, text):
     done = process.run("-m", "mindtorch", "doctor", env={name: value})
     assert done.returncode == 0 and text in done.stdout and "->" in done.stdout and " 0 warnings" not in done.stdout
+
+
+def test_doctor_compares_what_the_kernels_compute(process, tmp_path):
+    done = process.run("-m", "mindtorch", "doctor", "--kernels")
+    assert done.returncode == 0, done.stdout
+    if "kernels in C: none" in done.stdout:
+        pytest.skip("there is no C compiler here")
+    assert int(re.search(r"values of the kernels in C: (\d+) results are NumPy's but for rounding", done.stdout)[1]) > 400
+
+
+@pytest.mark.slow
+def test_doctor_sees_what_a_compiler_makes_wrong(process, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("there is no C compiler here")
+    wrong = tmp_path / "cc"
+    wrong.write_text(f'#!/bin/sh\nexec {compiler} "$@" -Dtanhf=sinhf -Dexpf=exp2f -Dsqrtf=cbrtf\n')
+    wrong.chmod(0o755)
+    done = process.run("-m", "mindtorch", "doctor", "--kernels", env={"CC": str(wrong), "MINDTORCH_CACHE": str(tmp_path / "cache")})
+    assert done.returncode == 1, done.stdout
+    assert re.search(r"ERROR +values of the kernels in C: \d+ of \d+ results are others than NumPy's: .*Adam", done.stdout), done.stdout
 
 
 def test_doctor_without_mindspore(process, site_without):

@@ -75,7 +75,8 @@ def _weights(s, bias, causal):
 #: Multiplications of the scores up to which C does all of it, and elements of keys beside fewer than four queries (they are copied).  us of one
 #: thread, C / NumPy, (heads, queries, keys, elements): float32 2x8x8x8 5 / 25, 4x16x16x16 8 / 30, 8x32x32x16 55 / 100, 8x64x64x64 397 / 333,
 #: causal 296 / 374, 8x1x64x64 90 / 57; float64 4x16x16x16 12 / 55, 8x32x32x16 53 / 140,
-#: causal 16x64x64x32 513 / 1058 (with AVX2).
+#: causal 16x64x64x32 513 / 1058 (with AVX2).  Fewer than four queries go there at any size where keys and values lie in rows, which are read in
+#: their places: 8x1x64x64 8 us, by products 17.
 _SMALL, _SMALL_CAUSAL, _FEW_KEYS = 1 << 19, 1 << 21, 1 << 12
 
 
@@ -86,7 +87,8 @@ def attention(q, k, v, bias, *, causal, scale, keep, generator):
     bias: numbers to be added, or bools, False where a key takes no part; keep: the probability with which a weight stays, and grows by
     1 / keep.  The result has q's dtype, the rest is computed in float32 at least.
     """
-    if keep == 1 and q.size * k.shape[-2] <= (_SMALL_CAUSAL if causal else _SMALL) and (k.size <= _FEW_KEYS or q.shape[-2] >= 4):
+    few = q.shape[-2] < 4 and (k.size <= _FEW_KEYS or k.strides[-1] == k.itemsize and v.strides[-1] == v.itemsize)
+    if keep == 1 and (few or q.shape[-2] >= 4 and q.size * k.shape[-2] <= (_SMALL_CAUSAL if causal else _SMALL)):
         r = large.rows().attend(q, k, v, bias, causal, scale)
         if r is not None:
             return *r, None

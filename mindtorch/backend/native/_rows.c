@@ -173,7 +173,8 @@ int mt_attend(int how, const struct array *q, const struct array *k, const struc
         if (y->dims[i] != p->dims[i]) return -1;
         heads *= y->dims[i];
     }
-    shared(heads, heads * u.l * u.s * (u.d + u.e) / 8, wide ? attend_f64 : attend_f32, &u);
+    const int few = u.l < 4 && (u.d == 1 || step_of(k, 1, bytes) == 1) && (u.e == 1 || step_of(v, 1, bytes) == 1);
+    shared(heads, heads * u.l * u.s * (u.d + u.e) / (few ? 4 : 8), few ? (wide ? attend_few_f64 : attend_few_f32) : wide ? attend_f64 : attend_f32, &u);
     return u.lost ? -1 : 0;
 }
 
