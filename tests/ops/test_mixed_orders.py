@@ -11,6 +11,7 @@ import mindtorch.torch as mt
 from _parity import few
 from mindtorch.backend.cpu import copies, threads
 
+pytestmark = pytest.mark.host_only("how its arrays lie in memory")
 DTYPES = ["float32", "float64", "int64", "float16", "complex64", "bool"]
 OPS = {
     "add": lambda t, a, b: a + b, "sub scaled": lambda t, a, b: torch_sub(t, a, b), "mul": lambda t, a, b: a * b, "eq": lambda t, a, b: a == b,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import mindtorch.torch as mt
 from _parity import few
 
+pytestmark = pytest.mark.host_only("whether its arrays are copied")
 REDUCES = ["sum", "prod", "mean", "amax", "amin"]
 OPS = {
     "index_copy_": lambda t, x, i, s: x.index_copy_(1, i, s),
