@@ -526,12 +526,13 @@ def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
     `out`: spatial size wanted, if not what the other arguments give.
     """
     shape, windows = _small(x.dtype, x.shape, w.shape, stride, padding, dilation, groups, out)
-    if windows is not None:
-        if windows is _WHOLE and x.flags.c_contiguous and w.dtype == x.dtype:
+    if windows is _WHOLE:
+        if x.flags.c_contiguous and w.dtype == x.dtype:
             y = product(x.reshape(shape[0], -1), w.reshape(shape[1], -1).T).reshape(shape)
             return y if b is None else _add_bias(y, b)
+    elif windows is not None:
         y = np.empty(shape, x.dtype)
-        if windows is not _WHOLE and (c := large.pools()).convolve(c.FORWARD, windows, groups, x, w, b, y):
+        if (c := large.pools()).convolve(c.FORWARD, windows, groups, x, w, b, y):
             return y
     return _conv(x, w, b, stride, padding, dilation, groups, out)
 
@@ -570,12 +571,13 @@ def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
     shape = (g.shape[0], w.shape[1] * groups, *size)
     windows = _small(g.dtype, shape, w.shape, stride, padding, dilation, groups, g.shape[2:], True)[1]
-    if windows is not None:
-        if windows is _WHOLE and g.flags.c_contiguous and w.flags.c_contiguous and w.dtype == g.dtype:
+    if windows is _WHOLE:
+        if g.flags.c_contiguous and w.flags.c_contiguous and w.dtype == g.dtype:
             x = product(g.reshape(g.shape[:2]), w.reshape(w.shape[0], -1)).reshape(shape)
             return x if b is None else _add_bias(x, b)
+    elif windows is not None:
         x = np.empty(shape, g.dtype)
-        if windows is not _WHOLE and (c := large.pools()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
+        if (c := large.pools()).convolve(c.INPUT, windows, groups, x, w, None, _laid(g)):
             return x if b is None else _add_bias(x, b)
     return _conv_transposed(g, w, b, size, stride, padding, dilation, groups)
 
@@ -620,11 +622,12 @@ def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
     """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     windows = _small(g.dtype, x.shape, shape, stride, padding, dilation, groups, g.shape[2:])[1]
-    if windows is not None:
-        if windows is _WHOLE and x.flags.c_contiguous and g.dtype == x.dtype:
+    if windows is _WHOLE:
+        if x.flags.c_contiguous and g.dtype == x.dtype:
             return product(g.reshape(g.shape[:2]).T, x.reshape(x.shape[0], -1)).reshape(shape)
+    elif windows is not None:
         w = np.empty(shape, g.dtype)
-        if windows is not _WHOLE and (c := large.pools()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
+        if (c := large.pools()).convolve(c.WEIGHT, windows, groups, x, w, None, _laid(g)):
             return w
     return _conv_weight(g, x, kernel, stride, padding, dilation, groups)
 
