@@ -123,7 +123,8 @@ def test_module_launch_and_no_python(script, tmp_path):
     for f in tmp_path.glob("r*.json"):
         f.unlink()
     path = tmp_path / "old.py"
-    path.write_text("import sys, os\nprint('argv', os.environ['RANK'], sys.argv[1:], flush=True)\n")
+    # (Started unbuffered, as torch's launcher does: print would write word by word, and the other process between them.)
+    path.write_text("import sys, os\nos.write(1, f\"argv {os.environ['RANK']} {sys.argv[1:]}\\n\".encode())\n")
     (status, text), = together([["-m", "mindtorch.torch.distributed.launch", "--nproc_per_node", 2, path, "--x"]], tmp_path)
     assert status == 0 and "argv 1 ['--local-rank=1', '--x']" in text and "argv 0 ['--local-rank=0', '--x']" in text, text
     (status, text), = together([[*RUN, "--nproc_per_node", 2, "--no_python", "/bin/sh", "-c", "echo shell $RANK of $WORLD_SIZE"]], tmp_path)
