@@ -156,6 +156,64 @@ declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a c
         ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
 
 
+# ------------------------------------------------------------------ loops of ufuncs
+class _Ufunc(ctypes.Structure):
+    """NumPy's PyUFuncObject as far as the table of its loops: one for each line of `ufunc.types`."""
+    _fields_ = [("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), *[(n, ctypes.c_int) for n in ("nin", "nout", "nargs", "identity")],
+                ("functions", ctypes.POINTER(ctypes.c_void_p)), ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
+                ("reserved", ctypes.c_int), ("name", ctypes.c_char_p), ("types", ctypes.POINTER(ctypes.c_ubyte))]
+
+
+class _InnerLoop(ctypes.Structure):
+    """(as in _pool.c)"""
+    _fields_ = [("function", ctypes.c_void_p), ("data", ctypes.c_void_p), ("operands", ctypes.c_long), ("sizes", ctypes.c_long * 3)]
+
+
+class InnerLoop(int):
+    """The address of what _pool.c needs of a ufunc's loop, which it keeps."""
+
+    memory: _InnerLoop
+    result: Any
+
+
+@functools.cache
+def _finds_loops():
+    """Whether ufuncs look in memory as _Ufunc says."""
+    if PORTABLE:
+        return False
+    for u in (np.add, np.isnan, np.logical_and):
+        at = _Ufunc.from_address(id(u))
+        if (at.nin, at.nout, at.nargs, at.ntypes) != (u.nin, u.nout, u.nargs, u.ntypes) or at.name != u.__name__.encode():
+            return False
+        for k, line in enumerate(u.types):
+            if [np.dtype(c).num for c in line.replace("->", "")] != at.types[k * u.nargs:(k + 1) * u.nargs] or not at.functions[k]:
+                return False
+    return True
+
+
+def inner_loop(ufunc, dtype):
+    """The loop that a ufunc of one result runs over operands of one dtype, for any thread; None where NumPy would cast them, or may call Python."""
+    if not _finds_loops() or dtype.kind not in "biufc" or not dtype.isnative or ufunc.nout != 1 or ufunc.nin > 2 or ufunc.signature is not None \
+            or ufunc is np.power and dtype.kind in "iu":        # (an error is raised there)
+        return None
+    at, n = _Ufunc.from_address(id(ufunc)), ufunc.nargs
+    for k in range(at.ntypes):
+        if at.types[k * n:(k + 1) * n - 1] == [dtype.num] * ufunc.nin:
+            result = np.dtype(ufunc.types[k][-1])
+            if result.kind not in "biufc":
+                return None
+            loop = _InnerLoop(at.functions[k], at.data[k] if at.data else None, ufunc.nin, (*[dtype.itemsize] * ufunc.nin, result.itemsize))
+            made = InnerLoop(ctypes.addressof(loop))
+            made.memory, made.result = loop, result
+            return made
+    return None
+
+
+declare("numpy:ufunc", RELIES, "the pool's threads run ufuncs' own loops (_pool.c)", ("numpy", "1.26", "2"),
+        ("tests/backend/test_pool.py", "tests/backend/test_patches.py"),
+        check=lambda: None if _finds_loops() else "not found: NumPy's passes run on one thread")
+
+
 #: Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor (by a public name; see pointwise.function)
 _configuration: Any = np.show_config        # (NumPy's stubs do not know its mode)
 VECTORS = "AVX512_SKX" in _configuration(mode="dicts").get("SIMD Extensions", {}).get("found", ())

@@ -4,10 +4,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.copies import store
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu.copies import copy_c, duplicate, store, zeros
+from mindtorch.backend.cpu.half import cast, narrow, widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, binary, by_bits, masked, plain
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, binary, by_bits, masked, plain, unary
 from mindtorch.backend.cpu.reduce import total
 from mindtorch.backend.mindspore.private import bfloat16_np
 
@@ -18,7 +18,7 @@ _F16, _F32 = np.dtype(np.float16), np.dtype(np.float32)
 def cast_array(a, dtype):
     """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
     if a.dtype == dtype:
-        return a.copy()
+        return copy_c(a)
     if dtype == _F32 and a.dtype in (_F16, bfloat16_np):
         return widen(a)
     if a.dtype.kind == "V":
@@ -32,7 +32,7 @@ def cast_array(a, dtype):
     if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
         # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
         return a.astype(np.int64).astype(dtype)
-    return a.astype(dtype)
+    return cast(a, dtype)
 
 
 @kernel("to_copy")
@@ -61,18 +61,18 @@ def _broadcast(a, *, shape):
 
 @kernel("clone")
 def _clone(a):
-    return a.copy(order="K")
+    return duplicate(a)
 
 
 @kernel("detach_copy")
 def _detach_copy(a):
-    return a.copy()
+    return copy_c(a)
 
 
 @kernel("new_full")
 def _new_full(a, *, size, value, stype):
     if not value:
-        return np.zeros(size, stype)
+        return zeros(size, stype)
     return np.full(size, value, stype) if stype.kind != "V" else np.full(size, value, np.float32).astype(stype)
 
 
@@ -104,15 +104,16 @@ _keep.pointwise = True
 kernel("add", binary(np.add))
 kernel("sub", binary(np.subtract))
 kernel("mul", binary(np.multiply))
-kernel("neg", np.negative)
-HALF[np.negative], EXPRESSIONS[np.negative] = by_bits(np.bitwise_xor, -0x8000), ("neg", plain)
-kernel("conj", np.conj)
+_neg = unary(np.negative)
+kernel("neg", _neg)
+HALF[_neg], EXPRESSIONS[_neg] = by_bits(np.bitwise_xor, -0x8000), ("neg", plain)
+kernel("conj", unary(np.conj))
 kernel("conj_view", np.conj)
 kernel("neg_view", np.negative)
 for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal),
                       ("logical_and", np.logical_and), ("logical_or", np.logical_or)):
     kernel(_name, binary(_ufunc))
-kernel("logical_not", np.logical_not)
+kernel("logical_not", unary(np.logical_not))
 
 # What writes into its first operand where no gradient is recorded (core/table.py).
 kernel("add_", np.add)
@@ -123,7 +124,7 @@ kernel("div_ true_divide_", np.true_divide)
 
 # ------------------------------------------------------------------ new values of whole tensors
 kernel("fill", lambda a, value: np.full(a.shape, value, a.dtype))
-kernel("zero", lambda a: np.zeros(a.shape, a.dtype))
+kernel("zero", lambda a: zeros(a.shape, a.dtype))
 
 
 @kernel("copy")

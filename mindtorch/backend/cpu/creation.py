@@ -6,7 +6,7 @@ the dtype; `device` is there for the choice of the kernel alone.
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.copies import MANY, fill
+from mindtorch.backend.cpu.copies import MANY, fill, zeros
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.mindspore.private import bfloat16_np
 from mindtorch.backend.strides import empty, noted
@@ -32,7 +32,7 @@ def _empty_strided(size, stride, span, stype, device):
 @kernel("zeros")
 def _zeros(size, stride, stype, device):
     if stride is None:
-        return np.zeros(size, stype)
+        return zeros(size, stype)
     r = empty(size, stype, stride)
     fill(r, np.zeros((), stype))
     return r

@@ -1,17 +1,39 @@
 """Kernels that join arrays: cat, stack."""
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import kernel, large, threads
 from mindtorch.backend.cpu._numpy_private import concatenate
+from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.strides import empty
 
 _ALL = slice(None)
+_SHARED = 1 << 17       # bytes of the first array from which on threads share a join
+
+
+def joined(arrays, dim):
+    """np.concatenate(arrays, dim); large ones are copied by all threads (two 256x256 of float32 on two 12.5 us by NumPy, 8 by C)."""
+    first = arrays[0]
+    if first.nbytes >= _SHARED and threads.count() > 1 and first.flags.c_contiguous:
+        dim %= first.ndim
+        d, kept, n = first.dtype, first.shape[:dim] + first.shape[dim + 1:], 0
+        for a in arrays:
+            if a.dtype is not d and a.dtype != d or a.ndim != first.ndim or a.shape[:dim] + a.shape[dim + 1:] != kept:
+                return concatenate(arrays, dim)
+            n += a.shape[dim]
+        r, at, lead, copied = np.empty((*kept[:dim], n, *kept[dim:]), d), 0, (_ALL,) * dim, large.moves().copied
+        for a in arrays:
+            part = r[lead + (slice(at, at + a.shape[dim]),)]
+            if not copied(part, a):
+                part[...] = a
+            at += a.shape[dim]
+        return r
+    return concatenate(arrays, dim)
 
 
 @kernel("cat")
 def _cat(*arrays, dim):
     try:
-        return concatenate(arrays, dim) if len(arrays) > 1 else arrays[0].copy()
+        return joined(arrays, dim) if len(arrays) > 1 else copy_c(arrays[0])
     except ValueError:
         pieces = [a for a in arrays if a.shape != (0,)]
         if len(pieces) in (0, len(arrays)):
@@ -45,12 +67,12 @@ def _stack(*arrays, dim, strides):
     if dim == 0:
         shape = arrays[0].shape
         if shape:
-            r = concatenate(arrays)
+            r = joined(arrays, 0)
             if r.flags.c_contiguous:
                 r.shape = (len(arrays), *shape)         # (half the time of joining a[None] of each)
                 return r
-        r = concatenate([a[None] for a in arrays])
+        r = joined([a[None] for a in arrays], 0)
     else:
         key = (_ALL,) * dim + (None, ...)
-        r = concatenate([a[key] for a in arrays], dim)
+        r = joined([a[key] for a in arrays], dim)
     return r if r.flags.c_contiguous else np.ascontiguousarray(r)

@@ -2,7 +2,7 @@
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
-from mindtorch.backend.cpu.pointwise import binary, elementwise, select
+from mindtorch.backend.cpu.pointwise import binary, elementwise, select, unary
 
 
 # ------------------------------------------------------------------ comparison
@@ -34,7 +34,7 @@ def _allclose(a, b, *, rtol, atol, equal_nan):
 for _name, _ufunc in (("logical_xor", np.logical_xor), ("bitwise_and", np.bitwise_and), ("bitwise_or", np.bitwise_or), ("bitwise_xor", np.bitwise_xor),
                       ("gcd", np.gcd), ("lcm", np.lcm)):
     kernel(_name, binary(_ufunc))
-kernel("bitwise_not", np.invert)
+kernel("bitwise_not", unary(np.invert))
 
 
 @kernel("bitwise_left_shift")

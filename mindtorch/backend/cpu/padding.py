@@ -4,6 +4,7 @@ import functools
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
+from mindtorch.backend.cpu.copies import store, zeros
 from mindtorch.backend.cpu.host import quiet
 
 
@@ -16,12 +17,12 @@ def _constant_pad(x, *, pads, value):
         size.append(m)
         into.append(slice(lo if lo > 0 else 0, m - hi if hi > 0 else m))
         cut = cut or lo < 0 or hi < 0
-    r = np.zeros(size, x.dtype) if value == 0 else np.full(size, value, np.float32 if x.dtype.kind == "V" else x.dtype)
+    r = zeros(size, x.dtype) if value == 0 else np.full(size, value, np.float32 if x.dtype.kind == "V" else x.dtype)
     if x.dtype.kind == "V" and r.dtype != x.dtype:
         r = r.astype(x.dtype)
     part = x[tuple([slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pads)])] if cut else x
     if part.size:
-        r[tuple(into)] = part
+        store(r[tuple(into)], part)
     return r
 
 

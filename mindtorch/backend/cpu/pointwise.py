@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, large, threads
+from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu.copies import beside, crosses
@@ -23,7 +23,7 @@ from mindtorch.backend.interface import Array, Kernel, Number, Sizes, Stype
 _F32 = np.dtype(np.float32)
 
 # ------------------------------------------------------------------ loops in C
-_MANY = 1 << 16         # (native/_loops.c)
+_SHARES = 1 << 15       # elements from which on threads share a loop (native/_loops.c)
 #: kernel -> (its line of native/_loops_table.h or _fused.h, what makes the line's numbers of the constants): how it is said within a loop of several ops
 EXPRESSIONS: dict[Kernel, tuple[str, Callable[..., tuple[float, float, float] | None]]] = {}
 #: kernel -> what computes it for operands of half precision, or gives None
@@ -63,7 +63,7 @@ class Loop:
                 except ValueError:
                     return None         # (NumPy's kernel says so)
             out = _empty(shape, d)
-        if out.size >= _MANY:
+        if out.size >= _SHARES:
             pool.ready()
         at_y, at_z = _NONE if y is None else header(y), _NONE if z is None else header(z)
         if numbers is None:
@@ -79,7 +79,7 @@ class Loop:
         if how is None:
             return self(x, numbers=numbers)
         out = _empty(x.shape, d)
-        if out.size >= _MANY:
+        if out.size >= _SHARES:
             pool.ready()
         if numbers is None:
             return None if _lib.mt_loop(how, header(out), header(x), _NONE, _NONE) else out
@@ -118,7 +118,7 @@ def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] 
                         return r
                 return fn(x, *more, **kw)
             HALF[kernel], EXPRESSIONS[kernel] = loop, (name, plain)
-            kernel.shares = _MANY
+            kernel.shares = _SHARES
             return kernel
         return deco
 
@@ -137,7 +137,7 @@ def looped(name: str, numbers: Callable[..., tuple[float, float, float] | None] 
                         return r
             return fn(x, *more, **kw)
         HALF[kernel], EXPRESSIONS[kernel] = in_c, (name, numbers)
-        kernel.shares = _MANY
+        kernel.shares = _SHARES
         return kernel
     return deco_with_numbers
 
@@ -204,17 +204,14 @@ def mismatch(a: Sizes, b: Sizes) -> RuntimeError | None:
 def binary(ufunc: np.ufunc) -> Kernel:
     """Kernel of a NumPy ufunc with two operands: no warnings, torch's error for shapes that do not fit."""
     told = silent(ufunc)
-    loop = LOOPS.get(ufunc)
+    loop, shared = LOOPS.get(ufunc), pool.Shared(ufunc)
 
     def kernel(a, b):
         if a.size >= _FEW:
-            if a.size >= pool.LARGE and (b.shape == a.shape and b.flags.c_contiguous and b.dtype is a.dtype or not b.ndim) and \
-                    a.flags.c_contiguous:
-                r = pool.binary(ufunc, a, b) if a.dtype is _F32 and b.dtype is _F32 else None
+            if a.size >= pool.LARGE:
+                r = shared(a, b)
                 if r is not None:
                     return r
-                if a.size >= 4 * threads.LARGE:
-                    return threads.binary(told, a, b, SILENT)
             if loop is not None and b.ndim and a.ndim and a.shape[-1] >= _WIDE and b.shape != a.shape:
                 r = loop(a, b)
                 if r is not None:
@@ -224,21 +221,23 @@ def binary(ufunc: np.ufunc) -> Kernel:
         except ValueError as err:
             raise mismatch(a.shape, b.shape) or err from None
     kernel.pointwise = True         # type: ignore[attr-defined]
-    kernel.shares = pool.LARGE if ufunc in pool.PASSES else None        # type: ignore[attr-defined]
+    kernel.shares = pool.LARGE      # type: ignore[attr-defined]
     if loop is not None:
         HALF[kernel], EXPRESSIONS[kernel] = loop, (loop.name, plain)
     return kernel
+
+
+_shared = functools.cache(pool.Shared)
 
 
 def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     """a = ufunc(a, b) in place; b an array that broadcasts to a, or a Python number."""
     if a.size >= _FEW and b.__class__ is np.ndarray and a.shape == b.shape and a.flags.c_contiguous and not b.flags.c_contiguous and crosses(b) \
             and not np.may_share_memory(a, b):
-        b = beside(b, pool.LARGE if ufunc in pool.PASSES else None)
-    if a.size >= pool.LARGE and a.dtype is _F32 and a.flags.c_contiguous:
-        if b.__class__ is not np.ndarray:
-            b = np.array(b, _F32)
-        if b.dtype is _F32 and (not b.ndim or b.shape == a.shape and b.flags.c_contiguous) and pool.binary(ufunc, a, b, a) is not None:
+        b = beside(b, pool.LARGE)
+    if a.size >= pool.LARGE:
+        x = b if b.__class__ is np.ndarray else np.array(b, a.dtype) if a.dtype is _F32 else None
+        if x is not None and _shared(ufunc)(a, x, a) is not None:
             return
     if a.size >= _FEW and b.__class__ is np.ndarray and b.ndim and a.shape[-1] >= _WIDE and b.shape != a.shape:
         loop = LOOPS.get(ufunc)
@@ -247,14 +246,17 @@ def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
     (ufunc if EXTOBJ else silent(ufunc))(a, b, out=a, extobj=SILENT)
 
 
-def unary(ufunc: np.ufunc) -> Kernel:
-    """Kernel of a NumPy ufunc with one operand, without warnings."""
-    told = silent(ufunc)
+def unary(ufunc: np.ufunc, least: int = pool.LARGE) -> Kernel:
+    """Kernel of a NumPy ufunc with one operand, without warnings; threads share `least` elements."""
+    told, shared = silent(ufunc), pool.Shared(ufunc)
 
     def kernel(a):
-        if a.size >= threads.LARGE and a.flags.c_contiguous:
-            return threads.unary(told, a, SILENT)
+        if a.size >= least:
+            r = shared(a)
+            if r is not None:
+                return r
         return told(a, extobj=SILENT)
+    kernel.shares = least           # type: ignore[attr-defined]
     kernel.pointwise = True         # type: ignore[attr-defined]
     return kernel
 
@@ -297,9 +299,9 @@ def scipy_special(name: str) -> np.ufunc:
 
 # ------------------------------------------------------------------ choosing
 # `np.where` branches on every element: 131072 float32 with a random mask take 470-700 us, the bit operations below
-# 60-75 (1e6: 6800 and 820).  Up to some thousand elements the branches are cheaper than seven calls.
+# 60-75 (1e6: 6800 and 820), C less.  Up to some thousand elements the branches are cheaper than seven calls.
 _BITS: dict[int, Stype] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-_MANY = 2048
+_BRANCHED = 2048
 
 
 def _ones_where(mask, bits):
@@ -311,8 +313,11 @@ def _ones_where(mask, bits):
 def select(mask: Array, a: Array, b: Array) -> Array:
     """a where the mask is set, else b; both of one dtype, the three broadcast."""
     bits = _BITS.get(a.itemsize)
-    if mask.size < _MANY or bits is None:
+    if mask.size < _BRANCHED or bits is None:
         return where(mask, a, b)
+    r = large.moves().chosen(mask, a, b)
+    if r is not None:
+        return r
     k, x, y = _ones_where(mask, bits), a.view(bits), b.view(bits)
     r = x ^ y
     r = np.bitwise_and(r, k, out=r) if r.shape == k.shape else r & k
@@ -330,8 +335,11 @@ def _zero(dtype):
 def masked(a: Array, mask: Array) -> Array:
     """a where the mask is set, else 0 (also where a is inf or nan)."""
     bits = _BITS.get(a.itemsize)
-    if mask.size < _MANY or bits is None:
+    if mask.size < _BRANCHED or bits is None:
         return where(mask, a, _zero(a.dtype))
+    r = large.moves().chosen(mask, a, _zero(a.dtype))
+    if r is not None:
+        return r
     k = _ones_where(mask, bits)
     x = a.view(bits)
     return (np.bitwise_and(k, x, out=k) if k.shape == x.shape else k & x).view(a.dtype)
@@ -345,8 +353,10 @@ def fill_where(a: Array, value: Array, mask: Array) -> None:
     either takes 0.4.
     """
     bits = _BITS.get(a.itemsize)
-    if a.size < _MANY or bits is None or a.shape != mask.shape or not a.flags.c_contiguous or not mask.flags.c_contiguous:
+    if a.size < _BRANCHED or bits is None or a.shape != mask.shape or not a.flags.c_contiguous or not mask.flags.c_contiguous:
         np.copyto(a, value, where=mask)
+        return
+    if large.moves().chosen(mask, value, a, a) is not None:
         return
     x, m, v = a.reshape(-1), mask.reshape(-1), value.reshape(1).view(bits)
     n = large.PIECE

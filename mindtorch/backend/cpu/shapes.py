@@ -6,6 +6,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.basic import cast_array
+from mindtorch.backend.cpu.joining import joined
 from mindtorch.backend.cpu.memory import copy_as, empty_as
 from mindtorch.backend.cpu.pointwise import masked
 
@@ -51,7 +52,7 @@ def _roll(a, *, shifts, dims):
         dim = dims[0]
         k = -shifts[0] % a.shape[dim]
         lead = (_ALL,) * dim
-        return np.concatenate((a[lead + (slice(k, None),)], a[lead + (slice(k),)]), dim)
+        return joined((a[lead + (slice(k, None),)], a[lead + (slice(k),)]), dim)
     return np.roll(a, shifts, dims)
 
 

@@ -8,6 +8,7 @@ from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT
 from mindtorch.backend.cpu.heavy import one
+from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
@@ -23,11 +24,12 @@ _MORE = 1 << 14
 
 
 # ------------------------------------------------------------------ functions with floating results
+_CHEAP = {np.abs, np.square, np.floor, np.ceil, np.trunc}
 for _name, _ufunc in (("exp", np.exp), ("expm1", np.expm1), ("log2", np.log2), ("log10", np.log10), ("log1p", np.log1p), ("sqrt", np.sqrt),
                       ("reciprocal", np.reciprocal), ("sin", np.sin), ("cos", np.cos), ("tan", np.tan), ("asin", np.arcsin), ("acos", np.arccos),
                       ("atan", np.arctan), ("sinh", np.sinh), ("cosh", np.cosh), ("tanh", np.tanh), ("asinh", np.arcsinh), ("acosh", np.arccosh),
                       ("atanh", np.arctanh), ("abs", np.abs), ("square", np.square), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc)):
-    _made = unary(_ufunc)
+    _made = unary(_ufunc, pool.LARGE if _ufunc in _CHEAP else pool.LARGE_FUNCTION)
     if _name == "reciprocal":
         _made = looped(_name, least=_MORE)(_made)
     elif _name in FUNCTIONS:
@@ -122,13 +124,13 @@ def _signbit(a):
     return np.signbit(a) if a.dtype.kind == "f" else a < 0
 
 
-_rint = _numpy_private.silent(np.rint)
+_rint = unary(np.rint)
 
 
 @kernel("round")
 @_pointwise
 def _round(a, *, decimals):
-    return _rint(a, extobj=SILENT) if decimals == 0 else _round_places(a, decimals=decimals)
+    return _rint(a) if decimals == 0 else _round_places(a, decimals=decimals)
 
 
 @elementwise
@@ -144,9 +146,9 @@ def _frac(a):
 
 
 # ------------------------------------------------------------------ classification
-kernel("isnan", np.isnan)
-kernel("isinf", np.isinf)
-kernel("isfinite", np.isfinite)
+kernel("isnan", unary(np.isnan))
+kernel("isinf", unary(np.isinf))
+kernel("isfinite", unary(np.isfinite))
 
 
 @kernel("isreal")
@@ -209,7 +211,7 @@ def _real(a):
     return a.real.copy()
 
 
-kernel("conj_physical", np.conj)
+kernel("conj_physical", unary(np.conj))
 
 
 # ------------------------------------------------------------------ mantissa and exponent

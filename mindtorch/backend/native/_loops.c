@@ -17,6 +17,8 @@ static const void *single_type;                                                 
 
 void mt_use(void (*share_)(long, piece, void *), const void *type) { share = share_, single_type = type; }
 
+#define SHARES 32768        /* elements from which on threads share a loop: two of them break even there at additions, and gain at all else */
+
 typedef float f32;
 typedef double f64;
 
@@ -253,7 +255,7 @@ int mt_loop_numbers(int how, Array *r, const Array *x, const Array *y, const Arr
     const long width = shape[k.dims - 1];
     if (rows < 1 || width < 1) return 0;
     k.blocks = (width + BLOCK - 1) / BLOCK;
-    if (rows * width >= MANY) share(rows * k.blocks, walk, &k);
+    if (rows * width >= SHARES) share(rows * k.blocks, walk, &k);
     else walk(&k, 0, rows * k.blocks, 0);
     return 0;
 }

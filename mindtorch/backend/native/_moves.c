@@ -111,6 +111,16 @@ int mt_triangle(int bytes, long matrices, long rows, long columns, long diagonal
     EACH(triangle_all, matrices, rows, columns, diagonal, lower, from, to)
 }
 
+#define STRETCH 65536       /* bytes that a thread takes at once */
+typedef struct { const char *from; char *to; long all; } Run;
+
+static void run(void *ctx, long start, long stop, int who) {
+    const Run *r = ctx;
+    const long from = start * STRETCH, end = stop * STRETCH < r->all ? stop * STRETCH : r->all;
+    (void)who;
+    memcpy(r->to + from, r->from + from, end - from);
+}
+
 /* `to`, which overlaps neither itself nor `from`, gets the values of `from`, of the same shape and of as many bytes.  -1, and nothing is done, where they are not
    for this: where elements do not run on in the result, or lie at odd addresses. */
 int mt_turn(int bytes, int alone, const struct array *to, const struct array *from) {
@@ -136,6 +146,11 @@ int mt_turn(int bytes, int alone, const struct array *to, const struct array *fr
         by[m] = by[i], step[m] = step[i], m++;
     }
     if (!m || step[m - 1] != bytes) return -1;
+    if (m == 1 && by[0] == bytes) {
+        const Run r = {k.from, k.to, all * bytes};
+        shared((r.all + STRETCH - 1) / STRETCH, alone ? 0 : r.all / 4, run, (void *)&r);
+        return 0;
+    }
     const long d = m - 1;
     long s = -1;
     k.nd = shape[d], k.fd = by[d], k.ns = 1;
@@ -156,7 +171,8 @@ int mt_turn(int bytes, int alone, const struct array *to, const struct array *fr
         if (i != s) k.shape[k.dims] = shape[i], k.by[k.dims] = by[i], k.step[k.dims++] = step[i];
     /* (a unit is some hundred kilobytes at most) */
     const long fit = 65536 / k.nd;
-    k.high = k.way == PARTED ? k.ns : k.way != TILES ? (fit < 1 ? 1 : fit) : fit < 128 / bytes ? 128 / bytes : fit / (128 / bytes) * (128 / bytes);
+    const long some = k.way == ROWS ? STRETCH / bytes / k.nd : fit;
+    k.high = k.way == PARTED ? k.ns : k.way != TILES ? (some < 1 ? 1 : some) : fit < 128 / bytes ? 128 / bytes : fit / (128 / bytes) * (128 / bytes);
     k.blocks = (k.ns + k.high - 1) / k.high;
     const long units = all / k.nd / k.ns * k.blocks;
     EACH(turned_all, units, alone ? 0 : all, &k)
@@ -164,7 +180,6 @@ int mt_turn(int bytes, int alone, const struct array *to, const struct array *fr
 
 /* ------------------------------------------------------------------ fills */
 typedef struct { char *to; const char *value; long bytes, all; int same; } Fill;
-#define STRETCH 65536       /* bytes that a thread takes at once */
 
 static void filled(void *ctx, long start, long stop, int who) {
     const Fill *k = ctx;
@@ -190,4 +205,46 @@ int mt_fill(const struct array *to, const struct array *value, long bytes) {
     for (long i = 1; i < bytes; i++) k.same &= k.value[i] == *k.value;
     shared((k.all + STRETCH - 1) / STRETCH, k.all / bytes, filled, &k);
     return 0;
+}
+
+/* ------------------------------------------------------------------ choices */
+typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a, wide_b; } Choice;
+#define PIECE 8192
+
+#define T u8
+#include "_moves_choice.h"
+#undef T
+#define T u16
+#include "_moves_choice.h"
+#undef T
+#define T u32
+#include "_moves_choice.h"
+#undef T
+#define T u64
+#include "_moves_choice.h"
+#undef T
+#define T u128
+#include "_moves_choice.h"
+#undef T
+
+/* to = mask ? a : b, elements of so many bytes; mask and `to` of one shape and in C order, a and b so too or of one element; either may be `to` itself.
+   -1, and nothing is done, where they are not for this. */
+int mt_choose(int bytes, const struct array *to, const struct array *mask, const struct array *a, const struct array *b) {
+    const struct array *in[3] = {mask, a, b};
+    Choice k = {(const u8 *)mask->data, a->data, b->data, to->data, 1, 0, 0};
+    int wide[3];
+    const int needed = CONTIGUOUS | ALIGNED | WRITEABLE, align = bytes < 8 ? bytes : 8;
+    if ((to->flags & needed) != needed || ((uintptr_t)to->data | (uintptr_t)a->data | (uintptr_t)b->data) % align) return -1;
+    for (int d = 0; d < to->nd; d++) k.n *= to->dims[d];
+    for (int i = 0; i < 3; i++) {
+        long n = 1;
+        for (int d = 0; d < in[i]->nd; d++) n *= in[i]->dims[d];
+        wide[i] = n != 1 || k.n == 1;
+        if (!wide[i] && in[i]->nd <= to->nd && i) continue;
+        if (in[i]->nd != to->nd || !(in[i]->flags & CONTIGUOUS) || !wide[i] || memcmp(in[i]->dims, to->dims, to->nd * sizeof *to->dims)) return -1;
+        const char *from = in[i]->data;
+        if (from != to->data && from < to->data + k.n * bytes && to->data < from + n * (i ? bytes : 1)) return -1;
+    }
+    k.wide_a = wide[1], k.wide_b = wide[2];
+    EACH(chosen_all, &k)
 }

@@ -456,13 +456,38 @@ int mt_update(int kind, long rows, long columns, struct array **arrays, const vo
     return 0;
 }
 
-/* ------------------------------------------------------------------ half precision */
+/* ------------------------------------------------------------------ casts */
+#define PLAIN 16            /* kinds from here on: of one kind of numbers to another, as C casts them */
+enum { BOOL, U8, I8, I16, I32, I64, F32, F64, KINDS };
+
 struct cast {
     int kind;
     const void *from;
     void *to;
     long n;
 };
+
+#define TO(F, T, code) case code: for (; i < end; i++) ((T *)k->to)[i] = (T)((const F *)k->from)[i]; break;
+#define TO_WIDE(F) TO(F, int32_t, I32) TO(F, int64_t, I64) TO(F, float, F32) TO(F, double, F64)
+#define FROM_INTEGER(F, code) case code: switch (to) { TO(F, uint8_t, U8) TO(F, int8_t, I8) TO(F, int16_t, I16) TO_WIDE(F) } break;
+#define FROM_REAL(F, code) case code: switch (to) { TO_WIDE(F) } break;
+
+static void cast_plain(void *ctx, long start, long stop, int who) {
+    const struct cast *k = ctx;
+    const int to = (k->kind - PLAIN) % KINDS;
+    long i = start * BLOCK, end = stop * BLOCK < k->n ? stop * BLOCK : k->n;
+    (void)who;
+    switch ((k->kind - PLAIN) / KINDS) {
+    FROM_INTEGER(uint8_t, BOOL)
+    FROM_INTEGER(uint8_t, U8)
+    FROM_INTEGER(int8_t, I8)
+    FROM_INTEGER(int16_t, I16)
+    FROM_INTEGER(int32_t, I32)
+    FROM_INTEGER(int64_t, I64)
+    FROM_REAL(float, F32)
+    FROM_REAL(double, F64)
+    }
+}
 
 static void cast_blocks(void *ctx, long start, long stop, int who) {
     const struct cast *k = ctx;
@@ -496,15 +521,18 @@ static void cast_blocks(void *ctx, long start, long stop, int who) {
 #endif
 }
 
-/* kind: 0 bfloat16 to float32, 1 back, 2 float16 to float32, 3 back.  1 where the processor has no instruction for it. */
+/* kind: 0 bfloat16 to float32, 1 back, 2 float16 to float32, 3 back, or PLAIN + KINDS * (kind of numbers) + (the other kind).  1 where the processor has no
+   instruction for it, where C leaves the result open, and for truths, which NumPy's loops find faster. */
 int mt_cast(int kind, const void *from, void *to, long n) {
 #ifndef __F16C__
-    if (kind > 1) return 1;
+    if (kind > 1 && kind < PLAIN) return 1;
 #endif
     struct cast k = {kind, from, to, n};
     long blocks = (n + BLOCK - 1) / BLOCK;
-    if (n < 1L << 16) cast_blocks(&k, 0, blocks, 0);
-    else mt_share(blocks, cast_blocks, &k);
+    piece fn = kind < PLAIN ? cast_blocks : cast_plain;
+    if (kind >= PLAIN && (kind - PLAIN) % KINDS < (kind < PLAIN + F32 * KINDS ? U8 : I32)) return 1;
+    if (n < 1L << 16) fn(&k, 0, blocks, 0);
+    else mt_share(blocks, fn, &k);
     return 0;
 }
 
@@ -532,12 +560,8 @@ static void pass_blocks(void *ctx, long start, long stop, int who) {
     float *to = p->to;
     const long from = start * BLOCK, end = stop * BLOCK < p->n ? stop * BLOCK : p->n;
     switch (p->kind) {
-        PASS(0, x + y)
-        PASS(1, x - y)
-        PASS(2, x * y)
-        PASS(3, x / y)
-        PASS(4, x <= y ? y : x)             /* the larger, for a y that is no nan; nan stays */
-        PASS(5, x <= 0 ? 0 : y)             /* y where x is positive */
+        PASS(0, x <= y ? y : x)             /* the larger, for a y that is no nan; nan stays */
+        PASS(1, x <= 0 ? 0 : y)             /* y where x is positive */
     }
 }
 
@@ -545,4 +569,62 @@ static void pass_blocks(void *ctx, long start, long stop, int who) {
 void mt_pass(int kind, const float *a, const float *b, int single, float *to, long n) {
     struct pass p = {kind, single, a, b, to, n};
     mt_share((n + BLOCK - 1) / BLOCK, pass_blocks, &p);
+}
+
+/* A ufunc's loop over elements of one type as NumPy keeps it, and the sizes of its operands' and of its result's elements. */
+typedef void (*inner)(char **at, const intptr_t *n, const intptr_t *steps, void *data);
+struct inner_loop {
+    inner fn;
+    void *data;
+    long operands, sizes[3];
+};
+struct ufunc {
+    const struct inner_loop *loop;
+    char *at[3];
+    intptr_t steps[3], n;
+};
+
+static void ufunc_blocks(void *ctx, long start, long stop, int who) {
+    const struct ufunc *u = ctx;
+    (void)who;
+    const intptr_t from = start * BLOCK, n = (stop * BLOCK < u->n ? stop * BLOCK : u->n) - from;
+    char *at[3];
+    for (int i = 0; i <= u->loop->operands; i++) at[i] = u->at[i] + from * u->steps[i];
+    u->loop->fn(at, &n, u->steps, u->loop->data);
+}
+
+/* to = the ufunc of a and b (0: it has one operand), each of to's shape and in its order of memory, or one element.  1, and nothing is done, where they are
+   not for this: where the result has gaps, or an operand lies partly in it. */
+int mt_ufunc(const struct inner_loop *loop, const struct array *to, const struct array *a, const struct array *b) {
+    const struct array *in[2] = {a, b};
+    struct ufunc u = {.loop = loop, .n = 1};
+    const long size = loop->sizes[loop->operands];
+    long reach = 1;
+    if (~to->flags & (ALIGNED | WRITEABLE)) return 1;
+    for (int d = 0; d < to->nd; d++) {
+        if (to->dims[d] > 1) {
+            if (to->strides[d] <= 0) return 1;
+            reach += (to->dims[d] - 1) * (to->strides[d] / size);
+        }
+        u.n *= to->dims[d];
+    }
+    if (!u.n) return 0;
+    if (reach != u.n) return 1;
+    u.at[loop->operands] = to->data, u.steps[loop->operands] = size;
+    for (int i = 0; i < loop->operands; i++) {
+        const struct array *x = in[i];
+        long n = 1;
+        if (!(x->flags & ALIGNED)) return 1;
+        for (int d = 0; d < x->nd; d++) n *= x->dims[d];
+        u.at[i] = x->data;
+        if (n == 1 && x->nd <= to->nd) continue;
+        if (x->nd != to->nd) return 1;
+        for (int d = 0; d < to->nd; d++)
+            if (x->dims[d] != to->dims[d] || (to->dims[d] > 1 && x->strides[d] * size != to->strides[d] * loop->sizes[i])) return 1;
+        u.steps[i] = loop->sizes[i];
+        if (x->data != to->data && x->data < to->data + u.n * size && to->data < x->data + n * loop->sizes[i]) return 1;
+        if (x->data == to->data && loop->sizes[i] != size) return 1;
+    }
+    mt_share((u.n + BLOCK - 1) / BLOCK, ufunc_blocks, &u);
+    return 0;
 }

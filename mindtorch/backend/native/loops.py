@@ -11,8 +11,6 @@ from mindtorch.backend.native import build, pool
 
 _P, _D, _I = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
 _KINDS: dict[Stype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, np.dtype(bfloat16_np): 3}
-#: elements from which on threads share an op
-MANY = 1 << 16
 
 
 @functools.cache

@@ -25,7 +25,8 @@ def _lib():
     if found is None or threads is None:
         return None
     typed = {f"{n}_{t}": a for n, a in {"mt_grid": [_P] * 7, "mt_bags": [_I] + [_P] * 7 + [_L] * 4}.items() for t in _REAL.values()}
-    plain = {"mt_turn": [_I, _I, _P, _P], "mt_fill": [_P, _P, _L], "mt_spread": [_I] + [_P] * 3, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P]}
+    plain = {"mt_turn": [_I, _I, _P, _P], "mt_fill": [_P, _P, _L], "mt_spread": [_I] + [_P] * 3, "mt_triangle": [_I] + [_L] * 4 + [_I, _P, _P],
+             "mt_choose": [_I] + [_P] * 4}
     build.declare(found, {**typed, **plain}, {*typed, *plain}, direct=True)
     found.mt_use(threads.mt_share)
     return found
@@ -115,6 +116,18 @@ def filled(to, value):
     """Whether every element of `to`, which is in one piece, has become the one of `value`, an array of its dtype."""
     lib = _ready() if to.dtype == value.dtype and to.dtype.kind != "O" else None
     return lib is not None and not lib.mt_fill(header(to), header(value), to.itemsize)
+
+
+def chosen(mask, a, b, out=None):
+    """a where the mask is set, else b, of one dtype; in C order, or of one element but for the mask.  out: an array for it, which may be a or b.  None where
+    they are not for this."""
+    if not mask.__class__ is a.__class__ is b.__class__ is np.ndarray or a.dtype != b.dtype or a.dtype.kind == "O" or mask.dtype.char != "?":
+        return None
+    lib = _ready()
+    if lib is None:
+        return None
+    r = np.empty(mask.shape, a.dtype) if out is None else out
+    return None if r.size and lib.mt_choose(a.itemsize, header(r), header(mask), header(a), header(b)) else r
 
 
 def triangle(a, diagonal, lower):

@@ -15,7 +15,7 @@ import numpy as np
 
 from mindtorch.backend.native import build as native_build
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.cpu._numpy_private import reads_arrays
+from mindtorch.backend.cpu._numpy_private import header, inner_loop, reads_arrays
 from mindtorch.backend.cpu.host import address
 
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -31,6 +31,7 @@ _ARGUMENTS = {
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
 }
+_DIRECT = {"mt_ufunc": [_P] * 4}
 
 
 @functools.cache
@@ -39,6 +40,7 @@ def lib():
     found = native_build.pool()
     if found is not None:
         native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
+        native_build.declare(found, _DIRECT, _DIRECT, direct=True)
         threads.before_share = found.mt_rest
     return found
 
@@ -97,36 +99,66 @@ def update(kind, columns, options, numbers):
 
 
 # ------------------------------------------------------------------ elementwise
-PASSES = {np.add: 0, np.subtract: 1, np.multiply: 2, np.divide: 3}
-_LARGER, _WHERE_POSITIVE = 4, 5
-#: Elements from which on a pass is shared out: 131072 added in 9 us (NumPy 15), a million in 66 (114); where_positive, which NumPy
-#: needs three passes for, 32768 in 5 (8), a million in 61 (220).
-LARGE, LARGE_WHERE = 1 << 17, 1 << 15
+_LARGER, _WHERE_POSITIVE = 0, 1
+#: Elements from which on a pass is shared out (two threads, us of NumPy and of the pool: 65536 added 8.6 and 5.4, a million 154 and 79), one of functions
+#: (16384 roots 6.0 and 4.1, exponentials 7.8 and 4.7, a million 480 and 240); where_positive, which takes NumPy three passes, 32768 in 5 (8), a million in
+#: 61 (220).
+LARGE, LARGE_FUNCTION, LARGE_WHERE = 1 << 16, 1 << 14, 1 << 15
 
 
-def _pass(kind, a, b, out):
+class Shared:
+    """A ufunc of NumPy over large arrays, in pieces that the threads take: NumPy's own loops, so that the results are the ones that it gives.
+
+    Called with operands of one dtype, each of the first one's shape and order of memory or of one element, it gives their result; None where that is not
+    to be had: on one thread, without a compiler, where an operand lies otherwise, for dtypes that NumPy has no loop of its own for.
+    """
+
+    __slots__ = ("ufunc", "loops")
+
+    def __init__(self, ufunc):
+        self.ufunc, self.loops = ufunc, {}
+
+    def __call__(self, a, b=None, out=None):
+        """out: an array of the result's shape and dtype, which may be one of the operands."""
+        d = a.dtype
+        try:
+            loop = self.loops[d]
+        except KeyError:
+            loop = self.loops[d] = inner_loop(self.ufunc, d)
+        if loop is None or threads.count() == 1 or a.__class__ is not _ndarray:
+            return None
+        if b is not None and (b.__class__ is not _ndarray or b.dtype is not d and b.dtype != d or b.shape != a.shape and b.size != 1):
+            return None
+        found = ready()
+        if found is None:
+            return None
+        if out is None:
+            out = np.empty(a.shape, loop.result) if a.flags.c_contiguous else np.empty_like(a, loop.result, subok=False)
+        elif out.dtype != loop.result:
+            return None
+        return None if found.mt_ufunc(loop, header(out), header(a), _NONE if b is None else header(b)) else out
+
+
+_NONE, _ndarray = header(None), np.ndarray
+
+
+def _pass(kind, a, b):
     found = ready()
     if found is None:
         return None
-    r = np.empty(a.shape, _F32) if out is None else out
+    r = np.empty(a.shape, _F32)
     found.mt_pass(kind, address(a), address(b), not b.ndim, address(r), a.size)
     return r
-
-
-def binary(ufunc, a, b, out=None):
-    """ufunc(a, b) of large C-contiguous float32 arrays of one shape (b may be a single number); None where it is not for this."""
-    kind = PASSES.get(ufunc)
-    return None if kind is None else _pass(kind, a, b, out)
 
 
 _ZERO = np.zeros((), _F32)
 
 
 def relu(x):
-    """max(x, 0) of such an array, or None."""
-    return _pass(_LARGER, x, _ZERO, None)
+    """max(x, 0) of a large C-contiguous array of float32, or None."""
+    return _pass(_LARGER, x, _ZERO)
 
 
 def where_positive(g, y):
-    """g where y > 0, else 0, or None."""
-    return _pass(_WHERE_POSITIVE, y, g, None)
+    """g where y > 0, else 0, for two such arrays of one shape, or None."""
+    return _pass(_WHERE_POSITIVE, y, g)

@@ -1,0 +1,272 @@
+"""NumPy's own loops, casts, copies, fills, joins and choices on the pool's threads: the values, dtypes and orders that NumPy gives alone."""
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mindtorch.torch as mt
+from mindtorch.backend.cpu import copies, half, joining, pointwise, threads
+from mindtorch.backend.cpu._numpy_private import _finds_loops, inner_loop
+from mindtorch.backend.native import moves, pool
+
+needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
+needs_loops = pytest.mark.skipif(pool.lib() is None or not _finds_loops(), reason="no C compiler here, or another NumPy")
+
+REAL = [np.dtype(t) for t in ("?", "u1", "i1", "i2", "i4", "i8", "f4", "f8")]
+TYPES = [*REAL, np.dtype("c8"), np.dtype("c16")]
+UFUNCS = sorted({u for u in vars(np).values() if isinstance(u, np.ufunc) and u.nin <= 2 and u.nout == 1 and u.signature is None}, key=lambda u: u.__name__)
+
+
+@pytest.fixture(params=[2, 3, 7])
+def count(request, monkeypatch):
+    monkeypatch.setattr(threads._team, "count", request.param)
+    yield request.param
+    monkeypatch.undo()
+
+
+@pytest.fixture
+def two(monkeypatch):
+    monkeypatch.setattr(threads._team, "count", 2)
+    yield
+    monkeypatch.undo()
+
+
+def values(rs, shape, dtype):
+    """Numbers, with those among them at which loops go other ways."""
+    a = rs.randint(0, 2, shape) if dtype.kind == "b" else rs.randint(-300 if dtype.kind == "i" else 0, 300, shape)
+    a = a.astype(dtype)
+    if dtype.kind in "fc":
+        a = (rs.randn(*shape) * 3).astype(dtype)
+        a.reshape(-1)[::7] = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e-40, 3e38], dtype)[rs.randint(0, 7, a.reshape(-1)[::7].size)]
+    return a
+
+
+def same(a, b):
+    assert a.dtype == b.dtype and a.shape == b.shape
+    np.testing.assert_array_equal(a, b)
+    if a.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(a[a == 0]), np.signbit(b[b == 0]))
+
+
+# ------------------------------------------------------------------ loops of ufuncs
+@needs_loops
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
+def test_every_ufunc_gives_what_it_gives_alone(two, ufunc):
+    shared, rs, ran = pool.Shared(ufunc), np.random.RandomState(0), 0
+    for d in TYPES:
+        operands = [values(rs, (3, 4111), d) for _ in range(ufunc.nin)]
+        with np.errstate(all="ignore"):
+            try:
+                want = ufunc(*operands)
+            except (TypeError, ValueError):
+                want = None                 # (no loop; an integer to a negative power)
+            got = shared(*operands)
+            if want is None or inner_loop(ufunc, d) is None:
+                assert got is None
+                continue
+            same(got, want)
+            if ufunc.nin == 2:
+                one = operands[1][1:2, 5:6]
+                same(shared(operands[0], one), ufunc(operands[0], one))
+                assert shared(operands[0], one[0, 0]) is None           # (no array)
+        ran += 1
+    assert ran or ufunc in (np.ldexp, np.isnat)       # (operands of two kinds; dates)
+
+
+@needs_loops
+@pytest.mark.parametrize("n", [1, 4095, 4096, 4097, 150001])
+def test_sizes_and_places(count, n):
+    rs = np.random.RandomState(n)
+    a, b = (values(rs, (n,), np.dtype("f4")) for _ in range(2))
+    one = np.array(-1.7, np.float32)
+    with np.errstate(all="ignore"):
+        for u in (np.add, np.subtract, np.multiply, np.divide, np.maximum, np.arctan2):
+            shared = pool.Shared(u)
+            for y in (b, one, one.reshape(1), a):
+                want = u(a, y)
+                same(shared(a, y), want)
+                x = a.copy()
+                assert shared(x, x if y is a else y, x) is x
+                same(x, want)
+                if y.shape == a.shape:
+                    x = y.copy()
+                    assert shared(a, x, x) is x         # (into the second)
+                    same(x, u(a, y))
+        truths = np.empty(n, bool)
+        assert pool.Shared(np.less)(a, b, truths) is truths
+        same(truths, a < b)
+        assert pool.Shared(np.less)(a, b, np.empty(n, np.float32)) is None
+
+
+@needs_loops
+def test_orders_of_memory(count):
+    rs = np.random.RandomState(0)
+    x = rs.randn(6, 5, 7, 300).astype(np.float32)
+    add, less = pool.Shared(np.add), pool.Shared(np.less)
+    for a in (x, np.asfortranarray(x), x.transpose(0, 3, 1, 2), np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)):
+        b = a.copy(order="K") * 2
+        for s, want in ((add, np.add(a, b)), (less, np.less(a, b))):
+            got = s(a, b)
+            same(got, want)
+            assert got.strides == want.strides
+        same(pool.Shared(np.negative)(a), -a)
+    b = x.copy()
+    # Gaps, other orders, other shapes and dtypes, turned and repeated elements are not for it.
+    for p, q in ((x[:, :, ::2], b[:, :, ::2]), (x, np.asfortranarray(b)), (x, b[:1]), (x[0], b), (x, b.astype(np.float64)), (x[..., ::-1], b[..., ::-1]),
+                 (np.broadcast_to(x[:1], x.shape), b)):
+        assert add(p, q) is None
+
+
+@needs_loops
+def test_written_places_that_overlap(two):
+    """What lies partly in the result is left to NumPy, which copies it first."""
+    m = np.arange(300000, dtype=np.float32)
+    shared = pool.Shared(np.add)
+    assert shared(m[1:], m[:-1], m[1:]) is None and shared(m[:-1], m[1:], m[:-1]) is None
+    pointwise.write(np.add, m[1:], m[:-1])
+    same(m[1:], np.arange(1, 300000, dtype=np.float32) + np.arange(299999, dtype=np.float32))
+    bits = np.zeros(100000, np.int64)
+    assert pool.Shared(np.isnan)(bits.view(np.float64), None, bits.view(bool)[:100000]) is None
+    fixed = np.zeros(100000, np.float32)
+    fixed.flags.writeable = False
+    assert shared(fixed, fixed, fixed) is None
+
+
+def test_one_thread_is_left_to_numpy(monkeypatch):
+    monkeypatch.setattr(threads._team, "count", 1)
+    a = np.zeros(1 << 17, np.float32)
+    assert pool.Shared(np.add)(a, a) is None
+
+
+@needs_loops
+def test_what_has_no_loop_of_its_own():
+    f = np.dtype(np.float32)
+    for ufunc, d in ((np.power, np.dtype(np.int64)), (np.sqrt, np.dtype(np.int32)), (np.add, f.newbyteorder()), (np.add, np.dtype(object)), (np.add, np.dtype("M8[s]")),
+                     (np.frexp, f), (np.matmul, f), (np.ldexp, f), (np.add, np.dtype(np.float16))):
+        assert inner_loop(ufunc, d) is None or d == np.float16
+    assert inner_loop(np.add, f).result == f and inner_loop(np.less, f).result == np.bool_
+
+
+# ------------------------------------------------------------------ casts
+@needs_pool
+@pytest.mark.parametrize("d", REAL, ids=str)
+def test_casts(count, d):
+    a = values(np.random.RandomState(1), (2, 33333), d)
+    if d.kind in "iu":
+        a.reshape(-1)[:2] = np.iinfo(d).min, np.iinfo(d).max
+    for to in REAL:
+        x = np.nan_to_num(a, posinf=1e30, neginf=-1e30) if d.kind == "f" and to.kind == "u" else a
+        with np.errstate(all="ignore"):
+            for y in (x, np.asfortranarray(x)):
+                got, want = half.cast(y, to), y.astype(to)
+                same(got, want)
+                assert got.strides == want.strides
+            same(half.cast(x[:, ::2], to), x[:, ::2].astype(to))
+
+
+# ------------------------------------------------------------------ copies, zeros, joins
+@needs_pool
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=4), st.randoms(use_true_random=False), st.sampled_from(["?", "i2", "f4", "f8", "c16"]))
+def test_copies(shape, random, d):
+    a = np.arange(np.prod(shape), dtype=np.int64).astype(d).reshape(shape)
+    order = list(range(a.ndim))
+    random.shuffle(order)
+    a = a.transpose(order)[tuple(slice(None, None, random.choice([1, 1, 2, -1])) for _ in order)]
+    before = threads._team.count, copies._SHARED
+    threads._team.count, copies._SHARED = 3, 1
+    try:
+        for got, want in ((copies.duplicate(a), a.copy(order="K")), (copies.copy_c(a), a.copy())):
+            same(got, want)
+            assert not np.may_share_memory(got, a) and (got.strides == want.strides or 1 in a.shape)
+        to = np.zeros(a.shape, a.dtype)
+        copies.store(to, a)
+        same(to, a)
+    finally:
+        threads._team.count, copies._SHARED = before
+
+
+@needs_pool
+@pytest.mark.parametrize("n", [100, 65536, 65537, 600001, 1 << 23])
+def test_long_copies_and_zeros(count, n):
+    a = np.random.RandomState(0).randint(-100, 100, n).astype(np.int8).repeat(4).view(np.int32)
+    same(copies.duplicate(a), a)
+    to = np.ones(n, np.int32)
+    copies.store(to, a)
+    same(to, a)
+    copies.store(a[1:], a[:-1])             # (over one another)
+    same(a[1:], to[:-1])
+    for d in ("i4", "f8", "?"):
+        z = copies.zeros((n,), np.dtype(d))
+        same(z, np.zeros(n, d))
+        z[0] = 1
+
+
+@needs_pool
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_joins(count, dim, monkeypatch):
+    monkeypatch.setattr(joining, "_SHARED", 1)
+    rs = np.random.RandomState(0)
+    for sizes in itertools.product([0, 3, 90], [1, 300]):
+        shape = [40, 50, 30]
+        arrays = []
+        for n in sizes:
+            shape[dim] = n
+            arrays.append(rs.randn(*shape))
+        arrays.append(arrays[-1].copy(order="F"))
+        arrays.append(arrays[-1][::-1, :, ::-1])
+        same(joining.joined(arrays, dim), np.concatenate(arrays, dim))
+    same(joining.joined([arrays[0], arrays[1].astype("f4")], dim), np.concatenate([arrays[0], arrays[1].astype("f4")], dim))
+    with pytest.raises(ValueError):
+        joining.joined([rs.randn(4, 5, 6), rs.randn(5, 6, 7)], dim)
+
+
+# ------------------------------------------------------------------ choices
+@needs_pool
+@pytest.mark.parametrize("d", ["?", "i1", "i2", "f2", "i4", "f4", "i8", "f8", "c8", "c16"])
+@pytest.mark.parametrize("n", [2049, 70001])
+def test_choices(count, d, n):
+    rs, d = np.random.RandomState(n), np.dtype(d)
+    mask = rs.rand(n) > 0.4
+    a, b = (values(rs, (n,), d) for _ in range(2))
+    zero = np.zeros((), d)
+    for x, y in ((a, b), (a, b[3]), (a[3], b), (a[5], b[3]), (a, zero), (zero, b), (a, b[:1])):
+        x, y = np.asarray(x), np.asarray(y)
+        same(moves.chosen(mask, x, y), np.where(mask, x, y))
+    for x, y in ((a, b), (zero, a)):
+        to = y.copy()
+        assert moves.chosen(mask, x, to, to) is to
+        same(to, np.where(mask, x, y))
+    same(pointwise.select(mask, a, b), np.where(mask, a, b))
+    same(pointwise.masked(a, mask), np.where(mask, a, zero))
+    to = a.copy()
+    pointwise.fill_where(to, b[:1].reshape(()), mask)
+    same(to, np.where(mask, b[0], a))
+    # Masks that are repeated, gaps, other shapes, and what is read where it has been written already.
+    for m, x, y in ((mask[:1], a, b), (mask[::2], a[::2], b[::2]), (mask, a[::-1], b), (mask, a.reshape(1, -1), b), (mask.view(np.int8), a, b),
+                    (mask, a, b.astype("f4" if d != "f4" else "f8"))):
+        assert moves.chosen(m, x, y) is None
+    assert moves.chosen(mask[1:], a[1:], b[1:], b[:-1]) is None
+    if d.kind == "b":
+        assert moves.chosen(mask[1:], a[1:], b[1:], mask[:-1]) is None
+
+
+# ------------------------------------------------------------------ through the facade
+def test_programs_do_not_depend_on_the_threads(monkeypatch):
+    """Large tensors in several orders, on one thread and on three: bit for bit the same."""
+    def run():
+        mt.manual_seed(0)
+        x, m = mt.randn(300, 400, requires_grad=True), mt.randn(300, 400) > 0
+        y = mt.cat([x.exp(), x.t().contiguous().t() * 2], 1).masked_fill(mt.cat([m, ~m], 1), -1.5)
+        z = mt.where(y > 0, y.sqrt(), y.abs().floor()) + mt.stack([y, -y]).sum(0).roll(5, 1)
+        (z * mt.nn.functional.pad(x, (200, 200)).double()).float().square().sum().backward()
+        w = z.detach().clone()
+        w.add_(z.detach()).div_(3).clamp_(-1, 1)
+        return [t.detach().numpy().copy() for t in (z, x.grad, w, w.to(mt.int64), w.isnan(), mt.zeros_like(w), w.t().clone())]
+    monkeypatch.setattr(threads._team, "count", 1)
+    alone = run()
+    monkeypatch.setattr(threads._team, "count", 3)
+    for a, b in zip(alone, run()):
+        same(b, a)
