@@ -117,8 +117,9 @@ def measure(libs, case, inputs, grad, rounds, least, threads):
         for n in range(rounds):
             for k in (0, 1)[::1 - n % 2 * 2]:
                 if threads > 1:
-                    # (The other library's threads have stopped spinning; and one that sleeps takes up to some milliseconds to come, no part of an op.)
-                    time.sleep(0.002)
+                    # (The other library's threads have stopped spinning: torch's, of OpenMP, go on for 8 to 10 ms. And one that sleeps takes up to some
+                    # milliseconds to come, no part of an op.)
+                    time.sleep(0.02)
                     block(runs[k], counts[k])
                 times[k].append(block(runs[k], counts[k]))
     clock = clock_of(threads) == "cpu_us"

@@ -423,7 +423,7 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
         if b.dtype != a.dtype:
             b = cast_array(b, a.dtype)
     try:
-        part[...] = b
+        _store(part, b)
     except ValueError:
         raise _too_large(value._sizes, part.shape) from None
     v = x._ver

@@ -4,7 +4,8 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant, quiet
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary
+from mindtorch.backend.native import pool
 
 _F32 = np.dtype(np.float32)
 _LN2 = float(np.log(2.0))
@@ -67,6 +68,9 @@ def _rsub(a, b):
 kernel("div", binary(np.true_divide))
 
 
+_floor_divide, _modulo, _c_modulo, _power = binary(np.floor_divide), binary(np.remainder), binary(np.fmod), binary(np.power)
+
+
 def _nonzero(a, b):
     if b.dtype.kind in "iu" and not b.all() and a.size:
         raise RuntimeError("ZeroDivisionError")
@@ -77,7 +81,7 @@ def _nonzero(a, b):
 @elementwise
 def _div_floor(a, b):
     _nonzero(a, b)
-    return divided(np.floor_divide, a, b)
+    return divided(np.floor_divide, a, b) if a.dtype == _F32 else _floor_divide(a, b)
 
 
 @kernel("div_trunc")
@@ -94,14 +98,14 @@ def _div_trunc(a, b):
 @elementwise
 def _remainder(a, b):
     _nonzero(a, b)
-    return divided(np.remainder, a, b)
+    return divided(np.remainder, a, b) if a.dtype == _F32 else _modulo(a, b)
 
 
 @kernel("fmod fmod_number")
 @elementwise
 def _fmod(a, b):
     _nonzero(a, b)
-    return np.fmod(a, b)
+    return _c_modulo(a, b)
 
 
 @kernel("reciprocal_or_zero")
@@ -123,7 +127,7 @@ def _pow(a, b):
         odd = (b & 1).astype(bool)
         r = np.power(a, np.maximum(b, 0))
         return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)), r).astype(a.dtype)
-    return np.power(a, b)
+    return _power(a, b)
 
 
 @kernel("pow_exponent_matters")
@@ -139,7 +143,7 @@ def _cube(a):
 
 
 #: The everyday exponents, without the general (20 times slower) power; of complex numbers those from 1 on.
-_EVERYDAY = {2: np.square, 1: np.ndarray.copy, 3: _cube, 0.5: np.sqrt, -1: np.reciprocal,
+_EVERYDAY = {2: unary(np.square), 1: np.ndarray.copy, 3: _cube, 0.5: unary(np.sqrt, pool.LARGE_FUNCTION), -1: unary(np.reciprocal),
              -0.5: lambda a: np.reciprocal(np.sqrt(a)), -2: lambda a: np.reciprocal(np.square(a))}
 
 
@@ -149,21 +153,24 @@ _EVERYDAY = {2: np.square, 1: np.ndarray.copy, 3: _cube, 0.5: np.sqrt, -1: np.re
 def _pow_number(a, *, p):
     if a.dtype.kind in "fc" and p in _EVERYDAY and (a.dtype.kind == "f" or p in (1, 2, 3)):
         return _EVERYDAY[p](a)
-    return np.power(a, np.array(p, a.dtype))
+    return _power(a, np.array(p, a.dtype))
+
+
+_ln, _two_to = unary(np.log, pool.LARGE_FUNCTION), unary(np.exp2, pool.LARGE_FUNCTION)
 
 
 @kernel("log")
 @function("log")
 @elementwise
 def _log(a):
-    return np.log(a)
+    return _ln(a)
 
 
 @kernel("exp2")
 @function("exp2")
 @elementwise
 def _exp2(a):
-    return np.exp2(a) if a.dtype.kind != "c" else np.exp(a * _LN2)
+    return _two_to(a) if a.dtype.kind != "c" else np.exp(a * _LN2)
 
 
 @kernel("ldexp")

@@ -5,8 +5,12 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, threads
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.heavy import relu
+from mindtorch.backend.cpu.pointwise import unary
 from mindtorch.backend.cpu.product import product
+from mindtorch.backend.native import pool
 
+_sqrt = unary(np.sqrt, pool.LARGE_FUNCTION)
 _BLOCK = 1 << 22     # elements of the (P, R, M) differences held at a time
 
 
@@ -24,8 +28,7 @@ def _cdist(a, b, *, p, mm):
         y[..., :k] = b
         x[..., k], x[..., k + 1], y[..., k], y[..., k + 1] = (a * a).sum(-1), 1, 1, (b * b).sum(-1)
         r = product(x, y.swapaxes(-1, -2))
-        np.maximum(r, 0, out=r)
-        return np.sqrt(r, out=r)
+        return _sqrt(relu(r))
     out = np.empty(shape + (n, m), a.dtype)
     step = max(1, _BLOCK // max(1, m * k * math.prod(shape)))
     for i in range(0, n, step):

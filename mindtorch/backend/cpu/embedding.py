@@ -20,6 +20,11 @@ def _check(index, rows):
 # ------------------------------------------------------------------ embedding
 @kernel("embedding embedding_sparse")
 def _lookup(w, index, *, padding, by_freq):
+    r = large.moves().picked(w, index, 0, index.size * w[:1].nbytes)
+    if r is not None:
+        if r is False:
+            raise _out_of_range()
+        return r
     if index.size and index.min() < 0:
         raise _out_of_range()
     try:
@@ -185,6 +190,9 @@ def _bag_dots(w, g, index, bag):
 
 @kernel("pick_rows")
 def _pick_rows(a, index):
+    r = large.moves().picked(a, index, 0, index.size * a[:1].nbytes)
+    if r is not None and r is not False:
+        return r
     return a.take(index, 0)         # (1024 rows of 64: 5 us, a[index] 12)
 
 

@@ -259,6 +259,10 @@ def _index_select(a, i, *, dim, check):
         r = np.empty((*a.shape[:dim], i.size), a.dtype)
         if large.along().rows(GATHER, a, i, dim, r):        # (which looks at the places itself)
             return r
+    if a.nbytes and i.ndim:
+        r = large.moves().picked(a, i, dim, a.nbytes // a.shape[dim] * i.size)
+        if r is not None and r is not False:
+            return r
     if check and i.size:
         u = i.view(_U64)
         if u.item(u.argmax()) >= (a.shape[dim] if a.ndim else 1):

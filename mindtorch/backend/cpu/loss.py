@@ -6,7 +6,7 @@ import numpy as np
 from mindtorch.backend.cpu import heavy as cpu, kernel, large, threads
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import quiet
-from mindtorch.backend.cpu.pointwise import Loop, bound
+from mindtorch.backend.cpu.pointwise import Loop, bound, write
 from mindtorch.backend.cpu.reduce import whole
 
 
@@ -363,6 +363,7 @@ def _in_one_pass(name):
         def either(x, t, param):
             r = loop(x, t, numbers=(param or 0.0, 0.0, 0.0))
             return fn(x, t, param) if r is None else r
+        either.loop = loop
         return either
     return deco
 
@@ -425,11 +426,13 @@ def mse_slope(x, t, _):
     return d
 
 
+@_in_one_pass("l1")
 def l1(x, t, _):
     d = x - t
     return np.abs(d) if d.dtype.kind == "c" else np.abs(d, out=d)
 
 
+@_in_one_pass("l1_slope")
 def l1_slope(x, t, _):
     """The sign; 0 for nan, as in torch.  A difference of two masks: np.sign branches on every element (1e6: 4 ms and 0.3)."""
     d = x - t
@@ -510,6 +513,12 @@ def value_in_pieces(value, x, t, param, reduction):
     """An elementwise loss of large arrays, or its mean or sum."""
     n = large.PIECE
     count = -(-x.size // n)
+    loop = getattr(value, "loop", None)
+    if loop is not None:
+        numbers = (param or 0.0, 0.0, 0.0)
+        r = loop(x, t, numbers=numbers) if reduction == "none" else loop.total(x, t, numbers)
+        if r is not None:
+            return r if reduction == "none" else np.asarray(r / x.size if reduction == "mean" else r, x.dtype)
     a, b = x.reshape(-1), t.reshape(-1)
     if reduction == "none":
         r = np.empty(x.shape, x.dtype)
@@ -532,6 +541,10 @@ def value_in_pieces(value, x, t, param, reduction):
 def slope_in_pieces(slope, x, t, param, scale):
     """Gradient of an elementwise loss of large arrays times `scale` (a number or an array of their shape)."""
     n = large.PIECE
+    loop = getattr(slope, "loop", None)
+    if loop is not None and (r := loop(x, t, numbers=(param or 0.0, 0.0, 0.0))) is not None:
+        write(np.multiply, r, scale)
+        return r
     r = np.empty(x.shape, x.dtype)
     a, b, to = x.reshape(-1), t.reshape(-1), r.reshape(-1)
     by = np.broadcast_to(scale, x.shape).reshape(-1) if scale.ndim else None

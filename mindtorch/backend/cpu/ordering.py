@@ -61,7 +61,7 @@ def _by_rows(a, axis, keepdim, do):
 @kernel("topk")
 def _topk(a, *, k, axis, largest, in_order):
     n = a.shape[axis] if a.ndim else 1
-    if a.size <= selection.MOST and k and (got := _by_rows(a, axis, True, lambda x: large.along().top(x, k, largest))) is not None:
+    if k and (got := _by_rows(a, axis, True, lambda x: large.along().top(x, k, largest, a.size > selection.MOST))) is not None:
         return got
     if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
         return _top(a, k, axis, largest)

@@ -86,7 +86,22 @@ class Loop:
         return None if _lib.mt_loop_numbers(how, header(out), header(x), _NONE, _NONE, *numbers) else out
 
 
+    def total(self, x: Array, y: Array, numbers: tuple[float, float, float]) -> float | None:
+        """The sum of what __call__ gives of two arrays of one shape and dtype, in double precision and in one pass; None where it is not for this."""
+        try:
+            how = self.codes[x.dtype]
+        except KeyError:
+            how = self.codes[x.dtype] = _code(self.name, x.dtype)
+        if how is None:
+            return None
+        if x.size >= _SHARES:
+            pool.ready()
+        sums = _empty(-(-x.size // _SUMMED), np.float64)
+        return None if _lib.mt_loop_sums(how, header(sums), header(x), header(y), _NONE, *numbers) else float(sums.sum())
+
+
 _empty, _NONE = np.empty, header(None)
+_SUMMED = 4096          # elements whose sum is one number (native/_loops.c)
 
 
 def before(in_c: Callable[..., Array | None], least: int = 0) -> Callable[[Kernel], Kernel]:

@@ -6,6 +6,7 @@ A strided region is known by numbers alone, so that nodes keep no memory alive: 
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu.copies import store
 from mindtorch.backend.cpu.indexing import worded
 from mindtorch.backend.cpu.memory import add_into, copy_as, flat_bytes, offset_of, on_storage, overlaps_itself, root, strided
 from mindtorch.backend.strides import noted
@@ -102,7 +103,7 @@ def _replace(part, src):
         raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
                            "slice size = "
                            f"{list(part.shape)}")
-    part[...] = src
+    store(part, src)
 
 
 @kernel("slice_scatter select_scatter")

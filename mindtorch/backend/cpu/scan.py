@@ -3,10 +3,11 @@ import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.arithmetic import logaddexp
-from mindtorch.backend.cpu.half import stepwise
+from mindtorch.backend.cpu.half import cast, stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, elementwise
 from mindtorch.backend.cpu.reduce import running_products, running_sums
+from mindtorch.backend.native import pool
 
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WIDE = {_F32: _F64, np.dtype(np.complex64): np.dtype(np.complex128)}
@@ -128,12 +129,20 @@ _running_extreme("cummin", np.minimum, True)
 
 
 # ------------------------------------------------------------------ logcumsumexp
+_logaddexp = pool.Shared(np.logaddexp)
+_SHARED = 1 << 12       # elements from which on threads share the rows
+
+
 @kernel("logcumsumexp")
 @quiet
 def _running_logsumexp(a, *, axis):
     if a.ndim == 0:
         return a.copy()
     if a.dtype.kind != "c":
+        if a.size >= _SHARED:
+            r = a.astype(_WIDE.get(a.dtype) or a.dtype, order="C")
+            if _logaddexp.accumulate(r, axis):
+                return cast(r, a.dtype) if r.dtype != a.dtype else r
         return np.logaddexp.accumulate(a, axis=axis, dtype=_WIDE.get(a.dtype)).astype(a.dtype)
     r, last = a.copy(), np.array(-np.inf, a.dtype)
     for k in range(a.shape[axis]):

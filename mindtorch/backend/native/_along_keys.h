@@ -104,7 +104,7 @@ static void NAME(best)(void *ctx, long start, long stop, int who) {
         long i = k;
         for (; i + 32 <= n; i += 32) {          /* (most blocks have none: a loop that is a vector) */
             int any = 0;
-            for (int j = 0; j < 32; j++) any |= (KEY(from[i + j]) ^ turn) > least;
+            _Pragma("omp simd reduction(|:any)") for (int j = 0; j < 32; j++) any |= (KEY(from[i + j]) ^ turn) > least;
             if (!any) continue;
             for (int j = 0; j < 32; j++) {
                 const K x = KEY(from[i + j]) ^ turn;
@@ -140,25 +140,44 @@ int NAME(mt_best)(const T *from, T *values, i64 *places, long rows, long n, long
     return q.failed;
 }
 /* ---- single elements of an order, and the first few with a word about equal ones */
-static int NAME(top_rows)(const T *from, T *values, i64 *places, long rows, long n, long k, int down) {
-    const long m = k < n ? k + 1 : n;       /* one more than is wanted shows whether equal ones leave a choice */
-    const K turn = down ? (K)-1 : 0;
-    int tied = 0;
-    for (long r = 0; r < rows; r++, from += n) {
-        NAME(Keyed) here[FEW + 1];
-        for (long i = 0; i < m; i++) here[i] = (NAME(Keyed)){KEY(from[i]) ^ turn, (u32)i};
-        NAME(insert)(here, m);
-        for (long i = m; i < n; i++) {
-            const K x = KEY(from[i]) ^ turn;
+#define SOME 16
+/* The m smallest keys (m at most FEW + 1 and n) of a row in rising order, equal ones in theirs */
+static void NAME(first)(const T *from, long n, long m, K turn, NAME(Keyed) *here) {
+    for (long i = 0; i < m; i++) here[i] = (NAME(Keyed)){KEY(from[i]) ^ turn, (u32)i};
+    NAME(insert)(here, m);
+    for (long i = m; i < n;) {
+        const long end = n - i < SOME ? n : i + SOME;
+        K x[SOME];
+        int any = 0;
+        if (end - i == SOME) {                  /* (most have none: a loop that is a vector) */
+            const K least = here[m - 1].key;
+            _Pragma("omp simd reduction(|:any)") for (int j = 0; j < SOME; j++) x[j] = KEY(from[i + j]) ^ turn, any |= x[j] < least;
+            if (!any) { i = end; continue; }
+        } else
+            for (long j = i; j < end; j++) x[j - i] = KEY(from[j]) ^ turn;
+        for (int l = 0; i < end; i++, l++) {
             long j = m - 1;
-            if (x >= here[j].key) continue;
-            for (; j && x < here[j - 1].key; j--) here[j] = here[j - 1];
-            here[j] = (NAME(Keyed)){x, (u32)i};
+            if (x[l] >= here[j].key) continue;
+            for (; j && x[l] < here[j - 1].key; j--) here[j] = here[j - 1];
+            here[j] = (NAME(Keyed)){x[l], (u32)i};
         }
-        for (long i = 0; i < k; i++) places[r * k + i] = here[i].at, values[r * k + i] = from[here[i].at];
+    }
+}
+#undef SOME
+
+static void NAME(top_rows)(void *ctx, long start, long stop, int who) {
+    NAME(Rows) *q = ctx;
+    const long n = q->n, k = q->k, m = k < n ? k + 1 : n;       /* one more than is wanted shows whether equal ones leave a choice */
+    NAME(Keyed) here[FEW + 1];
+    int tied = 0;
+    (void)who;
+    for (long r = start; r < stop; r++) {
+        const T *from = q->from + r * n;
+        NAME(first)(from, n, m, q->down ? (K)-1 : 0, here);
+        for (long i = 0; i < k; i++) q->places[r * k + i] = here[i].at, q->values[r * k + i] = from[here[i].at];
         for (long i = 1; i < m; i++) tied |= here[i].key == here[i - 1].key;
     }
-    return tied;
+    if (tied) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
 }
 
 /* The k first, k at most FEW, of the rows of a in C order, in falling (down) or rising order: 1 if some of them, or the next one, are equal; -1 for
@@ -168,7 +187,9 @@ int NAME(mt_top)(const struct array *a, const struct array *values, const struct
     if (!(a->flags & CONTIGUOUS) || !(a->flags & ALIGNED) || k < 1 || k > FEW || k > n || n >> 32) return -1;
     long rows = 1;
     for (int d = 0; d < a->nd - 1; d++) rows *= a->dims[d];
-    return NAME(top_rows)((const T *)a->data, (T *)values->data, (i64 *)places->data, rows, n, k, down);
+    NAME(Rows) q = {(const T *)a->data, (T *)values->data, (i64 *)places->data, rows, n, k, down, 0};
+    if (rows) shared(rows, rows * n, NAME(top_rows), &q);
+    return q.failed;
 }
 
 /* What stands at place k of n keys in order; they change places. */
@@ -208,6 +229,20 @@ static void NAME(ranked)(void *ctx, long start, long stop, int who) {
     else for (long r = start; r < stop; r++) {
         const T *from = q->from + r * n;
         long missing = 0, k = q->k, less = 0, same = 0, at = 0;
+        if (q->down == PLAIN && (k < FEW - 1 || n - k < FEW) && n > 2) {      /* near an end: the first few, and the one behind it */
+            const int up = k < FEW - 1;
+            const long place = up ? k : n - 1 - k, m = place + 2 < n ? place + 2 : n;
+            NAME(Keyed) here[FEW + 1];
+            for (long i = 0; i < n; i++) missing |= from[i] != from[i];
+            NAME(first)(from, n, m, up ? 0 : (K)-1, here);
+            const K key = here[place].key;
+            if (missing || (place && here[place - 1].key == key) || (place + 1 < m && here[place + 1].key == key)) {
+                __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
+                break;
+            }
+            q->values[r] = from[here[place].at], q->places[r] = here[place].at;
+            continue;
+        }
         for (long i = 0; i < n; i++) keys[i] = KEY(from[i]), missing += from[i] != from[i];
         if (q->down == SKIPPING && missing == n) { __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED); break; }
         if (q->down == MEDIAN) k = missing ? n - missing : (n - 1) / 2;

@@ -50,6 +50,7 @@ typedef void *ptr;
     NOTHING(vPPPII, (ptr, ptr, ptr, int, int), (P(0), P(1), P(2), I(3), I(4))) \
     INTEGER(iPPPLLI, (ptr, ptr, ptr, long, long, int), (P(0), P(1), P(2), L(3), L(4), I(5))) \
     INTEGER(iPPPLLLI, (ptr, ptr, ptr, long, long, long, int), (P(0), P(1), P(2), L(3), L(4), L(5), I(6))) \
+    INTEGER(iPPI, (ptr, ptr, int), (P(0), P(1), I(2))) \
     INTEGER(iPPPI, (ptr, ptr, ptr, int), (P(0), P(1), P(2), I(3))) \
     INTEGER(iPPPIL, (ptr, ptr, ptr, int, long), (P(0), P(1), P(2), I(3), L(4))) \
     INTEGER(iIIIPPP, (int, int, int, ptr, ptr, ptr), (I(0), I(1), I(2), P(3), P(4), P(5))) \

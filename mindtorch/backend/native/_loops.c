@@ -261,3 +261,50 @@ int mt_loop_numbers(int how, Array *r, const Array *x, const Array *y, const Arr
 }
 
 int mt_loop(int how, Array *r, const Array *x, const Array *y, const Array *z) { return mt_loop_numbers(how, r, x, y, z, 0, 0, 0); }
+
+typedef struct { const Entry *e; const char *at[3]; f64 *sums; const f64 *v; long n, size; } Sums;
+
+#define SUMMED(T) static f64 summed_##T(const T *x, long n) {                                                                       \
+        f64 s[16] = {0}, all = 0;                                                                                                   \
+        long i = 0;                                                                                                                 \
+        for (; i + 16 <= n; i += 16)                                                                                                \
+            for (int j = 0; j < 16; j++) s[j] += x[i + j];                                                                          \
+        for (; i < n; i++) s[i & 15] += x[i];                                                                                       \
+        for (int j = 0; j < 16; j++) all += s[j];                                                                                   \
+        return all;                                                                                                                 \
+    }
+SUMMED(f32) SUMMED(f64)
+
+static void sum_blocks(void *ctx, long start, long stop, int who) {
+    const Sums *k = ctx;
+    f64 room[BLOCK] __attribute__((aligned(64)));
+    (void)who;
+    for (long u = start; u < stop; u++) {
+        const long from = u * BLOCK, n = k->n - from < BLOCK ? k->n - from : BLOCK;
+        const char *at[3] = {0, 0, 0};
+        for (int o = 0; o < k->e->operands; o++) at[o] = k->at[o] + from * k->size;
+        k->e->fn(at[0], at[1], at[2], room, n, k->v);
+        k->sums[u] = k->size == 4 ? summed_f32((const f32 *)room, n) : summed_f64(room, n);
+    }
+}
+
+/* What mt_loop_numbers would give of operands of one shape in C order, of float or double, added up in double: sums (float64) gets one number for each 4096
+   elements, however many threads there are.  1, and nothing is done, where they are not for this. */
+int mt_loop_sums(int how, const Array *sums, const Array *x, const Array *y, const Array *z, f64 p, f64 q, f64 t) {
+    const Array *in[3] = {x, y, z};
+    const f64 v[3] = {p, q, t};
+    const int kind = how >> 16;
+    Sums k = {.e = entry(how & 0xffff, kind), .sums = (f64 *)sums->data, .v = v, .n = 1, .size = size_of[kind]};
+    if (kind > 1) return 1;
+    for (int d = 0; d < x->nd; d++) k.n *= x->dims[d];
+    const long blocks = (k.n + BLOCK - 1) / BLOCK;
+    for (int o = 0; o < k.e->operands; o++) {
+        if ((in[o]->flags & (ALIGNED | CONTIGUOUS)) != (ALIGNED | CONTIGUOUS) || in[o]->nd != x->nd || in[o]->dtype != x->dtype) return 1;
+        if (memcmp(in[o]->dims, x->dims, x->nd * sizeof *x->dims)) return 1;
+        k.at[o] = in[o]->data;
+    }
+    if (sums->nd != 1 || sums->dims[0] < blocks || !(sums->flags & CONTIGUOUS)) return 1;
+    if (k.n >= SHARES) share(blocks, sum_blocks, &k);
+    else sum_blocks(&k, 0, blocks, 0);
+    return 0;
+}

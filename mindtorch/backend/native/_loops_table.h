@@ -48,6 +48,8 @@ ONE(hardswish, x * WITHIN(x + 3, 0, 6) / 6)
 TWO(hardswish_backward, y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + (T)0.5))
 
 /* losses (p: where the line begins) and their slopes */
+TWO(l1, F(fabs)(x - y))
+TWO(l1_slope, (T)((x > y) - (x < y)))
 TWO(mse, (x - y) * (x - y))
 TWO(bce_slope, (x - y) / ((1 - x) * x < (T)1e-12 ? (T)1e-12 : (1 - x) * x))
 TWO(mse_slope, (x - y) * 2)

@@ -207,6 +207,37 @@ int mt_fill(const struct array *to, const struct array *value, long bytes) {
     return 0;
 }
 
+/* ------------------------------------------------------------------ rows */
+typedef struct { const char *from; char *to; const i64 *index; long count, n, width; int bad; } Pick;
+
+static void picked(void *ctx, long start, long stop, int who) {
+    Pick *k = ctx;
+    long o = start / k->count, i = start % k->count;
+    (void)who;
+    for (long u = start; u < stop; u++) {
+        if ((unsigned long)k->index[i] >= (unsigned long)k->n) { __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED); return; }
+        memcpy(k->to + u * k->width, k->from + (o * k->n + k->index[i]) * k->width, k->width);
+        if (++i == k->count) i = 0, o++;
+    }
+}
+
+/* to = a[..., index, ...] along an axis, all in C order, index of int64 (its dimensions stand where the axis was); bytes: of an element.  1 where a place is
+   outside (and part of it is done), -1 where they are not for this. */
+int mt_pick(int bytes, int axis, const struct array *to, const struct array *a, const struct array *index) {
+    Pick k = {.from = a->data, .to = to->data, .index = (const i64 *)index->data, .count = 1, .width = bytes};
+    long outer = 1, all = bytes;
+    if (axis < 0 || axis >= a->nd || !(to->flags & a->flags & index->flags & CONTIGUOUS) || (uintptr_t)k.index % 8) return -1;
+    k.n = a->dims[axis];
+    for (int d = 0; d < axis; d++) outer *= a->dims[d];
+    for (int d = axis + 1; d < a->nd; d++) k.width *= a->dims[d];
+    for (int d = 0; d < index->nd; d++) k.count *= index->dims[d];
+    for (int d = 0; d < to->nd; d++) all *= to->dims[d];
+    if (all != outer * k.count * k.width) return -1;
+    if (!all) return 0;
+    shared(outer * k.count, all / 4, picked, &k);
+    return k.bad;
+}
+
 /* ------------------------------------------------------------------ choices */
 typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a, wide_b; } Choice;
 #define PIECE 8192

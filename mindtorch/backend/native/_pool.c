@@ -628,3 +628,29 @@ int mt_ufunc(const struct inner_loop *loop, const struct array *to, const struct
     mt_share((u.n + BLOCK - 1) / BLOCK, ufunc_blocks, &u);
     return 0;
 }
+
+struct lines { const struct inner_loop *loop; char *at; long n, inner; };
+
+static void running(void *ctx, long start, long stop, int who) {
+    const struct lines *k = ctx;
+    const long size = k->loop->sizes[0];
+    const intptr_t step = k->inner * size, steps[3] = {step, step, step}, count = k->n - 1;
+    (void)who;
+    for (long i = start; i < stop; i++) {
+        char *p = k->at + (i / k->inner * k->inner * k->n + i % k->inner) * size, *at[3] = {p, p + step, p + step};
+        k->loop->fn(at, &count, steps, k->loop->data);
+    }
+}
+
+/* a[k] = the ufunc of a[k - 1] and a[k] along an axis of an array in C order, one after another.  1, and nothing is done, where they are not for this. */
+int mt_accumulate(const struct inner_loop *loop, const struct array *a, int axis) {
+    struct lines k = {loop, a->data, 1, 1};
+    long outer = 1;
+    const int needed = CONTIGUOUS | ALIGNED | WRITEABLE;
+    if ((a->flags & needed) != needed || loop->operands != 2 || loop->sizes[0] != loop->sizes[2] || axis < 0 || axis >= a->nd) return 1;
+    k.n = a->dims[axis];
+    for (int d = 0; d < axis; d++) outer *= a->dims[d];
+    for (int d = axis + 1; d < a->nd; d++) k.inner *= a->dims[d];
+    if (k.n > 1 && outer * k.inner) mt_share(outer * k.inner, running, &k);
+    return 0;
+}

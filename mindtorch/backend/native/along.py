@@ -198,15 +198,16 @@ def best(a, k, down):
 PLACE, MEDIAN, SKIPPING = range(3)
 
 
-def top(a, k, down):
+def top(a, k, down, first=False):
     """(the k largest (down) or smallest elements along the last axis of an array in C order, where), in order; None where there is no kernel, or some
-    of them and the next one are equal."""
+    of them and the next one are equal (first: the first of them then)."""
     f = _typed("mt_top").get(a.dtype)
-    if f is None or k > _FEW:
+    if f is None or k > _FEW or pool.ready_for(a.size) is False:
         return None
     shape = a.shape[:-1] + (k,)
     r, places = np.empty(shape, a.dtype), np.empty(shape, _I64)
-    return None if f(header(a), header(r), header(places), down) else (r, places)
+    status = f(header(a), header(r), header(places), down)
+    return None if status < 0 or status and not first else (r, places)
 
 
 def ranked(a, how, k, keepdim):

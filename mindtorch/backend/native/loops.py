@@ -15,11 +15,14 @@ _KINDS: dict[Stype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np
 
 @functools.cache
 def lib():
-    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over arrays (`header` of them); or None."""
+    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over arrays (`header` of them),
+    and `mt_loop_sums`, like the latter with an array for sums; or None."""
     threads = pool.lib()
     found = build.loops() if threads is not None else None
     if found is not None:
-        build.declare(found, {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": [_I] + [_P] * 4 + [_D] * 3}, ("mt_loop", "mt_loop_numbers"), direct=True)
+        with_numbers = [_I] + [_P] * 4 + [_D] * 3
+        direct = {"mt_loop": [_I] + [_P] * 4, "mt_loop_numbers": with_numbers, "mt_loop_sums": with_numbers}
+        build.declare(found, direct, direct, direct=True)
         build.declare(found, {"mt_loop_named": [ctypes.c_char_p, _I], "mt_use": [_P, _P]}, ("mt_loop_named",))
         found.mt_use(threads.mt_share, id(np.dtype(np.float32)))
     return found

@@ -31,7 +31,7 @@ _ARGUMENTS = {
     "mt_cast": [_I, _P, _P, _L],
     "mt_update": [_I, _L, _L, _P, _P, _P, _P],
 }
-_DIRECT = {"mt_ufunc": [_P] * 4}
+_DIRECT = {"mt_ufunc": [_P] * 4, "mt_accumulate": [_P, _P, _I]}
 
 
 @functools.cache
@@ -137,6 +137,13 @@ class Shared:
         elif out.dtype != loop.result:
             return None
         return None if found.mt_ufunc(loop, header(out), header(a), _NONE if b is None else header(b)) else out
+
+
+    def accumulate(self, a, axis):
+        """Whether an array in C order has become ufunc.accumulate(a, axis); for ufuncs whose loop takes one element after another."""
+        loop = self.loops.setdefault(a.dtype, inner_loop(self.ufunc, a.dtype))
+        found = ready() if loop is not None and loop.result == a.dtype else None
+        return found is not None and not found.mt_accumulate(loop, header(a), axis)
 
 
 _NONE, _ndarray = header(None), np.ndarray
