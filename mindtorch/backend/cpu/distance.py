@@ -3,14 +3,15 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.cpu import kernel, threads
+from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.heavy import relu
-from mindtorch.backend.cpu.pointwise import unary
+from mindtorch.backend.cpu.pointwise import binary, fill_where, unary
 from mindtorch.backend.cpu.product import product
+from mindtorch.backend.cpu.reduce import sums
 from mindtorch.backend.native import pool
 
-_sqrt = unary(np.sqrt, pool.LARGE_FUNCTION)
+_sqrt, _over, _same = unary(np.sqrt, pool.LARGE_FUNCTION), binary(np.true_divide), binary(np.equal)
 _BLOCK = 1 << 22     # elements of the (P, R, M) differences held at a time
 
 
@@ -64,8 +65,9 @@ def _cdist_grad(g, a, b, dist, p):
         return out
     t = a.dtype.type
     if p == 2:
-        w = np.where(dist == 0, t(0), g / np.where(dist == 0, t(1), dist))
-        return a * w.sum(-1)[..., None] - threads.matmul(w, b)
+        w, none = _over(g, dist), _same(dist, np.zeros((), dist.dtype))
+        fill_where(w, np.zeros((), w.dtype), none)
+        return a * sums(w, (w.ndim - 1,), True) - product(w, b)
     step = max(1, _BLOCK // max(1, m * k * math.prod(shape)))
     for i in range(0, n, step):
         s = slice(i, i + step)
