@@ -39,7 +39,8 @@ def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
         for name in ("gelu", "silu", "mish", "elu", "hardswish", "softplus", "relu6", "leaky_relu", "logsigmoid"):
             yield f"{name} of {size}", on(size)(lambda t, x, name=name: getattr(F(t), name)(x))
         for dim in (0, 1):
-            for name in ("softmax", "log_softmax", "sum", "mean", "prod", "amax", "cumsum", "cumprod", "logsumexp", "std", "cummax", "median"):
+            for name in ("softmax", "log_softmax", "sum", "mean", "prod", "amax", "cumsum", "cumprod", "logsumexp", "logcumsumexp", "std", "cummax",
+                         "median"):
                 def along(t, x, name=name, dim=dim):
                     r = getattr(t, name)(x / 2 if "prod" in name else x, dim)
                     return r[0] if isinstance(r, tuple) else r
@@ -49,6 +50,14 @@ def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
         yield f"cross entropy of {size}", on(size)(lambda t, x: F(t).cross_entropy(x, t.arange(x.shape[0]) % x.shape[1], reduction="none"))
         yield f"orders of {size}", on(size)(lambda t, x: t.cat((x.sort(1)[0], x.topk(3, 1)[0], x.gather(1, x.argsort(1)[:, :2])), 1))
         yield f"indexing of {size}", on(size)(lambda t, x: x.index_add(0, t.arange(5), x[-5:]).scatter_add(1, t.zeros(*x.shape, dtype=t.int64), x))
+        yield f"the second and the middle of rows of {size}", on(size)(
+            lambda t, x: t.cat((x.kthvalue(2, 1)[0], x.kthvalue(x.shape[1] - 1, 1)[0], x.kthvalue(x.shape[1] // 2, 1)[0])))
+        yield f"choices of {size}", on(size)(lambda t, x: t.where(x > 0, x, -2 * x).masked_fill(x < -1, 3.0))
+        yield f"losses of {size}", on(size, size)(lambda t, x, y: t.stack([
+            loss(a, b) for loss in (F(t).mse_loss, F(t).l1_loss, F(t).smooth_l1_loss, F(t).huber_loss, F(t).binary_cross_entropy_with_logits)
+            for a, b in ((x, y), (y, x))]))
+        yield f"rows picked of {size}", on(size)(lambda t, x: t.cat((x.index_select(0, t.arange(x.shape[0] * 2) % x.shape[0]), F(t).embedding(t.arange(4), x))))
+        yield f"casts of {size}", on(size, grad=False)(lambda t, x: x.double() + (100 * x).long().float() + (x > 0).float() + (7 * x).int().double())
         yield f"turns of {size}", on(size)(lambda t, x: x.flip(0).roll(1, 1))
         yield f"copies of {size}", on(size)(lambda t, x: t.cat((x.t().contiguous().view(-1), x.reshape(-1, 1).expand(-1, 2).reshape(-1))))
         yield f"half precision of {size}", on(size, grad=False)(lambda t, x: (x.bfloat16() * 3 + x.half().bfloat16()).float())

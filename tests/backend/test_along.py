@@ -284,3 +284,49 @@ def test_counts_and_places(data):
 def test_negative_counts():
     with pytest.raises(RuntimeError, match="non-negative"):
         mt.tensor([1, -1]).bincount()
+
+
+@needs_compiler
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_few_first_and_elements_near_an_end(data):
+    """along.top and along.ranked beside a stable sort; rows longer and shorter than the blocks that are passed over, shared between threads."""
+    if not along._typed("mt_top"):
+        return              # (the side without C)
+    draw = data.draw
+    dtype = np.dtype(draw(st.sampled_from(["float32", "float64", "int64", "int32", "uint8"])))
+    rows, n = draw(st.integers(1, 9)), draw(st.integers(1, 400))
+    if draw(st.booleans()):
+        rows = 66000 // n + 1
+    rs = np.random.RandomState(draw(st.integers(0, 1 << 20)))
+    a = rs.permutation(rows * n).reshape(rows, n) if draw(st.booleans()) else rs.randint(0, 4 * n, (rows, n))
+    a = (a % 251).astype(dtype) if dtype == "uint8" else a.astype(dtype)
+    if dtype.kind == "f":
+        a -= a.mean().astype(dtype)
+        if draw(st.integers(0, 3)) == 0:
+            a[rs.rand(*a.shape) < 0.05] = np.nan
+        if draw(st.booleans()):
+            a[rs.rand(*a.shape) < 0.05] = rs.choice([0.0, -0.0, np.inf, -np.inf])
+    before, threads._team.count = threads._team.count, 3
+    try:
+        k, down = draw(st.integers(1, min(n, 48))), draw(st.booleans())
+        # (Falling, nan first: the reverse of a stable sort of the reversed row.)
+        by = (n - 1 - np.argsort(a[:, ::-1], axis=1, kind="stable"))[:, ::-1] if down else np.argsort(a, axis=1, kind="stable")
+        s = np.take_along_axis(a, by, 1)
+        some = s[:, :min(k + 1, n)]
+        tied = ((some[:, 1:] == some[:, :-1]) | (some[:, 1:] != some[:, 1:]) & (some[:, :-1] != some[:, :-1])).any()
+        got = along.top(a, k, down, True)
+        np.testing.assert_array_equal(got[1], by[:, :k])
+        np.testing.assert_array_equal(got[0], s[:, :k])
+        assert (along.top(a, k, down) is None) == tied
+        k = draw(st.one_of(st.integers(0, n - 1), st.integers(0, min(n - 1, 48)), st.integers(max(0, n - 49), n - 1)))
+        by = np.argsort(a, axis=1, kind="stable")
+        s = np.take_along_axis(a, by, 1)
+        got = along.ranked(a, along.PLACE, k, False)
+        unsure = ((a == s[:, k:k + 1]).sum(1) != 1).any() or (a != a).any()
+        assert (got is None) == unsure
+        if got is not None:
+            np.testing.assert_array_equal(got[0], s[:, k])
+            np.testing.assert_array_equal(got[1], by[:, k])
+    finally:
+        threads._team.count = before

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -226,6 +227,35 @@ def test_many_callers_at_once(monkeypatch):
     for t in ts:
         t.join()
     assert not wrong
+
+
+@needs_pool
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one processor, or no way to say which")
+def test_threads_may_run_where_they_might_before(monkeypatch):
+    """A thread that meets its caller on one processor goes elsewhere; where it may run stays as it was."""
+    def allowed():
+        found = {}
+        for t in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{t}/status") as f:
+                    found[t] = next(line for line in f if line.startswith("Cpus_allowed_list"))
+            except FileNotFoundError:
+                pass
+        return found
+    monkeypatch.setattr(threads._team, "count", 2)
+    add, a = pool.Shared(np.add), np.arange(200000, dtype=np.float32)
+    add(a, a)
+    mine, before = os.sched_getaffinity(0), allowed()
+    try:
+        for cpu in sorted(mine)[:2] * 3:
+            os.sched_setaffinity(0, {cpu})          # (this thread alone)
+            time.sleep(0.002)                       # (the others sleep)
+            for _ in range(20):
+                np.testing.assert_array_equal(add(a, a), a * 2)
+    finally:
+        os.sched_setaffinity(0, mine)
+    after = allowed()
+    assert {t: v for t, v in after.items() if t in before} == {t: v for t, v in before.items() if t in after}
 
 
 _PROGRAM = """

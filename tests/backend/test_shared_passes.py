@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import copies, half, joining, pointwise, threads
-from mindtorch.backend.cpu._numpy_private import _finds_loops, inner_loop
+from mindtorch.backend.cpu._numpy_private import finds_loops, inner_loop
 from mindtorch.backend.native import moves, pool
 
 needs_pool = pytest.mark.skipif(pool.lib() is None, reason="no C compiler here")
-needs_loops = pytest.mark.skipif(pool.lib() is None or not _finds_loops(), reason="no C compiler here, or another NumPy")
+needs_loops = pytest.mark.skipif(pool.lib() is None or not finds_loops(), reason="no C compiler here, or another NumPy")
 
 REAL = [np.dtype(t) for t in ("?", "u1", "i1", "i2", "i4", "i8", "f4", "f8")]
 TYPES = [*REAL, np.dtype("c8"), np.dtype("c16")]
@@ -138,6 +138,26 @@ def test_one_thread_is_left_to_numpy(monkeypatch):
     monkeypatch.setattr(threads._team, "count", 1)
     a = np.zeros(1 << 17, np.float32)
     assert pool.Shared(np.add)(a, a) is None
+
+
+@pytest.mark.parametrize("missing", ["compiler", "loops"])
+def test_python_s_threads_without_c(two, missing, monkeypatch):
+    if missing == "compiler":
+        monkeypatch.setattr(pool, "ready", lambda: None)
+    else:
+        monkeypatch.setattr(pool, "finds_loops", lambda: False)
+        monkeypatch.setattr(pool, "inner_loop", lambda ufunc, dtype: None)
+    monkeypatch.setattr(threads, "LARGE", 1 << 10)
+    rs, ran = np.random.RandomState(0), []
+    share = threads.share
+    monkeypatch.setattr(threads, "share", lambda n, part: (ran.append(n), share(n, part)))
+    for d in ("f4", "i8", "?"):
+        a, b = (values(rs, (3, 4111), np.dtype(d)) for _ in range(2))
+        same(pool.Shared(np.logical_and)(a, b), np.logical_and(a, b))
+        same(pool.Shared(np.less)(a, b[0, :1].reshape(())), a < b[0, 0])
+        same(pool.Shared(np.isnan)(a), np.isnan(a))
+    assert len(ran) == 9
+    assert pool.Shared(np.add)(a[:, ::2], a[:, ::2]) is None and pool.Shared(np.add)(a[:1, :9], a[:1, :9]) is None
 
 
 @needs_loops
@@ -270,3 +290,51 @@ def test_programs_do_not_depend_on_the_threads(monkeypatch):
     monkeypatch.setattr(threads._team, "count", 3)
     for a, b in zip(alone, run()):
         same(b, a)
+
+
+# ------------------------------------------------------------------ rows, losses, running values
+@needs_pool
+@pytest.mark.parametrize("d", ["?", "i2", "f4", "c16"])
+def test_rows_picked(count, d, monkeypatch):
+    monkeypatch.setattr(moves, "_SHARED", 1)
+    rs = np.random.RandomState(0)
+    a = values(rs, (7, 33, 5, 61), np.dtype(d))
+    for axis in range(4):
+        n = a.shape[axis]
+        for i in (rs.randint(0, n, 400), rs.randint(0, n, (3, 9)), np.array([], np.int64), np.array(n - 1)):
+            same(moves.picked(a, i, axis, 1), a.take(i, axis))
+        for bad in (-1, n, 1 << 62, -1 << 63):
+            assert moves.picked(a, np.array([0, bad, 1]), axis, 1) is False
+    assert moves.picked(a[:, ::2], np.array([1]), 0, 1) is None and moves.picked(a, np.array([1], np.int32), 0, 1) is None
+    same(moves.picked(a[:0], np.array([], np.int64), 0, 1), a[:0])
+    assert moves.picked(a[:0], np.array([0]), 0, 1) is False
+
+
+@needs_pool
+@pytest.mark.parametrize("d", ["f4", "f8"])
+@pytest.mark.parametrize("n", [65536, 70001, 300000])
+def test_sums_of_losses(count, d, n):
+    """In pieces that do not depend on the threads: the same sum on all numbers of them, near the exact one."""
+    rs = np.random.RandomState(n)
+    x, y = (rs.randn(n).astype(d) for _ in range(2))
+    for name, wide in (("mse", lambda a, b: (a - b) ** 2), ("l1", lambda a, b: abs(a - b)), ("huber", lambda a, b: np.where(
+            abs(a - b) < 0.5, 0.5 * (a - b) ** 2, 0.5 * (abs(a - b) - 0.25)))):
+        loop = pointwise.Loop(name)
+        got, numbers = loop.total(x, y, (0.5, 0.0, 0.0)), (0.5, 0.0, 0.0)
+        assert got == pytest.approx(wide(x.astype("f8"), y.astype("f8")).sum(), rel=1e-6)
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(threads._team, "count", 1)
+            assert loop.total(x, y, numbers) == got
+        assert loop.total(x, y[::-1], numbers) is None and loop.total(x, y[:-1], numbers) is None and loop.total(x.astype("f2"), y.astype("f2"), numbers) is None
+
+
+@needs_loops
+def test_running_logarithms_of_sums(count):
+    rs = np.random.RandomState(0)
+    a = values(rs, (30, 40, 50), np.dtype("f8"))
+    with np.errstate(all="ignore"):
+        for axis in range(3):
+            r = a.copy()
+            assert pool.Shared(np.logaddexp).accumulate(r, axis)
+            same(r, np.logaddexp.accumulate(a, axis))
+    assert not pool.Shared(np.logaddexp).accumulate(np.asfortranarray(a), 0) and not pool.Shared(np.less).accumulate(a.copy(), 0)

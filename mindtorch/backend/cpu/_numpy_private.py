@@ -177,7 +177,7 @@ class InnerLoop(int):
 
 
 @functools.cache
-def _finds_loops():
+def finds_loops():
     """Whether ufuncs look in memory as _Ufunc says."""
     if PORTABLE:
         return False
@@ -193,7 +193,7 @@ def _finds_loops():
 
 def inner_loop(ufunc, dtype):
     """The loop that a ufunc of one result runs over operands of one dtype, for any thread; None where NumPy would cast them, or may call Python."""
-    if not _finds_loops() or dtype.kind not in "biufc" or not dtype.isnative or ufunc.nout != 1 or ufunc.nin > 2 or ufunc.signature is not None \
+    if not finds_loops() or dtype.kind not in "biufc" or not dtype.isnative or ufunc.nout != 1 or ufunc.nin > 2 or ufunc.signature is not None \
             or ufunc is np.power and dtype.kind in "iu":        # (an error is raised there)
         return None
     at, n = _Ufunc.from_address(id(ufunc)), ufunc.nargs
@@ -211,7 +211,7 @@ def inner_loop(ufunc, dtype):
 
 declare("numpy:ufunc", RELIES, "the pool's threads run ufuncs' own loops (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/backend/test_pool.py", "tests/backend/test_patches.py"),
-        check=lambda: None if _finds_loops() else "not found: NumPy's passes run on one thread")
+        check=lambda: None if finds_loops() else "not found: NumPy's passes run on one thread")
 
 
 #: Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor (by a public name; see pointwise.function)

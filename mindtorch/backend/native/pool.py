@@ -15,7 +15,7 @@ import numpy as np
 
 from mindtorch.backend.native import build as native_build
 from mindtorch.backend.cpu import threads
-from mindtorch.backend.cpu._numpy_private import header, inner_loop, reads_arrays
+from mindtorch.backend.cpu._numpy_private import SILENT, finds_loops, header, inner_loop, reads_arrays, silent
 from mindtorch.backend.cpu.host import address
 
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -110,7 +110,7 @@ class Shared:
     """A ufunc of NumPy over large arrays, in pieces that the threads take: NumPy's own loops, so that the results are the ones that it gives.
 
     Called with operands of one dtype, each of the first one's shape and order of memory or of one element, it gives their result; None where that is not
-    to be had: on one thread, without a compiler, where an operand lies otherwise, for dtypes that NumPy has no loop of its own for.
+    to be had: on one thread, where an operand lies otherwise, for dtypes that NumPy has no loop of its own for. Without a compiler Python's threads do it.
     """
 
     __slots__ = ("ufunc", "loops")
@@ -125,19 +125,31 @@ class Shared:
             loop = self.loops[d]
         except KeyError:
             loop = self.loops[d] = inner_loop(self.ufunc, d)
-        if loop is None or threads.count() == 1 or a.__class__ is not _ndarray:
+        if threads.count() == 1 or a.__class__ is not _ndarray:
             return None
+        if loop is None:
+            return None if finds_loops() else self._in_python(a, b, out)
         if b is not None and (b.__class__ is not _ndarray or b.dtype is not d and b.dtype != d or b.shape != a.shape and b.size != 1):
             return None
         found = ready()
         if found is None:
-            return None
+            return self._in_python(a, b, out)
         if out is None:
             out = np.empty(a.shape, loop.result) if a.flags.c_contiguous else np.empty_like(a, loop.result, subok=False)
         elif out.dtype != loop.result:
             return None
         return None if found.mt_ufunc(loop, header(out), header(a), _NONE if b is None else header(b)) else out
 
+
+    def _in_python(self, a, b, out):
+        """The same where C is not to be had: by Python's threads, of arrays in C order for which that pays (handing over takes 15 to 50 us)."""
+        if out is not None or a.size < 4 * threads.LARGE or a.dtype.kind not in "biufc" or not a.flags.c_contiguous:
+            return None
+        if b is None:
+            return threads.unary(silent(self.ufunc), a, SILENT)
+        if b.__class__ is not _ndarray or b.dtype != a.dtype or b.ndim and (b.shape != a.shape or not b.flags.c_contiguous):
+            return None
+        return threads.binary(silent(self.ufunc), a, b, SILENT)
 
     def accumulate(self, a, axis):
         """Whether an array in C order has become ufunc.accumulate(a, axis); for ufuncs whose loop takes one element after another."""
