@@ -194,12 +194,12 @@ def _extreme(name, ufunc, arg, what):
             return r
         return silently(a)
 
+    quietly = quiet(ufunc.reduce)
+
     def over(a, *, axes, keepdim):
         if (r := native(a, axes, keepdim, what)) is not None:
             return r
-        return ufunc.reduce(a, axis=axes, keepdims=keepdim)
-
-    over = quiet(over)
+        return quietly(a, axis=axes, keepdims=keepdim)
 
     def some(a, *, axes, keepdim):
         if axes is not None and len(axes) == 1 and _few(a, axes[0]):

@@ -38,23 +38,29 @@ ALWAYS double NAME(joined)(double x, double y, const int what) {
 }
 ALWAYS double NAME(one)(T x, const int what) { return what == SQUARES ? (double)(T)(x * x) : what == SIZES ? fabs((double)x) : (double)x; }
 
+/* by lanes, x where it is the larger (LARGEST) or not the larger one (LEAST), y elsewhere */
+#define FIRST_OF(V, x, y) ({ const __typeof__((x) > (y)) m = what == LARGEST ? (x) > (y) : ~((x) > (y));                              \
+    (V)(((__typeof__(m))(x) & m) | ((__typeof__(m))(y) & ~m)); })
+
 /* the lanes of a vector, none of them nan where it is about the largest; products of lanes may leave T's range */
 ALWAYS double NAME(lanes)(V v, const int what) {
-    if (what == PRODUCT) {
-        double s[W];
-        for (int i = 0; i < W; i++) s[i] = v[i];
-        _Pragma("GCC unroll 4") for (int k = W / 2; k; k /= 2)
-            _Pragma("GCC unroll 8") for (int i = 0; i < k; i++) s[i] *= s[i + k];
-        return s[0];
-    }
     typedef T half __attribute__((vector_size(BYTES / 2), aligned(sizeof(T)), may_alias));
     typedef T quarter __attribute__((vector_size(BYTES / 4), aligned(sizeof(T)), may_alias));
     const half h0 = ((half *)&v)[0], h1 = ((half *)&v)[1];
+    if (what == PRODUCT) {
+        typedef double wide __attribute__((vector_size(BYTES / 2 / sizeof(T) * 8)));
+        const wide s = __builtin_convertvector(h0, wide) * __builtin_convertvector(h1, wide);
+        double r[W / 2];
+        _Pragma("GCC unroll 8") for (int i = 0; i < W / 2; i++) r[i] = s[i];
+        _Pragma("GCC unroll 4") for (int k = W / 4; k; k /= 2)
+            _Pragma("GCC unroll 8") for (int i = 0; i < k; i++) r[i] *= r[i + k];
+        return r[0];
+    }
     half h = h0 + h1;
-    if (what >= LARGEST) _Pragma("GCC unroll 8") for (int i = 0; i < W / 2; i++) h[i] = (what == LARGEST) == (h0[i] > h1[i]) ? h0[i] : h1[i];
+    if (what >= LARGEST) h = FIRST_OF(half, h0, h1);
     const quarter q0 = ((quarter *)&h)[0], q1 = ((quarter *)&h)[1];
     quarter q = q0 + q1;
-    if (what >= LARGEST) _Pragma("GCC unroll 4") for (int i = 0; i < W / 4; i++) q[i] = (what == LARGEST) == (q0[i] > q1[i]) ? q0[i] : q1[i];
+    if (what >= LARGEST) q = FIRST_OF(quarter, q0, q1);
     double r = q[0];
     if (what < LARGEST) return W == 16 ? (double)((q[0] + q[2 % (W / 4)]) + (q[1 % (W / 4)] + q[W / 4 - 1])) : W == 8 ? (double)(q[0] + q[W / 4 - 1]) : (double)q[0];
     for (int i = 1; i < W / 4; i++) r = NAME(joined)(r, q[i], what);
