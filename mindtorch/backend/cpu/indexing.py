@@ -259,7 +259,7 @@ def _index_select(a, i, *, dim, check):
         r = np.empty((*a.shape[:dim], i.size), a.dtype)
         if large.along().rows(GATHER, a, i, dim, r):        # (which looks at the places itself)
             return r
-    if a.nbytes and i.ndim:
+    if a.ndim and a.size and i.ndim:
         r = large.moves().picked(a, i, dim, a.nbytes // a.shape[dim] * i.size)
         if r is not None and r is not False:
             return r
