@@ -26,7 +26,8 @@ def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
                 y = f(torch, *xs)
                 if not grad:
                     return y
-                gs = torch.autograd.grad((y * torch.linspace(0.5, 1.5, y.numel()).view(y.shape)).sum(), xs)
+                # (Neighbours differ, or the gradient of softmax were what rounding leaves of equal numbers.)
+                gs = torch.autograd.grad((y * ((torch.arange(y.numel()) % 7 + 1) / 4).view(y.shape)).sum(), xs)
                 return (y, *gs)
             return run
         return deco
