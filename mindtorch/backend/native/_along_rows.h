@@ -151,13 +151,17 @@ void NAME(mt_combined)(const T *x, const T *g, const T *p, const T *q, const T *
 }
 
 /* ------------------------------------------------------------------ rows added to rows of a table */
+#define AHEAD 8
 typedef struct { T *table; const i64 *places; const T *rows; long count, n; T times; } NAME(Addends);
 static void NAME(addends)(void *ctx, long start, long stop, int who) {
     const NAME(Addends) *k = ctx;
-    const long n = k->n;
+    const long n = k->n, size = n * sizeof(T), wanted = size >= 128 && size <= 1024;
     (void)who;
     for (long e = 0; e < k->count; e++) {
         const i64 at = k->places[e];
+        /* (Rows anywhere in a large table are fetched before they are wanted: 1024 of 64 floats among 100000, 30 us without, 19 so.) */
+        if (wanted && e + AHEAD < k->count && k->places[e + AHEAD] >= start && k->places[e + AHEAD] < stop)
+            for (long i = 0; i < size; i += 64) __builtin_prefetch((const char *)(k->table + k->places[e + AHEAD] * n) + i, 1);
         if (at < start || at >= stop) continue;
         T *restrict to = k->table + at * n;
         const T *restrict from = k->rows + e * n;
@@ -170,3 +174,4 @@ void NAME(mt_addends)(T *table, const i64 *places, const T *rows, long size, lon
     NAME(Addends) k = {table, places, rows, count, n, (T)times};
     shared(size, count * n, NAME(addends), &k);         /* (each thread has rows of the table of its own) */
 }
+#undef AHEAD

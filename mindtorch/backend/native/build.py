@@ -30,9 +30,10 @@ log = logging.getLogger("torch._inductor")
 
 # (-fno-if-conversion: gcc 12 makes `T == 4 ? f4 : f5` and a number that hangs on the same condition two conditional moves, and lets an addition in between
 # overwrite the condition: for Intel's AVX-512 the gradient of a convolution's weight called the function for 5 taps with 4. Vectors have a pass of their own
-# for conditions, which stays.)
+# for conditions, which stays.
+# -falign-functions: else how fast a loop is hangs on how long the functions before it are: the very same code gathered 65536 floats in 25 or 41 us.)
 FLAGS = ("-O3", "-march=native", "-fno-if-conversion", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd", "-fPIC", "-shared",
-         "-std=gnu11", "-Wno-unknown-pragmas")
+         "-std=gnu11", "-Wno-unknown-pragmas", "-falign-functions=64")
 
 
 def compiler():
