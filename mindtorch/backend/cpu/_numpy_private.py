@@ -210,7 +210,7 @@ def inner_loop(ufunc, dtype):
 
 
 declare("numpy:ufunc", RELIES, "the pool's threads run ufuncs' own loops (_pool.c)", ("numpy", "1.26", "2"),
-        ("tests/backend/test_pool.py", "tests/backend/test_patches.py"),
+        ("tests/backend/test_shared_passes.py", "tests/backend/test_patches.py"),
         check=lambda: None if finds_loops() else "not found: NumPy's passes run on one thread")
 
 

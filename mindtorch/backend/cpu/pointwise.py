@@ -85,7 +85,6 @@ class Loop:
             return None if _lib.mt_loop(how, header(out), header(x), _NONE, _NONE) else out
         return None if _lib.mt_loop_numbers(how, header(out), header(x), _NONE, _NONE, *numbers) else out
 
-
     def total(self, x: Array, y: Array, numbers: tuple[float, float, float]) -> float | None:
         """The sum of what __call__ gives of two arrays of one shape and dtype, in double precision and in one pass; None where it is not for this."""
         try:

@@ -1,5 +1,5 @@
 /* Elements picked and placed by more than one axis: images at the places of a grid, bags of rows, strided and padded copies
- * (backend/native/moves.py).  By type: _moves_grid.h, _moves_bags.h, _moves_tables.h, _moves_copies.h.
+ * (backend/native/moves.py).  By type: _moves_grid.h, _moves_bags.h, _moves_tables.h, _moves_copies.h, _moves_choice.h.
  *
  * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are.
  */
@@ -65,25 +65,33 @@ static inline void square(const char *from, long fd, char *to, long ts) {
 }
 #endif
 
+typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a, wide_b; } Choice;
+#define PIECE 8192          /* elements that a thread chooses at once */
+
 #define T u8
 #include "_moves_tables.h"
 #include "_moves_copies.h"
+#include "_moves_choice.h"
 #undef T
 #define T u16
 #include "_moves_tables.h"
 #include "_moves_copies.h"
+#include "_moves_choice.h"
 #undef T
 #define T u32
 #include "_moves_tables.h"
 #include "_moves_copies.h"
+#include "_moves_choice.h"
 #undef T
 #define T u64
 #include "_moves_tables.h"
 #include "_moves_copies.h"
+#include "_moves_choice.h"
 #undef T
 #define T u128
 #include "_moves_tables.h"
 #include "_moves_copies.h"
+#include "_moves_choice.h"
 #undef T
 
 #define EACH(F, ...)                                                                                                                \
@@ -239,25 +247,6 @@ int mt_pick(int bytes, int axis, const struct array *to, const struct array *a, 
 }
 
 /* ------------------------------------------------------------------ choices */
-typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a, wide_b; } Choice;
-#define PIECE 8192
-
-#define T u8
-#include "_moves_choice.h"
-#undef T
-#define T u16
-#include "_moves_choice.h"
-#undef T
-#define T u32
-#include "_moves_choice.h"
-#undef T
-#define T u64
-#include "_moves_choice.h"
-#undef T
-#define T u128
-#include "_moves_choice.h"
-#undef T
-
 /* to = mask ? a : b, elements of so many bytes; mask and `to` of one shape and in C order, a and b so too or of one element; either may be `to` itself.
    -1, and nothing is done, where they are not for this. */
 int mt_choose(int bytes, const struct array *to, const struct array *mask, const struct array *a, const struct array *b) {
