@@ -30,6 +30,7 @@ import numpy as np
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpython import at_fork
 from mindtorch.backend.cpu.host import OutOfMemoryError, address
+from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
@@ -194,6 +195,7 @@ def wide():
 class _Thread(threading.local):
     def __init__(self):
         lib = _shared.get()
+        self.ready, self.signals = True, SignalStack()
         if _shared.own:
             lib.dnnl_threadpool_interop_set_max_concurrency(1)
         self.stream = _made(lib.dnnl_stream_create, _shared.engine, 1)
@@ -378,9 +380,7 @@ def own():
     """Whether there is a oneDNN of ours alone; this thread may make plans then."""
     if not _shared.known:
         _shared.get()
-    if _shared.own:
-        _mine()
-    return _shared.own
+    return _shared.own and _mine().ready        # (the first look by a thread at what is its own makes that)
 
 
 def functions():

@@ -15,6 +15,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.cpu._numpy_private import SILENT
+from mindtorch.backend.signals import take_no_signals
 from mindtorch.backend.cpython import at_fork
 
 
@@ -65,6 +66,7 @@ class _Worker(threading.Thread):
 
     def run(self):
         _numpy_private.silence_thread()
+        take_no_signals()
         while True:
             self.go.acquire()
             fn, start, stop = self.job

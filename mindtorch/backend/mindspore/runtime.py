@@ -27,6 +27,7 @@ import time
 import warnings
 
 from mindtorch.backend import cpython
+from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.patches import put
 
 #: The MindSpore releases this version of mindtorch is written for: at least the first, below the second.
@@ -182,7 +183,11 @@ def launch_is_blocking() -> bool:
 
 def _set_launch():
     if target() == "CPU" and os.environ.get("MINDTORCH_LAUNCH_BLOCKING", "1") != "0":
-        ms.runtime.launch_blocking()
+        ms.runtime.launch_blocking()        # (kernels then run on the thread that calls, the products of `_signals` too)
+
+
+#: This thread's stack for signals; another one gets its own with its oneDNN.
+_signals = SignalStack()
 
 
 # ---------------------------------------------------------------- fork

@@ -1,0 +1,144 @@
+"""A signal during a product of matrices leaves memory alone: oneDNN keeps the stack pointer in its packed operand on the heap, where
+a handler's frame would overwrite what lies below it.  Handlers have a stack of their own, and threads of ours take no signals."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mindtorch.backend.cpu import onednn
+
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="alternate stacks are set on Linux"),
+              pytest.mark.host_only("processes of their own, one of them on the npu device")]
+needs_onednn = pytest.mark.skipif(not onednn.own(), reason="no oneDNN of our own here")
+
+
+def program(source, *arguments, **env):
+    r = subprocess.run([sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True, timeout=200, env={**os.environ, **env})
+    assert r.returncode == 0, (r.returncode, r.stderr[-3000:])
+    return r.stdout.splitlines()
+
+
+_STEPS = """
+import signal, sys
+import mindtorch.torch as torch
+device, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+torch.set_num_threads(threads)
+taken = 0
+def take(number, frame):
+    global taken
+    taken += 1
+signal.signal(signal.SIGALRM, take)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64), torch.nn.ReLU(), torch.nn.Linear(64, 256)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+x = torch.randn(8, 256, device=device)
+y = torch.randn(256, 256, device=device)
+signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+for i in range(250):
+    opt.zero_grad()
+    loss = (net(x) @ y).square().mean() + (y @ y).mean()
+    loss.backward()
+    opt.step()
+    kept = [bytes(600 + i * 7 % 900) for _ in range(40)]        # (what such a frame would overwrite)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(loss.item())
+print(taken)
+"""
+
+
+@pytest.mark.parametrize("device,threads", [("cpu", 1), ("cpu", 2), ("npu", 1)])
+def test_steps_among_signals(device, threads):
+    """Handlers in Python run all the while; the last loss is the one without them, to the bit."""
+    runs = [program(_STEPS, device, threads, every, MINDTORCH_NPU="cpu", OPENBLAS_NUM_THREADS="1") for every in (0.0004, 0)]
+    assert int(runs[0][1]) > 100 and int(runs[1][1]) == 0
+    assert runs[0][0] == runs[1][0]
+
+
+_STACKS = """
+import ctypes, threading
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+c = ctypes.CDLL(None)
+def mine():
+    s = Stack()
+    assert not c.sigaltstack(None, ctypes.byref(s))
+    return s.start, s.flags, s.size
+def mapped(start):
+    with open("/proc/self/maps") as f:
+        return any(int(a, 16) <= start < int(b, 16) for a, b in (line.split()[0].split("-") for line in f))
+assert mine() == (None, 2, 0)
+import mindtorch.torch as torch
+main = mine()
+assert main[0] and main[1] == 0 and main[2] >= 1 << 16, main
+a = torch.ones(200, 200)
+a @ a
+assert mine() == main                   # (one is enough)
+seen = []
+def multiply():
+    seen.append(mine())
+    a @ a
+    seen.append(mine())
+    seen.append(mapped(seen[1][0]))
+t = threading.Thread(target=multiply)
+t.start()
+t.join()
+before, during, there = seen
+assert before == (None, 2, 0) and during[0] not in (None, main[0]) and during[1] == 0 and during[2] == main[2] and there
+assert mine() == main and mapped(main[0])
+print(mapped(during[0]))
+"""
+
+
+@needs_onednn
+def test_each_thread_has_a_stack_for_signals():
+    assert program(_STACKS) == ["False"]            # (given back with the thread)
+
+
+def test_a_stack_that_is_there_stays():
+    """faulthandler's, or whoever's: an alternate stack is the thread's own business."""
+    source = _STACKS.split("assert mine()")[0] + """
+room = ctypes.create_string_buffer(1 << 17)
+c.sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, len(room))), None)
+import mindtorch.torch as torch
+a = torch.ones(200, 200)
+a @ a
+assert mine() == (ctypes.addressof(room), 0, len(room))
+"""
+    program(source)
+
+
+def test_threads_of_ours_take_no_signals():
+    """Those of the pool and Python's: all are blocked but faults of their own."""
+    source = """
+import os, signal, time
+import numpy as np
+import mindtorch.torch as torch
+from mindtorch.backend.cpu import threads
+from mindtorch.backend.native import pool
+from mindtorch.backend.signals import FAULTS
+def blocked():
+    found = {}
+    for t in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{t}/status") as f:
+            bits = int(next(line for line in f if line.startswith("SigBlk")).split()[1], 16)
+        found[t] = {s for s in signal.valid_signals() if bits >> (s - 1) & 1 and s not in (32, 33)}
+    return found
+threads._team.count = 3
+before = blocked()
+threads.share(3, lambda start, stop: None)
+if pool.lib() is not None:
+    a = np.ones(300000, np.float32)
+    pool.Shared(np.add)(a, a)
+expected = signal.valid_signals() - FAULTS - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+end = time.time() + 20
+while True:                 # (a thread may not have begun yet)
+    new = [v for t, v in blocked().items() if t not in before]
+    if all(v == expected for v in new) or time.time() > end:
+        break
+    time.sleep(0.01)
+assert len(new) == (4 if pool.lib() is not None else 2), len(new)
+for v in new:
+    assert v == expected, (v ^ expected)
+"""
+    program(source)
