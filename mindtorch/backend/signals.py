@@ -1,11 +1,11 @@
 """Where signals are handled on threads that multiply matrices by oneDNN.
 
-oneDNN's products of float32 matrices (3.5, which MindSpore 2.10 brings) keep the stack pointer in a packed copy of an operand, which
-lies on the heap: of a product's samples a quarter to all find it there.  The frame of a signal that arrives then, 3 KB with AVX-512's
-registers, is written below it, over whatever is there: a training step that took a signal every 0.7 ms died of "corrupted size vs.
-prev_size" within a second in half of all runs.  CPython's handlers ask for the thread's alternate stack (SA_ONSTACK), so it is
-enough to have one: the thread that imports MindSpore, whose kernels run there (_set_launch in runtime.py), and each that has a oneDNN.  Our own
-threads take no signals at all.  Left are handlers in C installed without that flag, and the threads of MindSpore.
+oneDNN's products of float32 matrices (3.10, which MindSpore 2.10 brings) point the stack pointer to a page of the heap while they
+run: a quarter to all samples of a product on AVX-512 found it there.  The frame of a signal that arrives then, some 3 KB, is written
+below that page, over whatever is there: a training step that took a signal every 0.7 ms died of "corrupted size vs. prev_size"
+within a second in half of all runs.  CPython's handlers ask for the thread's alternate stack (SA_ONSTACK), so it is enough to have
+one: the thread that imports MindSpore, on which its kernels run (_set_launch in runtime.py), and each that has a oneDNN of ours.
+Our own threads take no signals at all.  Left are handlers in C installed without that flag, and the threads of MindSpore.
 """
 import ctypes
 import mmap
@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 
-_LINUX = sys.platform == "linux"
 _DISABLED = 2                   # SS_DISABLE
 _MINIMUM = 51                   # AT_MINSIGSTKSZ: what the kernel puts there itself
 _ROOM = 1 << 16
