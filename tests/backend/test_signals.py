@@ -51,7 +51,7 @@ print(taken)
 def test_steps_among_signals(device, threads):
     """Handlers in Python run all the while; the last loss is the one without them, to the bit."""
     runs = [program(_STEPS, device, threads, every, MINDTORCH_NPU="cpu", OPENBLAS_NUM_THREADS="1") for every in (0.0004, 0)]
-    assert int(runs[0][1]) > 100 and int(runs[1][1]) == 0
+    assert int(runs[0][1]) > 20 and int(runs[1][1]) == 0
     assert runs[0][0] == runs[1][0]
 
 
@@ -132,13 +132,12 @@ if pool.lib() is not None:
     pool.Shared(np.add)(a, a)
 expected = signal.valid_signals() - FAULTS - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
 end = time.time() + 20
-while True:                 # (a thread may not have begun yet)
+ours = 4 if pool.lib() is not None else 2
+while True:                 # (a thread may not have begun yet, and MindSpore may begin others)
     new = [v for t, v in blocked().items() if t not in before]
-    if all(v == expected for v in new) or time.time() > end:
+    if new.count(expected) == ours:
         break
+    assert time.time() < end, [sorted(v ^ expected) for v in new]
     time.sleep(0.01)
-assert len(new) == (4 if pool.lib() is not None else 2), len(new)
-for v in new:
-    assert v == expected, (v ^ expected)
 """
     program(source)
