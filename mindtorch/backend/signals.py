@@ -18,8 +18,7 @@ _DISABLED = 2                   # SS_DISABLE
 _MINIMUM = 51                   # AT_MINSIGSTKSZ: what the kernel puts there itself
 _ROOM = 1 << 16
 #: What a thread meets by its own fault is left as it is, for who reports it (faulthandler).
-FAULTS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGABRT} | {
-    getattr(signal, name) for name in ("SIGBUS", "SIGTRAP", "SIGSYS") if hasattr(signal, name)}
+FAULTS = {getattr(signal, name) for name in ("SIGSEGV", "SIGFPE", "SIGILL", "SIGABRT", "SIGBUS", "SIGTRAP", "SIGSYS") if hasattr(signal, name)}
 
 
 class _Stack(ctypes.Structure):
@@ -65,14 +64,11 @@ class SignalStack:
             raise OSError(ctypes.get_errno(), f"no {size} bytes for a stack of signals: {os.strerror(ctypes.get_errno())}")
         c.stack(_Stack(start, 0, size))
         if threading.current_thread() is not threading.main_thread():
-            self.c, self.start, self.size, self.none = c, start, size, _Stack(None, _DISABLED, 0)
-            self.id, self.owner = threading.get_native_id, threading.get_native_id()
+            self.c, self.start, self.size, self.owner = c, start, size, threading.get_native_id()
 
     def __del__(self):
-        if self.start is None or self.id() != self.owner:
-            return
-        if self.c.stack().start == self.start:
-            self.c.stack(self.none)
+        if self.start is not None and threading.get_native_id() == self.owner and self.c.stack().start == self.start:
+            self.c.stack(_Stack(None, _DISABLED, 0))
             self.c.munmap(self.start, self.size)
 
 

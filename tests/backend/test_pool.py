@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import _tasks
 import mindtorch.torch as mt
 from mindtorch.backend.cpu import onednn, optimizer as optim_kernels, product, threads
 from mindtorch.backend.native import pool
@@ -234,14 +235,7 @@ def test_many_callers_at_once(monkeypatch):
 def test_threads_may_run_where_they_might_before(monkeypatch):
     """A thread that meets its caller on one processor goes elsewhere; where it may run stays as it was."""
     def allowed():
-        found = {}
-        for t in os.listdir("/proc/self/task"):
-            try:
-                with open(f"/proc/self/task/{t}/status") as f:
-                    found[t] = next(line for line in f if line.startswith("Cpus_allowed_list"))
-            except FileNotFoundError:
-                pass
-        return found
+        return _tasks.status("Cpus_allowed_list")
 
     def settled():
         """What is allowed once 10 looks in 200 ms agree: a thread on its way to a busy processor may wait there for its turn."""

@@ -1,7 +1,6 @@
-"""A signal during a product of matrices leaves memory alone: oneDNN keeps the stack pointer in its packed operand on the heap, where
-a handler's frame would overwrite what lies below it.  Handlers have a stack of their own, and threads of ours take no signals."""
-import os
-import subprocess
+"""A signal during a product of matrices leaves memory alone: oneDNN points the stack pointer to the heap meanwhile, where a
+handler's frame would overwrite what lies below it.  Handlers have a stack of their own, and threads of ours take no signals."""
+import pathlib
 import sys
 
 import pytest
@@ -10,19 +9,13 @@ from mindtorch.backend.cpu import onednn
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="alternate stacks are set on Linux"),
               pytest.mark.host_only("processes of their own, one of them on the npu device")]
+_TESTS = pathlib.Path(__file__).parents[1]
 needs_onednn = pytest.mark.skipif(not onednn.own(), reason="no oneDNN of our own here")
 
 
-def program(source, *arguments, **env):
-    r = subprocess.run([sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True, timeout=200, env={**os.environ, **env})
-    assert r.returncode == 0, (r.returncode, r.stderr[-3000:])
-    return r.stdout.splitlines()
-
-
 _STEPS = """
-import signal, sys
+import signal
 import mindtorch.torch as torch
-device, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 torch.set_num_threads(threads)
 taken = 0
 def take(number, frame):
@@ -48,9 +41,10 @@ print(taken)
 
 
 @pytest.mark.parametrize("device,threads", [("cpu", 1), ("cpu", 2), ("npu", 1)])
-def test_steps_among_signals(device, threads):
+def test_steps_among_signals(device, threads, process):
     """Handlers in Python run all the while; the last loss is the one without them, to the bit."""
-    runs = [program(_STEPS, device, threads, every, MINDTORCH_NPU="cpu", OPENBLAS_NUM_THREADS="1") for every in (0.0004, 0)]
+    runs = [process.ok(f"device, threads, seconds = {device!r}, {threads}, {every}\n{_STEPS}", timeout=200,
+                       env={"MINDTORCH_NPU": "cpu", "OPENBLAS_NUM_THREADS": "1"}).split() for every in (0.0004, 0)]
     assert int(runs[0][1]) > 20 and int(runs[1][1]) == 0
     assert runs[0][0] == runs[1][0]
 
@@ -91,46 +85,42 @@ print(mapped(during[0]))
 
 
 @needs_onednn
-def test_each_thread_has_a_stack_for_signals():
-    assert program(_STACKS) == ["False"]            # (given back with the thread)
+def test_each_thread_has_a_stack_for_signals(process):
+    assert process.ok(_STACKS).split() == ["False"]            # (given back with the thread)
 
 
-def test_a_stack_that_is_there_stays():
+def test_a_stack_that_is_there_stays(process):
     """faulthandler's, or whoever's: an alternate stack is the thread's own business."""
-    source = _STACKS.split("assert mine()")[0] + """
+    process.ok(_STACKS.split("assert mine()")[0] + """
 room = ctypes.create_string_buffer(1 << 17)
 c.sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, len(room))), None)
 import mindtorch.torch as torch
 a = torch.ones(200, 200)
 a @ a
 assert mine() == (ctypes.addressof(room), 0, len(room))
-"""
-    program(source)
+""")
 
 
-def test_threads_of_ours_take_no_signals():
+def test_threads_of_ours_take_no_signals(process):
     """Those of the pool and Python's: all are blocked but faults of their own."""
-    source = """
-import os, signal, time
+    process.ok(f"""
+import signal, sys, time
 import numpy as np
 import mindtorch.torch as torch
 from mindtorch.backend.cpu import threads
 from mindtorch.backend.native import pool
 from mindtorch.backend.signals import FAULTS
+sys.path.append({str(_TESTS)!r})
+import _tasks
 def blocked():
-    found = {}
-    for t in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{t}/status") as f:
-            bits = int(next(line for line in f if line.startswith("SigBlk")).split()[1], 16)
-        found[t] = {s for s in signal.valid_signals() if bits >> (s - 1) & 1 and s not in (32, 33)}
-    return found
+    return {{t: {{s for s in signal.valid_signals() if int(bits, 16) >> (s - 1) & 1 and s not in (32, 33)}} for t, bits in _tasks.status("SigBlk").items()}}
 threads._team.count = 3
 before = blocked()
 threads.share(3, lambda start, stop: None)
 if pool.lib() is not None:
     a = np.ones(300000, np.float32)
     pool.Shared(np.add)(a, a)
-expected = signal.valid_signals() - FAULTS - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+expected = signal.valid_signals() - FAULTS - {{signal.SIGKILL, signal.SIGSTOP, 32, 33}}
 end = time.time() + 20
 ours = 4 if pool.lib() is not None else 2
 while True:                 # (a thread may not have begun yet, and MindSpore may begin others)
@@ -139,5 +129,4 @@ while True:                 # (a thread may not have begun yet, and MindSpore ma
         break
     assert time.time() < end, [sorted(v ^ expected) for v in new]
     time.sleep(0.01)
-"""
-    program(source)
+""")

@@ -183,7 +183,7 @@ def launch_is_blocking() -> bool:
 
 def _set_launch():
     if target() == "CPU" and os.environ.get("MINDTORCH_LAUNCH_BLOCKING", "1") != "0":
-        ms.runtime.launch_blocking()        # (kernels then run on the thread that calls, the products of `_signals` too)
+        ms.runtime.launch_blocking()        # (kernels then run on the thread that calls, so it needs `_signals`)
 
 
 #: This thread's stack for signals; another one gets its own with its oneDNN.
