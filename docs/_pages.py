@@ -22,7 +22,7 @@ NAVIGATION = {
     "NPU": ["npu.md", "graphs.md", "ascend.md"],
     "Find a difference": ["debugging.md"],
     "What is covered": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
-    "How it works": ["design.md", "contributing.md"],
+    "How it works": ["design.md", "contributing.md", "adding.md", "testing.md"],
 }
 #: page of the site -> (its title in the navigation, the file at the top that it is)
 MADE = {"contributing.md": ("Contributing", "CONTRIBUTING.md"), "zh.md": ("中文", "README.zh-CN.md")}

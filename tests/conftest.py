@@ -4,9 +4,11 @@ The hook and the command line are about whole processes, so they are tested in s
 facade side by side (`mindtorch.torch`), with nothing enabled.
 """
 import contextlib
+import functools
 import gc
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +17,8 @@ import textwrap
 import pytest
 from hypothesis import HealthCheck, settings
 
+import _affected
+import _jobs
 import _on_device
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -29,6 +33,8 @@ os.environ.setdefault("MINDTORCH_PROGRESS", "0")
 # On two cores a single slow example says nothing about the code; the same examples every time, so that a failure stays.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50,
                           suppress_health_check=[HealthCheck.too_slow])
+# Other examples each time (`pytest -m nightly` takes them): a failure prints what reproduces it.
+settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -36,6 +42,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_addoption(parser):
     parser.addoption("--require-libraries", type=int, metavar="N", default=0,
                      help="fail unless N libraries of tests/requirements-libraries.txt are installed, and where one that is installed cannot be checked")
+    parser.addoption("--affected", metavar="JOB", default="", choices=["", *_jobs.JOBS],
+                     help="run only the tests of a job that a change since tests/recorded.xz can affect (python -m tests.changed)")
+    parser.addoption("--shuffle", metavar="SEED", type=int, help="run the files, and the tests of each, in an order drawn from this seed (python -m tests.shuffle)")
     parser.addoption("--device", default="", metavar="NAME", help="run the tests of ops with every tensor on this device (npu); see tests/_on_device.py")
 
 
@@ -48,14 +57,51 @@ def pytest_cmdline_main(config):
 
 def pytest_configure(config):
     _on_device.configure(config)
+    if config.option.markexpr == "nightly" and "HYPOTHESIS_PROFILE" not in os.environ:
+        settings.load_profile("nightly")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """`-m smoke` and its like import only the files in which that mark stands: to import them all takes half a minute."""
+    if collection_path.suffix == ".py" and config.option.markexpr in _jobs.MARKS:
+        return f"mark.{config.option.markexpr}" not in collection_path.read_text("utf-8") or None
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if hasattr(getattr(item, "obj", None), "hypothesis"):
+            item.add_marker("nightly")
     items[:], others = _on_device.selected(config, items)
     if others:
         config.hook.pytest_deselected(items=others)
+    record = _affected.Record.load()
+    job = config.getoption("--affected")
+    if job and record is not None:
+        choice = record.select(job, _affected.packages())
+        left = [item for item in items if not choice.of_test(item.nodeid)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if choice.of_test(item.nodeid)]
     # A fork copies the page tables: of a process that has run the other tests (2.9 GB) it costs several times as much (tests/facade/test_data.py took 154 s of the default run).
-    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+    # Among workers the files that took longest go first, so that none of them is still running when the other workers have nothing left.
+    workers = record is not None and "PYTEST_XDIST_WORKER" in os.environ
+    seconds = functools.cache(lambda path: record.seconds("npu" if config.getoption("--device") else "default", path) if workers else 0)
+    items.sort(key=lambda item: (item.get_closest_marker("forks") is None, -seconds(item.nodeid.partition("::")[0])))
+    if config.getoption("--shuffle") is not None:
+        _shuffle(items, random.Random(config.getoption("--shuffle")))
+
+
+def _shuffle(items, drawn):
+    """Another order of files, and of the tests in each; tests of one file stay together, as fixtures want it."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    order = list(files)
+    drawn.shuffle(order)
+    for tests in files.values():
+        drawn.shuffle(tests)
+    items[:] = [item for path in order for item in files[path]]
 
 
 def pytest_collection_finish(session):

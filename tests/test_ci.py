@@ -26,7 +26,7 @@ def test_lane(tmp_path, command, passes, said):
     assert (tmp_path / "some.log").read_text()
 
 
-@pytest.mark.parametrize("name", ["run", "lane", "libraries", "matrix"])
+@pytest.mark.parametrize("name", ["run", "job", "libraries", "matrix"])
 def test_scripts_are_sound(name):
     done = subprocess.run(["bash", "-n", CI / name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -78,7 +78,7 @@ def test_every_test_file_is_named():
 
 
 #: what holds the project itself, not a claim to users
-OF_THE_PROJECT = {"test_adding.py", "test_ci.py", "test_docstrings.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
+OF_THE_PROJECT = {"test_adding.py", "test_changed.py", "test_ci.py", "test_docstrings.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
                   "test_release.py",
                   "test_runtime.py", "test_testing.py"}
 

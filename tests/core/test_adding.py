@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says of adding things, tried: an op of other ops, an op with a kernel, the kernel on a second device, a lowering.
+"""What docs/adding.md says of adding things, tried: an op of other ops, an op with a kernel, the kernel on a second device, a lowering.
 
 Each is written once, here as in the one file that it would stand in, and everything else follows: function, method, in-place form, `out=`, gradients of
 first and second order, autocast, the meta device, traces, export.

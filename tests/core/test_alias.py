@@ -5,6 +5,8 @@ import torch as real
 
 import mindtorch.torch as mine
 
+pytestmark = pytest.mark.smoke
+
 
 def _plain(x):
     if isinstance(x, (real.Tensor, mine.Tensor)):

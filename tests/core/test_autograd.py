@@ -11,6 +11,8 @@ import torch
 import mindtorch.torch as mt
 from mindtorch.core import dispatch, tape
 
+pytestmark = pytest.mark.smoke
+
 BOTH = pytest.mark.parametrize("T", [torch, mt], ids=["torch", "mindtorch"])
 
 

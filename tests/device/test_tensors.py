@@ -4,6 +4,8 @@ import pytest
 
 import mindtorch.torch as mt
 
+pytestmark = pytest.mark.smoke
+
 
 def test_values_go_there_and_back(npu):
     a = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -10,6 +10,8 @@ import torch as real
 import mindtorch.torch as mine
 from _alias_programs import On
 
+pytestmark = pytest.mark.smoke
+
 VIEWS = {
     "slice": lambda x: x[1:, ::2],
     "select": lambda x: x[1],

@@ -5,6 +5,8 @@ import re
 import pytest
 from _both_sides import same as _same
 
+pytestmark = pytest.mark.smoke
+
 
 def neutral(s):
     """A text with what differs by nature taken out: addresses, and where the classes live."""

@@ -17,6 +17,8 @@ import mindtorch.torch as mine
 import mindtorch.torch.optim.optimizer as mine_base
 from mindtorch.backend.cpu import optimizer as optim_kernels
 
+pytestmark = pytest.mark.smoke
+
 BASE = {real: real_base, mine: mine_base}
 FAST = settings(max_examples=12, deadline=None)
 

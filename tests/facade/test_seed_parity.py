@@ -5,6 +5,8 @@ import torch
 
 import mindtorch.torch as mt
 
+pytestmark = pytest.mark.smoke
+
 
 def mlp(T):
     nn = T.nn

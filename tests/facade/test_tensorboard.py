@@ -2,9 +2,11 @@
 import glob
 import os
 
-import matplotlib
 import numpy as np
 import pytest
+
+pytest.importorskip("tensorboard")
+matplotlib = pytest.importorskip("matplotlib")
 import torch as real
 import torch.utils.tensorboard as theirs
 from hypothesis import given, settings, strategies as st

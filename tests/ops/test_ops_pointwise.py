@@ -7,6 +7,8 @@ from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.smoke
+
 REAL = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
 ALL = [*REAL, "complex64"]
 WHOLE = ["int64", "int32", "uint8", "bool", "int64", "float32"]          # torch refuses floats and bool here

@@ -30,6 +30,7 @@ assert not [k for k in os.environ if k not in environment and k.startswith(("MIN
 """)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("before", ["", "import mindtorch.torch, mindtorch.torch.nn.functional\n"],
                          ids=["enabled first", "facade first"])
 def test_every_module_is_the_same_object_under_both_names(process, before):
@@ -124,6 +125,7 @@ def test_metadata(process):
     """)
 
 
+@pytest.mark.smoke
 def test_without_real_torch(process, site_without):
     process.ok(ENABLE + """
 import importlib.metadata, sys
@@ -213,6 +215,7 @@ assert not mindtorch.tools.is_enabled()
 """)
 
 
+@pytest.mark.smoke
 def test_disabling_gives_real_torch_back(process):
     process.ok(ENABLE + f"""
 import sys
@@ -273,6 +276,7 @@ def test_context_manager(process):
     """)
 
 
+@pytest.mark.smoke
 def test_too_late(process):
     script = process.file("late.py", """
         import torch

@@ -1,0 +1,100 @@
+"""Notes which lines and files of this tree one process uses, for tests/record.py. It is run at the start of each interpreter of the environment that records.
+
+A process leaves `PID-NUMBER.start` in TESTS_RECORD_FOLDER, and at its end `PID-NUMBER.json`: the lines it executed (coverage.py), the files it opened, the folders it
+listed, the processes that it started. What starts no such process leaves nothing: the test is then known to be seen in part only.
+"""
+import atexit
+import json
+import os
+import sys
+import threading
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.environ.get("TESTS_RECORD_FOLDER", "")
+#: an executable whose name begins so is Python, and has to leave a record; the others read nothing of this tree but what a Python process wrote for them
+_PYTHON = "python"
+#: what a test may start without a record: they compile, look at files, or draw
+_HARMLESS = ("gcc", "cc", "g++", "c++", "clang", "ld", "as", "nm", "readelf", "objdump", "ldd", "uname", "lscpu", "git", "file", "stat", "sleep", "true", "ps", "kill", "cat", "ldconfig", "chromium", "ldconfig.real")
+
+
+def _inside(path):
+    """A path in this tree relative to its root, or None. A copy that is installed stands for the tree's own."""
+    path = os.path.abspath(os.fsdecode(path))
+    if "/site-packages/mindtorch/" in path:
+        return "mindtorch/" + path.partition("/site-packages/mindtorch/")[2]
+    if path == ROOT or not path.startswith(ROOT + os.sep) or "/__pycache__" in path or "/.venv" in path:
+        return None
+    return path[len(ROOT) + 1:]
+
+
+class Recorder:
+    def __init__(self):
+        import coverage
+        self.lock, self.forks = threading.Lock(), 0
+        self.measured = coverage.Coverage(data_file=None, config_file=False, messages=False,
+                                          include=[f"{ROOT}/*", "*/site-packages/mindtorch/*"], omit=[f"{ROOT}/.venv*/lib/python*/site-packages/[!m]*"])
+        self.measured._warn_no_data = False
+        self.begin("start")
+        sys.addaudithook(self.audit)
+        os.register_at_fork(after_in_child=lambda: self.begin("fork"))
+        leave = os._exit
+
+        def leaving(status):
+            self.finish()
+            leave(status)
+        os._exit = leaving
+        self.measured.start()
+        atexit.register(self.finish)        # (before coverage's own, which stops measuring)
+
+    def begin(self, kind):
+        self.kind, self.parent, self.test = kind, os.getppid(), os.environ.get("TESTS_RECORD_FOR", "")
+        self.opened, self.listed, self.started, self.ended = set(), set(), [], False
+        self.name = f"{FOLDER}/{os.getpid()}-{os.urandom(3).hex()}"
+        if kind == "start":
+            with open(f"{self.name}.start", "w") as f:
+                json.dump({"parent": self.parent, "test": self.test, "argv": sys.orig_argv[:4]}, f)
+
+    def audit(self, event, args):
+        if event == "open":
+            path = args[0]
+            if isinstance(path, (str, bytes)) and not os.fsdecode(path).endswith(".pyc") and (here := _inside(path)):
+                self.opened.add(here)
+        elif event in ("os.listdir", "os.scandir"):
+            if isinstance(args[0], (str, bytes)) and (here := _inside(args[0])):
+                self.listed.add(here)
+        elif event == "subprocess.Popen":
+            self.note(os.path.basename(os.fsdecode(args[0])))
+        elif event == "os.posix_spawn":
+            self.note(os.path.basename(os.fsdecode(args[0])))
+        elif event == "os.fork":
+            self.note("fork")
+        elif event in ("os.system", "os.exec", "os.forkpty", "pty.spawn"):
+            self.note(event)
+
+    def note(self, what):
+        if what not in _HARMLESS:
+            self.started.append((os.environ.get("TESTS_RECORD_FOR", ""), "python" if what.startswith(_PYTHON) else what))
+
+    def finish(self):
+        with self.lock:
+            if self.ended:
+                return
+            self.ended = True
+        traced = type(sys.gettrace()).__module__.startswith("coverage") or type(sys.gettrace()).__name__ == "CTracer"
+        self.measured.stop()
+        data = self.measured.get_data()
+        lines = {}
+        for path in data.measured_files():
+            here = _inside(path)
+            if here:
+                lines[here] = sorted(set(lines.get(here, [])) | set(data.lines(path)))
+        found = {"kind": self.kind, "parent": self.parent, "pid": os.getpid(), "test": self.test, "lines": lines, "opened": sorted(self.opened), "listed": sorted(self.listed),
+                 "started": self.started, "tracer": repr(sys.gettrace()), "traced": traced or threading.current_thread() is not threading.main_thread()}
+        with open(f"{self.name}.part", "w") as f:
+            json.dump(found, f)
+        os.rename(f"{self.name}.part", f"{self.name}.json")
+
+
+def begin():
+    """Starts recording in this process; called once, by the environment's .pth file."""
+    Recorder()

@@ -1,0 +1,105 @@
+"""Runs the tests that a change can affect: `python -m tests.changed`.
+
+    python -m tests.changed                      # of the default job; says what of the other jobs is affected
+    python -m tests.changed slow ascend          # of these jobs
+    python -m tests.changed --list               # names the files and why, and runs nothing
+    python -m tests.changed npu -- -x -k conv    # what stands behind -- goes to pytest
+
+A change is what differs from the tree in which tests/recorded.xz was made (`python -m tests.record`), committed or not. tests/_affected.py says what counts as affected.
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+
+import _affected  # noqa: E402
+import _jobs  # noqa: E402
+
+#: how the lanes' tests are given to workers: by file where fixtures are dear or files are short, else half for each, and who is done first takes over
+DIST = {"slow": "worksteal", "libraries": "worksteal", "dist": "worksteal", "npu": "worksteal"}
+
+
+def python_of(job):
+    """The interpreter of a job's environment: this one, but for the job that has its own."""
+    if job == "libraries":
+        path = os.path.join(ROOT, _jobs.JOBS[job].environment, "bin", "python")
+        return path if os.path.exists(path) else None
+    return sys.executable
+
+
+class Plan:
+    """What of a job is to run: its files, those of them left out, and the seconds that each took when they were recorded."""
+
+    def __init__(self, job, record, full=False):
+        self.job, self.record = job, record
+        self.every = _jobs.JOBS[job].files()
+        self.python = python_of(job)
+        self.choice = None if full or record is None or self.python is None else record.select(job, _affected.packages(self.python))
+        self.files = self.every if self.choice is None else self.choice.files(self.every)
+
+    def seconds(self, files):
+        return sum(self.record.seconds(self.job, f) for f in files) if self.record else 0
+
+    def __str__(self):
+        if self.python is None:
+            return f"{self.job}: its environment is not there (.ci/libraries environment makes it)"
+        whole = f"{len(self.files)} of {len(self.every)} files"
+        if self.record is None:
+            return f"{self.job}: {whole}, since there is no record (python -m tests.record)"
+        left = [f for f in self.every if f not in self.files]
+        why = f", since {self.choice.unknown}" if self.choice and self.choice.unknown else ""
+        return f"{self.job}: {whole} affected{why}, at most {self.seconds(self.files):.0f} s of one processor; left out: {len(left)} files, {self.seconds(left):.0f} s"
+
+    def run(self, more):
+        """Pytest's exit status."""
+        if not self.files:
+            print(f"tests.changed: no test of {self.job} is affected", flush=True)
+            return 0
+        job = _jobs.JOBS[self.job]
+        command = [self.python, "-m", "pytest", *job.args, *more]
+        if self.choice is not None:
+            command += ["--affected", self.job]
+        if len(self.files) < len(self.every) or job.mark or job.folders:
+            command += self.files
+        status = subprocess.run(command, cwd=ROOT).returncode
+        if status == 5 and self.choice is not None:
+            print(f"tests.changed: no test of {self.job} is affected", flush=True)
+            return 0
+        return status
+
+
+def main(argv=None):
+    argv = list(sys.argv[1:] if argv is None else argv)
+    more = argv[argv.index("--") + 1:] if "--" in argv else []
+    argv = argv[:argv.index("--")] if "--" in argv else argv
+    parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__.splitlines()[0])
+    parser.add_argument("jobs", nargs="*", choices=[[], *_jobs.JOBS], help="default: the default job")
+    parser.add_argument("--list", action="store_true", help="name the files and why they are affected, run nothing")
+    parser.add_argument("--full", action="store_true", help="the whole jobs, affected or not")
+    parser.add_argument("-n", default="2", help="worker processes")
+    a = parser.parse_args(argv)
+    record, status = _affected.Record.load(), 0
+    for job in a.jobs or ["default"]:
+        plan = Plan(job, record, a.full)
+        print(plan, flush=True)
+        if a.list:
+            for f in plan.files if plan.choice else ():
+                why = plan.choice.reason(f) or "; ".join(f"{k.partition('::')[2]}: {plan.choice.reason(k)}" for k in record.keys_of(job, f) if plan.choice.reason(k))
+                print(f"  {f}: {why[:200]}")
+        elif plan.python is None:
+            status = status or 4
+        else:
+            status = plan.run(["-n", a.n, "--dist", DIST.get(job, "loadfile"), *more]) or status
+    if not a.jobs:
+        for job in _jobs.JOBS:
+            if job != "default":
+                print(Plan(job, record))
+        print("python -m tests.changed JOB... runs those")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Looks for tests that fail by chance: `python -m tests.shuffle` runs a job five times, in other orders of files and tests, beside processes that take the cores.
+
+    python -m tests.shuffle                      # the default job five times, two busy processes beside it
+    python -m tests.shuffle slow --runs 3 --load 0 --seed 40
+
+A test that fails in a run is named with the seed; `pytest --shuffle SEED` has that order again.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+
+import _jobs  # noqa: E402
+import changed  # noqa: E402
+
+
+def once(job, seed, load, more):
+    """(exit status, names of the tests that failed, pytest's closing line) of one run."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    try:
+        command = [changed.python_of(job), "-m", "pytest", "-q", *_jobs.JOBS[job].args, "-n", "2", "--dist", changed.DIST.get(job, "loadfile"), "--shuffle", str(seed), *more]
+        if _jobs.JOBS[job].mark or _jobs.JOBS[job].folders:
+            command += _jobs.JOBS[job].files()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [""]
+    return done.returncode, failed, lines[-1], done.stdout
+
+
+def main(argv=None):
+    argv = list(sys.argv[1:] if argv is None else argv)
+    more = argv[argv.index("--") + 1:] if "--" in argv else []
+    argv = argv[:argv.index("--")] if "--" in argv else argv
+    parser = argparse.ArgumentParser(prog="python -m tests.shuffle", description=__doc__.splitlines()[0])
+    parser.add_argument("job", nargs="?", default="default", choices=list(_jobs.JOBS))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; each further one has the next")
+    parser.add_argument("--load", type=int, default=2, help="busy processes beside the tests")
+    parser.add_argument("--log", metavar="FOLDER", help="keep what pytest printed in each run that failed")
+    a = parser.parse_args(argv)
+    failures = 0
+    for seed in range(a.seed, a.seed + a.runs):
+        status, failed, closing, text = once(a.job, seed, a.load, more)
+        failures += status != 0
+        print(f"{a.job} --shuffle {seed}: {closing}", flush=True)
+        for name in failed:
+            print(f"  {name}", flush=True)
+        if a.log and status:
+            os.makedirs(a.log, exist_ok=True)
+            with open(os.path.join(a.log, f"{a.job}-{seed}.txt"), "w") as f:
+                f.write(text)
+    print(f"{a.runs - failures} of {a.runs} runs without a failure")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
