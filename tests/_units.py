@@ -9,6 +9,8 @@ import hashlib
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+#: these choose tests, and do nothing in those that run: only the tests of their own use them
+SELECTION = {f"tests/{name}.py" for name in ("_affected", "_recorder", "_record_plugin", "_selection", "_units", "changed", "record", "shuffle")}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -4,11 +4,9 @@ The hook and the command line are about whole processes, so they are tested in s
 facade side by side (`mindtorch.torch`), with nothing enabled.
 """
 import contextlib
-import functools
 import gc
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import sysconfig
@@ -17,9 +15,9 @@ import textwrap
 import pytest
 from hypothesis import HealthCheck, settings
 
-import _affected
 import _jobs
 import _on_device
+import _selection
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -76,32 +74,7 @@ def pytest_collection_modifyitems(config, items):
     items[:], others = _on_device.selected(config, items)
     if others:
         config.hook.pytest_deselected(items=others)
-    record = _affected.Record.load()
-    job = config.getoption("--affected")
-    if job and record is not None:
-        choice = record.select(job, _affected.packages())
-        left = [item for item in items if not choice.of_test(item.nodeid)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if choice.of_test(item.nodeid)]
-    # A fork copies the page tables: of a process that has run the other tests (2.9 GB) it costs several times as much (tests/facade/test_data.py took 154 s of the default run).
-    # Among workers the files that took longest go first, so that none of them is still running when the other workers have nothing left.
-    workers = record is not None and "PYTEST_XDIST_WORKER" in os.environ
-    seconds = functools.cache(lambda path: record.seconds("npu" if config.getoption("--device") else "default", path) if workers else 0)
-    items.sort(key=lambda item: (item.get_closest_marker("forks") is None, -seconds(item.nodeid.partition("::")[0])))
-    if config.getoption("--shuffle") is not None:
-        _shuffle(items, random.Random(config.getoption("--shuffle")))
-
-
-def _shuffle(items, drawn):
-    """Another order of files, and of the tests in each; tests of one file stay together, as fixtures want it."""
-    files = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    order = list(files)
-    drawn.shuffle(order)
-    for tests in files.values():
-        drawn.shuffle(tests)
-    items[:] = [item for path in order for item in files[path]]
+    _selection.arrange(config, items)
 
 
 def pytest_collection_finish(session):

@@ -76,12 +76,13 @@ class Sources:
             if path.endswith(".py"):
                 self.units[path], self.ranges[path] = _units.units(data.decode("utf-8"), path)
 
-    def hit(self, record):
-        """The units that a process executed, the files that it opened and the folders that it listed."""
-        found = {f"read:{p}" for p in record["opened"] if p in self.files}
+    def hit(self, record, test_file):
+        """The units that a process of a test file executed, the files that it opened and the folders that it listed."""
+        own = test_file == "tests/test_changed.py"
+        found = {f"read:{p}" for p in record["opened"] if p in self.files and (own or p not in _units.SELECTION)}
         found |= {f"list:{p}" for p in record["listed"]}
         for path, lines in record["lines"].items():
-            if path in self.ranges:
+            if path in self.ranges and (own or path not in _units.SELECTION):
                 found |= _units.units_of_lines(self.ranges[path], lines, path) | {path}
         return found
 
@@ -106,7 +107,7 @@ def rows_of(path, result, sources):
     names = {r["name"] for r in ended}
     expected = collections.Counter()
     for r in ended:
-        row(r["test"])["hit"] |= sources.hit(r)
+        row(r["test"])["hit"] |= sources.hit(r, path)
         if not r["traced"]:
             row(r["test"])["always"] = f"another trace function took the recorder's place: {r['tracer']}"
         for test, what in r["started"]:

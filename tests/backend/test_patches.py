@@ -28,6 +28,8 @@ ALLOWED = {
     ("tools/_hook.py", "sys.meta_path.remove(_finder)"),
     ("tools/_library_figures.py", "sys.settrace(self._called)"),        # (a library's check, in a process of its own)
     ("tools/_library_figures.py", "sys.settrace(None)"),
+    ("tools/_library_figures.py", "sys.setprofile(self._profiled)"),
+    ("tools/_library_figures.py", "sys.setprofile(None)"),
     ("tools/_run.py", "value.__traceback__ = sys.last_traceback = traceback"),     # as the interpreter does before it reports an error
 }
 

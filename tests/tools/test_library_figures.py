@@ -24,9 +24,25 @@ def _a_check(T):
     return empty, half, places, there, wave, sparse, name, nothing, batched
 
 
-def test_what_a_check_has_in_its_hands():
+@pytest.fixture
+def tracer():
+    """A trace function, as a debugger and coverage.py have one; whether it is still there afterwards is checked."""
+    def trace(frame, event, arg):
+        return None
+    before = sys.gettrace()
+    sys.settrace(trace)
+    yield
+    found = sys.gettrace()
+    sys.settrace(before)
+    assert found is trace
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_a_check_has_in_its_hands(traced, request):
     """The same program has the same figures under both libraries: of its own functions alone, also where a transform runs through them."""
     told = []
+    if traced:
+        request.getfixturevalue("tracer")
     for T in (torch, mt):
         with figures.Seen(__file__) as seen, pytest.MonkeyPatch.context() as patch:
             patch.setitem(sys.modules, "torch", T)

@@ -1,0 +1,37 @@
+"""Which of the collected tests run, and in which order: what tests/conftest.py does for `--affected`, for workers, and for `--shuffle`."""
+import functools
+import os
+import random
+
+import _affected
+
+
+def arrange(config, items):
+    """Leaves out the tests that no change affects, and orders the others."""
+    record = _affected.Record.load()
+    job = config.getoption("--affected")
+    if job and record is not None:
+        choice = record.select(job, _affected.packages())
+        left = [item for item in items if not choice.of_test(item.nodeid)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if choice.of_test(item.nodeid)]
+    # A fork copies the page tables: of a process that has run the other tests (2.9 GB) it costs several times as much (tests/facade/test_data.py took 154 s of the default run).
+    # Among workers the files that took longest go first, so that none of them is still running when the other workers have nothing left.
+    workers = record is not None and "PYTEST_XDIST_WORKER" in os.environ
+    job = job or ("npu" if config.getoption("--device") else "default")
+    seconds = functools.cache(lambda path: record.seconds(job, path) if workers else 0)
+    items.sort(key=lambda item: (item.get_closest_marker("forks") is None, -seconds(item.nodeid.partition("::")[0])))
+    if config.getoption("--shuffle") is not None:
+        _shuffle(items, random.Random(config.getoption("--shuffle")))
+
+
+def _shuffle(items, drawn):
+    """Another order of files, and of the tests in each; tests of one file stay together, as fixtures want it."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    order = list(files)
+    drawn.shuffle(order)
+    for tests in files.values():
+        drawn.shuffle(tests)
+    items[:] = [item for path in order for item in files[path]]
