@@ -115,7 +115,7 @@ class _Changes:
     def found(self):
         now = set(_units.files(self.root))
         for path in sorted(now | self.record.files.keys()):
-            data = (self.root / path).read_bytes() if path in now else None
+            data = _units.read(path, self.root) if path in now else None
             if data is None or path not in self.record.files:
                 folder = path.rpartition("/")[0]
                 self.changed.add(f"list:{folder}")

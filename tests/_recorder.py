@@ -10,6 +10,8 @@ import sys
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: where the standard library's own frames are
+_STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 FOLDER = os.environ.get("TESTS_RECORD_FOLDER", "")
 #: an executable whose name begins so is Python, and has to leave a record; the others read nothing of this tree but what a Python process wrote for them
 _PYTHON = "python"
@@ -55,13 +57,10 @@ class Recorder:
                 json.dump({"parent": self.parent, "test": self.test, "argv": sys.orig_argv[:4]}, f)
 
     def audit(self, event, args):
-        if event == "open":
+        if event in ("open", "os.listdir", "os.scandir"):
             path = args[0]
-            if isinstance(path, (str, bytes)) and not os.fsdecode(path).endswith(".pyc") and (here := _inside(path)):
-                self.opened.add(here)
-        elif event in ("os.listdir", "os.scandir"):
-            if isinstance(args[0], (str, bytes)) and (here := _inside(args[0])):
-                self.listed.add(here)
+            if isinstance(path, (str, bytes)) and (here := _inside(path)):
+                self.use(event, here)
         elif event == "subprocess.Popen":
             self.note(os.path.basename(os.fsdecode(args[0])))
         elif event == "os.posix_spawn":
@@ -70,6 +69,23 @@ class Recorder:
             self.note("fork")
         elif event in ("os.system", "os.exec", "os.forkpty", "pty.spawn"):
             self.note(event)
+
+    def use(self, event, here):
+        """A file is opened or a folder listed. What Python imports is known by its lines, what pytest collects by the tests that run."""
+        frame = sys._getframe(2)
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_STANDARD) and "site-packages" not in frame.f_code.co_filename:
+            if f"importlib{os.sep}metadata" in frame.f_code.co_filename:        # (it looks for packages in each folder of sys.path)
+                return
+            frame = frame.f_back
+        by_pytest = f"{os.sep}_pytest{os.sep}" in frame.f_code.co_filename
+        if by_pytest and (event != "open" or here.endswith(".py")):
+            return
+        if event != "open":
+            self.listed.add(here)
+        elif not here.endswith(".pyc"):
+            self.opened.add(f"{here}#pytest" if by_pytest and here == "pyproject.toml" else here)
 
     def note(self, what):
         if what not in _HARMLESS:

@@ -7,6 +7,7 @@ import ast
 import copy
 import hashlib
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: these choose tests, and do nothing in those that run: only the tests of their own use them
@@ -99,6 +100,20 @@ def module_of(path):
     return parts[-1] if parts[0] == "tests" else ".".join(parts), is_package
 
 
+#: the part of pyproject.toml that pytest reads, in place of a file's name
+CONFIGURATION = "pyproject.toml#pytest"
+
+
+def read(path, root=ROOT):
+    """A file's bytes, or those of the part that a name with # stands for."""
+    name, _, part = path.partition("#")
+    data = (root / name).read_bytes()
+    if part:
+        found = re.search(rb"^\[tool\.pytest.*?(?=^\[|\Z)", data, re.M | re.S)
+        return found[0] if found else b""
+    return data
+
+
 def files(root=ROOT):
     """Paths of the files of the tree, relative to its root, as git has them where it is asked; what is built, cached or installed is left out."""
     found = []
@@ -107,4 +122,4 @@ def files(root=ROOT):
         hidden = any(p.startswith(".") and p not in (".ci", ".gitignore") for p in parts)
         if not hidden and not {"__pycache__", "build", "dist", "site"} & set(parts) and not any(p.endswith(".egg-info") for p in parts) and path.is_file():
             found.append("/".join(parts))
-    return found
+    return [*found, CONFIGURATION] if "pyproject.toml" in found else found

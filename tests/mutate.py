@@ -1,4 +1,4 @@
-"""Does the default run notice a mistake?  `python tests/mutate.py` plants twenty, one at a time, and says which were noticed.
+"""Do the tests notice a mistake?  `python tests/mutate.py` plants twenty, one at a time, and says which were noticed.
 
 The lines were drawn by a seeded generator from all code lines of ops/, core/, torch/nn, torch/optim and serialization, before
 anyone looked which tests reach them; then a plausible mistake was chosen for each. (Drawn lines where every mistake is only a
@@ -10,6 +10,13 @@ at first. The exit status is 0 if enough mutations were killed.
 
     python tests/mutate.py                  # all, the named tests only
     python tests/mutate.py 3 17 --whole     # two of them, with the whole default run for what survives
+
+With --random the mistakes are drawn (tests/_mutants.py), and the tests are those that tests/recorded.xz names for the function, the quickest files first. --left-out asks the
+opposite of the same mistakes: it plants at once those that affect few tests, and runs the tests of the jobs which CI runs in part that no mistake affects. They have to pass: a test
+that fails there is one that `python -m tests.changed` leaves out wrongly.
+
+    python tests/mutate.py --random 100 --seed 1
+    python tests/mutate.py --random 100 --seed 1 --left-out
 """
 import argparse
 import os
@@ -20,6 +27,11 @@ import sys
 import tempfile
 import time
 from typing import NamedTuple
+
+import _affected
+import _jobs
+import _mutants
+import changed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: so many of the mutations have to be noticed
@@ -120,9 +132,9 @@ def copy_tree(target):
     shutil.copytree(ROOT, target, ignore=skip)
 
 
-def run_tests(folder, args):
-    """Pytest's exit status, and the first failure or error it names."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *args]
+def run_tests(folder, args, python=sys.executable, stop=True):
+    """Pytest's exit status, and the first failure or error it names (stop=False: all of them), else its last line."""
+    command = [python, "-m", "pytest", "-q", *(["-x"] if stop else []), "-p", "no:cacheprovider", *args]
     variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
     try:
         done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT)
@@ -130,7 +142,8 @@ def run_tests(folder, args):
         return -1, f"not done in {LIMIT} s"
     lines = done.stdout.splitlines()
     named = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    return done.returncode, (named or lines[-1:] or done.stderr.splitlines()[-1:] or [""])[0][:150]
+    found = named or lines[-1:] or done.stderr.splitlines()[-1:] or [""]
+    return done.returncode, found[0][:150] if stop else "\n    ".join([*(named or []), *lines[-1:]])
 
 
 def judge(folder, m, whole):
@@ -148,11 +161,114 @@ def judge(folder, m, whole):
     return None
 
 
+class Random:
+    """Mutants drawn with a seed, judged by the tests that the record names for their functions."""
+
+    #: jobs in the order in which their tests are tried
+    ORDER = ("default", "slow", "dist", "ascend", "libraries", "npu")
+    #: recorded seconds of the files that one pytest process runs
+    BATCH = 30
+
+    def __init__(self, count, seed, limit):
+        self.record = _affected.Record.load()
+        if self.record is None:
+            raise SystemExit("there is no tests/recorded.xz, which names the tests of a function: python -m tests.record")
+        self.mutants, self.limit = _mutants.drawn(count, seed), limit
+        self.sources = {m.path: (ROOT / m.path).read_text("utf-8") for m in self.mutants}
+
+    def tests_of(self, mutant, job):
+        """[(seconds, file, tests)] of a job's rows that execute the mutant's unit; tests: [] for the whole file."""
+        rows, found = self.record.rows(job), {}
+        for key, row in rows.items():
+            if mutant.unit in row["hit"]:
+                path, _, test = key.partition("::")
+                if test and path in found and not found[path][2]:
+                    continue
+                seconds, tests = (row["seconds"], []) if not test else (found.get(path, (0,))[0] + row["seconds"], [*(found[path][2] if path in found else []), key])
+                found[path] = (seconds, path, tests)
+        return sorted(found.values())
+
+    def judge(self, folder, mutant):
+        """(what noticed the mutant or "", files that ran, files that execute it)."""
+        (folder / mutant.path).write_text(mutant.planted(self.sources[mutant.path]), "utf-8")
+        spent, ran, every = 0, 0, 0
+        try:
+            for job in self.ORDER:
+                python, waiting = changed.python_of(job), self.tests_of(mutant, job)
+                every += len(waiting)
+                while python and waiting and spent < self.limit:
+                    batch = [waiting.pop(0)]
+                    while waiting and sum(b[0] for b in batch) + waiting[0][0] < self.BATCH:
+                        batch.append(waiting.pop(0))
+                    spent, ran = spent + sum(b[0] for b in batch), ran + len(batch)
+                    named = [t for _, path, tests in batch for t in tests or [path]]
+                    status, what = run_tests(folder, [*_jobs.JOBS[job].args, *named], python)
+                    if status not in (0, 5):
+                        return f"{job}: {what}", ran, every
+        finally:
+            (folder / mutant.path).write_text(self.sources[mutant.path], "utf-8")
+        return "", ran, every
+
+    def each(self, folder, numbers):
+        """Judges the mutants with these numbers (all without any); how many were noticed."""
+        killed = unseen = 0
+        for n in numbers or range(len(self.mutants)):
+            mutant, start = self.mutants[n], time.monotonic()
+            how, ran, every = self.judge(folder, mutant)
+            killed, unseen = killed + bool(how), unseen + (not every)
+            number, before, after = mutant.line(self.sources[mutant.path])
+            said = f"killed by {how}" if how else f"SURVIVES {ran} of {every} files" if every else "is executed by no test"
+            print(f"{n:3} {mutant.path}:{number}: {before[:70]} -> {after[:70]}\n    {said} ({time.monotonic() - start:.0f} s)", flush=True)
+        print(f"{killed} of {len(numbers or self.mutants)} killed, {unseen} executed by no test")
+        return 0
+
+    def left_out(self, folder):
+        """Plants all mutants that affect at most half of the rows, and runs the tests that none of them affects."""
+        jobs = [job for job in _jobs.JOBS if not _jobs.JOBS[job].whole and changed.python_of(job)]
+        rows = {(job, key): row["hit"] for job in jobs for key, row in self.record.rows(job).items()}
+        planted, texts = [], dict(self.sources)
+        for mutant in sorted(self.mutants, key=lambda m: (m.path, -m.start)):        # the last of a file first: the places of the others stay
+            if sum(mutant.unit in hit for hit in rows.values()) <= len(rows) / 2:
+                texts[mutant.path] = mutant.planted(texts[mutant.path])
+                planted.append(mutant)
+        for path, text in texts.items():
+            (folder / path).write_text(text, "utf-8")
+        failed = 0
+        for job in jobs:
+            record = _affected.Record.load(root=folder)
+            choice = record.select(job, _affected.packages(changed.python_of(job)))
+            if choice.unknown:
+                raise SystemExit(f"{job}: {choice.unknown}")
+            named = []
+            for path in _jobs.JOBS[job].files():
+                if choice.reason(path):
+                    continue
+                own = record.keys_of(job, path)
+                out = [key for key in own if not choice.reason(key)]
+                named += [path] if out == own else out
+            print(f"{job}: {len(planted)} mutants; running {len(named)} files and tests that none of them affects", flush=True)
+            if named:
+                status, what = run_tests(folder, [*_jobs.JOBS[job].args, "-n", "2", "--dist", "worksteal", *named], changed.python_of(job), stop=False)
+                print(f"    {what}", flush=True)
+                failed += status not in (0, 5)
+        return 1 if failed else 0
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("numbers", nargs="*", type=int, help="which mutations, counted from 0; default: all")
     parser.add_argument("--whole", action="store_true", help="the whole default run for those that survive the tests named with them")
+    parser.add_argument("--random", type=int, metavar="N", help="instead: N mutations drawn from the whole package")
+    parser.add_argument("--seed", type=int, default=1, help="of --random")
+    parser.add_argument("--limit", type=int, default=120, help="of --random: recorded seconds of the tests that one mutation is tried by (default 120)")
+    parser.add_argument("--left-out", action="store_true", help="of --random: run the tests that are not affected; they have to pass")
     options = parser.parse_args(argv)
+    if options.random:
+        drawn = Random(options.random, options.seed, options.limit)
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder) / "tree"
+            copy_tree(tree)
+            return drawn.left_out(tree) if options.left_out else drawn.each(tree, options.numbers)
     numbers = options.numbers or range(len(MUTATIONS))
     for n in numbers:
         planted(ROOT, MUTATIONS[n])                    # a line that is gone is found before anything runs

@@ -70,7 +70,7 @@ class Sources:
     """The units of this tree's Python files."""
 
     def __init__(self):
-        self.files = {path: (ROOT / path).read_bytes() for path in _units.files()}
+        self.files = {path: _units.read(path) for path in _units.files()}
         self.units, self.ranges = {}, {}
         for path, data in self.files.items():
             if path.endswith(".py"):

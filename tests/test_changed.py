@@ -121,6 +121,7 @@ SOURCES = {
     "mindtorch/b.py": "from mindtorch import a\ndef other():\n    return a.used()\n",
     "mindtorch/table.json": "{}",
     "mindtorch/unread.json": "{}",
+    "pyproject.toml": "[project]\nname = 'a'\n[tool.pytest.ini_options]\ntimeout = 1\n[tool.ruff]\nline-length = 1\n",
     "docs/page.md": "text",
     "docs/unread.md": "text",
     "tests/test_one.py": "def test_a():\n    pass\n",
@@ -128,8 +129,8 @@ SOURCES = {
     "tests/_helper.py": "def help():\n    return 1\n",
 }
 ROWS = {
-    "tests/test_one.py": {"mindtorch/a.py", "mindtorch/a.py::used", "tests/test_one.py", "tests/test_one.py::test_a", "read:docs/page.md", "tests/_helper.py", "tests/_helper.py::help"},
-    "tests/test_two.py": {"mindtorch/b.py", "tests/test_two.py", "tests/test_two.py::test_b", "list:docs"},
+    "tests/test_one.py": {"mindtorch/a.py", "mindtorch/a.py::used", "tests/test_one.py", "tests/test_one.py::test_a", "read:docs/page.md", "read:pyproject.toml", "read:pyproject.toml#pytest", "tests/_helper.py", "tests/_helper.py::help"},
+    "tests/test_two.py": {"mindtorch/b.py", "tests/test_two.py", "tests/test_two.py::test_b", "list:docs", "read:pyproject.toml#pytest"},
     "tests/test_two.py::test_b": {"mindtorch/b.py", "mindtorch/b.py::other", "read:mindtorch/table.json"},
 }
 ONE, TWO, BOTH = ["tests/test_one.py"], ["tests/test_two.py"], ["tests/test_one.py", "tests/test_two.py"]
@@ -143,7 +144,7 @@ def tree(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    files = {p: (tmp_path / p).read_bytes() for p in _units.files(tmp_path)}
+    files = {p: _units.read(p, tmp_path) for p in _units.files(tmp_path)}
     units = {p: _units.units(data.decode(), p)[0] for p, data in files.items() if p.endswith(".py")}
     rows = {"slow": {key: {"seconds": 1, "always": "", "hit": hit} for key, hit in ROWS.items()}}
     _affected.save(tmp_path / "tests/recorded.xz", files, units, rows, {"slow": PACKAGES})
@@ -172,6 +173,8 @@ def test_nothing_has_changed(tree):
     ("mindtorch/table.json", "{}", "[]", TWO),
     ("mindtorch/unread.json", "{}", "[]", BOTH),
     ("docs/page.md", "text", "another", ONE),
+    ("pyproject.toml", "timeout = 1", "timeout = 2", BOTH),
+    ("pyproject.toml", "length = 1", "length = 2", ONE),
     ("docs/unread.md", "text", "another", []),
     ("tests/_helper.py", "return 1", "return 2", ONE),
     ("tests/test_two.py", "pass", "assert True", TWO),
@@ -296,6 +299,8 @@ def test_what_a_file_executes_opens_and_lists(recorded):
     hit = rows["tests/test_in.py"]["hit"]
     assert {"mindtorch/inside.py", "mindtorch/inside.py::f", "read:data/a.txt", "list:data", "tests/test_in.py::test_f", "tests/conftest.py::pytest_configure"} <= hit, said
     assert not {"mindtorch/inside.py::g", "mindtorch/child.py", "mindtorch/forked.py"} & hit
+    # What is imported and collected is known by lines and tests, not as files that are read.
+    assert "read:pyproject.toml#pytest" in hit and not {"read:pyproject.toml", "read:mindtorch/inside.py", "read:tests/test_in.py", "list:mindtorch", "list:tests"} & hit
     assert rows["tests/test_in.py"]["always"] == "" and rows["tests/test_in.py"]["tests"] == 2
 
 
