@@ -4,21 +4,29 @@ import os
 import random
 
 import _affected
+import _jobs
+
+
+def job_of(config):
+    """The job whose marks or device pytest has been given; the default job where it is none of the others."""
+    for name, job in _jobs.JOBS.items():
+        given = dict(zip(job.args, job.args[1:]))
+        if given.get("-m") == config.option.markexpr or "--device" in given and given["--device"] == config.getoption("--device"):
+            return name
+    return "default"
 
 
 def arrange(config, items):
     """Leaves out the tests that no change affects, and orders the others."""
-    record = _affected.Record.load()
-    job = config.getoption("--affected")
-    if job and record is not None:
-        choice = record.select(job, _affected.packages())
+    record, job = _affected.Record.load(), job_of(config)
+    if config.getoption("--affected") and record is not None:
+        choice = record.select(config.getoption("--affected"), _affected.packages())
         left = [item for item in items if not choice.of_test(item.nodeid)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if choice.of_test(item.nodeid)]
     # A fork copies the page tables: of a process that has run the other tests (2.9 GB) it costs several times as much (tests/facade/test_data.py took 154 s of the default run).
     # Among workers the files that took longest go first, so that none of them is still running when the other workers have nothing left.
     workers = record is not None and "PYTEST_XDIST_WORKER" in os.environ
-    job = job or ("npu" if config.getoption("--device") else "default")
     seconds = functools.cache(lambda path: record.seconds(job, path) if workers else 0)
     items.sort(key=lambda item: (item.get_closest_marker("forks") is None, -seconds(item.nodeid.partition("::")[0])))
     if config.getoption("--shuffle") is not None:
