@@ -75,7 +75,10 @@ class Recorder:
 
     def use(self, event, here):
         """A file is opened or a folder listed. What Python imports is known by its lines, what pytest collects by the tests that run."""
-        frame = sys._getframe(2)
+        try:
+            frame = sys._getframe(2)
+        except ValueError:                  # (the interpreter opens its script)
+            return
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_STANDARD) and "site-packages" not in frame.f_code.co_filename:
@@ -115,5 +118,6 @@ class Recorder:
 
 
 def begin():
-    """Starts recording in this process; called once, by the environment's .pth file."""
-    Recorder()
+    """Starts recording in this process, once; called by the environment's .pth file, which some interpreters run twice."""
+    if "_tests_recorder" not in sys.modules:
+        sys.modules["_tests_recorder"] = Recorder()
