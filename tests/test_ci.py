@@ -1,4 +1,4 @@
-"""CI's own scripts: a lane that fails, hangs or runs no test is never taken for one that passed."""
+"""CI's own scripts: a job that fails, hangs or runs no test never counts as one that passed."""
 import pathlib
 import subprocess
 
@@ -17,9 +17,13 @@ CI = pathlib.Path(__file__).resolve().parent.parent / ".ci"
     ("echo '== 10 deselected in 0.10s =='; exit 5", False, "ran no test"),
     ("echo nothing", False, "ran no test"),
     ("echo '== 3 passed in 1.50s =='; sleep 60", False, "not done in 1 s"),
+    ("echo 'tests.changed: no test of some is affected'", True, "no test of some is affected"),
+    ("echo 'tests.changed: no test of other is affected'", False, "ran no test"),
+    ("echo 'tests.changed: no test of some is affected'; echo more", False, "ran no test"),
+    ("echo 'tests.changed: no test of some is affected'; exit 1", False, "exit status 1"),
 ])
-def test_lane(tmp_path, command, passes, said):
-    done = subprocess.run([CI / "lane", "some", "1" if "sleep" in command else "30", tmp_path, "bash", "-c", command], timeout=100)
+def test_job(tmp_path, command, passes, said):
+    done = subprocess.run([CI / "job", "some", "1" if "sleep" in command else "30", tmp_path, "bash", "-c", command], timeout=100)
     assert (done.returncode == 0) is passes
     verdict = (tmp_path / "some.result").read_text()
     assert verdict.startswith("some: ok, " if passes else "some: ") and said in verdict and ("FAILED" in verdict) is not passes
@@ -30,3 +34,8 @@ def test_lane(tmp_path, command, passes, said):
 def test_scripts_are_sound(name):
     done = subprocess.run(["bash", "-n", CI / name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_option_runs_nothing():
+    done = subprocess.run([CI / "run", "--some"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and done.stdout == "" and "usage" in done.stderr
