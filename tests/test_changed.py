@@ -1,12 +1,14 @@
 """The selection of tests that a change can affect: what it runs is enough, and what it leaves out is nothing that could differ."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import textwrap
 
 import _affected
+import _jobs
 import _units
 import pytest
 from hypothesis import given
@@ -317,3 +319,30 @@ def test_what_processes_execute(recorded):
 def test_what_cannot_be_followed_always_runs(recorded, test, why):
     assert why in recorded[0][f"tests/test_child.py::test_{test}"]["always"]
     assert "tests/test_child.py::test_plain" not in recorded[0]
+
+
+# ------------------------------------------------------------------ the command
+def test_the_command_lists_what_is_affected():
+    done = subprocess.run([sys.executable, "-m", "tests.changed", "--list", "default", "slow"], cwd=TESTS.parent, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^default: \d+ of \d+ files", done.stdout, re.M) and re.search(r"^slow: \d+ of \d+ files", done.stdout, re.M)
+
+
+def test_each_job_has_files():
+    for name, job in _jobs.JOBS.items():
+        assert job.files(), name
+    assert "tests/test_changed.py" in _jobs.JOBS["default"].files() and "tests/test_changed.py" not in _jobs.JOBS["dist"].files()
+
+
+@pytest.mark.parametrize("args, job", [([], "default"), (["-m", "ascend"], "ascend"), (["--device", "npu"], "npu"), (["-m", "smoke"], "default")])
+def test_job_of_pytests_arguments(args, job):
+    import _selection
+
+    class Config:
+        class option:
+            markexpr = args[1] if "-m" in args else "not slow and not dist and not ascend"
+
+        @staticmethod
+        def getoption(name):
+            return args[1] if name in args else ""
+    assert _selection.job_of(Config) == job
