@@ -121,7 +121,7 @@ def test_plans_and_buffers_are_bounded(monkeypatch):
     for size in range(6, 14):
         _all(*_arrays((2, 16, (size, size), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1)))
     mine = onednn._mine()
-    assert 0 < len(mine.plans) <= 4 and not mine.large and len(onednn_team._calls) <= 4
+    assert len(mine.plans) <= 4 and not mine.large and len(onednn_team._calls) <= 4 and (mine.plans or onednn_team._calls)
     monkeypatch.undo()
     mine.rooms.clear()
 
