@@ -3,10 +3,13 @@
 It knows neither of the two: it uses only what both offer, so that what it says of one can be compared with the other.
 Needs NumPy, imports nothing of mindtorch, and may therefore be loaded by its path in a process that has real torch only.
 """
+import ctypes
 import dataclasses
 import fnmatch
+import functools
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Mapping
 
@@ -418,8 +421,14 @@ def patch(torch, wrap, more=False):
         names.add(name)
         fn, mine = getattr(holder, attribute), attribute in vars(holder)
         original = vars(holder).get(attribute)
+        if attribute == "__getitem__" and not mine:
+            if not _can_clear_items():
+                return
+            undo.append(lambda: _clear_items(holder))
         setattr(holder, attribute, wrap(name, fn))
         undo.append(lambda: setattr(holder, attribute, original) if mine else delattr(holder, attribute))
+        if attribute == "__getitem__" and not mine:
+            _clear_items(holder)
 
     F, Tensor = torch.nn.functional, torch.Tensor
     shared = [n for n in dir(torch) if n[0] != "_" and hasattr(Tensor, n) and _is_function(getattr(torch, n))]
@@ -443,6 +452,39 @@ def patch(torch, wrap, more=False):
             undo.pop()()
     restore.names = names
     return restore
+
+
+# A class that gets a __getitem__ in Python becomes a sequence for C, and stays one when the attribute is gone: sq_item of its
+# PySequenceMethods is set then. Real torch's Tensor is a mapping alone; as a sequence it makes torch.tensor([tensor(1.), tensor(2.)]) fail,
+# which then takes the length of each element.
+_AS_SEQUENCE, _SQ_ITEM = 104, 24            # offsets in CPython's PyTypeObject and PySequenceMethods, 3.10 to 3.12, where a pointer has 8 bytes
+
+
+def _item_slot(cls):
+    """The pointer sq_item of a class."""
+    methods = ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE).value
+    return ctypes.c_void_p.from_address(methods + _SQ_ITEM)
+
+
+@functools.cache
+def _can_clear_items():
+    """Whether this interpreter keeps sq_item where `_item_slot` looks for it."""
+    if sys.implementation.name != "cpython" or not (3, 10) <= sys.version_info[:2] <= (3, 12) or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+
+    class Probe:
+        pass
+    before = _item_slot(Probe).value
+    Probe.__getitem__ = lambda self, i: i
+    return before is None and _item_slot(Probe).value is not None
+
+
+def _clear_items(cls):
+    """Takes sq_item from a class, and from those derived from it that have no __getitem__ of their own."""
+    _item_slot(cls).value = None
+    for derived in type.__subclasses__(cls):
+        if "__getitem__" not in vars(derived):
+            _clear_items(derived)
 
 
 def _is_function(x):

@@ -12,7 +12,7 @@ import torch as real
 import mindtorch.torch as mine
 from mindtorch.__main__ import main
 from mindtorch.tools import CompareError, compare_layers, debug_layer_info, load_layer_info
-from mindtorch.tools import _compare
+from mindtorch.tools import _compare, _trace
 from mindtorch.tools._judge import judge
 from mindtorch.tools._locate import Comparison
 from mindtorch.tools._trace import Held, load, save
@@ -223,6 +223,29 @@ def test_functions_between_modules_are_named_on_demand():
 
 
 # ------------------------------------------------------------------ the command
+@pytest.mark.parametrize("T", [real, mine], ids=["torch", "mindtorch"])
+def test_tensors_stay_elements_while_functions_are_traced(T):
+    """Indexing is traced, and torch.tensor takes a list of tensors without dimensions as it does untraced, then and afterwards."""
+    seen = []
+
+    def wrap(name, fn):
+        def traced(*args, **kwargs):
+            seen.append(name)
+            return fn(*args, **kwargs)
+        return traced
+    for _ in range(2):
+        undo = _trace.patch(T, wrap)
+        try:
+            assert T.tensor([T.tensor(1.), T.tensor(2)]).tolist() == [1., 2.]
+            assert T.nn.Parameter(T.tensor([1., 2.]))[1].item() == 2 and T.tensor([3, 4])[0].item() == 3
+        finally:
+            undo()
+        assert "Tensor.__getitem__" in seen
+        seen.clear()
+        assert T.tensor([T.tensor(1.), T.nn.Parameter(T.tensor(2.))]).tolist() == [1., 2.] and T.tensor([3, 4])[1].item() == 4
+        assert not seen
+
+
 def test_command_reports_and_exit_status(process):
     out = process.folder / "report.json"
     done = process.run("-m", "mindtorch", "diff", f"{MODELS}:mlp", "--fault", "mlp_bias", "--json", out)
