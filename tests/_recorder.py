@@ -85,7 +85,7 @@ class Recorder:
             if f"importlib{os.sep}metadata" in frame.f_code.co_filename:        # (it looks for packages in each folder of sys.path)
                 return
             frame = frame.f_back
-        by_pytest = f"{os.sep}_pytest{os.sep}" in frame.f_code.co_filename
+        by_pytest = f"{os.sep}_pytest{os.sep}" in frame.f_code.co_filename or frame.f_code.co_name == "pytest_ignore_collect"
         if by_pytest and (event != "open" or here.endswith(".py")):
             return
         if event != "open":

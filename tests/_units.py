@@ -11,7 +11,8 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: these choose tests, and do nothing in those that run: only the tests of their own use them
-SELECTION = {f"tests/{name}.py" for name in ("_affected", "_recorder", "_record_plugin", "_selection", "_units", "changed", "record", "shuffle")}
+SELECTION = {"tests/recorded.xz", *(f"tests/{name}.py" for name in (
+    "_affected", "_mutants", "_recorder", "_record_plugin", "_selection", "_units", "changed", "mutate", "record", "shuffle"))}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

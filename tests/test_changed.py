@@ -195,6 +195,7 @@ def test_changed_files(tree, path, old, new, files):
     ("mindtorch/new.json", "", BOTH),
     ("tests/test_new.py", "", []),
     ("tests/_new.py", "", BOTH),
+    ("tests/_selection.py", "", []),                                # (of those that choose tests)
 ])
 def test_new_files(tree, path, text, files):
     folder, affected = tree
