@@ -18,7 +18,7 @@ TRACED = ("mindtorch", "tests", "examples", "benchmarks", "docs", ".ci")
 #: an executable whose name begins so is Python, and has to leave a record; the others read nothing of this tree but what a Python process wrote for them
 _PYTHON = "python"
 #: what a test may start without a record: they compile, look at files, or draw
-_HARMLESS = ("gcc", "cc", "g++", "c++", "clang", "ld", "as", "nm", "readelf", "objdump", "ldd", "uname", "lscpu", "git", "file", "stat", "sleep", "true", "ps", "kill", "cat", "ldconfig", "chromium", "ldconfig.real")
+_HARMLESS = ("gcc", "cc", "g++", "c++", "clang", "ld", "as", "nm", "readelf", "objdump", "ldd", "uname", "lscpu", "git", "file", "stat", "sleep", "true", "ps", "kill", "cat", "false", "openssl", "nvidia-smi", "ldconfig", "chromium", "ldconfig.real")
 
 
 def _inside(path):
