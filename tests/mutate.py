@@ -230,7 +230,7 @@ class Random:
         rows = {(job, key): row["hit"] for job in jobs for key, row in self.record.rows(job).items()}
         planted, texts = [], dict(self.sources)
         for mutant in sorted(self.mutants, key=lambda m: (m.path, -m.start)):        # the last of a file first: the places of the others stay
-            if sum(mutant.unit in hit for hit in rows.values()) <= len(rows) * self.FEW:
+            if 0 < sum(mutant.unit in hit for hit in rows.values()) <= len(rows) * self.FEW:      # (what nothing executes affects all that load its module)
                 texts[mutant.path] = mutant.planted(texts[mutant.path])
                 planted.append(mutant)
         for path, text in texts.items():
