@@ -6,8 +6,11 @@ docstrings, comments and positions. The head of a function (decorators, argument
 import ast
 import copy
 import hashlib
+import os
 import pathlib
 import re
+
+from _imports import imports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: these choose tests, and do nothing in those that run: only the tests of their own use them
@@ -80,17 +83,8 @@ def units_of_lines(ranges, lines, path):
 
 
 def imported(source, module, is_package):
-    """Names of all that a module imports, inside functions too; relative ones resolved. `from a import b` gives both a and a.b."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parts = module.split(".")
-            parts = parts[:len(parts) - node.level + (1 if is_package else 0)] if node.level else []
-            base = ".".join([*parts, *filter(None, [node.module])])
-            found.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
-    return found
+    """Names of all that a module imports, inside functions too; `from a import b` gives both a and a.b."""
+    return {full for _, target, name in imports(source, module, is_package) for full in (target, f"{target}.{name}" if name else target)}
 
 
 def module_of(path):
@@ -116,11 +110,18 @@ def read(path, root=ROOT):
 
 
 def files(root=ROOT):
-    """Paths of the files of the tree, relative to its root, as git has them where it is asked; what is built, cached or installed is left out."""
+    """Paths of the files of the tree, relative to its root; what is built, cached, hidden or installed is left out."""
     found = []
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        hidden = any(p.startswith(".") and p not in (".ci", ".gitignore") for p in parts)
-        if not hidden and not {"__pycache__", "build", "dist", "site"} & set(parts) and not any(p.endswith(".egg-info") for p in parts) and path.is_file():
-            found.append("/".join(parts))
+    for folder, folders, names in os.walk(root):
+        # (Environments have fifty thousand files: they are not walked.)
+        folders[:] = [n for n in folders if _kept(n) and n not in _MADE and not n.endswith(".egg-info")]
+        found += [pathlib.Path(folder, n).relative_to(root).as_posix() for n in names if _kept(n) and os.path.isfile(os.path.join(folder, n))]
+    found.sort()
     return [*found, CONFIGURATION] if "pyproject.toml" in found else found
+
+
+_MADE = {"__pycache__", "build", "dist", "site"}
+
+
+def _kept(name):
+    return not name.startswith(".") or name in (".ci", ".gitignore")

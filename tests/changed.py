@@ -18,16 +18,12 @@ sys.path.insert(0, os.path.join(ROOT, "tests"))
 import _affected  # noqa: E402
 import _jobs  # noqa: E402
 
-#: how the lanes' tests are given to workers: by file where fixtures are dear or files are short, else half for each, and who is done first takes over
-DIST = {"slow": "worksteal", "libraries": "worksteal", "dist": "worksteal", "npu": "worksteal"}
 
-
-def python_of(job):
-    """The interpreter of a job's environment: this one, but for the job that has its own."""
-    if job == "libraries":
-        path = os.path.join(ROOT, _jobs.JOBS[job].environment, "bin", "python")
-        return path if os.path.exists(path) else None
-    return sys.executable
+def split(argv):
+    """(arguments of a command, what stands behind -- and goes to pytest)."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    at = argv.index("--") if "--" in argv else len(argv)
+    return argv[:at], argv[at + 1:]
 
 
 class Plan:
@@ -36,7 +32,7 @@ class Plan:
     def __init__(self, job, record, full=False):
         self.job, self.record = job, record
         self.every = _jobs.JOBS[job].files()
-        self.python = python_of(job)
+        self.python = _jobs.JOBS[job].python()
         self.choice = None if full or record is None or self.python is None else record.select(job, _affected.packages(self.python))
         self.files = self.every if self.choice is None else self.choice.files(self.every)
 
@@ -53,18 +49,13 @@ class Plan:
         why = f", since {self.choice.unknown}" if self.choice and self.choice.unknown else ""
         return f"{self.job}: {whole} affected{why}, at most {self.seconds(self.files):.0f} s of one processor; left out: {len(left)} files, {self.seconds(left):.0f} s"
 
-    def run(self, more):
+    def run(self, workers, more):
         """Pytest's exit status."""
         if not self.files:
             print(f"tests.changed: no test of {self.job} is affected", flush=True)
             return 0
-        job = _jobs.JOBS[self.job]
-        command = [self.python, "-m", "pytest", *job.args, *more]
-        if self.choice is not None:
-            command += ["--affected", self.job]
-        if len(self.files) < len(self.every) or job.mark or job.folders:
-            command += self.files
-        status = subprocess.run(command, cwd=ROOT).returncode
+        selected = ["--affected", self.job] if self.choice is not None else []
+        status = subprocess.run(_jobs.JOBS[self.job].command(workers, [*more, *selected], self.files), cwd=ROOT).returncode
         if status == 5 and self.choice is not None:
             print(f"tests.changed: no test of {self.job} is affected", flush=True)
             return 0
@@ -72,9 +63,7 @@ class Plan:
 
 
 def main(argv=None):
-    argv = list(sys.argv[1:] if argv is None else argv)
-    more = argv[argv.index("--") + 1:] if "--" in argv else []
-    argv = argv[:argv.index("--")] if "--" in argv else argv
+    argv, more = split(argv)
     parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__.splitlines()[0])
     parser.add_argument("jobs", nargs="*", choices=[[], *_jobs.JOBS], help="default: the default job")
     parser.add_argument("--list", action="store_true", help="name the files and why they are affected, run nothing")
@@ -92,7 +81,7 @@ def main(argv=None):
         elif plan.python is None:
             status = status or 4
         else:
-            status = plan.run(["-n", a.n, "--dist", DIST.get(job, "loadfile"), *more]) or status
+            status = plan.run(a.n, more) or status
     if not a.jobs:
         for job in _jobs.JOBS:
             if job != "default":

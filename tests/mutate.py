@@ -31,7 +31,6 @@ from typing import NamedTuple
 import _affected
 import _jobs
 import _mutants
-import changed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 #: so many of the mutations have to be noticed
@@ -196,7 +195,7 @@ class Random:
         spent, ran, every = 0, 0, 0
         try:
             for job in self.ORDER:
-                python, waiting = changed.python_of(job), self.tests_of(mutant, job)
+                python, waiting = _jobs.JOBS[job].python(), self.tests_of(mutant, job)
                 every += len(waiting)
                 while python and waiting and spent < self.limit:
                     batch = [waiting.pop(0)]
@@ -226,7 +225,7 @@ class Random:
 
     def left_out(self, folder):
         """Plants all mutants that affect few rows, and runs the tests that none of them affects."""
-        jobs = [job for job in _jobs.JOBS if not _jobs.JOBS[job].whole and changed.python_of(job)]
+        jobs = [job for job in _jobs.JOBS if not _jobs.JOBS[job].whole and _jobs.JOBS[job].python()]
         rows = {(job, key): row["hit"] for job in jobs for key, row in self.record.rows(job).items()}
         planted, texts = [], dict(self.sources)
         for mutant in sorted(self.mutants, key=lambda m: (m.path, -m.start)):        # the last of a file first: the places of the others stay
@@ -238,7 +237,7 @@ class Random:
         failed = 0
         for job in jobs:
             record = _affected.Record.load(root=folder)
-            choice = record.select(job, _affected.packages(changed.python_of(job)))
+            choice = record.select(job, _affected.packages(_jobs.JOBS[job].python()))
             if choice.unknown:
                 raise SystemExit(f"{job}: {choice.unknown}")
             named = []
@@ -250,7 +249,7 @@ class Random:
                 named += [path] if out == own else out
             print(f"{job}: {len(planted)} mutants; running {len(named)} files and tests that none of them affects", flush=True)
             if named:
-                status, what = run_tests(folder, [*_jobs.JOBS[job].args, "-n", "2", "--dist", "worksteal", *named], changed.python_of(job), stop=False)
+                status, what = run_tests(folder, [*_jobs.JOBS[job].args, "-n", "2", "--dist", "worksteal", *named], _jobs.JOBS[job].python(), stop=False)
                 print(f"    {what}", flush=True)
                 failed += status not in (0, 5)
         return 1 if failed else 0

@@ -140,13 +140,10 @@ def main(argv=None):
     parser.add_argument("-n", type=int, default=2, help="processes at a time")
     parser.add_argument("--output", default=str(_affected.FILE))
     a = parser.parse_args(argv)
-    pythons = {}
-    for job in a.jobs or _jobs.JOBS:
-        python = ROOT / _jobs.JOBS[job].environment / "bin/python"
-        pythons[job] = str(python) if python.exists() else sys.executable if job != "libraries" else None
-        if pythons[job] is None:
-            print(f"{job}: left out, its environment {python.parent.parent} is not there")
-            del pythons[job]
+    pythons = {job: _jobs.JOBS[job].python() for job in a.jobs or _jobs.JOBS}
+    for job in [job for job, python in pythons.items() if python is None]:
+        print(f"{job}: left out, its environment {_jobs.JOBS[job].environment} is not there")
+        del pythons[job]
     old = _affected.Record.load(a.output)
     sources = Sources()
     work = []
@@ -155,14 +152,11 @@ def main(argv=None):
         if a.files:
             files = [f for f in files if f in a.files]
         if a.stale and old:
-            choice = old.select(job, _affected.packages(python))
-            files = [f for f in files if choice.reason(f) or any(choice.reason(k) for k in old.keys_of(job, f))]
+            files = old.select(job, _affected.packages(python)).files(files)
         work += [(job, f) for f in files]
     work.sort(key=lambda w: -(old.seconds(*w) if old else 0))
-    new = {job: dict(old.rows(job)) if old and (a.stale or a.files) else {} for job in _jobs.JOBS} if old else {job: {} for job in _jobs.JOBS}
-    for job in _jobs.JOBS:
-        if old and job not in pythons:
-            new[job] = dict(old.rows(job))
+    # What is not recorded now stays: other jobs, and with --stale and --files the other files.
+    new = {job: old.rows(job) if old and (job not in pythons or a.stale or a.files) else {} for job in _jobs.JOBS}
     folders = {subprocess.run([p, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True).stdout.strip() for p in set(pythons.values())}
     for folder in folders:
         pathlib.Path(folder, PTH).write_text(LINE)

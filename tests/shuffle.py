@@ -22,9 +22,7 @@ def once(job, seed, load, more):
     """(exit status, names of the tests that failed, pytest's closing line) of one run."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
     try:
-        command = [changed.python_of(job), "-m", "pytest", "-q", *_jobs.JOBS[job].args, "-n", "2", "--dist", changed.DIST.get(job, "loadfile"), "--shuffle", str(seed), *more]
-        if _jobs.JOBS[job].mark or _jobs.JOBS[job].folders:
-            command += _jobs.JOBS[job].files()
+        command = _jobs.JOBS[job].command(2, ["-q", "--shuffle", str(seed), *more])
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     finally:
         for process in busy:
@@ -36,9 +34,7 @@ def once(job, seed, load, more):
 
 
 def main(argv=None):
-    argv = list(sys.argv[1:] if argv is None else argv)
-    more = argv[argv.index("--") + 1:] if "--" in argv else []
-    argv = argv[:argv.index("--")] if "--" in argv else argv
+    argv, more = changed.split(argv)
     parser = argparse.ArgumentParser(prog="python -m tests.shuffle", description=__doc__.splitlines()[0])
     parser.add_argument("job", nargs="?", default="default", choices=list(_jobs.JOBS))
     parser.add_argument("--runs", type=int, default=5)

@@ -283,7 +283,7 @@ def recorded(tmp_path_factory):
     for name, text in PROGRAM.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
-    for name in ("_affected", "_jobs", "_units", "_recorder", "_record_plugin", "record"):
+    for name in ("_affected", "_imports", "_jobs", "_units", "_recorder", "_record_plugin", "record"):
         shutil.copy(TESTS / f"{name}.py", folder / "tests")
     (folder / "tests/conftest.py").write_text("def pytest_configure():\n    pass\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TESTS_RECORD"))}

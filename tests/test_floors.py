@@ -6,27 +6,12 @@ import ast
 import pathlib
 
 import pytest
+from _imports import imports
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "mindtorch"
 # A floor may import itself and those before it. `tools` stands on all of them, and none of them knows of it.
 FLOORS = ["backend", "core", "ops", "torch", "torch_npu", "functorch", "tools"]
 TOUCH_MINDSPORE = {"backend", "tools"}
-
-
-def imports(source, module, is_package=False):
-    """[(line, module imported, name taken from it or None)] of a source text, relative imports resolved."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name, None) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                parts = parts[:len(parts) - node.level + (1 if is_package else 0)]
-                base = ".".join([*parts, base] if base else parts)
-            found += [(node.lineno, base, alias.name) for alias in node.names]
-    return found
 
 
 def floor(module):

@@ -418,16 +418,17 @@ def patch(torch, wrap, more=False):
     undo, names = [], set()
 
     def put(holder, attribute, name):
-        names.add(name)
         fn, mine = getattr(holder, attribute), attribute in vars(holder)
         original = vars(holder).get(attribute)
-        if attribute == "__getitem__" and not mine:
+        becomes_sequence = attribute == "__getitem__" and not mine
+        if becomes_sequence:
             if not _can_clear_items():
                 return
             undo.append(lambda: _clear_items(holder))
+        names.add(name)
         setattr(holder, attribute, wrap(name, fn))
         undo.append(lambda: setattr(holder, attribute, original) if mine else delattr(holder, attribute))
-        if attribute == "__getitem__" and not mine:
+        if becomes_sequence:
             _clear_items(holder)
 
     F, Tensor = torch.nn.functional, torch.Tensor

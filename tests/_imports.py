@@ -1,0 +1,18 @@
+"""What a source text imports."""
+import ast
+
+
+def imports(source, module, is_package=False):
+    """[(line, module imported, name taken from it or None)] of a source text, relative imports resolved."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parts = parts[:len(parts) - node.level + (1 if is_package else 0)]
+                base = ".".join([*parts, base] if base else parts)
+            found += [(node.lineno, base, alias.name) for alias in node.names]
+    return found
