@@ -182,9 +182,9 @@ def test_limit(tmp_path):
 def test_a_full_disk_is_no_error(monkeypatch):
     cached = CachedDataset([mine.ones(3), mine.zeros(100_000)])
     assert cached[0].tolist() == [1, 1, 1]
-    with cached._lock:
-        pages = cached._connection().execute("pragma page_count").fetchone()[0]
-        cached._connection().execute(f"pragma max_page_count={pages}")
+    with cached._file as db:
+        pages = db.execute("pragma page_count").fetchone()[0]
+        db.execute(f"pragma max_page_count={pages}")
     with pytest.warns(UserWarning, match="full"):
         assert cached[1].sum().item() == 0
     assert cached[1].sum().item() == 0 and cached[0].tolist() == [1, 1, 1] and cached.stored()[0] == 1
@@ -264,6 +264,46 @@ def test_threads_and_forks_at_once(tmp_path):
         t.join()
     assert not errors
     assert [int(cached[i][0]) for i in range(60)] == list(range(60))
+
+
+def test_forks_while_caches_come_and_go(process):
+    """SQLite has locks for all of its files: a child that begins while a thread of its parent has one waits for ever."""
+    process.file("script.py", """
+        import os, tempfile, threading, time
+        from mindtorch.tools import CachedDataset
+
+        def come_and_go(folder):
+            while not done.is_set():
+                CachedDataset(range(3), folder)[0]
+
+        cached = CachedDataset(range(3))
+        done = threading.Event()
+        threads = [threading.Thread(target=come_and_go, args=(tempfile.mkdtemp(),)) for _ in range(2)]
+        for t in threads:
+            t.start()
+        try:
+            for _ in range(150):
+                child = os.fork()
+                if not child:
+                    os._exit(cached[1])
+                end = time.monotonic() + 20
+                while True:
+                    found, status = os.waitpid(child, os.WNOHANG)
+                    if found:
+                        assert os.waitstatus_to_exitcode(status) == 1
+                        break
+                    if time.monotonic() > end:
+                        os.kill(child, 9)
+                        raise AssertionError("the child waits for ever")
+                    time.sleep(0.001)
+            assert all(t.is_alive() for t in threads)
+        finally:
+            done.set()
+        print("all ended")
+        """)
+    done = process.run("script.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "all ended\n" and not done.stderr
 
 
 def _fill_for_ever(folder, ready):
