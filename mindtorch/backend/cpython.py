@@ -7,6 +7,7 @@ import atexit
 import functools
 import os
 import sys
+from collections.abc import Callable
 
 from mindtorch.backend.patching import AT_TIMES, HOOKS, RELIES, declare, put, take_back  # noqa: F401
 
@@ -38,10 +39,25 @@ def at_fork(what, **callbacks):
         os.register_at_fork(**callbacks)
 
 
+_locks: list[tuple[dict, str, Callable]] = []     # (a module's namespace, name, what makes it)
+
+
+def module_lock(namespace, name, make):
+    """A new lock `make()` for `name` of a module's `namespace`, which a forked child gets anew: the thread that had it is not there any more."""
+    _locks.append((namespace, name, make))
+    return make()
+
+
+def _renew_locks():
+    for namespace, name, make in _locks:
+        namespace[name] = make()
+
+
 _EXIT = declare("atexit:register", HOOKS, "connections, folders and MindSpore's tape are closed in an order that ends the process well", _CHECKED,
         ("tests/tools/test_cli.py", "tests/core/test_interop.py"))
 _FORK = declare("os:register_at_fork", HOOKS, "threads and locks do not survive a fork", _CHECKED,
                 ("tests/facade/test_data_workers.py", "tests/facade/test_multiprocessing.py"))
+at_fork("locks of modules", after_in_child=_renew_locks)
 declare("sys:setprofile", HOOKS, "torch.compile sees a call's functions; only while it captures", _CHECKED,
         ("tests/facade/test_compile.py", "tests/facade/test_compile_breaks.py"))
 declare("sys:meta_path", HOOKS, "`import torch` finds the facade (tools/_hook.py); only while it is enabled", _CHECKED, ("tests/tools/test_hook.py",))

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.core import alias, bits, devices, dispatch, tape
 from mindtorch.core.bits import LIVE, Bits, veiled
 from mindtorch.core.grad_mode import INFERENCE, no_grad
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const, Tensor, again, blank, put_on, version
 
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 class _Layer:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.memory import on_storage
 from mindtorch.backend.cpu.region import pick
@@ -58,7 +59,7 @@ class _Copies:
 
 COPIES = _Copies()
 #: held while a device computes or copies: MindSpore's calls of several threads at once end the process
-ALONE = threading.RLock()
+ALONE = module_lock(globals(), "ALONE", threading.RLock)
 
 
 def alone(f: Callable[..., Any]) -> Callable[..., Any]:

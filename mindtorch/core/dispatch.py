@@ -42,6 +42,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.core.records import Op, kinds_of
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
@@ -93,7 +94,7 @@ NUMBERS = set(PLAIN)
 #: (entry or primitive, args, kwargs, below) -> the call's result
 Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 _layers: dict[str, dict[str, Layer]] = {"ops": {}, "primitives": {}}        # name -> layer
 _users: dict[tuple[str, str], int] = {}                                    # (kind, name) -> how many want it
 

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.core import alias, batching, dispatch, engine, grad_mode, tape, transforms
 from mindtorch.core.bits import Bits, is_conj
 from mindtorch.core.conjugate import between, conj_view, neg_view
@@ -33,7 +34,7 @@ from mindtorch.core.wrapped import Batched
 
 _FLOATS = "fcV"
 _ids = itertools.count()
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 class Tangents(dict):

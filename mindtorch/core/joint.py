@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.joint.fusion import Fusion, recomputed, sums
 from mindtorch.backend.joint.source import Writer, check_writes
 from mindtorch.backend.interface import Array
@@ -33,7 +34,7 @@ from mindtorch.core.tensor import Tensor, attributes, bump, on_device, version, 
 RECORDED = _device.recorded
 #: bytes given and computed up to which a program is run once beside what was recorded
 MOST = 1 << 26
-_one_at_a_time = threading.RLock()
+_one_at_a_time = module_lock(globals(), "_one_at_a_time", threading.RLock)
 
 
 # ------------------------------------------------------------------ recording

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address, byte_bounds
 from mindtorch.backend.device import Opaque, home_of
 from mindtorch.backend.interface import Array
@@ -151,7 +152,7 @@ def _found(root, t, own_references):
 #: The storage object on a root, and what is called after it has moved; set by the facade, which has the storages.
 storage_on: Callable[[Array], Any] = None                     # type: ignore[assignment]
 storage_moved: Callable[[Array, Array], object] = None        # type: ignore[assignment]
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 def move(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> None:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.interface import Sizes, Stype
 from mindtorch.core import dispatch, grad_mode
 from mindtorch.core.foreign import type_name
@@ -107,7 +108,7 @@ def put_saved_hooks(pairs: Sequence[Pair]) -> None:
 
 
 _followed = False
-_lock = threading.Lock()
+_lock = module_lock(globals(), "_lock", threading.Lock)
 
 
 def _follow() -> None:
@@ -246,7 +247,7 @@ def edge_to(x: Tensor) -> Edge:
 
 # ------------------------------------------------------------------ hooks
 _hook_ids = itertools.count()
-_unpickling = threading.Lock()
+_unpickling = module_lock(globals(), "_unpickling", threading.Lock)
 
 
 class RemovableHandle:

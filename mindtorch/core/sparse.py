@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.interface import Sizes
 from mindtorch.core import dispatch as _dispatch
 from mindtorch.core.dispatch import SparseUse as SparseUse
@@ -33,7 +34,7 @@ compressed: dict[str, Callable[..., Any]] = {}
 at_first: list[Callable[[], Any]] = []
 #: whether parts of new tensors are checked for order as well (torch.sparse.check_sparse_tensor_invariants)
 check_invariants = False
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 def _op_in_frames(frame):

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.device import Opaque, home_of
 from mindtorch.core import dispatch, tensor as _tensor
 from mindtorch.core.tensor import TRANSFORMS, Tensor
 from mindtorch.core.wrapped import Batched
 
 _serials = itertools.count(1)
-_lock = threading.Lock()
+_lock = module_lock(globals(), "_lock", threading.Lock)
 
 
 class Level:

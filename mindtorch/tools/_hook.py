@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FunctionType, ModuleType
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
-from mindtorch.backend.cpython import put, take_back
+from mindtorch.backend.cpython import module_lock, put, take_back
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
@@ -25,7 +25,7 @@ FACADE = "mindtorch.torch"
 PACKAGES = {TORCH: FACADE, "torch_npu": "mindtorch.torch_npu", "functorch": "mindtorch.functorch"}
 _FACADES = {facade: public for public, facade in PACKAGES.items()}
 
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 _published = {}   # facade name -> _Published
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from types import FunctionType
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.core import dispatch, foreign, meta as _core_meta, tensor as _core
 from mindtorch.core.device import device, get_default as get_default_device
 from mindtorch.core.dtypes import dtype
@@ -287,7 +288,7 @@ def observe(fn):
 
 
 # ------------------------------------------------------------------ meta tensors
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 _idle = 0
 
 

@@ -1,4 +1,5 @@
 """torch.multiprocessing: tensors in shared memory, queues and pipes, spawn; against real torch where it is the judge."""
+import contextlib
 import gc
 import os
 import threading
@@ -13,6 +14,7 @@ import torch.multiprocessing  # noqa: F401
 
 import mindtorch.torch as mine
 import mindtorch.torch.multiprocessing as mp
+from mindtorch.backend import cpython
 
 pytestmark = [pytest.mark.forks, pytest.mark.filterwarnings("ignore:.*multi-threaded", "ignore:TypedStorage")]
 BOTH = (real, mine)
@@ -294,3 +296,39 @@ def test_a_tensor_of_a_slice_has_a_storage_of_that_slice(k, maker, tmp_path):
         return out + [u.tolist(), u.untyped_storage().nbytes(), u.stride() if u.numel() else None]
 
     both(run)
+
+
+def test_locks_of_threads_in_a_fork():
+    """A child has none of its parent's threads, so nothing may wait for what one of them has locked."""
+    there, done = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as held:
+            for namespace, name, _ in cpython._locks:
+                held.enter_context(namespace[name])
+            there.set()
+            done.wait()
+
+    def child(q):
+        free = [namespace[name].acquire(timeout=0) for namespace, name, _ in cpython._locks]
+        for namespace, name, _ in cpython._locks:
+            namespace[name].release()
+        t = mine.arange(3.0).share_memory_()
+        q.put((free, t.tolist()))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    there.wait()
+    try:
+        assert len(cpython._locks) > 10
+        ctx = mp.get_context("fork")
+        q = ctx.SimpleQueue()
+        p = ctx.Process(target=child, args=(q,))
+        p.start()
+        p.join(30)
+        assert p.exitcode == 0
+        assert q.get() == ([True] * len(cpython._locks), [0.0, 1.0, 2.0])
+    finally:
+        done.set()
+        holder.join()
+        p.kill()

@@ -10,6 +10,7 @@ import types
 import warnings
 import weakref
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.native import kernels as cpu_native
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.core import dispatch, autocast as _autocast
@@ -57,7 +58,7 @@ class _State(threading.local):
 
 
 state = _State()
-_lock = threading.RLock()
+_lock = module_lock(globals(), "_lock", threading.RLock)
 everyone = weakref.WeakSet()
 
 

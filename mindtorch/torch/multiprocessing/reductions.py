@@ -16,6 +16,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import address
 from mindtorch.core.dtypes import NAMES
 from mindtorch.core.tensor import Parameter, Tensor, wrap, taken
@@ -29,7 +30,7 @@ _CAN_SHARE = hasattr(os, "memfd_create") and reduction.HAVE_SEND_HANDLE
 
 _segments = {}  # id(root array) -> _Segment
 _by_file = weakref.WeakValueDictionary()  # (device, inode) -> root array that this process has on it
-_moving = threading.RLock()  # a Queue pickles in a thread of its own
+_moving = module_lock(globals(), "_moving", threading.RLock)  # a Queue pickles in a thread of its own
 
 
 class _Segment:
