@@ -101,6 +101,8 @@ CONSTANT = {"constant": lambda T: (lambda a: T.ones(3, dtype=T.float64)), "detac
 
 
 def outcome(f):
+    real.manual_seed(0)         # (in 3 of 200 random directions even torch finds no fault in Changing)
+    mt.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
