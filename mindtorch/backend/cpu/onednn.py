@@ -28,7 +28,7 @@ import threading
 import numpy as np
 
 from mindtorch.backend.native import pool
-from mindtorch.backend.cpython import at_fork
+from mindtorch.backend.cpython import module_lock
 from mindtorch.backend.cpu.host import OutOfMemoryError, address
 from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.runtime import dnnl_path
@@ -150,16 +150,19 @@ def _made(create, *arguments):
     return out
 
 
+_lock = module_lock(globals(), "_lock", threading.Lock)
+
+
 class _Shared:
     """Library, engine and attributes, made at the first use."""
 
     def __init__(self):
-        self.lock, self.known, self.lib, self.wide, self.own = threading.Lock(), False, None, False, False
+        self.known, self.lib, self.wide, self.own = False, None, False, False
 
     def get(self):
         """The library or None."""
         if not self.known:
-            with self.lock:
+            with _lock:
                 if not self.known:
                     lib, self.own = _load()
                     if lib is not None:
@@ -226,13 +229,6 @@ def _mine():
     if _thread is None:
         _thread = _Thread()
     return _thread
-
-
-def _after_fork():
-    _shared.lock = threading.Lock()
-
-
-at_fork("oneDNN's lock", after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------ descriptions
