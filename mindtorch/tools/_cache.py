@@ -185,7 +185,7 @@ class CachedDataset(Dataset):
         self._open()
         self._check(str(key))
 
-    # ---- the file
+    # ---- opening
     def _open(self):
         self._file, self._full = _File(self.folder, self._durable), False
         weakref.finalize(self, self._file.give_up)

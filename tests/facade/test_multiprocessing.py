@@ -317,6 +317,7 @@ def test_locks_of_threads_in_a_fork():
         q.put((free, t.tolist()))
 
     holder = threading.Thread(target=hold)
+    gc.disable()            # (what it frees here, of other tests, may want a lock that is held)
     holder.start()
     there.wait()
     try:
@@ -330,5 +331,6 @@ def test_locks_of_threads_in_a_fork():
         assert q.get() == ([True] * len(cpython._locks), [0.0, 1.0, 2.0])
     finally:
         done.set()
+        gc.enable()
         holder.join()
         p.kill()
