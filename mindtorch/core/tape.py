@@ -85,6 +85,8 @@ class Primitive:
         if grads and grads[-1] is None and order is None:
             self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
             self.grads = grads[:self.edges]
+        #: places of the inputs that have no rule: they get no edge, for the engine would wait for a gradient that never comes
+        self.ruleless = () if self.joint else tuple([i for i in range(len(inputs)) if i >= len(self.grads) or self.grads[i] is None])
         self.optional: tuple[int, ...] = ()          # places of the inputs that may be None
         self.alone = len(self.grads) == 1 and self.grads[0] is not None
         self.function: Any = None
@@ -205,6 +207,12 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
         else:
             edges.append(None)
         i += 1
+    for i in prim.ruleless:
+        if edges[i] is not None:
+            edges[i] = None
+            mask &= ~(1 << i)
+            if not mask:
+                return outs
     node.edges = edges
     single = outs.__class__ is not tuple
     if single or prim.rest:

@@ -785,3 +785,24 @@ def test_hooks_on_an_unused_state_of_a_cell():
         c.sum().backward()
         return told
     assert same(run) == []
+
+
+def test_only_inputs_with_a_rule_have_an_edge():
+    """The engine waits for one gradient per edge, so an edge without a rule stops everything below it."""
+    from mindtorch.core.tape import PRIMITIVES
+    for name, function in PRIMITIVES.items():
+        prim = function.prim
+        if not prim.grads or prim.joint or prim.variadic:
+            continue
+        assert all(prim.grads[i] is not None for i in range(len(prim.inputs)) if i not in prim.ruleless), name
+        assert all(i >= len(prim.grads) or prim.grads[i] is None for i in prim.ruleless), name
+
+    def run(T, pick):
+        a, b = leaf(T, 1., 5., 2.), leaf(T, 3., 2., 4.)
+        h, k = a * 2, b * 3
+        o = getattr(T, pick)(h, k)
+        g, = T.autograd.grad(o.pow(3).sum(), h, create_graph=True)
+        (o.sum() + g.pow(2).sum()).backward()
+        return a.grad, b.grad
+    for pick in ("maximum", "minimum", "max", "min"):
+        same(lambda T, pick=pick: run(T, pick))
