@@ -271,6 +271,22 @@ def test_a_parameter_given_twice_steps_twice():
     same(run, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("groups", [[[0, 1], [0, 1]], [[0, 1, 0], [1, 2]], [[0, 0], [1], [0, 2, 1]]])
+def test_a_parameter_in_several_groups_keeps_its_number(groups):
+    def run(T):
+        p = [T.nn.Parameter(T.ones(1) * i) for i in range(3)]
+        opt = T.optim.Adam([p[0]], lr=0.1)
+        group = opt.param_groups[0]
+        opt.param_groups[:] = [{**group, "params": [p[i] for i in g]} for g in groups]
+        sum(x.pow(2).sum() for x in p).backward()
+        opt.step()
+        saved = opt.state_dict()
+        opt.load_state_dict(saved)
+        opt.step()
+        return [g["params"] for g in saved["param_groups"]], saved["state"], opt.state_dict()["state"], [x.detach() for x in p]
+    same(run, rtol=1e-6)
+
+
 def test_expanded_parameter_is_refused():
     p = mine.nn.Parameter(mine.ones(1).expand(4))
     opt = mine.optim.SGD([p])

@@ -54,6 +54,29 @@ def test_step_left_to_the_optimizer(takes_scaler, unscale, factor):
     same(run)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("factor", [2.0, float("inf"), None])
+def test_gradients_that_cannot_be_unscaled_are_refused(dtype, fused, factor):
+    """Float16 gradients, which only a fused step may get scaled, and no gradient at all (None)."""
+    for unscale in (False, True):
+        def run(T):
+            p = T.nn.Parameter(T.ones(3, dtype=getattr(T, dtype)))
+            opt = T.optim.SGD([p], lr=0.1, fused=fused)
+            scaler = T.amp.GradScaler("cpu", init_scale=8.0)
+            scaled = scaler.scale((p * p * (factor or 1.0)).sum())
+            if factor is not None:
+                scaled.backward()
+            out = []
+            for call in ((lambda: scaler.unscale_(opt)) if unscale else (lambda: None), lambda: scaler.step(opt), lambda: scaler.step(opt), scaler.update):
+                try:
+                    call()
+                except (ValueError, AssertionError, RuntimeError) as e:
+                    out.append((type(e).__name__, str(e)))
+            return [*out, p.detach(), p.grad, scaler.get_scale()]
+        same(run)
+
+
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
 @pytest.mark.parametrize("fused", [False, True])
 def test_fused_steps_are_skipped_like_others(name, fused):

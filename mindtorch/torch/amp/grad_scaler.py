@@ -104,27 +104,24 @@ class GradScaler:
     def _unscale(self, grads, s, allow_low, only_check=False):
         """Divides the gradients by the scale (or leaves them as they are) and notes whether there is an inf or nan."""
         inv = np.float32(1.0) if only_check else np.float32(1.0 / np.float64(self._scale))
-        s["checked"] = True
-        for g in grads:
-            if g is None:
-                continue
-            if adopt(g)._h is not None:
-                if g._stype == LOW[0] and not allow_low:
-                    raise ValueError("Attempting to unscale FP16 gradients.")
+        given = [adopt(g) for g in grads if g is not None]
+        if not allow_low and any([g._stype == LOW[0] for g in given]):
+            raise ValueError("Attempting to unscale FP16 gradients.")
+        for g in given:
+            if g._h is not None:
                 with torch.no_grad():
                     if inv != 1:
                         g.mul_(float(inv))
                     s["sums"].append((g * 0).sum())         # NaN if anything is inf or nan, else 0; read once, by `step`
                 continue
             a = host_memory(g)
-            if a.dtype == LOW[0] and not allow_low:
-                raise ValueError("Attempting to unscale FP16 gradients.")
             f = a.astype(np.float32) if a.dtype in LOW else a
             if not np.isfinite(f).all():
                 s["found_inf"] = True
             if inv != 1:
                 a[...] = (f * inv).astype(a.dtype)
                 bump(g)
+        s["checked"] = bool(given)
 
     def step(self, optimizer, *args, **kwargs):
         """unscale_ (if not done), then optimizer.step() unless a gradient is inf or nan; returns what step returned.
@@ -144,8 +141,11 @@ class GradScaler:
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             return self._leave_to(optimizer, s, args, kwargs)
         if s["stage"] == _READY:
-            grads = args[0] if args and isinstance(args[0], (list, tuple)) else _grads_of(optimizer)
-            self._unscale(grads, s, allow_low=True)
+            given = args and isinstance(args[0], (list, tuple))
+            self._unscale(args[0] if given else _grads_of(optimizer), s, allow_low=given)
+            s["stage"] = _UNSCALED
+        if not s["checked"]:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
         r = None if self._found(s) else optimizer.step(*args, **kwargs)
         s["stage"] = _STEPPED
         return r

@@ -599,8 +599,8 @@ class Optimizer:
         position, groups, start = {}, [], 0
         for group in self.param_groups:
             packed = {k: v.item() if v.__class__ is GraphLR else v for k, v in group.items() if k != "params"}
-            # A parameter that the group has twice goes by its last position.
-            position.update({id(p): i for i, p in enumerate(group["params"], start)})
+            # A parameter keeps the position that an earlier group gave it; twice in one group, it has the last.
+            position.update({id(p): i for i, p in enumerate(group["params"], start) if id(p) not in position})
             packed["params"] = [position[id(p)] for p in group["params"]]
             start += len(packed["params"])
             groups.append(packed)
