@@ -5,6 +5,7 @@ differentiates that; the primitives of the gradient are seen.  Random ops, views
 """
 from mindtorch.core import transforms
 from mindtorch.core.dispatch import FLAGS
+from mindtorch.core.dtypes import I64
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.tensor import TRANSFORMS, taken
 from mindtorch.torch import _aten_losses, _ops
@@ -89,7 +90,9 @@ _signatures = {}
 def of(entry, args, kwargs):
     """(operator, arguments, named arguments) of a call of an op that is one operator in aten; None for any other."""
     op = entry.op
-    if op is None or entry.inplace:
+    if op is None:
+        return _subscript(*args) if entry.name == "Tensor.__getitem__" and not kwargs else None
+    if entry.inplace:
         return None
     row = _ROWS.get(op.main.qualname)
     if row is None or kwargs.get("out") is not None or FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
@@ -117,6 +120,39 @@ def of(entry, args, kwargs):
         return None
     given, named = _trimmed(sig, a)
     return func, given, named
+
+
+def _subscript(x, key):
+    """x[key] with a mask in the key: the basic items as views, the tensors as one index operator, which gets masks as they are."""
+    if FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
+        return None
+    items, masked = [], False
+    for k in key if key.__class__ is tuple else (key,):
+        if taken(k) and k.ndim and k._stype.kind == "b":
+            masked = True
+        elif not (k is None or k is Ellipsis or k.__class__ is int or k.__class__ is slice or taken(k) and k.ndim and k._stype == I64):
+            return None
+        items.append(k)
+    if not masked:
+        return None
+    given = sum([k.ndim if taken(k) and k._stype.kind == "b" else k is not None and k is not Ellipsis for k in items])
+    if given > x.ndim or len([k for k in items if k is Ellipsis]) > 1:
+        return None                     # (refused where it is computed)
+    basic, indices = [], []
+    for k in items:
+        if k is Ellipsis:
+            basic += [slice(None)] * (x.ndim - given)
+            indices += [None] * (x.ndim - given)
+        elif taken(k):
+            basic += [slice(None)] * (k.ndim if k._stype.kind == "b" else 1)
+            indices.append(k)
+        else:
+            basic.append(k)
+            indices += [None] * (k.__class__ is not int)
+    while indices[-1] is None:
+        indices.pop()
+    view = x if all([k.__class__ is slice and k == slice(None) for k in basic]) else x[tuple(basic)]
+    return _ops.find_overload("aten::index.Tensor"), (view, indices), {}
 
 
 def _trimmed(sig, a):
@@ -170,7 +206,7 @@ _functions = {}
 def recorded(entry, func, args, kwargs, ask):
     """What `ask()`, the handler, returns, with history."""
     found = _tensors(args, kwargs)
-    if not (mode.on and any([t._rg for t in found])) or entry.op.main.qualname in _WITHOUT_GRADIENT:
+    if not (mode.on and any([t._rg for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
         return ask()
     cls = _functions.get(func._opname)
     if cls is None:

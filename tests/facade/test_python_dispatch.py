@@ -443,3 +443,42 @@ def test_tensors_without_memory_are_swapped():
             swap(plain, other)
         return [*seen, held() is plain]
     assert run(mine) == run(real)
+
+
+@pytest.mark.parametrize("key", [
+    lambda T: T.tensor([True, False, True]), lambda T: (slice(None), T.tensor([False, True, True, False])), lambda T: (..., T.tensor([True, False, False, True])),
+    lambda T: T.ones(3, 4).tril().bool(), lambda T: (None, T.tensor([True, False, True])), lambda T: (1, T.tensor([True, False, True, True])),
+    lambda T: (T.tensor([0, 2]), T.tensor([True, False, True, False])), lambda T: (T.tensor([True, False, True]), T.tensor([False, True, False, True])),
+    lambda T: (slice(1, 3), None, T.tensor([True, True, False, True])), lambda T: (T.tensor([False] * 3), 0), lambda T: T.tensor([2, 0]),
+    lambda T: (T.ones(3, 4).tril().bool(), ...), lambda T: (T.tensor([True, False, True]), slice(1, None), None)])
+def test_a_mask_reaches_handlers_as_it_is(key):
+    """Dtypes and shapes of the indices that index.Tensor is called with, the result and the gradient."""
+    def run(side):
+        T, dispatch, tree = SIDES[side]
+        seen = []
+
+        class Indices(dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                if str(func) == "aten.index.Tensor":
+                    seen.append([None if i is None else (str(i.dtype), tuple(i.shape)) for i in args[1]])
+                return func(*args, **(kwargs or {}))
+        x = (T.arange(12.).reshape(3, 4) + 1).requires_grad_()
+        k = key(T)
+        with Indices():
+            y = x[k]
+        (y * y).sum().backward()
+        return seen, y.tolist(), y.requires_grad, type(y.grad_fn).__name__, x.grad.tolist()
+    assert run("mine") == run("real")
+
+
+@pytest.mark.parametrize("key", [(slice(None), [True, False]), ([True] * 3, [True] * 4, 0), (Ellipsis, Ellipsis, [True] * 4)])
+def test_bad_masks_are_refused_under_a_mode(key):
+    def run(side):
+        T, dispatch, tree = SIDES[side]
+
+        class Through(dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                return func(*args, **(kwargs or {}))
+        with Through(), pytest.raises(IndexError):
+            T.ones(3, 4)[tuple(T.tensor(k) if isinstance(k, list) else k for k in key)]
+    run("real"), run("mine")

@@ -91,7 +91,7 @@ EXPRESSIONS = {
     "products": """r@E c@E R@E E@r E@c E@C r@r r@c c@r c@c r@o o@r r@E[0] c@E[0] R@E[0] E[0]@r r.mm(E) r.mv(E[0]) T.mv(c,E[0]) T.mm(r,E) T.mm(E,r) T.matmul(r,E)
         B.to_sparse_csr()@T.ones(2,4,3) r.double()@E r.bool()@E.bool() T.addmm(E,r,E) T.addmm(E,c,E) T.addmm(E,R,E) T.addmm(E,E,r) T.addmm(E,E,c) T.addmm(r,r,r)
         T.addmm(E,r,r) T.addmm(E[0],r,E) T.sparse.addmm(E,r,E) T.sparse.addmm(E,r,E,beta=2,alpha=3) T.addmv(E[0],r,E[0]) T.sparse.mm(r,E) T.sparse.mm(c,E)
-        T.sparse.mm(E,r) T.sparse.mm(r,r) T.sparse.mm(r,E,'sum') T.sparse.mm(r,E,'mean') T.sparse.mm(r,E,'amax') T.sparse.mm(r,-E,'amin') T.sparse.mm(r,E,'prod')
+        T.sparse.mm(E,r) T.sparse.mm(r,r) T.sparse.mm(r,E,'sum') T.sparse.mm(r,E,'mean') T.sparse.mm(r,E,'amax') T.sparse.mm(r,-E,"amin") T.sparse.mm(r,E,"max") T.sparse.mm(r,-E,"min") T.sparse.mm(r,E,"prod") T.sparse.mm(r,E,"add")
         T.sparse.mm(c,E,'mean') T.sparse.mm(r,r,'mean') T.sparse.sampled_addmm(r,E,E) T.sparse.sampled_addmm(r,E,E,beta=.5,alpha=2.) T.sparse.sampled_addmm(c,E,E)
         T.sparse.sampled_addmm(o,E,E) T.sparse.sampled_addmm(r,E[:,:2],E[:2]) T.sparse.sampled_addmm(r,E.double(),E)
         T.sparse.sampled_addmm(B.to_sparse_csr(),T.ones(2,4,3),T.ones(2,3,4)) T.nn.functional.linear(E,r) T.nn.functional.linear(E,r,E[0])

@@ -93,7 +93,10 @@ CompressedTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, sel
 
 def reduced_mm(mat1, mat2, reduce):
     """Of each row of a CSR matrix and each column of a dense one the mean, the largest or the smallest of the products; 0 where there are none."""
-    if reduce not in ("sum", "mean", "amax", "amin"):
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    if reduce == "prod":
         raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
     if isinstance(mat2, Sparse):
         raise RuntimeError(f"Expected tensor to have Strided Layout, but got tensor with {title(mat2)} Layout (while checking arguments for "
