@@ -28,7 +28,7 @@ from mindtorch.torch import _function_protocol, _types
 from mindtorch.torch._inherited import is_closed
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
-CAPTURE = {"<lambda>": "safe"}
+CAPTURE = {"<lambda>": "safe", "_layout": "safe"}
 
 
 def _def(fn):

@@ -385,6 +385,14 @@ def test_shapes_and_sizes_are_constants_of_a_variant():
             assert a[1].shape == b[1].shape and b[2].dtype is torch.float64
 
 
+@pytest.mark.parametrize("what", ["layout", "device", "dtype", "ndim", "itemsize", "is_sparse", "shape", "T", "requires_grad", "is_meta", "get_device()"])
+def test_what_says_nothing_about_values_breaks_no_graph(what):
+    namespace = {}
+    exec(f"def g(x):\n    return (x.{what}, x * 2)[1]", namespace)
+    e = D.explain(namespace["g"])(torch.ones(2, 3))
+    assert (e.graph_break_count, e.graph_count) == (0, 1), e
+
+
 def test_is_compiling_and_explain():
     seen = []
 
