@@ -183,6 +183,11 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
 
 
 # ------------------------------------------------------------------ checks before a write
+def expanded_dims(a: Array) -> list[int]:
+    """The dimensions of an array along which all elements are the same place in memory, as `expand` makes them."""
+    return [] if a.flags.c_contiguous or not a.size else [d for d, (n, s) in enumerate(zip(a.shape, a.strides)) if n > 1 and s == 0]
+
+
 def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
     """Raises what torch raises before a write to `x`.
 

@@ -615,4 +615,8 @@ def _accumulate_dense(leaf, g, create_graph):
     elif create_graph or tape.through is not None:
         leaf._g = _ops["add"](old, g)
     else:
-        gradients.add_to(old, g)
+        try:
+            gradients.add_to(old, g)
+        except ValueError:
+            _ops["add"](old, g)         # (which says that the shapes differ, as after `.data` of another size)
+            raise

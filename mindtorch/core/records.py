@@ -13,7 +13,7 @@ class Op:
     """One row of the table: all that is known of an op."""
 
     __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "placement", "capture",
-                 "writes", "main")
+                 "writes", "expanded", "main")
     name: str
     ns: str
     body: Callable[..., Any]                 # what the declaration says
@@ -28,6 +28,7 @@ class Op:
     placement: str | None
     capture: str | None
     writes: tuple[str, object] | None
+    expanded: Callable[..., object] | None
     main: Op                                 # the op that this is another name of, or itself
 
     def __repr__(self) -> str:

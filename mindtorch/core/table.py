@@ -74,7 +74,8 @@ def _asked(out, dtype):
 def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str = "", function: bool = True, method: bool | Callable[..., Any] | None = None,
        inplace: bool | str = False, out: bool | str | Same = False, aliases: str | tuple[str, ...] = (),
        autocast: str | Callable[..., str | None] | None = None, overlap: str | None = None,
-       placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None) -> Callable[..., Any]:
+       placement: str | None = None, capture: str | None = None, writes: tuple[str, object] | None = None,
+       expanded: Callable[..., object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
     name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
@@ -97,12 +98,13 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
               from there), "sizes" (the result's size depends on values); with a condition: "values of tensors", "sizes of tensors" (where a
               tensor is among the further arguments), "sizes if alone" (where there are none), "sizes unless told" (where no number is)
     writes    (parameter, value): writes to an operand besides what it returns, unless that parameter has that value
+    expanded  writes in place to an expanded tensor, where torch does; default: the in-place form refuses one
 
     Returns the function as everybody calls it, also within ops: one that asks the dispatcher first.
     """
     if fn is None:
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
-                                 aliases=aliases, autocast=autocast, overlap=overlap, placement=placement, capture=capture, writes=writes)
+                                 aliases=aliases, autocast=autocast, overlap=overlap, placement=placement, capture=capture, writes=writes, expanded=expanded)
     o = Op()
     base = name or fn.__name__.rstrip("_")
     if isinstance(aliases, str):
@@ -112,7 +114,7 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     o.inplace, o.out, o.main = inplace, Same() if out == "same" else out, o
     o.autocast = autocast
     o.overlap = overlap or ("partial" if inplace else None)
-    o.placement, o.capture, o.writes = placement, capture, writes
+    o.placement, o.capture, o.writes, o.expanded = placement, capture, writes, expanded
     fn.__name__ = fn.__qualname__ = o.name
     o.fn = o.public = publish(o)
     if o.qualname in TABLE:
@@ -310,7 +312,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
     check_overlap = alias.OVERLAPS[o.overlap]
-    owns = o.inplace == "own"
+    owns, expanded = o.inplace == "own", o.expanded
 
     def recorded(self, *args, **kwargs):
         """As where gradients are recorded: the new value is computed as a tensor of its own, which is then written."""
@@ -322,6 +324,9 @@ def _inplace(o: Op) -> Callable[..., Any]:
 
     def run(self, *args, **kwargs):
         try:
+            if expanded is not None and not self._a.flags.c_contiguous and alias.expanded_dims(self._a):
+                expanded(self, *args, **kwargs)
+                return self
             if not (mode.on and (self._rg or any_grad(args, kwargs))):
                 if ufunc is not None and not kwargs and len(args) == 1:
                     a, other = self._a, args[0]
@@ -405,7 +410,7 @@ def inplace_method(name: str) -> Callable[..., Any]:
     def deco(fn):
         o = Op()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
-        o.autocast = o.placement = o.capture = o.writes = None
+        o.autocast = o.placement = o.capture = o.writes = o.expanded = None
         o.main = o
         o.overlap = "partial"
         setattr(Tensor, name + "_", _inplace(o))

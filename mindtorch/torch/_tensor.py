@@ -452,8 +452,6 @@ def _data_set(self, value):
         value = adopt(value)
     if self._rg and value._stype.kind not in "fcV":
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-    if value._stype != self._stype and self._g is not None:
-        raise RuntimeError("attempting to assign a tensor of another dtype to .data of a tensor with a gradient")
     stand_on(self, value)
 
 

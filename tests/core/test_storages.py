@@ -385,3 +385,33 @@ def test_bernoulli_into_any_dtype():
     names = [n for n in dir(mt.cpu) if n.startswith("_is_") and hasattr(torch.cpu, n)]
     assert len(names) > 4 and {n: getattr(mt.cpu, n)() for n in names} == {n: getattr(torch.cpu, n)() for n in names}
     assert mt.Size([1]).__add__(type("W", (), {"__radd__": lambda s, o: 42})()) is NotImplemented
+
+
+# ------------------------------------------------------------------ .data of a leaf that has a gradient
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "float32"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_data_of_another_dtype_beside_a_gradient(dtype, both, again):
+    """`both`: the gradient gets the dtype, too; `again`: one more backward pass adds to it."""
+    def run(T):
+        p = T.nn.Parameter(T.tensor([1.0, 2.0]))
+        (p * p).sum().backward()
+        p.data = p.data.to(getattr(T, dtype))
+        if both:
+            p.grad.data = p.grad.data.to(getattr(T, dtype))
+        if again:
+            (p * 3).sum().backward()
+        before = str(p.dtype), str(p.grad.dtype), p.grad.float().tolist()
+        T.optim.SGD([p], lr=0.5, foreach=False).step()
+        return [*before, p.tolist()]
+    assert outcome(run, mt) == outcome(run, torch)
+
+
+def test_data_of_another_size_beside_a_gradient():
+    def run(T):
+        p = T.nn.Parameter(T.ones(2))
+        p.sum().backward()
+        p.data = T.ones(3)
+        assert p.grad.shape == (2,)
+        p.sum().backward()
+    assert outcome(run, mt) == outcome(run, torch) == "RuntimeError"

@@ -12,6 +12,7 @@ from mindtorch.core.values import values
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact
 from mindtorch.ops.basic import cast, new_full, sum_to
+from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.shapes.views import broadcast_shape
 
 
@@ -54,7 +55,7 @@ def _shapes_fit(x, mask):
     broadcast_shape([mask._sizes, x._sizes])
 
 
-@op(inplace=True, overlap="unchecked", placement="elementwise")
+@op(inplace=True, overlap="unchecked", placement="elementwise", expanded=_expanded.masked_fill)
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
     try:

@@ -18,6 +18,7 @@ from mindtorch.core.tensor import Tensor, ndarray, taken
 from mindtorch.core.values import array_of, tensor_from, values
 from mindtorch.core.numbers import NUMBER, exact
 from mindtorch.ops.basic import cast, move, new_full
+from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import index_at, mask_places, put_at
 from mindtorch.ops.indexing._masks import masked_fill_, masked_select_
 from mindtorch.ops.indexing._region import pick, pick_alias, pick_select, pick_unsqueeze
@@ -317,6 +318,8 @@ def _assign_view(v, value, number):
         v.copy_(value)
         return
     if not have:
+        if alias.expanded_dims(v._a):
+            alias.check_inplace(v, False)       # (fill_ of a number would write there)
         v.fill_(value)
         return
     short = alias.trimmed(have, want)
@@ -334,7 +337,14 @@ def _assign_at(v, index, value):
             value = cast(value, d)
         if value.ndim:
             value = reshape_(value, ())
-        if mask is None:
+        if not v._a.flags.c_contiguous and alias.expanded_dims(v._a):
+            if mask is None:
+                put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
+                _expanded.warn("masked_fill_")
+            else:
+                _expanded.warn("index_put_")
+                v.masked_fill_(mask, value)
+        elif mask is None:
             put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
         elif mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
             _recorded(v, value, masked_fill_, (value, mask))
@@ -383,6 +393,8 @@ def put(v, value, indices, dims, shape):
         raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(v._stype)} for the "
                            "destination and "
                            f"{title(value._stype)} for the source.")
+    if not v._a.flags.c_contiguous and alias.expanded_dims(v._a):
+        v, value, indices = _expanded.index_put(v, value, indices, dims, shape)
     if mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
         _recorded(v, value, put_at, (value, indices, dims))
     else:

@@ -16,6 +16,7 @@ from mindtorch.core.values import tensor_from
 from mindtorch.ops._checks import need_tensor
 from mindtorch.core.numbers import NUMBER, exact, number_as
 from mindtorch.ops.basic import cast, move, sum_to, zeros_like
+from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import add_at, mask_places, put_at
 from mindtorch.ops.indexing._subscript import beside, result_shape
 from mindtorch.ops.shapes._sizes import check_nonnegative, check_rank, format_name, size_of
@@ -172,7 +173,17 @@ def _indices(x, indices):
     return found, tuple(range(len(found)))
 
 
-@op(inplace="own", overlap="apart")
+def _put_expanded(x, indices, values, accumulate=False):
+    need_tensor("index_put_", values, "values", 3)
+    found, dims = _indices(x, indices)
+    alone = len(indices) == 1 and indices[0]._stype.kind == "b" and values._numel == 1 and not accumulate
+    part, value, found = _expanded.index_put(x, values, found, dims, result_shape(x._sizes, found, dims), accumulate)
+    if alone:
+        _expanded.warn("masked_fill_")          # (one mask and one value are a fill in torch)
+    part.index_put_(found, value, accumulate)
+
+
+@op(inplace="own", overlap="apart", expanded=_put_expanded)
 def index_put(input, indices, values, accumulate=False):
     """input[indices] = values for a tuple of index tensors (accumulate: values are added, also at repeated places)."""
     need_tensor("index_put", values, "values", 3)

@@ -12,6 +12,7 @@ from mindtorch.ops._checks import need_tensor, unsupported, wrap_dim
 from mindtorch.core.numbers import exact, number_of
 from mindtorch.ops.basic import add_, cast, clone, conj, eq_, mul_, new_full, not_
 from mindtorch.ops.elementwise.binary import div_
+from mindtorch.ops.indexing import _expanded
 from mindtorch.ops.indexing._gather import (add_rows, along_places, copy_rows, fill_rows, gather_, index_rows, nonzero_, nonzero_static_, nonzero_tuple,
                                             one_hot_, put_places, scatter_, scatter_add_, scatter_count, scatter_multiply, scatter_zero, select_rows,
                                             take_, unravel, within)
@@ -279,7 +280,7 @@ def index_copy(input, dim, index, source):
     return copy_rows(input, source, index, dim=dim)
 
 
-@op(inplace="own", out=True, overlap="unchecked")
+@op(inplace="own", out=True, overlap="unchecked", expanded=_expanded.index_fill)
 def index_fill(input, dim, index, value):
     """input with one value written to the places of `dim` that index names."""
     need_tensor("index_fill", index, "index", 3)
