@@ -146,6 +146,12 @@ def accelerator() -> tuple[str, ...]:
     return ()
 
 
+def answers_to(d: device, name: str) -> bool:
+    """Whether a device is what scripts know as `name`: an accelerator's tensors are on cuda whichever of its names they were asked for by."""
+    found = registered.get(d.type)
+    return found is not None and (found.type == name or name in found.names)
+
+
 def check(d: device | str | int | None) -> device:
     """A device given by a user -> device that tensors can live on; RuntimeError for one this machine does not have."""
     if d is None:

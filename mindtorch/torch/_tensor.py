@@ -10,7 +10,7 @@ from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import jit_fallback as _jit_fallback  # noqa: F401  (mindspore.jit over torch-style code)
 from mindtorch.backend.mindspore import sink as _sink  # noqa: F401  (MindSpore's data sinking of torch-style networks)
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, attributes, from_array
-from mindtorch.core import alias, bits, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
+from mindtorch.core import alias, bits, device as _device, devices, differentiate, dtypes, grad_mode, interop, printing, transforms
 from mindtorch.core.dtypes import as_np, bfloat16_np, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.dispatch import FLAGS
@@ -396,12 +396,12 @@ def _is_view(self):
     return self._base is not None
 
 
-for _name, _value in [("is_cuda", "cuda"), ("is_cpu", "cpu"), ("is_meta", "meta"), ("is_mps", "mps"), ("is_xpu", "xpu"),
-                      ("is_npu", "npu"), ("is_xla", "xla"), ("is_ipu", "ipu"), ("is_hpu", "hpu"), ("is_mtia", "mtia"),
-                      ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
-    setattr(Tensor, _name, property(lambda self, v=_value: self._dev.type == v))
-# (What was asked for as "cuda" is an NPU all the same.)
-Tensor.is_npu = property(lambda self: bits.plain(self)._h is not None and devices.DEVICES[self._dev.type].type == "npu")
+for _name, _value in [("is_cpu", "cpu"), ("is_meta", "meta"), ("is_mps", "mps"), ("is_xpu", "xpu"), ("is_xla", "xla"),
+                      ("is_ipu", "ipu"), ("is_hpu", "hpu"), ("is_mtia", "mtia"), ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
+    setattr(Tensor, _name, property(lambda self, v=_value: self.device.type == v))
+# torch.cuda.is_available() is True where there is an npu, so `device = "cuda" if x.is_cuda else "cpu"` has to find x there under either name.
+Tensor.is_cuda = property(lambda self: _device.answers_to(self.device, "cuda"))
+Tensor.is_npu = property(lambda self: _device.answers_to(self.device, "npu"))
 for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
     setattr(Tensor, _name, property(lambda self: False))
 for _name in ("_is_zerotensor", "is_pinned", "is_distributed", "_has_symbolic_sizes_strides"):

@@ -109,7 +109,8 @@ class _StorageBase:
     is_sparse_csr = False
     filename = None
 
-    is_cuda = property(lambda self: self.device.type == "cuda")
+    is_cuda = property(lambda self: _device.answers_to(self.device, "cuda"))
+    is_npu = property(lambda self: _device.answers_to(self.device, "npu"))
 
     def __len__(self):
         return self.size()

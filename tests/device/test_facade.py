@@ -17,7 +17,38 @@ def test_one_device_has_two_names(npu):
     x = mt.zeros(2, device="cuda")
     assert str(x.device) == "cuda:0" and x.device == npu and x.is_cuda and x.is_npu and not x.is_cpu and x.get_device() == 0
     y = mt.zeros(2).to(npu)
+    assert str(y.device) == "npu:0" and y.is_cuda and y.is_npu and not y.is_cpu
     assert y.to("cuda") is y and y.npu() is y and (x + y).device == npu
+
+
+MADE = {"cuda": lambda x: x.cuda(), "npu": lambda x: x.npu(), "to npu": lambda x: x.to("npu"), "to cuda": lambda x: x.to("cuda:0"),
+        "view": lambda x: x.npu()[0], "result": lambda x: x.npu() + 1, "conj": lambda x: x.npu().to(mt.complex64).conj(), "empty": lambda x: mt.empty(0, device="npu"),
+        "parameter": lambda x: mt.nn.Parameter(x.npu()), "sparse": lambda x: x.npu().to_sparse(), "default": lambda x: mt.zeros(2, device=mt.device("npu")),
+        "packed": lambda x: mt.nn.utils.rnn.pack_sequence([x.npu()]), "storage": lambda x: x.npu().storage(), "subclass": lambda x: x.npu().as_subclass(Sub)}
+
+
+class Sub(mt.Tensor):
+    """A user's class of tensors."""
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_is_cuda_of_all_that_is_on_the_device_that_cuda_names(npu, make):
+    # (A script that finds torch.cuda.is_available() asks is_cuda where to put the next tensor.)
+    x = make(mt.ones(2, 2))
+    assert mt.cuda.is_available() and x.is_cuda is True
+    assert mt.ones(2).to("cuda" if x.is_cuda else "cpu").device == npu
+
+
+@pytest.mark.parametrize("make", [lambda: mt.ones(2), lambda: mt.ones(2, device="meta"), lambda: mt.ones(2).to_sparse(), lambda: mt.ones(2).storage(),
+                                  lambda: mt.nn.utils.rnn.pack_sequence([mt.ones(2, 2)])])
+def test_is_cuda_of_nothing_else(npu, make):
+    assert make().is_cuda is False
+
+
+def test_tensor_types_of_cuda_take_the_device_under_both_names(npu):
+    for x in (mt.ones(2).cuda(), mt.ones(2).npu()):
+        assert isinstance(x, mt.cuda.FloatTensor) and not isinstance(x, mt.cuda.DoubleTensor) and not isinstance(x, mt.FloatTensor)
+    assert not isinstance(mt.ones(2), mt.cuda.FloatTensor)
 
 
 @pytest.mark.parametrize("make, error", [

@@ -114,7 +114,7 @@ def test_copies(npu):
 def test_storages(npu):
     x = mt.arange(6., device=npu).reshape(2, 3)
     s = x.untyped_storage()
-    assert s.device == npu and s.nbytes() == 24 and s.data_ptr() == x.data_ptr() and x.t().untyped_storage() is s and not s.is_cuda
+    assert s.device == npu and s.nbytes() == 24 and s.data_ptr() == x.data_ptr() and x.t().untyped_storage() is s and s.is_cuda and s.is_npu and x.storage().is_cuda
     assert s.tolist() == x.cpu().untyped_storage().tolist() and s.cpu().device.type == "cpu" and x.storage().tolist() == [0, 1, 2, 3, 4, 5]
     assert x[1].storage_offset() == 3 and x[1].data_ptr() - x.data_ptr() == 12
     x.storage()[1] = 7

@@ -164,7 +164,7 @@ def _legacy_type(name):
 
     def check(cls, x):
         from mindtorch import torch
-        return isinstance(x, torch.Tensor) and x.type() == f"torch.cuda.{name}"
+        return isinstance(x, torch.Tensor) and x.is_cuda and x.type().rpartition(".")[2] == name
     kind = type("_LegacyMeta", (type,), {"__instancecheck__": check})
     return kind(name, (), {"__new__": __new__, "__module__": __name__, "__doc__": f"torch.{name} on the accelerator.", "dtype": None})
 
