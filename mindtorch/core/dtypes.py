@@ -44,6 +44,8 @@ class dtype:
         real = {"float16": "complex32", "float32": "complex64", "float64": "complex128", "bfloat16": "complex64"}
         if self.is_complex:
             return self
+        if self in _NO_RANGE:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.name}")
         return _BY_NAME[real.get(self.name, "complex64")]
 
     def __deepcopy__(self, memo):
@@ -145,9 +147,17 @@ for _n, _i, _f, _c, _s in [("complex32", 4, False, True, True), ("float8_e4m3fn"
                            ("float4_e2m1fn_x2", 1, True, False, True),
                            ("qint8", 1, False, False, True), ("quint8", 1, False, False, False),
                            ("qint32", 4, False, False, True), ("quint4x2", 1, False, False, False),
-                           ("quint2x4", 1, False, False, False)]:
+                           ("quint2x4", 1, False, False, False),
+                           *[(f"uint{i}", 1, False, False, False) for i in range(1, 8)],
+                           *[(f"int{i}", 1, False, False, True) for i in range(1, 8)],
+                           ("bits8", 1, False, False, False), ("bits16", 2, False, False, False), ("bits1x8", 1, False, False, False),
+                           ("bits2x4", 1, False, False, False), ("bits4x2", 1, False, False, False)]:
     NAMES[_n] = _BY_NAME[_n] = _UnsupportedDtype(_n, _i, _f, _c, _s)
 NAMES["chalf"] = NAMES["complex32"]
+NAMES["bit"] = NAMES["uint1"]
+#: dtypes without a range of values: torch.iinfo and torch.finfo refuse them
+_NO_RANGE = frozenset([NAMES[_n] for _n in (*[f"{_k}{_i}" for _k in ("uint", "int") for _i in range(1, 8)],
+                                            "bits8", "bits16", "bits1x8", "bits2x4", "bits4x2")])
 
 
 def of_np(np_dtype: DTypeLike) -> dtype:
@@ -266,7 +276,7 @@ class iinfo:
     """Numerical properties of an integer dtype (https://pytorch.org/docs/stable/type_info.html#torch.iinfo)."""
 
     def __init__(self, type):
-        if not isinstance(type, dtype) or type.is_floating_point or type.is_complex or type is bool_:
+        if not isinstance(type, dtype) or type.is_floating_point or type.is_complex or type is bool_ or type in _NO_RANGE:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         i = np.iinfo(type.np)
         self.bits, self.min, self.max, self.dtype = int(i.bits), int(i.min), int(i.max), type.name

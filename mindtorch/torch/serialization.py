@@ -48,6 +48,7 @@ __all__ = [
     "get_default_mmap_options",
     "set_default_mmap_options",
     "LoadEndianness",
+    "skip_data",
 ]
 
 DEFAULT_PROTOCOL = 2
@@ -72,6 +73,36 @@ class SourceChangeWarning(Warning):
 
 
 _options = {"crc32": True, "endianness": None, "mmap": None}
+
+
+class _Skipping(threading.local):
+    on = False
+
+
+_skipping = _Skipping()
+
+
+class skip_data:
+    """Context manager: `save` leaves zeros in the place of the storages' bytes, and `load` makes zeros without reading any.
+
+    materialize_fake_tensors  accepted: there are no fake tensors
+    """
+
+    def __init__(self, materialize_fake_tensors=False):
+        self.materialize_fake_tensors = materialize_fake_tensors
+
+    def __enter__(self):
+        self._before, _skipping.on = _skipping.on, True
+
+    def __exit__(self, *exc):
+        _skipping.on = self._before
+
+
+def normalize_storage_type(storage_type):
+    """The class of torch that has a storage class's name."""
+    from mindtorch import torch
+
+    return getattr(torch, storage_type.__name__)
 
 
 def get_crc32_options():
@@ -143,6 +174,8 @@ def save(
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     legacy = not _use_new_zipfile_serialization
+    if legacy and _skipping.on:
+        raise RuntimeError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
     data, storages = pickled(obj, pickle_module, pickle_protocol, legacy, location_tag)
     if legacy:
 
@@ -169,7 +202,12 @@ def _write_zip(out, folder, data, storages, byteorder):
     w.add(".storage_alignment", str(_zipfile.ALIGNMENT).encode())
     if byteorder:
         w.add("byteorder", sys.byteorder.encode())
-    w.add_all((f"data/{k}", s._bytes) for k, s in storages.items() if s.device.type != "meta")
+    kept = [(f"data/{k}", s) for k, s in storages.items() if s.device.type != "meta"]
+    if _skipping.on:
+        for name, s in kept:
+            w.add(name, np.zeros(s.nbytes(), np.uint8), crc=0)  # (0: unknown, as the bytes come later)
+    else:
+        w.add_all((name, s._bytes) for name, s in kept)
     w.add("version", _VERSION)
     w.add(".data/serialization_id", w.identity().encode())
     w.finish()
@@ -520,7 +558,7 @@ def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
                         f"{count * width}: the file "
                         "is damaged"
                     )
-                u8 = reader.array(name)
+                u8 = np.zeros(count * width, np.uint8) if _skipping.on else reader.array(name)
                 storage = UntypedStorage._of_bytes(u8)
                 if swap and width > 1:
                     storage.byteswap(kind.dtype)
@@ -642,7 +680,7 @@ def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
                     "file is too "
                     "short for. The file might be corrupted."
                 )
-            storage = restore(UntypedStorage._of_bytes(np.empty(count * width, np.uint8)), location)
+            storage = restore(UntypedStorage._of_bytes((np.zeros if _skipping.on else np.empty)(count * width, np.uint8)), location)
             loaded[key] = storage
             created[key] = kind, count
         storage = loaded[key]
@@ -671,7 +709,7 @@ def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
         or set(keys) != set(loaded)
     ):
         raise RuntimeError("the file's list of storages does not fit its content: it is damaged")
-    for key in keys:
+    for key in () if _skipping.on else keys:
         _fill(file, loaded[key], *created[key])
     return result
 

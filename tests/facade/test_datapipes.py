@@ -1,4 +1,9 @@
 """torch.utils.data.datapipes: composed pipes give what real torch's give, alone and under a DataLoader."""
+import atexit
+import pathlib
+import shutil
+import tempfile
+
 import pytest
 import torch as real
 import torch.utils.data.datapipes.iter
@@ -34,6 +39,19 @@ def even(x):
     return x % 2 == 0
 
 
+def files(T, masks, **options):
+    names, there = T.utils.data.datapipes.iter.FileLister(str(FOLDER), masks, **options), []
+    for name, text in names.open_files(mode="rb").read_from_stream(3):
+        there.append((name[len(str(FOLDER)):], text))
+    return there
+
+
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, FOLDER)
+(FOLDER / "under").mkdir()
+for _path in ("b.txt", "a.txt", "b.bin", "under/c.txt", "under/b.bin"):
+    (FOLDER / _path).write_bytes(_path.encode())
+
 ITER = {
     "wrapper": lambda T: both_ways(I(T)),
     "map": lambda T: both_ways(I(T).map(tens)),
@@ -59,6 +77,19 @@ ITER = {
     "mux": lambda T: both_ways(I(T, 3).mux(I(T, 2).map(tens))),
     "sharding": lambda T: both_ways(I(T).sharding_filter()),
     "not there": lambda T: I(T).nothing(),
+    "shuffle": lambda T: [T.manual_seed(3) and None, list(I(T, 20).shuffle()), list(I(T, 20).shuffle(buffer_size=4))],
+    "shuffle, seeded": lambda T: list(I(T, 20).shuffle(buffer_size=7).set_seed(5)),
+    "shuffle of 0": lambda T: I(T).shuffle(buffer_size=0),
+    "sampler": lambda T: both_ways(T.utils.data.datapipes.iter.Sampler(I(T), T.utils.data.SequentialSampler)),
+    "sampler without a length": lambda T: T.utils.data.datapipes.iter.Sampler(I(T).filter(even)),
+    "files": lambda T: files(T, ""),
+    "files by name": lambda T: files(T, ["*.txt", "b*"], recursive=True),
+    "files in folders": lambda T: files(T, "*.txt", recursive=True),
+    "files, length": lambda T: [len(T.utils.data.datapipes.iter.FileLister(".", length=3)), len(T.utils.data.datapipes.iter.FileLister("."))],
+    "files of a mode": lambda T: T.utils.data.datapipes.iter.FileOpener(I(T), mode="w"),
+    "no paths": lambda T: list(I(T).open_files()),
+    "names": lambda T: [type(p).__name__ for p in (I(T), I(T).map(tens), I(T).batch(2), I(T).shuffle(), I(T).zip(I(T)))],
+    "class of a part": lambda T: list(__import__(T.__name__ + ".utils.data.datapipes.iter.callable", fromlist=["x"]).MapperIterDataPipe(I(T), tens)),
     "loader": lambda T: list(T.utils.data.DataLoader(I(T).map(tens), batch_size=4)),
     "workers": lambda T: list(T.utils.data.DataLoader(I(T).sharding_filter().map(tens), batch_size=2, num_workers=2)),
 }
@@ -69,6 +100,8 @@ MAP = {
     "batch outside": lambda T: M(T).batch(3)[4],
     "concat": lambda T: [M(T, 3).concat(M(T, 4))[i] for i in (0, 2, 3, 6)],
     "concat outside": lambda T: M(T, 3).concat(M(T, 4))[7],
+    "shuffle": lambda T: [T.manual_seed(3) and None, list(M(T).shuffle()), list(M(T).shuffle(indices=[4, 2, 9]))],
+    "shuffle, seeded": lambda T: [list(M(T).shuffle().set_seed(0)), list(M(T).shuffle().set_shuffle(False)), len(M(T).shuffle())],
     "zip": lambda T: [M(T, 3).zip(M(T, 4))[2], len(M(T, 3).zip(M(T, 4)))],
     "loader": lambda T: list(T.utils.data.DataLoader(M(T).map(tens), batch_size=4, num_workers=2)),
 }
@@ -112,3 +145,5 @@ def test_what_is_missing_says_so():
         I(mine).demux(2, even)
     with pytest.raises(NotImplementedError, match="groupby"):
         I(mine).groupby(even)
+    with pytest.raises(NotImplementedError, match="ForkerIterDataPipe"):
+        mine.utils.data.datapipes.iter.Forker(I(mine), 2)

@@ -50,6 +50,23 @@ def _jit_set_profiling_mode(value):
     return False
 
 
+class _Jit:
+    """Settings of TorchScript that are read and written, and mean nothing here."""
+
+    autocast = True
+
+
+def _jit_set_autocast_mode(value):
+    """Sets whether TorchScript would see autocast; the setting before.  Scripted functions run as Python, which sees it always."""
+    before, _Jit.autocast = _Jit.autocast, bool(value)
+    return before
+
+
+def _get_default_device():
+    """Type of the device that tensors are made on by default."""
+    return _device.get_default().type
+
+
 def _jit_override_can_fuse_on_cpu(value):
     return None
 

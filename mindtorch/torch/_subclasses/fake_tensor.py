@@ -15,4 +15,4 @@ def unset_fake_temporarily():
     yield None
 
 
-refuse(globals(), "use the meta device", "", "FakeTensor FakeTensorMode")
+refuse(globals(), "use the meta device", "", "FakeTensor FakeTensorMode FakeTensorConverter")

@@ -9,6 +9,7 @@ import warnings
 
 from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch import _function_protocol as _protocol
+from mindtorch.torch.fx._compatibility import compatibility  # noqa: F401
 from mindtorch.torch.fx._wrapped import default_tracer, wrapped_objects
 from mindtorch.torch.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
 from mindtorch.torch.fx.graph import Graph

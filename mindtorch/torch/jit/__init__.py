@@ -16,7 +16,7 @@ from mindtorch.torch.jit import annotations  # noqa: F401
 from mindtorch.core.tracing import is_tracing as _is_tracing
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.jit._traced import (Error, RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule,  # noqa: F401
-                                         TracerWarning, TracingCheckError, example_of, load, save, script, trace, trace_module)
+                                         TracerWarning, TracingCheckError, _deprecated, example_of, load, save, script, trace, trace_module)
 
 
 def _marker(fn=None, *args, **kwargs):
@@ -53,7 +53,19 @@ def export(fn):
     return _mark(fn, FunctionModifiers.EXPORT)
 
 
-interface = script_method = _marker
+def interface(obj):
+    """Marks a class as an interface of TorchScript modules; the class itself comes back."""
+    _deprecated("interface", "use `torch.compile` instead")
+    if not builtins.isinstance(obj, type):
+        raise RuntimeError("interface must be applied to a class")
+    return obj
+
+
+def script_method(fn):
+    """Marks a method of a ScriptModule; it runs as Python."""
+    _deprecated("script_method")
+    return fn
+
 _overload = _overload_method = _marker
 
 
@@ -104,6 +116,7 @@ def export_opnames(m):
 
 def fork(func, *args, **kwargs):
     """A torch.futures.Future of func(*args, **kwargs), which runs at once."""
+    _deprecated("fork", "use `torch.compile` instead")
     from mindtorch.torch.futures import Future
     future = Future()
     future.set_result(func(*args, **kwargs))
@@ -112,6 +125,7 @@ def fork(func, *args, **kwargs):
 
 def wait(future):
     """What a future has."""
+    _deprecated("wait", "use `torch.compile` instead")
     return future.wait()
 
 
@@ -136,6 +150,7 @@ def _scripted(name, mod):
 
 def freeze(mod, preserved_attrs=None, optimize_numerics=True):
     """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced, and is in evaluation mode."""
+    _deprecated("freeze", "use `torch.compile` instead")
     _scripted("freeze", mod)
     if mod.training:
         raise RuntimeError("torch.jit.freeze takes modules in evaluation mode: call .eval() before")
@@ -206,5 +221,6 @@ refuse(globals(), "functions run eagerly, there is no graph of them",
 
 def optimize_for_inference(mod, other_methods=None):
     """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced."""
+    _deprecated("optimize_for_inference", "use `torch.compile` instead")
     _scripted("optimize_for_inference", mod)
     return mod

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import types
+import warnings
 import zipfile
 
 import numpy as np
@@ -39,7 +40,7 @@ class ScriptModule(Module):
 
     def save(self, f, _extra_files=None):
         """`torch.jit.save(self, f)`."""
-        save(self, f, _extra_files)
+        _write(self, f, _extra_files)
 
     @property
     def original_name(self):
@@ -112,12 +113,12 @@ class ScriptFunction:
 
     def save(self, f, _extra_files=None):
         """`torch.jit.save(self, f)`."""
-        save(self, f, _extra_files)
+        _write(self, f, _extra_files)
 
     def save_to_buffer(self, _extra_files=None):
         """What `save` writes, as bytes."""
         b = io.BytesIO()
-        save(self, b, _extra_files)
+        _write(self, b, _extra_files)
         return b.getvalue()
 
     @property
@@ -164,6 +165,11 @@ def _as(module, base):
     return new
 
 
+def _deprecated(name, instead="switch to `torch.compile` or `torch.export`"):
+    """torch's warning of a function of torch.jit; Python shows it only where a filter asks for warnings of this module."""
+    warnings.warn(f"`torch.jit.{name}` is deprecated. Please {instead}.", DeprecationWarning, stacklevel=2)
+
+
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     """The function, class or module, which runs eagerly: Python's own semantics, the same results.
 
@@ -171,6 +177,7 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
 
     example_inputs  arguments of calls, [(x, y)] or {module: [(x, y)]}: the first are what `save` and `graph` trace.  TypeError for what is no code.
     """
+    _deprecated("script")
     if not callable(obj) and not isinstance(obj, (dict, list)):
         raise TypeError(f"torch.jit.script takes a module, a function or a class, not an object of {type(obj).__name__}")
     if isinstance(obj, Module):
@@ -205,6 +212,11 @@ def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inpu
     Calls run eagerly, so they also follow branches that depend on values, and train() and eval().  A module comes back as the
     same state under a class that is also a ScriptModule.  The function is called once with the example inputs.
     """
+    _deprecated("trace")
+    return _traced(func, example_inputs, example_kwarg_inputs)
+
+
+def _traced(func, example_inputs, example_kwarg_inputs=None):
     if example_inputs is None and example_kwarg_inputs is None:
         raise RuntimeError("example_kwarg_inputs should be a dict" if example_inputs is None else "no example inputs")
     args = () if example_inputs is None else (example_inputs,) if isinstance(example_inputs, (Tensor, dict)) else tuple(example_inputs)
@@ -221,9 +233,10 @@ def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inpu
 
 def trace_module(mod, inputs, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True, **kwargs):
     """`trace` of a module whose inputs are given by method; only "forward" is kept."""
+    _deprecated("trace_method")
     if set(inputs) != {"forward"}:
         raise NotImplementedError(f"torch.jit.trace_module of methods other than forward: {sorted(set(inputs) - {'forward'})}")
-    return trace(mod, inputs["forward"], optimize, check_trace, check_inputs, check_tolerance, strict)
+    return _traced(mod, inputs["forward"])
 
 
 def example_of(obj):
@@ -275,6 +288,11 @@ def save(m, f, _extra_files=None):
 
     NotImplementedError for what was not traced, or naming an op that has no lowering.
     """
+    _deprecated("save", "switch to `torch.export`")
+    _write(m, f, _extra_files)
+
+
+def _write(m, f, _extra_files=None):
     graph, free, blob = _saved_graph(m)
     inputs = _inputs(graph)
     description = {
@@ -324,6 +342,7 @@ def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
 
     NotImplementedError for TorchScript files; RuntimeError for other files.
     """
+    _deprecated("load", "switch to `torch.export`")
     source = f if hasattr(f, "read") else os.fspath(f)
     if isinstance(source, str) and not os.path.exists(source):
         raise ValueError(f"The provided filename {source} does not exist")

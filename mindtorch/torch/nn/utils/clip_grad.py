@@ -1,5 +1,6 @@
 """Clipping of gradients (https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)."""
 import math
+import types
 import warnings
 
 import mindtorch.torch as torch
@@ -62,7 +63,11 @@ def clip_grad_norm_(parameters=None, max_norm=None, norm_type=2.0, error_if_nonf
     """
     if max_norm is None or parameters is None and grads is None:
         raise TypeError("clip_grad_norm_() missing a required argument: 'max_norm'" if max_norm is None else "clip_grad_norm_() missing a required argument: 'parameters'")
-    found = _grads_of(_listed(parameters) if grads is None else (), grads)
+    if grads is None:
+        parameters, lazy = _listed(parameters), isinstance(parameters, types.GeneratorType)
+        if lazy and not parameters:
+            warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
+    found = _grads_of(parameters if grads is None else (), grads)
     total = get_total_norm(found, norm_type, error_if_nonfinite, foreach)
     _scale(found, max_norm, total)
     return total

@@ -1,5 +1,6 @@
 """The two kinds of data pipes, and the registration of their functional forms."""
 import functools
+import importlib
 
 from mindtorch.torch.utils.data.dataset import Dataset, IterableDataset
 
@@ -7,7 +8,13 @@ __all__ = ["IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe
 
 
 # Functional forms of real torch's pipes that are not here.
-_MISSING = ("demux", "fork", "groupby", "read_from_stream", "routed_decode", "sampler", "shuffle", "to_dataframes")
+_MISSING = ("demux", "fork", "groupby", "routed_decode")
+
+
+def _load():
+    """Loads the pipes of this package, which register their functional forms."""
+    for kind in ("iter", "map"):
+        importlib.import_module(f"mindtorch.torch.utils.data.datapipes.{kind}")
 
 
 class _Forms:
@@ -17,6 +24,9 @@ class _Forms:
 
     def __getattr__(self, name):
         made = type(self).functions.get(name)
+        if made is None and not name.startswith("_"):
+            _load()
+            made = type(self).functions.get(name)
         if made is None:
             if name in _MISSING:
                 raise NotImplementedError(f"the data pipe {name!r} is not supported here: write it as a Dataset or IterableDataset")
@@ -31,6 +41,8 @@ class _Forms:
     @classmethod
     def register_datapipe_as_function(cls, name, cls_to_register, enable_df_api_tracing=False):
         """Makes `pipe.name(...)` an instance of a class."""
+        if not cls_to_register.__module__.startswith(__package__):
+            _load()
         if name in cls.functions:
             raise Exception(f"Unable to add DataPipe function name {name} as it is already taken")
         cls.functions[name] = cls_to_register

@@ -1,4 +1,6 @@
 """torch.npu.amp: torch.amp on the NPU."""
+import importlib
+
 from mindtorch.torch.amp import GradScaler as _GradScaler
 from mindtorch.torch.amp import autocast as _autocast
 from mindtorch.torch.amp import custom_bwd, custom_fwd  # noqa: F401
@@ -18,3 +20,9 @@ class GradScaler(_GradScaler):
 
     def __init__(self, init_scale=2.0 ** 16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+
+
+def __getattr__(name):
+    if name in ("autocast_mode", "grad_scaler"):
+        return importlib.import_module(f"mindtorch.torch.npu.amp.{name}")
+    raise AttributeError(f"module 'torch.npu.amp' has no attribute '{name}'")

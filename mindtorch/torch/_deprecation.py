@@ -1,0 +1,32 @@
+"""Warnings of names that torch keeps for older programs."""
+import functools
+import warnings
+
+
+def deprecated(message, category=FutureWarning):
+    """Decorator: a call of the function gives the warning; `__deprecated__` holds the message."""
+    def mark(fn):
+        @functools.wraps(fn)
+        def warning(*args, **kwargs):
+            warnings.warn(message, category=category, stacklevel=2)
+            return fn(*args, **kwargs)
+        warning.__deprecated__ = fn.__deprecated__ = message
+        return warning
+    return mark
+
+
+def deprecated_class(message, category=FutureWarning):
+    """Decorator: a new instance of the class gives the warning, and so does a class statement that derives from it."""
+    def mark(cls):
+        def __new__(made, *args, **kwargs):
+            if made is cls:
+                warnings.warn(message, category=category, stacklevel=2)
+            return object.__new__(made)
+
+        def __init_subclass__(derived, **kwargs):
+            warnings.warn(message, category=category, stacklevel=2)
+            super(cls, derived).__init_subclass__(**kwargs)
+        __new__.__wrapped__ = cls.__init__          # inspect.signature asks __new__ first
+        cls.__new__, cls.__init_subclass__, cls.__deprecated__ = __new__, classmethod(__init_subclass__), message
+        return cls
+    return mark

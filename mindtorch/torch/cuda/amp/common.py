@@ -1,0 +1,11 @@
+"""torch.cuda.amp.common."""
+from importlib.util import find_spec
+
+from mindtorch.core import device as _device
+
+__all__ = ["amp_definitely_not_available"]
+
+
+def amp_definitely_not_available():
+    """True where neither an accelerator nor torch_xla is there."""
+    return not (_device.accelerator() or find_spec("torch_xla"))

@@ -1,0 +1,4 @@
+"""Iterable pipes: decoded files."""
+from mindtorch.torch._refusing import refuse
+
+refuse(globals(), "write a function for `.map`, which decodes an item", "", "RoutedDecoderIterDataPipe")
