@@ -117,7 +117,51 @@ def tags_work():
         ok = ok and moved()
     still = tag.value
     d.get("x"), "x" in d, list(d.items())
-    return ok and tag.value == still
+    return ok and tag.value == still and _words_work(p, Probe)
+
+
+def _words_work(p, cls):
+    """Whether an object's class, the dict of its attributes and that dict's size are where we look for them."""
+    class Other:
+        pass
+    d, new = p.__dict__, {"a": 1, "b": 2}
+    at, kind, used = slot_address(p, d), word_at(class_address(p)), word_at(used_address(d))
+    ok = at is not None and kind.value == id(cls) and used.value == len(d)
+    d["more"] = 1
+    p.__class__ = Other
+    p.__dict__ = new
+    return ok and used.value == len(d) and kind.value == id(Other) and slot_address(p, new) is not None
+
+
+def class_address(x):
+    """Where CPython keeps an object's class."""
+    return id(x) + 8
+
+
+def used_address(d):
+    """Where CPython keeps how many entries a dict has."""
+    return id(d) + 16
+
+
+@functools.cache
+def _dict_slot():
+    import ctypes
+    get = ctypes.pythonapi._PyObject_GetDictPtr
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object]
+    return get
+
+
+def slot_address(x, d):
+    """Where CPython keeps which dict an object has for its attributes, `d` now; None: elsewhere."""
+    import ctypes
+    at = _dict_slot()(x)
+    return at if at and ctypes.c_uint64.from_address(at).value == id(d) else None
+
+
+def word_at(address):
+    """An object whose `.value` is the word of memory at an address."""
+    import ctypes
+    return ctypes.c_uint64.from_address(address)
 
 
 def watch(d):

@@ -130,6 +130,7 @@ class Recorder:
         self.count = 0
         self.parameters, self.graph = [], None
         self.skip = self.pending = None
+        self.skip_library = False          # whether what is skipped is a function of Python's library
         self.wholes = {}
         self.before = None
         self.roots = roots
@@ -158,6 +159,8 @@ class Recorder:
                 if self.pending is not None:
                     pending, self.pending = self.pending, None
                     self._after(*pending, arg)
+            elif self.skip_library:
+                self._called_back(frame, event, arg)
             return
         if event == "call":
             code = frame.f_code
@@ -169,26 +172,46 @@ class Recorder:
             if cat is None:
                 cat = _categories[code] = _category(code, frame.f_globals)
             if cat == "S":
-                self.skip = frame
+                self.skip, self.skip_library = frame, _guards.is_stdlib(code.co_filename)
             elif cat == "U" or cat == "N":
-                key = (code, id(frame.f_globals))
-                if key not in self.codes:
-                    self.codes[key] = frame.f_globals
-                    if cat == "U":
-                        _, every, stores, values = _guards.names_of(code)
-                        if "_base" in every:       # (a plain attribute, of which nobody is told)
-                            self.fail("it reads Tensor._base")
-                        elif stores:
-                            self.fail(f"it assigns to global {', '.join(sorted(stores))}")
-                        elif _PRINTING & values and (sys.version_info >= (3, 11) or {"map", "filter"} & values):
-                            # handed to something that calls it where nobody sees it
-                            self.fail(f"it hands {', '.join(sorted(_PRINTING & values))} on")
+                self._ran(code, frame.f_globals, cat)
             elif cat != "F":
                 self.fail(cat, not cat.startswith("it imports"))        # once imported, it is there
         elif event == "c_call":
             cat = _categories.get(frame.f_code)
             if cat != "N" and cat != "F":
                 self._c_call(arg)
+
+    def _ran(self, code, globals_, cat):
+        """Notes code that has been entered."""
+        key = (code, id(globals_))
+        if key in self.codes:
+            return
+        self.codes[key] = globals_
+        if cat == "U":
+            _, every, stores, values = _guards.names_of(code)
+            if "_base" in every:       # (a plain attribute, of which nobody is told)
+                self.fail("it reads Tensor._base")
+            elif stores:
+                self.fail(f"it assigns to global {', '.join(sorted(stores))}")
+            elif _PRINTING & values and (sys.version_info >= (3, 11) or {"map", "filter"} & values):
+                # handed to something that calls it where nobody sees it
+                self.fail(f"it hands {', '.join(sorted(_PRINTING & values))} on")
+
+    def _called_back(self, frame, event, arg):
+        """The user's code that a function of Python's library calls is watched as any other; what that library does itself is not."""
+        code = frame.f_code
+        cat = _categories.get(code)
+        if cat is None:
+            cat = _categories[code] = _category(code, frame.f_globals)
+        if event == "c_call":
+            if cat == "U":
+                self._c_call(arg)
+        elif event == "call":
+            if cat == "U":
+                self._ran(code, frame.f_globals, cat)
+            elif cat not in ("S", "F", "N") and frame.f_back is not None and _categories.get(frame.f_back.f_code) == "U":
+                self.fail(cat, not cat.startswith("it imports"))
 
     def _c_call(self, f):
         module, name = f.__module__, f.__name__
@@ -229,7 +252,7 @@ class Recorder:
             kwargs.update(given[names[at]])
         before = self._before(func, args, kwargs)
         if before is not None:
-            self.pending, self.skip = (func, *before), frame
+            self.pending, self.skip, self.skip_library = (func, *before), frame, False
 
     # -- torch functions
     def __torch_function__(self, func, types_, args=(), kwargs=None):
@@ -525,8 +548,8 @@ def _containers(x):
             yield from _containers(i)
 
 
-def _walk(roots, names, codes):
-    scope = _guards.Scope(names)
+def _walk(roots, names, codes, computed=False):
+    scope = _guards.Scope(names, computed)
     for value, path in roots:
         if isinstance(value, types.FunctionType):
             scope.function(value, path)
@@ -534,6 +557,8 @@ def _walk(roots, names, codes):
     for (code, _), globals_ in codes.items():
         if not _guards.ours(code.co_filename):
             scope.code(code, globals_)
+        elif names is not None:
+            scope.library(code, globals_)
     return scope
 
 
@@ -575,7 +600,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         everything = names & {"__dict__", "vars", "__getattribute__", "attrgetter"}
         if everything:
             names |= {k for d, *_ in before.dicts.values() for k in d if isinstance(k, str)}
-        after = _walk(roots + arg_roots, names, rec.codes)
+        computed = any([_guards.computes_names(c) for c, _ in rec.codes if not _guards.ours(c.co_filename)])
+        after = _walk(roots + arg_roots, names, rec.codes, computed)
         # Functions are found by the walk or made during the call; of any other the closure is looked for in the heap.
         free = {c for c, _ in rec.codes if c.co_freevars and not _guards.ours(c.co_filename)}
         if free:
@@ -606,7 +632,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         rec.known = frozenset(i for i, t in after.tensors.items() if i in reached)
         # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.
         for v in (*containers, *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
-            for table in (after.dicts, after.seqs, after.seen, after.tensors):
+            for table in (after.dicts, after.seqs, after.seen, after.tensors, after.own, after.attributes):
                 table.pop(id(v), None)
     except Break as b:
         rec.fail(b.reason, b.final)

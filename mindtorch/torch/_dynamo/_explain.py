@@ -104,7 +104,7 @@ def explain(f, *extra_args, **extra_kwargs):
         for e in entries:
             guards += [line.removeprefix("if not (").removesuffix("): return None") for line in e.spec.lines if line[:2] == "if"]
             guards += [f"{len(e.guard.dicts)} dicts (attributes, parameters, hooks) unchanged", f"{len(e.guard.tensors)} tensors' layout "
-                       "and requires_grad unchanged"] + [f"global {n!r} unchanged" for _, n, _ in e.guard.globals]
+                       "and requires_grad unchanged"] + [f"global {n!r} unchanged" for n in e.guard.globals]
         reasons = [] if c.entries else [f"{r} (in {t})" for t, r in broken] or list(c.reasons)
         return ExplainOutput([e.program.source for e in entries], len(ops), len(reasons), reasons, sum(map(len, ops)), ops, guards)
     return inner if not extra_args and not extra_kwargs else inner(*extra_args, **extra_kwargs)
