@@ -97,7 +97,7 @@ def _check_tensor_all(cond, message=None):
 def _shape_as_tensor(self):
     """The sizes as an int64 tensor."""
     from mindtorch.torch import tensor
-    return tensor(list(self.shape))
+    return tensor(list(self.shape), device="cpu")
 
 
 refuse(globals(), "there is no native torch module", "", "ScriptModule PyTorchFileReader PyTorchFileWriter TensorType")

@@ -41,8 +41,9 @@ class SobolEngine:
         from mindtorch import torch
         g = None if self.seed is None else torch.Generator().manual_seed(self.seed)
         places = 1 << np.arange(self.MAXBIT, dtype=np.int64)
-        self._shift = torch.randint(2, (self.dimension, self.MAXBIT), generator=g).numpy() @ places
-        matrix = np.tril(torch.randint(2, (self.dimension, self.MAXBIT, self.MAXBIT), generator=g).numpy(), -1) + np.eye(self.MAXBIT, dtype=np.int64)
+        self._shift = torch.randint(2, (self.dimension, self.MAXBIT), generator=g, device="cpu").numpy() @ places
+        squares = torch.randint(2, (self.dimension, self.MAXBIT, self.MAXBIT), generator=g, device="cpu").numpy()
+        matrix = np.tril(squares, -1) + np.eye(self.MAXBIT, dtype=np.int64)
         # Bits from the highest to the lowest, a column for each direction.
         bits = (self._directions[:, None, :] >> np.arange(self.MAXBIT - 1, -1, -1)[:, None]) & 1
         self._directions = ((matrix @ bits & 1) * places[::-1, None]).sum(1)

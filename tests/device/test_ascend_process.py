@@ -94,3 +94,32 @@ def test_a_forked_child_ends(standin, tmp_path):
     script.write_text(FORKED)
     r = standin.run(script)
     assert r.said("sum") == "6.0" and r.said("at exit") == "2.0" and r.said("status") == "7 6.0"
+
+
+WORKERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+class Made(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return torch.full((2,), float(i)) + torch.ones(2), i
+
+torch.set_default_device("npu")
+net = torch.nn.Linear(2, 1)
+losses = []
+for rows in (Made(), TensorDataset(torch.arange(8., device="cpu").reshape(4, 2), torch.arange(4, device="cpu"))):
+    for x, i in DataLoader(rows, 2, num_workers=2):
+        assert x.device.type == i.device.type == "cpu"
+        losses.append(net(x.npu()).sum().item())
+packed = torch.nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 2), [3, 1], batch_first=True)
+print("batches", len(losses), packed.batch_sizes.device, torch.nn.LSTM(2, 5, batch_first=True)(packed)[0].data.shape[0])
+"""
+
+
+def test_workers_of_a_loader_do_not_use_the_default_device(standin, tmp_path):
+    script = tmp_path / "workers.py"
+    script.write_text(WORKERS)
+    assert standin.run(script).said("batches") == "4 cpu 4"

@@ -25,7 +25,7 @@ class GeneralizedPareto(Distribution):
 
     def _exponential(self):
         """(where the concentration is 0, the concentration with ones there)"""
-        zero = torch.isclose(self.concentration, torch.tensor(0.0, dtype=self.concentration.dtype))
+        zero = torch.isclose(self.concentration, torch.zeros_like(self.concentration))
         return zero, torch.where(zero, torch.ones_like(self.concentration), self.concentration)
 
     def _z(self, x):

@@ -53,7 +53,7 @@ class Multinomial(Distribution):
         return counts.scatter_add_(-1, draws, torch.ones_like(draws)).type_as(self.probs)
 
     def entropy(self):
-        n = torch.tensor(self.total_count)
+        n = torch.tensor(self.total_count, device="cpu")
         values = self._binomial.enumerate_support(expand=False)[1:]
         # Expected log of the factorials of the counts, each of which is binomial.
         factorials = (torch.exp(self._binomial.log_prob(values)) * torch.lgamma(values + 1)).sum([0, -1])

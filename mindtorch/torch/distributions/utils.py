@@ -77,7 +77,7 @@ def tril_matrix_to_vec(mat, diag=0):
     n = mat.shape[-1]
     if diag < -n or diag >= n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
-    rows, cols = torch.tril_indices(n, n, diag)
+    rows, cols = torch.tril_indices(n, n, diag, device=mat.device)
     return mat[..., rows, cols]
 
 
@@ -91,6 +91,6 @@ def vec_to_tril_matrix(vec, diag=0):
                          "square D x D matrix.")
     n = int(round(n))
     mat = vec.new_zeros(vec.shape[:-1] + (n, n))
-    rows, cols = torch.tril_indices(n, n, diag)
+    rows, cols = torch.tril_indices(n, n, diag, device=vec.device)
     mat[..., rows, cols] = vec
     return mat

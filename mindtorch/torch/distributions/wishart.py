@@ -117,7 +117,7 @@ class Wishart(ExponentialFamily):
     def _bartlett_sampling(self, sample_shape=Size()):
         p = self._event_shape[-1]
         noise = self._chi2.rsample(sample_shape).sqrt().diag_embed(dim1=-2, dim2=-1)
-        i, j = torch.tril_indices(p, p, offset=-1)
+        i, j = torch.tril_indices(p, p, offset=-1, device=noise.device)
         noise[..., i, j] = torch.randn(Size(tuple(sample_shape)) + self._batch_shape + (p * (p - 1) // 2,), dtype=noise.dtype,
                                        device=noise.device)
         chol = self._unbroadcasted_scale_tril @ noise

@@ -211,7 +211,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     with torch.no_grad():
         tensor.normal_(0, std, generator=generator)
         for c in range(cols):
-            tensor[torch.randperm(rows)[:zeros], c] = 0
+            tensor[torch.randperm(rows, device="cpu")[:zeros], c] = 0
         return tensor
 
 

@@ -45,7 +45,7 @@ def get_swa_multi_avg_fn():
             if _lerps(averaged):
                 averaged.lerp_(current, float(1 / (num_averaged + 1)))
             else:
-                averaged.addcdiv_(current - averaged, torch.as_tensor(num_averaged + 1))
+                averaged.addcdiv_(current - averaged, torch.as_tensor(num_averaged + 1, device=averaged.device))
 
     return swa_update
 

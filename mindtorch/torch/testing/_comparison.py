@@ -128,7 +128,7 @@ def _compare(a, e, o, path):
         if not (isinstance(a, (Tensor, np.ndarray)) and isinstance(e, (Tensor, np.ndarray))) and (
                 not (isinstance(a, type(e)) or isinstance(e, type(a)))):
             _fail(o, f"No comparison pair was able to handle inputs of type {type(a)} and {type(e)}.", path, TypeError)
-        _tensors(torch.as_tensor(a), torch.as_tensor(e), o, path)
+        _tensors(*[torch.as_tensor(t) if taken(t) else torch.as_tensor(t, device="cpu") for t in (a, e)], o, path)
 
 
 def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False, check_device=True, check_dtype=True,
@@ -146,10 +146,16 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
 
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=""):
     """The older form of `assert_close`: dtypes may differ."""
-    actual, expected = torch.as_tensor(actual), torch.as_tensor(expected)
+    actual = torch.as_tensor(actual)
+    expected = torch.as_tensor(expected, device=None if taken(expected) else actual.device)
     if rtol is None and atol is None:
         rtol, atol = default_tolerances(actual, expected)
     assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None)
+
+
+def _uniform(shape, lo, hi):
+    # (Drawn on the host whichever device is the default one: the values are the same for all devices, and read below.)
+    return torch.empty(shape, dtype=torch.float64, device="cpu").uniform_(lo, hi)
 
 
 def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False,
@@ -168,12 +174,12 @@ def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=
     lo, hi = lo if low is None else low, hi if high is None else high
     full = (*shape[:-1], 2 * shape[-1]) if noncontiguous and shape else shape
     if dtype.is_complex:
-        t = torch.complex(torch.empty(full, dtype=torch.float64).uniform_(lo, hi), torch.empty(full, dtype=torch.float64).uniform_(lo, hi))
+        t = torch.complex(_uniform(full, lo, hi), _uniform(full, lo, hi))
         t = t.to(dtype)
     elif dtype.is_floating_point:
-        t = torch.empty(full, dtype=torch.float64).uniform_(lo, hi).to(dtype)
+        t = _uniform(full, lo, hi).to(dtype)
     else:
-        t = torch.randint(int(lo), int(hi), full, dtype=torch.int64).to(dtype)
+        t = torch.randint(int(lo), int(hi), full, dtype=torch.int64, device="cpu").to(dtype)
     if exclude_zero:
         a = values(t).copy()
         a[a == 0] = 1 if a.dtype.kind in "biu" else np.finfo(np.float32).tiny

@@ -57,12 +57,12 @@ class PipelineStage:
             numbers += [-1] if t is None else [_DTYPES.index(t.dtype), int(t.requires_grad), t.dim(), *t.shape]
         if len(numbers) > _HEADER:
             raise NotImplementedError(f"a pipeline stage's results are too many or have too many dimensions to be told in {_HEADER} numbers")
-        header = torch.tensor(numbers + [0] * (_HEADER - len(numbers)))
+        header = torch.tensor(numbers + [0] * (_HEADER - len(numbers)), device=self.device)
         for t in (header, *[t.detach().contiguous() for t in tensors if t is not None]):
             self._works.append((dist.isend(t, group=self.group, group_dst=to), t))
 
     def _receive(self, source):
-        header = torch.zeros(_HEADER, dtype=torch.int64)
+        header = torch.zeros(_HEADER, dtype=torch.int64, device=self.device)
         dist.recv(header, group=self.group, group_src=source)
         numbers, found = iter(header.tolist()), []
         for _ in range(next(numbers)):

@@ -271,7 +271,7 @@ class RandomStructured(_Amount):
         n = _how_many(self.amount, size)
         if n == 0:
             return default_mask
-        chance = torch.rand(size)
+        chance = torch.rand(size, device="cpu")
         threshold = torch.kthvalue(chance, k=n).values
         mask = _channel_mask(t, self.dim, chance > threshold)
         return mask * default_mask.to(dtype=mask.dtype)

@@ -122,7 +122,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     if not taken(lengths):
         lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     else:
-        lengths = lengths.to(torch.int64)
+        lengths = lengths.to("cpu", torch.int64)
     sorted_indices = None
     if not enforce_sorted:
         lengths, sorted_indices = torch.sort(lengths, descending=True)
@@ -155,7 +155,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
             begin = length
         alive -= 1
     data = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return PackedSequence(data, torch.tensor(sizes, dtype=torch.int64), sorted_indices, None)
+    return PackedSequence(data, torch.tensor(sizes, dtype=torch.int64, device="cpu"), sorted_indices, None)
 
 
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
@@ -175,7 +175,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     out = torch.stack(rows)
     if total_length is not None and total_length > steps:
         out = torch.cat([out, out.new_full((total_length - steps, *out.shape[1:]), padding_value)])
-    lengths = torch.tensor([sum(s > i for s in sizes) for i in range(n)], dtype=torch.int64)
+    lengths = torch.tensor([sum(s > i for s in sizes) for i in range(n)], dtype=torch.int64, device="cpu")
     if batch_first:
         out = out.transpose(0, 1)
     if sequence.unsorted_indices is not None:
@@ -229,7 +229,7 @@ def unpad_sequence(padded_sequences, lengths, batch_first=False):
 
 def pack_sequence(sequences, enforce_sorted=True):
     """Packs a list of sequences (L_i, *)."""
-    lengths = torch.as_tensor([s.size(0) for s in sequences])
+    lengths = torch.as_tensor([s.size(0) for s in sequences], device="cpu")
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 

@@ -55,9 +55,9 @@ def _as_tensor(a):
 
 
 def _placed(t):
-    """A new tensor of numbers on the default device, as torch.tensor makes it; in a worker process it stays the host's."""
+    """A new tensor of numbers on the default device, as torch.tensor makes it; in a worker process that is the host."""
     d = get_default()
-    return t if d is cpu or _allocate is not None else t.to(d)
+    return t if d is cpu else t.to(d)
 
 
 def _check_shapes(arrays):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mindtorch.core import rng
+from mindtorch.core import device as _device, rng
 from mindtorch.torch._utils import ExceptionWrapper
 from mindtorch.torch.utils.data._utils import _transport, collate, fetch
 
@@ -110,6 +110,8 @@ def _worker_loop(
 ):
     """Answers the loader's tasks until it closes the pipe."""
     global _worker_info
+    # A forked process cannot use the device of its parent, and its batches travel through the host's memory.
+    _device.set_default(None)
     where = f"in DataLoader worker process {worker_id}"
     try:
         inbox = _Inbox(conn)

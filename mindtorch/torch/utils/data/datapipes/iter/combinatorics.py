@@ -31,7 +31,7 @@ class ShufflerIterDataPipe(_Over):
             yield from self.datapipe
             return
         from mindtorch import torch
-        rng = random.Random(int(torch.empty((), dtype=torch.int64).random_().item()) if self._seed is None else self._seed)
+        rng = random.Random(int(torch.empty((), dtype=torch.int64, device="cpu").random_().item()) if self._seed is None else self._seed)
         self._seed = None
         buffer = []
         for x in self.datapipe:

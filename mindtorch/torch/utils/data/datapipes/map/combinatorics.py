@@ -26,7 +26,7 @@ class ShufflerIterDataPipe(IterDataPipe):
         order = self.indices
         if self._enabled:
             from mindtorch import torch
-            seed = int(torch.empty((), dtype=torch.int64).random_().item()) if self._seed is None else self._seed
+            seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_().item()) if self._seed is None else self._seed
             self._seed = None
             order = random.Random(seed).sample(order, len(order))[::-1]
         for i in order:
