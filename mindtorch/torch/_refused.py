@@ -13,6 +13,7 @@ _REASONS = {
         fbgemm_pack_quantized_matrix miopen_batch_norm miopen_convolution miopen_convolution_add_relu miopen_convolution_relu
         miopen_convolution_transpose miopen_ctc_loss miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d
         mkldnn_convolution mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mkldnn_rnn_layer native_norm""",
+    "takes 8-bit and 4-bit floating point matrices, which are not supported": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm _scaled_grouped_mm_v2",
     "works on quantized tensors, which are not supported": """
         choose_qparams_optimized dequantize empty_quantized fake_quantize_per_channel_affine fake_quantize_per_tensor_affine
         fused_moving_avg_obs_fake_quant int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale

@@ -23,6 +23,7 @@ REMOVED = "removed from torch, where the name raises an error as well, whatever 
 RNN = "two overloads (padded and packed input) whose names differ from the first argument on"
 
 DIFFERENT = {
+    "_segment_reduce": "another name of segment_reduce, which torch has as a function and not as an operator",
     **dict.fromkeys(["empty", "ones", "zeros", "rand", "randn", "randint", "randint_like"], SIZES),
     **dict.fromkeys(["max", "min", "tensor_split", "dsplit", "hsplit", "vsplit"], SECOND),
     **dict.fromkeys([f"_foreach_{n}{s}" for n in ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum",

@@ -37,7 +37,7 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
     return _segment_starts(given, n=data._sizes[axis], lengths=lengths is not None, unsafe=bool(unsafe))
 
 
-@op(out=True, method=False)
+@op(out=True, method=False, aliases="_segment_reduce")
 def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
     """Reduces stretches of data along `axis` ("sum", "mean", "max", "min", "prod"), given by their lengths or offsets.
 

@@ -3,6 +3,7 @@ import math
 
 from mindtorch.core import alias
 from mindtorch.core.alias import title
+from mindtorch.core.dtypes import I32, as_np
 from mindtorch.core.foreign import is_foreign
 from mindtorch.core.promote import pair, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
@@ -588,39 +589,92 @@ def cross(input, other, dim=None):
 
 
 # ------------------------------------------------------------------ grouped products
+_GROUPED = ("Float", "BFloat16", "Half")
+
+
+@op(method=False)
+def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
+    """Products of groups of matrices: torch.nn.functional.grouped_mm."""
+    tensor_arg("_grouped_mm", "input", input)
+    tensor_arg("_grouped_mm", "mat2", mat2, 2)
+    a, b, d = input._sizes, mat2._sizes, input._stype
+    for name, x in (("mat_a", input), ("mat_b", mat2)):
+        if title(x._stype) not in _GROUPED:
+            raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {title(x._stype)}")
+    for name, size in (("mat_a", a), ("mat_b", b)):
+        if len(size) not in (2, 3):
+            raise RuntimeError(f"{name} has to be 2 or 3d")
+    if a[-1] != b[-2]:
+        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
+    if (offs is None) != (len(a) == len(b) == 3):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    if out_dtype is not None and as_np(out_dtype) != d:
+        raise RuntimeError("Grouped gemm output dtype must match `mat_a` dtype")
+    if d != mat2._stype:
+        _product_dtypes(input, mat2)
+    if offs is None:
+        if a[0] != b[0]:
+            raise RuntimeError("batched dimension has to match")
+        return bmm_(input, mat2, ta=False, tb=False)
+    return _of_groups(input, mat2, offs)
+
+
+def _of_groups(x, y, offs):
+    """`_grouped_mm` of checked operands, of which one or both hold their groups one after the other."""
+    tensor_arg("_grouped_mm", "offs", offs, 3)
+    a, b = x._sizes, y._sizes
+    if len(offs._sizes) != 1:
+        raise RuntimeError("offs has to be 1D")
+    if offs._stype.name != "int32":
+        raise RuntimeError("Offsets have to be int32")
+    groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else offs._sizes[0]
+    if groups != offs._sizes[0]:
+        raise RuntimeError("matrix batch sizes have to match")
+    along = b[1] if len(a) == 3 else a[0] if len(b) == 3 else a[1]
+    ends = values(offs).tolist()
+    spans = list(zip([0] + ends[:-1], ends))
+    for start, end in spans:
+        if not start <= end <= along:
+            raise RuntimeError(f"_grouped_mm: offsets have to grow, and to stay within the {along} of the dimension that they divide, but got {ends}")
+    parts = [mm_(x.narrow(0, s, e - s) if len(b) == 3 else x.select(0, g) if len(a) == 3 else x.narrow(1, s, e - s),
+                 y.select(0, g) if len(b) == 3 else y.narrow(1, s, e - s) if len(a) == 3 else y.narrow(0, s, e - s), ta=False, tb=False)
+             for g, (s, e) in enumerate(spans)]
+    if len(a) == len(b) == 2:
+        return TABLE["stack"].fn(parts, 0) if parts else new_full(x, size=(0, a[0], b[1]), value=0, stype=x._stype)
+    # What is behind the last group belongs to none: zeros.
+    rest = along - (ends[-1] if ends else 0)
+    if rest:
+        parts.append(new_full(x, size=(rest, b[-1]) if len(b) == 3 else (a[1], rest), value=0, stype=x._stype))
+    return TABLE["cat"].fn(parts, 0 if len(b) == 3 else 1)
+
+
 @op(ns="nn.functional", method=False)
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
-    """Products of groups of matrices.
+    """Products of groups of matrices, of float32, bfloat16 or float16.
 
     Three dims are a batch of groups; two dims hold the groups one after the other, `offs` (int32) being where each ends:
     (R, K) x (G, K, N) -> (R, N); (G, M, K) x (K, N) -> (M, N); (M, K) x (K, N) -> (G, M, N).
+    Strides may be any, where torch's kernels take rows of multiples of 16 bytes.
     """
-    tensor_arg("grouped_mm", "mat_a", mat_a)
-    tensor_arg("grouped_mm", "mat_b", mat_b, 2)
-    a, b = mat_a._sizes, mat_b._sizes
-    if len(a) not in (2, 3) or len(b) not in (2, 3):
-        raise RuntimeError("grouped_mm: mat_a and mat_b have to be 2 or 3 dimensional")
-    if bias is not None:
-        raise RuntimeError("Bias not supported yet")
-    if (offs is None) != (len(a) == len(b) == 3):
-        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
-    if a[-1] != b[-2]:
-        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
-    if offs is None:
-        r = matmul(mat_a, mat_b)
-    else:
-        ends = values(offs).tolist()      # the sizes of the groups
-        spans = list(zip([0] + ends[:-1], ends))
-        cat, stack = TABLE["cat"].fn, TABLE["stack"].fn
-        if len(a) == 2 and len(b) == 3:
-            r = cat([matmul(mat_a.narrow(0, s, e - s), mat_b.select(0, g)) for g, (s, e) in enumerate(spans)], 0)
-            if r._sizes[0] < a[0]:
-                r = cat([r, new_full(r, size=(a[0] - r._sizes[0], b[2]), value=0, stype=r._stype)], 0)
-        elif len(a) == 3:
-            r = cat([matmul(mat_a.select(0, g), mat_b.narrow(1, s, e - s)) for g, (s, e) in enumerate(spans)], 1)
-        else:
-            r = stack([matmul(mat_a.narrow(1, s, e - s), mat_b.narrow(0, s, e - s)) for s, e in spans], 0)
-    return r if out_dtype is None else r.to(out_dtype)
+    return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
+
+
+@op(method=False, out="same")
+def _int_mm(input, mat2):
+    """Product of two int8 matrices in int32."""
+    tensor_arg("_int_mm", "input", input)
+    tensor_arg("_int_mm", "mat2", mat2, 2)
+    a, b = input._sizes, mat2._sizes
+    if len(a) != 2 or len(b) != 2:
+        raise RuntimeError(f"Expected {'self' if len(a) != 2 else 'mat2'} to be of dimension 2 but got {len(a) if len(a) != 2 else len(b)}")
+    for name, x in (("self", input), ("mat2", mat2)):
+        if x._stype.name != "int8":
+            raise RuntimeError(f"Expected {name} dtype to be of type int8 but got {cname(x)}")
+    if a[1] != b[0]:
+        raise RuntimeError(f"self.size(1) needs to match mat2.size(0) but got {a[1]} and {b[0]}")
+    return mm_(to(input, I32), to(mat2, I32), ta=False, tb=False)
 
 
 def _no_low_precision(name):

@@ -7,12 +7,14 @@ import importlib
 import math
 
 from mindtorch.core import device as _device, dtypes, sparse as sparse_core
-from mindtorch.core.dtypes import I64, as_np, of_np
+from mindtorch.core.alias import title
+from mindtorch.core.dtypes import I32, I64, as_np, of_np
 from mindtorch.core.sparse import CompressedTensor, SparseTensor, SparseUse, at_first, dispatch, meaning, sparse_of
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, attributes, taken
 from mindtorch.core.values import values as host_values
+from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.basic import cast, conj, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
@@ -313,3 +315,30 @@ def sparse_mask(self, mask):
 
 
 Tensor.sparse_mask = sparse_mask
+
+
+# ------------------------------------------------------------------ indices alone
+def _whole(name, x):
+    if x._stype.kind not in "iu":
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{title(x._stype)}' on device {x.device}")
+
+
+@op(method=False, out="same")
+def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
+    """Where each of `size` rows begins in the sorted row indices of a matrix, and where the last ends."""
+    need_tensor("_convert_indices_from_coo_to_csr", input)
+    _whole("convert_indices_from_coo_to_csr", input)
+    if len(input._sizes) > 1:
+        raise RuntimeError(f"Input is supposed to be a vector, but got {len(input._sizes)} dimensional tensor.")
+    rows = TABLE["arange"].fn(size + 1, dtype=input.dtype, device=input.device)
+    return TABLE["searchsorted"].fn(input.reshape(-1), rows, out_int32=out_int32)
+
+
+@op(method=False, out="same")
+def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
+    """Coordinates (dims, elements) of the elements of a matrix by rows, or of a batch of them; transpose: columns before rows."""
+    need_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
+    need_tensor("_convert_indices_from_csr_to_coo", col_indices, "col_indices", 2)
+    _whole("convert_indices_from_csr_to_coo", crow_indices)
+    idx, _ = _places(crow_indices, col_indices, columns=bool(transpose), block=(1, 1))
+    return cast(idx, I32 if out_int32 else I64)
