@@ -160,6 +160,12 @@ def like_strides(shape: Sizes, strides: Strides) -> Strides:
     return strides if is_dense(shape, strides) else ordered_strides(shape, memory_order(shape, (strides,))[::-1])
 
 
+def drawing_order(shape: Sequence[int], strides: Strides) -> list[int]:
+    """Dimensions, the outermost first, in whose order torch fills a tensor that is made like another one with random numbers."""
+    s = like_strides(tuple(shape), tuple(strides))
+    return sorted(range(len(shape)), key=lambda d: -s[d])
+
+
 def check_rank(shape: Sequence[int], fmt: str) -> None:
     """RuntimeError if a tensor of this shape cannot be in the memory format."""
     if fmt in LAST and len(shape) != len(LAST[fmt]):

@@ -409,3 +409,51 @@ def test_cells_do_not_mix_dtypes(kind, dtype, region):
         return [str(t.dtype) for t in (r if isinstance(r, tuple) else (r,))]
     results = [run(T) for T in SIDES]
     assert results[0] == results[1]
+
+
+# ------------------------------------------------------------------ the inference kernel of transformers
+_DEAD, _SOME = [[True, True, True], [False, False, True]], [[False, True, True], [False, False, True]]
+MASKS = {
+    "none": lambda T, heads: None, "rows without a key": lambda T, heads: T.tensor([[False, True, True], [True, True, True], [False, False, True]]),
+    "floats": lambda T, heads: T.tensor([[-1.0, 0, 0.5], [0, 0, -2], [1, 1, 1]]),
+    "by head": lambda T, heads: T.tensor([[False, True, True], [True, True, True], [False, False, True]]).expand(2 * heads, 3, 3),
+}
+PADDING = {"none": lambda T: None, "all": lambda T: T.tensor(_DEAD), "some": lambda T: T.tensor(_SOME),
+           "floats": lambda T: T.tensor([[-float("inf")] * 3, [0, 0, -1.0]])}
+
+
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kind", ["attention", "layer", "norm first", "encoder", "odd heads", "tanh", "time first"])
+def test_rows_without_a_key_in_inference_and_training(kind, mask, padding):
+    """nan in such rows where torch's inference kernel is used, else 0."""
+    def run(T):
+        T.manual_seed(0)
+        heads, first = (1 if kind == "odd heads" else 2), kind != "time first"
+        if kind == "attention":
+            m = T.nn.MultiheadAttention(8, heads, batch_first=first)
+        else:
+            m = T.nn.TransformerEncoderLayer(8, heads, 16, batch_first=first, dropout=0.0, norm_first=kind == "norm first",
+                                             activation=T.tanh if kind == "tanh" else "relu")
+            if kind == "encoder":
+                m = T.nn.TransformerEncoder(m, 2, enable_nested_tensor=False)
+        x = T.linspace(-1, 1, 48).reshape(2, 3, 8)
+        x = x if first else x.transpose(0, 1)
+        out = []
+        for training in (False, True):
+            m.train(training)
+            for grad in (False, True):
+                with T.set_grad_enabled(grad):
+                    masks = MASKS[mask](T, heads), PADDING[padding](T)
+                    if kind == "attention":
+                        out.append(m(x, x, x, attn_mask=masks[0], key_padding_mask=masks[1], need_weights=False)[0].detach())
+                        out.append(m(x, x * 1, x, attn_mask=masks[0], key_padding_mask=masks[1], need_weights=False)[0].detach())
+                    else:
+                        out.append(m(x, masks[0], src_key_padding_mask=masks[1]).detach())
+        return out
+
+    def quietly(T):
+        with warnings.catch_warnings():         # (of masks of two kinds)
+            warnings.simplefilter("ignore")
+            return run(T)
+    same(quietly, rtol=1e-4, atol=1e-5)

@@ -4,7 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant, quiet
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary
+from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary
 from mindtorch.backend.native import pool
 
 _F32 = np.dtype(np.float32)
@@ -84,6 +84,29 @@ def _div_floor(a, b):
     return divided(np.floor_divide, a, b) if a.dtype == _F32 else _floor_divide(a, b)
 
 
+def _step(ufunc, d):
+    """A ufunc over float32 arrays whose result is rounded to half precision `d`."""
+    return lambda *xs: widen(narrow(np.asarray(ufunc(*xs), _F32), d))
+
+
+@quiet
+def _floored_half(a, b):
+    """Whole quotients in half precision: torch rounds after each step."""
+    d = a.dtype
+    a, b = np.broadcast_arrays(widen(a), widen(b))
+    less, over = _step(np.subtract, d), _step(np.true_divide, d)
+    rest = np.fmod(a, b)
+    q = over(less(a, rest), b)
+    q = np.where((rest != 0) & ((b < 0) != (rest < 0)), less(q, np.float32(1)), q)
+    down = np.floor(q)
+    down += q - down > 0.5
+    whole = over(a, b)
+    return narrow(np.where(b == 0, whole, np.where(q == 0, np.copysign(np.float32(0), whole), down)), d)
+
+
+HALF[_div_floor] = _floored_half
+
+
 @kernel("div_trunc")
 @elementwise
 def _div_trunc(a, b):
@@ -93,12 +116,25 @@ def _div_trunc(a, b):
     return np.trunc(np.true_divide(a, b))
 
 
+@quiet
+def _truncated_half(a, b):
+    """The quotient is rounded to half precision before it is cut off, as in torch."""
+    return narrow(np.trunc(_step(np.true_divide, a.dtype)(widen(a), widen(b))), a.dtype)
+
+
+HALF[_div_trunc] = _truncated_half
+
+
 @kernel("remainder remainder_number")
 @looped("remainder")
 @elementwise
 def _remainder(a, b):
     _nonzero(a, b)
-    return divided(np.remainder, a, b) if a.dtype == _F32 else _modulo(a, b)
+    r = divided(np.remainder, a, b) if a.dtype == _F32 else _modulo(a, b)
+    if r.dtype.kind == "f" and not r.all():
+        # A remainder of nought has the dividend's sign, as in torch; NumPy gives it the divisor's.
+        r = np.copysign(r, a, out=np.asarray(r), where=r == 0)
+    return r
 
 
 @kernel("fmod fmod_number")

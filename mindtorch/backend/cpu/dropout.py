@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.rng import bernoulli_mask
+from mindtorch.backend.strides import drawing_order, strides_of
 
 
 def _mask(a, keep, feature, generator):
@@ -12,8 +13,7 @@ def _mask(a, keep, feature, generator):
         return bernoulli_mask(a.shape[:2] + (1,) * (a.ndim - 2), keep, generator)
     if a.flags.c_contiguous:
         return bernoulli_mask(a.shape, keep, generator)
-    # A tensor like it keeps the order of its strides.
-    order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
+    order = drawing_order(a.shape, strides_of(a))
     m = bernoulli_mask(tuple(a.shape[i] for i in order), keep, generator)
     return m.transpose(np.argsort(order))
 
@@ -45,5 +45,5 @@ def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
 
 @kernel("native_dropout")
 def _native_dropout(x, *, keep, scale, generator):
-    mask = bernoulli_mask(x.shape, keep, generator)
+    mask = _mask(x, keep, False, generator)
     return masked_scale(x, mask, scale=scale), mask

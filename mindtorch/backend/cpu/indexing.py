@@ -524,10 +524,11 @@ def _found(a, apart=False):
 
 @kernel("nonzero")
 def _nonzero(a):
-    if (r := _found(a)) is not None:
-        return r
+    # (torch's result is the transpose of one row for each dimension.)
+    if (r := _found(a, True)) is not None:
+        return r.T
     where = _where(a)
-    return np.stack(where, 1) if a.ndim else np.zeros((where[0].size, 0), _I64)
+    return np.stack(where).T if a.ndim else np.zeros((where[0].size, 0), _I64)
 
 
 @kernel("nonzero_tuple mask_places")

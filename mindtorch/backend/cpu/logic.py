@@ -32,9 +32,17 @@ def _allclose(a, b, *, rtol, atol, equal_nan):
 
 # ------------------------------------------------------------------ logic and bits
 for _name, _ufunc in (("logical_xor", np.logical_xor), ("bitwise_and", np.bitwise_and), ("bitwise_or", np.bitwise_or), ("bitwise_xor", np.bitwise_xor),
-                      ("gcd", np.gcd), ("lcm", np.lcm)):
+                      ("gcd", np.gcd)):
     kernel(_name, binary(_ufunc))
 kernel("bitwise_not", unary(np.invert))
+
+
+@kernel("lcm")
+@elementwise
+def _lcm(a, b):
+    r = np.lcm(a, b)
+    # (torch makes one that overflows positive once more; those of fewer bits it computes as int32.)
+    return np.abs(r) if r.itemsize >= 4 else r
 
 
 @kernel("bitwise_left_shift")
@@ -48,9 +56,11 @@ def _shift_left(a, b):
 @kernel("bitwise_right_shift")
 @elementwise
 def _shift_right(a, b):
-    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
+    # Shifting by too much (or by a negative number) leaves the sign bit everywhere, and nothing of an unsigned number.
     bits = a.itemsize * 8
-    return np.right_shift(a, np.where((b >= 0) & (b < bits), b, bits - 1).astype(a.dtype))
+    fits = (b >= 0) & (b < bits)
+    r = np.right_shift(a, np.where(fits, b, bits - 1).astype(a.dtype))
+    return np.where(fits, r, np.zeros((), a.dtype)) if a.dtype.kind == "u" else r
 
 
 kernel("where", elementwise(select))

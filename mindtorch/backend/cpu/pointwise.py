@@ -463,9 +463,7 @@ def _divided(x, y, quotient):
         m += over * y
     if quotient:
         return q
-    r = m.astype(np.float32)
-    # A remainder of nought has the divisor's sign.
-    return np.copysign(r, y.astype(np.float32), out=r)
+    return m.astype(np.float32)
 
 
 def divided(ufunc: np.ufunc, a: Array, b: Array) -> Array:

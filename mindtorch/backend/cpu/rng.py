@@ -45,6 +45,7 @@ from mindtorch.backend.cpu._rng_dtypes import (
 )
 from mindtorch.backend.cpu._rng_integers import MANY, check_bound, inner_bounds, shuffled
 from mindtorch.backend.cpu._twister import Generator, uniform_floats
+from mindtorch.backend.strides import drawing_order, strides_of
 
 _LOW21 = np.uint32((1 << 21) - 1)
 _LOW24 = np.uint32((1 << 24) - 1)
@@ -756,7 +757,8 @@ def multinomial(probs, num_samples, replacement=False, generator=None, dtype=Non
             shape
         )
     # A race: each category waits an exponential time over its weight, the earliest are drawn.
-    q = exponential(p.shape, kind.name, 1.0, generator)
+    order = drawing_order(probs.shape, strides_of(probs))
+    q = exponential(tuple([p.shape[d] for d in order]), kind.name, 1.0, generator).transpose(np.argsort(order))
     with np.errstate(divide="ignore", over="ignore"):
         q = as_kind(np.divide(p, q), kind._replace(np=p.dtype), p.shape)
     if num_samples == 1:

@@ -280,14 +280,14 @@ static void divided_f32(const f32 *x, const f32 *y, f32 *to, long n, const int q
             const f64 d = y[b + i], a = x[b + i], q = floor(a / d), r = a - q * d;
             const f64 over = r * d < 0 ? 1 : 0;         /* (the quotient was rounded up to a whole number) */
             far |= !(fabs(q) < most) | !(fabs(d) < INFINITY);
-            room[i] = quotient ? (f32)(q - over) : copysignf((f32)(r + over * d), y[b + i]);
+            const f32 left = (f32)(r + over * d);       /* (a remainder of nought has the dividend's sign) */
+            room[i] = quotient ? (f32)(q - over) : copysignf(left, left == 0 ? x[b + i] : y[b + i]);
         }
         if (far)
             for (long i = 0; i < m; i++) {
                 const f32 d = y[b + i], a = x[b + i];
                 f32 r = fmodf(a, d), q = (a - r) / d;
                 if (r != 0 && (d < 0) != (r < 0)) r += d, q -= 1;
-                else if (r == 0) r = copysignf(0, d);
                 const f32 whole = floorf(q);
                 q = d == 0 ? a / d : q == 0 ? copysignf(0, a / d) : q - whole > 0.5f ? whole + 1 : whole;
                 room[i] = quotient ? q : d == 0 ? NAN : r;

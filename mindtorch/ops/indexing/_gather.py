@@ -159,7 +159,7 @@ def add_at(x, values, indices, dims):
 
 # ------------------------------------------------------------------ where the elements are not zero
 #: one row for each element that is not zero
-nonzero_ = primitive("nonzero", "a", raw=True)
+nonzero_ = primitive("nonzero", "a", raw=True, layout=kept)
 #: the same as a tensor for each dimension (for a 0-dim one as if it had one)
 nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=kept)
 #: the same of a mask, each tensor in one piece: a mask as index tensors

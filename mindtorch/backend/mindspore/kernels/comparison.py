@@ -79,8 +79,10 @@ def _shift_left(a, b):
 @kernel("bitwise_right_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
 def _shift_right(a, b):
     a, b = o.two(a, b)
-    # Shifting by too much (or by a negative number) leaves the sign bit everywhere.
-    return op(P.RightShift)(a, o.where(_fits(a, b), b, _BITS[dtype_of(a)] - 1))
+    # Shifting by too much (or by a negative number) leaves the sign bit everywhere, and nothing of an unsigned number.
+    fits = _fits(a, b)
+    r = op(P.RightShift)(a, o.where(fits, b, _BITS[dtype_of(a)] - 1))
+    return o.where(fits, r, 0) if dtype_of(a) is ms.uint8 else r
 
 
 @kernel("gcd", numbers=True, only="int32 int64", target="CPU")
@@ -90,7 +92,7 @@ def _gcd(a, b):
 
 @kernel("lcm", numbers=True, only="int32 int64", target="CPU")
 def _lcm(a, b):
-    return op(P.Lcm)(*o.two(a, b))
+    return op(P.Abs)(op(P.Lcm)(*o.two(a, b)))         # (one that overflows is made positive once more, as in torch)
 
 
 # ------------------------------------------------------------------ what masks choose (`raw`: of any dtype)

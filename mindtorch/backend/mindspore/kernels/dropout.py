@@ -3,7 +3,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.rng import bernoulli_mask
 from mindtorch.backend.mindspore.kernels import ASCEND
-from mindtorch.backend.strides import contiguous_strides
+from mindtorch.backend.strides import contiguous_strides, drawing_order
 from mindtorch.backend.mindspore.kernels._call import FLOATING, Lacking, P, cast, dtype_of, is_contiguous, kernel, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
 from mindtorch.backend.mindspore.kernels.random import kept
@@ -74,7 +74,7 @@ class _Masked:
             return None
         if feature or strides is None:
             return device.upload(bernoulli_mask(sizes[:2] + (1,) * (len(sizes) - 2) if feature else tuple(sizes), keep, generator.for_host()).astype(stype))
-        order = sorted(range(len(sizes)), key=lambda i: -strides[i])
+        order = drawing_order(sizes, strides)
         row = device.upload(bernoulli_mask(tuple([sizes[i] for i in order]), keep, generator.for_host()).astype(stype))
         dense = contiguous_strides(shape_of(row))
         return device.view(row, tuple(sizes), tuple([dense[order.index(i)] for i in range(len(sizes))]), 0, stype)

@@ -73,6 +73,9 @@ class MultiheadAttention(Module):
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False):
+        if not need_weights and (attn_mask is not None or key_padding_mask is not None) and query is key is value and self._in_one_kernel(query) \
+                and all([m is None or m.dtype == torch.bool for m in (attn_mask, key_padding_mask)]):
+            return self.masked_by_softmax(query, attn_mask, key_padding_mask), None
         batched = query.dim() == 3
         swap = self.batch_first and batched
         if swap:
@@ -92,6 +95,18 @@ class MultiheadAttention(Module):
             training=self.training, key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
             average_attn_weights=average_attn_weights, is_causal=is_causal, **separate)
         return (output.transpose(1, 0) if swap else output), weights
+
+    def _in_one_kernel(self, x):
+        """Whether torch computes self-attention of x with its inference kernel, whose result is nan in a row that is masked out."""
+        return (not (self.training or torch.is_autocast_enabled(x.device.type)) and x.device.type == "cpu" and x.dim() == 3 and self.batch_first
+                and self._qkv_same_embed_dim and self.in_proj_bias is not None and self.num_heads % 2 == 0 and self.bias_k is None and self.bias_v is None
+                and not self.add_zero_attn and x.dtype == self.in_proj_weight.dtype == self.in_proj_bias.dtype
+                and not (torch.is_grad_enabled() and any([t.requires_grad for t in (x, *self.parameters(recurse=True))])))
+
+    def masked_by_softmax(self, x, attn_mask, key_padding_mask):
+        """Self-attention of x (N, L, E) with a softmax over -inf, as where weights are asked for: a row that is masked out is nan."""
+        y, _ = self.forward(x, x, x, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+        return y
 
     def merge_masks(self, attn_mask, key_padding_mask, query):
         """(mask, 0 for an attention mask, 1 for a key padding mask, 2 for both together (N, heads, L, S), or None)."""

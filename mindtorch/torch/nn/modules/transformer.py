@@ -246,11 +246,31 @@ class TransformerEncoderLayer(Module):
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         src_key_padding_mask = _as_float_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, src_mask)
         src_mask = _as_float_mask(src_mask, "src_mask", src.dtype)
+        if (src_mask is not None or src_key_padding_mask is not None) and self._in_one_kernel(src):
+            return self._by_one_kernel(src, src_mask, src_key_padding_mask)
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), src_mask, src_key_padding_mask, is_causal=is_causal)
             return x + self._ff_block(self.norm2(x))
         x = self.norm1(x + self._sa_block(x, src_mask, src_key_padding_mask, is_causal=is_causal))
+        return self.norm2(x + self._ff_block(x))
+
+    def _in_one_kernel(self, x):
+        """Whether torch computes the layer with its inference kernel."""
+        return (self.self_attn._in_one_kernel(x) and self.activation_relu_or_gelu and self.norm1.eps == self.norm2.eps
+                and not (torch.is_grad_enabled() and any([p.requires_grad for p in self.parameters()]))
+                and not any([m._forward_hooks or m._forward_pre_hooks for m in self.modules()]))
+
+    def _by_one_kernel(self, src, src_mask, src_key_padding_mask):
+        # The kernel takes every mask for one of bools: what is not 0 is masked.
+        batch, length, _ = src.shape
+        mask, _ = self.self_attn.merge_masks(src_mask, src_key_padding_mask, src)
+        mask = mask.bool().view(batch, 1, 1, length) if mask.dim() == 2 else mask.bool()
+        mask = mask.expand(batch, self.self_attn.num_heads, length, length).reshape(-1, length, length)
+        x = src + self.self_attn.masked_by_softmax(self.norm1(src) if self.norm_first else src, mask, None)
+        if self.norm_first:
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x)
         return self.norm2(x + self._ff_block(x))
 
     def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
