@@ -183,8 +183,9 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
 
 
 # ------------------------------------------------------------------ checks before a write
-def expanded_dims(a: Array) -> list[int]:
-    """The dimensions of an array along which all elements are the same place in memory, as `expand` makes them."""
+def expanded_dims(x: Tensor) -> list[int]:
+    """The dimensions along which all elements are the same place in memory, as `expand` makes them."""
+    a = x._a
     return [] if a.flags.c_contiguous or not a.size else [d for d, (n, s) in enumerate(zip(a.shape, a.strides)) if n > 1 and s == 0]
 
 

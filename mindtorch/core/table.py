@@ -324,7 +324,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
 
     def run(self, *args, **kwargs):
         try:
-            if expanded is not None and not self._a.flags.c_contiguous and alias.expanded_dims(self._a):
+            if expanded is not None and not self._a.flags.c_contiguous and alias.expanded_dims(self):
                 expanded(self, *args, **kwargs)
                 return self
             if not (mode.on and (self._rg or any_grad(args, kwargs))):

@@ -7,6 +7,7 @@ import warnings
 
 from mindtorch.core.alias import expanded_dims
 from mindtorch.core.tensor import Const, taken
+from mindtorch.core.values import values
 from mindtorch.ops.basic import new_full
 from mindtorch.ops.indexing._gather import index_at
 
@@ -21,7 +22,7 @@ def warn(name):
 
 def _distinct(x):
     """(the part of an expanded tensor in which each place occurs once, the dimensions that have one element there)."""
-    dims = expanded_dims(x._a)
+    dims = expanded_dims(x)
     part = x
     for d in dims:
         part = part.narrow(d, 0, 1)
@@ -29,7 +30,7 @@ def _distinct(x):
 
 
 def _as_tensor(value, x):
-    return new_full(x, size=(), value=value._a.item(), stype=x._stype) if value.__class__ is Const else value
+    return new_full(x, size=(), value=values(value).item(), stype=x._stype) if value.__class__ is Const else value
 
 
 def masked_fill(x, mask, value):

@@ -318,7 +318,7 @@ def _assign_view(v, value, number):
         v.copy_(value)
         return
     if not have:
-        if alias.expanded_dims(v._a):
+        if alias.expanded_dims(v):
             alias.check_inplace(v, False)       # (fill_ of a number would write there)
         v.fill_(value)
         return
@@ -337,7 +337,7 @@ def _assign_at(v, index, value):
             value = cast(value, d)
         if value.ndim:
             value = reshape_(value, ())
-        if not v._a.flags.c_contiguous and alias.expanded_dims(v._a):
+        if not v._contiguous and alias.expanded_dims(v):
             if mask is None:
                 put(v, value, indices, dims, result_shape(v._sizes, indices, dims))
                 _expanded.warn("masked_fill_")
@@ -393,7 +393,7 @@ def put(v, value, indices, dims, shape):
         raise RuntimeError(f"Index put requires the source and destination dtypes match, got {title(v._stype)} for the "
                            "destination and "
                            f"{title(value._stype)} for the source.")
-    if not v._a.flags.c_contiguous and alias.expanded_dims(v._a):
+    if not v._contiguous and alias.expanded_dims(v):
         v, value, indices = _expanded.index_put(v, value, indices, dims, shape)
     if mode.on and (v._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(v, value):
         _recorded(v, value, put_at, (value, indices, dims))
