@@ -176,14 +176,14 @@ class Process:
         path.write_text(textwrap.dedent(text), "utf-8")
         return path
 
-    def run(self, *args, env=None, site=None, timeout=None):
-        """`site` stands in for site-packages (see `site_without`). The test's own limit ends a process that hangs: a second, shorter one fails under load."""
+    def run(self, *args, env=None, site=None, timeout=None, input=""):
+        """`input` is what comes on standard input. `site` stands in for site-packages (see `site_without`). The test's own limit ends a process that hangs: a second, shorter one fails under load."""
         paths = [ROOT, *([site] if site else [])]
         ours = "MINDTORCH_", "PYTHON", "GLOG", "ONEDNN"
         variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         variables.update({"PYTHONPATH": os.pathsep.join(map(str, paths)), "MINDTORCH_PROGRESS": "0", **(env or {})})
         return subprocess.run([sys.executable, *(["-S"] if site else []), *map(str, args)], cwd=self.folder,
-                              env=variables, capture_output=True, text=True, timeout=timeout)
+                              env=variables, capture_output=True, text=True, timeout=timeout, input=input)
 
     def code(self, text, **options):
         return self.run("-c", textwrap.dedent(text), **options)

@@ -2,7 +2,8 @@
 
 The script finds what it would find under ``python script.py args``: sys.argv, __name__, __file__, sys.path, exit
 status, and tracebacks that begin with its own first line.  ``run -m package.module args`` stands for
-``python -m package.module args``.
+``python -m package.module args``, and ``run - args`` reads the script from standard input, as ``run`` alone does
+where that is no terminal.
 """
 import argparse
 import builtins
@@ -12,7 +13,7 @@ import os
 import pkgutil
 import sys
 import types
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 
 from mindtorch.backend.cpython import put
 from mindtorch.tools import _hook
@@ -36,6 +37,8 @@ def main(args):
         find, command = _find_script, args.script
     else:
         find, command = _find_module, args.module
+    if not command and find is _find_script and sys.stdin is not None and not sys.stdin.isatty():
+        find, command = _find_input, [""]
     if not command:
         args.parser.error("a script, or -m and a module, must be given")
     _hook.enable()
@@ -49,6 +52,8 @@ def main(args):
     try:
         code, attributes, sys.argv[:] = find(command[0], command[1:])
     except _NotRunnable as e:
+        if e.usage:
+            args.parser.error(str(e))
         print(f"python -m mindtorch run: {e}", file=sys.stderr)
         return e.status
     except SyntaxError as e:
@@ -58,13 +63,15 @@ def main(args):
 
 
 class _NotRunnable(Exception):
-    def __init__(self, message, status):
+    def __init__(self, message, status, usage=False):
         super().__init__(message)
-        self.status = status       # as the plain interpreter's in that case
+        self.status, self.usage = status, usage       # as the plain interpreter's in that case
 
 
 def _find_script(path, rest):
-    """(code, attributes of the module __main__, sys.argv) for a file, folder or zip file."""
+    """(code, attributes of the module __main__, sys.argv) for a file, folder or zip file, or for standard input ("-")."""
+    if path == "-":
+        return _find_input(path, rest)
     if pkgutil.get_importer(path) is not None:      # a folder or a zip file
         return _find_in_folder(path, rest)
     full = os.path.join(os.getcwd(), path)      # not abspath: the interpreter, too, leaves `..` in __file__
@@ -80,6 +87,19 @@ def _find_script(path, rest):
     attributes = {"__file__": full, "__cached__": None, "__loader__": SourceFileLoader("__main__", full),
                   "__package__": None, "__spec__": None}
     return code, attributes, [path, *rest]
+
+
+def _find_input(name, rest):
+    """The same for the script on standard input."""
+    if sys.stdin is None:
+        raise _NotRunnable("there is no standard input to read the script from", 1)
+    source = sys.stdin.buffer.read()
+    if not name and not source.strip():
+        raise _NotRunnable("a script, or -m and a module, must be given", 2, usage=True)
+    if not _safe_path():
+        sys.path[0] = ""
+    code = compile(source, "<stdin>", "exec", dont_inherit=True)
+    return code, {"__file__": "<stdin>", "__cached__": None, "__loader__": BuiltinImporter, "__package__": None, "__spec__": None}, [name, *rest]
 
 
 def _find_in_folder(path, rest):
@@ -130,7 +150,12 @@ def _execute(code, attributes):
     main_module = types.ModuleType("__main__")
     vars(main_module).update(attributes, __builtins__=builtins, __annotations__={})
     # For good, not for the time of the call: exit handlers, threads and pickling look __main__ up later, too.
+    former = sys.modules["__main__"]
     sys.modules["__main__"] = main_module
+    # Workers that are spawned know the script as __mp_main__. multiprocessing lets their parent find what they return
+    # under that name, too, which it has bound to the module that was __main__ when it was imported.
+    if sys.modules.get("__mp_main__") is former:
+        sys.modules["__mp_main__"] = main_module
     try:
         exec(code, vars(main_module))
     except SystemExit:

@@ -1,6 +1,7 @@
 """``python -m mindtorch``: `run` beside the plain interpreter, and `doctor`."""
 import re
 import shutil
+import textwrap
 
 import pytest
 
@@ -89,6 +90,96 @@ def test_failures_are_reported_as_by_the_interpreter(process, what):
     else:
         assert ours.stderr == plain.stderr
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+
+
+@pytest.mark.parametrize("args", [["-"], ["-", "a", "-b", "--device", "x"], [], ["/dev/stdin", "a"]], ids=" ".join)
+@pytest.mark.parametrize("text", [SHOW, "import sys\nprint(repr(sys.stdin.read()))\ndef f():\n    1 / 0\nf()\n", "x = = 2\n", "import sys; sys.exit(4)\n"],
+                         ids=["show", "error", "syntax", "exit"])
+def test_a_script_on_standard_input(process, args, text):
+    plain, ours = both(process, *args, input=textwrap.dedent(text))
+    if args and args[0] != "-":        # sys.path[0] names the process
+        plain.stdout, ours.stdout = [re.sub(r"/proc/(self|\d+)/", "/proc/", out) for out in (plain.stdout, ours.stdout)]
+    assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
+
+
+def test_torch_in_a_script_on_standard_input(process):
+    done = process.run(*RUN, "-", input="import torch\nprint(torch.nn.Linear.__module__, torch.ones(2).sum().item(), 'mindspore' in __import__('sys').modules)\n")
+    assert done.returncode == 0 and done.stdout == "torch.nn.modules.linear 2.0 True\n", done.stderr
+
+
+WORKERS = """
+    import collections, concurrent.futures, dataclasses, enum, multiprocessing, sys
+    import torch
+
+    @dataclasses.dataclass
+    class R:
+        v: float
+
+    class Outer:
+        class Inner(R):
+            pass
+
+    class Color(enum.Enum):
+        RED = 1
+
+    Pair = collections.namedtuple("Pair", "a b")
+
+    class Planted(Exception):
+        pass
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 3
+        def __getitem__(self, i):
+            return R(float(i))
+
+    def work(x):
+        return [x, R(float(torch.ones(2).sum()) * x.v), Outer.Inner(1), Color.RED, Pair(R(0), work), R]
+
+    def fails(i):
+        raise Planted(R(i))
+
+    def collect(items):
+        return Pair(items, Color.RED)
+
+    if __name__ == "__main__":
+        for method in sys.argv[1:]:
+            context = multiprocessing.get_context(method)
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+                x, r, inner, color, pair, cls = pool.submit(work, R(3.0)).result()
+                print(x, r, inner, color is Color.RED, type(pair) is Pair, pair.b is work, cls is R, type(x) is R, type(inner) is Outer.Inner)
+                try:
+                    pool.submit(fails, 1).result()
+                except Planted as e:
+                    print("planted", e.args)
+            if len(sys.argv) == 2:
+                continue
+            with context.Pool(1) as pool:
+                print([type(y) is R for y in pool.map(R, [1, 2])])
+            q = context.Queue()
+            p = context.Process(target=q.put, args=(R(5),))
+            p.start()
+            print(q.get(), p.join(), p.exitcode)
+            print(list(torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context=method, collate_fn=collect)))
+"""
+
+
+RETURNED = "R(v=3.0) R(v=6.0) Outer.Inner(v=1) True True True True True True\nplanted (R(v=1),)\n"
+
+
+def test_a_spawned_worker_returns_objects_of_the_script(process):
+    process.file("workers.py", WORKERS)
+    done = process.run(*RUN, "workers.py", "spawn")
+    assert done.returncode == 0 and done.stdout == RETURNED, done.stderr
+
+
+@pytest.mark.slow
+def test_all_kinds_of_workers_return_objects_of_the_script(process):
+    process.file("workers.py", WORKERS)
+    done = process.run(*RUN, "-m", "workers", "spawn", "forkserver")
+    once = RETURNED + ("[True, True]\nR(v=5) None 0\n"
+                       "[Pair(a=[R(v=0.0)], b=<Color.RED: 1>), Pair(a=[R(v=1.0)], b=<Color.RED: 1>), Pair(a=[R(v=2.0)], b=<Color.RED: 1>)]\n")
+    assert done.returncode == 0 and done.stdout == 2 * once, done.stderr
 
 
 def test_last_traceback_begins_at_the_script(process):
