@@ -406,6 +406,22 @@ def test_groups_added_later():
     refused(plateau)
 
 
+@pytest.mark.parametrize("name", [name for name in MAKE if not name.startswith("SWALR")])
+def test_groups_added_later_are_known_or_refused(name):
+    """Schedulers that keep a number for each group refuse another one as torch does, with the same error after the same step."""
+    def run(T):
+        opt, out = optimizer(T), []
+        s = MAKE[name](T.optim.lr_scheduler, opt)
+        for i in range(5):
+            if i == 1:
+                opt.add_param_group({"params": [T.nn.Parameter(T.ones(1))]})
+            opt.step()
+            s.step(*([1.0] if isinstance(s, T.optim.lr_scheduler.ReduceLROnPlateau) else []))
+            out += [row(opt), s.get_last_lr()]
+        return out
+    same(run, rtol=1e-12)
+
+
 def test_own_schedulers():
     def run(T):
         class Halving(T.optim.lr_scheduler._LRScheduler):

@@ -600,6 +600,21 @@ def test_groups_are_kept_as_given():
     same(run)
 
 
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_groups_added_later_have_a_state(name):
+    def run(T):
+        opt, late = getattr(T.optim, name)([P(T)], lr=0.1), P(T, 3)
+        for i in range(4):
+            if i == 1:
+                opt.add_param_group({"params": [late], "lr": 0.2})
+            for group in opt.param_groups:
+                for p in group["params"]:
+                    p.grad = T.ones_like(p) * (i + 1)
+            opt.step()
+        return late.detach(), opt.state_dict()
+    same(run, 1e-6, 1e-6)
+
+
 def test_named_parameters():
     def run(T):
         opt = T.optim.Adam([("a", P(T)), ("b", P(T))])

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from _both_sides import refused
 from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,6 +205,13 @@ def test_bilinear():
     check(lambda T, *t: T.nn.functional.bilinear(*t), *xs, rtol=1e-4, atol=1e-5, second=True)
     xs[2] = In(values(2, (5, 2, 3), "float32"))
     check(lambda T, *t: T.nn.functional.bilinear(*t), *xs)
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float32", "float32"), ("float32", "float32", "float64"), ("float16", "float16", "float32", "float32"), ("float32", "float32", "float32", "float64")])
+def test_bilinear_refuses_mixed_dtypes(dtypes):
+    def run(T):
+        return T.nn.functional.bilinear(*(T.ones(s, dtype=getattr(T, d)) for s, d in zip([(2, 3), (2, 3), (4, 3, 3), (7,)], dtypes)))
+    refused(run)
 
 
 @pytest.mark.parametrize("name, args", [("mm", ("float32", "float64")), ("matmul", ("float32", "float64")), ("dot", ("float32", "float64"))])

@@ -481,6 +481,9 @@ def linear(input, weight, bias=None):
 @op(method=False, aliases="nn.functional.bilinear")
 def bilinear(input1, input2, weight, bias=None):
     """y[..., o] = sum over i, j of x1[..., i] * weight[o, i, j] * x2[..., j], plus bias."""
+    given = {"input1": input1, "input2": input2, "weight": weight, **({} if bias is None else {"bias": bias})}
+    if any(x._stype != input1._stype for x in given.values()):
+        raise RuntimeError("All tensors must have the same dtype, got " + ", ".join(f"{k}: {cname(x)}" for k, x in given.items()))
     a, b, w = input1._sizes, input2._sizes, weight._sizes
     if len(a) != len(b):
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {len(a)} and {len(b)}")

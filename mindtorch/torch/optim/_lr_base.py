@@ -156,7 +156,7 @@ class LRScheduler:
         self._set_lrs(values)
 
     def _set_lrs(self, values):
-        for group, lr in zip(self.optimizer.param_groups, values):
+        for group, lr in zip(self.optimizer.param_groups, values, strict=True):
             _update_param_group_val(group, "lr", lr)
         self._last_lr = _param_groups_val_list(self.optimizer, "lr")
 

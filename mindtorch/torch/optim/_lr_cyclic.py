@@ -35,7 +35,7 @@ class CyclicLR(LRScheduler):
         self.optimizer = optimizer
         base_lrs = _format_param("base_lr", optimizer, base_lr)
         if last_epoch == -1:
-            for group, lr in zip(optimizer.param_groups, base_lrs):
+            for group, lr in zip(optimizer.param_groups, base_lrs, strict=True):
                 _update_param_group_val(group, "lr", lr)
         self.max_lrs = _format_param("max_lr", optimizer, max_lr)
         up = float(step_size_up)
@@ -51,7 +51,7 @@ class CyclicLR(LRScheduler):
             self.use_beta1 = _cycles_beta1(optimizer)
             self.base_momentums = _format_param("base_momentum", optimizer, base_momentum)
             self.max_momentums = _format_param("max_momentum", optimizer, max_momentum)
-            for high, low, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups):
+            for high, low, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups, strict=True):
                 if last_epoch == -1:
                     _set_momentum(group, high, self.use_beta1)
                 group["max_momentum"], group["base_momentum"] = high, low
@@ -90,10 +90,11 @@ class CyclicLR(LRScheduler):
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
-        lrs = [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs)]
+        lrs = [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs, strict=True)]
         if self.cycle_momentum:
-            for low, high, group in zip(self.base_momentums, self.max_momentums, self.optimizer.param_groups):
-                _set_momentum(group, high - (high - low) * height, self.use_beta1)
+            momenta = [high - (high - low) * height for low, high in zip(self.base_momentums, self.max_momentums, strict=True)]
+            for group, momentum in zip(self.optimizer.param_groups, momenta, strict=True):
+                _set_momentum(group, momentum, self.use_beta1)
         return lrs
 
     def state_dict(self):
@@ -155,7 +156,7 @@ class OneCycleLR(LRScheduler):
         self._anneal_func_type = anneal_strategy
         max_lrs = _format_param("max_lr", optimizer, max_lr)
         if last_epoch == -1:
-            for top_lr, group in zip(max_lrs, optimizer.param_groups):
+            for top_lr, group in zip(max_lrs, optimizer.param_groups, strict=True):
                 group["initial_lr"] = top_lr / div_factor
                 group["max_lr"] = top_lr
                 group["min_lr"] = group["initial_lr"] / final_div_factor
@@ -165,7 +166,7 @@ class OneCycleLR(LRScheduler):
             highs = _format_param("max_momentum", optimizer, max_momentum)
             lows = _format_param("base_momentum", optimizer, base_momentum)
             if last_epoch == -1:
-                for m, b, group in zip(highs, lows, optimizer.param_groups):
+                for m, b, group in zip(highs, lows, optimizer.param_groups, strict=True):
                     _set_momentum(group, m, self.use_beta1)
                     group["max_momentum"], group["base_momentum"] = m, b
         super().__init__(optimizer, last_epoch)

@@ -47,11 +47,20 @@ class Adagrad(Optimizer):
         _check_fused(self, fused, foreach, differentiable)
         for group in self.param_groups:
             for p in group["params"]:
-                start = initial_accumulator_value
-                if p.is_complex():
-                    start = complex(start, start)
-                self.state[p]["step"] = _zero_step(group["fused"])
-                self.state[p]["sum"] = torch.full_like(p, start, memory_format=torch.preserve_format).detach()
+                self._make_state(p, group)
+
+    def _make_state(self, p, group):
+        start = self.defaults["initial_accumulator_value"]
+        if p.is_complex():
+            start = complex(start, start)
+        self.state[p]["step"] = _zero_step(group["fused"])
+        self.state[p]["sum"] = torch.full_like(p, start, memory_format=torch.preserve_format).detach()
+
+    def _init_group(self, group, params, grads, *columns):
+        for p in group["params"]:
+            if p.grad is not None and not self.state[p]:            # of a group that was added later
+                self._make_state(p, group)
+        return super()._init_group(group, params, grads, *columns)
 
     def __setstate__(self, state):
         super().__setstate__(state)

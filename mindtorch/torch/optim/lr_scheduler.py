@@ -201,7 +201,7 @@ class CosineAnnealingLR(LRScheduler):
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             # At the bottom the ratio below is 0 / 0.
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
-            return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._lrs())]
+            return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._lrs(), strict=True)]
         ratio = ((1 + math.cos(math.pi * self.last_epoch / self.T_max))
                  / (1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)))
         return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._lrs()]

@@ -28,7 +28,7 @@ def get_ema_multi_avg_fn(decay=0.999):
 
     @no_grad()
     def ema_update(ema_param_list, current_param_list, _):
-        for averaged, current in zip(ema_param_list, current_param_list):
+        for averaged, current in zip(ema_param_list, current_param_list, strict=True):
             if _lerps(averaged):
                 averaged.lerp_(current, 1 - decay)
             else:

@@ -1,0 +1,91 @@
+"""Random training programs on real torch and on the facade: losses, gradients, parameters, buffers and optimizers' states are the same, eager, compiled and on the npu device.
+
+A failure prints the smallest plan found that still fails; `check(Plan(...), way)` runs it again.
+"""
+import contextlib
+
+import pytest
+import torch as real
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import _training_programs as programs
+import mindtorch.torch as mine
+from _training_programs import Plan
+from mindtorch.core import rng
+
+pytestmark = pytest.mark.usefixtures("forgotten_variants")
+MANY = settings().max_examples
+SEEDS = st.integers(1000, 10 ** 9)
+#: a seed says nothing by its size: what fails is reduced by `programs.smaller`
+ONCE = dict(phases=(Phase.reuse, Phase.generate))
+
+
+@contextlib.contextmanager
+def host_numbers():
+    """Random numbers of the npu device are the host's, so that its runs have the masks of real torch."""
+    before, rng.policy.host = rng.policy.host, True
+    try:
+        yield
+    finally:
+        rng.policy.host = before
+
+
+def difference(plan, way):
+    """(the first place where a run differs from real torch's, or None; whether it is as near as two right runs are, without a magnified rounding)."""
+    plan = programs.there(plan) if way == "npu" else plan
+    want = programs.run(real, plan)
+    mine._dynamo.reset()
+    with host_numbers():
+        have = programs.run(mine, plan, "npu" if way == "npu" else "cpu", mine.compile if way == "compiled" else None)
+    if programs.difference(want, have, programs.tolerance(plan)) is None:
+        return None, True
+    return programs.difference(want, have, programs.tolerance(plan), programs.neighbours(real, plan)), False
+
+
+def check(plan, way):
+    """Whether the run of a plan is near real torch's by itself; one that differs is reduced and told."""
+    found, near = difference(plan, way)
+    if found is not None:
+        least = programs.smaller(plan, lambda p: difference(p, way)[0] is not None)
+        raise AssertionError(f"{way}: {plan}\nleast: {least}\n{programs.told(difference(least, way)[0] or found)}")
+    return near
+
+
+@settings(max_examples=MANY // 3, **ONCE)
+@given(SEEDS)
+def test_random_programs(seed):
+    check(programs.random_plan(real, seed), "eager")
+
+
+@settings(max_examples=MANY // 6, **ONCE)
+@given(SEEDS)
+def test_random_programs_compiled(seed):
+    check(programs.random_plan(real, seed), "compiled")
+
+
+@settings(max_examples=MANY // 10, **ONCE)
+@given(SEEDS)
+def test_random_programs_on_the_npu(npu, seed):
+    check(programs.random_plan(real, seed), "npu")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", ["eager", "compiled", "npu"])
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_four_hundred_programs(way, first, request):
+    if way == "npu":
+        request.getfixturevalue("npu")
+    near = [check(programs.random_plan(real, seed), way) for seed in range(first, first + 50)]
+    assert sum(near) > 35            # (Few programs magnify a rounding beyond what is compared.)
+
+
+def test_a_planted_mistake_is_noticed(monkeypatch):
+    """An optimizer that forgets its weight decay, a dropout that scales by the wrong factor."""
+    plan = Plan(3, (("bottleneck", 1), ("bilinear", 0)), optimizer="nesterov")
+    assert difference(plan, "eager")[0] is None
+    monkeypatch.setitem(programs.OPTIMIZERS, "nesterov", ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}))
+    sgd = mine.optim.SGD
+    monkeypatch.setattr(mine.optim, "SGD", lambda ps, **options: sgd(ps, **{**options, "weight_decay": 0.0}))
+    assert difference(plan, "eager")[0] is not None
