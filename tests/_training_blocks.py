@@ -9,7 +9,7 @@ ACTIVATIONS = """ReLU Tanh Sigmoid GELU SiLU Mish ELU SELU CELU Softplus Softsig
  Hardshrink ReLU6 PReLU RReLU Threshold Softmax LogSoftmax""".split()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def blocks(T):
     nn, F = T.nn, T.nn.functional
     found = {}

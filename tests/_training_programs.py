@@ -460,9 +460,8 @@ def data(w, r):
 
 @event
 def initialized(w, r):
-    I = w.T.nn.init
-    p = w.net.head.weight
-    r.choice([I.xavier_uniform_, I.kaiming_normal_, I.orthogonal_, I.trunc_normal_, I.normal_])(p)
+    init = w.T.nn.init
+    r.choice([init.xavier_uniform_, init.kaiming_normal_, init.orthogonal_, init.trunc_normal_, init.normal_])(w.net.head.weight)
 
 
 @event
