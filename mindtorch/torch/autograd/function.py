@@ -8,7 +8,7 @@ from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, detached, version, taken
+from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, bump, detached, version, taken
 from mindtorch.core.viewed import register_view
 from mindtorch.torch.autograd import _function_tangents
 
@@ -254,6 +254,9 @@ class Function(metaclass=_FunctionMeta):
                 results.append(o)
                 continue
             if any(o is d for d in dirty):
+                if o._base is not None and sum(map(taken, outs)) > 1:
+                    raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one "
+                                       "Tensor: return the input alone, or write to a clone of it.")
                 o = _dirty(o, node, i)
             else:
                 if any(o is t for t in tensors):
@@ -341,19 +344,31 @@ def _as_is(x, plainly):
 
 
 def _plain(outs, tensors, dirty, single):
-    res = [_as_is(o, detached) if taken(o) and any(o is t for t in tensors) and not any(o is d for d in dirty) else o
+    for t in dirty:
+        bump(t)
+    res = [_as_is(o, _view_of) if taken(o) and any(o is t for t in tensors) and (o._rg or not any(o is d for d in dirty)) else o
            for o in outs]
     return res[0] if single else tuple(res)
+
+
+def _view_of(x):
+    """An input that is returned where nothing is recorded: a view of it, unless it requires grad."""
+    if x._rg:
+        return detached(x)
+    r = again(x)
+    register_view(r, x)
+    return r
 
 
 def _dirty(x, node, i):
     from mindtorch.core import alias
     if x._gnode is None and x._rg:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     if native_recording():
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
                                   "function")
+    bump(x)             # (a write that forward has made through .data or NumPy counts, too)
     r = again(x)
     r._gnode, r._oi, r._rg = node, i, True
     if x._ver is None:
