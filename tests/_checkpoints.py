@@ -12,7 +12,7 @@ import torch as real
 import mindtorch.torch as mine
 
 SIDES = {"real": real, "mine": mine}
-LOAD_ERRORS = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, NotImplementedError)
+LOAD_ERRORS = (pickle.UnpicklingError, RuntimeError, EOFError, TypeError, ValueError, NotImplementedError)
 
 
 def tensor(T, a, dtype=None):

@@ -5,6 +5,8 @@ alive, every tensor on the same memory gives the same object, so that pickling a
 """
 
 import contextlib
+import functools
+import operator
 import os
 import pickle
 import struct
@@ -56,6 +58,38 @@ def untyped(t):
     return storage
 
 
+def _checked(dtype, offset, size, stride):
+    """(offset, size, stride) as integers, of arguments that may come from a file; TypeError or RuntimeError if they describe no tensor."""
+    if not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"dtype must be torch.dtype, not {type(dtype).__name__}")
+    offset = _integer("storage_offset", offset)
+    size, stride = checked_size(size), checked_size(stride, "stride")
+    count = functools.reduce(operator.mul, filter(None, size), dtype.itemsize)
+    if count > _LARGEST or (offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))) * dtype.itemsize > _LARGEST:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    return offset, size, stride
+
+
+def checked_size(size, name="size"):
+    """A size (or strides) as a tuple of integers of 64 bits; TypeError if it is something else."""
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"{name} must be a tuple of ints, not {type(size).__name__}")
+    return tuple(_integer(name, n) for n in size)
+
+
+_LARGEST = 2**63 - 1
+
+
+def _integer(name, n):
+    if type(n) is not int:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise TypeError(f"{name} must be int, not {type(n).__name__}")
+        n = operator.index(n)
+    if not -_LARGEST <= n <= _LARGEST:
+        raise TypeError(f"{name}: {n} does not fit into 64 bits")
+    return n
+
+
 def _in_bounds(nbytes, item, offset, size, stride):
     """RuntimeError if a tensor of that geometry would reach outside of a storage."""
     if len(size) != len(stride):
@@ -78,7 +112,6 @@ def view_on(storage, dtype, offset, size, stride):
     """Array on a storage's bytes; RuntimeError if it would reach outside."""
     np_dtype = dtype.np
     u8, item = storage._bytes, np_dtype.itemsize
-    size, stride = tuple(size), tuple(stride)
     _in_bounds(len(u8), item, offset, size, stride)
     if 0 in size:
         return np.empty(size, np_dtype) if not len(u8) else _empty_view(u8, np_dtype, offset, size, stride)

@@ -17,7 +17,7 @@ from mindtorch.core.bits import Bits, bits_of
 from mindtorch.core.conjugate import whole, with_bits
 from mindtorch.core.tensor import Parameter, Tensor, put_on, wrap, taken
 from mindtorch.core.values import tensor_from, values
-from mindtorch.torch import storage as _storage
+from mindtorch.torch import _types, storage as _storage
 
 
 # ------------------------------------------------------------------ writing down
@@ -118,19 +118,29 @@ def _resolved(t, requires_grad, metadata):
                 f"a tensor with the flags {sorted(unknown)} (dtype {t.dtype}) is not supported on device cpu"
             )
         t = with_bits(t, bool(metadata.get("conj")), bool(metadata.get("neg")))
-    if requires_grad:
+    return _with_grad(t, requires_grad)
+
+
+def _flag(name, value):
+    if type(value) is not bool:
+        raise TypeError(f"{name} must be bool, not {type(value).__name__}")
+    return value
+
+
+def _with_grad(t, requires_grad):
+    if _flag("requires_grad", requires_grad):
         t.requires_grad = True
     return t
 
 
 def _rebuild_parameter(data, requires_grad, backward_hooks):
     """Parameter on a tensor's memory."""
-    return Parameter(_made(data), requires_grad)
+    return Parameter(_made(data), _flag("requires_grad", requires_grad))
 
 
 def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
     """Parameter with the attributes a user gave it."""
-    return set_state(Parameter(_made(data), requires_grad), state)
+    return set_state(Parameter(_made(data), _flag("requires_grad", requires_grad)), state)
 
 
 def _made(data):
@@ -138,12 +148,14 @@ def _made(data):
     if data.__class__ is _Reduced:
         function, args = data.value
         return function(*args)
+    if not taken(data):
+        raise TypeError(f"a Parameter's tensor was expected, got {type(data).__name__}")
     return data
 
 
 def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
     """Tensor without values."""
-    return _storage.tensor_on(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride, requires_grad)
+    return _with_grad(_storage.tensor_on(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride), requires_grad)
 
 
 def _unsupported(name, what):
@@ -159,12 +171,25 @@ def _unsupported(name, what):
 
 def _rebuild_sparse_tensor(layout, data):
     """Sparse tensor out of (indices, values, size[, is_coalesced]), or of (compressed indices, plain indices, values, size)."""
+    if type(layout) is not _types.layout or not isinstance(data, tuple):
+        raise TypeError(f"a sparse tensor's layout and parts were expected, got {type(layout).__name__} and {type(data).__name__}")
     if repr(layout) != "torch.sparse_coo":
         compressed, plain, values, size = data
+        _parts(size, compressed, plain, values)
         return sys.modules["mindtorch.torch"].sparse_compressed_tensor(compressed, plain, values, size, layout=layout)
     indices, values, size, *coalesced = data
+    _parts(size, indices, values)
+    if coalesced and coalesced[0] is not None:
+        _flag("is_coalesced", coalesced[0])
     from mindtorch.core.table import TABLE
     return TABLE["sparse_coo_tensor"].fn(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
+
+
+def _parts(size, *tensors):
+    for t in tensors:
+        if not taken(t):
+            raise TypeError(f"a sparse tensor's indices and values were expected, got {type(t).__name__}")
+    _storage.checked_size(size)
 
 
 def _rebuild_sparse_csr_tensor(layout, data):
@@ -181,6 +206,9 @@ def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
     """Tensor out of an array, as backends without storages write it."""
     if not isinstance(data, np.ndarray):
         raise TypeError(f"a tensor's array was expected, got {type(data).__name__}")
+    if data.dtype.hasobject:
+        raise TypeError(f"a tensor cannot be made of an array of {data.dtype}")
+    _check_dtype(dtype)
     a = np.ascontiguousarray(data).astype(dtype.np).reshape(np.shape(data))
     return _placed(wrap(a), device, requires_grad)
 
@@ -189,16 +217,22 @@ def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
     """Tensor of a backend without storages, written through a CPU one."""
     from mindtorch.backend.cpu.basic import cast_array
 
+    if not taken(data):
+        raise TypeError(f"a tensor was expected, got {type(data).__name__}")
+    _check_dtype(dtype)
     return _placed(wrap(cast_array(values(data), dtype.np)), device, requires_grad)
+
+
+def _check_dtype(dtype):
+    if not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"dtype must be torch.dtype, not {type(dtype).__name__}")
 
 
 def _placed(t, device, requires_grad):
     device = _device.check(device)
     if device is not _device.cpu:
         t = t.to(device)
-    if requires_grad:
-        t.requires_grad = True
-    return t
+    return _with_grad(t, requires_grad)
 
 
 def set_state(obj, state):

@@ -553,6 +553,10 @@ def _reduce(u, stack):
         stack.append(f(*args))
     except NotImplementedError:
         raise
+    except TypeError as e:
+        # What a tensor is rebuilt of has types that make none: a TypeError in torch, too.
+        u.foreign = e
+        raise
     except RuntimeError as e:
         raise pickle.UnpicklingError(f"{type(e).__name__}: {e}") from e
 

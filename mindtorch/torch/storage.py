@@ -12,7 +12,7 @@ from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.memory import bytes_of as _bytes_of, root_of  # noqa: F401
 from mindtorch.core.tensor import Version, put_on, taken, wrap
 from mindtorch.torch import _device_storage as _there
-from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _in_bounds, _StorageBase, offset_of, untyped, view_on  # noqa: F401
+from mindtorch.torch._untyped_storage import UntypedStorage, _alive, _checked, _in_bounds, _StorageBase, checked_size, offset_of, untyped, view_on  # noqa: F401
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -382,10 +382,10 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
 
 def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
     """Tensor on an untyped storage's memory, sharing it with every other tensor made so."""
+    offset, size, stride = _checked(dtype, offset, size, stride)
     if storage.device.type == "meta":
         return _meta_on(storage, dtype, offset, size, stride, requires_grad)
     if storage._u8 is None:
-        size, stride = tuple(size), tuple(stride)
         _in_bounds(storage.nbytes(), dtype.np.itemsize, offset, size, stride)
         t = _there.part(storage._flat_of(dtype.np), dtype.np, offset, size, stride)
     else:
@@ -400,7 +400,11 @@ def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
 
 def _meta_on(storage, dtype, offset, size, stride, requires_grad):
     """A tensor without values, on its storage where that is large enough (nothing is read of it)."""
-    item, size, stride = dtype.np.itemsize, tuple(size), tuple(stride)
+    item = dtype.np.itemsize
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
+    if offset < 0 or min(size, default=0) < 0 or min(stride, default=0) < 0:
+        raise RuntimeError(f"negative size, stride or offset: size {list(size)}, stride {list(stride)}, storage offset {offset}")
     span = 0 if 0 in size else offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
     flat = storage._root if span * item <= storage._root.nbytes else meta.blank((span,), dtype.np)
     a = np.ndarray(size, dtype.np, flat, offset * item, [s * item for s in stride]) if span else meta.blank(size, dtype.np)

@@ -114,6 +114,64 @@ OUTSIDE = [
 ]
 
 
+NUMBERS = st.one_of(st.integers(-1, 3), st.sampled_from([2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, float("inf"), float("nan"), 2.0, "2", None, (2,), b"", {}]))
+SIZES = st.one_of(st.lists(NUMBERS, max_size=3).map(tuple), NUMBERS)
+#: what a rebuild function may be given -> what has to be refused is refused at once, by an error of these
+ARGUMENTS = {
+    "_rebuild_meta_tensor_no_storage": lambda T, a: (a["dtype"], a["size"], a["stride"], a["flag"]),
+    "_rebuild_tensor": lambda T, a: (a["typed"], a["offset"], a["size"], a["stride"]),
+    "_rebuild_tensor_v2": lambda T, a: (a["typed"], a["offset"], a["size"], a["stride"], a["flag"], {}),
+    "_rebuild_tensor_v3": lambda T, a: (a["untyped"], a["offset"], a["size"], a["stride"], a["flag"], {}, a["dtype"]),
+    "_rebuild_parameter": lambda T, a: (a["data"], a["flag"], {}),
+    "_rebuild_parameter_with_state": lambda T, a: (a["data"], a["flag"], {}, a["state"]),
+    "_rebuild_sparse_tensor": lambda T, a: (a["layout"], (T.zeros(1, 1, dtype=T.int64), a["data"], a["size"], a["flag"])),
+    "_rebuild_sparse_csr_tensor": lambda T, a: (a["layout"], (T.tensor([0, 1]), T.tensor([0]), a["data"], a["size"])),
+    "_rebuild_device_tensor_from_numpy": lambda T, a: (a["array"], a["dtype"], a["device"], a["flag"]),
+    "_rebuild_device_tensor_from_cpu_tensor": lambda T, a: (a["data"], a["dtype"], a["device"], a["flag"]),
+}
+ODD = st.one_of(st.none(), NUMBERS, st.sampled_from(["float32", "cpu", (), [], ({},) * 3]))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=5000)
+@given(st.sampled_from(sorted(ARGUMENTS)), SIZES, SIZES, NUMBERS, st.dictionaries(st.sampled_from(
+    ["dtype", "flag", "typed", "untyped", "data", "state", "layout", "array", "device"]), ODD, max_size=1))
+def test_rebuild_functions_refuse_what_is_no_geometry(name, size, stride, offset, odd):
+    """Either the tensor that was described, or an error at once; what real torch refuses is refused."""
+    def run(T):
+        t = T.arange(24.)
+        given = {"dtype": T.float32, "flag": False, "typed": t._typed_storage(), "untyped": t.untyped_storage(), "data": T.ones(1), "state": {},
+                 "layout": T.sparse_csr if "csr" in name else T.sparse_coo, "array": np.ones(2), "device": "cpu", "size": size, "stride": stride, "offset": offset}
+        return getattr(T._utils, name)(*ARGUMENTS[name](T, {**given, **odd}))
+
+    try:
+        got = run(mine)
+    except (TypeError, RuntimeError, ValueError, AttributeError, NotImplementedError):
+        return
+    assert isinstance(got, mine.Tensor) and all(type(n) is int and 0 <= n < 2**63 for n in got.shape)
+    if "size" in ARGUMENTS[name].__code__.co_consts:
+        assert tuple(got.shape) == size
+    if name != "_rebuild_tensor_v3":              # (real torch wants a wrapper around its storage there)
+        assert tuple(run(real).shape) == tuple(got.shape)
+
+
+@pytest.mark.parametrize("number", [b"G\x7f\xf0\0\0\0\0\0\0", b"G\x7f\xf8\0\0\0\0\0\0", b"\x8a\x09" + b"\xff" * 8 + b"\0", b"G@\x10\0\0\0\0\0\0", b"X\x01\0\0\x004", b"N"])
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_sizes_that_are_none_in_a_file(number, device):
+    buffer, out = io.BytesIO(), io.BytesIO()
+    mine.save(mine.zeros(4, 6, device=device), buffer)
+    with zipfile.ZipFile(buffer) as z, zipfile.ZipFile(out, "w") as w:
+        for n in z.namelist():
+            data = z.read(n)
+            if n.endswith("data.pkl"):
+                assert data.count(b"K\x04K\x06\x86") == 1
+                data = data.replace(b"K\x04K\x06\x86", number + b"K\x06\x86")
+            w.writestr(n, data)
+    start = time.monotonic()
+    with pytest.raises(LOAD_ERRORS):
+        mine.load(io.BytesIO(out.getvalue()), weights_only=True)
+    assert time.monotonic() - start < 20
+
+
 @pytest.mark.parametrize("where", OUTSIDE, ids=str)
 def test_tensors_outside_their_storage_are_refused(where):
     def persistent(pid):
