@@ -91,15 +91,6 @@ class device:
         _default = self._prev.pop()
         return False
 
-    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        import functools
-
-        @functools.wraps(func)
-        def wrapper(*args, **kwargs):
-            with self:
-                return func(*args, **kwargs)
-        return wrapper
-
 
 cpu = device("cpu")
 meta = device("meta")

@@ -137,6 +137,10 @@ def collect(args, found, takes, nests=(list, tuple), depth=16):
             found.insert(at, a)
 
 
+_BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+_OPERATORS = frozenset([f"__{n}__" for n in ("eq", "ne", "lt", "le", "gt", "ge")] + [f"__{k}{n}__" for n in _BINARY for k in ("", "r", "i")])
+
+
 def call(func, relevant, args, kwargs):
     """Asks the modes, then the arguments; TypeError if all decline."""
     types = tuple(type(a) for a in relevant)
@@ -157,6 +161,8 @@ def call(func, relevant, args, kwargs):
         if r is not NotImplemented:
             return r
         asked.append(type(a).__name__)
+    if func.__name__ in _OPERATORS:
+        return NotImplemented           # Python asks the other operand, and then compares by identity or says what it cannot do
     raise TypeError(f"Multiple dispatch failed for 'torch.{func.__name__}'; all __torch_function__ handlers returned "
                     f"NotImplemented: {asked}")
 

@@ -1,45 +1,126 @@
-"""The MindSpore side of a Module: a Cell in type, of which nothing runs until MindSpore asks.
+"""The MindSpore side of a Module: a Cell for who asks, of which nothing runs until MindSpore asks.
 
 `isinstance(module, mindspore.nn.Cell)` is true, so ms.Model, ms optimizers, load_param_into_net and friends take a
-Module.  Cell's own constructor, attribute protocol and call would cost more than a small layer and would forbid names
-(`phase`, `cells`, ...) that models use; so every name Cell brings is replaced by a descriptor that gives way to
-whatever the user's object holds under that name.
+Module.  It is not one by inheritance: Cell's own constructor, attribute protocol and call would cost more than a small
+layer and would forbid names (`phase`, `cells`, ...) that models use; and Cell's C++ part would forbid what Python does
+with objects (pickle protocols 0 and 1, `object.__new__`, further bases with a layout, reading the source of all
+bases).  So Module is a plain class.  The class Cell answers isinstance() for it, and every name that a Cell has is
+found by `Module.__getattr__`, after whatever the user's object holds under that name.
 """
+import contextlib
 import functools
 import sys
 import time
+import types
+import weakref
 from abc import ABCMeta
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import mindtorch.backend.mindspore.at_exit  # noqa: F401
+from mindtorch.backend.cpython import set_class
 from mindtorch.backend.mindspore import steps
 from mindtorch.backend.mindspore.parallel_context import refuse_shard
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
 from mindtorch.backend.mindspore.runtime import ms
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
-CAPTURE = {"__new__": "followed", "__init__": "followed", "__bool__": "followed"}
-
 Cell: Any = ms.nn.Cell
-_Native = Cell.__bases__[0]          # the C++ part; it must be initialised before MindSpore may look at the object
 #: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.
 NOT_A_CHILD = (ms.nn.Optimizer,)
 parameter_tuple = ms.ParameterTuple
-_ABSTRACT = 1 << 20                  # Py_TPFLAGS_IS_ABSTRACT
 #: Set by the floor above: its autocast.call_in and cast to float32, its Parameter, and what puts one on another tensor's memory.
 call_in: Callable[..., Any] = None              # type: ignore[assignment]
 to_float32: Callable[[Any], Any] = None         # type: ignore[assignment]
 parameter_class: type = None                    # type: ignore[assignment]
 follow: Callable[[Any, Any], None] = None       # type: ignore[assignment]
-_HOLDERS = ("_parameters", "_buffers", "_modules")
+
+
+class _Nothing:
+    """Stands for Module until there is one."""
+
+
+#: Module, once the floor above has said so by `be_a_cell`.
+module_class: type = _Nothing
+
+
+def is_module(obj):
+    """Whether an object is a Module, or a Cell that has become one."""
+    return isinstance(obj, module_class)
+
+
+# ------------------------------------------------------------------ isinstance(module, Cell)
+class _CellKind(ABCMeta):
+    """The class of Cell (of it alone, not of its subclasses), which counts Modules among the Cells."""
+
+    def __new__(mcs, name, bases, body, **kwargs):
+        # The subclass gets the class that it would have without this one.
+        kind = ABCMeta if any(issubclass(type(b), ABCMeta) and type(b) is not _CellKind for b in bases) else type
+        cls = kind.__new__(mcs, name, bases, body, **kwargs)
+        set_class(cls, kind)
+        return cls
+
+    def __init__(cls, name, bases, body, **kwargs):
+        type.__init__(cls, name, bases, body)
+
+    def __instancecheck__(cls, obj):
+        return type.__instancecheck__(cls, obj) or isinstance(obj, module_class)
+
+    def __subclasscheck__(cls, sub):
+        return type.__subclasscheck__(cls, sub) or type.__subclasscheck__(module_class, sub)
+
+
+_codes: dict[int, tuple[Any, types.CodeType]] = {}      # id of a Module -> (weak reference to it, what stands for its code)
+
+
+def _code(module):
+    found = _codes.get(id(module))
+    if found is None:
+        key = id(module)
+        code = _in_precision.__code__.replace(co_name=f"{type(module).__name__}_{key}")
+        found = _codes[key] = weakref.ref(module, lambda _, drop=_codes.pop: drop(key, None)), code
+    return found[1]
+
+
+@contextlib.contextmanager
+def as_function(obj):
+    """Where MindSpore's tape is given a Module: it takes what is no Cell by inheritance for a function, and knows that by name and code."""
+    if not is_module(obj) or type.__instancecheck__(Cell, obj) or "__code__" in obj.__dict__:
+        yield
+        return
+    own, said = obj.__dict__, {"__code__": _code(obj), "__name__": type(obj).__name__}
+    said = {name: value for name, value in said.items() if name not in own}
+    own.update(said)
+    try:
+        yield
+    finally:
+        for name in said:
+            own.pop(name, None)
+
+
+def new_cell(cls):
+    """An object of a class below Cell, of whose constructor only the C++ part has run: MindSpore may look at it."""
+    native = Cell.__bases__[0]
+    self = native.__new__(cls)
+    native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
+    return self
+
+
+def be_a_cell(cls):
+    """Has Modules (of class `cls`) count as Cells."""
+    global module_class
+    module_class = _home.cell_contents = cls
+    if type(Cell) is not _CellKind:
+        # (Assigning __class__ is refused: `type` counts as immutable.)
+        set_class(Cell, _CellKind)
 
 
 class Borrowed:
-    """A name that Cell brings.  It has no `__set__`, so an instance attribute of that name wins over it; parameters,
-    buffers and submodules of that name are looked up first."""
+    """A name that Cell brings: `Module.__getattr__` asks for it when there is nothing else of that name.
+
+    As a descriptor it stands in classes below both Cell and Module, where it hides Cell's own.
+    """
 
     __slots__ = ("name", "value")
 
@@ -49,7 +130,7 @@ class Borrowed:
     def __get__(self, obj, cls=None):
         if obj is not None:
             own = obj.__dict__
-            for holder in _HOLDERS:
+            for holder in ("_parameters", "_buffers", "_modules"):
                 held = own.get(holder)
                 if held is not None and self.name in held:
                     return held[self.name]
@@ -81,50 +162,32 @@ class _Derived(Borrowed):
         return self if obj is None else self.value(obj)
 
 
-class _Recording:
-    """`requires_grad` of a Cell.  MindSpore sets it around the call of a Cell whose gradient it wants
-    (`value_and_grad(module, ...)`); only then does the call open and close a graph on MindSpore's tape.  A user's own
-    attribute of that name is just a value."""
+def _asked_to_record(module, value):
+    """`requires_grad` of a Cell has been set.
 
-    def __get__(self, obj, cls=None):
-        if obj is None:
-            return False
-        own = obj.__dict__
-        for holder in _HOLDERS:
-            held = own.get(holder)
-            if held is not None and "requires_grad" in held:
-                return held["requires_grad"]
-        return own.get("requires_grad", False)
-
-    def __set__(self, obj, value):
-        obj.__dict__["requires_grad"] = value
-        if _called_by_mindspore():
-            obj.__dict__["_ms_top"] = bool(value)
-            _set_entry(obj)
-
-    def __delete__(self, obj):
-        if "requires_grad" not in obj.__dict__:
-            raise AttributeError(f"'{type(obj).__name__}' object has no attribute 'requires_grad'")
-        del obj.__dict__["requires_grad"]
+    MindSpore sets it around the call of a Cell whose gradient it wants (`value_and_grad(module, ...)`); only then does the
+    call open and close a graph on MindSpore's tape.  A user's own attribute of that name is just a value.
+    """
+    if _called_by_mindspore():
+        module.__dict__["_ms_top"] = bool(value)
+        _set_entry(module)
 
 
 def _called_by_mindspore():
     frame = sys._getframe(2)
-    # Module.__setattr__ may stand between.
+    # Module.__setattr__ stands between.
     while frame is not None and frame.f_code.co_name == "__setattr__":
         frame = frame.f_back
     return frame is not None and frame.f_globals.get("__name__", "").startswith("mindspore.")
 
 
-class _Precision:
-    """`mixed_precision_type` of a Cell: `to_float` and `auto_mixed_precision` set it, and the calls compute by it."""
+def _in_another_precision(module, value):
+    """`mixed_precision_type` of a Cell has been set, by `to_float` or `auto_mixed_precision`: the calls compute by it."""
+    _set_entry(module)
 
-    def __get__(self, obj, cls=None):
-        return None if obj is None else obj.__dict__.get("mixed_precision_type")
 
-    def __set__(self, obj, value):
-        obj.__dict__["mixed_precision_type"] = value
-        _set_entry(obj)
+#: Attributes of a Module after whose setting something has to be done.
+AFTER_SETTING = {"requires_grad": _asked_to_record, "mixed_precision_type": _in_another_precision}
 
 
 def _set_entry(module):
@@ -146,9 +209,10 @@ def _as_top_cell(module, *args, **kwargs):
     if executor.grad_flag():
         return call(*args, **kwargs)
     executor.set_grad_flag(True)
-    executor.new_graph(module, *args, **kwargs)
-    out = call(*args, **kwargs)
-    executor.end_graph(module, out, *args, **kwargs)
+    with as_function(module):
+        executor.new_graph(module, *args, **kwargs)
+        out = call(*args, **kwargs)
+        executor.end_graph(module, out, *args, **kwargs)
     return out
 
 
@@ -166,7 +230,7 @@ _rewrite, _decorate = _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorato
 def _rewrite_or_autocast(network, dtype, *, white_list=None, black_list=None):
     """O1: MindSpore rewrites a Cell's source so that the ops of a list compute in half precision; over a Module the same
     is an autocast region."""
-    if not isinstance(network, CellBase):
+    if not is_module(network):
         return _rewrite(network, dtype, white_list=white_list, black_list=black_list)
     if white_list is None or list(white_list) != list(_amp.AMP_WHITE_LIST):
         raise NotImplementedError(f"custom_mixed_precision with lists of its own on {type(network).__name__}, a torch-style "
@@ -182,7 +246,7 @@ def _half(dtype):
 
 def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
     """Level "auto": by op, each as MindSpore's lists say; over a Module an autocast region."""
-    if not isinstance(obj, CellBase):
+    if not is_module(obj):
         return _decorate(obj, amp_level, amp_dtype, white_list, black_list)
     obj.mixed_precision_type = "autocast " + _half(amp_dtype)
     obj.__dict__.pop("amp_strategy", None)       # for MindSpore's own dispatch, which does not take part; not copyable
@@ -197,7 +261,7 @@ _native_output = _amp._OutputTo32.construct
 
 def _output_to_float32(self, *args, **kwargs):
     """O2 and O3 put a Cell around the network that casts its result: a Module's by the facade's own cast, which its tape knows."""
-    if not isinstance(self._backbone, CellBase):
+    if not is_module(self._backbone):
         return _native_output(self, *args, **kwargs)
     return to_float32(self._backbone(*args, **kwargs))
 
@@ -205,42 +269,20 @@ def _output_to_float32(self, *args, **kwargs):
 put("mindspore.train.amp:_OutputTo32.construct", _output_to_float32)
 
 
-class CellBase(Cell):
-    """Base class of Module: see the module's docstring."""
-
-    def __new__(cls, *args, **kwargs):
-        if cls.__flags__ & _ABSTRACT:
-            # The C++ constructor does not check for abstract methods; a plain class with the same ones says it right.
-            return ABCMeta(cls.__name__, (), {n: getattr(cls, n) for n in cls.__abstractmethods__})()
-        self = _Native.__new__(cls)
-        _Native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
-        return self
+class _AsCell:
+    """What MindSpore asks of a Cell, in terms of a Module.  Its functions are borrowed, too."""
 
     def shard(self, in_strategy, *args, **kwargs):
         """Cell.shard, on devices that split operators."""
         refuse_shard(f"{type(self).__name__}.shard")
         return Cell.shard(self, in_strategy, *args, **kwargs)
 
-    def __init__(self, *args, **kwargs):
-        super(_Native.__base__, self).__init__(*args, **kwargs)
+    def _add_mixed_precision_flag(self, **flags):
+        """The dtype that `to_float` asks for."""
+        for name, kind in (("fp16", MixedPrecisionType.FP16), ("fp32", MixedPrecisionType.FP32), ("bf16", MixedPrecisionType.BF16)):
+            if flags.get(name, False):
+                self.mixed_precision_type = kind
 
-    def __del__(self, _cell=Cell):
-        if self.__dict__.get("_compile_cache"):
-            _cell.__del__(self)
-
-    def __bool__(self):
-        size = getattr(type(self), "__len__", None)
-        return True if size is None else size(self) != 0
-
-    __str__ = object.__str__
-
-    def __getstate__(self):
-        return self.__dict__.copy()
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-
-    # ---- what MindSpore asks of a Cell
     def insert_child_to_cell(self, child_name, child_cell):
         """As `add_module`."""
         self.add_module(child_name, child_cell)
@@ -352,8 +394,24 @@ def forget_names(module):
             p.name = None
 
 
-def _borrow():
-    own = {n for n in vars(CellBase) if not n.startswith("__")}
+# `super()` in Cell's functions refuses what is no Cell by inheritance: on a Module they are run as functions of Module.
+_home = types.CellType()
+
+
+def _of_module(value):
+    """Cell's function, or property, with Module for the class that its `super()` starts from."""
+    if isinstance(value, property):
+        return property(*(f and _of_module(f) for f in (value.fget, value.fset, value.fdel)), value.__doc__)
+    if isinstance(value, types.FunctionType) and "__class__" in value.__code__.co_freevars:
+        closure = tuple(_home if name == "__class__" else cell for name, cell in zip(value.__code__.co_freevars, value.__closure__))
+        f = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, closure)
+        f.__kwdefaults__ = value.__kwdefaults__
+        return functools.update_wrapper(f, value)
+    return value
+
+
+def _borrow(adapted):
+    own = {n for n in vars(_AsCell) if not n.startswith("__")}
     state = {
         "_params_list": OrderedDict, "_primitives": OrderedDict, "_jit_config_dict": dict, "_phase": lambda: "train",
         "_create_time": lambda: int(time.time() * 1e9), "_id": lambda: 1, "_param_prefix": str, "arguments_key": str,
@@ -376,31 +434,28 @@ def _borrow():
         if name not in own and not (name.startswith("__") and name.endswith("__")):
             for cls in Cell.__mro__:
                 if name in vars(cls):
-                    found[name] = Borrowed(name, vars(cls)[name])
+                    found[name] = Borrowed(name, adapted(vars(cls)[name]))
                     break
     for name in own:
-        found[name] = Borrowed(name, vars(CellBase)[name])
+        found[name] = Borrowed(name, vars(_AsCell)[name])
     for name, make in state.items():
         found[name] = _State(name, make)
     for name, make in (("_cells", lambda m: m.__dict__.get("_modules", {})),
                        ("_params", _native_parameters),
                        ("construct", lambda m: m.forward)):
         found[name] = _Derived(name, make)
-    found["requires_grad"] = _Recording()
-    found["mixed_precision_type"] = _Precision()
-    for name, descriptor in found.items():
-        setattr(CellBase, name, descriptor)
-    return frozenset(found)
+    found["requires_grad"] = Borrowed("requires_grad", False)
+    found["mixed_precision_type"] = Borrowed("mixed_precision_type", None)
+    return found
 
 
-#: Names that exist on a Module only because it is a Cell.
-BORROWED = _borrow()
+#: Name -> Borrowed of what a Module has only because it counts as a Cell; and of the same for Cells that have become Modules.
+BORROWED, BORROWED_BY_CELLS = _borrow(_of_module), _borrow(lambda value: value)
 
 
-def is_borrowed(cls, name):
-    """True if class `cls` has `name` only from Cell."""
-    if name in BORROWED:
-        for c in cls.__mro__:
-            if name in c.__dict__:
-                return c is CellBase
-    return False
+def borrowed(module, name):
+    """What a Module has under `name` as a Cell; AttributeError if that is nothing."""
+    found = BORROWED.get(name)
+    if found is None:
+        raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
+    return found.resolve(module, type(module))

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from typing import Any
 
-from mindtorch.backend.mindspore.cell import CellBase, is_buffer
+from mindtorch.backend.mindspore.cell import is_buffer, is_module
 from mindtorch.backend.mindspore.patches import put, put_everywhere
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, from_array, is_ours
 
@@ -52,7 +52,7 @@ def _load_and_tell(net, parameter_dict, *args, **kwargs):
     missing, unused = _load(net, parameter_dict, *args, **kwargs)
     if missing:
         left = set(missing)
-        buffers = [p.name for _, m in net.cells_and_names() if isinstance(m, CellBase) for p in m._params.values()
+        buffers = [p.name for _, m in net.cells_and_names() if is_module(m) for p in m._params.values()
                    if is_buffer(m, p) and p.name in left]
         if buffers:
             warnings.warn(f"load_param_into_net: the checkpoint has no value for {len(buffers)} buffers, which stay as they are: "
@@ -80,7 +80,7 @@ def numpy_dtype(x):
 def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     """A graph is compiled from a Cell's source, and a Module's cannot be read: what is exported is a Cell made from a trace."""
     cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
-    if not any(isinstance(c, CellBase) for c in cells):
+    if not any(is_module(c) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
     cell = export_cell(net, inputs, file_format)
     if isinstance(cell, bytes):

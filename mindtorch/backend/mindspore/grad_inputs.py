@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore import steps
+from mindtorch.backend.mindspore.cell import as_function
 from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import is_ours
 from mindtorch.backend.mindspore.runtime import ms
@@ -108,7 +109,8 @@ def _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted):
             # (A tensor of MindSpore's own is marked when facade code meets it.)
             if is_ours(t) and t._rg is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
                 mark(t)
-        return _forward_run(fn, sens_param, *args, **kwargs)
+        with as_function(fn):
+            return _forward_run(fn, sens_param, *args, **kwargs)
     except BaseException:
         # MindSpore would go on recording, and every gradient after this error would be wrong.
         if len(_runs.stack) == 1:
@@ -145,7 +147,8 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
 def _gradients(fn, grad_op, weights, grad_position, has_aux, *run_args):
     if not (_runs.own and _runs.own[-1][0] is fn):
         prepare(run_args)           # (a sens, which the forward has not seen)
-        return _backward(fn, grad_op, weights, grad_position, has_aux, *run_args)
+        with as_function(fn):
+            return _backward(fn, grad_op, weights, grad_position, has_aux, *run_args)
     _, run, sens = _runs.own.pop()
     listed = () if not grad_op.get_by_list else (weights,) if isinstance(weights, MSParameter) else tuple(weights)
     of_inputs, of_weights = own_gradients(run, listed, sens, has_aux)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch.backend.mindspore import dumps, steps
-from mindtorch.backend.mindspore.cell import CellBase
+from mindtorch.backend.mindspore.cell import is_module
 from mindtorch.backend.mindspore.patches import put, put_everywhere, take_back
 from mindtorch.backend.mindspore.private import MSParameter, MSTensor, executor, is_ours, native_recording
 from mindtorch.backend.mindspore.runtime import ms
@@ -52,7 +52,7 @@ class MeetsFacade(RuntimeError):
 # ------------------------------------------------------------------ what the compiler meets
 def _facade_name(obj):
     """A name for `obj` if it belongs to the facade (other than a tensor), else None."""
-    if isinstance(obj, CellBase):
+    if is_module(obj):
         return f"the module {type(obj).__name__}"
     if isinstance(obj, (types.FunctionType, types.MethodType)):
         # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
@@ -67,7 +67,7 @@ def _facade_name(obj):
     if issubclass(cls, (MSTensor, MSParameter)):
         return None
     for c in cls.__mro__:
-        if c.__module__.startswith("mindtorch.") and c is not CellBase:
+        if c.__module__.startswith("mindtorch."):
             return f"{'the class' if cls is obj else 'an object of'} {cls.__name__}"
     return None
 
@@ -453,7 +453,7 @@ _cell_compile = ms.nn.Cell.compile
 
 
 def _compile_unless_it_meets(self, *args, **kwargs):
-    if isinstance(self, CellBase) or _cell_weights.get(self, _NONE).met is not None or self not in _cell_weights and _Weights(self).met is not None:
+    if is_module(self) or _cell_weights.get(self, _NONE).met is not None or self not in _cell_weights and _Weights(self).met is not None:
         return
     _cell_compile(self, *args, **kwargs)
 

@@ -102,10 +102,14 @@ def _quiet():
 import numpy as np  # noqa: E402
 
 _check_before()
+_DILL = sys.modules.get("dill")
 with _quiet():
     import mindspore as ms  # noqa: E402
 if not in_pin(ms.__version__):
     raise _wrong_version(ms.__version__)
+if _DILL is None and "dill" in sys.modules:
+    # MindSpore's import of dill has taught Python's own pickle._Pickler to pickle a script's classes by value, which nobody asked for.
+    sys.modules["dill"].extend(False)
 
 
 # ---------------------------------------------------------------- device

@@ -6,7 +6,7 @@ class and Module.  So everything that goes through a network (parameters, state 
 """
 from collections import OrderedDict
 
-from mindtorch.backend.mindspore.cell import Cell, NOT_A_CHILD, parameter_tuple
+from mindtorch.backend.mindspore.cell import BORROWED_BY_CELLS, Cell, NOT_A_CHILD, new_cell, parameter_tuple
 from mindtorch.backend.mindspore.jit_fallback import pynative
 from mindtorch.core import autocast
 from mindtorch.core.tensor import Parameter, adopt, taken
@@ -19,7 +19,7 @@ _HELD_OTHERWISE = ("_params", "_cells", "_lazy_non_persistent_buffers_set", "_la
                    "_lazy_load_state_dict_pre_hooks", "_lazy_load_state_dict_post_hooks")
 
 
-class ChildCell(Module):
+class ChildCell(Module, Cell):
     """What a Cell gains when it becomes a child of a Module.  Its own class comes first."""
 
     _mindtorch_native = True        # the code of its construct is MindSpore's
@@ -67,6 +67,11 @@ class ChildCell(Module):
     def extra_repr(self):
         return self.extend_repr()
 
+    def __new__(cls, *args, **kwargs):
+        return new_cell(cls)
+
+    __str__ = object.__str__
+
     def __bool__(self):
         return Cell.__bool__(self)
 
@@ -75,6 +80,12 @@ class ChildCell(Module):
 
     def __reduce_ex__(self, protocol):
         return _rebuild, (type(self)._mindtorch_native_class,), self.__getstate__()
+
+
+for _name, _descriptor in BORROWED_BY_CELLS.items():
+    if not hasattr(Module, _name) and _name not in vars(ChildCell):
+        setattr(ChildCell, _name, _descriptor)       # before Cell's own
+del _name, _descriptor
 
 
 def _rebuild(cls):

@@ -4,7 +4,8 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 
 import mindtorch.torch as torch
-from mindtorch.backend.mindspore.cell import Cell, CellBase, forget_names
+from mindtorch.backend.mindspore import cell as _cell
+from mindtorch.backend.mindspore.cell import Cell, forget_names
 from mindtorch.core.tensor import Parameter, taken
 from mindtorch.torch.nn.modules._hooks import WrappedHook, _register
 from mindtorch.torch.nn.parameter import is_lazy
@@ -41,7 +42,7 @@ adopt_cell = is_child = None
 
 def as_child(module, value):
     """`value`, a Module if it is a MindSpore Cell that `module` may have as a child."""
-    if not isinstance(value, CellBase) and isinstance(value, Cell) and is_child(module, value):
+    if not isinstance(value, _cell.module_class) and isinstance(value, Cell) and is_child(module, value):
         if "_modules" not in module.__dict__:
             raise AttributeError("cannot assign module before Module.__init__() call")
         forget_names(adopt_cell(value, module.training))
@@ -51,7 +52,7 @@ def as_child(module, value):
 def submodules(module):
     """(name, child) of the direct children that are not None; a MindSpore Cell that has got there becomes a Module first."""
     for name, m in module._modules.items():
-        if m is not None and (isinstance(m, CellBase) or not isinstance(m, Cell) or isinstance(as_child(module, m), CellBase)):
+        if m is not None and (isinstance(m, _cell.module_class) or not isinstance(m, Cell) or isinstance(as_child(module, m), _cell.module_class)):
             yield name, m
 
 

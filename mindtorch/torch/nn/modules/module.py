@@ -4,7 +4,7 @@ import warnings
 from collections import OrderedDict
 
 import mindtorch.torch as torch
-from mindtorch.backend.mindspore.cell import BORROWED, Cell, CellBase, is_borrowed
+from mindtorch.backend.mindspore.cell import AFTER_SETTING, BORROWED, Cell, be_a_cell, borrowed
 from mindtorch.core import devices
 from mindtorch.core.tensor import Parameter, Tensor, taken
 from mindtorch.torch.nn.modules._hooks import (  # noqa: F401  these are this module's public functions too
@@ -73,7 +73,7 @@ def _addindent(s, n):
 
 def _has(module, name):
     """hasattr() that overlooks what a Module has only for being a Cell."""
-    if name in BORROWED and name not in module.__dict__ and is_borrowed(type(module), name):
+    if name in BORROWED and name not in module.__dict__ and not hasattr(type(module), name):
         return any(name in module.__dict__.get(d, ()) for d in ("_parameters", "_buffers", "_modules"))
     return hasattr(module, name)
 
@@ -95,11 +95,22 @@ def _notify(hooks, module, name, value):
     return value
 
 
-class Module(StateMixin, CellBase):
+def _with_state(cls):
+    """Gives Module the functions of StateMixin for its own, so that it has no bases but object."""
+    for name, f in vars(StateMixin).items():
+        if isinstance(f, type(_with_state)):
+            f.__module__, f.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
+            setattr(cls, name, f)
+    be_a_cell(cls)
+    return cls
+
+
+@_with_state
+class Module:
     """Base class for all neural network modules.
 
     Subclasses call `super().__init__()`, assign parameters, buffers and submodules as attributes, and define `forward`.
-    A Module is also a `mindspore.nn.Cell`.
+    A Module also counts as a `mindspore.nn.Cell`.
     """
 
     dump_patches = False
@@ -276,7 +287,7 @@ class Module(StateMixin, CellBase):
             held = d.get(holder)
             if held is not None and name in held:
                 return held[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return borrowed(self, name)
 
     def __setattr__(self, name, value):
         d = self.__dict__
@@ -294,7 +305,7 @@ class Module(StateMixin, CellBase):
             self.register_parameter(name, value)
             return
         modules = d.get("_modules")
-        if isinstance(value, Cell) and isinstance(as_child(self, value), Module):
+        if isinstance(value, Module) or isinstance(value, Cell) and isinstance(as_child(self, value), Module):
             if modules is None:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             _forget(d, name, "_parameters", "_buffers")
@@ -321,6 +332,8 @@ class Module(StateMixin, CellBase):
             self.register_buffer(name, value, persistent)
             return
         object.__setattr__(self, name, value)
+        if name in AFTER_SETTING:
+            AFTER_SETTING[name](self, value)
 
     def __delattr__(self, name):
         for holder in (self._parameters, self._buffers, self._modules):
@@ -349,8 +362,7 @@ class Module(StateMixin, CellBase):
             self.mixed_precision_type = self.__dict__["mixed_precision_type"]
 
     def __dir__(self):
-        cls = type(self)
-        names = {n for n in dir(cls) if n not in BORROWED or not is_borrowed(cls, n)}
+        names = set(dir(type(self)))
         names.update(self.__dict__, self._parameters, self._modules, self._buffers)
         return sorted(n for n in names if not n[0].isdigit())
 
