@@ -21,7 +21,7 @@ and a primitive through
 
     forward     tangents of the operands are carried on         core/forward.py
     vmap        all slices of a vmap at once                    core/batching.py
-    saves       saved-tensor hooks get the operands             core/tape.py
+    saves       saved-tensor hooks get what nodes save          core/saves.py
     dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
     trace       as above                                        core/tracing.py
     bits        operands that are lazily conjugated or negated  core/conjugate.py

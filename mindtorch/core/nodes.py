@@ -65,9 +65,14 @@ class _HooksHere(threading.local):
         self.pairs: list[Pair] = []
         self.refused: str | None = None
         #: what the primitive under way has packed of its operands before its kernel ran: (name, id) -> packed
-        self.early: dict[tuple[str, int], _Packed] | None = None
+        self.early: dict[tuple[str, int], Any] | None = None
         #: the memory that the op under way is going to write to, and what copies a tensor on it: hooks get copies (`alias.computed`)
         self.overwritten: tuple[Version, Callable[[Tensor], Tensor]] | None = None
+        #: what core/saves.py has to do at the end of a kernel, and further tensors that it saves
+        self.later: list[Callable[[], None]] | None = None
+        self.more: dict[str, Tensor | None] = {}
+        #: whether what torch's kernels give beside their results is being worked out, which modes do not see
+        self.aside = False
 
 
 hooks_here = _HooksHere()

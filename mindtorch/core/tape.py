@@ -22,7 +22,7 @@ from mindtorch.backend.interface import Array, Kernel, Layout
 from mindtorch.backend.mindspore.private import STRIDED, from_array, from_contiguous, grad_flag, native_recording
 from mindtorch.core import layout as layouts, native
 from mindtorch.core.bits import Bits
-from mindtorch.core.dispatch import FLAGS, OFF, layer
+from mindtorch.core.dispatch import FLAGS, OFF
 from mindtorch.core.stamp import function
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.foreign import type_name
@@ -70,6 +70,8 @@ class Primitive:
     #: how a vmap computes all slices at once: rule(prim, operands over all slices, for each whether it has them, constants, level) -> results
     #: over all slices, None for: slice by slice (core/batching.py)
     batch: Any = None
+    #: what torch's node saves where hooks see it, if that is something else (core/saves.py)
+    told: Any = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
                  inputs: list[str], statics: list[str], node_name: str | None, view: bool, raw: bool, nondiff: tuple[int, ...], saves: Sequence[str],
@@ -148,7 +150,7 @@ class Primitive:
         if self._explicit:
             names.update(self._explicit)
         ins = [(n, i) for i, n in enumerate(self.inputs) if n in names]
-        outs = [(n, 0 if n == "out" else int(n[3:])) for n in names if re.fullmatch(r"out\d*", n)]
+        outs = [(n, 0 if n == "out" else int(n[3:])) for n in sorted(names) if re.fullmatch(r"out\d*", n)]
         r = self._masks[mask] = (ins, outs, "shapes" in names, "dtypes" in names, "needs" in names)
         return r
 
@@ -267,33 +269,6 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
     if grad_flag() and native_recording():
         native.link(node, outs, ins)
     return outs
-
-
-@layer("primitives", "saves")
-def _pack_operands(prim, args, kw, below):
-    """Saved-tensor hooks get what a node will save of its operands before the kernel runs, as in torch: a hook that raises (a checkpoint that has
-    recomputed enough) spares it, and sees operands as they came."""
-    if not (hooks_here.pairs and mode.on and prim.grads) or prim.variadic:
-        return below(prim, args, kw)
-    mask = 0
-    for i, x in enumerate(args):
-        if x is not None and x._rg:
-            mask |= 1 << i
-    if not mask:
-        return below(prim, args, kw)
-    outer = hooks_here.early
-    hooks_here.early, early = None, {}
-    try:
-        for n, i in (prim._masks.get(mask) or prim.needed(mask))[0]:
-            x = args[i]
-            if x is not None and x.__class__ is not Held and x.__class__ is not Const:
-                kept = {}
-                _save(n, x, kept)
-                early[n, id(x)] = kept[n]
-        hooks_here.early = early
-        return below(prim, args, kw)
-    finally:
-        hooks_here.early = outer
 
 
 def _low(fwd, arrays, kw):

@@ -13,7 +13,7 @@ FAMILIES = [
     "linalg.matmul", "linalg.solve", "linalg._factor", "linalg._legacy", "linalg._norms", "linalg._products", "linalg._spectral",
     "elementwise.special", "signal.fft", "signal._stft", "creation.windows",
     "nn.activation", "nn.conv", "nn.pooling", "nn.upsample", "nn.pad", "nn.norm", "nn.loss", "nn.embedding", "nn.dropout", "nn.attention", "nn.rnn",
-    "masked", "elementwise.foreach", "misc", "sparse", "_legacy_overloads",
+    "nn._saved", "masked", "elementwise.foreach", "misc", "sparse", "_legacy_overloads",
 ]
 
 for _name in FAMILIES:

@@ -272,6 +272,8 @@ _NO_TENSORS = frozenset(dispatch.PLAIN - {list, tuple})
 # ------------------------------------------------------------------ primitives
 @dispatch.layer("primitives", "dispatch")
 def _primitive(prim, args, kw, below):
+    if nodes.hooks_here.aside:
+        return below(prim, args, kw)
     ins = tuple(args[0]) if prim.variadic else args
     if not state.modes:
         for x in ins:

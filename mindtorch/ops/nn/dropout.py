@@ -4,7 +4,7 @@ import struct
 import warnings
 
 from mindtorch.core import layout, rng
-from mindtorch.core.dtypes import BOOL, F64
+from mindtorch.core.dtypes import BF16, BOOL, F16, F64
 from mindtorch.core.numbers import read
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -59,7 +59,7 @@ def _dropout(input, p, train, feature=False, alpha=False):
         s = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
         y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_source(input))[0]
     else:
-        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype == F64), feature=feature, generator=_source(input))[0]
+        y = drop_(input, keep=1 - p, scale=_growth(p, input._stype), feature=feature, generator=_source(input))[0]
     _refuse(input)              # (numbers have been drawn by then)
     return y
 
@@ -67,12 +67,22 @@ def _dropout(input, p, train, feature=False, alpha=False):
 _SINGLE = struct.Struct("f")
 
 
-def _growth(p, double):
-    """1 / (1 - p) as torch computes it: in float32 but for float64."""
-    if double:
+_HALF, _WORD = struct.Struct("e"), struct.Struct("I")
+
+
+def _growth(p, d):
+    """1 / (1 - p) as torch computes it for an element type: in float32 but for float64, and rounded."""
+    if d == F64:
         return 1.0 / (1.0 - p)
     kept, = _SINGLE.unpack(_SINGLE.pack(1 - p))
-    return _SINGLE.unpack(_SINGLE.pack(1 / kept))[0]
+    growth, = _SINGLE.unpack(_SINGLE.pack(1 / kept if kept else math.inf))
+    if d == F16:
+        return growth if growth > 65504 else _HALF.unpack(_HALF.pack(growth))[0]
+    if d == BF16:
+        word, = _WORD.unpack(_SINGLE.pack(growth))
+        word += 0x7FFF + (word >> 16 & 1)           # (to the nearest, ties to even)
+        return _SINGLE.unpack(_WORD.pack(word & 0xFFFF0000))[0]
+    return growth
 
 
 def _functional(name, input, p, training, inplace, feature=False, alpha=False):

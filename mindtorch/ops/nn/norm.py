@@ -1,10 +1,11 @@
 """Normalisation: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
-from mindtorch.core import alias, devices, forward, layout
+from mindtorch.core import alias, devices, forward, layout, saves
 from mindtorch.core.dtypes import BF16, F16, F32, U8, finfo, float32, of_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
+from mindtorch.core.nodes import saved_hooks
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, shown
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
@@ -155,10 +156,17 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
         bump(running_mean)
         bump(running_var)
         return y, mean, var, rstd
+    if saved_hooks:
+        with saves.later(running_mean=running_mean, running_var=running_var):
+            return _bn_trained(input, running_mean, running_var, weight, bias, momentum, eps)
+    return _bn_trained(input, running_mean, running_var, weight, bias, momentum, eps)
+
+
+def _bn_trained(input, running_mean, running_var, weight, bias, momentum, eps):
     y, mean, var, rstd, _ = bn_train(input, weight, bias, eps=eps)
     size = input._numel
     if size:
-        count = size // c
+        count = size // input._sizes[1]
         _update(mean, var, running_mean, running_var, momentum, count / (count - 1) if count > 1 else math.nan)
     return y, mean, var, rstd
 
@@ -435,7 +443,17 @@ def _instance_norm(input, weight, bias, running_mean, running_var, use_input_sta
     c = shape[1]
     _check_bn(input._stype, c, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     need_float("batch_norm", input)
-    y = _instance_norm_(input, weight, bias, groups=c, eps=eps)[0]
+    if saved_hooks:
+        n = shape[0]
+        with saves.later(running_mean=None if running_mean is None else running_mean.repeat(n),
+                         running_var=None if running_var is None else running_var.repeat(n)):
+            return _instance_normed(input, running_mean, running_var, weight, bias, momentum, eps)
+    return _instance_normed(input, running_mean, running_var, weight, bias, momentum, eps)
+
+
+def _instance_normed(input, running_mean, running_var, weight, bias, momentum, eps):
+    shape = input._sizes
+    y = _instance_norm_(input, weight, bias, groups=shape[1], eps=eps)[0]
     if running_mean is not None and input._numel:
         count = math.prod(shape[2:])
         _update(*_statistics(input), running_mean, running_var, momentum, count / max(count - 1, 1))

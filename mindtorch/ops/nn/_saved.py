@@ -1,0 +1,197 @@
+"""What torch's nodes of layers save where ours keep something else; asked for only while saved-tensor hooks are active (core/saves.py)."""
+import math
+
+from mindtorch.core.dtypes import F32
+from mindtorch.core.saves import tells
+from mindtorch.core.tape import PRIMITIVES
+from mindtorch.ops.basic import cast, new_full
+from mindtorch.ops.nn import _class_loss, attention, dropout, norm, pooling, rnn
+from mindtorch.ops.nn.activation import log_softmax_
+
+
+# ------------------------------------------------------------------ dropout: the mask, as what the input is multiplied by
+def _noise(name):
+    def after(c):
+        one = new_full(c.x, size=c.out1._sizes, value=1, stype=c.x._stype)
+        return [("other", dropout.masked_scale(one, c.out1, scale=getattr(c, name)))]
+    return after
+
+
+def _by_noise(c, g):
+    return g * c.other
+
+
+for _p, _name in ((dropout.drop_, "scale"), (dropout.alpha_, "a")):
+    tells(_p, after=_noise(_name), rule=_by_noise)
+
+
+# ------------------------------------------------------------------ pooling: the input and the places of the maxima
+def _flat(dims):
+    """torch pools one spatial dim as the second of two: (what makes two of one, the way back)."""
+    return (lambda t: t.unsqueeze(-2), lambda t: t.squeeze(-2)) if dims == 1 else (lambda t: t, lambda t: t)
+
+
+def _places(dims):
+    flat = _flat(dims)
+
+    def after(c):
+        index = pooling._max_index(c.out1, size=c.x._sizes[-dims:], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
+        return [("result1", flat[0](index))]
+
+    def rule(c, g):
+        return pooling.scatter_places_(g, flat[1](c.result1), size=c.shapes[0][-dims:])
+    return {"ahead": lambda c: [("x", *flat)], "after": after, "rule": rule}
+
+
+for _n, _p in pooling._max_pool.items():
+    tells(_p, **_places(_n))
+    for _name in ("avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "fractional_max_pool"):
+        if f"{_name}{_n}d" in PRIMITIVES:
+            tells(PRIMITIVES[f"{_name}{_n}d"], ("x", *_flat(_n)))
+
+
+# ------------------------------------------------------------------ norms: the statistics
+def _wide(x):
+    return cast(x, F32) if x._stype.itemsize == 2 else x
+
+
+def _statistics(x, eps):
+    """(mean, 1 / deviation) of the last dim, which stays."""
+    mean = x.mean(-1, keepdim=True)
+    return mean, ((x - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
+
+
+def _of_rows(c):
+    sizes = c.x._sizes
+    lead = sizes[:len(sizes) - c.dims]
+    mean, rstd = _statistics(_wide(c.x.detach()).reshape(*lead, c.n), c.eps)
+    shape = (*lead, *[1] * c.dims)
+    return [("result1", mean.reshape(shape)), ("result2", rstd.reshape(shape))]
+
+
+def _of_groups(c):
+    sizes = c.x._sizes
+    mean, rstd = _statistics(_wide(c.x.detach()).reshape(sizes[0], c.groups, math.prod(sizes[1:]) // c.groups), c.eps)
+    return [("result1", mean.squeeze(-1)), ("result2", rstd.squeeze(-1))]
+
+
+def _of_channels(c):
+    rstd = (c.out2 + c.eps).rsqrt() if c.out3 is None else c.out3
+    return [("result1", c.out1), ("result2", rstd)]
+
+
+def _nothing(c):
+    none = new_full(c.x, size=(0,), value=0, stype=c.x._stype)
+    return [("result1", none), ("result2", none)]
+
+
+def _instances(c):
+    sizes = c.x._sizes
+    count = sizes[0]
+
+    def repeated(t):
+        return t.repeat(count)
+
+    def back(t):
+        return t.narrow(0, 0, sizes[1])
+    return [("x", lambda t: t.reshape(1, sizes[0] * sizes[1], *sizes[2:]), lambda t: t.reshape(sizes)), ("w", repeated, back)]
+
+
+def _of_instances(c):
+    return [(k, t.reshape(-1)) for k, t in _of_groups(c)]
+
+
+tells(norm.ln_, "b", "x", "w", after=_of_rows)
+tells(norm.gn_, "x", "w", after=_of_groups)
+tells(norm._instance_norm_, ahead=_instances, after=_of_instances)
+tells(norm.bn_train, "x", "w", after=_of_channels)
+tells(norm._bn_moving, "x", "w", "running_mean", "running_var", after=_of_channels, again=norm.bn_train)
+tells(norm.bn_eval, "x", "w", "mean", "var", after=_nothing)
+
+
+def _root(c):
+    sizes = c.x._sizes
+    lead = (*sizes[:len(sizes) - c.dims], *[1] * c.dims)
+    x = _wide(c.x.detach())
+    r = c.out1.reshape(lead)
+    saved = [("root", r), ("factor", r), ("scaled", x)]
+    return saved if c.w is None else [*saved, "w", ("normalized", cast(x * r, c.x._stype))]
+
+
+tells(norm.rms_, "x", after=_root)
+
+
+# ------------------------------------------------------------------ attention
+def _flash(c):
+    """Whether torch computes it by one kernel, which keeps the logarithms of the rows' sums."""
+    return c.q.ndim == 4 and c.keep == 1.0
+
+
+def _attended(c):
+    if not _flash(c):
+        return [("k", lambda t: t.mT, lambda t: t.mT), "q"]
+    bias = c.bias
+    if bias is None or bias._stype.kind != "b":
+        return ["bias", "q", "k", "v"]
+    return [("bias", lambda m: attention._added(m, c.q._stype), lambda m: m.ne(-math.inf)), "q", "k", "v"]
+
+
+def _weights(c):
+    s = _wide(c.q.detach()) @ _wide(c.k.detach()).mT * c.scale
+    if c.bias is not None:
+        s = s + attention._added(c.bias, s._stype)
+    if c.causal:
+        s = s + new_full(s, size=s._sizes[-2:], value=-math.inf, stype=s._stype).triu(1)
+    return s
+
+
+def _rows(c):
+    if _flash(c):
+        return [("logsumexp", _weights(c).logsumexp(-1)), ("output", c.out0)]
+    p = c.out1
+    if p is None:
+        p = cast(_weights(c).softmax(-1), c.q._stype)
+    if c.out2 is None:
+        return [("out1", p), "v", ("weights", p)]
+    noise = dropout.masked_scale(new_full(p, size=p._sizes, value=1, stype=p._stype), c.out2, scale=1 / c.keep)
+    return [("out1", p), ("noise", noise), "v", ("weights", p * noise)]
+
+
+def _stays(values, node):
+    if "noise" in values:
+        values["out2"] = values["noise"].ne(0)
+    elif "out1" in values:
+        values["out2"] = None
+
+
+tells(attention.attention_, ahead=_attended, after=_rows, restored=_stays)
+
+
+# ------------------------------------------------------------------ losses
+def _total(c):
+    counted = c.target.ne(c.ignore_index)
+    one = new_full(c.x, size=(), value=1, stype=c.x._stype)
+    if c.reduction == "none":
+        return one * 0
+    if c.weight is None:
+        return cast(counted.sum(), c.x._stype)
+    return (c.weight.detach()[c.target.masked_fill(~counted, 0)] * counted).sum()
+
+
+tells(_class_loss.nll_, "x", "target", "weight", after=lambda c: [("total_weight", _total(c))])
+
+
+def _of_logs(c):
+    """The logits are not kept: those that the logarithms of the probabilities are have the same gradients."""
+    logs = log_softmax_(c.x.detach(), dim=1)
+    return [("x", lambda x: logs, lambda x: x), ("logs", logs), "target", "weight", ("total_weight", _total(c))]
+
+
+tells(_class_loss.ce_, after=_of_logs)
+
+
+# ------------------------------------------------------------------ recurrent layers
+tells(rnn.lstm_layer, "h0", "c0", "x", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr",
+      after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None else [("out3", c.out3)])])
+
+tells(PRIMITIVES["gather"], "index", "a")
