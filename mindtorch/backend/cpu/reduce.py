@@ -111,20 +111,6 @@ def native(a, axes, keepdim, what, over=1.0):
     return large.rows().reduce(a, axes, keepdim, what, over) if a.size >= large.FEW else None
 
 
-def squared_deviations(a, axes, keepdim):
-    """Sums of the squares of what is left of a large array less its mean, over trailing axes, in C; or None."""
-    if a.size < _LARGE or a.dtype not in _BLAS or not a.flags.c_contiguous or axes is not None and axes != tuple(range(a.ndim - len(axes), a.ndim)):
-        return None
-    m = a.reshape(_product(a.shape[:a.ndim - len(axes)]) if axes is not None else 1, -1)
-    along = large.along()
-    mean = along.sums(m, times=1 / m.shape[1])
-    r = None if mean is None else along.sums(m, along.CENTRED, mean)
-    if r is None:
-        return None
-    kept = a.shape if axes is None else a.shape[:a.ndim - len(axes)]
-    return np.asarray(r.reshape(() if axes is None and not keepdim else (*([1] * a.ndim),) if axes is None else (*kept, *[1] * len(axes)) if keepdim else kept))
-
-
 def _last(a):
     """(m, n) -> (m,)"""
     m, n = a.shape

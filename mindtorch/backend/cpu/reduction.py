@@ -5,11 +5,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
-from mindtorch.backend.cpu._numpy_private import SILENT, silent
 from mindtorch.backend.cpu.half import stepwise
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.pointwise import binary, masked
-from mindtorch.backend.cpu.reduce import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SQUARES, SUM, native, small_squares, small_sum, squared_deviations, sums,
+from mindtorch.backend.cpu.reduce import (LARGEST, LEAST, NORM, PRODUCT, SIZES, SUM, native, small_squares, small_sum, sums,
                                           total, whole)
 from mindtorch.backend.cpu.scan import products_of_others
 
@@ -269,69 +268,53 @@ def _logsumexp(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-def _centred(a, axes):
+def _moment(a, axes, keepdim, correction, root):
+    """Variances (root: their square roots) over `axes`.  torch accumulates them in double precision, and takes the root there.
+
+    The mean is an element and the mean of what the others are away from it: that of equal numbers is exact, and their variance 0.
+    """
+    if a.dtype.kind == "c":
+        # (torch rounds the variances of the parts.)
+        r = np.add(*[_moment(x, axes, keepdim, correction, False) for x in (a.real, a.imag)])
+        return np.sqrt(r) if root else r
+    over = float(max(count(a.shape, axes) - correction, 0))
+    r = large.rows().moments(a, axes, keepdim, root, over)
+    if r is None:
+        r = _squared_deviations(a, axes, keepdim) / np.float64(over)
+        r = (np.sqrt(r) if root else r).astype(a.dtype)
+    return r
+
+
+def _squared_deviations(a, axes, keepdim):
+    """Sums of squared deviations from the mean, in double precision."""
     n = count(a.shape, axes)
-    return a - sums(a, axes, True) / a.dtype.type(n) if n else a
+    if not n:
+        return np.add.reduce(a, axis=axes, dtype=_F64, keepdims=keepdim) * math.nan
+    first = a[(..., *[slice(0, 1) if axes is None or i in axes else slice(None) for i in range(a.ndim)])]
+    d = np.asarray(np.subtract(a, first, dtype=_F64))
+    d -= np.add.reduce(d, axis=axes, keepdims=True) / n
+    return np.add.reduce(np.multiply(d, d, out=d), axis=axes, keepdims=keepdim)
 
 
-def _var(a, *, axes, keepdim, correction):
-    n = count(a.shape, axes)
-    if (sq := squared_deviations(a, axes, keepdim)) is not None:
-        return sq / sq.dtype.type(max(n - correction, 0))
-    d = _centred(a, axes)
-    sq = sums(d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d, axes, keepdim)
-    return sq / sq.dtype.type(max(n - correction, 0)) if n else sq * sq.dtype.type(np.nan)
-
-
-def _std(a, *, axes, keepdim, correction):
-    return np.sqrt(_var(a, axes=axes, keepdim=keepdim, correction=correction))
-
-
-_var_quietly, _std_quietly = quiet(_var), quiet(_std)
-
-
-def _small_var(a, axes, keepdim, correction):
-    """The variance of all of a small array, by products; None: it is not one for that."""
-    n = a.size
-    if axes is not None or keepdim or not n > correction or (s := small_sum(a, None)) is None or not math.isfinite(s):
-        return None
-    return small_squares(a - s / a.dtype.type(n)) / a.dtype.type(n - correction)
-
-
-_minus = silent(np.subtract)
-
-
-def _var_in_c(a, axes, keepdim, correction):
-    """The variance by two sums in C (rows of 8x8 3.1 us, by NumPy 12); None: there is none for that."""
-    if not large.SOME <= a.size < _PIECES or a.dtype not in (_F32, _F64):
-        return None
-    n, rows = count(a.shape, axes), large.rows()
-    m = rows.reduce(a, axes, True, SUM, n)
-    return None if m is None else rows.reduce(_minus(a, m, extobj=SILENT), axes, keepdim, SQUARES, max(n - correction, 0))
-
-
-_PIECES = 1 << 16       # elements from which on squared_deviations needs no array of them
+_moment_quietly = quiet(_moment)
 
 
 @kernel("var")
 def _var_kernel(a, *, axes, keepdim, correction):
-    r = _small_var(a, axes, keepdim, correction)
-    if r is None:
-        r = _var_in_c(a, axes, keepdim, correction)
-    return _var_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else r
+    return _moment_quietly(a, axes, keepdim, correction, False)
 
 
 @kernel("std")
 def _std_kernel(a, *, axes, keepdim, correction):
-    r = _small_var(a, axes, keepdim, correction)
-    if r is None and (r := _var_in_c(a, axes, keepdim, correction)) is not None:
-        return np.sqrt(r, out=r)
-    return _std_quietly(a, axes=axes, keepdim=keepdim, correction=correction) if r is None else np.sqrt(r)
+    return _moment_quietly(a, axes, keepdim, correction, True)
 
 
 # ------------------------------------------------------------------ norms
 @kernel("linalg_vector_norm")
 def _vector_norm(a, *, p, axes, keepdim):
+    if p and count(a.shape, axes) == 1:        # (the size of one element: neither does its square leave the range, nor does a power round it)
+        r = np.abs(a)
+        return r if keepdim or axes == () or not a.ndim else r.reshape([n for d, n in enumerate(a.shape) if axes is not None and d not in axes])
     if p == 2 and axes is None and not keepdim:
         squares = small_squares(a)
         if squares is not None:

@@ -1,5 +1,5 @@
 /* Passes over the rows and columns of arrays in C order: reductions, softmax and what goes with it, layer norm, scale and shift
- * by channel, attention (backend/native/rows.py).  In _rows_reduce.h and _rows_attend.h (by type), _rows_soft.h, _rows_norm.h.
+ * by channel, attention (backend/native/rows.py).  In _rows_reduce.h, _rows_moments.h and _rows_attend.h (by type), _rows_soft.h, _rows_norm.h.
  *
  * Pieces are the same however many threads there are, and so are the results.
  */
@@ -92,9 +92,11 @@ SELECTED(f64)
 
 #define T f32
 #include "_rows_reduce.h"
+#include "_rows_moments.h"
 #undef T
 #define T f64
 #include "_rows_reduce.h"
+#include "_rows_moments.h"
 #undef T
 
 /* ------------------------------------------------------------------ softmax */

@@ -12,7 +12,7 @@ from mindtorch.backend.native import build, pool
 
 _P, _L, _I, _D = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_double
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
-_ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D]}
+_ARGUMENTS = {"mt_reduce": [_P, _P, _I, _I, _I, _D], "mt_moments": [_P, _P, _I, _I, _I, _D]}
 _SINGLE = {"mt_attend": [_I] + [_P] * 6 + [_D],
            "mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
            "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_scaled": [_P] * 6 + [_D],
@@ -65,6 +65,40 @@ def reduce(a, axes, keepdim, what, over=1.0):
     if f(header(a), header(r), low, high, what, over):
         return _by_memory(a, axes, keepdim, what, over)
     return r
+
+
+_moments: dict[object, object] | None = None
+
+
+def moments(a, axes, keepdim, root, over):
+    """Sums of squared deviations of a from its means over `axes` (a sorted tuple; None: all), divided by `over`, or (root) the square roots of that.
+    None where that is not to be had."""
+    global _moments
+    if _moments is None:
+        _moments = _functions("mt_moments")
+    f = _moments.get(a.dtype)
+    if f is None or not pool.ready_for(a.size):
+        return None
+    ndim = a.ndim
+    low, high = (0, ndim) if axes is None else (axes[0], axes[-1] + 1) if axes else (0, 0)
+    shape = a.shape
+    if axes is not None and high - low != len(axes) or not a.flags.c_contiguous or not a.flags.aligned:
+        # Dimensions in the order of the memory, if the reduced ones are neighbours there; else the reduced ones last, in a copy.
+        axes = tuple(range(ndim)) if axes is None else axes
+        order = sorted(range(ndim), key=lambda d: -a.strides[d])
+        b, places = a.transpose(order), sorted([order.index(d) for d in axes])
+        if not b.flags.c_contiguous or not b.flags.aligned or places and places[-1] - places[0] >= len(places):
+            order = [d for d in range(ndim) if d not in axes] + list(axes)
+            b, places = a.transpose(order), range(ndim - len(axes), ndim)
+            b = np.require(b, requirements="CA")
+        r = np.empty([1 if d in axes else shape[d] for d in order], a.dtype)
+        low, high = (places[0], places[-1] + 1) if places else (0, 0)
+        if f(header(b), header(r), low, high, root, over):
+            return None
+        r = r.transpose([order.index(d) for d in range(ndim)])
+        return r if keepdim else r.reshape([n for d, n in enumerate(shape) if d not in axes])
+    r = np.empty((*shape[:low], *[1] * (high - low), *shape[high:]) if keepdim else shape[:low] + shape[high:], a.dtype)
+    return None if f(header(a), header(r), low, high, root, over) else r
 
 
 def _by_runs(a, axes, keepdim, what, over):

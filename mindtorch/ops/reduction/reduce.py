@@ -19,7 +19,7 @@ from mindtorch.core.values import of_all
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
-from mindtorch.ops.elementwise._logic import where
+from mindtorch.ops.elementwise._logic import where, where_
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, conj, eq_, keep, mul_, ne_, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
@@ -34,15 +34,20 @@ spread = primitive("spread", "g, *, shape, axes, keepdim", lambda c, g: sum_dims
                    layout=kept, node="ExpandBackward0")
 
 
+def _beside(g, shape, axes, keepdim):
+    """A reduced tensor with the dimensions that it has lost, so that it broadcasts to the shape it was reduced from."""
+    if axes is not None and not keepdim and len(axes) < len(shape):
+        for d in axes:
+            g = unsqueeze_(g, dim=d)
+    return g
+
+
 def _summed(c, g, shape, axes, keepdim):
     """The gradient of a sum: for a leaf the sum's own, seen over the operand's shape with strides of 0, as in torch (what goes into .grad is copied).
     A node, many of whose kernels want memory in C order, gets it filled."""
     if c.edges[0].__class__ is tuple:
         return spread(g, shape=shape, axes=axes, keepdim=keepdim)
-    if axes is not None and not keepdim and len(axes) < len(shape):
-        for d in axes:
-            g = unsqueeze_(g, dim=d)
-    return expand_(g, size=shape)
+    return expand_(_beside(g, shape, axes, keepdim), size=shape)
 
 
 sum_all = primitive("sum_all", "a", lambda c, g: _summed(c, g, c.shapes[0], None, False), node="SumBackward0")
@@ -344,8 +349,8 @@ def _var_grad(g, a, axes, keepdim, correction):
     n = count(a._sizes, axes)
     d = sub_(a, mean_dims(a, axes=axes, keepdim=True))
     rest = max(n - correction, 0)
-    wide = spread(g, shape=a._sizes, axes=axes, keepdim=keepdim)
-    return mul_(same_kind(wide, a), mul_(d, number(2 / rest if rest else math.inf, d)))
+    wide = spread(mul_(g, number(2 / rest if rest else math.inf, g)), shape=a._sizes, axes=axes, keepdim=keepdim)
+    return mul_(same_kind(wide, a), d)
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
@@ -410,12 +415,14 @@ def _norm_grad(g, a, out, p, axes, keepdim):
     if p in (math.inf, -math.inf):
         size = abs_(a)
         return mul_(sgn_(a), same_kind(_extreme_grad(g, size, out, axes, keepdim), a))
+    if p == 2:
+        # (In this order: the slope is at most 1, while the quotient of the gradient and a small norm may be infinite.)
+        there = ne_(out, number(0, out))
+        g, out = [_beside(t, shape, axes, keepdim) for t in (keep(g, there), where_(there, out, number(1, out)))]
+        return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
     wide = spread(g, shape=shape, axes=axes, keepdim=keepdim)
     if p == 1:
         return mul_(sgn_(a), same_kind(wide, a))
-    if p == 2:
-        ratio = keep(div_(g, out), ne_(out, number(0, out)))
-        return mul_(a, same_kind(spread(ratio, shape=shape, axes=axes, keepdim=keepdim), a))
     size = abs_(a)
     if p < 1:
         # Infinite at zero, where the slope is taken for nought; not masked as a whole, so that nan stays.

@@ -292,25 +292,39 @@ def _logsumexp_ascend(a, *, axes, keepdim):
 
 # ------------------------------------------------------------------ moments
 # (P.ReduceStd takes 48 us where these take 120, and of 30000 numbers from 1000 to 1001 it is 26% off: its mean is.)
-def _var(a, axes, keepdim, correction):
-    n = count(shape_of(a), axes)
-    d = op(P.Sub)(a, mean(a, axes, True))
-    squares = sums(op(P.Mul)(d, d), axes, keepdim)
+def _var(a, axes, keepdim, correction, root):
+    """Variances, or their square roots, in double precision as on the host."""
+    shape, have = shape_of(a), dtype_of(a)
+    n = count(shape, axes)
+    x = a if have is ms.float64 else cast(a, ms.float64)
+    if n and shape and have is ms.float64:
+        # (The mean of equal float32 numbers is exact.  For that, numbers of float64 are taken from the first of them.)
+        within = _all_axes(a, axes)
+        x = op(P.Sub)(x, op(P.Slice)(x, (0,) * len(shape), tuple([1 if d in within else m for d, m in enumerate(shape)])))
+    d = op(P.Sub)(x, mean(x, axes, True))
+    r = sums(op(P.Square)(d), axes, keepdim)
     # (Its nan / 0 is -inf; times inf 0 and nan are nan, and what is more than 0 is inf.)
-    return _over(squares, n - correction) if n > correction else op(P.Mul)(squares, number(math.inf, dtype_of(squares)))
+    r = _over(r, n - correction) if n > correction else op(P.Mul)(r, number(math.inf, ms.float64))
+    r = op(P.Sqrt)(r) if root else r
+    return r if have is ms.float64 else cast(r, have)
 
 
 @kernel("var", only=FLOATS, target="CPU")
 def _var_cpu(a, *, axes, keepdim, correction):
-    return _var(a, axes, keepdim, correction)
+    return _var(a, axes, keepdim, correction, False)
 
 
 @kernel("std", only=FLOATS, target="CPU")
 def _std_cpu(a, *, axes, keepdim, correction):
-    return op(P.Sqrt)(_var(a, axes, keepdim, correction))
+    return _var(a, axes, keepdim, correction, True)
 
 
 # ------------------------------------------------------------------ norms
+def _size_of_one(a, axes, keepdim):
+    """The norm over one element is its size: neither does its square leave the range, nor does a power round it."""
+    return reshape(op(P.Abs)(a), reduced(shape_of(a), axes, keepdim))
+
+
 @kernel("linalg_vector_norm", only=f"{FLOATS} complex64 complex128", target="CPU")
 def _vector_norm(a, *, p, axes, keepdim):
     d = dtype_of(a)
@@ -319,6 +333,8 @@ def _vector_norm(a, *, p, axes, keepdim):
             raise Lacking
         # (The gradient looks for the elements of that size, which are of this kernel's rounding.)
         return _vector_norm(complex_size(a), p=p, axes=axes, keepdim=keepdim)
+    if p and count(shape_of(a), axes) == 1:
+        return _size_of_one(a, axes, keepdim)
     if p == 2:
         return op(P.Sqrt)(sums(op(P.Square)(a), axes, keepdim))
     if p == 0:
@@ -339,6 +355,8 @@ def _vector_norm(a, *, p, axes, keepdim):
 def _vector_norm_ascend(a, *, p, axes, keepdim):
     if dtype_of(a) in COMPLEX:
         raise Lacking
+    if p and count(shape_of(a), axes) == 1:
+        return _size_of_one(a, axes, keepdim)
     return op(G.LinalgVectorNorm)(a, float(p), axes, keepdim, None)
 
 
