@@ -141,7 +141,7 @@ def _flat(t, level):
 
 _ALONG = """
     flip roll flip_axis shift cumsum cumsum_backward cumprod sum_dims mean_dims prod_dim amax amin max_dim min_dim argmax argmin count_nonzero logsumexp var std
-    all any median_dim nanmedian_dim kthvalue mode sort_stable sort argsort topk cummax cummin logcumsumexp diff diff_backward pair_sums
+    wide_mean all any median_dim nanmedian_dim kthvalue mode sort_stable sort argsort topk cummax cummin logcumsumexp diff diff_backward pair_sums
     pair_sums_backward softmax log_softmax glu fft_c2c fft_r2c_full fft_r2c fft_c2r fft_half_weights repeat_interleave unsafe_transpose
     softmax_backward log_softmax_backward glu_backward cumprod_backward extreme_share linear_recurrence
     gather scatter scatter_add scatter_multiply scatter_reduce scatter_count gather_backward linalg_cross

@@ -228,6 +228,7 @@ NAMES.update({
     "sum_dims": lambda a, *, axes, keepdim: ("sum.dim_IntList", (a, _list(axes), keepdim)),
     "mean_all": lambda a: ("mean.default", (a,)),
     "mean_dims": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
+    "wide_mean": lambda a, *, axes, keepdim: ("mean.dim", (a, _list(axes), keepdim)),
     "prod_all": lambda a: ("prod.default", (a,)),
     "prod_dim": lambda a, *, axis, keepdim: ("prod.dim_int", (a, axis, keepdim)),
     "max_all": lambda a: ("max.default", (a,)),

@@ -4,6 +4,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large
 from mindtorch.backend.cpu.heavy import embedding_grad
 from mindtorch.backend.cpu.host import quiet
+from mindtorch.backend.cpu.reduction import vector_norm
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 
@@ -69,7 +70,7 @@ def _renorm(w, index, *, max_norm, norm_type):
     rows = np.unique(index)
     low = w.dtype.itemsize == 2
     r = w[rows].astype(np.float32) if low else w[rows]
-    n = np.linalg.norm(r, norm_type, axis=1)
+    n = vector_norm(r, p=norm_type, axes=(1,), keepdim=False)
     long = n > max_norm
     if long.any():
         w[rows[long]] = (r[long] * (max_norm / (n[long] + 1e-7))[:, None].astype(r.dtype)).astype(w.dtype)

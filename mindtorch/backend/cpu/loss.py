@@ -631,8 +631,7 @@ def _limited_variance(a, *, least):
 @kernel("limited_norm")
 @quiet
 def _limited_norm(a, *, least):
-    """At least `least`, by an addition."""
-    return a + (np.maximum(a, np.asarray(least, a.dtype)) - a)
+    return np.maximum(a, np.asarray(least, a.dtype))
 
 
 def _in_range(t, low, high):

@@ -695,6 +695,7 @@ def group_norm_grad(g, x, w, mean, rstd, *, groups):
 
 # ------------------------------------------------------------------ local response norm
 @kernel("channel_window_sum")
+@quiet
 def _window_sum(x, *, size, before):
     """Sums of `size` neighbouring channels, `before` of them before the channel itself."""
     c = x.shape[1]

@@ -268,32 +268,39 @@ def _logsumexp(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-def _moment(a, axes, keepdim, correction, root):
-    """Variances (root: their square roots) over `axes`.  torch accumulates them in double precision, and takes the root there.
+VARIANCE, DEVIATION, MEAN = range(3)         # (as in backend/native/rows.py)
+
+
+def _moment(a, axes, keepdim, correction, what):
+    """Variances, their square roots or means over `axes`.  torch accumulates them in double precision, and takes the root there.
 
     The mean is an element and the mean of what the others are away from it: that of equal numbers is exact, and their variance 0.
     """
     if a.dtype.kind == "c":
         # (torch rounds the variances of the parts.)
-        r = np.add(*[_moment(x, axes, keepdim, correction, False) for x in (a.real, a.imag)])
-        return np.sqrt(r) if root else r
+        real, imag = [_moment(x, axes, keepdim, correction, MEAN if what == MEAN else VARIANCE) for x in (a.real, a.imag)]
+        return (real + imag * a.dtype.type(1j)) if what == MEAN else np.sqrt(real + imag) if what == DEVIATION else real + imag
     over = float(max(count(a.shape, axes) - correction, 0))
-    r = large.rows().moments(a, axes, keepdim, root, over)
+    r = large.rows().moments(a, axes, keepdim, what, over)
     if r is None:
-        r = _squared_deviations(a, axes, keepdim) / np.float64(over)
-        r = (np.sqrt(r) if root else r).astype(a.dtype)
+        mean, squares = _wide_moments(a, axes, keepdim)
+        r = (mean if what == MEAN else np.sqrt(squares / np.float64(over)) if what == DEVIATION else squares / np.float64(over)).astype(a.dtype)
     return r
 
 
-def _squared_deviations(a, axes, keepdim):
-    """Sums of squared deviations from the mean, in double precision."""
+def _wide_moments(a, axes, keepdim):
+    """(means, sums of squared deviations from them), in double precision."""
     n = count(a.shape, axes)
     if not n:
-        return np.add.reduce(a, axis=axes, dtype=_F64, keepdims=keepdim) * math.nan
+        r = np.add.reduce(a, axis=axes, dtype=_F64, keepdims=keepdim) * math.nan
+        return r, r
     first = a[(..., *[slice(0, 1) if axes is None or i in axes else slice(None) for i in range(a.ndim)])]
+    first = np.where(np.isfinite(first), first, 0).astype(_F64)
     d = np.asarray(np.subtract(a, first, dtype=_F64))
-    d -= np.add.reduce(d, axis=axes, keepdims=True) / n
-    return np.add.reduce(np.multiply(d, d, out=d), axis=axes, keepdims=keepdim)
+    less = np.add.reduce(d, axis=axes, keepdims=True) / n
+    d -= less
+    squares = np.add.reduce(np.multiply(d, d, out=d), axis=axes, keepdims=keepdim)
+    return np.reshape(first + less, np.shape(squares)), squares
 
 
 _moment_quietly = quiet(_moment)
@@ -301,17 +308,22 @@ _moment_quietly = quiet(_moment)
 
 @kernel("var")
 def _var_kernel(a, *, axes, keepdim, correction):
-    return _moment_quietly(a, axes, keepdim, correction, False)
+    return _moment_quietly(a, axes, keepdim, correction, VARIANCE)
 
 
 @kernel("std")
 def _std_kernel(a, *, axes, keepdim, correction):
-    return _moment_quietly(a, axes, keepdim, correction, True)
+    return _moment_quietly(a, axes, keepdim, correction, DEVIATION)
+
+
+@kernel("wide_mean")
+def _wide_mean(a, *, axes, keepdim):
+    return _moment_quietly(a, axes, keepdim, 0, MEAN)
 
 
 # ------------------------------------------------------------------ norms
 @kernel("linalg_vector_norm")
-def _vector_norm(a, *, p, axes, keepdim):
+def vector_norm(a, *, p, axes, keepdim):
     if p and count(a.shape, axes) == 1:        # (the size of one element: neither does its square leave the range, nor does a power round it)
         r = np.abs(a)
         return r if keepdim or axes == () or not a.ndim else r.reshape([n for d, n in enumerate(a.shape) if axes is not None and d not in axes])

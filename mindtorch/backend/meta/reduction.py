@@ -8,7 +8,7 @@ from mindtorch.backend.meta.elementwise import probe
 _I64 = np.dtype(np.int64)
 
 
-@kernel("sum_all sum_dims mean_all mean_dims amax amin all any")
+@kernel("sum_all sum_dims mean_all mean_dims wide_mean amax amin all any")
 def _reduced(fwd, arrays, kw):
     a = arrays[0]
     axes, keep = kw.get("axes"), kw.get("keepdim", False)

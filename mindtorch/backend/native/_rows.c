@@ -31,6 +31,7 @@ typedef i32 M_f32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef i64 M_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias));
 
 enum { SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM };
+enum { VARIANCE, DEVIATION, MEAN };
 
 /* ------------------------------------------------------------------ reductions */
 /* larger, smaller: the second where either is nan.  unordered: lanes where either is. */

@@ -1,4 +1,4 @@
-/* Variances of arrays of T over neighbouring axes, accumulated in double precision; see _rows.c. */
+/* Variances and means of arrays of T over neighbouring axes, accumulated in double precision; see _rows.c. */
 #define N ((long)(BYTES / sizeof(double)))      /* elements that are converted at once */
 #define WIDE(p) __builtin_convertvector(*(const NAME(Few) *)(p), V_f64)
 #define LOAD(p) (*(const V_f64 *)(p))
@@ -8,7 +8,7 @@
 #define PIECE 65536         /* elements that one thread takes at least */
 
 typedef T NAME(Few) __attribute__((vector_size(BYTES / sizeof(double) * sizeof(T)), aligned(sizeof(T)), may_alias));
-typedef struct { const T *from; T *to; double *part; long outer, n, inner, step, pieces, strips; int root; double over; } NAME(Moments);
+typedef struct { const T *from; T *to; double *part; long outer, n, inner, step, pieces, strips; int what; double over; } NAME(Moments);
 
 /* the sum of x - middle, or of its squares */
 ALWAYS double NAME(apart)(const T *x, long n, double middle, const int square) {
@@ -31,9 +31,10 @@ ALWAYS double NAME(apart)(const T *x, long n, double middle, const int square) {
 }
 
 /* The mean is the first element and what the others are away from it, so that the mean of equal numbers is exact. */
-ALWAYS void NAME(row_moments)(const T *x, long n, double *mean, double *squares) {
-    *mean = x[0] + NAME(apart)(x, n, x[0], 0) / n;
-    *squares = NAME(apart)(x, n, *mean, 1);
+ALWAYS void NAME(row_moments)(const T *x, long n, double *mean, double *squares, int what) {
+    const double first = isfinite(x[0]) ? x[0] : 0;
+    *mean = first + NAME(apart)(x, n, first, 0) / n;
+    *squares = what == MEAN ? 0 : NAME(apart)(x, n, *mean, 1);
 }
 
 /* s[width], the sums of what n rows of a pitch are away from `middle`, or of its squares */
@@ -66,11 +67,11 @@ ALWAYS void NAME(apart_columns)(const T *x, long n, long pitch, long width, cons
     }
 }
 
-ALWAYS void NAME(column_moments)(const T *x, long n, long pitch, long width, double *restrict mean, double *restrict squares) {
-    for (long j = 0; j < width; j++) mean[j] = x[j];
+ALWAYS void NAME(column_moments)(const T *x, long n, long pitch, long width, double *restrict mean, double *restrict squares, int what) {
+    for (long j = 0; j < width; j++) mean[j] = isfinite(x[j]) ? x[j] : 0;
     NAME(apart_columns)(x, n, pitch, width, mean, squares, 0);
     for (long j = 0; j < width; j++) mean[j] += squares[j] / n;
-    NAME(apart_columns)(x, n, pitch, width, mean, squares, 1);
+    if (what != MEAN) NAME(apart_columns)(x, n, pitch, width, mean, squares, 1);
 }
 
 /* The moments of `count` elements together with those of `more` others. */
@@ -81,13 +82,13 @@ ALWAYS void NAME(meet)(double *mean, double *squares, double count, double mean_
 }
 
 /* the same of rows that are so short that several make a row that is not */
-ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restrict mean, double *restrict squares) {
+ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restrict mean, double *restrict squares, int what) {
     const long group = 8 * N / inner, rows = n / group, width = group * inner;
     double means[8 * N], of[8 * N];
     long i = 0;
     for (long j = 0; j < inner; j++) mean[j] = x[j], squares[j] = 0;
     if (rows >= 8) {
-        NAME(column_moments)(x, rows, width, width, means, of);
+        NAME(column_moments)(x, rows, width, width, means, of, what);
         for (long j = 0; j < inner; j++) mean[j] = means[j], squares[j] = of[j];
         for (long g = 1; g < group; g++)
             for (long j = 0; j < inner; j++) NAME(meet)(mean + j, squares + j, (double)(g * rows), means[g * inner + j], of[g * inner + j], (double)rows);
@@ -97,10 +98,10 @@ ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restric
         for (long j = 0; j < inner; j++) NAME(meet)(mean + j, squares + j, (double)i, x[i * inner + j], 0, 1);
 }
 
-static void NAME(moments_done)(const NAME(Moments) *k, T *to, const double *squares, long n) {
+static void NAME(moments_done)(const NAME(Moments) *k, T *to, const double *mean, const double *squares, long n) {
     for (long j = 0; j < n; j++) {
         const double r = squares[j] / k->over;
-        to[j] = (T)(k->root ? sqrt(r) : r);
+        to[j] = (T)(k->what == MEAN ? mean[j] : k->what == DEVIATION ? sqrt(r) : r);
     }
 }
 
@@ -118,18 +119,18 @@ static void NAME(moments)(void *ctx, long start, long stop, int who) {
             mean = k->part + (o * k->pieces + p) * 2 * inner + strip;
             squares = mean + inner;
         }
-        if (inner == 1) NAME(row_moments)(x, count, mean, squares);
-        else if (inner < 4 * N) NAME(narrow_moments)(x, count, inner, mean, squares);
-        else NAME(column_moments)(x, count, inner, width, mean, squares);
-        if (k->pieces == 1) NAME(moments_done)(k, k->to + o * inner + strip, squares, width);
+        if (inner == 1) NAME(row_moments)(x, count, mean, squares, k->what);
+        else if (inner < 4 * N) NAME(narrow_moments)(x, count, inner, mean, squares, k->what);
+        else NAME(column_moments)(x, count, inner, width, mean, squares, k->what);
+        if (k->pieces == 1) NAME(moments_done)(k, k->to + o * inner + strip, mean, squares, width);
     }
 }
 
-/* `to`, the sums of squared deviations of what is left of a[...] without the axes low..high-1, divided by `over`, or (root) the square roots of that.
-   1 where a is not in C order, or there is no memory. */
-int NAME(mt_moments)(const struct array *a, const struct array *to, int low, int high, int root, double over) {
+/* `to`, the sums of squared deviations of what is left of a[...] without the axes low..high-1, divided by `over` (VARIANCE), the square roots of that
+   (DEVIATION), or the means (MEAN).  1 where a is not in C order, or there is no memory. */
+int NAME(mt_moments)(const struct array *a, const struct array *to, int low, int high, int what, double over) {
     if (!plain(a) || !plain(to)) return 1;
-    NAME(Moments) k = {(const T *)a->data, (T *)to->data, 0, 1, 1, 1, 0, 1, 1, root, over};
+    NAME(Moments) k = {(const T *)a->data, (T *)to->data, 0, 1, 1, 1, 0, 1, 1, what, over};
     for (int d = 0; d < low; d++) k.outer *= a->dims[d];
     for (int d = low; d < high; d++) k.n *= a->dims[d];
     for (int d = high; d < a->nd; d++) k.inner *= a->dims[d];
@@ -152,7 +153,7 @@ int NAME(mt_moments)(const struct array *a, const struct array *to, int low, int
                 const double *others = mean + p * 2 * k.inner;
                 for (long j = 0; j < k.inner; j++) NAME(meet)(mean + j, squares + j, (double)before, others[j], others[k.inner + j], (double)count);
             }
-            NAME(moments_done)(&k, k.to + o * k.inner, squares, k.inner);
+            NAME(moments_done)(&k, k.to + o * k.inner, mean, squares, k.inner);
         }
         free(k.part);
     }

@@ -70,8 +70,12 @@ def reduce(a, axes, keepdim, what, over=1.0):
 _moments: dict[object, object] | None = None
 
 
-def moments(a, axes, keepdim, root, over):
-    """Sums of squared deviations of a from its means over `axes` (a sorted tuple; None: all), divided by `over`, or (root) the square roots of that.
+#: what moments are (as in _rows.c)
+VARIANCE, DEVIATION, MEAN = range(3)
+
+
+def moments(a, axes, keepdim, what, over):
+    """Sums of squared deviations of a from its means over `axes` (a sorted tuple; None: all), divided by `over`, the square roots of that, or the means.
     None where that is not to be had."""
     global _moments
     if _moments is None:
@@ -93,12 +97,12 @@ def moments(a, axes, keepdim, root, over):
             b = np.require(b, requirements="CA")
         r = np.empty([1 if d in axes else shape[d] for d in order], a.dtype)
         low, high = (places[0], places[-1] + 1) if places else (0, 0)
-        if f(header(b), header(r), low, high, root, over):
+        if f(header(b), header(r), low, high, what, over):
             return None
         r = r.transpose([order.index(d) for d in range(ndim)])
         return r if keepdim else r.reshape([n for d, n in enumerate(shape) if d not in axes])
     r = np.empty((*shape[:low], *[1] * (high - low), *shape[high:]) if keepdim else shape[:low] + shape[high:], a.dtype)
-    return None if f(header(a), header(r), low, high, root, over) else r
+    return None if f(header(a), header(r), low, high, what, over) else r
 
 
 def _by_runs(a, axes, keepdim, what, over):

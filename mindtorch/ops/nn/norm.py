@@ -480,8 +480,13 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
                          "dimensions)")
     if not input._numel:
         return input
-    s = window_sum_(input * input, size=size, before=size // 2)
-    return input / (s * (alpha / size) + k).pow(beta)
+    squares = input * input
+    if input._stype.itemsize == 2:
+        # (Their sum may exceed the range of float16, while their mean does not.)
+        s = cast(window_sum_(cast(squares, F32), size=size, before=size // 2) / size, input._stype) * alpha
+    else:
+        s = window_sum_(squares, size=size, before=size // 2) * (alpha / size)
+    return input / (s + k).pow(beta)
 
 
 @op(ns="nn.functional", method=False)

@@ -287,9 +287,8 @@ def _lp(n, input, norm_type, kernel_size, stride, ceil_mode):
     kernel = _sizes(f"lp_pool{n}d", n, "kernel_size", kernel_size)
     p = float(norm_type)
     y = _avg(n, input.pow(p), kernel, stride, 0, ceil_mode, True, None)
-    if p % 2:
-        # Odd powers keep the sign, and a negative sum has no root: torch takes nought for it, by way of relu.
-        y = y.sign() * y.abs().relu()
+    # A sum of odd powers may be negative.  The root of 0 has an infinite slope, which this keeps from the window's elements.
+    y = y.sign() * y.abs().relu()
     return (y * math.prod(kernel)).pow(1.0 / p)
 
 

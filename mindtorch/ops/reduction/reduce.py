@@ -6,7 +6,7 @@ import math
 
 from mindtorch.core import forward
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import U8, as_np
+from mindtorch.core.dtypes import F32, U8, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import kept
 from mindtorch.core.numbers import read
@@ -19,9 +19,9 @@ from mindtorch.core.values import of_all
 from mindtorch.ops.reduction._along import all_, any_, put_at
 from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
-from mindtorch.ops.elementwise._logic import where, where_
+from mindtorch.ops.elementwise._logic import where
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import cast, conj, eq_, keep, mul_, ne_, sub_, zeros_like
+from mindtorch.ops.basic import add_, cast, conj, eq_, keep, mul_, ne_, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
 from mindtorch.ops.shapes.views import expand_, unsqueeze_
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
@@ -107,6 +107,8 @@ def _average(g, shape, axes, keepdim):
 
 mean_all = primitive("mean_all", "a", lambda c, g: _average(g, c.shapes[0], None, False), node="MeanBackward0")
 mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
+#: the mean as variances have it: accumulated in double precision
+wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
 
 
 @op(out=True)
@@ -347,7 +349,7 @@ def logsumexp(input, dim, keepdim=False):
 # ------------------------------------------------------------------ moments
 def _var_grad(g, a, axes, keepdim, correction):
     n = count(a._sizes, axes)
-    d = sub_(a, mean_dims(a, axes=axes, keepdim=True))
+    d = sub_(a, wide_mean(a, axes=axes, keepdim=True))
     rest = max(n - correction, 0)
     wide = spread(mul_(g, number(2 / rest if rest else math.inf, g)), shape=a._sizes, axes=axes, keepdim=keepdim)
     return mul_(same_kind(wide, a), d)
@@ -392,7 +394,7 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 def _mean_beside(input, dim, keepdim):
-    return mean(input, None if dim.__class__ is bool else dim, keepdim)
+    return wide_mean(input, axes=None if dim.__class__ is bool else wrap_dims("mean", dim, input.ndim), keepdim=keepdim)
 
 
 @op(method=False)
@@ -417,8 +419,9 @@ def _norm_grad(g, a, out, p, axes, keepdim):
         return mul_(sgn_(a), same_kind(_extreme_grad(g, size, out, axes, keepdim), a))
     if p == 2:
         # (In this order: the slope is at most 1, while the quotient of the gradient and a small norm may be infinite.)
-        there = ne_(out, number(0, out))
-        g, out = [_beside(t, shape, axes, keepdim) for t in (keep(g, there), where_(there, out, number(1, out)))]
+        none = number(0, out)
+        g, out = keep(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._stype))
+        g, out = _beside(g, shape, axes, keepdim), _beside(out, shape, axes, keepdim)
         return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
     wide = spread(g, shape=shape, axes=axes, keepdim=keepdim)
     if p == 1:
@@ -510,11 +513,13 @@ def renorm(input, p, dim, maxnorm):
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     axis = wrap_dim("renorm", dim, input.ndim)
     dims = [d for d in range(input.ndim) if d != axis]
-    n = vector_norm(input, p, dims, True)
+    # (The norm of 16-bit numbers is not rounded to 16 bits.)
+    x = cast(input, F32) if input._stype.itemsize == 2 else input
+    n = vector_norm(x, p, dims, True)
     over = n > maxnorm
     if forward.followed(n):
         # Slices that stay as they are (those with nan too) have nothing to do with the norm's slope.
-        n = vector_norm(where(over, input, 0.0), p, dims, True)
+        n = vector_norm(where(over, x, 0.0), p, dims, True)
     # The small number keeps a scaled slice from exceeding the limit by rounding.
     factor = where(over, maxnorm / (n + 1e-7), 1.0)
     return in_c_order(mul_(input, same_kind(factor, input)))

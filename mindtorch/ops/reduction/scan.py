@@ -129,8 +129,9 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 
 # ------------------------------------------------------------------ trapezoidal rule
-def _panels(name, y, x, dx, dim):
-    """Areas between neighbouring samples."""
+# (Integers are added as integers, in the order of torch: float32 does not hold the sum of large ones.)
+def _samples(name, y, x, dx, dim):
+    """(the dimension's number, the spaces between sample points x or None); checks."""
     need_tensor(name, y)
     if y.ndim == 0:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -139,42 +140,48 @@ def _panels(name, y, x, dx, dim):
         raise TypeError(f"{name}() received an invalid combination of arguments: x and dx exclude each other")
     if y._stype.kind == "b" and x is None:
         raise RuntimeError(f"{name}: received a bool input for `y`, but bool is not supported")
-    if y._sizes[axis] == 0:
-        return None, axis
-    heights = pair_sums(as_float(y), axis=axis)
-    if x is None:
-        return mul_(heights, number((1 if dx is None else dx) / 2, heights)), axis
+    if y._sizes[axis] == 0 or x is None:
+        return axis, None
     need_tensor(name, x, "x", 2)
     if x._stype.kind == "b" or y._stype.kind == "b":
         raise RuntimeError(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
-    if x.ndim == 1:
-        if x._sizes[0] != y._sizes[axis]:
-            raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
-        steps = diff_(as_float(x), axis=0)
-        steps = steps.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
-    else:
-        steps = diff_(as_float(x), axis=axis - y.ndim + x.ndim)
-    a, b = pair(heights, steps)
-    r = mul_(a, b)
-    return mul_(r, number(0.5, r)), axis
+    if x.ndim != 1:
+        return axis, diff_(x, axis=axis - y.ndim + x.ndim)
+    if x._sizes[0] != y._sizes[axis]:
+        raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
+    return axis, diff_(x, axis=0).reshape([-1 if i == axis else 1 for i in range(y.ndim)])
+
+
+def _heights(y, axis):
+    """Sums of neighbouring samples."""
+    if y._stype.kind not in "iu":
+        return pair_sums(y, axis=axis)
+    n = y._sizes[axis] - 1
+    return y.narrow(axis, 0, n) + y.narrow(axis, 1, n)
 
 
 @op(method=False, aliases="trapz")
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     """Integral of samples y along `dim` by the trapezoidal rule; sample points x, or spacing dx (default 1)."""
-    p, axis = _panels("trapezoid", y, x, dx, dim)
-    if p is None:
+    axis, steps = _samples("trapezoid", y, x, dx, dim)
+    n = y._sizes[axis]
+    if n == 0:
         return new_full(y, size=tuple([n for i, n in enumerate(y._sizes) if i != axis]), value=0, stype=y._stype)
-    return sum_dims(p, axes=(axis,), keepdim=False)
+    if x is not None:
+        return sum_dims(_heights(y, axis) * steps, axes=(axis,), keepdim=False) / 2
+    ends = y.select(axis, 0) + y.select(axis, n - 1)
+    r = sum_dims(y, axes=(axis,), keepdim=False) - ends * 0.5
+    return r if dx is None else r * dx
 
 
 @op(method=False)
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """Running integral of samples y along `dim` by the trapezoidal rule."""
-    p, axis = _panels("cumulative_trapezoid", y, x, dx, dim)
-    if p is None:
+    axis, steps = _samples("cumulative_trapezoid", y, x, dx, dim)
+    if y._sizes[axis] == 0:
         return (as_float(y) if x is None else pair(as_float(y), as_float(x))[0]).clone()
-    return cumsum_(p, axis=axis)
+    heights = _heights(y, axis)
+    return cumsum_(heights * ((1 if dx is None else dx) / 2), axis=axis) if x is None else cumsum_(heights * steps, axis=axis) / 2
 
 
 # ------------------------------------------------------------------ gradient

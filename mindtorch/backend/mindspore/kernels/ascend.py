@@ -357,6 +357,7 @@ def _mean_all(a):
     return op(G.MeanExt)(a)
 
 
+@ascend("wide_mean", only=WIDE)
 @ascend("mean_dims", only=WIDE)
 def _mean_dims(a, *, axes, keepdim):
     return op(G.MeanExt)(a, None if axes is None else tuple(axes), keepdim)

@@ -292,21 +292,39 @@ def _logsumexp_ascend(a, *, axes, keepdim):
 
 # ------------------------------------------------------------------ moments
 # (P.ReduceStd takes 48 us where these take 120, and of 30000 numbers from 1000 to 1001 it is 26% off: its mean is.)
+def _from_first(a, axes):
+    """(a in double precision, None) or, of float64, (what a is away from its first elements, these).
+
+    The mean of equal float32 numbers is exact, but that of equal float64 numbers is not.
+    """
+    shape = shape_of(a)
+    if dtype_of(a) is not ms.float64:
+        return cast(a, ms.float64), None
+    if not math.prod(shape):
+        return a, None
+    within = _all_axes(a, axes)
+    first = op(P.Slice)(a, (0,) * len(shape), tuple([1 if d in within else m for d, m in enumerate(shape)])) if shape else a
+    first = op(P.Select)(op(P.IsFinite)(first), first, full(shape_of(first), 0, ms.float64))
+    return op(P.Sub)(a, first), first
+
+
 def _var(a, axes, keepdim, correction, root):
-    """Variances, or their square roots, in double precision as on the host."""
-    shape, have = shape_of(a), dtype_of(a)
-    n = count(shape, axes)
-    x = a if have is ms.float64 else cast(a, ms.float64)
-    if n and shape and have is ms.float64:
-        # (The mean of equal float32 numbers is exact.  For that, numbers of float64 are taken from the first of them.)
-        within = _all_axes(a, axes)
-        x = op(P.Sub)(x, op(P.Slice)(x, (0,) * len(shape), tuple([1 if d in within else m for d, m in enumerate(shape)])))
+    """Variances, or their square roots, accumulated in double precision as on the host."""
+    n = count(shape_of(a), axes)
+    x, _ = _from_first(a, axes)
     d = op(P.Sub)(x, mean(x, axes, True))
     r = sums(op(P.Square)(d), axes, keepdim)
     # (Its nan / 0 is -inf; times inf 0 and nan are nan, and what is more than 0 is inf.)
     r = _over(r, n - correction) if n > correction else op(P.Mul)(r, number(math.inf, ms.float64))
     r = op(P.Sqrt)(r) if root else r
-    return r if have is ms.float64 else cast(r, have)
+    return r if dtype_of(a) is ms.float64 else cast(r, dtype_of(a))
+
+
+@kernel("wide_mean", only=FLOATS, target="CPU")
+def _wide_mean(a, *, axes, keepdim):
+    x, first = _from_first(a, axes)
+    r = mean(x, axes, keepdim)
+    return cast(r, dtype_of(a)) if first is None else op(P.Add)(r, reshape(first, shape_of(r)))
 
 
 @kernel("var", only=FLOATS, target="CPU")
