@@ -106,6 +106,10 @@ class Device:
     def lacking(self, what: str) -> None:
         """Called before the host computes what the device has no kernel for."""
 
+    def lacks(self, error: Exception) -> bool:
+        """Whether a TypeError or ValueError out of a kernel says that the target has no kernel for such operands, as `Lacking` does; else the call is wrong."""
+        return self.of_host         # (`lacking` ends the recording, and the host's kernels run as they are)
+
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         """A kernel's or a copy's error in torch's words, to be raised from it; None: as it is. doing: what was asked for; size: bytes that it needs."""
         return None

@@ -398,7 +398,11 @@ def _anew(prim, args, kw, dev):
         r = way.fn(*handles, **kw)
         if low is not None:
             r = _narrowed(r, low, device)
-    except (Lacking, ValueError, TypeError):        # (What MindSpore finds wrong with shapes and types the host says in torch's words.)
+    except Lacking:
+        r = None
+    except (ValueError, TypeError) as e:
+        if not device.lacks(e):
+            judge(e, lambda: prim.compute([None if x is None else values(x) for x in ins], _on_host(kw)))
         r = None
     except RuntimeError as e:
         reraise(e, dev, _asked(prim, ins))
@@ -614,6 +618,9 @@ def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev
             r = way.fn(**kw)
         except Lacking:
             pass
+        except TypeError as e:
+            if not way.device.lacks(e):
+                raise
         except RuntimeError as e:
             reraise(e, dev, f"primitive '{prim.name}' of {kw}")
         else:
@@ -633,6 +640,19 @@ def _on_host(kw):
     """A primitive's constants for the host's kernel: a device's generator becomes one of the host's."""
     draws = getattr(kw.get("generator"), "for_host", None)
     return kw if draws is None else {**kw, "generator": draws()}
+
+
+def judge(error: Exception, by_host: Callable[[], object]) -> NoReturn:
+    """Raises what is wrong with a call that a device's kernel has failed on.
+
+    MindSpore refuses operands with errors of its own; the host says in torch's words what is wrong with them.  If it finds nothing, the kernel itself is wrong.
+    The host must not hide that by computing in its place: only `Lacking`, and a target that says that it has no kernel of these dtypes, ask it to.
+    """
+    try:
+        by_host()
+    except Exception as e:
+        raise e from error
+    raise error
 
 
 def goes_to_host(name: str, ins: Sequence[Tensor | Const | Held | None], dev: _device.device) -> None:
@@ -671,10 +691,22 @@ def by_host(name: str, handles: Sequence[Any], kw: dict[str, Any], device: Devic
     if make is None:
         raise Lacking
     FALLBACKS[device.type, name] = FALLBACKS.get((device.type, name), 0) + 1
-    r = make(*[None if h is None else np.asarray(h) if h.__class__ in _NUMBERS else device.download(h) for h in handles], **_on_host(kw))
+    r = _by_host(make, handles, kw, device)
     if r.__class__ is tuple:
         return tuple([None if a is None else _up(device, a) for a in r])
     return _up(device, r)
+
+
+def _by_host(make, handles, kw, device):
+    return make(*[None if h is None else np.asarray(h) if h.__class__ in _NUMBERS else device.download(h) for h in handles], **_on_host(kw))
+
+
+def judge_put_off(error: Exception, name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> NoReturn:
+    """`judge` for a kernel that was put off."""
+    make = TABLES["cpu"].get(name)
+    if make is None:
+        raise error
+    judge(error, lambda: _by_host(make, handles, kw, device))
 
 
 def _up(device, a):

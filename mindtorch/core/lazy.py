@@ -272,8 +272,10 @@ class Session:
         given = operands(e.ins, values, numbers)
         try:
             r = e.fn(*given, **kw) if self.ahead is None else self.ahead.run(at, e.name, e.fn, given, kw)
-        except (Lacking, ValueError, TypeError):
+        except (Lacking, ValueError, TypeError) as error:
             # (For other values it has none, or not this time: as in devices.run.)
+            if not isinstance(error, Lacking) and not self.device.lacks(error):
+                devices.judge_put_off(error, e.name, given, kw, self.device)
             r = devices.by_host(e.name, given, kw, self.device)
         else:
             if e.loose and self._tightened(e, r):
@@ -576,6 +578,9 @@ class _LazyDevice:
 
     def lacking(self, what: str) -> None:
         current.session.settle(what)
+
+    def lacks(self, error: Exception) -> bool:
+        return self.real.lacks(error)
 
     def wait(self) -> None:
         current.session.settle("the device is waited for")

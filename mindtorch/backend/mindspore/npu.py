@@ -241,6 +241,10 @@ class Npu(Device):
         return a
 
     # ---- faults
+    def lacks(self, error: Exception) -> bool:
+        # (MindSpore's choice of a kernel by dtypes, before anything has run; on Ascend it is a RuntimeError.)
+        return error.__class__ is TypeError and str(error).startswith("Select CPU operator[")
+
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
         e = self.faults.told(error, f"{self.type}:{self._index if self.target == 'CPU' else self._place}", doing, size)
         if self.faults.lost is not None and not self.lost:

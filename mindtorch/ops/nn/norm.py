@@ -7,7 +7,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.table import op, store_out
 from mindtorch.core.nodes import saved_hooks
 from mindtorch.core.tape import primitive
-from mindtorch.core.tensor import bump, shown
+from mindtorch.core.tensor import bump, shown, taken
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg
 from mindtorch.ops._checks import need_number
 from mindtorch.ops.basic import cast, new_full
@@ -24,6 +24,11 @@ def _epsilon(x):
     if r is None:
         r = _EPSILONS[d] = finfo(of_np(d)).eps
     return r
+
+
+def _fraction(eps):
+    """A whole number as a float: MindSpore's kernels take no other."""
+    return float(eps) if eps.__class__ is int else eps
 
 
 def _widest(x):
@@ -79,9 +84,9 @@ _bn_moving = primitive("native_batch_norm_moving", "x, w=None, b=None, running_m
 _MOVED = frozenset((F32, F16, BF16))
 
 
-def _moves(x, running_mean, running_var):
-    """Whether x's device has a kernel for all of it."""
-    return (x._h is not None and running_mean is not None and running_var is not None and x._numel and running_mean._h is not None
+def _moves(x, running_mean, running_var, eps):
+    """Whether x's device has a kernel for all of it, which the host could not replace: it would write to copies of the running statistics."""
+    return (x._h is not None and 0 < eps <= 1 and running_mean is not None and running_var is not None and x._numel and running_mean._h is not None
             and running_var._h is not None and x._stype in _MOVED and running_mean._stype in _MOVED and devices.has(x._dev, "native_batch_norm_moving"))
 
 
@@ -134,6 +139,7 @@ def _update(mean, var, running_mean, running_var, momentum, factor):
 
 def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps):
     """(result, mean, variance, 1 / std): of the last two, one may be None."""
+    eps, momentum = _fraction(eps), _fraction(momentum)
     shape, d = input._sizes, input._stype
     if len(shape) < 2:
         if len(shape) == 1 and not shape[0] and (running_mean is None or not running_mean._numel):
@@ -149,7 +155,7 @@ def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)
         if running_mean is None or running_var is None:
             raise RuntimeError(f"running_{'mean' if running_mean is None else 'var'} must be defined in evaluation mode")
         return bn_eval(input, weight, bias, running_mean, running_var, eps=eps), None, None, None
-    if _moves(input, running_mean, running_var):
+    if _moves(input, running_mean, running_var, eps):
         for t in (running_mean, running_var):
             alias.check_inplace(t, False)
         y, mean, var, rstd, _ = _bn_moving(input, weight, bias, running_mean, running_var, momentum=momentum, eps=eps)
@@ -249,7 +255,7 @@ ln_ = primitive("native_layer_norm", "x, w=None, b=None, *, n, dims, eps", _ln_r
 def _normalized(name, input, normalized_shape, weight, bias=None):
     """Number of trailing elements that are normalised together, checked."""
     try:
-        shape = tuple(normalized_shape)
+        shape = tuple([v.__index__() if taken(v) else v for v in normalized_shape])
     except TypeError:
         raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
                         f"{type(normalized_shape).__name__}") from None
@@ -271,7 +277,7 @@ def _normalized(name, input, normalized_shape, weight, bias=None):
 def _layer_norm(input, normalized_shape, weight, bias, eps):
     tensor_arg("layer_norm", "input", input)
     if eps.__class__ is not float:
-        eps = need_number("layer_norm", "eps", eps)
+        eps = _fraction(need_number("layer_norm", "eps", eps))
     sizes, d, shape = input._sizes, input._stype, normalized_shape
     if shape.__class__ is tuple and len(shape) == 1 and sizes and sizes[-1] == shape[0] and (
             weight is None or weight._sizes == shape) and (bias is None or bias._sizes == shape):
@@ -374,7 +380,7 @@ _statistics = primitive("instance_statistics", "x", raw=True, held=(0, 1), layou
 def _group_norm(input, num_groups, weight, bias, eps):
     tensor_arg("group_norm", "input", input)
     if eps.__class__ is not float:
-        eps = need_number("group_norm", "eps", eps)
+        eps = _fraction(need_number("group_norm", "eps", eps))
     shape = input._sizes
     if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
@@ -433,7 +439,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps):
     if eps.__class__ is not float:
-        eps = need_number("instance_norm", "eps", eps)
+        eps = _fraction(need_number("instance_norm", "eps", eps))
     input = in_c_order(input)        # as torch: in the view of one sample with N * C channels
     if not use_input_stats:
         if running_mean is None or running_var is None:

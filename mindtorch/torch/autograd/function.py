@@ -10,6 +10,7 @@ from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
 from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, bump, detached, version, taken
 from mindtorch.core.viewed import register_view
+from mindtorch.ops.creation.create import zeros_
 from mindtorch.torch.autograd import _function_tangents
 
 __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction", "BackwardCFunction"]
@@ -85,7 +86,8 @@ class BackwardCFunction(Node, FunctionCtx):
     def _apply(self, gs):
         if getattr(self, "_materialize", True):
             made = self._out_meta if getattr(self, "_materialize_non_diff_grads", True) else self._differentiable
-            gs = [tape._zeros(m, gs) if g is None and m is not None else g for g, m in zip(gs, made)]
+            gs = [(tape._zeros(m, gs) if self._where is None else zeros_(size=m[0], stride=None, stype=m[1], device=self._where))
+                  if g is None and m is not None else g for g, m in zip(gs, made)]
         fn = type(self)._function
         if fn.backward is Function.backward:
             backward = fn.vjp
@@ -272,6 +274,8 @@ class Function(metaclass=_FunctionMeta):
                     o._fragile, o._made = "multi" if sum(map(taken, outs)) > 1 else "custom", version(o).v
             results.append(o)
         node._out_meta = meta
+        #: the device, if not the host, on which to make gradients that are missing
+        node._where = next((o._dev for o in outs if taken(o) and o._h is not None), None)
         node.meta = tuple(meta)
         node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
         kept = {}

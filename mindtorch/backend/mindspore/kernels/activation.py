@@ -2,7 +2,7 @@
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
-from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import mint, ASCEND, HALF, G, Lacking, P, all_of, cast, dtype_of, kernel, ms, op, shape_of
 
 FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 REAL = FLOATS + " int8 int16 int32 int64 uint8"
@@ -179,6 +179,8 @@ def _log_of_more(x):
 @kernel("softplus", only=FLOATS)
 @o.in_double
 def _softplus(x, *, beta, threshold):
+    if beta == 0:
+        raise Lacking           # (infinity, by an inverse that Python does not take)
     z = _scaled(x, beta)
     return o.where(o.gt(z, threshold), x, _scaled(o.add(o.at_least(z, 0), _log_of_more(z)), 1 / beta))
 

@@ -58,6 +58,11 @@ def _images(x):
 _scratch: dict = {}
 
 
+def _check_eps(eps):
+    if not 0 < eps <= 1:
+        raise Lacking           # (MindSpore's batch norm takes no other)
+
+
 @functools.cache
 def _without_effect(eps):
     """Batch norm that leaves its running statistics as they are, so that a graph may give it constants (it asks for Parameters else)."""
@@ -69,6 +74,7 @@ def _without_effect(eps):
 
 def _normalized(x, w, b, mean, var, momentum, eps):
     """(result, mean, variance) of a batch; `mean`, `var`: running statistics, which are moved in their memory (None: without)."""
+    _check_eps(eps)
     s, low = shape_of(x), _low(x)
     c = s[1]
     if mean is None:
@@ -118,6 +124,7 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 
 @kernel("native_batch_norm_train_backward", target="CPU", only="float32")
 def _batch_norm_train_backward(g, x, w, mean, rstd, var, *, eps, needs):
+    _check_eps(eps)
     s = shape_of(x)
     c = s[1]
     gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=True, epsilon=eps)(
@@ -127,6 +134,7 @@ def _batch_norm_train_backward(g, x, w, mean, rstd, var, *, eps, needs):
 
 @kernel("native_batch_norm_eval", target="CPU", only="float32")
 def _batch_norm_eval(x, w, b, mean, var, *, eps):
+    _check_eps(eps)
     s = shape_of(x)
     c = s[1]
     y = op(P.BatchNorm, is_training=False, epsilon=eps)(_images(x), _row(c, 1.0) if w is None else w, _row(c, 0.0) if b is None else b, mean, var)[0]
@@ -135,6 +143,7 @@ def _batch_norm_eval(x, w, b, mean, var, *, eps):
 
 @kernel("native_batch_norm_eval_backward", target="CPU", only="float32")
 def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
+    _check_eps(eps)
     s = shape_of(x)
     c = s[1]
     gx, gw, gb, *_ = op(GO.BatchNormGrad, is_training=False, epsilon=eps)(_images(g), _images(x), _row(c, 1.0) if w is None else w, mean, var, var)

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from mindtorch.backend.mindspore.kernels._call import P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape, shape_of
+from mindtorch.backend.mindspore.kernels._call import (Lacking, P, all_of, cast, copied, dtype_of, from_contiguous, full, kernel, ms, number, op, reshape,
+                                                       shape_of)
 from mindtorch.backend.mindspore.kernels._places import expanded
 from mindtorch.backend.mindspore.kernels.indexing import added
 from mindtorch.backend.mindspore.recording import STATE, constant
@@ -100,6 +101,8 @@ def _gather_places(x, index, *, dims):
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)
 def _adaptive_max(x, *, target, places):
+    if 0 in target:
+        raise Lacking           # (MindSpore refuses results of no elements)
     s, dims = shape_of(x), len(target)
     m = _nan_first(x)
     if dims < 3:

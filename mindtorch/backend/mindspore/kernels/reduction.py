@@ -260,6 +260,8 @@ _truth("any", P.ReduceAny)
 
 @kernel("count_nonzero")
 def _count_nonzero(a, *, axes):
+    if dtype_of(a) is ms.bfloat16 and not ASCEND:           # (NotEqual does not take it there)
+        a = cast(a, ms.float32)
     return sums(a if dtype_of(a) is ms.bool_ else op(P.NotEqual)(a, number(0, dtype_of(a))), axes)
 
 
