@@ -8,6 +8,28 @@ class OutOfMemoryError(RuntimeError):
     """Memory is used up."""
 
 
+class HostMemoryError(MemoryError, OutOfMemoryError):
+    """The host's memory, or its address space, is used up.  Shown as RuntimeError, which it is in torch."""
+
+    def __str__(self):
+        return self.args[0] if self.args else ""
+
+
+HostMemoryError.__name__ = "RuntimeError"
+HostMemoryError.__module__ = __name__
+
+
+def host_memory_error(e: MemoryError, where: str) -> MemoryError:
+    """What is raised in the place of a MemoryError that came up in an op."""
+    if e.__class__ is HostMemoryError:
+        return e
+    text = str(e)
+    if "can't allocate memory" not in text:
+        text = f"DefaultCPUAllocator: can't allocate memory: out of memory in {where}" + (f" ({text})" if text else "")
+    return HostMemoryError(text).with_traceback(e.__traceback__)
+
+
+
 class AcceleratorError(RuntimeError):
     """An error of a device's driver, which may come from what was asked for before; error_code: the driver's number, or None."""
 

@@ -35,6 +35,7 @@ The flag is for the whole process; every layer keeps by itself, per thread, whet
 from __future__ import annotations
 
 import functools
+import textwrap
 import threading
 import types
 from collections.abc import Callable
@@ -43,6 +44,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mindtorch.backend.cpython import module_lock
+from mindtorch.backend.errors import host_memory_error
 from mindtorch.core.records import Op, kinds_of
 from mindtorch.core.stamp import EMPTY, function as stamped, parameters
 
@@ -407,6 +409,10 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
              "FURTHER": NUMBERS if all_numbers else PLAIN, "run": run or out, "given": _given, "defaults": defaults,
              "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
     scope.update({f"KNOWN{i}": NUMBERS if i in places else PLAIN for i in range(max(1, len(required)))})
+    head, _, body = src.partition("\n")
+    # (Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.)
+    src = f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
+    scope["memory_error"] = host_memory_error
     f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
     f.__doc__, f.__module__, f.__wrapped__ = fn.__doc__, fn.__module__, fn if out is None else out
     entry.func = f

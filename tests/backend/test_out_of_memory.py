@@ -1,5 +1,7 @@
 """What does not fit into memory raises torch.OutOfMemoryError, a RuntimeError, whatever op asked for it."""
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -73,5 +75,44 @@ def test_numpy_users_see_their_memory_error():
     with pytest.raises(MemoryError) as e:
         np.empty(B)
     assert e.value.shape == (B,) and e.value.dtype == np.float64
+    again = pickle.loads(pickle.dumps(e.value))
+    assert type(again) is type(e.value) and str(again) == str(e.value)
+
+
+_EXHAUSTED = """
+import resource, sys
+import mindtorch.torch as torch
+x = torch.ones(1 << 14)
+PROGRAMS = {"ones": lambda: torch.ones(1 << 14), "exp": lambda: x.exp(), "views": lambda: [x[i:] for i in range(1000)], "grad": lambda: (x.clone().requires_grad_() * 2).exp(),
+            "small": lambda: [torch.ones(4) + 1 for _ in range(1000)], "parameter": lambda: torch.nn.Parameter(torch.ones(1 << 15))}
+make = PROGRAMS[sys.argv[1]]
+make(), make()
+before = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, ((int(open("/proc/self/statm").read().split()[0]) << 12) + (48 << 20), before[1]))
+kept = [None] * (1 << 20)
+try:
+    for i in range(len(kept)):
+        kept[i] = make()
+except RuntimeError as e:
+    del kept
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    print(type(e).__name__, isinstance(e, torch.OutOfMemoryError), (torch.ones(3) + 1).tolist())
+"""
+
+
+@pytest.mark.parametrize("program", ["ones", "exp", "grad", "parameter"])
+def test_an_address_space_that_is_used_up(program, tmp_path):
+    """By and by, and not by one array that is too large: RuntimeError, and the process goes on when there is memory again."""
+    p = subprocess.run([sys.executable, "-c", _EXHAUSTED, program], capture_output=True, text=True, timeout=100)
+    assert p.returncode == 0 and p.stdout.split()[:1] == ["RuntimeError"] and p.stdout.strip().endswith("[2.0, 2.0, 2.0]"), p.stdout + p.stderr[-2000:]
+
+
+def test_how_it_is_shown():
+    """As in torch, by its name too; scripts that wait for a MemoryError or a torch.OutOfMemoryError catch it as well."""
+    for T in (real, mt):
+        with pytest.raises(RuntimeError) as e:
+            T.ones(B)
+        assert type(e.value).__name__ == "RuntimeError"
+    assert isinstance(e.value, MemoryError) and isinstance(e.value, mt.OutOfMemoryError)
     again = pickle.loads(pickle.dumps(e.value))
     assert type(again) is type(e.value) and str(again) == str(e.value)

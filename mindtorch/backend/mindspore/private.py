@@ -11,6 +11,7 @@ import numpy as np
 
 from mindtorch.backend.cpu.host import address
 from mindtorch.backend.mindspore import patches
+from mindtorch.backend.errors import host_memory_error
 from mindtorch.backend.mindspore.runtime import ms
 
 from mindspore._c_expression import TensorPy as _TensorPy  # noqa: E402
@@ -128,7 +129,10 @@ def _extent(key):
 
 def native_parameter(a):
     """A `mindspore.Parameter` whose memory is `a`'s."""
-    return MSParameter(from_array(a))
+    try:
+        return MSParameter(from_array(a))
+    except MemoryError as e:         # (C++'s std::bad_alloc)
+        raise host_memory_error(e, "Parameter") from None
 
 
 from mindspore.common._grad_function import _Function as NativeFunction  # noqa: E402,F401
