@@ -5,13 +5,16 @@ category (bool < integer < floating < complex) is higher.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Number, Stype
 from mindtorch.core import dtypes
+from mindtorch.core.device import registered
 from mindtorch.core.dtypes import bfloat16_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tensor import Const, Tensor
@@ -133,11 +136,11 @@ def pair(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
             d = a._a.dtype
             # The everyday case x * 2, x + 0.5: the number takes the tensor's dtype.
             if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
-                return a, Const(b, _F32 if d.itemsize == 2 and d.kind in "fV" else d)
+                return a, Const(_in_half(b, d), _F32) if d.itemsize == 2 and d.kind in "fV" else Const(b, d)
         elif a.__class__ in _NUMBERS and hasattr(b, "_a"):
             d = b._a.dtype
             if _CATEGORY[d.kind] >= _NUMBERS[a.__class__]:
-                return Const(a, _F32 if d.itemsize == 2 and d.kind in "fV" else d), b
+                return Const(_in_half(a, d), _F32) if d.itemsize == 2 and d.kind in "fV" else Const(a, d), b
         elif not hasattr(a, "_a") and not hasattr(b, "_a"):
             for x in (a, b):
                 number_dtype(x)
@@ -148,17 +151,48 @@ def pair(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
+def _in_half(x: Any, d: Stype) -> float:
+    """A number rounded to a dtype of half precision.  It stays in float32, in which kernels take a number beside half precision."""
+    return _rounded(x, d) if x else x           # (Zeros are equal to the cache, whatever their sign.)
+
+
+@functools.lru_cache(1 << 10)
+@quiet
+def _rounded(x, d):
+    return Const(x, _F32)._a.astype(d).astype(_F32).item()
+
+
 def to(x: Any, d: Stype) -> Tensor | Const:
-    """Operand -> Tensor or Const of NumPy dtype `d`."""
+    """Operand -> Tensor or Const of NumPy dtype `d`; a number beside half precision is rounded to that, and held in float32."""
     try:
         if x._a.dtype == d:
             return x
     except AttributeError:
         number_dtype(x)
-        return Const(x, _F32 if d in dtypes.LOW else d)
+        return Const(_in_half(x, d), _F32) if d in dtypes.LOW else Const(x, d)
     if x.__class__ is Const:
-        return Const(x._a, _F32 if d in dtypes.LOW else d)
+        return Const(_in_half(x._a.item(), d), _F32) if d in dtypes.LOW else Const(x._a, d)
     return _cast(x, d)
+
+
+def factors(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
+    """As `pair`, for products and quotients: beside half precision the second operand is float32 if it is a number or has no dimensions.
+
+    Kernels compute half precision in float32, and PyTorch's take such an operand for these as it is; for all other ops it is rounded first.
+    """
+    try:
+        da, db = a._a.dtype, b._a.dtype
+        if da is db:
+            return a, b
+        if da.itemsize == 2 and da.kind in "fV" and not b._a.ndim and a._a.ndim and db.kind != "c" and (
+                a._h is None or b._h is None or registered[a._dev.type].widens):
+            return a, to(b, _F32)
+    except AttributeError:
+        if b.__class__ in _NUMBERS and hasattr(a, "_a"):
+            d = a._a.dtype
+            if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
+                return a, Const(b, _F32 if d.itemsize == 2 and d.kind in "fV" else d)
+    return pair(a, b)
 
 
 def as_float(x: Tensor) -> Tensor:

@@ -2,13 +2,19 @@
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import F32
 from mindtorch.core.numbers import exact as exact_number
-from mindtorch.core.promote import category, result_dtype, to
+from mindtorch.core.promote import category, factors, result_dtype, to
 from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops._checks import not_tensor
 from mindtorch.ops.basic import cast
 
 
 # ------------------------------------------------------------------ operands
+def quotient(a, b):
+    """Two operands of a division, integers in the default floating dtype."""
+    a, b = factors(a, b)
+    return float_pair(a, b) if a._stype.kind in "biu" else (a, b)
+
+
 def float_pair(a, b):
     """Two operands in their common dtype, integers in the default floating dtype."""
     try:

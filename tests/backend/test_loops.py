@@ -150,6 +150,8 @@ def _against_numpy(name):
         y[::7] = np.round(y[::7]) + np.float32(1)
         with np.errstate(all="ignore"):
             want = getattr(np, name)(x, y)
+        if name == "remainder":
+            want = np.where(want == 0, np.copysign(want, x), want)         # (a remainder of nought has the dividend's sign in torch)
         got = getattr(mt, name)(mt.from_numpy(x), mt.from_numpy(y)).numpy()
         np.testing.assert_array_equal(got, want)
         np.testing.assert_array_equal(np.signbit(got)[got == got], np.signbit(want)[want == want])
@@ -252,7 +254,7 @@ def test_numpy_does_the_same():
     rs, seen = np.random.RandomState(1), set()
     for name, fn in HOST.items():
         in_c = pointwise.HALF.get(fn)
-        if in_c is None or not hasattr(fn, "__wrapped__"):
+        if in_c is None or not hasattr(fn, "__wrapped__") or getattr(in_c, "__name__", "") == "in_half":           # (what takes half precision alone: tests/ops/test_half_scalars.py)
             continue
         count = len(PRIMITIVES[name].prim.inputs)
         kw = CONSTANTS.get(name, {})

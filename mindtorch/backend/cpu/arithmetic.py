@@ -1,10 +1,12 @@
 """Kernels of elementwise arithmetic on two operands."""
+import functools
+
 import numpy as np
 
-from mindtorch.backend.cpu import kernel
+from mindtorch.backend.cpu import _numpy_private, kernel, threads
 from mindtorch.backend.cpu.half import narrow, widen
 from mindtorch.backend.cpu.host import constant, quiet
-from mindtorch.backend.cpu.pointwise import EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary
+from mindtorch.backend.cpu.pointwise import (EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary)
 from mindtorch.backend.native import pool
 
 _F32 = np.dtype(np.float32)
@@ -19,17 +21,68 @@ def _sum(a, t):
 _plus = Loop("add_scaled")
 
 
+@functools.lru_cache(1 << 10)
 @quiet
 def _rounded(value, dtype):
     return widen(narrow(np.full(1, value, _F32), dtype)).item()
 
 
+#: Elements that PyTorch's loop over half precision does at a time.  It rounds the sum alone there, and the product as well in the elements that are left.
+_AT_ONCE = 32
+_GRAIN = 1 << 15        # elements from which on it shares them out between threads
+
+
+def _alone(a, b, n):
+    """Slices of the last axis in which PyTorch computes elements one by one: what is left of each thread's part, all where memory is strided."""
+    step = [x.strides[-1] for x in (a, b) if x.ndim]
+    if any([s != 2 for s in step]):
+        return [slice(None)]
+    if n % _AT_ONCE == 0 and n <= _GRAIN:
+        return []
+    part = n if n <= _GRAIN else -(-n // min(threads.count(), -(-n // _GRAIN)))
+    return [slice(stop - (stop - start) % _AT_ONCE, stop) for start in range(0, n, part) for stop in [min(start + part, n)] if (stop - start) % _AT_ONCE]
+
+
+def _whole(a, b):
+    """Both operands as one row, where memory is that."""
+    if a.flags.c_contiguous and b.flags.c_contiguous and (a.shape == b.shape or not a.ndim or not b.ndim):
+        return [x.reshape(-1) if x.ndim else x for x in (a, b)]
+    return a, b
+
+
+def _sum_in_half(a, b, p, dtype, out):
+    """a + p * b of half precision, rounded as in PyTorch."""
+    x, y = _whole(a, b)
+    n = max([v.shape[-1] for v in (x, y) if v.ndim and v.shape[-1] != 1], default=1)
+    ends = []
+    for cut in _alone(x, y, n):
+        u, v = [w[..., cut] if w.ndim and w.shape[-1] == n else w for w in (x, y)]
+        u, v = [widen(w) if w.dtype != _F32 else w for w in (u, v)]
+        ends.append((cut, narrow(u + widen(narrow(np.asarray(v * _F32.type(p)), dtype)), dtype)))
+    r = _plus(a, b, numbers=(p, 0.0, 0.0), out=out)
+    if r is None:
+        if out is not None:
+            return None
+        r = narrow((widen(a) if a.dtype != _F32 else a) + (widen(b) if b.dtype != _F32 else b) * _F32.type(p), dtype)
+    if ends:
+        flat = r.reshape(-1) if x.ndim < 2 and y.ndim < 2 else r
+        for cut, end in ends:
+            flat[..., cut] = end
+    return r
+
+
+_sum_in_half = quiet(_sum_in_half)
+
+
 def _scaled_sum(sign):
     def in_c(a, b, *, alpha, out=None):
         found = plain(sign * alpha)
-        if found is not None and a.itemsize == 2:       # (torch rounds the factor, and the sum, but not the product)
-            found = plain(_rounded(found[0], a.dtype)) if a.dtype.kind in "fV" else None
-        return None if found is None else _plus(a, b, numbers=found, out=out)
+        if found is None:
+            return None
+        low = a if a.itemsize == 2 else b
+        if low.itemsize == 2 and low.dtype.kind in "fV":
+            return _sum_in_half(a, b, _rounded(found[0], low.dtype), low.dtype, out)
+        return _plus(a, b, numbers=found, out=out) if a.itemsize > 2 else None
     return in_c
 
 
@@ -64,6 +117,22 @@ def _rsub(a, b):
     return np.subtract(b, a)
 
 
+def _in_steps(first, then, exact=lambda b: False):
+    """Decorator of a kernel that PyTorch computes in two steps, the first of which it rounds in half precision unless exact(b): then(a, b, first(a, b))."""
+    def deco(fn):
+        @quiet
+        def in_half(a, b):
+            d = a.dtype if a.itemsize == 2 else b.dtype
+            if d.kind not in "fV":
+                return None
+            x, y = [widen(v) if v.dtype != _F32 else v for v in (a, b)]
+            r = np.asarray(first(x, y))
+            return narrow(np.asarray(then(x, y, r if exact(b) else widen(narrow(r, d)))), d)
+        HALF[fn] = in_half
+        return fn
+    return deco
+
+
 # ------------------------------------------------------------------ quotients
 kernel("div", binary(np.true_divide))
 
@@ -91,8 +160,10 @@ def _step(ufunc, d):
 
 @quiet
 def _floored_half(a, b):
-    """Whole quotients in half precision: torch rounds after each step."""
+    """Whole quotients in half precision: torch rounds after each step, but not where the divisor is a number or has no dimensions."""
     d = a.dtype
+    if d.itemsize != 2 or d.kind not in "fV" or not b.ndim:
+        return _floored_in_c(a, b)
     a, b = np.broadcast_arrays(widen(a), widen(b))
     less, over = _step(np.subtract, d), _step(np.true_divide, d)
     rest = np.fmod(a, b)
@@ -104,25 +175,17 @@ def _floored_half(a, b):
     return narrow(np.where(b == 0, whole, np.where(q == 0, np.copysign(np.float32(0), whole), down)), d)
 
 
-HALF[_div_floor] = _floored_half
+_floored_in_c, HALF[_div_floor] = HALF[_div_floor], _floored_half
 
 
 @kernel("div_trunc")
+@_in_steps(np.true_divide, lambda x, y, q: np.trunc(q), exact=lambda b: not b.ndim)
 @elementwise
 def _div_trunc(a, b):
     _nonzero(a, b)
     if a.dtype.kind in "iu":
         return np.floor_divide(a - np.fmod(a, b), b)
     return np.trunc(np.true_divide(a, b))
-
-
-@quiet
-def _truncated_half(a, b):
-    """The quotient is rounded to half precision before it is cut off, as in torch."""
-    return narrow(np.trunc(_step(np.true_divide, a.dtype)(widen(a), widen(b))), a.dtype)
-
-
-HALF[_div_trunc] = _truncated_half
 
 
 @kernel("remainder remainder_number")
@@ -183,7 +246,40 @@ _EVERYDAY = {2: unary(np.square), 1: np.ndarray.copy, 3: _cube, 0.5: unary(np.sq
              -0.5: lambda a: np.reciprocal(np.sqrt(a)), -2: lambda a: np.reciprocal(np.square(a))}
 
 
+def _pow_in_half(fn):
+    """PyTorch rounds the exponent to the tensor's own precision.  Its bfloat16 has shortcuts, the steps of which are rounded; its float16 has none."""
+    @quiet
+    def in_half(a, *, p):
+        d = a.dtype
+        if d.kind not in "fV" or p.__class__ not in (int, float):
+            return None
+        if p == 3 and d.kind == "V":
+            return _product(_product(a, a), a)
+        x = widen(a)
+        if d.kind == "f":
+            return narrow(_in_c_or_numpy(x, _rounded(p, d)), d)
+        if p == -2:
+            return narrow(np.reciprocal(widen(_product(a, a))), d)
+        return narrow(fn(x, p=p if p in _EVERYDAY else _rounded(p, d)), d)
+    HALF[fn] = in_half
+    return fn
+
+
+_pow_in_c, _times = Loop("pow_number"), Loop("mul")
+
+
+def _product(a, b):
+    r = _times(a, b)
+    return narrow(widen(a) * widen(b), a.dtype) if r is None else r
+
+
+def _in_c_or_numpy(x, p):
+    r = None if _numpy_private.VECTORS else _pow_in_c(x, numbers=(p, 0.0, 0.0))
+    return np.power(x, np.float32(p)) if r is None else r
+
+
 @kernel("pow_number")
+@_pow_in_half
 @function("pow_number", lambda p: None if p.__class__ not in (int, float) or p in _EVERYDAY else plain(p))
 @elementwise
 def _pow_number(a, *, p):
@@ -210,6 +306,7 @@ def _exp2(a):
 
 
 @kernel("ldexp")
+@_in_steps(lambda x, y: np.exp2(y), lambda x, y, r: x * r, exact=lambda b: b.dtype == _F32)
 @elementwise
 def _ldexp(a, b):
     return a * np.exp2(b)
@@ -316,11 +413,16 @@ def _heaviside(a, b):
     return np.where(a == 0, b, (a > 0).astype(a.dtype))
 
 
+def _times_log(a, b, log):
+    r = a * log
+    return np.where((a == 0) & (b == b), np.zeros((), r.dtype), r)
+
+
 @kernel("xlogy")
+@_in_steps(lambda x, y: np.log(y), _times_log)
 @elementwise
 def _xlogy(a, b):
-    r = a * np.log(b)
-    return np.where((a == 0) & (b == b), np.zeros((), r.dtype), r)
+    return _times_log(a, b, np.log(b))
 
 
 @kernel("xlogy_has_slope")

@@ -1,6 +1,6 @@
 """Elementwise ops on three operands: clamp, lerp, addcmul, addcdiv."""
 from mindtorch.core import dtypes
-from mindtorch.core.dtypes import F32, NUMBER_TYPES
+from mindtorch.core.dtypes import F32, LOW, NUMBER_TYPES
 from mindtorch.core.layout import but_last
 from mindtorch.core.numbers import exact, number_as, plain_number, read
 from mindtorch.core.promote import category, promote_types, result_dtype
@@ -99,8 +99,8 @@ def lerp(input, end, weight):
     need_tensor("lerp", input)
     need_tensor("lerp", end, "end", 2)
     d = input._stype
-    if taken(weight) and not weight._sizes and not weight._rg and weight._stype != d:
-        weight = read("lerp", "weight", "number", weight)
+    if taken(weight) and not weight._sizes and weight._stype != d and category(weight._stype) <= category(d):
+        weight = cast(weight, d)
     for n, x in (("end", end), ("weight", weight)):
         if (x.__class__ is Tensor or taken(x)) and x._stype != d:
             raise RuntimeError(f"expected dtype {dtypes.of_np(d).name} for `{n}` but got dtype "
@@ -109,7 +109,7 @@ def lerp(input, end, weight):
         raise unsupported("lerp", input)
     if weight.__class__ is Tensor or taken(weight):
         return lerp_(input, end, weight)
-    number_as(weight, d)
+    number_as(weight, F32 if d in LOW else d)
     return lerp_number(input, end, weight=weight.item() if isinstance(weight, NUMBER_TYPES) else weight)
 
 
@@ -118,13 +118,13 @@ def _value(name, value, a):
     d = a._stype
     if d.kind == "b":
         raise unsupported(name, a)
-    return exact(read(name, "value", "number", value), d)
+    return exact(read(name, "value", "number", value), F32 if d in LOW else d)          # (kernels compute half precision in float32)
 
 
 addcmul_ = primitive("addcmul", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(mul_(c.d, c.v))),
                      lambda c, g: mul_(g, conj(mul_(c.b, c.v))), None, layout=but_last)
 addcdiv_ = primitive("addcdiv", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(div_(c.v, c.d))),
-                     lambda c, g: neg_(mul_(g, conj(div_(mul_(div_(c.b, c.d), c.v), c.d)))), None, layout=but_last)
+                     lambda c, g: neg_(mul_(g, conj(div_(mul_(c.b, c.v), mul_(c.d, c.d))))), None, layout=but_last)
 
 
 _ONE = Const(1, F32)

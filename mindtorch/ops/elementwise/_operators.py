@@ -79,6 +79,15 @@ def _rsub(self, other):
     return NotImplemented if x is None else p.rsub(self, x)
 
 
+def _into(self, other):
+    """other / self, in PyTorch the product with the reciprocal."""
+    c = other.__class__
+    if (c is float or c is int) and self._stype is F32:
+        return mul_(u.reciprocal_(self), Const(other, F32))
+    x = operand(other)
+    return NotImplemented if x is None else p.mul(u.reciprocal(self), x)
+
+
 def _invert(self):
     if self._stype.kind not in "biu":
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
@@ -89,8 +98,8 @@ OPERATORS = {
     "__add__": _operator(p.add, add_, whole=True), "__radd__": _operator(p.add, add_, whole=True),
     "__sub__": _operator(p.sub, sub_, whole=True), "__rsub__": _rsub,
     "__mul__": _operator(p.mul, mul_, whole=True), "__rmul__": _operator(p.mul, mul_, whole=True),
-    "__truediv__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rtruediv__": _operator(p.true_divide, p.div_, True),
-    "__div__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rdiv__": _operator(p.true_divide, p.div_, True),
+    "__truediv__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rtruediv__": _into,
+    "__div__": _operator(p.true_divide, p.div_, direct=(F64,)), "__rdiv__": _into,
     "__floordiv__": _operator(p.floor_divide), "__rfloordiv__": _operator(p.floor_divide, None, True),
     "__mod__": _operator(p.remainder), "__rmod__": _operator(p.remainder, None, True),
     "__pow__": _power, "__rpow__": _operator(p.pow_op, None, True),

@@ -5,16 +5,16 @@ Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the oper
 import math
 
 from mindtorch.core.alias import title
-from mindtorch.core.dtypes import BOOL, F32, F64, NUMBER_TYPES
+from mindtorch.core.dtypes import BOOL, F32, F64, LOW, NUMBER_TYPES
 from mindtorch.core.foreign import type_name
-from mindtorch.core.numbers import read
-from mindtorch.core.promote import number_dtype, pair, promote_types, result_dtype, to
+from mindtorch.core.numbers import number_as, read
+from mindtorch.core.promote import factors, number_dtype, pair, promote_types, result_dtype, to
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.table import inplace_method, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.ops._checks import need_tensor, unsupported
-from mindtorch.ops._operands import float_pair, no_derivative, number, tensors
+from mindtorch.ops._operands import float_pair, no_derivative, number, quotient, tensors
 from mindtorch.ops.basic import add_, conj, keep, mul_, ne_, neg_, not_, or_, sub_, zeros_like
 
 _LN2 = math.log(2)
@@ -32,7 +32,14 @@ def _alpha(alpha, d):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if kind == "c" and d.kind != "c":
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if d in LOW:
+        number_as(alpha, d)             # (RuntimeError where it is too large)
     return alpha.item() if isinstance(alpha, NUMBER_TYPES) else alpha
+
+
+def _of(a, b):
+    """The common dtype of two operands, one of which may be a number."""
+    return (b if a.__class__ is Const else a)._stype
 
 
 def _scaled(g, alpha):
@@ -51,8 +58,7 @@ def add(input, other, *, alpha=1):
     except SparseUse:
         return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
-        d = (b if a.__class__ is Const else a)._stype
-        return add_scaled(a, b, alpha=_alpha(alpha, d))
+        return add_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
     return add_(a, b)
 
 
@@ -85,8 +91,7 @@ def sub(input, other, *, alpha=1):
         return dispatch["sub"](input, other, alpha=alpha)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        d = (b if a.__class__ is Const else a)._stype
-        return sub_scaled(a, b, alpha=_alpha(alpha, d))
+        return sub_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
     return sub_(a, b)
 
 
@@ -101,7 +106,10 @@ def rsub(input, other, *, alpha=1):
     _no_bool_sub(input, other)
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
-        a = mul_(a, number(_alpha(alpha, a._stype), a))
+        alpha = _alpha(alpha, a._stype)
+        if a._stype in LOW:
+            return sub_scaled(b, a, alpha=alpha)            # (the product is not rounded)
+        a = mul_(a, number(alpha, a))
     return rsub_(a, b)
 
 
@@ -109,7 +117,7 @@ def rsub(input, other, *, alpha=1):
 def mul(input, other):
     """Elementwise product, with broadcasting and type promotion."""
     try:
-        a, b = pair(input, other)
+        a, b = factors(input, other)
     except SparseUse:
         return dispatch["mul"](input, other)
     return mul_(a, b)
@@ -123,8 +131,8 @@ div_trunc = primitive("div_trunc", "a, b", lambda c, g: zeros_like(g), lambda c,
 _floor_divide = primitive("floor_divide", "a, b", no_derivative("floor_divide"), no_derivative("floor_divide"))
 
 
-def _rounded(name, prim, input, other):
-    a, b = pair(input, other)
+def _rounded(name, prim, input, other, operands=factors):
+    a, b = operands(input, other)
     kind = a._stype.kind
     if kind in "bc":
         raise unsupported(name, a, b)
@@ -142,7 +150,7 @@ def div(input, other, *, rounding_mode=None):
             pass
         except SparseUse:
             return dispatch["div"](input, other)
-        return div_(*float_pair(input, other))
+        return div_(*quotient(input, other))
     if rounding_mode == "trunc":
         return _rounded("div", div_trunc, input, other)
     if rounding_mode == "floor":
@@ -154,7 +162,7 @@ def div(input, other, *, rounding_mode=None):
 @op(inplace=True, out=True, placement="elementwise")
 def true_divide(input, other):
     """True division; integers give floats."""
-    return div_(*float_pair(input, other))
+    return div_(*quotient(input, other))
 
 
 @op(inplace=True, out=True)
@@ -175,14 +183,14 @@ def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
     if not (input.__class__ is Tensor or taken(input)) and not (other.__class__ is Tensor or taken(other)):
         need_tensor("remainder", input)
-    return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other)
+    return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other, pair)
 
 
 @op(inplace=True, out=True)
 def fmod(input, other):
     """C's modulus: the result has the sign of the dividend."""
     need_tensor("fmod", input)
-    return _rounded("fmod", fmod_ if (other.__class__ is Tensor or taken(other)) else _fmod_number, input, other)
+    return _rounded("fmod", fmod_ if (other.__class__ is Tensor or taken(other)) else _fmod_number, input, other, pair)
 
 
 # ------------------------------------------------------------------ powers
@@ -221,6 +229,8 @@ def pow_op(input, exponent):
     """input ** exponent, either of them a number or a tensor."""
     if input.__class__ is Tensor or taken(input):
         if exponent.__class__ in (int, float) and input._stype.kind in "fV":
+            if input._stype in LOW:
+                number_as(exponent, input._stype)           # (RuntimeError where it is too large)
             return pow_number(input, p=exponent)
         if not (exponent.__class__ is Tensor or taken(exponent)):
             a, b = pair(input, exponent)
@@ -419,7 +429,7 @@ exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2
 def ldexp(input, other):
     """input * 2**other."""
     tensors("ldexp", input, other)
-    a, b = float_pair(input, other)
+    a, b = quotient(input, other)
     if a._stype.kind == "c":
         return ldexp_complex(a, b)
     return ldexp_(a, b)
