@@ -300,6 +300,13 @@ def test_subclasses_of_cell_are_as_without_modules():
     class Below(Net, metaclass=Meta):
         pass
 
+    class CellMeta(type(ms.nn.Cell)):
+        pass
+
+    class Own(ms.nn.Cell, metaclass=CellMeta):
+        pass
+    assert type(Own) is CellMeta and isinstance(Own(), Own) and isinstance(Own(), ms.nn.Cell) and not issubclass(Below, Own)
+
     class Gen(ms.nn.Cell, typing.Generic[typing.TypeVar("V")]):
         pass
     assert type(Net) is type and type(Abstract) is abc.ABCMeta and type(Below) is Meta and Abstract.__abstractmethods__ == {"f"}

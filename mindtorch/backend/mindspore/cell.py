@@ -58,7 +58,8 @@ class _CellKind(ABCMeta):
         # The subclass gets the class that it would have without this one.
         kind = ABCMeta if any(issubclass(type(b), ABCMeta) and type(b) is not _CellKind for b in bases) else type
         cls = kind.__new__(mcs, name, bases, body, **kwargs)
-        set_class(cls, kind)
+        if mcs is _CellKind:
+            set_class(cls, kind)
         return cls
 
     def __init__(cls, name, bases, body, **kwargs):
