@@ -1,4 +1,6 @@
 """Grids of images, bags of rows: the C kernels and NumPy beside real torch, with their gradients."""
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -263,3 +265,17 @@ def test_fills(dtype, size):
     for (*a, x), (*b, y) in zip(f(mt), f(torch), strict=True):
         assert a == b
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1), None])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_flip_allocates_its_result_alone(dtype, dims):
+    """The places of a long dimension's elements take more memory than these."""
+    x = mt.ones(1 << 10, 1 << 11, dtype=mt.from_numpy(np.zeros(1, dtype)).dtype)
+    x = x.flatten() if dims is None else x
+    tracemalloc.start()
+    y = x.flip(dims or 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.1 * y.numel() * y.element_size()
+    assert (y.numpy() == np.flip(x.numpy(), dims)).all()
