@@ -535,7 +535,7 @@ def run(T, plan, device="cpu", compiling=None, jitter=0.0):
                 if w.average is not None:
                     w.average.update_parameters(w.net)
             finish(w)
-        except (RuntimeError, ValueError, TypeError, AssertionError) as e:
+        except (RuntimeError, ValueError, TypeError, AssertionError, KeyError) as e:
             records.append(("raised", f"{type(e).__name__}: {e}"))
         finally:
             T.set_default_dtype(before)
@@ -686,12 +686,15 @@ def random_plan(T, seed):
         optimizers.remove("Rprop")
     if precision == "bfloat16 weights":
         optimizers.remove("fused")                                                          # (PyTorch's leaves such weights as they are.)
+    backward = often("plain", BACKWARDS, 0.5)
+    if backward in ("penalty", "hessian"):
+        names = [n for n in names if n not in ("weight norm", "old weight norm")]           # (PyTorch's second derivative takes the norm for a constant.)
     parts = tuple((r.choice(names), r.randint(0, 999)) for _ in range(r.randint(1, 4)))
     steps, update = r.randint(3, 5), often("plain", UPDATES, 0.6)
     clips = [c for c in CLIPS if c != "value" or update != "in backward"]                   # (PyTorch's fails where no gradient is left.)
     return Plan(seed, parts, recomputed=tuple((i, r.random() < 0.4) for i in range(len(parts)) if r.random() < 0.2), loss=r.choice(list(losses(T))),
                 optimizer=r.choice(optimizers), scheduler=often("none", SCHEDULERS, 0.4), steps=steps, micro=r.choice([1, 1, 1, 2, 3]),
-                backward=often("plain", BACKWARDS, 0.5), clip=often("none", clips, 0.4), update=update, precision=precision,
+                backward=backward, clip=often("none", clips, 0.4), update=update, precision=precision,
                 saved=often("none", ["clone", "cpu", "numpy"], 0.8), input_grad=r.random() < 0.3, to_none=r.random() < 0.7,
                 events=tuple((r.randrange(steps), r.choice(list(EVENTS)), r.randint(0, 999)) for _ in range(r.choice([0, 1, 1, 2, 3]))),
                 entry=r.choice(["step", "step", "loss", "model", "model"]))

@@ -545,3 +545,92 @@ give(**out)
         for k, v in norm.state_dict().items():
             np.testing.assert_allclose(results[0][name]["state"][k], v.numpy(), rtol=1e-3, err_msg=k)
         assert results[0][name]["state"] == results[1][name]["state"]
+
+
+UNEVEN = TRAIN + """
+import random
+class Chosen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.layers = nn.ModuleDict({k: nn.Linear(3, 2) for k in "abc"})
+    def forward(self, x, which):
+        return sum(self.layers[k](x) for k in which)
+
+def seen(net):
+    return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+
+out, r = {}, random.Random(5)
+for case in range(24):
+    static, views = case % 6 == 5, r.random() < 0.5
+    net = Chosen()
+    ddp = DDP(net, find_unused_parameters=not static, static_graph=static, gradient_as_bucket_view=views, bucket_cap_mb=r.choice([25, 0.00002]))
+    ways = [r.choice(["a", "b", "c", "ab", "bc", "abc"]) for _ in range(WORLD)]
+    local = False
+    for i in range(5):
+        synced = not local
+        ways = ways if static else [r.choice(["a", "b", "c", "ab", "bc"]) for _ in range(WORLD)]
+        local, none, zero = i < 4 and r.random() < 0.5 and not (static and i == 0), r.random() < 0.3, r.random() < 0.2 and not views
+        if (none or zero) and synced:
+            net.zero_grad(set_to_none=none)
+        x = torch.linspace(-1, 1, 3)[None] * (RANK + i + 1)
+        with ddp.no_sync() if local else contextlib.nullcontext():
+            ddp(x, ways[RANK]).sum().backward()
+        out[f"{case} {i} {static} {views} {local} {ways}"] = seen(net)
+
+for case in range(6):
+    find, views, initial = case % 2 == 1, case % 3 == 0, case % 4 < 2
+    net = Chosen()
+    ddp = DDP(net, find_unused_parameters=find, gradient_as_bucket_view=views, bucket_cap_mb=0.00002 if case > 3 else 25)
+    with ddp.join(divide_by_initial_world_size=initial):
+        for i in range(2 + RANK * r.choice([1, 2])):
+            x = torch.linspace(-1, 1, 3)[None] * (RANK + i + 1)
+            if case % 2 and i == 0:
+                with ddp.no_sync():
+                    ddp(x, "ab" if find else "abc").sum().backward()
+            else:
+                ddp(x, "bc" if find else "abc").sum().backward()
+            out[f"joining {case} {i}"] = seen(net)
+    out[f"joined {case} {find} {views} {initial}"] = seen(net)
+give(**out)
+""".replace("import random", "import contextlib, random", 1)
+
+
+@pytest.mark.dist
+def test_gradients_of_uneven_passes_are_torch_s():
+    """Parameters used on some ranks, or under no_sync() alone; gradients of ranks that run out of inputs."""
+    want, have = (ranks(UNEVEN, real=side, timeout=110) for side in (True, False))
+    for rank, (a, b) in enumerate(zip(want, have)):
+        assert list(a) == list(b)
+        for key in a:
+            for name, g in a[key].items():
+                assert (g is None) == (b[key][name] is None), (rank, key, name)
+                if g is not None:
+                    np.testing.assert_allclose(b[key][name], g, rtol=1e-5, atol=1e-6, err_msg=f"rank {rank}: {key} {name}")
+
+
+@pytest.mark.dist
+def test_a_spread_optimizer_updates_with_the_averages_of_the_others():
+    """The rank without inputs updates its part of the parameters by what the others average, and keeps its own gradients."""
+    results = ranks(TRAIN + """
+from torch.distributed.algorithms.join import Join
+from torch.distributed.optim import ZeroRedundancyOptimizer
+out = {}
+for kind in ("whole", "parts"):
+    ddp = DDP(build("mlp"))
+    sgd = dict(lr=0.05, momentum=0.9)
+    opt = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, **sgd) if kind == "parts" else torch.optim.SGD(ddp.parameters(), **sgd)
+    with Join([ddp, opt] if kind == "parts" else [ddp]):
+        for step in range(2 + 3 * RANK):
+            x, y = batch("mlp", 70 + step)
+            opt.zero_grad()
+            F.cross_entropy(ddp(x[RANK::WORLD]), y[RANK::WORLD]).backward()
+            opt.step()
+            last = ddp.module[0].weight.grad.clone()
+    out[kind] = ddp.module.state_dict()
+    assert torch.equal(ddp.module[0].weight.grad, last)
+give(**out)
+""")
+    assert_alike(results, "parts")
+    for k, v in results[0]["whole"].items():
+        np.testing.assert_allclose(results[0]["parts"][k], v, atol=1e-6, err_msg=k)

@@ -8,6 +8,9 @@ import mindtorch.torch.distributed as dist
 
 __all__ = ["JoinHook", "Joinable", "Join"]
 
+#: id of a parameter -> the last average of gradients that a process without inputs has taken part in; its own `.grad` stays as it is
+AVERAGES = {}
+
 
 class JoinHook:
     """What a process that has run out does for a Joinable."""

@@ -4,7 +4,7 @@ import copy
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tensor import taken
-from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook
+from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.optim.optimizer import Optimizer
 
 __all__ = ["ZeroRedundancyOptimizer"]
@@ -17,7 +17,14 @@ class _ZeROJoinHook(JoinHook):
         self.zero = zero
 
     def main_hook(self):
-        self.zero._update()
+        kept = [(p, p.grad) for group in self.zero.param_groups for p in group["params"] if id(p) in AVERAGES]
+        for p, _ in kept:
+            p.grad = AVERAGES[id(p)]
+        try:
+            self.zero._update()
+        finally:
+            for p, g in kept:
+                p.grad = g
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):

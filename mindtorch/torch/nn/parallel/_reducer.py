@@ -19,6 +19,7 @@ from mindtorch.core.tensor import bump, wrap, taken
 from mindtorch.core.memory import host_memory
 from mindtorch.core.values import values
 from mindtorch.torch.distributed._grad_bucket import GradBucket
+from mindtorch.torch.distributed.algorithms.join import AVERAGES
 
 #: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
@@ -78,6 +79,8 @@ class Reducer:
         self.counts = None                  # static graph: how often each gradient comes in a backward
         self.learning = static
         self.overlap = True                 # False: wait for each bucket at once (to measure what overlap gives)
+        self.used = set()                   # parameters with gradients since the last averages, under no_sync() too
+        self.used_by = np.zeros(len(self.params), np.int32)     # how many processes had a gradient of each, at the last averages
         self.place = {}
         self.buckets = []
         self._cut(range(len(self.params) - 1, -1, -1))
@@ -130,7 +133,7 @@ class Reducer:
         """A forward was made whose gradients are to be averaged; `outputs` are its tensors, for finding unused parameters."""
         self.check_finished()
         self.expecting, self.begun = True, False
-        self.ready, self.used, self.next = set(), set(), 0
+        self.ready, self.next = set(), 0
         self.seen = [0] * len(self.params)
         self.arrived, self.queued = [], False
         self.divide_by = divide_by
@@ -162,6 +165,7 @@ class Reducer:
             self._mark(i)
 
     def _arrived(self, i):
+        self.used.add(i)
         if not self.expecting:
             return
         if not self.queued:
@@ -169,7 +173,6 @@ class Reducer:
             queue_callback(self._finish_learning if self.learning else self._end)
         if not self.begun:
             self._begin()
-        self.used.add(i)
         self.seen[i] += 1
         if self.learning:
             if self.seen[i] == 1:
@@ -247,6 +250,8 @@ class Reducer:
             used = np.zeros(len(self.params), np.int32)
             used[list(self.used)] = 1
             dist.all_reduce(wrap(used), group=self.group)
+            self.used_by = used
+        self.used.clear()
         for b in self.buckets:
             if b.indices[0] in self.sparse:
                 self._sparse(b, used)
@@ -336,26 +341,33 @@ class Reducer:
 
     # ---- for a process that has run out of inputs
     def shadow(self, divide_by=None):
-        """Sends buckets of zeros, and takes part in whatever else the end of a backward does."""
+        """Sends buckets of zeros, and takes part in whatever else the end of a backward does.
+
+        The averages are noted in `AVERAGES`; gradients stay as they are.
+        """
         self.prepare((), divide_by)
+        # Gradients may lie in the buckets' own memory.
+        kept = [b.flat for b in self.buckets]
         for n, b in enumerate(self.buckets):
-            if b.indices[0] in self.sparse:
-                continue
-            zero(b.allocate())
-            self._send(n)
-        if self.find_unused or self.static:
-            dist.all_reduce(wrap(np.zeros(len(self.params), np.int32)), group=self.group)
-        for b in self.buckets:
+            b.flat = None
+            if b.indices[0] not in self.sparse:
+                b.allocate()
+                self._send(n)
+        # As in torch, what was used at the last averages counts as used by a process without inputs.
+        used = self.used_by if self.find_unused or self.static else np.ones(len(self.params), np.int32)
+        if used is self.used_by:
+            dist.all_reduce(wrap(used), group=self.group)
+        for b, own in zip(self.buckets, kept):
             if b.indices[0] in self.sparse:
                 dist.all_gather_object([None] * self.world, None, group=self.group)
-                continue
-            flat = b.flat
-            if b.future is not True:
-                r = b.future.wait()
-                if self.hook is not None:
-                    flat = (r[0] if isinstance(r, (list, tuple)) else r).reshape(-1).to(flat.dtype)
-            # An optimizer that is spread over the ranks has a part to do here with these averages.
-            self._hand_back(b, flat, None)
+            else:
+                flat = b.flat
+                if b.future is not True:
+                    r = b.future.wait()
+                    if self.hook is not None:
+                        flat = (r[0] if isinstance(r, (list, tuple)) else r).reshape(-1).to(flat.dtype)
+                AVERAGES.update((id(p), b.part(k, flat)) for k, (i, p) in enumerate(zip(b.indices, b.params)) if used[i])
+            b.flat, b.future = own, None
         self.expecting = self.begun = False
 
 

@@ -6,7 +6,7 @@ import inspect
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tensor import taken
-from mindtorch.torch.distributed.algorithms.join import Join, Joinable, JoinHook
+from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable, JoinHook
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer
 
@@ -68,6 +68,8 @@ class _DDPJoinHook(JoinHook):
         ddp = self.ddp
         source = ddp._common_rank(is_last_joiner)
         ddp._broadcast(ddp._states(), source)
+        for p in ddp.reducer.params:
+            AVERAGES.pop(id(p), None)
 
 
 class DistributedDataParallel(Module, Joinable):
