@@ -23,6 +23,7 @@ class Use:
     guarded: bool = False       # inside a try whose except catches the failure
     method: bool = False        # Tensor.<name> through a value
     sure: bool = True           # False: nothing is known of that value
+    module: str = ""            # the module that an import statement has to find
 
 
 def public(name):
@@ -53,7 +54,7 @@ class Reader(ast.NodeVisitor):
     def __init__(self, facts, path=None, files=None):
         self.facts, self.uses, self.path = facts, [], path
         self.files = {} if files is None else files       # names at the top of files that are imported from
-        self.scope, self.guards, self.later = _Scope(), 0, []
+        self.scope, self.guards, self.typing, self.later = _Scope(), 0, 0, []
         self.scope_of_file = self.scope
 
     def read(self, tree):
@@ -69,13 +70,13 @@ class Reader(ast.NodeVisitor):
         return self.uses
 
     # ------------------------------------------------------------------ results
-    def use(self, name, node, keywords=(), method=False, sure=True):
+    def use(self, name, node, keywords=(), method=False, sure=True, module=""):
         # Of a chain over several lines, the last name and the line where it stands.
         line, column = node.lineno, node.col_offset + 1
         if isinstance(node, ast.Attribute):
             line, column = node.end_lineno, node.end_col_offset - len(node.attr.encode()) + 1
         self.uses.append(Use(name, line, column,
-                             tuple(keywords), self.guards > 0, method, sure))
+                             tuple(keywords), self.guards > 0, method, sure, module))
 
     # ------------------------------------------------------------------ imports
     def visit_Import(self, node):
@@ -83,6 +84,7 @@ class Reader(ast.NodeVisitor):
             name = public(a.name)
             self.ours(a.name, node)
             if name is None:
+                self.elsewhere(a.name, node)
                 if a.asname:
                     self.scope.names[a.asname] = None
                 continue
@@ -92,15 +94,17 @@ class Reader(ast.NodeVisitor):
                 root = a.name.split(".")[0]
                 self.scope.names[root] = "torch" if root == "torch" else "mindtorch"
             if name != "torch":
-                self.use(name, node)
+                self.use(name, node, module=name)
 
     def visit_ImportFrom(self, node):
         base = node.module or ""
+        if node.level == 0 and public(base) is None:
+            self.elsewhere(base, node)
         for a in node.names:
             if node.level == 0 and a.name == "*" and public(base):
                 for n in self.facts.star(public(base)):
                     self.scope.names[n] = f"{public(base)}.{n}"
-                self.use(public(base), node)
+                self.use(public(base), node, module=public(base))
                 continue
             own = self._local(base, node.level) if node.level or public(base) is None else {}
             if a.name == "*":
@@ -114,12 +118,41 @@ class Reader(ast.NodeVisitor):
                 self.ours(f"{base}.{a.name}", a)
             self.scope.names[a.asname or a.name] = name
             if name and name != "torch":
-                self.use(name, a)
+                self.use(name, a, module=public(base) or "")
 
     def ours(self, name, node):
         """Notes what is asked of this package beside torch's names, if it is not there (mindtorch 0.4 had other modules)."""
         if name.startswith("mindtorch.") and public(name) is None and not self.facts.has(name):
             self.use(name, node)
+
+    def elsewhere(self, module, node):
+        """Notes a package beside torch that the script imports without asking whether it is there, and that is not there."""
+        root = module.partition(".")[0]
+        if self.guards or self.typing or root == "mindtorch" or self.facts.installed(root) or any(
+                os.path.exists(os.path.join(folder, root + end)) for folder in self._folders() for end in ("", ".py")):
+            return
+        self.use(root, node, module=root)
+
+    def _folders(self):
+        """The script's folder and those that it is in: one of them is on the path when the script runs."""
+        folder = os.path.dirname(os.path.abspath(self.path)) if self.path is not None else os.getcwd()
+        while True:
+            yield folder
+            outer = os.path.dirname(folder)
+            if outer == folder:
+                return
+            folder = outer
+
+    def visit_If(self, node):
+        """A block under TYPE_CHECKING does not run."""
+        typing = isinstance(node.test, (ast.Name, ast.Attribute)) and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
+        self.visit(node.test)
+        self.typing += typing
+        for s in node.body:
+            self.visit(s)
+        self.typing -= typing
+        for s in node.orelse:
+            self.visit(s)
 
     def _local(self, module, level):
         """{name: what it is} at the top of one of the script's own files, where that is found beside it."""
@@ -138,7 +171,7 @@ class Reader(ast.NodeVisitor):
             try:
                 with tokenize.open(path) as f:
                     inner.read(ast.parse(f.read(), path))
-            except (OSError, SyntaxError, ValueError):
+            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
                 return {}                   # said where that file itself is scanned
             self.files[path] = {n: k for n, k in inner.scope_of_file.names.items() if n[0] != "_"}
         return self.files[path]
@@ -176,7 +209,7 @@ class Reader(ast.NodeVisitor):
         elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
             inner = self.kind(node.value if isinstance(node, ast.Subscript) else node.operand)
             return TENSOR if inner == TENSOR and not isinstance(getattr(node, "op", None), ast.Not) else None
-        elif isinstance(node, ast.Attribute) and self.kind(node.value) == TENSOR and node.attr in ("T", "mT", "data", "H"):
+        elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "data", "H") and self.kind(node.value) == TENSOR:
             return TENSOR
         elif isinstance(node, (ast.NamedExpr, ast.Await)):
             return self.kind(node.value)

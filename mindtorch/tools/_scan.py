@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 import textwrap
+import threading
 import tokenize
 import types
 import urllib.parse
@@ -23,6 +24,7 @@ import urllib.parse
 import mindtorch
 
 from mindtorch.tools._names import TENSOR, Reader
+from mindtorch.tools._refused_modules import why
 
 SUPPORTED, PARTLY, UNSUPPORTED = "supported", "partly", "unsupported"
 _NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
@@ -59,7 +61,7 @@ class Facts:
         from mindtorch.core import return_types, table
 
         self.facade, self.table, self._known = facade, table.TABLE, {}
-        self._several, self._refused = set(return_types.TYPES), {}
+        self._several, self._refused, self._installed, self._modules, self._single = set(return_types.TYPES), {}, {}, {}, {}
 
     # ---- looking up
     def find(self, name):
@@ -100,6 +102,16 @@ class Facts:
                 return True
         return self.find(name)[1] is None
 
+    def installed(self, package):
+        """Whether a package beside torch is there to be imported; nothing of it runs."""
+        if package not in self._installed:
+            try:
+                found = package in sys.modules or importlib.util.find_spec(package) is not None
+            except (ImportError, ValueError):
+                found = False
+            self._installed[package] = found
+        return self._installed[package]
+
     def star(self, module):
         """The names that `from module import *` gives."""
         found = self.find(module)[0]
@@ -131,6 +143,11 @@ class Facts:
 
     def _one(self, op):
         """Whether an op gives one tensor: not a named tuple, a number, or a list."""
+        if op not in self._single:
+            self._single[op] = self._gives_one(op)
+        return self._single[op]
+
+    def _gives_one(self, op):
         row = self.table.get(op)
         if op in self._several or row is None or op.startswith(("is_", "split", "unsafe_split", "can_", "result_")):
             return False
@@ -153,10 +170,15 @@ class Facts:
     # ---- verdicts
     def verdict(self, use):
         """(verdict, reason, instead)"""
+        if use.module and use.module.partition(".")[0] not in ("torch", "mindtorch"):
+            return PARTLY, f"its import fails here: there is no package {use.module}, neither installed nor beside the script", ""
         found, missing = self.find(use.name)
+        if use.module and missing is None and not self.importable(use.module):
+            return self._failing(use)
         if missing is not None:
             holder, part = missing
             reason = f"mindtorch's {holder} has no {part}" if holder != "mindtorch" else f"mindtorch has no {part}"
+            reason = why(f"{holder}.{part}") or reason
             if use.guarded:
                 return PARTLY, reason + "; the script catches that", ""
             return UNSUPPORTED, reason, self._instead(holder, part, use)
@@ -170,6 +192,23 @@ class Facts:
         if refusal:
             return PARTLY, f"refuses some cases: {refusal}", ""
         return SUPPORTED, "", ""
+
+    def importable(self, module):
+        """Whether `import module` works: a class or a function has no modules in it, whatever else it has."""
+        if module not in self._modules:
+            target = module if module.startswith("mindtorch") else "mindtorch." + module
+            self._modules[module] = target in sys.modules or self._imported(module) is not None
+        return self._modules[module]
+
+    def _failing(self, use):
+        """The verdict of an import of what is there, and is no module."""
+        holder = use.module
+        while not self.importable(holder):
+            holder, _, part = holder.rpartition(".")
+        reason = f"its import fails: {holder}.{part} is no module"
+        if use.guarded:
+            return PARTLY, reason + "; the script catches that", ""
+        return UNSUPPORTED, reason, f"from {holder} import {part}"
 
     def _instead(self, holder, part, use):
         if f"{holder}.{part}" in FROM_04:
@@ -212,15 +251,59 @@ def _refusals(found):
             continue
         body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
         names = _names_of(f)
+        end = "" if f not in bodies[:2] or isinstance(tree, ast.AsyncFunctionDef) else _dead_end(body, names)
+        if end:
+            text, always = text or end, True
         for n in ast.walk(tree):
             if isinstance(n, ast.Raise) and n.exc is not None and "NotImplementedError" in ast.unparse(n.exc)[:40]:
                 args = n.exc.args if isinstance(n.exc, ast.Call) else []
                 said = _literal(args[0], names) if args else ""
                 # The methods of an abstract class raise it without words, or say that a subclass has to write them.
-                alone = bool(body) and body[0] is n and bool(args) and f is bodies[0]
-                if alone or _OURS.search(said):
-                    text, always = text or said, always or alone
+                if _OURS.search(said):
+                    text = text or said
     return " ".join(text.split()), always
+
+
+#: calls within calls that are followed to a refusal
+_DEEP = 4
+
+
+def _dead_end(statements, names, deep=_DEEP):
+    """What these statements say as they raise NotImplementedError, if no way leads past that; else "".
+
+    A call of a function that does nothing else counts. Other errors, of arguments for example, may come before it.
+    """
+    for s in statements:
+        if isinstance(s, ast.Raise):
+            args = s.exc.args if isinstance(s.exc, ast.Call) and "NotImplementedError" in ast.unparse(s.exc.func) else []
+            return _literal(args[0], names) if args else ""
+        if isinstance(s, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)) and isinstance(s.value, ast.Call):
+            end = _of_call(s.value, names, deep)
+            if end:
+                return end
+        if isinstance(s, ast.With):
+            end = _dead_end(s.body, names, deep)
+            if end:
+                return end
+        if isinstance(s, ast.If) and s.orelse:
+            ends = [_dead_end(part, names, deep) for part in (s.body, s.orelse)]
+            if all(ends):
+                return ends[0]
+        if any(isinstance(n, (ast.Return, ast.Yield, ast.YieldFrom)) for n in ast.walk(s)):
+            return ""
+    return ""
+
+
+def _of_call(call, names, deep):
+    """What the function that is called says, if it does nothing but refuse."""
+    helper = names.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    if not deep or not isinstance(helper, types.FunctionType):
+        return ""
+    tree = _source(helper)
+    if not isinstance(tree, ast.FunctionDef):
+        return ""
+    given = {p.arg: a.value for p, a in zip(tree.args.args, call.args) if isinstance(a, ast.Constant)}
+    return _dead_end(tree.body, {**_names_of(helper), **given}, deep - 1)
 
 
 def _names_of(fn):
@@ -266,12 +349,15 @@ def scan(paths, facts=None):
         try:
             with tokenize.open(path) as f:
                 source = f.read()
-            tree = ast.parse(source, path)
+            uses = _uses(facts, path, source, files)
         except (OSError, SyntaxError, ValueError) as e:
             failed.append(f"{path}: {e}")
             continue
+        except (RecursionError, MemoryError):
+            failed.append(f"{path}: its expressions or blocks are nested too deeply to be read")
+            continue
         seen, lines = set(), source.splitlines()
-        for use in sorted(Reader(facts, path, files).read(tree), key=lambda u: (u.line, u.column, u.name)):
+        for use in sorted(uses, key=lambda u: (u.line, u.column, u.name)):
             if (use.name, use.line) not in seen:
                 seen.add((use.name, use.line))
                 # Python counts bytes of UTF-8; readers of the report count UTF-16 units.
@@ -281,12 +367,57 @@ def scan(paths, facts=None):
     return found, failed
 
 
+def _uses(facts, path, source, files):
+    """What a source uses. One whose nesting exceeds Python's usual limit is read again on a larger stack."""
+    def read():
+        return Reader(facts, path, files).read(ast.parse(source, path))
+    try:
+        return read()
+    except RecursionError:
+        return _on_large_stack(read)
+
+
+#: recursion limit and stack (bytes) of a second attempt
+_LIMIT, _STACK = 15_000, 512 << 20
+
+
+def _on_large_stack(f):
+    """f() in a thread with a large stack and recursion limit; its result or error."""
+    results = []
+
+    def run():
+        try:
+            results.append((f(), None))
+        except BaseException as e:
+            results.append((None, e))
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK)
+    sys.setrecursionlimit(max(limit, _LIMIT))
+    try:
+        thread = threading.Thread(target=run, name="mindtorch-scan")
+        thread.start()
+        threading.stack_size(size)
+        thread.join()
+    finally:
+        threading.stack_size(size)
+        sys.setrecursionlimit(limit)
+    result, error = results[0]
+    if error is not None:
+        raise error
+    return result
+
+
 def _files(paths, failed):
     for path in paths:
         if os.path.isdir(path):
-            for folder, below, names in os.walk(path):
+            for folder, below, names in os.walk(path, onerror=lambda e: failed.append(f"{e.filename}: {e.strerror}")):
                 below[:] = sorted(d for d in below if d[0] != "." and d != "__pycache__")
-                yield from (os.path.join(folder, n) for n in sorted(names) if n.endswith(".py"))
+                for full in [os.path.join(folder, n) for n in sorted(names) if n.endswith(".py")]:
+                    # A pipe would wait for a writer, and a device may never end.
+                    if os.path.exists(full) and not os.path.isfile(full):
+                        failed.append(f"{full}: it is no regular file")
+                    else:
+                        yield full
         elif os.path.exists(path):
             yield path
         else:

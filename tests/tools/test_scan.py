@@ -1,6 +1,7 @@
 """`python -m mindtorch scan`: which names of torch a script uses, and whether they are there."""
 import ast
 import json
+import os
 import textwrap
 
 import pytest
@@ -145,3 +146,85 @@ def test_json(facts, tmp_path, capsys):
     assert [(r["name"], r["line"], r["verdict"]) for r in rows] == [("torch.ones", 2, "supported"), ("torch.foo", 3, "unsupported")]
     assert main(["scan", str(path), "--format", "json", "--problems", "--output", str(tmp_path / "out.json")]) == 1
     assert [r["name"] for r in json.loads((tmp_path / "out.json").read_text())] == ["torch.foo"]
+
+
+# ------------------------------------------------------------------ folders and files of all kinds
+def test_a_folder_with_a_pipe_and_a_broken_link(facts, tmp_path):
+    (tmp_path / "a.py").write_text("import torch\ntorch.nope\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "link.py").symlink_to("nowhere.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "folder.py" / "b.py").write_text("import torch\ntorch.ones\n")
+    uses, failed = scan([str(tmp_path)], facts)
+    assert [(os.path.basename(f.file), f.name) for f in uses] == [("a.py", "torch.nope"), ("b.py", "torch.ones")]
+    assert len(failed) == 2 and any("pipe.py: it is no regular file" in m for m in failed) and any("link.py" in m for m in failed)
+
+
+DEEP = {
+    "a long sum": ("x = " + " + ".join(["torch.ones(1)"] * 2000), "torch.ones"),
+    "a long chain": ("x = torch.ones(1)\ny = x" + ".exp()" * 300 + "\ntorch.nope", "torch.nope"),
+    "many branches": ("if x == 0:\n  pass\n" + "".join(f"elif x == {i}:\n  pass\n" for i in range(1500)) + "else:\n  torch.nope", "torch.nope"),
+    "signs": ("x = " + "-" * 100000 + "1", None), "brackets": ("x = " + "[" * 5000, None), "calls": ("x" + "()" * 30000, None),
+    "lambdas": ("x = " + "lambda: " * 5000 + "1", None),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_nesting(facts, tmp_path, name):
+    source, use = DEEP[name]
+    (tmp_path / "deep.py").write_text("import torch\n" + source + "\n")
+    (tmp_path / "other.py").write_text("import torch\ntorch.zeros\n")
+    uses, failed = scan([str(tmp_path)], facts)
+    assert "torch.zeros" in {f.name for f in uses}
+    if use is None:
+        assert len(failed) == 1 and "nested" in failed[0]
+    else:
+        assert failed == [] and use in {f.name for f in uses}
+
+
+# ------------------------------------------------------------------ names that raise, imports that fail
+@pytest.mark.parametrize("name", """torch.nested.nested_tensor torch.nested.as_nested_tensor torch.nested.narrow torch.quantize_per_tensor torch.cudnn_convolution
+ torch.jit.CompilationUnit torch.sparse.spsolve torch._scaled_mm torch.nn.functional.scaled_mm torch.utils.data.datapipes.iter.Forker
+ torch.jit.get_trace_graph""".split())
+def test_what_only_raises_is_unsupported(facts, tmp_path, name):
+    (use,) = found(facts, tmp_path, f"import torch\n{name}")
+    assert use.verdict == "unsupported" and use.reason
+
+
+def test_what_is_said_to_raise_does(facts):
+    """No name is called unsupported that does something, as far as a call without arguments tells."""
+    from mindtorch.tools._scan import _refusals
+    torch, wrong = facts.facade, []
+    for holder in (torch, torch.nn.functional, torch.nested, torch.sparse, torch.jit, torch.linalg):
+        for name, f in list(vars(holder).items()):
+            if name[0] != "_" and callable(f) and not isinstance(f, type) and _refusals(f)[1]:
+                try:
+                    f()
+                    wrong.append(name)
+                except (NotImplementedError, TypeError):
+                    pass
+    assert wrong == []
+
+
+@pytest.mark.parametrize("source, verdict", [
+    ("import torch.nn.functional.relu", "unsupported"), ("import torch.Tensor", "unsupported"), ("from torch.Tensor import add", "unsupported"),
+    ("import torch.compiler.disable as d", "unsupported"), ("from torch.nn.functional.relu import x", "unsupported"), ("from torch.nope import *", "unsupported"),
+    ("import torch.package", "unsupported"), ("import torch.backends.cudnn as cudnn", "supported"), ("from torch.backends.cudnn import benchmark", "supported"),
+    ("import torch.nn.functional as F", "supported"), ("from torch.cuda.amp.grad_scaler import GradScaler", "supported"),
+    ("try:\n    import torch.Tensor\nexcept ImportError:\n    pass", "partly"),
+    ("import surely_not_installed.part", "partly"), ("from surely_not_installed import x", "partly"), ("import torch_surely_not", "partly"),
+])
+def test_imports_that_fail(facts, tmp_path, source, verdict):
+    (use,) = found(facts, tmp_path, source)
+    assert use.verdict == verdict and bool(use.reason) == (verdict != "supported")
+
+
+@pytest.mark.parametrize("source", [
+    "import os, numpy, json.decoder", "from . import other", "import beside", "from beside.part import x", "from above import y",
+    "try:\n    import surely_not\nexcept ImportError:\n    surely_not = None", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import surely_not",
+])
+def test_packages_that_are_there_or_asked_for(facts, tmp_path, source):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside").mkdir()
+    (tmp_path / "above.py").write_text("")
+    assert found(facts, tmp_path / "sub", source) == []
