@@ -274,3 +274,39 @@ def test_checkpoints_without_data(tmp_path):
 @BOTH
 def test_storage_classes_by_name(T):
     assert T.serialization.normalize_storage_type(T.FloatStorage) is T.FloatStorage
+
+
+@BOTH
+def test_indices_of_devices(T):
+    index = importlib.import_module(f"{T.__name__}.cuda._utils")._get_device_index
+    assert [index(0), index("cuda:1"), index(T.device("cuda", 2)), index("cpu", allow_cpu=True), index(None, optional=True)] == [0, 1, 2, -1, None]
+    for wrong in (None, "cpu", "cuda"):
+        with pytest.raises(ValueError):
+            index(wrong)
+
+
+@BOTH
+def test_marks_and_packages_that_are_not_there(T):
+    with pytest.raises(RuntimeError, match="NVTX"):
+        T.cuda.nvtx.range_push("a")
+    with pytest.raises(RuntimeError, match="NVTX"):
+        with T.cuda.nvtx.range("{}", 1):
+            pass
+    assert not importlib.import_module(f"{T.__name__}.utils._triton").has_triton()
+    assert importlib.import_module(f"{T.__name__}.utils._import_utils")._check_module_exists("numpy")
+    not_none = importlib.import_module(f"{T.__name__}.utils._typing_utils").not_none
+    assert not_none(3) == 3
+    with pytest.raises(TypeError):
+        not_none(None)
+    graphs = importlib.import_module(f"{T.__name__}.cuda.graphs")
+    assert graphs.CUDAGraph is T.cuda.CUDAGraph and graphs.is_current_stream_capturing is T.cuda.is_current_stream_capturing
+
+
+def test_ranges_on_an_accelerator(monkeypatch):
+    from mindtorch.core import device
+    monkeypatch.setattr(device, "accelerator", lambda: ("npu", "cuda"))
+    nvtx = mine.cuda.nvtx
+    assert [nvtx.range_push("a"), nvtx.range_push("b"), nvtx.range_pop(), nvtx.range_pop(), nvtx.range_pop()] == [0, 1, 1, 0, -1]
+    with nvtx.range("step {}", 3):
+        assert nvtx.range_push("a") == 1 and nvtx.range_pop() == 1
+    assert nvtx.range_start("a") != nvtx.range_start("b")

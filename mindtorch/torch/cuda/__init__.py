@@ -179,3 +179,10 @@ refuse(globals(), "an NPU has no CUDA graphs, and MindSpore records none of its 
        "caching_allocator_enable caching_allocator_disabled change_current_allocator get_per_process_memory_fraction get_stream_from_external graph_pool_handle "
        "host_memory_stats host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats use_mem_pool check_error",
        "CUDAGraph graph ExternalStream MemPool CUDAPluggableAllocator GreenContext")
+
+
+def __getattr__(name):
+    if name in ("nvtx", "graphs", "_utils"):
+        import importlib
+        return importlib.import_module(f"mindtorch.torch.cuda.{name}")
+    raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
