@@ -39,6 +39,8 @@ DTYPES = {v: k for k, v in STYPES.items()}
 shape_of, dtype_of = _TensorPy._shape.__get__, _TensorPy._dtype.__get__
 stride_of, offset_of, is_contiguous = _TensorPy.stride, _TensorPy.storage_offset, _TensorPy.is_contiguous
 _set, _as_strided, _cast, _copy_ = _TensorPy.set_, AsStrided(), Cast(), MSTensor.copy_
+#: element types that aclnn's kernels of a fixed value (InplaceZero, InplaceOne) do not take, though FillScalar does
+UNSIGNED = (np.dtype(np.uint32), np.dtype(np.uint64))
 _zero, _fill, _retyped, _empty = InplaceZero(), InplaceFillScalar(), ViewDtype(), Empty()
 
 
@@ -392,7 +394,7 @@ class Npu(Device):
         if self.target != "CPU":
             if number.dtype.kind == "c":
                 self.write(handle, self.constant(number))
-            elif number.tobytes() == bytes(number.nbytes):
+            elif number.tobytes() == bytes(number.nbytes) and number.dtype not in UNSIGNED:
                 aside(_zero, handle)
             else:           # (as a scalar: numbers that are new each time would be copied from the host)
                 aside(_fill, handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from mindtorch.backend.device import placed
-from mindtorch.backend.mindspore.kernels._call import (COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept, kernel, mint, ms,
-                                                       number, op, shape_of, stride_of)
-from mindtorch.backend.mindspore.npu import Npu
+from mindtorch.backend.mindspore.kernels._call import (_Types, COMPLEX, DTYPES, G, Lacking, MSTensor, P, stype_of, dtype_of, is_contiguous, kept,
+                                                       kernel, mint, ms, number, op, shape_of, stride_of)
+from mindtorch.backend.mindspore.kernels.joining import fitting
+from mindtorch.backend.mindspore.npu import UNSIGNED, Npu
 from mindtorch.backend.strides import check_rank, contiguous_strides, format_strides, is_dense, like_strides
 
 _memory = Npu("Ascend")
@@ -29,8 +30,12 @@ def empty(shape, dtype):
     return op(G.Empty)(tuple(shape), dtype, "Ascend")
 
 
+#: what FillScalar alone takes
+_UNSIGNED = _Types([DTYPES[s] for s in UNSIGNED])
+
+
 def zeros(shape, dtype):
-    return op(G.Zeros)(tuple(shape), dtype)
+    return op(G.FillScalar)(tuple(shape), 0, dtype) if dtype in _UNSIGNED else op(G.Zeros)(tuple(shape), dtype)
 
 
 def copy(x):
@@ -70,9 +75,9 @@ def ascend(names, fn=None, **settings):
 def _of_value(size, value, dtype):
     if value.__class__ is not complex and (value == 0 and not math.copysign(1, value) < 0):
         return zeros(size, dtype)
-    if dtype in COMPLEX:
-        raise Lacking           # (InplaceOne refuses them, FillScalar takes no complex number)
-    return op(G.Ones)(tuple(size), dtype) if value == 1 else op(G.FillScalar)(tuple(size), value, dtype)
+    if dtype in COMPLEX or value == 0:
+        raise Lacking           # (InplaceOne refuses complex numbers, FillScalar takes none, and it gives 0 for -0)
+    return op(G.Ones)(tuple(size), dtype) if value == 1 and dtype not in _UNSIGNED else op(G.FillScalar)(tuple(size), value, dtype)
 
 
 @ascend("new_full", empty=True)
@@ -103,8 +108,8 @@ def _empty(*, size, stride, stype, device):
 
 @ascend("arange")
 def _arange(*, start, step, steps, stype, device):
-    if stype.kind not in "i" or start.__class__ is not int or step.__class__ is not int:
-        raise Lacking           # (fractions: the last digits of start + i * step are the host's to say)
+    if stype.kind not in "i" or stype.itemsize < 4 or start.__class__ is not int or step.__class__ is not int:
+        raise Lacking           # (MindSpore takes no int8 and int16; of fractions the last digits of start + i * step are the host's to say)
     return op(G.Arange)(start, start + step * steps, step, DTYPES[stype])
 
 
@@ -386,9 +391,10 @@ def _channel_sum(g):
 
 
 # ------------------------------------------------------------------ joining
-@ascend("cat")
+@ascend("cat", empty=True)
 def _cat(*tensors, dim):
-    return op(G.Concat, dim)(tensors)
+    some, shape = fitting(tensors, dim)
+    return op(G.Concat, dim)(tuple(some)) if some else empty(shape, dtype_of(tensors[0]))
 
 
 @ascend("stack")

@@ -11,7 +11,7 @@ REFUSED = {
                "max_dim min_dim median_all repeat_interleave roll sort sort_stable argsort trace_backward trunc frac",
     "complex64 complex128": "acos asin atan gather index_add logical_not masked_scatter masked_select nonzero repeat_interleave roll tril triu "
                             + " ".join([f"{name}_{n}" for name in ("index", "index_put", "index_put_add", "index_backward") for n in range(1, 9)]),
-    "complex128": "cat",
+    "complex128 uint16 uint32 uint64": "cat",
     "int8 int16 int32 uint8": "max_dim min_dim",
     "bfloat16": "searchsorted",
 }

@@ -217,11 +217,13 @@ for _name in ("arange", "linspace", "logspace", "eye"):
 
 @kernel("linspace", target="Ascend")
 def _linspace(*, start, end, steps, stype, device):
-    if stype.kind not in "fV":
+    if stype.kind not in "fV" or not steps:
         raise Lacking
     return mint.linspace(start, end, steps, dtype=DTYPES[stype])
 
 
 @kernel("eye", target="Ascend")
 def _eye(*, n, m, stype, device):
+    if stype.kind == "c" or stype.kind == "u" and stype.itemsize > 1 or stype == np.float64:
+        raise Lacking           # (aclnnEye does not take them)
     return mint.eye(n, m, dtype=DTYPES[stype])

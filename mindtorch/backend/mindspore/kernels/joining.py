@@ -16,8 +16,8 @@ def joined(hs, dim):
     return op(G.Concat, dim)(tuple(hs)) if ASCEND else op(P.Concat, dim)(tuple([dense(h) for h in hs]))
 
 
-@kernel("cat", empty=True, half=True)
-def _cat(*hs, dim):
+def fitting(hs, dim):
+    """(the operands of cat that have elements, the shape of a result without any); a vector of none fits all others, as in torch."""
     shapes = [shape_of(h) for h in hs]
     some = [h for h, s in zip(hs, shapes) if s != (0,)] or [hs[0]]
     first = shape_of(some[0])
@@ -25,11 +25,16 @@ def _cat(*hs, dim):
         s = shape_of(h)
         if len(s) != len(first) or s[:dim] != first[:dim] or s[dim + 1:] != first[dim + 1:]:
             raise misfit(hs if len(some) == len(hs) else some, dim)
-    some = [h for h in some if 0 not in shape_of(h)]
+    shape = list(first)
+    shape[dim] = sum([s[dim] for s in shapes if len(s) == len(first)])
+    return [h for h in some if 0 not in shape_of(h)], shape
+
+
+@kernel("cat", target="CPU", empty=True, half=True)
+def _cat(*hs, dim):
+    some, shape = fitting(hs, dim)
     if not some:
-        shape = list(first)
-        shape[dim] = sum([s[dim] for s in shapes if len(s) == len(first)])
-        return from_contiguous(np.empty(shape, stype_of(hs[0]))) if not ASCEND else full(shape, 0, dtype_of(hs[0]))
+        return from_contiguous(np.empty(shape, stype_of(hs[0])))
     return joined(some, dim)
 
 

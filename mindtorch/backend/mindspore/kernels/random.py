@@ -174,6 +174,8 @@ def _randint(shape, dtype, low, high, generator):
     if high is None or not 0 < high - low <= 1 << 40 or dtype is ms.bool_ or dtype not in DTYPES.values():
         raise Lacking
     if dtype not in _FLOATS:
+        if npu.STYPES[dtype].kind == "c":
+            raise Lacking               # (the host says what is wrong)
         most = np.iinfo(npu.STYPES[dtype])
         if low < most.min or high - 1 > most.max:
             raise Lacking
