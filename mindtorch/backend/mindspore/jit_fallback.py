@@ -50,6 +50,14 @@ class MeetsFacade(RuntimeError):
 
 
 # ------------------------------------------------------------------ what the compiler meets
+def _ours(name):
+    """Whether a module of this name is this package's: under the hook, modules and what is in them bear torch's names."""
+    if name.startswith("mindtorch."):
+        return True
+    module = sys.modules.get("mindtorch." + name)
+    return module is not None and module.__name__ == name
+
+
 def _facade_name(obj):
     """A name for `obj` if it belongs to the facade (other than a tensor), else None."""
     if is_module(obj):
@@ -57,7 +65,7 @@ def _facade_name(obj):
     if isinstance(obj, (types.FunctionType, types.MethodType)):
         # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
         file = getattr(getattr(obj, "__code__", None), "co_filename", "")
-        ours = file.startswith(_HERE) and not file.endswith(_READABLE) or file.startswith("<") and (obj.__module__ or "").startswith("mindtorch.")
+        ours = file.startswith(_HERE) and not file.endswith(_READABLE) or file.startswith("<") and _ours(obj.__module__ or "")
         return f"the function {obj.__name__}" if ours else None
     if isinstance(obj, functools.partial):
         return _facade_name(obj.func)
@@ -67,7 +75,7 @@ def _facade_name(obj):
     if issubclass(cls, (MSTensor, MSParameter)):
         return None
     for c in cls.__mro__:
-        if c.__module__.startswith("mindtorch."):
+        if _ours(c.__module__):
             return f"{'the class' if cls is obj else 'an object of'} {cls.__name__}"
     return None
 
@@ -150,7 +158,8 @@ def _seen_in(obj, seen, weights=None, depth=6):
     if isinstance(obj, MSTensor):
         return "a torch-style tensor" if _facade_tensor((obj,)) else None
     if isinstance(obj, types.ModuleType):
-        return f"the module {obj.__name__}" if f"{obj.__name__}.".startswith("mindtorch.torch.") else None
+        name = obj.__name__
+        return f"the module {name}" if f"{name}.".startswith("mindtorch.torch.") or _ours(name) and not name.startswith("mindtorch.") else None
     name = _facade_name(obj)
     if name is not None:
         return name
