@@ -125,9 +125,9 @@ said("weights", list(net.parameters())[0].detach())
 """
 
 
-def printed(*start, **replaced):
+def printed(*start):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GLOG_v": "3"}
-    p = subprocess.run([sys.executable, *start], env=env, capture_output=True, text=True, timeout=110)
+    p = subprocess.run([sys.executable, *start], env=env, capture_output=True, text=True, timeout=280)
     assert p.returncode == 0, f"{p.stdout[-1000:]}\n{p.stderr[-3000:]}"
     return p.stdout
 
