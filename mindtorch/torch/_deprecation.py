@@ -2,6 +2,9 @@
 import functools
 import warnings
 
+#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+CAPTURE = "followed"
+
 
 def deprecated(message, category=FutureWarning):
     """Decorator: a call of the function gives the warning; `__deprecated__` holds the message."""

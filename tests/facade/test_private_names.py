@@ -310,3 +310,21 @@ def test_ranges_on_an_accelerator(monkeypatch):
     with nvtx.range("step {}", 3):
         assert nvtx.range_push("a") == 1 and nvtx.range_pop() == 1
     assert nvtx.range_start("a") != nvtx.range_start("b")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_old_autocast_in_a_compiled_function():
+    layer = mine.nn.Linear(4, 4)
+
+    def f(x):
+        with mine.cpu.amp.autocast():
+            y = layer(x)
+        with mine.cuda.amp.autocast(enabled=False):
+            return y, layer(x)
+
+    x = mine.randn(2, 4)
+    compiled = mine.compile(f)
+    for _ in range(3):
+        for a, b in zip(compiled(x), f(x)):
+            assert a.dtype is b.dtype and a.equal(b)
+    assert f(x)[0].dtype is mine.bfloat16 and mine._dynamo.explain(f)(x).graph_break_count == 0
