@@ -294,7 +294,8 @@ def _wide_moments(a, axes, keepdim):
     if not n:
         r = np.add.reduce(a, axis=axes, dtype=_F64, keepdims=keepdim) * math.nan
         return r, r
-    first = a[(..., *[slice(0, 1) if axes is None or i in axes else slice(None) for i in range(a.ndim)])]
+    at = (..., *[slice(0, 1) if axes is None or i in axes else slice(None) for i in range(a.ndim)])
+    first = a[at]
     first = np.where(np.isfinite(first), first, 0).astype(_F64)
     d = np.asarray(np.subtract(a, first, dtype=_F64))
     less = np.add.reduce(d, axis=axes, keepdims=True) / n
