@@ -112,7 +112,7 @@ def _cross_entropy_backward(g, target, weight, logs, hits, w, *, ignore_index, s
     a = g if reduction != "mean" else _over(g, _total(w))
     a = reshape(a, (-1, 1))
     each = reshape(w, (-1, 1)) if not smoothing else op(P.ReduceSum, True)(hits, 1)
-    r = op(P.Mul)(op(P.Sub)(op(P.Mul)(op(P.Exp)(logs), each), hits), a)
+    r = op(P.Mul)(op(P.Sub)(op(P.Mul)(o.exp(logs), each), hits), a)
     return r if low is None else cast(r, low)
 
 
@@ -225,12 +225,12 @@ def _smooth_l1_slope(x, t, beta):
 
 def _bce_logits(x, t, _):
     # (1 - t) x - log(sigmoid(x)), the latter min(x, 0) - log(1 + exp(-|x|)): of infinite x what torch gives
-    r = op(P.Log1p)(op(P.Exp)(op(P.Neg)(op(P.Abs)(x))))
+    r = o.log1p(o.exp(op(P.Neg)(op(P.Abs)(x))))
     return op(P.Add)(op(P.Mul)(op(P.Sub)(_n(1, x), t), x), op(P.Sub)(r, op(P.Minimum)(_n(0, x), x)))
 
 
 def _bce_logits_slope(x, t, _):
-    return op(P.Sub)(op(P.Sigmoid)(x), t)
+    return op(P.Sub)(o.sigmoid(x), t)
 
 
 def _bce_logits_target_slope(x, t, _):
@@ -242,7 +242,7 @@ def _limited(x):
 
 
 def _bce(x, t, _):
-    a, b = _limited(op(P.Log)(x)), _limited(op(P.Log1p)(op(P.Neg)(x)))
+    a, b = _limited(o.log(x)), _limited(o.log1p(op(P.Neg)(x)))
     return op(P.Neg)(op(P.Add)(op(P.Mul)(_minus(a, b), t), b))
 
 
@@ -304,7 +304,7 @@ def _bce_backward(g, x, target, *, reduction, param, needs):
         v = op(P.Maximum)(_n(1e-12, x), op(P.Mul)(other, x))
         gx = op(P.Mul)(op(P.RealDiv)(_minus(x, target), v), g)
     if needs[1]:
-        gt = op(P.Mul)(op(P.Sub)(op(P.Log1p)(op(P.Neg)(x)), op(P.Log)(x)), g)
+        gt = op(P.Mul)(op(P.Sub)(o.log1p(op(P.Neg)(x)), o.log(x)), g)
     return gx, gt
 
 

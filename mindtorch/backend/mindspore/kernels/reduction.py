@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels import FLOATS
+from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._ops import complex_size
 from mindtorch.backend.mindspore.kernels._call import (mint, ASCEND, COMPLEX, FLOATING, HALF, STYPES, G, Lacking, P, broadcast, cast, copied, dtype_of, full,
                                                        is_contiguous, kept, kernel, ms, number, op, reshape, shape_of)
@@ -283,7 +284,7 @@ def _logsumexp(a, *, axes, keepdim):
     # (An infinite maximum is taken back to the largest number: inf - inf would be nan.)
     most = number(float(np.finfo(STYPES[d]).max), d)
     m = op(P.Minimum)(op(P.Maximum)(m, op(P.Neg)(most)), most)
-    r = op(P.Add)(op(P.Log)(sums(op(P.Exp)(op(P.Sub)(a, m)), axes, True)), m)
+    r = op(P.Add)(o.log(sums(o.exp(op(P.Sub)(a, m)), axes, True)), m)
     return r if keepdim else r.view(reduced(shape, axes, False))
 
 

@@ -1,6 +1,7 @@
 """Softmax, log_softmax and their gradients, for the CPU target (Ascend's are in ascend_nn.py)."""
 import math
 
+from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import P, broadcast, copied, dtype_of, is_contiguous, kernel, ms, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.reduction import ones
 
@@ -51,14 +52,14 @@ def _shifted(a, dim):
 
 @_some
 def _softmax(a, dim):
-    e = op(P.Exp)(_shifted(a, dim))
+    e = o.exp(_shifted(a, dim))
     return op(P.RealDiv)(e, _along(_sums(e, dim), e, dim))
 
 
 def log_probabilities(a, dim):
     """log_softmax along `dim`."""
     d = _shifted(a, dim)
-    return op(P.Sub)(d, _along(op(P.Log)(_sums(op(P.Exp)(d), dim)), d, dim))
+    return op(P.Sub)(d, _along(o.log(_sums(o.exp(d), dim)), d, dim))
 
 
 _log_softmax = _some(log_probabilities)
@@ -73,7 +74,7 @@ def softmax_backward(g, y, dim):
 
 @_some
 def _log_softmax_backward(g, y, dim):
-    return op(P.Sub)(g, op(P.Mul)(op(P.Exp)(y), _along(_sums(g, dim), y, dim)))
+    return op(P.Sub)(g, op(P.Mul)(o.exp(y), _along(_sums(g, dim), y, dim)))
 
 
 kernel("softmax", _softmax, target="CPU", only=_FLOATS)
