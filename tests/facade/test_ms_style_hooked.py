@@ -80,7 +80,7 @@ def native(a):
 
 functions = [of_a_module, of_a_namespace, of_an_alias, of_a_function, of_a_module_object, of_a_class, of_a_dtype, of_a_function_inside, of_a_context, of_linear_algebra, native]
 for how in ("ast", "bytecode", "trace"):
-    for f in functions[:None if how == "ast" else -1]:
+    for f in functions:
         g = ms.jit(f, capture_mode=how)
         for given in (x, x * 2, torch.as_tensor(x)):
             said(f"{how} {f.__name__}", g(given))

@@ -406,6 +406,22 @@ def _capture_unless_it_meets(self, fn):
     return _chosen_at_call(fn, _capture(self, fn))
 
 
+_BELOW = tuple([os.path.join(_MINDSPORE, folder) + os.sep for folder in ("common", "ops", "nn")])
+
+
+def _lines_of_callers():
+    """(files, lines) of the frames above MindSpore's ops that have a file."""
+    files, lines, frame = [], [], sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(("<", *_BELOW)):
+            files.append(file)
+            lines.append(frame.f_lineno)
+        frame = frame.f_back
+    return files, lines
+
+
+put("mindspore.graph.jit_trace:_get_caller_lines", _lines_of_callers)
 put_everywhere("mindspore.graph.jit_trace:_jit_trace", functools.wraps(_jit_trace)(_trace_unless_it_meets))
 put("mindspore.graph._utils.pijit_context:PIJitCaptureContext.__call__", functools.wraps(_capture)(_capture_unless_it_meets))
 
