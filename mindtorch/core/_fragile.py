@@ -7,6 +7,7 @@ from typing import Any
 
 def check_fragile(x: Any) -> None:
     """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
+    # A view that a custom Function gave has a history of its own, whatever its base has.
     if x._ver is not None and x._ver.v != x._made and x._base is not None and (x._gnode is not None or x._base._rg):
         raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
 

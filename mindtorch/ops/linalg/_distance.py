@@ -1,40 +1,33 @@
 """Distances between rows: cdist, pdist."""
-import math
 
 from mindtorch.core.grad_mode import mode
-from mindtorch.core.table import TABLE, op
+from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
+from mindtorch.ops._operands import unwritten_derivative
 from mindtorch.ops.nn._fused import again, need_float, tensor_arg, title
-from mindtorch.ops.basic import cast
 
+_no_second = unwritten_derivative("_cdist_backward")
 #: gradient of the distances with respect to a, or with `second` to b
-_cdist_grad = primitive("cdist_backward", "g, a, b, dist, *, p, second")
+_cdist_grad = primitive("cdist_backward", "g, a, b, dist, *, p, second", _no_second, _no_second, _no_second, _no_second)
 
 
-def _compose_cdist(a, b, p):
+def _cdist_rule(c, g, second):
+    # torch computes Euclidean distances by a product of matrices out of ops with gradients, all others by a kernel whose gradient has none.
+    if mode.on and c.mm and c.p == 2:
+        return again(_euclidean, (c.a, c.b), g)[second]
+    return _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=second)
+
+
+def _euclidean(a, b):
+    """Euclidean distances out of ops with gradients, with a gradient of nought at nought."""
     d = a.unsqueeze(-2) - b.unsqueeze(-3)
-    return _norm_of(d, p)
+    s = (d * d).sum(-1)
+    zero = s == 0
+    return s.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
 
 
-def _norm_of(d, p):
-    """p-norm over the last dim out of ops with gradients, with a gradient of nought at nought."""
-    if p == 0:
-        return cast((d != 0).sum(-1), d._stype)
-    if p == math.inf:
-        return d.abs().amax(-1)
-    if p == 1:
-        return d.abs().sum(-1)
-    s = (d * d).sum(-1) if p == 2 else (d.abs() + cast(d == 0, d._stype) * 1e-30).pow(p).sum(-1)
-    zero = s == 0 if p == 2 else (d == 0).all(-1)
-    return s.masked_fill(zero, 1.0).pow(1 / p).masked_fill(zero, 0.0)
-
-
-cdist_ = primitive(
-    "cdist", "a, b, *, p, mm",
-    lambda c, g: (again(lambda a, b: _compose_cdist(a, b, c.p), (c.a, c.b), g)[0] if mode.on
-                  else _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=False)),
-    lambda c, g: (again(lambda a, b: _compose_cdist(a, b, c.p), (c.a, c.b), g)[1] if mode.on
-                  else _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=True)))
+cdist_ = primitive("cdist", "a, b, *, p, mm", lambda c, g: _cdist_rule(c, g, False), lambda c, g: _cdist_rule(c, g, True),
+                   saves=("a", "b", "out"))
 
 
 @op(method=False, autocast="float32")
@@ -79,13 +72,6 @@ def pdist(input, p=2):
     return pdist_(input, p=float(p))
 
 
-def _compose_pdist(a, p):
-    n = a._sizes[0]
-    i, j = TABLE["triu_indices"].fn(n, n, 1, device=a.device).unbind(0)
-    return _norm_of(a.index_select(0, i) - a.index_select(0, j), p)
-
-
-_pdist_grad = primitive("pdist_backward", "g, a, dist, *, p")
-pdist_ = primitive(
-    "pdist", "a, *, p",
-    lambda c, g: (again(lambda a: _compose_pdist(a, c.p), (c.a,), g)[0] if mode.on else _pdist_grad(g, c.a, c.out, p=c.p)))
+_no_second_of_pairs = unwritten_derivative("_pdist_backward")
+_pdist_grad = primitive("pdist_backward", "g, a, dist, *, p", _no_second_of_pairs, _no_second_of_pairs, _no_second_of_pairs)
+pdist_ = primitive("pdist", "a, *, p", lambda c, g: _pdist_grad(g, c.a, c.out, p=c.p))

@@ -29,11 +29,11 @@ def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
 
 # ------------------------------------------------------------------ Cholesky
 def _cholesky_grad(g, f, upper):
-    """With S = L^H gL, halved on the diagonal and without its upper part: L^-H S L^-1, made Hermitian."""
+    """L^-H S L^-1, S half of L^H gL with its lower part mirrored; what is imaginary on the diagonal stays, as in torch."""
     if upper:
         f, g = ct(f), ct(g)
-    s = tril_(_half_diagonal(hm(f, g)), diagonal=0)
-    s = mul_(add_(s, ct(s)), number(0.5, s))
+    s = tril_(hm(f, g), diagonal=0)
+    s = mul_(add_(s, ct(tril_(s, diagonal=-1))), number(0.5, s))
     return _solve_tri(f, _solve_tri(f, s, False, adjoint=True), False, left=False)
 
 
@@ -219,7 +219,7 @@ def _householder_composed(a, tau):
 
 
 householder_ = primitive("linalg_householder_product", "a, tau",
-                         lambda c, g: through(_householder_composed, (c.a, c.tau), g))
+                         lambda c, g: through(_householder_composed, (c.a, c.tau), g) if c.tau._numel else (None, None))
 
 
 def _householder_checked(name, input, tau, second):

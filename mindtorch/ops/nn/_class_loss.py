@@ -7,7 +7,7 @@ from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.core.values import values
-from mindtorch.ops._operands import number
+from mindtorch.ops._operands import no_derivative, number
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.linalg.matmul import linear
@@ -233,12 +233,12 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
 
 # ------------------------------------------------------------------ CTC
-_ctc_grad = primitive("ctc_loss_backward", "g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank, zero_infinity")
+_no_second_ctc = no_derivative("_ctc_loss_backward")
+_ctc_grad = primitive("ctc_loss_backward", "g, lp, nll, alpha, labels, *, input_lengths, target_lengths, blank, zero_infinity",
+                      _no_second_ctc, _no_second_ctc, _no_second_ctc, None, None)
 
 
 def _ctc_rule(c, g):
-    if mode.on:
-        raise RuntimeError("derivative for aten::_ctc_loss_backward is not implemented")
     return _ctc_grad(g[0], c.lp, c.out0, c.out1, c.out2, input_lengths=c.input_lengths, target_lengths=c.target_lengths, blank=c.blank,
                      zero_infinity=c.zero_infinity)
 

@@ -21,7 +21,7 @@ from mindtorch.ops.reduction._running import product_of_others
 from mindtorch.ops._checks import as_index, need_tensor, not_tensor, unsupported, wrap_dim, wrap_dims
 from mindtorch.ops.elementwise._logic import where
 from mindtorch.ops._operands import number
-from mindtorch.ops.basic import add_, cast, conj, eq_, keep, mul_, ne_, sub_, zeros_like
+from mindtorch.ops.basic import add_, cast, conj, eq_, keep, mul_, ne_, sub_
 from mindtorch.ops.shapes.shape import in_c_order
 from mindtorch.ops.shapes.views import expand_, unsqueeze_
 from mindtorch.ops.elementwise.binary import div_, maximum, minimum, pow_number
@@ -413,7 +413,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 def _norm_grad(g, a, out, p, axes, keepdim):
     shape = a._sizes
     if p == 0:
-        return zeros_like(a)
+        return None             # (no gradient, as in torch: parameters below keep .grad None)
     if p in (math.inf, -math.inf):
         size = abs_(a)
         return mul_(sgn_(a), same_kind(_extreme_grad(g, size, out, axes, keepdim), a))

@@ -1,4 +1,6 @@
 """Cumulative ops along one axis, differences and numerical integration."""
+import math
+
 from mindtorch.core import dtypes
 from mindtorch.core.dtypes import C64, U8, as_np
 from mindtorch.core.layout import pointwise
@@ -76,8 +78,8 @@ def _logcumsumexp_grad(g, a, out, axis):
     if a.ndim == 0:
         return g
     # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] - out[k+1]) s[k+1], where no
-    # factor exceeds 1 in size.
-    ratio = exp_(_difference(out, shift(out, axis=axis, by=1, fill=0)))
+    # factor exceeds 1 in size.  Behind the end, out is inf: the factor there is 0, whose derivative is not inf.
+    ratio = exp_(_difference(out, shift(out, axis=axis, by=1, fill=math.inf)))
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
 

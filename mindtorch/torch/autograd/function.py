@@ -8,7 +8,7 @@ from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.grad_mode import mode, no_grad
 from mindtorch.core.native import link, native_recording
 from mindtorch.core.tape import Node, new_node
-from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, bump, detached, version, taken
+from mindtorch.core.tensor import TRANSFORMS, Parameter, Tensor, Version, again, bump, detached, fragile_message, version, taken
 from mindtorch.core.viewed import register_view
 from mindtorch.ops.creation.create import zeros_
 from mindtorch.torch.autograd import _function_tangents
@@ -234,7 +234,7 @@ class Function(metaclass=_FunctionMeta):
             r = out if not any(o is t for o in outs for t in tensors) else _plain(outs, tensors, dirty, single)
             return r, node, outs, args
         nondiff = getattr(node, "_nondiff", ())
-        node.edges = [(None if not t._rg else (t if t._gnode is None else (t._gnode, t._oi))) for t in tensors]
+        node.edges = [None if not t._rg else (t._gnode, t._oi) if t._gnode is not None else None if t._orphan else t for t in tensors]
         to_save = getattr(node, "_to_save", ())
         meta, results, nowhere = [], [], []
         for i, o in enumerate(outs):
@@ -256,9 +256,7 @@ class Function(metaclass=_FunctionMeta):
                 results.append(o)
                 continue
             if any(o is d for d in dirty):
-                if o._base is not None and sum(map(taken, outs)) > 1:
-                    raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one "
-                                       "Tensor: return the input alone, or write to a clone of it.")
+                _check_dirty(o, len(outs))
                 o = _dirty(o, node, i)
             else:
                 if any(o is t for t in tensors):
@@ -267,7 +265,7 @@ class Function(metaclass=_FunctionMeta):
                     o = _as_is(src, again)
                     if o._base is None:
                         register_view(o, src)
-                elif o._gnode is not None:
+                elif o._gnode is not None and o._base is None:
                     o = detached(o)
                 o._gnode, o._oi, o._rg, o._orphan = node, i, True, False
                 if o._base is not None:
@@ -364,10 +362,25 @@ def _view_of(x):
     return r
 
 
-def _dirty(x, node, i):
-    from mindtorch.core import alias
+def _check_dirty(x, count):
+    """What torch raises where a Function of `count` outputs wrote to a tensor that cannot take its history."""
     if x._gnode is None and x._rg:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+    base = x._base
+    if base is None:
+        return
+    if count > 1:
+        raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor: "
+                           "one of several outputs cannot become the history of the view's base. clone() the input, or let one Function write to it and "
+                           "return it, and another one compute the rest.")
+    if x._fragile is not None:
+        raise RuntimeError(fragile_message(x, "is being"))
+    if x._rg and base._rg and base._gnode is None:
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def _dirty(x, node, i):
+    from mindtorch.core import alias
     if native_recording():
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
