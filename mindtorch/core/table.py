@@ -313,6 +313,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
     ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
     check_overlap = alias.OVERLAPS[o.overlap]
     owns, expanded = o.inplace == "own", o.expanded
+    pointwise = o.placement in ("elementwise", "linear")
 
     def recorded(self, *args, **kwargs):
         """As where gradients are recorded: the new value is computed as a tensor of its own, which is then written."""
@@ -355,6 +356,9 @@ def _inplace(o: Op) -> Callable[..., Any]:
                 check_overlap(self, args)
                 if self._h is not None and devices.in_place(self, name, args, kwargs):
                     return self
+                if pointwise and self._numel >= _MANY and _by_pieces(self, fn, args, kwargs):
+                    bump(self)
+                    return self
                 if owns and dispatch.unwatched() and not saved_hooks and self._h is None and self._dev.type == "cpu" and alias.wrote is None:
                     flags = self._a.flags
                     if flags.c_contiguous and flags.writeable and not self._tan:
@@ -372,6 +376,33 @@ def _inplace(o: Op) -> Callable[..., Any]:
     entry = dispatch.Entry(run, f"Tensor.{name}", None, True)
     entry.recorded = recorded
     return dispatch.function(run, entry, method=True)
+
+
+#: elements from which on an elementwise op in place goes piece by piece, and elements of a piece: all at once needs a second array
+_MANY, _PIECE = 1 << 20, 1 << 18
+
+
+def _by_pieces(x, fn, args, kwargs):
+    """fn(x, ...) written to x piece by piece; False, and nothing done, where x or an operand is not to be cut."""
+    a = x._a
+    if not (a.flags.c_contiguous and a.flags.writeable) or x._h is not None or x._dev.type != "cpu" or x._tan or saved_hooks or alias.wrote is not None \
+            or not dispatch.unwatched():
+        return False
+    cut = []
+    for v in (*args, *kwargs.values()):
+        if v is x or not taken(v) or not v._sizes:
+            continue
+        if v.__class__ is not Tensor or v._h is not None or v._sizes != x._sizes or not v._contiguous:
+            return False
+        if v._a.ctypes.data != a.ctypes.data and np.may_share_memory(v._a, a):
+            return False            # (a piece would read what another one has written)
+        cut.append(v)
+    flat, others = a.reshape(-1), {id(v): v._a.reshape(-1) for v in cut}
+    for i in range(0, a.size, _PIECE):
+        piece, part = wrap(flat[i:i + _PIECE]), {k: wrap(v[i:i + _PIECE]) for k, v in others.items()}
+        part[id(x)] = piece
+        alias.assign(piece, fn(piece, *[part.get(id(v), v) for v in args], **{k: part.get(id(v), v) for k, v in kwargs.items()}), 0)
+    return True
 
 
 def _scales(x, y, kwargs):

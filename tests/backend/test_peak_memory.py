@@ -34,6 +34,13 @@ OPS.update({
     "exp": lambda x: x.exp(), "gelu": lambda x: F.gelu(x), "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]), "mse_loss": lambda x: F.mse_loss(x, x),
     "add_": lambda x: x.add_(1), "sub_": lambda x: x.sub_(1), "mul_": lambda x: x.mul_(2), "div_": lambda x: x.div_(2), "addcmul": lambda x: t.addcmul(x, x, x),
 } if floating else {})
+OPS.update({
+    "add_ of a number": lambda x: x.add_(1), "sub_ of a number": lambda x: x.sub_(1), "mul_ of a number": lambda x: x.mul_(2), "mul_ of itself": lambda x: x.mul_(x),
+    "pow_": lambda x: x.pow_(2), "clamp_": lambda x: x.clamp_(0, 2), "remainder_": lambda x: x.remainder_(3), "floor_divide_": lambda x: x.floor_divide_(2),
+    "neg_": lambda x: x.neg_(), "relu_": lambda x: x.relu_(), "addcmul_": lambda x: x.addcmul_(x, x), "fmod_": lambda x: x.fmod_(2), "square_": lambda x: x.square_(),
+})
+OPS.update({"exp_": lambda x: x.exp_(), "sqrt_": lambda x: x.sqrt_(), "sigmoid_": lambda x: x.sigmoid_(), "lerp_": lambda x: x.lerp_(x, 0.5)} if floating else
+           {"bitwise_and_": lambda x: x.bitwise_and_(1), "bitwise_left_shift_": lambda x: x.__ilshift__(1), "bitwise_not_": lambda x: x.bitwise_not_()})
 
 def peak(key="VmHWM"):
     with open("/proc/self/status") as f:

@@ -171,3 +171,38 @@ def test_of_itself():
             x.index_copy_(0, t.tensor([0, 1]), x[1:])
         x.index_fill_(0, t.tensor([0]), x[2, 3])
         assert x[0].tolist() == [11.0] * 4
+
+
+# ------------------------------------------------------------------ elementwise ops piece by piece
+PIECEWISE = {
+    "add_": lambda t, x, y: x.add_(y), "sub_ scaled": lambda t, x, y: x.sub_(y, alpha=2), "mul_": lambda t, x, y: x.mul_(y), "mul_ of itself": lambda t, x, y: x.mul_(x),
+    "mul_ of a row": lambda t, x, y: x.mul_(y[0]), "add_ of a number": lambda t, x, y: x.add_(3), "add_ of its row": lambda t, x, y: x.add_(x[0]),
+    "remainder_": lambda t, x, y: x.remainder_(3), "floor_divide_": lambda t, x, y: x.floor_divide_(y), "pow_": lambda t, x, y: x.pow_(2), "clamp_": lambda t, x, y: x.clamp_(-1, 1),
+    "masked_fill_": lambda t, x, y: x.masked_fill_(y > 1, 7), "addcmul_": lambda t, x, y: x.addcmul_(y, x, value=2), "div_": lambda t, x, y: x.div_(y), "exp_": lambda t, x, y: x.exp_(),
+    "gt_": lambda t, x, y: x.gt_(y), "bitwise_and_": lambda t, x, y: x.bitwise_and_(y), "relu_": lambda t, x, y: x.relu_(), "shifted": lambda t, x, y: x[1:].add_(x[:-1]),
+    "turned": lambda t, x, y: x.add_(y.flip(0)), "wrong size": lambda t, x, y: x.add_(y[:2]), "a column": lambda t, x, y: x[:, 1].mul_(2), "tensor for a number": lambda t, x, y: x.mul_(y[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
+def test_elementwise_ops_by_pieces(name, dtype, monkeypatch):
+    from mindtorch.core import table
+    monkeypatch.setattr(table, "_MANY", 8)
+    monkeypatch.setattr(table, "_PIECE", 7)
+    rng = np.random.RandomState(0)
+    a, b = rng.randint(-2, 3, (5, 6)), rng.randint(1, 4, (5, 6))
+
+    def run(t):
+        x, y = t.tensor(a).to(getattr(t, dtype)), t.tensor(b).to(getattr(t, dtype))
+        view, before = x.view(-1), x.data_ptr()
+        try:
+            PIECEWISE[name](t, x, y)
+        except (RuntimeError, NotImplementedError) as e:
+            return type(e).__name__, x.tolist()
+        return x.tolist(), view.tolist(), x.data_ptr() == before, x._version, str(x.dtype)
+    got, want = run(mt), run(torch)
+    if dtype in ("float32", "float16") and len(want) > 2:
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-6 if dtype == "float32" else 1e-3)
+        got, want = got[2:], want[2:]
+    assert got == want

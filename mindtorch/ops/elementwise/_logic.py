@@ -120,7 +120,7 @@ def _bitwise(name):
 
     bitwise.__name__ = name
     bitwise.__doc__ = f"Bitwise {name[8:].upper()} of integers or bools; either operand may be a number."
-    return op(bitwise, inplace=True, out=True)
+    return op(bitwise, inplace=True, out=True, placement="elementwise")
 
 
 bitwise_and = _bitwise("bitwise_and")
@@ -129,7 +129,7 @@ bitwise_xor = _bitwise("bitwise_xor")
 _bitwise_not = primitive("bitwise_not", "a")
 
 
-@op(inplace=True, out="same")
+@op(inplace=True, out="same", placement="elementwise")
 def bitwise_not(input):
     """Bitwise NOT of integers, logical NOT of bools."""
     need_tensor("bitwise_not", input)
@@ -149,7 +149,7 @@ def _shift(name, word):
 
     shift.__name__ = name
     shift.__doc__ = f"Bits of integers shifted to the {word}; either operand may be a number."
-    return op(shift, inplace=True, out=True)
+    return op(shift, inplace=True, out=True, placement="elementwise")
 
 
 bitwise_left_shift = _shift("bitwise_left_shift", "left")
@@ -169,7 +169,7 @@ def _divisors(name):
     divisor.__name__ = name
     what = "greatest common divisor" if name == "gcd" else "least common multiple"
     divisor.__doc__ = f"Elementwise {what} of integers."
-    return op(divisor, inplace=True, out=True)
+    return op(divisor, inplace=True, out=True, placement="elementwise")
 
 
 gcd = _divisors("gcd")

@@ -165,7 +165,7 @@ def true_divide(input, other):
     return div_(*quotient(input, other))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def floor_divide(input, other):
     """Quotient rounded down; RuntimeError ("ZeroDivisionError") for an integer divisor of zero."""
     return _rounded("floor_divide", _floor_divide, input, other)
@@ -178,7 +178,7 @@ _remainder_number = primitive("remainder_number", "a, b", lambda c, g: g, None, 
 _fmod_number = primitive("fmod_number", "a, b", lambda c, g: g, None, node="FmodBackward0")
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def remainder(input, other):
     """Python's modulus: the result has the sign of the divisor."""
     if not (input.__class__ is Tensor or taken(input)) and not (other.__class__ is Tensor or taken(other)):
@@ -186,7 +186,7 @@ def remainder(input, other):
     return _rounded("remainder", remainder_ if (other.__class__ is Tensor or taken(other)) else _remainder_number, input, other, pair)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def fmod(input, other):
     """C's modulus: the result has the sign of the dividend."""
     need_tensor("fmod", input)
@@ -345,7 +345,7 @@ atan2_ = primitive("atan2", "a, b", lambda c, g: mul_(mul_(g, c.b), _inverse_squ
                    lambda c, g: mul_(mul_(g, neg_(c.a)), _inverse_square(c.a, c.b)))
 
 
-@op(inplace=True, out=True, aliases="arctan2")
+@op(inplace=True, out=True, aliases="arctan2", placement="elementwise")
 def atan2(input, other):
     """Angle of the point (other, input), in radians."""
     tensors("atan2", input, other)
@@ -371,7 +371,7 @@ def _floats_only(name, input, other):
 hypot_ = primitive("hypot", "a, b", lambda c, g: div_(mul_(g, c.a), c.out), lambda c, g: div_(mul_(g, c.b), c.out))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def hypot(input, other):
     """sqrt(input**2 + other**2) without overflow."""
     return hypot_(*_floats_only("hypot", input, other))
@@ -405,7 +405,7 @@ _flip = primitive("copysign_flip", "a, r")
 copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def copysign(input, other):
     """Magnitude of input with the sign of other (a tensor or a number)."""
     need_tensor("copysign", input)
@@ -415,7 +415,7 @@ def copysign(input, other):
 _nextafter = primitive("nextafter", "a, b", lambda c, g: keep(g, ne_(c.a, c.b)), lambda c, g: zeros_like(g), raw=True)
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def nextafter(input, other):
     """The next representable number after input in the direction of other."""
     return _nextafter(*_floats_only("nextafter", input, other))
@@ -425,7 +425,7 @@ ldexp_ = primitive("ldexp", "a, b", lambda c, g: mul_(g, conj(exp2_(c.b))), lamb
 exp2_ = primitive("exp2", "a", lambda c, g: mul_(g, conj(mul_(c.out, number(_LN2, c.out)))))
 
 
-@op(inplace=True, out=True)
+@op(inplace=True, out=True, placement="elementwise")
 def ldexp(input, other):
     """input * 2**other."""
     tensors("ldexp", input, other)
@@ -442,7 +442,7 @@ def ldexp_complex(a, b):
 _heaviside = primitive("heaviside", "a, b", no_derivative("heaviside"), no_derivative("heaviside"), raw=True)
 
 
-@op(inplace=True, out="same")
+@op(inplace=True, out="same", placement="elementwise")
 def heaviside(input, values):
     """0 below zero, 1 above, `values` at zero; both tensors of one dtype."""
     need_tensor("heaviside", input)
@@ -458,7 +458,7 @@ _xlogy_has_slope = primitive("xlogy_has_slope", "a, b")
 xlogy_ = primitive("xlogy", "a, b", lambda c, g: keep(xlogy_(g, c.b), _xlogy_has_slope(c.a, c.b)), lambda c, g: div_(mul_(g, c.a), c.b))
 
 
-@op(inplace=True, out=True, aliases="special.xlogy")
+@op(inplace=True, out=True, aliases="special.xlogy", placement="elementwise")
 def xlogy(input, other):
     """input * log(other), 0 where input is 0; either may be a number."""
     if not (input.__class__ is Tensor or taken(input)):

@@ -196,7 +196,7 @@ def positive(input):
     return input
 
 
-@op(inplace=True, out="same")
+@op(inplace=True, out="same", placement="elementwise")
 def sgn(input):
     """Sign; for complex numbers input / |input|."""
     need_tensor("sgn", input)
@@ -279,7 +279,7 @@ def round_op(input, *, decimals=0):
 frac_ = primitive("frac", "a", lambda c, g: g)
 
 
-@op(inplace=True, out="same")
+@op(inplace=True, out="same", placement="elementwise")
 def frac(input):
     """Fractional part, with the sign of the input; floating tensors only."""
     need_tensor("frac", input)
@@ -398,7 +398,7 @@ def conj_as_view(input):
     return lazy_conj(input)
 
 
-@op(inplace=True, out="same")
+@op(inplace=True, out="same", placement="elementwise")
 def conj_physical(input):
     """Complex conjugate in fresh memory."""
     need_tensor("conj_physical", input)
