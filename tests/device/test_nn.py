@@ -111,6 +111,7 @@ def test_running_statistics(npu):
     for momentum in (0.0, 1.0, 1.5, 1 / 3):
         same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, momentum)), x, tol=1e-4)
         same(npu, run(lambda x, m, v: F.batch_norm(x, m.bfloat16(), v.bfloat16(), None, None, True, momentum)), x.bfloat16(), tol=3e-2)
+        same(npu, run(lambda x, m, v: F.batch_norm(x, m.double(), v.double(), None, None, True, momentum)), x.double(), tol=1e-12)
     same(npu, run(lambda x, m, v: F.batch_norm(x, m, v, None, None, True, 0.1)), x.half(), tol=1e-2)
     same(npu, run(lambda x, m, v: F.instance_norm(x, m, v)), x, tol=1e-4, kernels=("running_statistics", "instance_statistics"))
 

@@ -150,6 +150,13 @@ def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
     return (*_wanted((gx if len(s) in (2, 4) else reshape(gx, s), gw, gb), needs), None, None)
 
 
+def _moved(a, b, momentum):
+    """a + momentum (b - a). (Lerp takes no float64.)"""
+    if dtype_of(a) is not ms.float64:
+        return op(P.Lerp)(a, b, number(momentum, dtype_of(b)))
+    return op(P.Add)(a, op(P.Mul)(op(P.Sub)(cast(b, ms.float64), a), number(momentum, ms.float64)))
+
+
 @kernel("running_statistics", target="CPU", only="float32 float64 float16 bfloat16")
 def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
     m = v = None
@@ -159,9 +166,9 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
         r = _running_statistics(*[None if x is None else cast(x, ms.float32) for x in (mean, var, running_mean, running_var)], momentum=momentum, factor=factor)
         return tuple([None if x is None else cast(x, low) for x in r])
     if running_mean is not None:
-        m = op(P.Lerp)(running_mean, mean, number(momentum, dtype_of(mean)))
+        m = _moved(running_mean, mean, momentum)
     if running_var is not None:
-        v = op(P.Lerp)(running_var, op(P.Mul)(var, number(factor, dtype_of(var))), number(momentum, dtype_of(var)))
+        v = _moved(running_var, op(P.Mul)(var, number(factor, dtype_of(var))), momentum)
     return m, v
 
 
