@@ -535,7 +535,7 @@ def run(T, plan, device="cpu", compiling=None, jitter=0.0):
                 if w.average is not None:
                     w.average.update_parameters(w.net)
             finish(w)
-        except (RuntimeError, ValueError, TypeError, AssertionError, KeyError) as e:
+        except (RuntimeError, ValueError, TypeError, AssertionError, KeyError, ZeroDivisionError) as e:
             records.append(("raised", f"{type(e).__name__}: {e}"))
         finally:
             T.set_default_dtype(before)
@@ -607,8 +607,8 @@ def difference(want, have, tolerance=0.0, nearby=()):
 
     nearby  runs of real torch from weights that are moved by a rounding: where a program magnifies that, values may differ by as much
     """
-    if want and want[-1][0] == "raised" and "is not implemented" in want[-1][1]:
-        want = want[:-1]                # (A gradient that PyTorch lacks: what follows has nothing to be compared with.)
+    if want and want[-1][0] == "raised" and ("is not implemented" in want[-1][1] or "but got NoneType" in want[-1][1]):
+        want = want[:-1]                # (A gradient that PyTorch lacks, or a fused step where one parameter's first gradient comes later: what follows has nothing to be compared with.)
         have = have[:len(want)]
     for i, (a, b) in enumerate(zip(want, have)):
         nears = [n[i][1] for n in nearby if i < len(n) and n[i][0] == a[0]]
@@ -677,10 +677,11 @@ def random_plan(T, seed):
     r = random.Random(seed)
     names, often = list(blocks(T)), lambda simple, others, p: simple if r.random() < p else r.choice(others)
     precision = r.choice(["float64"] * 3 + ["float32"] * 5 + ["bfloat16", "bfloat16", "float16", "scaled", "scaled", "bfloat16 weights"])
-    optimizers = list(OPTIMIZERS)
+    optimizers, functions = list(OPTIMIZERS), list(losses(T))
     if precision in ("float16", "scaled"):
         names = [n for n in names if n not in ("recurrent", "packed")]                      # (PyTorch's oneDNN has no LSTM of float16 for most processors.)
     if precision not in ("float64", "float32"):
+        functions, names = [k for k in functions if k != "l1"], [n for n in names if n != "extremes"]      # (A rounding decides which way they go.)
         optimizers = [k for k in optimizers if k not in ("Adafactor", "LBFGS", "LBFGS search")]     # Gradients that are rounding alone become whole steps.
     if precision != "float64":
         optimizers.remove("Rprop")
@@ -690,10 +691,15 @@ def random_plan(T, seed):
     if backward in ("penalty", "hessian"):
         names = [n for n in names if n not in ("weight norm", "old weight norm")]           # (PyTorch's second derivative takes the norm for a constant.)
     parts = tuple((r.choice(names), r.randint(0, 999)) for _ in range(r.randint(1, 4)))
+    if precision not in ("float64", "float32"):
+        parts = tuple(("parameter list" if name == "experts" else name, k) for name, k in parts)       # (Which expert is chosen hangs on a rounding.)
     steps, update = r.randint(3, 5), often("plain", UPDATES, 0.6)
     clips = [c for c in CLIPS if c != "value" or update != "in backward"]                   # (PyTorch's fails where no gradient is left.)
-    return Plan(seed, parts, recomputed=tuple((i, r.random() < 0.4) for i in range(len(parts)) if r.random() < 0.2), loss=r.choice(list(losses(T))),
-                optimizer=r.choice(optimizers), scheduler=often("none", SCHEDULERS, 0.4), steps=steps, micro=r.choice([1, 1, 1, 2, 3]),
+    recomputed = tuple((i, r.random() < 0.4) for i in range(len(parts)) if r.random() < 0.2)
+    loss, kind = r.choice(functions), r.choice(optimizers)
+    kind = "LBFGS" if kind == "LBFGS search" and precision != "float64" else kind           # (A search that has arrived divides by a rounding.)
+    return Plan(seed, parts, recomputed=recomputed, loss=loss,
+                optimizer=kind, scheduler=often("none", SCHEDULERS, 0.4), steps=steps, micro=r.choice([1, 1, 1, 2, 3]),
                 backward=backward, clip=often("none", clips, 0.4), update=update, precision=precision,
                 saved=often("none", ["clone", "cpu", "numpy"], 0.8), input_grad=r.random() < 0.3, to_none=r.random() < 0.7,
                 events=tuple((r.randrange(steps), r.choice(list(EVENTS)), r.randint(0, 999)) for _ in range(r.choice([0, 1, 1, 2, 3]))),
