@@ -4,6 +4,7 @@ What a step does is said in backend/updates.py; a device that has a kernel of th
 for it:
 
     optimizer_layout(memory)         whatever the kernel wants to know of the parameters' memory; None: it does not take these
+    adam_step_half(None, columns, consts)    of half precision under fused=True (optional)
     adam_step(layout, columns, consts)    columns: lists of memory, the parameters first, then the states of the update, the gradients last; consts: for
                                      each row (options, numbers), the same object for rows with the same values
 
@@ -21,6 +22,7 @@ from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.core import bits
 from mindtorch.core.bits import LIVE, Bits
 from mindtorch.core.devices import alone, doubt, reraise, to_host
+from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.memory import COW, unshare
 from mindtorch.core.tensor import Tensor, bump, wrap
@@ -31,8 +33,11 @@ Plan: TypeAlias = tuple[Callable[..., None], Any, bool]
 Const: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> Plan | None:
-    """What does the step `name` of all of `params` at once; None where tensor ops have to: nothing may be recorded, and their one device has to take them."""
+def plan(name: str, params: Sequence[Tensor], differentiable: bool = False, fused: bool = False) -> Plan | None:
+    """What does the step `name` of all of `params` at once; None where tensor ops have to: nothing may be recorded, and their one device has to take them.
+
+    fused: half precision is computed in float32, as by torch's fused kernels.
+    """
     if differentiable or mode.on:
         return None
     dev = params[0]._dev
@@ -48,7 +53,11 @@ def plan(name: str, params: Sequence[Tensor], differentiable: bool = False) -> P
     if COW.on:
         unshare(params)
     found = table["optimizer_layout"]([p._a for p in params] if host else [p._h for p in params])
-    return None if found is None else (table[name], found, host)
+    if found is not None:
+        return table[name], found, host
+    if fused and host and f"{name}_half" in table and all([p._stype in LOW or p._stype is F32 for p in params]):
+        return table[f"{name}_half"], None, host
+    return None
 
 
 def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor], consts: Sequence[Const]) -> None:

@@ -120,3 +120,34 @@ def test_type_errors(fn):
     for T in (real, mine):
         with pytest.raises(TypeError):
             fn(T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "lerp", "addcmul", "addcdiv"])
+def test_numbers_and_tensors_without_dimensions(name, in_place, dtype):
+    """Bits of half precision, and which of them an op refuses."""
+    if mine.get_default_device().type != "cpu" and dtype != "float32":
+        pytest.skip("rounded by the device")
+    for kind in (lambda T: 1.7, lambda T: 77, lambda T: [1.7, -.3], lambda T: T.tensor(1.7), lambda T: T.tensor(1.7, dtype=T.float64), lambda T: T.tensor(77),
+                 lambda T: [T.tensor(1.7), T.tensor(-.3)], lambda T: T.tensor([1.7, -.3])):
+        def run(T):
+            a, b = lists(T, dtype=dtype)
+            args = (b, b, kind(T)) if name.startswith("addc") else (b, kind(T)) if name == "lerp" else (kind(T),)
+            try:
+                r = getattr(T, f"_foreach_{name}" + "_" * in_place)(a, *args)
+            except (TypeError, RuntimeError) as e:
+                return type(e).__name__
+            return list(a if in_place else r)
+        same(run, **(RTOL if dtype == "float32" else {}))
+
+
+@pytest.mark.parametrize("kind", [lambda T: 1.7, lambda T: [1.7, 2.0], lambda T: T.tensor(1.7)])
+@pytest.mark.parametrize("name", ["_foreach_add", "_foreach_sub", "_foreach_add_", "_foreach_sub_"])
+def test_alpha_goes_with_tensors(name, kind):
+    def run(T):
+        try:
+            return list(getattr(T, name)(lists(T)[0], kind(T), alpha=2))
+        except (TypeError, RuntimeError) as e:
+            return type(e).__name__
+    same(run, **RTOL)

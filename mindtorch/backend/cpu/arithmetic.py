@@ -3,8 +3,8 @@ import functools
 
 import numpy as np
 
-from mindtorch.backend.cpu import _numpy_private, kernel, threads
-from mindtorch.backend.cpu.half import narrow, widen
+from mindtorch.backend.cpu import _numpy_private, kernel
+from mindtorch.backend.cpu.half import alone, narrow, widen
 from mindtorch.backend.cpu.host import constant, quiet
 from mindtorch.backend.cpu.pointwise import (EXPRESSIONS, HALF, Loop, before, binary, divided, elementwise, function, halved, looped, masked, plain, unary)
 from mindtorch.backend.native import pool
@@ -27,22 +27,6 @@ def _rounded(value, dtype):
     return widen(narrow(np.full(1, value, _F32), dtype)).item()
 
 
-#: Elements that PyTorch's loop over half precision does at a time.  It rounds the sum alone there, and the product as well in the elements that are left.
-_AT_ONCE = 32
-_GRAIN = 1 << 15        # elements from which on it shares them out between threads
-
-
-def _alone(a, b, n):
-    """Slices of the last axis in which PyTorch computes elements one by one: what is left of each thread's part, all where memory is strided."""
-    step = [x.strides[-1] for x in (a, b) if x.ndim]
-    if any([s != 2 for s in step]):
-        return [slice(None)]
-    if n % _AT_ONCE == 0 and n <= _GRAIN:
-        return []
-    part = n if n <= _GRAIN else -(-n // min(threads.count(), -(-n // _GRAIN)))
-    return [slice(stop - (stop - start) % _AT_ONCE, stop) for start in range(0, n, part) for stop in [min(start + part, n)] if (stop - start) % _AT_ONCE]
-
-
 def _whole(a, b):
     """Both operands as one row, where memory is that."""
     if a.flags.c_contiguous and b.flags.c_contiguous and (a.shape == b.shape or not a.ndim or not b.ndim):
@@ -55,7 +39,7 @@ def _sum_in_half(a, b, p, dtype, out):
     x, y = _whole(a, b)
     n = max([v.shape[-1] for v in (x, y) if v.ndim and v.shape[-1] != 1], default=1)
     ends = []
-    for cut in _alone(x, y, n):
+    for cut in alone(n, *[w for w in (x, y) if w.ndim]):
         u, v = [w[..., cut] if w.ndim and w.shape[-1] == n else w for w in (x, y)]
         u, v = [widen(w) if w.dtype != _F32 else w for w in (u, v)]
         ends.append((cut, narrow(u + widen(narrow(np.asarray(v * _F32.type(p)), dtype)), dtype)))

@@ -76,3 +76,20 @@ def stepwise(fn: Kernel) -> Kernel:
             return fn(*arrays, **kw)
         return narrow(fn(*[widen(a) for a in arrays], **kw), d)
     return step
+
+
+#: Elements that PyTorch's vector loops over half precision do at a time.  They round results alone; the elements that are left are computed one by one, and
+#: rounded after each step.
+_AT_ONCE = 32
+_GRAIN = 1 << 15        # elements from which on it shares them out between threads
+
+
+def alone(n: int, *arrays: Array) -> list[slice]:
+    """Slices of the last axis, of length n, in which PyTorch computes elements one by one: what is left of each thread's part, all where memory is strided."""
+    if any([a.strides[-1] != 2 for a in arrays]):
+        return [slice(None)]
+    if n % _AT_ONCE == 0 and n <= _GRAIN:
+        return []
+    part = n if n <= _GRAIN else -(-n // min(threads.count(), -(-n // _GRAIN)))
+    ends = [min(start + part, n) for start in range(0, n, part)]
+    return [slice(stop - size % _AT_ONCE, stop) for start, stop in zip([0, *ends], ends) for size in [stop - start] if size % _AT_ONCE]

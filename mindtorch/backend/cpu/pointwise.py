@@ -257,6 +257,8 @@ def write(ufunc: np.ufunc, a: Array, b: Array | Number) -> None:
         loop = LOOPS.get(ufunc)
         if loop is not None and loop(a, b, out=a) is not None:
             return
+    if not a.ndim and b.__class__ is not np.ndarray:
+        b = np.array(b, a.dtype)        # (NumPy takes a Python number beside an array without dimensions in double precision)
     (ufunc if EXTOBJ else silent(ufunc))(a, b, out=a, extobj=SILENT)
 
 

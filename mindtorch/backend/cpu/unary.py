@@ -7,7 +7,9 @@ from mindtorch.backend.cpu import kernel, large, onednn_pass
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.cpu._numpy_private import SILENT
+from mindtorch.backend.cpu.half import alone, narrow, widen
 from mindtorch.backend.cpu.heavy import one
+from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 
@@ -48,6 +50,24 @@ HALF[TABLES["cpu"]["abs"]] = by_bits(np.bitwise_and, 0x7fff)
 def _rsqrt(a):
     r = _sqrt(a, extobj=SILENT)
     return _reciprocal(r, extobj=SILENT) if r.ndim == 0 else _reciprocal(r, r, extobj=SILENT)
+
+
+def _rsqrt_in_half(in_c):
+    @quiet
+    def in_half(a):
+        if a.dtype.kind not in "fV":
+            return None
+        r = in_c(a)
+        if r is None:
+            r = narrow(1 / np.sqrt(widen(a)), a.dtype)
+        x, flat = (a.reshape(-1), r.reshape(-1)) if a.flags.c_contiguous else (a, r)
+        for cut in alone(x.shape[-1], x):
+            flat[..., cut] = narrow(1 / widen(narrow(np.sqrt(widen(x[..., cut])), a.dtype)), a.dtype)
+        return r
+    return in_half
+
+
+HALF[TABLES["cpu"]["rsqrt"]] = _rsqrt_in_half(HALF[TABLES["cpu"]["rsqrt"]])
 
 
 @kernel("tanh_backward")

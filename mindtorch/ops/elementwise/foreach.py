@@ -3,7 +3,8 @@
 Out-of-place forms give a tuple, in-place ones write to the tensors of the first list and give them back as a list.
 """
 from mindtorch.core.foreign import type_name
-from mindtorch.core.numbers import NUMBER
+from mindtorch.core.dtypes import LOW
+from mindtorch.core.numbers import NUMBER, plain_number, read
 from mindtorch.core.table import TABLE, op
 from mindtorch.core.tensor import Tensor, taken
 from mindtorch.ops._checks import not_tensor
@@ -32,9 +33,17 @@ def _match(self, x):
     return x
 
 
+#: ops that take a tensor for the second operand as it is; the others take a 0-dim one by its value
+_BY_TENSOR = {f"_foreach_{n}{end}" for n in ("add", "mul", "div") for end in ("", "_")}
+
+
 def _operands(name, self, other):
     """The second operand for each tensor: from a list of tensors, a list of numbers, a number or a 0-dim tensor."""
     if other.__class__ is Tensor or taken(other):
+        if name not in _BY_TENSOR:
+            if other.ndim:
+                raise TypeError(f"{name}() received an invalid combination of arguments - got ({type_name(self)}, Tensor)")
+            return [read(name, "scalar", "number", other)] * len(self)
         if other.ndim or other._numel != 1:
             raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and {other._numel} elements.")
         return [other] * len(self)
@@ -98,7 +107,8 @@ def _declare(name, compute, write, with_alpha=False):
     if with_alpha:
         def check(f, self, other, scalar, scalars, alpha):
             second = _given(f, other=other, scalar=scalar, scalars=scalars)
-            if alpha != 1 and isinstance(second, NUMBER):
+            if alpha != 1 and not (isinstance(second, (list, tuple)) and not (second and isinstance(second[0], NUMBER))) and not (
+                    f in _BY_TENSOR and (second.__class__ is Tensor or taken(second))):
                 raise TypeError(f"{f}() received an invalid combination of arguments - got (list, {type_name(second)}, alpha=int)")
             return pairs(f, self, other, scalar, scalars)
 
@@ -125,6 +135,11 @@ def _plain(name):
     return (lambda x, y: _public(name)(x, y)), (lambda x, y: getattr(x, name + "_")(y))
 
 
+def _in_own_precision(x, y):
+    """A number as torch multiplies a list by it in place: rounded to half precision where the tensor has that."""
+    return plain_number(y, x._stype) if x._stype in LOW and isinstance(y, (int, float)) and abs(y) < 6e4 else y
+
+
 def _bound(name, tensor_op):
     """maximum and minimum take numbers as well."""
     def compute(x, y):
@@ -134,8 +149,8 @@ def _bound(name, tensor_op):
 
 _declare("add", lambda x, y, alpha: _public("add")(x, y, alpha=alpha), lambda x, y, alpha: x.add_(y, alpha=alpha), True)
 _declare("sub", lambda x, y, alpha: _public("sub")(x, y, alpha=alpha), lambda x, y, alpha: x.sub_(y, alpha=alpha), True)
-for _name in ("mul", "div"):
-    _declare(_name, *_plain(_name))
+_declare("mul", lambda x, y: _public("mul")(x, y), lambda x, y: x.mul_(_in_own_precision(x, y)))
+_declare("div", *_plain("div"))
 for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("clamp_min", "clamp_min", "maximum"),
                                       ("maximum", "clamp_min", "maximum"), ("minimum", "clamp_max", "minimum")):
     _declare(_name, *_bound(_by_number, _by_tensor))
@@ -163,7 +178,7 @@ def _mm(self, mat2):
 
 
 # ------------------------------------------------------------------ three operands
-def _values(self, value, scalars):
+def _values(f, self, value, scalars):
     """The factor of addcmul and addcdiv for each tensor."""
     packed = scalars
     if packed is None:
@@ -176,6 +191,8 @@ def _values(self, value, scalars):
         packed = packed.tolist()
         if len(packed) != len(self):
             raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got {len(packed)} instead.")
+    elif not all([isinstance(v, NUMBER) for v in packed]):
+        raise TypeError(f"{f}() received an invalid combination of arguments: a factor is a number")
     if len(packed) != len(self):
         raise RuntimeError("Tensor list must have same number of elements as scalar list.")
     return packed
@@ -187,7 +204,7 @@ def _pointwise(name):
     def each(f, self, tensor1, tensor2, value, scalars):
         xs = _tensors(f, "self", 1, self)
         return zip(xs, _match(self, _tensors(f, "tensor1", 2, tensor1)), _match(self, _tensors(f, "tensor2", 3, tensor2)),
-                   _values(self, value, scalars))
+                   _values(f, self, value, scalars))
 
     def out_of_place(self, tensor1, tensor2, value=1, *, scalars=None):
         fn = _public(name)
@@ -207,18 +224,12 @@ _pointwise("addcmul")
 _pointwise("addcdiv")
 
 
-def _weights(f, self, weight):
-    if weight.__class__ is Tensor or taken(weight):
-        raise TypeError(f"{f}() received an invalid combination of arguments: weight must be a number or a list, not Tensor")
-    return _operands(f, self, weight)
-
-
 @op(name="_foreach_lerp", method=False)
 def _lerp(self, tensors1, weight=None, *, weights=None):
     """self + weight * (tensors1 - self), tensor by tensor; weight is a number, a list of numbers or of tensors."""
     f = "_foreach_lerp"
     xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
-    return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))])
+    return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))])
 
 
 @op(name="_foreach_lerp_", method=False)
@@ -226,7 +237,7 @@ def _lerp_(self, tensors1, weight=None, *, weights=None):
     """_foreach_lerp in place."""
     f = "_foreach_lerp_"
     xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
-    return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _weights(f, self, _given(f, weight=weight, weights=weights)))]
+    return [x.lerp_(y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))]
 
 
 # ------------------------------------------------------------------ reductions, copies

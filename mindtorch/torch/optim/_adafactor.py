@@ -3,6 +3,7 @@ import math
 
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
+from mindtorch.torch.optim._spaces import InPlace, Lists
 from mindtorch.torch.optim.optimizer import (
     Optimizer,
     _check_steps,
@@ -94,10 +95,10 @@ def adafactor(params, grads, row_vars, col_vars, variances, state_steps, foreach
         if torch.is_complex(p):
             raise RuntimeError("Adafactor does not support complex parameters")
         _one(p, grads[i], row_vars[i], col_vars[i], variances[i], state_steps[i], d, lr, beta2_decay, weight_decay,
-             eps1, eps2, maximize)
+             eps1, eps2, maximize, foreach)
 
 
-def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize):
+def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize, foreach):
     if maximize:
         g = -g
     if eps1 is None:
@@ -107,7 +108,7 @@ def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1,
     weight = t ** beta2_decay
     size = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(lr, 1.0 / math.sqrt(t))
     if weight_decay != 0:
-        p.mul_(1 - lr * weight_decay)
+        (Lists if foreach else InPlace).mul_(p, 1 - lr * weight_decay)
     if g.dim() > 1:
         row.lerp_(g.norm(dim=-1, keepdim=True).square_().div_(g.size(-1)), weight)
         col.lerp_(g.norm(dim=-2, keepdim=True).square_().div_(g.size(-2)), weight)
@@ -118,4 +119,7 @@ def _one(p, g, row, col, variance, step, d, lr, beta2_decay, weight_decay, eps1,
         estimate = variance.clone()
     update = estimate.clamp_(min=eps1 * eps1).rsqrt_().mul_(g)
     clip = max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * d))
-    p.add_(update, alpha=-size / clip)
+    if foreach:
+        p.add_(Lists.mul_(update, -size / clip))
+    else:
+        p.add_(update, alpha=-size / clip)

@@ -10,6 +10,8 @@ def _number(x):
 class InPlace:
     """What can be is done in place, by torch's fused ops."""
 
+    steps = {}          # name of a step -> its update, where that is another one than backend/updates.py has
+
     @staticmethod
     def gradient(g, p, wd, maximize, decay):
         """The gradient that an algorithm sees: negated, with L2 decay added."""
@@ -133,6 +135,74 @@ class InPlace:
     @staticmethod
     def sub_signed_(p, x, y):
         return p.addcmul_(x.sign(), y, value=-1)
+
+
+class Lists(InPlace):
+    """As torch's ops over lists (foreach=True) compute: a list times a number in place takes the number in the tensors' precision."""
+
+    @staticmethod
+    def moment_(v, d, beta, w):
+        return Lists.mul_(v, beta).addcmul_(d, d, value=w)
+
+    @staticmethod
+    def decay_maximum_(u, beta, d, eps):
+        return u.copy_(Lists.mul_(u, beta).maximum(d.abs().add_(eps)))
+
+    @staticmethod
+    def decay_add_(b, mu, d, c):
+        return Lists.mul_(b, mu).add_(d, alpha=c)
+
+    @staticmethod
+    def decay_add_div_(b, mu, d, by):
+        return Lists.mul_(b, mu).addcdiv_(d, by)
+
+    @staticmethod
+    def mul_(p, c):
+        return torch._foreach_mul_([p], c)[0]
+
+
+def _nadam(xp, options, numbers, g, p, m, v):
+    maximize, decay, decoupled = options
+    of_grad, of_mean, corr, eps, wd, w1, b2, w2 = numbers
+    if decay and decoupled:
+        xp.mul_(p, wd)
+    d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
+    mean = xp.lerp_(m, d, w1)
+    scale = xp.moment_(v, d, b2, w2).sqrt().div_(corr ** 0.5).add_(eps)
+    xp.sub_div_(p, d, scale, of_grad)
+    xp.sub_div_(p, mean, scale, of_mean)
+
+
+def _radam(xp, options, numbers, g, p, m, v):
+    maximize, decay, decoupled, rectify = options
+    corr, lr, root, rect, eps, wd, w1, b2, w2 = numbers
+    if decay and decoupled:
+        xp.mul_(p, wd)
+    d = xp.gradient(g, p, wd, maximize, decay and not decoupled)
+    mean = xp.lerp_(m, d, w1)
+    size = lr / corr
+    scale = xp.moment_(v, d, b2, w2).sqrt().add_(eps).div_(-root * size * (rect if rectify else 0.0)).reciprocal_()
+    p.addcmul_(mean, scale.add_(0.0 if rectify else -size))
+
+
+def _adagrad(xp, options, numbers, g, p, total):
+    maximize, decay = options
+    size, eps, wd = numbers
+    d = xp.gradient(g, p, wd, maximize, decay)
+    root = xp.add_square_(total, d).sqrt().add_(eps)
+    p.addcdiv_(xp.mul_(d, -size) if decay or maximize else d * -size, root)
+
+
+def _asgd(xp, options, numbers, g, p, average):
+    maximize, decay, _ = options
+    eta, keep, mu, wd = numbers
+    d = xp.gradient(g, p, wd, maximize, decay).add(p, alpha=(1 - keep) / eta)
+    p.addcmul_(d, p.new_tensor(eta), value=-1)
+    average.addcmul_(p.sub(average), p.new_tensor(mu))
+
+
+#: steps that torch computes otherwise over lists
+Lists.steps = {"nadam_step": _nadam, "radam_step": _radam, "adagrad_step": _adagrad, "asgd_step": _asgd}
 
 
 class Recorded(InPlace):

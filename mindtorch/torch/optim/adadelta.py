@@ -69,4 +69,4 @@ def adadelta(params, grads, square_avgs, acc_deltas, state_steps, capturable=Fal
     if not differentiable:
         lr = _get_value(lr)
     const = (maximize, bool(weight_decay != 0)), (lr, rho, 1 - rho, eps, _get_value(weight_decay))
-    _update(plan, "adadelta_step", [params, square_avgs, acc_deltas], grads, _counted(plan, state_steps), const, differentiable)
+    _update(plan, "adadelta_step", [params, square_avgs, acc_deltas], grads, _counted(plan, state_steps), const, differentiable, foreach=foreach)

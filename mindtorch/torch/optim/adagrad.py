@@ -96,7 +96,7 @@ def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None,
     _check_foreach(foreach, differentiable)
     if _amp_skips(grads, grad_scale, found_inf):
         return
-    plan = None if has_sparse_grad else _plan("adagrad_step", params, differentiable)
+    plan = None if has_sparse_grad else _plan("adagrad_step", params, differentiable, fused=bool(fused))
     if plan is not None:
         lr = _get_value(lr)
     options = maximize, bool(weight_decay != 0)
@@ -105,7 +105,7 @@ def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None,
         return options, (lr / (1 + (t - 1) * lr_decay), eps, _get_value(weight_decay))
 
     if not has_sparse_grad:
-        _update(plan, "adagrad_step", [params, state_sums], grads, _counted(plan, state_steps), numbers, differentiable)
+        _update(plan, "adagrad_step", [params, state_sums], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
         return
     for p, g, total, step in zip(params, grads, state_sums, state_steps):
         if g.is_sparse:

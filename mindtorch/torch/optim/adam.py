@@ -95,7 +95,7 @@ def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, for
     _check_capturable(capturable, params, supports_xla=not foreach)
     if _amp_skips(grads, grad_scale, found_inf):
         return
-    plan = _plan("adam_step", params, differentiable)
+    plan = _plan("adam_step", params, differentiable, fused=bool(fused))
     if not differentiable:
         lr, beta1, beta2 = _get_value(lr), _get_value(beta1), _get_value(beta2)
     if plan is not None:
@@ -109,7 +109,7 @@ def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, for
     # (A differentiable step computes with the step as a tensor.)
     keys = map(_tensor_count, state_steps) if differentiable else _counted(plan, state_steps)
     changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
-    _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex)
+    _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex, foreach=foreach)
 
 
 def _tensor_count(step):

@@ -74,4 +74,4 @@ def adamax(params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximiz
     def numbers(t):
         return options, (lr / (1 - beta1 ** t), eps, _get_value(weight_decay), 1 - beta1, beta2)
 
-    _update(plan, "adamax_step", [params, exp_avgs, exp_infs], grads, _counted(plan, state_steps), numbers, differentiable)
+    _update(plan, "adamax_step", [params, exp_avgs, exp_infs], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)

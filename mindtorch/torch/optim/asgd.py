@@ -75,9 +75,10 @@ def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=Fals
     lr, weight_decay = _get_value(lr), _get_value(weight_decay)
 
     def rates():
-        for eta, mu, t in zip(etas, mus, _counted(plan, state_steps)):
+        for eta, mu, step, t in zip(etas, mus, state_steps, _counted(plan, state_steps)):
             old = eta.item(), mu.item()
-            set_number(eta, lr / (1 + lambd * lr * t) ** alpha)
+            # (Over lists torch computes with the step as a tensor, in its precision.)
+            set_number(eta, (lr / (1 + lambd * lr * step) ** alpha).item() if foreach else lr / (1 + lambd * lr * t) ** alpha)
             set_number(mu, 1 / max(1, t - t0))
             yield old
 
@@ -85,7 +86,7 @@ def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=Fals
         eta, mu = rates
         return (maximize, weight_decay != 0, mu != 1), (eta, 1 - lambd * eta, mu, weight_decay)
 
-    _update(plan, "asgd_step", [params, axs], grads, rates(), numbers)
+    _update(plan, "asgd_step", [params, axs], grads, rates(), numbers, foreach=foreach)
 
 
 def _scalar(value):

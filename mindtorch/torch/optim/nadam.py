@@ -107,7 +107,7 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
         wd = 1 - lr * weight_decay if decoupled_weight_decay else _get_value(weight_decay)
         return options, (of_grad, of_mean, 1 - beta2 ** t, eps, wd, 1 - beta1, beta2, 1 - beta2)
 
-    _update(plan, "nadam_step", [params, exp_avgs, exp_avg_sqs], grads, keys(), numbers, differentiable)
+    _update(plan, "nadam_step", [params, exp_avgs, exp_avg_sqs], grads, keys(), numbers, differentiable, foreach=foreach)
 
 
 def _momentum(beta1, decay, t):

@@ -22,7 +22,7 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import CompressedTensor
 from mindtorch.core.tape import RemovableHandle
 from mindtorch.core.tensor import Tensor, adopt, taken
-from mindtorch.torch.optim._spaces import InPlace, Recorded
+from mindtorch.torch.optim._spaces import InPlace, Lists, Recorded
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
 
@@ -274,12 +274,13 @@ def _count(step):
     return step.item()
 
 
-def _update(plan, name, changed, grads, keys, make, differentiable=False, real=True):
+def _update(plan, name, changed, grads, keys, make, differentiable=False, real=True, foreach=False):
     """One step of an algorithm on lists of tensors; what its update returned for each row, where that was done by tensor ops.
 
     changed  parameters, and their states in the update's order.
     keys     one for each row; make(key) gives its (options, numbers), or it is them for all rows.
     real     complex tensors are taken as pairs of reals.
+    foreach  by tensor ops it is rounded as torch's ops over lists do.
     """
     constant = make.__class__ is tuple
     if plan is not None:
@@ -295,7 +296,8 @@ def _update(plan, name, changed, grads, keys, make, differentiable=False, real=T
                 consts = [known[k] for k in keys]
         optimizers.run(plan, changed, grads, consts)
         return None
-    update, space, out = updates.STEPS[name], Recorded if differentiable else InPlace, []
+    space, out = Recorded if differentiable else Lists if foreach else InPlace, []
+    update = space.steps.get(name) or updates.STEPS[name]
     for i, key in enumerate(keys):
         row = [grads[i], *[column[i] for column in changed]]
         if real and torch.is_complex(row[1]):

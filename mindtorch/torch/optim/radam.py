@@ -84,7 +84,7 @@ def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_de
         return options, (1 - beta1 ** t, rate, (1 - beta2 ** t) ** 0.5, rect or 1.0, eps,
                          1 - lr * weight_decay if decoupled_weight_decay else _get_value(weight_decay), 1 - beta1, beta2, 1 - beta2)
 
-    _update(plan, "radam_step", [params, exp_avgs, exp_avg_sqs], grads, _counted(plan, state_steps), numbers, differentiable)
+    _update(plan, "radam_step", [params, exp_avgs, exp_avg_sqs], grads, _counted(plan, state_steps), numbers, differentiable, foreach=foreach)
 
 
 def _rectification(beta2, step):

@@ -72,4 +72,4 @@ def rmsprop(params, grads, square_avgs, grad_avgs, momentum_buffer_list, state_s
         lr = _get_value(lr)
     const = (maximize, bool(weight_decay != 0), bool(centered), momentum > 0), (lr, alpha, 1 - alpha, eps, _get_value(weight_decay), momentum)
     changed = [params, square_avgs, *([grad_avgs] if centered else []), *([momentum_buffer_list] if momentum > 0 else [])]
-    _update(plan, "rmsprop_step", changed, grads, _counted(plan, state_steps), const, differentiable)
+    _update(plan, "rmsprop_step", changed, grads, _counted(plan, state_steps), const, differentiable, foreach=foreach)

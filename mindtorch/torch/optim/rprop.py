@@ -70,7 +70,7 @@ def rprop(params, grads, prevs, step_sizes, state_steps, foreach=None, capturabl
     _check_capturable(capturable, params)
     plan = _plan("rprop_step", params, differentiable)
     const = (maximize,), (etaminus, etaplus, step_size_min, step_size_max)
-    _update(plan, "rprop_step", [params, prevs, step_sizes], grads, _counted(plan, state_steps), const, differentiable)
+    _update(plan, "rprop_step", [params, prevs, step_sizes], grads, _counted(plan, state_steps), const, differentiable, foreach=foreach)
 
 
 def _first_size(lr, is_complex):

@@ -71,19 +71,19 @@ def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=N
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if _amp_skips(d_p_list, grad_scale, found_inf):
         return
-    plan = None if has_sparse_grad else _plan("sgd_step", params)
+    plan = None if has_sparse_grad else _plan("sgd_step", params, fused=bool(fused))
     if plan is not None:
         lr, weight_decay = _get_value(lr), _get_value(weight_decay)
     decay, numbers = bool(weight_decay != 0), (lr, weight_decay, momentum, 1 - dampening)
     if momentum == 0:
         const = (maximize, decay, False, False, False), numbers
-        _update(plan, "sgd_step", [params], d_p_list, params, const, real=False)
+        _update(plan, "sgd_step", [params], d_p_list, params, const, real=False, foreach=foreach)
         return
     fresh = [b is None for b in momentum_buffer_list]
     if plan is not None and any(fresh):
         _fill_missing(params, momentum_buffer_list)
     made = _update(plan, "sgd_step", [params, momentum_buffer_list], d_p_list, fresh,
-                   lambda first: ((maximize, decay, True, nesterov, first), numbers), real=False)
+                   lambda first: ((maximize, decay, True, nesterov, first), numbers), real=False, foreach=foreach)
     if made is not None:
         momentum_buffer_list[:] = made
 
