@@ -105,6 +105,7 @@ _OTHERWISE = {
     "special.logsumexp": {"dim": "index"}, "stft": {"center": ""}, "lerp": {"end": ""}, "bernoulli": {"p": ""},
     "_dirichlet_grad": {"alpha": ""}, "narrow": {"start": ""}, "narrow_copy": {"start": "size"},
     "randint_like": {"high": ""}, "cov": {"correction": "int"}, "nonzero_static": {"size": "size", "fill_value": "int"}, "scalar_tensor": {"s": "number"},
+    "_convert_indices_from_coo_to_csr": {"size": "int"},
     "repeat_interleave": {"output_size": "size"}, "hash_tensor": {"mode": "int", "dim": "index"}, "istft": {"length": "int"}, "rot90": {"k": "int"},
     "vander": {"N": "int"}, "diag": {"diagonal": "int"},
 }
