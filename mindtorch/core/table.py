@@ -311,6 +311,7 @@ alias.resize_ = resize
 def _inplace(o: Op) -> Callable[..., Any]:
     fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
     ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
+    kinds = "f" if o.name in ("add", "sub") else "fc"          # (Complex sums are more than NumPy's: see ops/elementwise/binary.py.)
     check_overlap = alias.OVERLAPS[o.overlap]
     owns, expanded = o.inplace == "own", o.expanded
     pointwise = o.placement in ("elementwise", "linear")
@@ -339,7 +340,7 @@ def _inplace(o: Op) -> Callable[..., Any]:
                     except AttributeError:
                         b = other
                         ok = a.dtype.kind == "f" and (b.__class__ is float or b.__class__ is int)
-                    if ok and a.dtype.kind in "fc" and a.itemsize != 2 and a.flags.writeable and not self._inference and (
+                    if ok and a.dtype.kind in kinds and a.itemsize != 2 and a.flags.writeable and not self._inference and (
                             a.flags.c_contiguous or not alias.overlaps_itself(a)):
                         write(ufunc, a, b)
                         v = self._ver

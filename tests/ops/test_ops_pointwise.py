@@ -423,3 +423,21 @@ def test_operators_give_way_to_what_they_do_not_know(name):
         x, y = T.ones(2, dtype=T.int64), Known()
         assert getattr(operator, f"i{name}")(x, y) == (y, x)
         assert x._version == 0
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "reciprocal", "rsqrt", "add_", "sub_"])
+@pytest.mark.host_only("the host's complex arithmetic")
+def test_complex_parts_beside_infinities(name, dtype):
+    """Infinities, zeros of both signs and nan in either part."""
+    parts = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan]
+    z = np.array([complex(a, b) for a in parts for b in parts], dtype)
+
+    def run(T):
+        x, y = T.tensor(np.tile(z, len(z))), T.tensor(np.repeat(z, len(z)))
+        r = getattr(x, name)(y) if name not in ("reciprocal", "rsqrt") else getattr(T, name)(y)
+        return T.view_as_real(r)
+    a, b = run(real).numpy(), run(mine).numpy()
+    np.testing.assert_array_equal(b, a)
+    number = ~np.isnan(a)
+    np.testing.assert_array_equal(np.signbit(b)[number], np.signbit(a)[number])

@@ -87,7 +87,7 @@ def _add_scaled(a, b, *, alpha):
 @before(_sub_in_c)
 @elementwise
 def _sub_scaled(a, b, *, alpha):
-    return _sum(a, b * np.negative(constant(alpha, b.dtype)))
+    return _sum(a, b * (constant(-alpha, b.dtype) if b.dtype.kind == "c" else np.negative(constant(alpha, b.dtype))))
 
 
 EXPRESSIONS[_add_scaled] = "add_scaled", lambda alpha: plain(alpha)

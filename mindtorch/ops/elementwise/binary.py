@@ -43,6 +43,8 @@ def _of(a, b):
 
 
 def _scaled(g, alpha):
+    if alpha in (1, -1):
+        return g if alpha == 1 else neg_(g)
     return mul_(g, number(alpha.conjugate(), g))
 
 
@@ -59,6 +61,8 @@ def add(input, other, *, alpha=1):
         return dispatch["add"](input, other, alpha=alpha)
     if alpha.__class__ is not int or alpha != 1:
         return add_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
+    if a._stype.kind == "c" and a._h is None:
+        return add_scaled(a, b, alpha=1)            # (PyTorch multiplies by alpha, a complex number: beside infinities that makes nan.)
     return add_(a, b)
 
 
@@ -92,6 +96,8 @@ def sub(input, other, *, alpha=1):
     a, b = pair(input, other)
     if alpha.__class__ is not int or alpha != 1:
         return sub_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
+    if a._stype.kind == "c" and a._h is None:
+        return sub_scaled(a, b, alpha=1)
     return sub_(a, b)
 
 
