@@ -457,3 +457,22 @@ def test_rows_without_a_key_in_inference_and_training(kind, mask, padding):
             warnings.simplefilter("ignore")
             return run(T)
     same(quietly, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------ cells inside autocast
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell"])
+def test_cells_compute_by_parts_inside_autocast(kind, dtype):
+    """Products are of half precision, the rest is as its operands are; also differentiated twice."""
+    def run(T):
+        T.manual_seed(0)
+        m, x = getattr(T.nn, kind)(3, 4), T.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        with T.autocast("cpu", dtype=getattr(T, dtype)):
+            out = m(x)
+            out = out if isinstance(out, tuple) else (out,)
+            h = m(x.to(getattr(T, dtype)), out if len(out) > 1 else out[0])
+            h = h[0] if isinstance(h, tuple) else h
+        g, = T.autograd.grad(h.float().sum(), x, create_graph=True)
+        (g.square().sum() + h.float().sum()).backward()
+        return [out[0].detach(), h.detach(), x.grad, *(p.grad for p in m.parameters())]
+    same(run, rtol=2e-2, atol=1e-2)

@@ -163,7 +163,7 @@ def _check(name, x, states, w_ih):
     if x._stype.kind not in "fV":
         raise NotImplementedError(f"'{name}' is not implemented for dtype {x.dtype} on device {x.device}")
     for s in (*states, w_ih):
-        if s._stype != x._stype:
+        if s._stype != x._stype and not (_by_parts(x) and 8 not in (s._stype.itemsize, x._stype.itemsize)):
             raise RuntimeError(f"{name}: input, hidden state and weights must have the same dtype, got {x.dtype} and "
                                f"{s.dtype}")
 
@@ -242,10 +242,18 @@ def _cell_input(name, input, states, w_ih, w_hh):
     return input, list(states), False
 
 
+def _by_parts(x):
+    """Whether a cell is computed by its parts: inside autocast each has a dtype of its own."""
+    return autocast.state.to is not None and x._dev.type == "cpu"
+
+
 @op(method=False)
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx), w_ih, w_hh)
+    if _by_parts(x):
+        _, h, c = _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, None, (x._sizes[0],), False)
+        return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
     _, h, c, *_ = _lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh, None, sizes=(x._sizes[0],), reverse=False,
                              keep=_keeps(x, h, c, w_ih, w_hh, b_ih, b_hh))
@@ -264,6 +272,9 @@ def _both(b_ih, b_hh, w_hh):
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,), w_ih, w_hh)
+    if _by_parts(x):
+        h = _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, (x._sizes[0],), False)[1]
+        return h.squeeze(0) if single else h
     b_ih, b_hh = _both(b_ih, b_hh, w_hh)
     h = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, sizes=(x._sizes[0],), reverse=False, keep=_keeps(x, h, w_ih, w_hh, b_ih, b_hh))[1]
     return h.squeeze(0) if single else h
