@@ -59,7 +59,7 @@ def _frac(k, x):
     return k.sub(x, _trunc(k, x))
 
 
-@lower("reciprocal")
+@lower("reciprocal", "prim.reciprocal")
 def _reciprocal(k, x):
     return k.unary("reciprocal", k.cast(x, out_type(k)))
 

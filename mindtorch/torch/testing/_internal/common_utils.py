@@ -52,7 +52,7 @@ IS_CI = bool(os.environ.get("CI"))
 IS_FILESYSTEM_UTF8_ENCODING = sys.getfilesystemencoding() == "utf-8"
 NO_MULTIPROCESSING_SPAWN = False
 TEST_NUMPY, TEST_SCIPY, TEST_NUMBA, TEST_DILL, TEST_TRANSFORMERS, TEST_OPT_EINSUM, TEST_Z3, TEST_FAIRSEQ = [
-    _there(m) for m in ("numpy", "scipy", "numba", "dill", "transformers", "opt_einsum", "z3", "fairseq")]
+    _there(m) for m in "numpy scipy numba dill transformers opt_einsum z3 fairseq".split()]
 TEST_CUDA = torch.cuda.is_available()
 TEST_ACCELERATOR = bool(_device.accelerator())
 TEST_MULTIACCELERATOR = torch.cuda.device_count() > 1
