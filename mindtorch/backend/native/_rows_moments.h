@@ -87,6 +87,14 @@ ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restric
     double means[8 * N], of[8 * N];
     long i = 0;
     for (long j = 0; j < inner; j++) mean[j] = x[j], squares[j] = 0;
+    if (what == MEAN) {         /* (a sum, in which an infinity stays one) */
+        double first[8 * N];
+        for (long j = 0; j < inner; j++) first[j] = isfinite(x[j]) ? x[j] : 0, mean[j] = 0;
+        for (; i < n; i++)
+            for (long j = 0; j < inner; j++) mean[j] += x[i * inner + j] - first[j];
+        for (long j = 0; j < inner; j++) mean[j] = first[j] + mean[j] / n;
+        return;
+    }
     if (rows >= 8) {
         NAME(column_moments)(x, rows, width, width, means, of, what);
         for (long j = 0; j < inner; j++) mean[j] = means[j], squares[j] = of[j];
@@ -95,7 +103,10 @@ ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restric
         i = rows * group;
     }
     for (; i < n; i++)
-        for (long j = 0; j < inner; j++) NAME(meet)(mean + j, squares + j, (double)i, x[i * inner + j], 0, 1);
+        for (long j = 0; j < inner; j++) {
+            const double y = x[i * inner + j];
+            NAME(meet)(mean + j, squares + j, (double)i, y, y - y, 1);          /* (of an infinity its distance from itself is nan) */
+        }
 }
 
 static void NAME(moments_done)(const NAME(Moments) *k, T *to, const double *mean, const double *squares, long n) {

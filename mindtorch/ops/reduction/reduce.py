@@ -420,7 +420,8 @@ def _norm_grad(g, a, out, p, axes, keepdim):
     if p == 2:
         # (In this order: the slope is at most 1, while the quotient of the gradient and a small norm may be infinite.)
         none = number(0, out)
-        g, out = keep(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._stype))
+        # (Beside a norm of zero an infinite gradient is nan, as in torch.)
+        g, out = mul_(g, cast(ne_(out, none), g._stype)), add_(out, cast(eq_(out, none), out._stype))
         g, out = _beside(g, shape, axes, keepdim), _beside(out, shape, axes, keepdim)
         return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
     wide = spread(g, shape=shape, axes=axes, keepdim=keepdim)
