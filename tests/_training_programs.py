@@ -594,7 +594,7 @@ def neighbours(T, plan):
 
 def there(plan):
     """The plan for a device whose autocast goes by other lists of ops than the cpu's: a plan without autocast, which keeps the scaled loss."""
-    return dataclasses.replace(plan, precision={"bfloat16": "bfloat16 weights", "float16": "float32", "scaled": "scaled float32"}.get(plan.precision, plan.precision))
+    return dataclasses.replace(plan, precision={"bfloat16": "float32", "float16": "float32", "scaled": "scaled float32"}.get(plan.precision, plan.precision))
 
 
 def tolerance(plan):

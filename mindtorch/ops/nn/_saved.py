@@ -192,6 +192,7 @@ tells(_class_loss.ce_, after=_of_logs)
 
 # ------------------------------------------------------------------ recurrent layers
 tells(rnn.lstm_layer, "h0", "c0", "x", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr",
-      after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None else [("out3", c.out3)])])
+      after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None or c.x._h is not None else [("out3", c.out3)])])
+# (A device's kernel remembers more of its call than the values of that result: there it is computed again.)
 
 tells(PRIMITIVES["gather"], "index", "a")
