@@ -7,7 +7,7 @@ import numpy as np
 from mindtorch.backend.cpu import kernel, large, onednn_pass
 from mindtorch.backend.cpu import _numpy_private
 from mindtorch.backend.kernels import TABLES
-from mindtorch.backend.cpu._numpy_private import SILENT
+from mindtorch.backend.cpu._numpy_private import SILENT, silent
 from mindtorch.backend.cpu.half import alone, narrow, widen
 from mindtorch.backend.cpu.heavy import one
 from mindtorch.backend.cpu.host import quiet
@@ -15,6 +15,7 @@ from mindtorch.backend.native import pool
 from mindtorch.backend.cpu.pointwise import EXPRESSIONS, FUNCTIONS, HALF, by_bits, elementwise, function, halved, looped, plain, unary
 
 _exp, _reciprocal, _sqrt = _numpy_private.exp, _numpy_private.reciprocal, _numpy_private.sqrt
+_over = silent(np.true_divide)
 
 
 def _pointwise(fn):
@@ -62,7 +63,7 @@ HALF[TABLES["cpu"]["abs"]] = by_bits(np.bitwise_and, 0x7fff)
 def _rsqrt(a):
     r = _sqrt(a, extobj=SILENT)
     if r.dtype.kind == "c":
-        return np.true_divide(np.ones((), r.dtype), r, extobj=SILENT)
+        return _over(np.ones((), r.dtype), r, extobj=SILENT)
     return _reciprocal(r, extobj=SILENT) if r.ndim == 0 else _reciprocal(r, r, extobj=SILENT)
 
 
