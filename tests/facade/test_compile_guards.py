@@ -686,3 +686,16 @@ def test_a_change_is_seen(name, backend):
     compiled = getattr(f, "_compiled", None) or f._torchdynamo_compiled
     assert compiled.replayed_calls or name in EAGER, compiled.reasons
     assert any(a != b for a, b in zip(eager, eager[2:]))        # (the scenario changes something)
+
+
+def test_classes_in_c_whose_module_is_a_descriptor():
+    """`__module__` of such a class is for its instances: it is no text."""
+    class Odd:
+        pass
+    Odd.__module__ = property(lambda self: "somewhere")
+    odd = Odd()
+    odd.k = 2
+    f = torch.compile(lambda x: x * odd.k)
+    assert f(torch.ones(1)).item() == f(torch.ones(1)).item() == 2
+    odd.k = 3
+    assert f(torch.ones(1)).item() == 3

@@ -224,16 +224,16 @@ class Recorder:
             if module is not None and module.startswith("numpy") and "random" not in module:
                 return
         elif isinstance(owner, type):
-            root = owner.__module__.partition(".")[0]
+            root = _guards.module_of(owner).partition(".")[0]
             if root in _TYPES_OF or root not in sys.stdlib_module_names and owner.__flags__ & (1 << 9):
                 return
         elif isinstance(owner, _C_OWNERS) and not taken(owner):
             return
-        elif type(owner).__module__.startswith("numpy") and "random" not in type(owner).__module__:
+        elif (kind := _guards.module_of(type(owner))).startswith("numpy") and "random" not in kind:
             return
         if f is set_profile or isinstance(owner, contextvars.ContextVar) and name == "get":
             return
-        where = module or (type(owner).__module__ + "." + type(owner).__name__ if owner is not None else "")
+        where = module or (_guards.module_of(type(owner)) + "." + type(owner).__name__ if owner is not None else "")
         self.fail(f"it calls {name}() of {where}")
 
     # -- functions that are recorded as one op
@@ -397,13 +397,13 @@ class Recorder:
             return tuple(self.template(x) for x in a)
         if t is dict:
             return {k: self.template(v) for k, v in a.items()}
-        if isinstance(a, (Generator, type)) or t.__module__.startswith(("mindtorch", "torch")) and not callable(a):
+        if isinstance(a, (Generator, type)) or _guards.module_of(t).startswith(("mindtorch", "torch")) and not callable(a):
             return a
         if isinstance(a, types.BuiltinFunctionType) and a.__module__ == "builtins":
             return a
         if isinstance(a, (dict, list)):
             raise Break(f"a torch function gets a {t.__name__}")
-        if t.__module__ == "numpy" and hasattr(a, "item") and not hasattr(a, "__setitem__"):
+        if _guards.module_of(t) == "numpy" and hasattr(a, "item") and not hasattr(a, "__setitem__"):
             return a
         raise Break(f"a torch function gets an argument of type {t.__name__}")
 
@@ -436,7 +436,7 @@ class Recorder:
             fields = {k: self.output(v) for k, v in r.__dict__.items()}
             items = {k: self.output(v) for k, v in dict.items(r)} if isinstance(r, dict) else None
             return Build(t, "dataclass", (fields, items))
-        raise Break(f"it returns a {t.__module__}.{t.__qualname__}")
+        raise Break(f"it returns a {_guards.module_of(t)}.{t.__qualname__}")
 
 
 def _said_of(func):

@@ -3,6 +3,12 @@ import dis
 import types
 
 
+def module_of(cls):
+    """The name of the module of a class; "" of one in C whose `__module__` is a descriptor for its instances."""
+    module = cls.__module__
+    return module if isinstance(module, str) else ""
+
+
 def names_of(code):
     """(global names, all names and string constants, globals assigned, globals used other than by calling them) of a code object and
     those inside it."""

@@ -31,7 +31,7 @@ from mindtorch.core import device as _device
 from mindtorch.core import dtypes as _dtypes
 from mindtorch.core.rng import Generator
 from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, taken
-from mindtorch.torch._dynamo._codes import computes_names, imports_of, names_of  # noqa: F401
+from mindtorch.torch._dynamo._codes import computes_names, imports_of, module_of, names_of  # noqa: F401
 from mindtorch.torch.nn.modules.module import Module
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
@@ -79,8 +79,8 @@ def ours(filename):
 
 def _foreign_class(cls):
     """Whether a class is the user's (its attributes may change), not Python's, NumPy's or ours."""
-    module = cls.__module__
-    if module in ("builtins", "collections", "abc", "enum", "typing", "functools"):
+    module = module_of(cls)
+    if module in ("", "builtins", "collections", "abc", "enum", "typing", "functools"):
         return False
     root = module.partition(".")[0]
     return root not in ("mindtorch", "torch", "numpy", "mindspore", "collections", "enum")
