@@ -325,10 +325,15 @@ ascend("addcmul", _three(G.AddcmulExt), numbers=True, only=CUBE)
 ascend("addcdiv", _three(G.AddcdivExt), numbers=True, only=CUBE)
 
 for _name, _prim in {"exp": G.Exp, "sqrt": G.Sqrt, "rsqrt": G.Rsqrt, "tanh": G.Tanh, "sigmoid": G.Sigmoid, "sin": G.Sin, "cos": G.Cos, "erf": G.Erf,
-                     "log": G.Log, "reciprocal": G.Reciprocal}.items():
+                     "log": G.Log}.items():
     ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=CUBE if _name == "tanh" else WIDE)
 for _name, _prim in {"neg": G.Neg, "abs": G.Abs}.items():
     ascend(_name, (lambda p: lambda a: op(p)(a))(_prim), only=WIDE + " int64 int32" + (COMPLEXES if _name == "neg" else ""))
+
+
+@ascend("reciprocal", only=WIDE + COMPLEXES)
+def _reciprocal(a):
+    return op(G.Div)(tensor_of(1, a), a) if dtype_of(a) in COMPLEX else op(G.Reciprocal)(a)
 
 
 @ascend("clamp_numbers", only="float32 float16 bfloat16 float64 int64 int32")
