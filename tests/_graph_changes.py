@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 
+import _smaller
 import mindtorch.torch as torch
 from _compile_programs import array
 from _graph_programs import GLOBAL, OPTIMIZERS, OUTS, WIDTH, WORDS, Deliberate, Plan, World
@@ -501,17 +502,7 @@ def smaller(plan, fails):
         for field, simple in (("backward", "plain"), ("update", "plain"), ("zero", "none"), ("read", "now"), ("optimizer", "plain"), ("net", "mlp"), ("entry", "step")):
             if getattr(p, field) != simple:
                 yield dataclasses.replace(p, **{field: simple})
-    budget, found = 60, True
-    while found and budget > 0:
-        found = False
-        for p in tries(plan):
-            budget -= 1
-            if fails(p):
-                plan, found = p, True
-                break
-            if budget <= 0:
-                break
-    return plan
+    return _smaller.smaller(plan, tries, fails, 60)
 
 
 def random_plan(seed):

@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 
+import _smaller
 from _training_blocks import BATCH, CLASSES, WIDTH, blocks
 
 
@@ -659,17 +660,7 @@ def smaller(plan, fails, budget=50):
         for field in dataclasses.fields(Plan):
             if field.name not in ("seed", "parts", "events", "recomputed", "steps", "entry", "precision") and getattr(p, field.name) != field.default:
                 yield dataclasses.replace(p, **{field.name: field.default})
-    found = True
-    while found and budget > 0:
-        found = False
-        for p in tries(plan):
-            budget -= 1
-            if fails(p):
-                plan, found = p, True
-                break
-            if budget <= 0:
-                break
-    return plan
+    return _smaller.smaller(plan, tries, fails, budget)
 
 
 def random_plan(T, seed):

@@ -46,7 +46,8 @@ _copy = np.copyto
 wrote: Callable[[Tensor, Any, int], None] | None = None
 
 
-def _may_share(a, b):
+def may_share(a: Array, b: Array) -> bool:
+    """Whether two arrays may share memory."""
     if a.__class__ is not Opaque:
         if a.flags.owndata and b.flags.owndata and a is not b:
             return False        # (0.1 us; asking NumPy takes 0.3)
@@ -239,7 +240,7 @@ def check_overlap(x: Tensor, others: Iterable[object]) -> None:
         if o is x or o.__class__ is not Tensor and not taken(o) or (x._h is not None or o._h is not None) and _elsewhere(x, o):
             continue
         b = o._a
-        if b is a or not _may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
+        if b is a or not may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
             continue
         # Both fill a stretch of memory, and the stretches meet: the very same elements are fine, anything else is not.
         if a.ndim != b.ndim or address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and _differ(a, b):
@@ -258,7 +259,7 @@ def check_apart(x: Tensor, others: Iterable[object]) -> None:
             if (x._h is not None or o._h is not None) and _elsewhere(x, o):
                 continue
             b = o._a
-            if a.size and b.size and _may_share(a, b) and dense(a) and dense(b):
+            if a.size and b.size and may_share(a, b) and dense(a) and dense(b):
                 raise _overlap_error()
 
 
@@ -422,7 +423,7 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
     a, b = x._a, value._a if value._h is None else devices.values(value)
     part = _pick(a, key=key)
     flags = part.flags
-    if not flags.c_contiguous or not flags.writeable or x._inference or not (apart or not _may_share(part, b)):
+    if not flags.c_contiguous or not flags.writeable or x._inference or not (apart or not may_share(part, b)):
         return False
     if b.ndim > part.ndim or b.dtype is not a.dtype:
         b = b.reshape(trimmed(b.shape, part.shape))

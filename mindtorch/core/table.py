@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mindtorch.backend.cpu.copies import into
+from mindtorch.backend.cpu.host import address
 from mindtorch.backend.cpu.pointwise import write
 from mindtorch.backend.interface import Sizes
 from mindtorch.backend.strides import check_extent
@@ -395,7 +396,7 @@ def _by_pieces(x, fn, args, kwargs):
             continue
         if v.__class__ is not Tensor or v._h is not None or v._sizes != x._sizes or not v._contiguous:
             return False
-        if v._a.ctypes.data != a.ctypes.data and np.may_share_memory(v._a, a):
+        if address(v._a) != address(a) and alias.may_share(v._a, a):
             return False            # (a piece would read what another one has written)
         cut.append(v)
     flat, others = a.reshape(-1), {id(v): v._a.reshape(-1) for v in cut}
