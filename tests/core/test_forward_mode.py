@@ -139,6 +139,29 @@ def test_tangents_of_every_op_with_more_samples(part):
     every([n for n in NAMES[part::20] if f"{n[0]}-{n[2]}" not in OTHERWISE_LATER], lambda dtype: 12)
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_spread_of_few_and_of_equal_numbers(name, dtype):
+    """Tangents and gradients where nothing, or less, is left of the elements less the correction, and where the deviation is 0."""
+    found = {}
+    for shape, step, kwargs in itertools.product([(), (1,), (3,), (1, 3), (3, 1), (0,), (2, 0)], (0, 1), [
+            {"unbiased": True}, {"unbiased": False}, {"correction": 5}, {"correction": 3}, {"dim": -1}, {"dim": -1, "correction": 5}]):
+        if not shape and "dim" in kwargs:
+            continue
+        for T in (real, mine):
+            n = int(np.prod(shape))
+            x = T.full(shape, 2.5, dtype=getattr(T, dtype)) + step * T.arange(n).reshape(shape)
+            _, t = T.func.jvp(lambda x: getattr(T, name)(x, **kwargs), (x,), (T.full_like(x, 1.5),))
+            r = getattr(T, name)(x.requires_grad_(), **kwargs)
+            out = [*t, *r] if isinstance(r, tuple) else [t, r]
+            out += T.autograd.grad((r[0] if isinstance(r, tuple) else r).sum(), x)
+            found.setdefault((shape, step, str(kwargs)), []).append([v.detach().numpy() for v in out])
+    for case, (want, got) in found.items():
+        for w, g in zip(want, got, strict=True):
+            np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12, err_msg=str(case))
+
+
 @pytest.mark.parametrize("edge_order,n", [(1, 2), (1, 5), (2, 3), (2, 4), (2, 6)])
 def test_gradient_is_differentiated_by_its_coordinates(edge_order, n):
     rs, found = np.random.RandomState(3), []

@@ -350,14 +350,20 @@ def logsumexp(input, dim, keepdim=False):
 def _var_grad(g, a, axes, keepdim, correction):
     n = count(a._sizes, axes)
     d = sub_(a, wide_mean(a, axes=axes, keepdim=True))
-    rest = max(n - correction, 0)
-    wide = spread(mul_(g, number(2 / rest if rest else math.inf, g)), shape=a._sizes, axes=axes, keepdim=keepdim)
-    return mul_(same_kind(wide, a), d)
+    rest = n - correction
+    if rest > 0 or rest and axes is not None:
+        g = mul_(g, number(2 / rest, g))
+    else:
+        # (Here and not with g, so that the tangent of no numbers, a sum of nothing, is 0.)
+        d = mul_(abs_(d) if axes is None else d, number(math.inf, g))
+    return same_kind(mul_(same_kind(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), d), d), a)
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
-    half = keep(div_(g, mul_(out, number(2, out))), ne_(out, number(0, out)))
-    return _var_grad(half, a, axes, keepdim, correction)
+    # (Nothing is divided by zero, also where the rule is transposed for tangents.)
+    none = number(0, out)
+    g, out = keep(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._stype))
+    return _var_grad(div_(g, mul_(out, number(2, out))), a, axes, keepdim, correction)
 
 
 var_ = primitive("var", "a, *, axes, keepdim, correction", lambda c, g: _var_grad(g, c.a, c.axes, c.keepdim, c.correction))
