@@ -69,7 +69,7 @@ def alike(prim, vals, mapped, kw, level):
 
 
 _POINTWISE = """
-    to_copy real_copy copies clone stand_in without_nan pairs_in_order complex polar frexp masked_scale masked_zero gelu gelu_backward silu silu_backward
+    to_copy real_copy copies clone without_nan pairs_in_order complex polar frexp masked_scale masked_zero gelu gelu_backward silu silu_backward
     hardtanh threshold hardsigmoid hardsigmoid_backward hardswish hardswish_backward negative_part_backward real_view imag_view detach_copy
     least_magnitude standard_gamma_grad transposed_copy
     bernoulli bernoulli_p poisson binomial standard_gamma native_dropout rrelu_noise

@@ -9,7 +9,7 @@ from mindtorch.core.tape import PRIMITIVES
 
 #: linear in all the operands that have gradients, taken together
 _LINEAR = """
-    cat stack clone clone_format copies to_copy to_copy_format to_device transposed_copy stand_in unsafe_view unsafe_transpose squeeze_batch unsqueeze_batch
+    cat stack clone clone_format copies to_copy to_copy_format to_device transposed_copy unsafe_view unsafe_transpose squeeze_batch unsqueeze_batch
     broadcast expand_elements repeat repeat_interleave roll flip flip_axis shift diag_embed trace tril triu diff cumsum cumsum_backward pair_sums
     sum_all sum_dims sum_elements mean_all mean_dims wide_mean mean_elements sum_to_size spread spread_channels spread_rows column_sum channel_sum
     gather index_select take index_1 index_2 index_3 masked_select masked_pick pick_rows embedding embedding_sparse gather_places

@@ -76,11 +76,6 @@ def _new_full(a, *, size, value, stype):
     return np.full(size, value, stype) if stype.kind != "V" else np.full(size, value, np.float32).astype(stype)
 
 
-@kernel("stand_in")
-def _stand_in(a):
-    return a
-
-
 @kernel("mean_elements sum_elements")
 @quiet
 def _total(a, *, mean):
