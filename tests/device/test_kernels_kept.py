@@ -1,7 +1,10 @@
-"""Core ops, forward and backward, go through kernels of the npu device alone: one that is lost, or no longer takes an op's arguments, fails here.
+"""Core ops, forward, backward and differentiated twice, go through kernels of the npu device alone: one that is lost, or no longer takes an op's arguments,
+fails here.
 
 Samples are those of PyTorch's op database, in float32; a fallback to the host is an error meanwhile.
 """
+import itertools
+
 import pytest
 
 import _on_device
@@ -32,6 +35,9 @@ OPS = set("""abs add item arange normal.in_place uniform mul sub addmm addmm.dec
  scatter_reduce.mean scatter_reduce.amin scatter_reduce.amax linalg.norm linalg.norm.subgradients_at_zero linalg.vector_norm bmm.triton_optimized""".split())
 CASES = [(name, op) for name, op in C.ops() if name in OPS]
 
+#: whose second derivatives have steps without kernels
+ONCE = {"nn.functional.grid_sample"}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def strict(npu):
@@ -46,6 +52,28 @@ def strict(npu):
 def test_op(name, op):
     bad = [f"{check} {outcome}: {detail}" for check, outcome, detail in C.judge(op, "float32", limit=2) if outcome != "pass"]
     assert not bad, "\n".join(bad)
+
+
+TWICE = [(name, op) for name, op in CASES if op.supports_autograd and op.supports_gradgrad and name not in ONCE]
+
+
+@pytest.mark.parametrize("name,op", TWICE, ids=[n for n, _ in TWICE])
+def test_op_differentiated_twice(name, op):
+    torch, _ = C.real_torch()
+    mt = C.facade()
+    fn = C.facade_op(op, torch, mt)
+    for s in itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True), 2):
+        carry = C.Carrier(torch, mt, "npu")
+        args, kwargs = carry([s.input, *s.args]), carry(s.kwargs)
+        outs = [o for o in C._float_leaves(mt.Tensor, fn(*args, **kwargs)) if o.requires_grad]
+        leaves = [x for x in C._float_leaves(mt.Tensor, [args, kwargs]) if x.requires_grad]
+        if not outs or not leaves:
+            continue
+        found = mt.autograd.grad(sum((o * o).sum() for o in outs), leaves, create_graph=True, allow_unused=True)
+        found = [g for g in found if g is not None and g.requires_grad]
+        if found:
+            sum((g * g).sum() for g in found).backward()
+            assert all(x.grad is None or x.grad.device.type == "npu" for x in leaves)
 
 
 def test_every_op_is_known():

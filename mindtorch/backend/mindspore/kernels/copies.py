@@ -100,9 +100,7 @@ def _zero(a):
 # ------------------------------------------------------------------ shapes
 @kernel("broadcast", empty=True)
 def _broadcast(a, *, shape):
-    if 0 in shape:
-        raise Lacking
-    return copied(broadcast(a, shape))
+    return full(shape, 0, dtype_of(a)) if 0 in shape else copied(broadcast(a, shape))
 
 
 def _reduced(a, axes, keep=False):
