@@ -111,6 +111,11 @@ def _there(name: str, category: str | None) -> str | None:
     return THERE.get(last.strip("_") if last.startswith("__") else last)
 
 
+def covers(x: Any) -> bool:
+    """Whether the host's region is one for a tensor: it lies on the host, or stands for one that does."""
+    return state.to is not None and (x._dev.type == "cpu" or x._dev is SHADOW or x._dev is RECORDED)
+
+
 def _is_there(args):
     for a in args:
         if taken(a):

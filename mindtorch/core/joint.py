@@ -24,7 +24,7 @@ from mindtorch.backend.interface import Array
 from mindtorch.backend.joint.recorder import Differs, Event, Recorder, Refused, Value
 from mindtorch.backend.kernels import TABLES
 from mindtorch.backend.mindspore.private import STRIDED
-from mindtorch.core import determinism, device as _device, devices, dispatch, engine, nodes
+from mindtorch.core import autocast, determinism, device as _device, devices, dispatch, dtypes, engine, nodes
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.rng import default_generator
 from mindtorch.core.tape import HOST, PRIMITIVES, Primitive
@@ -35,6 +35,33 @@ RECORDED = _device.recorded
 #: bytes given and computed up to which a program is run once beside what was recorded
 MOST = 1 << 26
 _one_at_a_time = module_lock(globals(), "_one_at_a_time", threading.RLock)
+
+
+# ------------------------------------------------------------------ surroundings
+class _Surroundings:
+    """What a call ran in, of all that ops go by: autocast, and the defaults of creation.  A program is for one of them, and says nothing of it."""
+
+    __slots__ = ("regions", "dtype", "device")
+
+    def __init__(self) -> None:
+        self.regions = autocast.state.to, autocast.state.there
+        self.dtype, self.device = dtypes.get_default_dtype(), _device.get_default()
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        now = _Surroundings()
+        self._set(now)
+        try:
+            yield
+        finally:
+            now._set(self)
+
+    def _set(self, before):
+        autocast.switch(self.regions)
+        if self.dtype is not before.dtype:
+            dtypes.set_default_dtype(self.dtype)
+        if self.device != before.device:
+            _device.set_default(self.device)
 
 
 # ------------------------------------------------------------------ recording
@@ -95,6 +122,7 @@ class Recording:
         #: the arrays given, as they were, and the state of the generator then
         self.before: list[Array] = []
         self.state = state = default_generator._dump_state()
+        self.surroundings = _Surroundings()
         on = mode.on
         try:
             with _recording() as device:
@@ -209,7 +237,7 @@ class Joint:
 
     def __init__(self, recording: Recording, run: Callable[..., Sequence[Any]], again: Callable[..., Sequence[Tensor | None]]) -> None:
         r = recording
-        self.run_plainly, self.again, self.places = run, again, recording.places
+        self.run_plainly, self.again, self.places, self.surroundings = run, again, recording.places, recording.surroundings
         self.given = [r.places.index(j) for j in range(len(r.given))]
         self.outs: list[Any] = [o if o.__class__ is int else None for o in r.outs]
         self.written, self.drew = r.written, r.drew
@@ -352,8 +380,9 @@ class Joint:
         return found
 
     def _plainly(self, *given):
-        """The results on the tape, of tensors each of which is given once."""
-        return self.run_plainly(*[given[j] for j in self.places])
+        """The results on the tape, of tensors each of which is given once, wherever the backward pass is called."""
+        with self.surroundings.again():
+            return self.run_plainly(*[given[j] for j in self.places])
 
     def _over(self, node, gs):
         """The call and its backward pass once more, on the tape."""

@@ -244,7 +244,7 @@ def _cell_input(name, input, states, w_ih, w_hh):
 
 def _by_parts(x):
     """Whether a cell is computed by its parts: inside autocast each has a dtype of its own."""
-    return autocast.state.to is not None and x._dev.type == "cpu"
+    return autocast.covers(x)
 
 
 @op(method=False)
