@@ -399,7 +399,7 @@ def wrap(a: Any) -> Tensor:
     """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
         a = np.asarray(a) if not isinstance(a, Opaque) else a.copy()
-    t = (from_contiguous(a) if a.flags.c_contiguous else from_array(a)) if not FLAGS.meta else native_of(a)
+    t = (from_contiguous(a) if a.flags.carray else from_array(a)) if not FLAGS.meta else native_of(a)
     t.__class__ = Tensor
     t._a = a
     if INFERENCE.ever and mode.inference:
@@ -483,7 +483,7 @@ def native_of(a: Array) -> Any:
         if not a.flags.c_contiguous:
             STRIDED.on = True
         return from_contiguous(np.empty(0, np.float32))
-    return from_contiguous(a) if a.flags.c_contiguous else from_array(a)
+    return from_contiguous(a) if a.flags.carray else from_array(a)
 
 
 #: (MindSpore's tensor, device or None) -> the device and handle of one whose memory is not the host's; None for others. Set by core.accelerator.

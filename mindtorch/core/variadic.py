@@ -71,7 +71,7 @@ def name_(tensors_, *, {statics}):
         r_ = _strided(PRIM, fwd, {low}, xs_, {kw})
 {half}    else:
         r_ = fwd(*xs_, {kws})
-    y_ = from_contiguous(r_) if r_.flags.c_contiguous else from_array(r_)
+    y_ = from_contiguous(r_) if r_.flags.carray else from_array(r_)
     y_.__class__ = Tensor
     y_._a = r_
     for t_ in tensors_:

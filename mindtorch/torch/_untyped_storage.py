@@ -231,6 +231,7 @@ class StorageBase(_StorageBase):
     """What UntypedStorage and classes of a user's own beside it are made of; not to be made itself (RuntimeError)."""
 
     _flat = _pending = None     # of memory that is a device's
+    _fixed = False              # whether it is a slice of another one, whose size stays
 
     def __del__(self):
         # What a user has hung on a storage stays as long as its memory; a later storage object on that has it again. (None: the interpreter ends.)
@@ -373,21 +374,22 @@ class StorageBase(_StorageBase):
         if self._device.type == "meta":
             return self._bytes
         if isinstance(i, slice):
-            # A slice is a storage on the same bytes; it must not be mistaken for the whole.
+            start, stop, step = i.indices(self.size())
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
             part = object.__new__(UntypedStorage)
+            part._device, part._fixed = self._device, True
             if self._u8 is None:
-                start, stop, step = i.indices(self.size())
-                if step != 1:
-                    raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
-                flat = self._flat_of()
                 part._u8 = None
-                part._flat = _there.part(flat, _U8, start, (max(stop - start, 0),), (1,))
+                part._flat = _there.part(self._flat_of(), _U8, start, (max(stop - start, 0),), (1,))
                 part._root = part._flat._a
             else:
                 if memory.COW.on:
                     memory.own(self._root)
-                part._root = part._u8 = self._bytes[i]
-            part._device = self._device
+                # A storage of its own that starts at 0, on the same bytes: a memoryview ends the chain of bases, and keeps them.
+                part._root = np.frombuffer(memoryview(self._bytes[i]), _U8)       # type: ignore[arg-type]
+                part._u8 = _bytes_of(part._root)
+                _alive[id(part._root)] = part
             return part
         return int(self._bytes[self._position(i)])
 
@@ -480,12 +482,18 @@ class StorageBase(_StorageBase):
             with self._written() as u8:
                 u8.view(f"u{width}").byteswap(inplace=True)
 
+    def resizable(self):
+        """Whether `resize_` may be asked for: not of a slice of another storage."""
+        return not self._fixed
+
     def resize_(self, size):
         """Makes the storage `size` bytes long; tensors on it stay on it.
 
         On the cpu the memory moves, with its values, and new bytes are undefined.  NotImplementedError where a tensor would reach beyond the end of
         a storage that shrinks, and for a device's memory.
         """
+        if self._fixed:
+            raise RuntimeError("Trying to resize storage that is not resizable")
         if size < 0:
             raise RuntimeError(f"a storage cannot have {size} bytes")
         if size == self.size():

@@ -1,5 +1,7 @@
 """Storages and the memory under tensors: lazy copies, memory that moves, storages without memory, what deterministic mode leaves in new memory."""
+import copy
 import gc
+import io
 import itertools
 import warnings
 
@@ -278,6 +280,97 @@ def test_files(tmp_path):
         again.fill_(9)
         return path.read_bytes(), s.tolist(), s.filename == str(path), again.filename, outcome(lambda T: T.TypedStorage.from_file(str(path), True, 3), T)
     assert program(torch) == program(mt)
+
+
+# ------------------------------------------------------------------ slices
+# (torch itself dies of complex128 numbers at unaligned addresses)
+DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64")
+SLICES = {"set_": lambda T, s, d: T.tensor([], dtype=d).set_(s), "asarray": lambda T, s, d: T.asarray(s, dtype=d), "as_tensor": lambda T, s, d: T.as_tensor(s, dtype=d),
+          "view": lambda T, s, d: T.asarray(s, dtype=T.uint8).view(d), "geometry": lambda T, s, d: T.tensor([], dtype=d).set_(s, 0, (3,), (1,))}
+CUTS = [(0, 48), (3, 51), (8, 56), (16, 64), (1, 49), (-49, -1)]
+
+
+def numbered(T, n=64):
+    s = T.UntypedStorage(n)
+    for i in range(n):
+        s[i] = i * 7 % 61
+    return s
+
+
+@pytest.mark.parametrize("way", SLICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_slice_is_a_storage_that_starts_at_0(dtype, way):
+    """Wherever it lies, also between two elements: its tensors have no offset, and share its memory with the whole."""
+    def program(T):
+        seen, d = [], getattr(T, dtype)
+        for a, b in CUTS:
+            s = numbered(T)
+            part = s[a:b]
+            t = SLICES[way](T, part, d)
+            at = s.data_ptr()
+            seen.append((part.nbytes(), part.data_ptr() - at, part == s, t.storage_offset(), t.data_ptr() - at, t.shape, t.stride(), t.untyped_storage() is part,
+                         t.untyped_storage().nbytes(), part.resizable(), s.resizable()))
+            seen.append((t[1:].storage_offset(), t[1:].view(T.uint8).tolist(), t[::2].clone().view(T.uint8).tolist(), t.unsqueeze(0).t().contiguous().tolist()))
+            seen.append(t.tolist())
+            seen += [p.clone().view(T.uint8).tolist() for p in t.split(2)]
+            t[1:] = 1
+            seen.append(s.tolist())
+            t.copy_(t.flip(0))
+            seen.append(s.tolist())
+            t.index_fill_(0, T.tensor([0]), 0)
+            part[0] = 9
+            seen += [s.tolist(), t.view(T.uint8).tolist(), part.clone().tolist(), part[2:5].tolist()]
+            del s, part
+            gc.collect()
+            seen.append(t.view(T.uint8).tolist())
+        return seen
+    assert repr(outcome(program, mt)) == repr(program(torch))
+
+
+def test_what_a_slice_refuses():
+    def program(T):
+        s = numbered(T)
+        t = T.asarray(s[3:19], dtype=T.int32)
+        seen = [outcome(f, T) for f in (lambda T: s[::2], lambda T: s[9:3:-1], lambda T: s[3:9].resize_(6), lambda T: t.untyped_storage().resize_(99))]
+        return [*seen, s[9:3].nbytes(), s[60:99].tolist(), s[-3:].tolist(), s[5:5].tolist(), outcome(lambda T: T.tensor([], dtype=T.int32).set_(s[3:19], 3, (2,), (1,)), T)]
+    assert program(mt) == program(torch)
+
+
+def test_a_slice_alone_goes_to_files():
+    def program(T):
+        s, file = numbered(T), io.BytesIO()
+        a, b = (T.asarray(s[i:i + 8], dtype=T.int16) for i in (3, 3))
+        T.save([a, b, T.asarray(s[20:24], dtype=T.uint8)], file)
+        file.seek(0)
+        loaded = T.load(file)
+        return [(t.tolist(), t.untyped_storage().nbytes(), t.storage_offset()) for t in loaded], copy.deepcopy(a).tolist()
+    assert program(mt) == program(torch)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 8])
+def test_buffers_at_any_offset(offset):
+    def program(T):
+        seen, buffer = [], bytearray(range(128))
+        for dtype in DTYPES:
+            t = T.frombuffer(buffer, dtype=getattr(T, dtype), offset=offset, count=3)
+            seen.append((t.storage_offset(), t.untyped_storage().nbytes(), t[1:].storage_offset(), t.view(T.uint8).tolist(), t[::2].clone().view(T.uint8).tolist()))
+            t[1] = 1
+            seen.append(bytes(buffer))
+        return seen
+    assert outcome(program, mt) == program(torch)
+
+
+def test_whole_memory_of_a_slice_may_be_copied_lazily():
+    """What looks at the memory beside its tensors keeps it from being shared."""
+    t = mt.arange(8.0)
+    part = t.untyped_storage()[4:12]
+    c = t._lazy_clone()
+    part.fill_(0)
+    assert c.tolist() == [0, 1, 2, 3, 4, 5, 6, 7] and t.tolist() == [0, 0, 0, 3, 4, 5, 6, 7]
+    p = mt.asarray(part, dtype=mt.float32)
+    q = p._lazy_clone()
+    p += 1
+    assert q.tolist() == [0, 0] and p.tolist() == [1, 1]
 
 
 # ------------------------------------------------------------------ deterministic mode

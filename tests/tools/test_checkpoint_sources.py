@@ -108,3 +108,33 @@ def test_safetensors_both_ways(process):
         same(st.load_file("ours.safetensors"), state())
         assert torch.__version__ and np.__version__
     """)
+
+
+def test_safetensors_whose_header_has_any_length(process):
+    """The data begin wherever the header ends: at no multiple of an element's size."""
+    pytest.importorskip("safetensors")
+    process.ok("""
+        from mindtorch.tools import mstorch_enable
+        import json, struct, numpy as np, torch, safetensors.torch as st
+        kinds = {"U8": "uint8", "I16": "int16", "F32": "float32", "I64": "int64", "F64": "float64", "C64": "complex64", "F16": "float16"}
+        for pad in range(9):
+            header, data, want = {}, b"", {}
+            for name, numpy_name in kinds.items():
+                a = np.arange(6).astype(numpy_name).reshape(2, 3)
+                header[name] = {"dtype": name, "shape": [2, 3], "data_offsets": [len(data), len(data) + a.nbytes]}
+                data, want[name] = data + a.tobytes(), a
+            header["BF16"] = {"dtype": "BF16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}
+            data += struct.pack("<HH", 0x3F80, 0x4040)
+            text = json.dumps(header).encode()
+            text += b" " * ((pad - len(text)) % 8)
+            with open("f.safetensors", "wb") as f:
+                f.write(struct.pack("<Q", len(text)) + text + data)
+            found = st.load_file("f.safetensors")
+            assert found.pop("BF16").tolist() == [1, 3] and sorted(found) == sorted(want)
+            for name, a in want.items():
+                t = found[name]
+                assert t.storage_offset() == 0 and t.untyped_storage().nbytes() == a.nbytes and t.numpy().dtype == a.dtype, name
+                assert (t.numpy() == a).all() and ((t + 1).numpy() == a + a.dtype.type(1)).all() and t.sum().item() == a.sum(), name
+            with st.safe_open("f.safetensors", "pt") as f:
+                assert f.get_slice("F32")[:, 1:].tolist() == [[1, 2], [4, 5]] and f.get_tensor("I64").tolist() == [[0, 1, 2], [3, 4, 5]]
+    """)

@@ -68,6 +68,19 @@ STRIDED = _Strided()
 STRIDED.on = STRIDED.odd = False
 
 
+def _from_unaligned(a):
+    """`from_contiguous` of an array at an address that is no multiple of its elements' alignment.
+
+    (NumPy marks such memory in the buffer's format, which MindSpore's `from_numpy` refuses of complex numbers.)
+    """
+    if a.ndim > 8:
+        raise NotImplementedError(f"{a.dtype.name} numbers at an unaligned address in {a.ndim} dimensions: MindSpore's end at 8; "
+                                  "clone or reshape the tensor first")
+    t = from_contiguous(np.empty(0, a.dtype))
+    _set(t, from_contiguous(a.reshape(-1).view(np.uint8)), 0, a.shape, tuple([s // a.itemsize for s in a.strides]))
+    return t
+
+
 def from_array(a):
     """MindSpore tensor over `a`'s memory, whatever its strides.
 
@@ -78,7 +91,7 @@ def from_array(a):
     """
     flags = a.flags
     if flags.c_contiguous:
-        return from_contiguous(a)
+        return from_contiguous(a) if flags.aligned or a.dtype.kind != "c" else _from_unaligned(a)
     STRIDED.on = True
     count, dtype, shape = a.size, a.dtype, a.shape
     plain = dtype.char in _DLPACK and flags.writeable
@@ -102,7 +115,7 @@ def from_array(a):
         start = (address(a) - address(owner)) // a.itemsize
     if recording:           # MindSpore's tape is not to see a write
         return _as_strided(from_contiguous(owner), shape, strides, start)
-    t = from_contiguous(owner)
+    t = from_contiguous(owner) if dtype.kind != "c" or owner.flags.aligned else _from_unaligned(owner)
     _set(t, t, start, shape, strides)         # (onto itself: it keeps its memory and gets the geometry)
     return t
 
