@@ -164,3 +164,18 @@ def test_dropout(p):
             made.append((y, z, mask, x.grad))
         for a, b in zip(*made):
             _same(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["dropout", "native_dropout"])
+def test_dropout_rounds_as_torch_does(name, dtype):
+    """By the bits: what is kept is multiplied by a number that has been rounded to the element type, and the gradient of native_dropout by one that has not."""
+    for p in (0.1, 0.3, 0.45, 0.7):
+        made = []
+        for T in (real, mine):
+            T.manual_seed(4)
+            x = T.linspace(-3, 5, 400).to(getattr(T, dtype)).requires_grad_()
+            y = T.native_dropout(x, p, True)[0] if name == "native_dropout" else T.nn.functional.dropout(x, p)
+            made.append((y, *T.autograd.grad(y, x, x.detach())))
+        for a, b in zip(*made):
+            assert b.tolist() == a.tolist()

@@ -23,8 +23,14 @@ drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, 
 alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), held=(1,),
                    node="AddBackward0", layout=(layout.dropout, layout.kept))
 #: dropout whose mask, drawn in C order, is given out.
-_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=c.scale), nondiff=(1,),
+#: (PyTorch multiplies by a number of x's element type, `scale`, and the gradient by one that is not rounded.)
+_native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=_inverse(c.keep)), nondiff=(1,),
                     node="MulBackward0", layout=(layout.pointwise, layout.kept))
+
+
+def _inverse(keep):
+    """What is kept grows by this."""
+    return 1.0 / keep if keep else 0.0
 
 
 def _check(p, name="dropout"):
@@ -75,7 +81,14 @@ def _growth(p, d):
     if d == F64:
         return 1.0 / (1.0 - p)
     kept, = _SINGLE.unpack(_SINGLE.pack(1 - p))
-    growth, = _SINGLE.unpack(_SINGLE.pack(1 / kept if kept else math.inf))
+    return _rounded(1 / kept if kept else math.inf, d)
+
+
+def _rounded(growth, d):
+    """A number from 0 up as one of an element type."""
+    if d.name in ("float64", "complex128"):
+        return growth
+    growth, = _SINGLE.unpack(_SINGLE.pack(growth))
     if d == F16:
         return growth if growth > 65504 else _HALF.unpack(_HALF.pack(growth))[0]
     if d == BF16:
@@ -205,7 +218,7 @@ def native_dropout(input, p, train):
     tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
         return input.clone(), new_full(input, size=input._sizes, value=1, stype=BOOL)
-    return _native(input, keep=1 - p, scale=0.0 if p == 1 else 1.0 / (1.0 - p), generator=_source(input))
+    return _native(input, keep=1 - p, scale=_rounded(_inverse(1.0 - p), input._stype), generator=_source(input))
 
 
 @op(method=False)
