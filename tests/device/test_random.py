@@ -4,6 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
+import torch as real
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 import mindtorch.torch as mt
@@ -66,6 +69,52 @@ def test_numbers_of_the_host_on_request(npu, host_numbers, name):
     b, y = DRAWS[name]("cpu"), mt.rand(3)
     assert a.device == npu and a.cpu().equal(b) and x.equal(y)
     assert devices.FALLBACKS == before
+
+
+MASKS = {
+    "dropout": lambda T, x: T.nn.functional.dropout(x, 0.3), "dropout in place": lambda T, x: T.nn.functional.dropout(x.clone(), 0.3, inplace=True),
+    "alpha_dropout": lambda T, x: T.nn.functional.alpha_dropout(x, 0.3, True), "native_dropout": lambda T, x: T.native_dropout(x, 0.3, True)[0],
+    "feature_alpha_dropout": lambda T, x: T.nn.functional.feature_alpha_dropout(x, 0.3, True), "dropout1d": lambda T, x: T.nn.functional.dropout1d(x, 0.3),
+    "twice": lambda T, x: T.nn.functional.dropout(T.nn.functional.dropout(x, 0.3), 0.3), "bernoulli": lambda T, x: T.bernoulli(x.detach(), 0.3) * x,
+    "bernoulli_": lambda T, x: x.detach().clone().bernoulli_(0.3) * x, "rand_like": lambda T, x: T.rand_like(x) * x,
+    "attention": lambda T, x: T.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.3),
+}
+ROUNDED = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
+
+
+def masked(T, name, x, dtype, order, device="cpu", compiled=lambda f: f):
+    """A result, the gradient, and the next number of the host's: of three calls, each of which draws."""
+    T.manual_seed(4)
+    call, found = compiled(MASKS[name]), []
+    for _ in range(3):
+        leaf = T.from_numpy(x).to(device, getattr(T, dtype)).requires_grad_()
+        y = call(T, leaf.permute(order))
+        grad, = T.autograd.grad(y.double().square().sum(), leaf)
+        found += [v.detach().cpu().double().numpy() for v in (y, grad)]
+    return [*found, T.rand(()).double().numpy()]
+
+
+def assert_masks_of_the_host(name, dtype, shape, order, **how):
+    x = np.random.RandomState(0).randn(*shape).astype(np.float32)
+    for want, have in zip(masked(real, name, x, dtype, order), masked(mt, name, x, dtype, order, **how)):
+        np.testing.assert_allclose(have, want, rtol=0, atol=ROUNDED[dtype] * max(1, abs(want).max()))
+
+
+@pytest.mark.parametrize("dtype", ROUNDED)
+@settings(max_examples=settings().max_examples // 6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.tuples(*[st.integers(2, 5)] * 3), st.permutations(range(3)))
+def test_masks_of_the_host_follow_the_operands_memory(npu, host_numbers, dtype, shape, order):
+    """Whatever element type the kernel computes in: the mask hangs on the order of the operand's memory."""
+    for name in MASKS:
+        assert_masks_of_the_host(name, dtype, shape, order, device="npu")
+
+
+@pytest.mark.parametrize("dtype", ROUNDED)
+@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "native_dropout", "feature_alpha_dropout"])
+def test_masks_of_the_host_follow_the_operands_memory_in_graphs(npu, host_numbers, forgotten_variants, name, dtype):
+    assert_masks_of_the_host(name, dtype, (6, 5, 4), (1, 2, 0), device="npu", compiled=mt.compile)
+    if dtype != "float64":
+        assert_masks_of_the_host(name, dtype, (6, 5, 4), (1, 2, 0), compiled=lambda f: mt.compile(f, backend="mindspore"))
 
 
 def uniform_p(u):

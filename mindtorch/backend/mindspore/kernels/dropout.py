@@ -4,59 +4,68 @@ import numpy as np
 from mindtorch.backend.cpu.rng import bernoulli_mask
 from mindtorch.backend.mindspore.kernels import ASCEND
 from mindtorch.backend.strides import contiguous_strides, drawing_order
-from mindtorch.backend.mindspore.kernels._call import FLOATING, Lacking, P, cast, dtype_of, is_contiguous, kernel, number, op, shape_of
+from mindtorch.backend.mindspore.kernels._call import FLOATING, HALF, Lacking, P, cast, dtype_of, is_contiguous, kernel, ms, number, op, shape_of
 from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
 from mindtorch.backend.mindspore.kernels.random import kept
 
 
+# (Halves come as they are, `half=True`: their copy in float32 is in C order, and the host's masks hang on the order of the operand's own memory.)
+def _wide(x):
+    """The dtype that x is computed in."""
+    return ms.float32 if dtype_of(x) in HALF and not ASCEND else dtype_of(x)
+
+
 def _mask(x, keep, feature, generator):
-    """1 and 0 in x's dtype (the CPU target: float32), of x's shape; feature: of its first two dimensions'."""
+    """1 and 0 in the dtype that x is computed in, of x's shape; feature: of its first two dimensions'."""
     shape = shape_of(x)
     if dtype_of(x) not in FLOATING or generator.on_host and not (feature or is_contiguous(x)):
         raise Lacking                   # (the host draws in the order of memory)
     if feature:
         shape = shape[:2] + (1,) * (len(shape) - 2)
-    return kept(shape, keep, generator, dtype_of(x))
+    return kept(shape, keep, generator, _wide(x))
 
 
 def scaled(x, mask, scale):
     """x where the mask (numbers 1 and 0, or bools) is set, times a number."""
-    y = op(P.Mul)(x, mask if dtype_of(mask) is dtype_of(x) else cast(mask, dtype_of(x)))
-    return y if scale == 1 else op(P.Mul)(y, number(scale, dtype_of(x)))
+    d = _wide(x)
+    y = op(P.Mul)(cast(x, d), cast(mask, d))
+    return cast(y if scale == 1 else op(P.Mul)(y, number(scale, d)), dtype_of(x))
 
 
-@kernel("masked_scale", varying="scale")
+@kernel("masked_scale", half=True, varying="scale")
 def _masked_scale(x, mask, *, scale):
     if dtype_of(x) not in FLOATING:
         raise Lacking
     return scaled(x, mask, scale)
 
 
-@kernel("dropout", varying="keep scale")
+@kernel("dropout", half=True, varying="keep scale")
 def _dropout(x, *, keep, scale, feature, generator):
     mask = _mask(x, keep, feature, generator)
-    return scaled(x, mask, scale), mask
+    return scaled(x, mask, scale), cast(mask, dtype_of(x))
 
 
-@kernel("alpha_dropout")
+@kernel("alpha_dropout", half=True)
 def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
     mask = _mask(x, keep, feature, generator)
-    return _alpha(x, mask, a=a, slope=slope, offset=offset), mask
+    return _alpha(x, mask, a=a, slope=slope, offset=offset), cast(mask, dtype_of(x))
 
 
 def _alpha(x, mask, *, a, slope, offset):
     """x * mask * a + (mask - 1) * slope + offset."""
-    d = dtype_of(x)
+    d = _wide(x)
+    mask = cast(mask, d)
     shift = op(P.Add)(op(P.Mul)(mask, number(slope, d)), number(offset - slope, d))
-    return op(P.Add)(op(P.Mul)(x, op(P.Mul)(mask, number(a, d))), shift)
+    return cast(op(P.Add)(op(P.Mul)(cast(x, d), op(P.Mul)(mask, number(a, d))), shift), dtype_of(x))
 
 
-@kernel("native_dropout", varying="keep scale")
+@kernel("native_dropout", half=True, varying="keep scale")
 def _native_dropout(x, *, keep, scale, generator):
     return _native(x, _mask(x, keep, False, generator), scale=scale)
 
 
 def _native(x, mask, *, scale):
+    mask = cast(mask, _wide(x))
     return scaled(x, mask, scale), op(P.NotEqual)(mask, number(0.0, dtype_of(mask)))
 
 
