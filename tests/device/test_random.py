@@ -263,9 +263,10 @@ def test_checkpoint_draws_the_same_masks(npu):
         assert y.detach().equal(x.grad)
 
 
-def test_draws_by_tensors(npu):
+@pytest.mark.parametrize("dtype", ROUNDED)
+def test_draws_by_tensors(npu, dtype):
     mt.manual_seed(8)
-    w = mt.tensor([[0.0, 1.0, 3.0, 0.0], [5.0, 0.0, 0.0, 5.0]])
+    w = mt.tensor([[0.0, 1.0, 3.0, 0.0], [5.0, 0.0, 0.0, 5.0]], dtype=getattr(mt, dtype))
     for args in ((4000, True), ):
         r = mt.multinomial(w.to(npu), *args).cpu().numpy()
         assert r.shape == (2, 4000) and set(r[0]) == {1, 2} and set(r[1]) == {0, 3}
@@ -274,12 +275,12 @@ def test_draws_by_tensors(npu):
     assert set(one[:, 0]) == {1, 2} and abs((one[:, 0] == 2).mean() - 0.75) < 0.12
     two = mt.multinomial(w.to(npu), 2).cpu().numpy()
     assert set(two[0]) == {1, 2} and set(two[1]) == {0, 3}
-    p = mt.tensor([0.0, 1.0, 0.3]).repeat(5000, 1)
-    b = mt.bernoulli(p.to(npu)).cpu().numpy()
+    p = mt.tensor([0.0, 1.0, 0.3], dtype=w.dtype).repeat(5000, 1)
+    b = mt.bernoulli(p.to(npu)).cpu().float().numpy()
     assert (b[:, 0] == 0).all() and (b[:, 1] == 1).all() and abs(b[:, 2].mean() - 0.3) < 0.03
-    n = mt.normal(mt.tensor([1.0, 2.0], device=npu), mt.tensor([0.0, 3.0], device=npu).expand(9000, 2)).cpu().numpy()
+    n = mt.normal(mt.tensor([1.0, 2.0], device=npu, dtype=w.dtype), mt.tensor([0.0, 3.0], device=npu, dtype=w.dtype).expand(9000, 2)).cpu().float().numpy()
     assert (n[:, 0] == 1).all() and abs(n[:, 1].mean() - 2) < 0.15 and abs(n[:, 1].std() - 3) < 0.15
-    for wrong in (lambda: mt.multinomial(-w.to(npu), 1), lambda: mt.multinomial(mt.zeros(3, device=npu), 1), lambda: mt.multinomial(w.to(npu), 9),
-                  lambda: mt.bernoulli(2 + p.to(npu)), lambda: mt.normal(0.0, -mt.ones(3, device=npu)), lambda: mt.multinomial(w.to(npu) / 0, 1)):
+    for wrong in (lambda: mt.multinomial(-w.to(npu), 1), lambda: mt.multinomial(mt.zeros(3, device=npu, dtype=w.dtype), 1), lambda: mt.multinomial(w.to(npu), 9),
+                  lambda: mt.bernoulli(2 + p.to(npu)), lambda: mt.normal(0.0, -mt.ones(3, device=npu, dtype=w.dtype)), lambda: mt.multinomial(w.to(npu) / 0, 1)):
         with pytest.raises(RuntimeError):
             wrong()

@@ -138,8 +138,13 @@ def _expect(x, message, most=None):
     """Reads a device's parameters before numbers are drawn by them, as torch does: all have to be at least 0, and at most `most`.  (The host's kernels see.)"""
     if x._h is not None and x._numel:
         x = detached(x)
-        if not (of_all(x.amin()) >= 0).all() or most is not None and not (of_all(x.amax()) <= most).all():
+        if not (_numbers(x.amin()) >= 0).all() or most is not None and not (_numbers(x.amax()) <= most).all():
             raise RuntimeError(message)
+
+
+def _numbers(x):
+    """Values to be compared with numbers, which NumPy does not do with those of bfloat16."""
+    return of_all(x).astype("float64")
 
 
 # ------------------------------------------------------------------ new tensors
@@ -310,7 +315,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if input._h is not None and input._numel:
         _expect(input, "probability tensor contains either `inf`, `nan` or element < 0", sys.float_info.max)
-        if (of_all(detached(input).amax(-1).amin()) <= 0).any():
+        if (_numbers(detached(input).amax(-1).amin()) <= 0).any():
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return _multinomial(input, num_samples=int_of("multinomial", num_samples, "num_samples"), replacement=bool(replacement),
                         generator=_gen(generator, input._dev))
