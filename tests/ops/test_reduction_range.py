@@ -128,6 +128,22 @@ def test_equal_numbers_have_no_deviation(shape, dims, dtype):
                                                                       or -1) == 0).all()
 
 
+@pytest.mark.host_only("MindSpore's CPU kernels add one element after another")
+@pytest.mark.parametrize("name", ["sum", "mean", "nansum", "nanmean", "logsumexp", "norm", "cumsum", "std"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_no_layout_rounds_more_often(name, dtype):
+    """Along any memory the rounding of many additions does not add up."""
+    x = np.repeat((np.random.RandomState(0).rand(1, 10) + 0.1).astype(dtype), 1000, 0)          # (equal numbers: each step rounds the same way)
+    for view in (lambda t: t, lambda t: t.T, lambda t: t.T[:2], lambda t: t[::2], lambda t: t[:, ::3], lambda t: t[3:, 1:].T, lambda t: t.reshape(10, 10, -1)[:, :, ::4]):
+        for dim in range(view(x).ndim):
+            try:
+                want = getattr(view(torch.from_numpy(x).to(torch.complex128 if dtype == "complex64" else torch.float64)), name)(dim=dim)
+            except RuntimeError:
+                return              # (not of complex numbers)
+            got = getattr(view(mt.from_numpy(x)), name)(dim=dim)
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1.5e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numbers_far_from_zero(dtype):
     x = np.random.RandomState(0).rand(20000, 2) + (1e6 if dtype == "float32" else 1e12)

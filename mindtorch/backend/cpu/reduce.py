@@ -43,7 +43,7 @@ def sums(a, axes=None, keepdim=False):
     for n in axes:
         rows *= shape[n]
     inner = axes[-1] == a.ndim - 1
-    if rows <= _BLOCK and not (inner and a.size >= _LARGE) or inner and a.size < _LARGE and rows == shape[-1]:
+    if rows <= _BLOCK and not (inner and a.size >= _LARGE) or inner and a.size < _LARGE and rows == shape[-1] and a.flags.c_contiguous:
         return _add(a, axis=axes, keepdims=keepdim)
     r = _blocked(a, axes)
     return r.reshape([1 if n in axes else s for n, s in enumerate(shape)] if keepdim else
