@@ -11,7 +11,7 @@ from mindtorch.ops._operands import no_derivative, number
 from mindtorch.ops.basic import cast, eq_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.linalg.matmul import linear
-from mindtorch.ops.nn._fused import again, reduced, reduction_of, tensor_arg, title
+from mindtorch.ops.nn._fused import again_wide, reduced, reduction_of, tensor_arg, title
 from mindtorch.ops.nn.activation import log_softmax_
 from mindtorch.ops.reduction.reduce import sum_all
 
@@ -93,7 +93,7 @@ def _ce_rule(c, g):
 
         def compose(x):
             return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, w, c.ignore_index, c.smoothing, c.reduction)
-        return again(compose, (c.x,), g)[0]
+        return again_wide(compose, (c.x,), g)[0]
     return _ce_backward(g, c.target, c.weight, c.out1, c.out2, c.out3, ignore_index=c.ignore_index, smoothing=c.smoothing,
                         reduction=c.reduction)
 

@@ -1,14 +1,15 @@
 """What the families of nn ops share: gradients of fused kernels, `inplace=` flags, reductions, argument checks."""
 from mindtorch.core import alias, engine
-from mindtorch.core.dtypes import F32
+from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.table import any_grad
 from mindtorch.core.tape import sequence, primitive
 from mindtorch.core.tensor import Tensor, Const, taken
 from mindtorch.core.values import values
-from mindtorch.ops.basic import mul_, new_full
+from mindtorch.ops.basic import cast, mul_, new_full
 from mindtorch.ops.indexing._region import pick_alias
+
 
 def _stand_in(x):
     """A tensor equal to x whose node leads nowhere for now, and that node with the edges it will get."""
@@ -43,6 +44,23 @@ def again(compose, inputs, gs):
             n.edges = edges
     found = iter(found)
     return tuple(next(found) if x is not None and x._rg else None for x in inputs)
+
+
+def again_wide(compose, inputs, gs):
+    """`again` for kernels that compute half precision in float32: so does the composition, whose results and gradients are rounded once, as the kernel's are.
+
+    Rounded at each op, it gave other gradients than the kernel, and sums and powers inside of it were infinite where no gradient is.
+    """
+    if not any([x is not None and x._stype in LOW for x in inputs]):
+        return again(compose, inputs, gs)
+    kinds = [None if g is None else g._stype for g in (gs if gs.__class__ in (tuple, list) else (gs,))]
+
+    def wide(*given):
+        outs = compose(*[cast(x, F32) if x is not None and x._stype in LOW else x for x in given])
+        if outs.__class__ is Tensor or taken(outs):
+            return cast(outs, kinds[0])
+        return tuple([o if o is None or k is None else cast(o, k) for o, k in zip(outs, kinds)])
+    return again(wide, inputs, gs)
 
 
 def inplace(x, fn, *args):

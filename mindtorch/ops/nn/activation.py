@@ -2,13 +2,13 @@
 import warnings
 
 from mindtorch.core import rng
-from mindtorch.core.dtypes import F32, as_np
+from mindtorch.core.dtypes import F32, LOW, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import contiguous, halves, kept, like, pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const
-from mindtorch.ops.nn._fused import again, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
+from mindtorch.ops.nn._fused import again_wide, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
 from mindtorch.ops._checks import need_number
 from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_
 from mindtorch.ops.shapes.shape import in_c_order
@@ -35,7 +35,7 @@ def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise
 
     def rule(c, g):
         if mode.on:
-            return again(lambda x: compose(x, **c.kw), (c.x,), g)[0]
+            return again_wide(lambda x: compose(x, **c.kw), (c.x,), g)[0]
         return grad(g, c.x, **c.kw)
     return primitive(name, f"x, *, {constants}", rule, layout=layout)
 
@@ -303,7 +303,7 @@ def _compose_gelu(x, *, approximate):
 _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
 #: (the result, what its gradient kernel has use for)
 gelu_ = primitive("gelu", "x, *, approximate",
-                  lambda c, g: again(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
+                  lambda c, g: again_wide(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
                   else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
 
 
@@ -510,13 +510,19 @@ _log_softmax_grad = primitive("log_softmax_backward", "g, y, *, dim")
 def _softmax_rule(g, y, dim):
     if not mode.on:
         return _softmax_grad(g, y, dim=dim)
-    return mul_(sub_(g, mul_(g, y).sum(dim, keepdim=True)), y)
+    return _as_wide(lambda g, y: mul_(sub_(g, mul_(g, y).sum(dim, keepdim=True)), y), g, y)
 
 
 def _log_softmax_rule(g, y, dim):
     if not mode.on:
         return _log_softmax_grad(g, y, dim=dim)
-    return sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True)))
+    return _as_wide(lambda g, y: sub_(g, mul_(y.exp(), g.sum(dim, keepdim=True))), g, y)
+
+
+def _as_wide(gradient, g, y):
+    """A gradient that is rounded once, as the kernel's: computed in float32 from half precision."""
+    d = g._stype
+    return cast(gradient(cast(g, F32), cast(y, F32)), d) if d in LOW else gradient(g, y)
 
 
 softmax_ = primitive("softmax", "a, *, dim", lambda c, g: _softmax_rule(g, c.out, c.dim))

@@ -10,7 +10,7 @@ from mindtorch.core.table import TABLE, op
 from mindtorch.core.tape import primitive
 from mindtorch.core.values import of_all
 from mindtorch.ops._checks import need_tensor
-from mindtorch.ops.nn._fused import again, tensor_arg
+from mindtorch.ops.nn._fused import again_wide, tensor_arg
 from mindtorch.ops.nn.activation import softmax_
 from mindtorch.ops.basic import cast, ne_, new_full, not_
 from mindtorch.ops.nn.dropout import _dropout, masked_scale
@@ -44,7 +44,7 @@ def _rule(c, g):
     keep = c.keep or 1.0
     if mode.on:
         bias, causal, scale, mask = c.bias, c.causal, c.scale, c.out2
-        return again(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g) + (None,)
+        return again_wide(lambda q, k, v: _compose(q, k, v, bias=bias, causal=causal, scale=scale, mask=mask, keep=keep), (c.q, c.k, c.v), g) + (None,)
     return _backward(g, c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
 
 

@@ -9,7 +9,7 @@ from mindtorch.core.promote import pair, result_dtype
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
 from mindtorch.ops.nn import _class_loss  # noqa: F401  (declares cross_entropy, nll_loss, ctc_loss)
-from mindtorch.ops.nn._fused import again, dim_of, need_float, reduced, reduction_of, tensor_arg, title
+from mindtorch.ops.nn._fused import again_wide, dim_of, need_float, reduced, reduction_of, tensor_arg, title
 from mindtorch.ops._checks import broadcast_of, need_number
 from mindtorch.ops._operands import number
 from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
@@ -23,7 +23,7 @@ def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
 
     def rule(c, g):
         if mode.on:
-            return again(lambda x, t: reduced(compose(x, t, c.param), c.reduction), (c.x, c.target), g)
+            return again_wide(lambda x, t: reduced(compose(x, t, c.param), c.reduction), (c.x, c.target), g)
         return backward(g, c.x, c.target, reduction=c.reduction, param=c.param, needs=c.needs)
     return primitive(name, "x, target, *, reduction, param", rule, node=node, layout=layout)
 

@@ -8,7 +8,7 @@ from mindtorch.core.table import op, store_out
 from mindtorch.core.nodes import saved_hooks
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import bump, shown, taken
-from mindtorch.ops.nn._fused import again, need_float, tensor_arg
+from mindtorch.ops.nn._fused import again_wide, need_float, tensor_arg
 from mindtorch.ops._checks import need_number
 from mindtorch.ops.basic import cast, new_full
 from mindtorch.ops.shapes.shape import in_c_order
@@ -62,7 +62,7 @@ def _affine(y, w, b):
 
 def _bn_train_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
+        return again_wide(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g)
     return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs)
 
 
@@ -73,7 +73,7 @@ bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn
 
 def _bn_moving_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g) + (None, None)
+        return again_wide(lambda x, w, b: _compose_bn(x, w, b, c.eps), (c.x, c.w, c.b), g) + (None, None)
     return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs[:3]) + (None, None)
 
 
@@ -92,7 +92,7 @@ def _moves(x, running_mean, running_var, eps):
 
 def _bn_eval_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_bn_eval(x, w, b, c.mean, c.var, c.eps), (c.x, c.w, c.b), g) + (None, None)
+        return again_wide(lambda x, w, b: _compose_bn_eval(x, w, b, c.mean, c.var, c.eps), (c.x, c.w, c.b), g) + (None, None)
     return _bn_eval_backward(g, c.x, c.w, c.mean, c.var, eps=c.eps, needs=c.needs)
 
 
@@ -243,7 +243,7 @@ def _compose_ln(x, w, b, dims, eps):
 
 def _ln_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g)
+        return again_wide(lambda x, w, b: _compose_ln(x, w, b, c.dims, c.eps), (c.x, c.w, c.b), g)
     return _ln_backward(g, c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
 
 
@@ -325,7 +325,7 @@ def _compose_rms(x, w, dims, eps):
 
 def _rms_rule(c, g):
     if mode.on:
-        return again(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g)
+        return again_wide(lambda x, w: _compose_rms(x, w, c.dims, c.eps), (c.x, c.w), g)
     return _rms_backward(g, c.x, c.w, c.out1, n=c.n, needs=c.needs)
 
 
@@ -365,7 +365,7 @@ def _compose_gn(x, w, b, groups, eps):
 
 def _gn_rule(c, g):
     if mode.on:
-        return again(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g)
+        return again_wide(lambda x, w, b: _compose_gn(x, w, b, c.groups, c.eps), (c.x, c.w, c.b), g)
     return _gn_backward(g, c.x, c.w, c.out1, c.out2, c.out3, groups=c.groups, needs=c.needs)
 
 

@@ -8,7 +8,7 @@ from mindtorch.core.grad_mode import mode as grad_mode
 from mindtorch.core.layout import by_operand
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
-from mindtorch.ops.nn._fused import again, tensor_arg, title
+from mindtorch.ops.nn._fused import again_wide, tensor_arg, title
 from mindtorch.ops.basic import mul_
 from mindtorch.ops.linalg.matmul import bmm_
 from mindtorch.ops.nn.pooling import _adaptive_mean
@@ -202,7 +202,7 @@ def _compose_grid(x, grid, mode, padding, align):
 
 def _grid_rule(c, g):
     if grad_mode.on:
-        return again(lambda x, grid: _compose_grid(x, grid, c.kind, c.padding, c.align), (c.x, c.grid), g)
+        return again_wide(lambda x, grid: _compose_grid(x, grid, c.kind, c.padding, c.align), (c.x, c.grid), g)
     return _grid_grad(g, c.x, c.grid, kind=c.kind, padding=c.padding, align=c.align, needs=c.needs)
 
 
