@@ -576,3 +576,22 @@ def test_relu_keeps_the_sign_of_zero_and_nan(dtype, shape):
         for T, r in ((real, want), (mine, got)):
             r.backward(T.full(r.shape, 2.5, dtype=r.dtype))
         np.testing.assert_array_equal(leaves[1].grad.numpy(), leaves[0].grad.numpy())
+
+
+PIECEWISE = ["F.relu(x)", "F.relu6(x)", "F.leaky_relu(x, 0.2)", "F.threshold(x, 0.1, 0.0)", "F.hardtanh(x)", "F.softshrink(x)", "F.hardshrink(x)", "F.prelu(x, w)",
+             "F.rrelu(x)", "(x * 1).relu_()", "F.elu(x)", "F.hardswish(x)"]
+
+
+@pytest.mark.parametrize("call", PIECEWISE)
+@pytest.mark.parametrize("dtype", [F32, "float64", "float16"])
+def test_second_derivatives_of_what_is_linear_in_pieces(call, dtype):
+    """They are zeros, not none: what lies before it has a gradient in a gradient penalty."""
+    found = []
+    for T in (real, mine):
+        x, v, w, b = (T.tensor(k, dtype=getattr(T, dtype), requires_grad=True) for k in ([-1.0, 0.5, 2.0, -0.25], 2.0, [0.2], 0.125))
+        y = eval(call, {"F": T.nn.functional, "x": x + b, "w": w})
+        g, = T.autograd.grad((y * v).sum(), x, create_graph=True)
+        hs = T.autograd.grad(g.square().sum(), (x, v, b), retain_graph=True)
+        g.square().sum().backward()
+        found.append([t.detach().double().tolist() for t in (*hs, x.grad, v.grad, b.grad)])
+    assert np.allclose(np.concatenate([np.ravel(t) for t in found[0]]), np.concatenate([np.ravel(t) for t in found[1]]), 2e-3 if dtype == "float16" else 1e-6)

@@ -10,7 +10,7 @@ from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Const
 from mindtorch.ops.nn._fused import again_wide, dim_of, inplace as overwrite, need_float, tensor_arg, times, title
 from mindtorch.ops._checks import need_number
-from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_
+from mindtorch.ops.basic import add_, cast, gt_, keep, mul_, neg_, new_full, sub_, zeros_like
 from mindtorch.ops.shapes.shape import in_c_order
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -19,7 +19,7 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 def _linear_pieces(name, constants="", layout=None):
     """A piecewise linear activation: its gradient is linear in g and has none with respect to x."""
-    grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: None,
+    grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: zeros_like(g),
                      layout=pointwise)
     keys = tuple(grad.prim.statics)
 
@@ -41,7 +41,7 @@ def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise
 
 
 # ------------------------------------------------------------------ relu
-relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), lambda c, g: None, node="ThresholdBackwardBackward0")
+relu_grad = primitive("relu_backward", "g, y", lambda c, g: relu_grad(g, c.y), lambda c, g: zeros_like(g), node="ThresholdBackwardBackward0")
 relu_ = primitive("relu", "x", lambda c, g: relu_grad(g, c.out))
 
 
@@ -142,7 +142,7 @@ def leaky_relu__(input, negative_slope=0.01):
     return leaky_relu(input, negative_slope, True)
 
 
-threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: None)
+threshold_grad = primitive("threshold_backward", "g, x, *, threshold", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), lambda c, g: zeros_like(g))
 threshold_p = primitive("threshold", "x, *, threshold, value", lambda c, g: threshold_grad(g, c.x, threshold=c.threshold), layout=pointwise)
 
 
@@ -177,7 +177,7 @@ def threshold__(input, threshold, value):
 
 hardshrink_ = primitive("hardshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
 softshrink_ = primitive("softshrink", "x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd))
-shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: None)
+shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink_grad(g, c.x, lambd=c.lambd), lambda c, g: zeros_like(g))
 
 
 @op(out="same", aliases="nn.functional.hardshrink")
@@ -222,7 +222,7 @@ def hardswish(input, inplace=False):
 
 # ------------------------------------------------------------------ exponential forms
 _negative = primitive("negative_part", "x", lambda c, g: _keep_negative(g, c.x))
-_keep_negative = primitive("negative_part_backward", "g, x", lambda c, g: _keep_negative(g, c.x), lambda c, g: None, layout=pointwise)
+_keep_negative = primitive("negative_part_backward", "g, x", lambda c, g: _keep_negative(g, c.x), lambda c, g: zeros_like(g), layout=pointwise)
 
 
 def _compose_elu(x, *, alpha, scale, input_scale):
