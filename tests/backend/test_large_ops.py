@@ -486,3 +486,36 @@ def test_permutations_in_one_go(seed, n):
     for i, k in enumerate(steps.tolist()):
         items[i], items[i + k] = items[i + k], items[i]
     np.testing.assert_array_equal(shuffled(steps), items)
+
+
+# ------------------------------------------------------------------ counted, and looked for in pieces
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "int32", "float32", "float64"])
+def test_counts_and_places_in_pieces(dtype):
+    """Of more elements than one piece has: values, counts and inverse indices are torch's."""
+    g = np.random.default_rng(3)
+    x = (g.integers(0 if dtype in ("uint8", "bool") else -100, 100, 140003) * (g.random(140003) < 0.9)).astype(dtype)
+    few = np.arange(-150, 200, 3).astype(np.int64)
+
+    def program(T):
+        t, m = T.from_numpy(x.copy()), T.from_numpy(few)
+        rows = t[:140000].view(-1, 7)
+        seen = [*T.unique(t, return_inverse=True, return_counts=True), T.unique(t), *T.unique(rows.t(), return_inverse=True)]
+        for name in ("any", "all", "count_nonzero"):
+            f = getattr(T, name)
+            seen += [f(t), f(rows, 0), f(rows, 1), f(rows.t(), 1), f(rows[:, 1:3]), f(t * 0), f(t[t != 0]), f(t[:9000].view(1, -1), 0), f(t[::2].reshape(1, -1), 0)]
+        if dtype != "bool":
+            seen += [T.isin(t, m), T.isin(rows.t(), m, invert=True), *T.sort(rows, stable=True), *T.sort(t, descending=True, stable=True)]
+        if dtype in ("uint8", "int32"):
+            seen += [T.bincount(t.abs()), T.bincount(t.abs()[::2], minlength=300)]
+        return seen
+    for real, mine in zip(program(torch), program(mt), strict=True):
+        assert str(real.dtype) == str(mine.dtype) and real.shape == mine.shape and np.array_equal(real.numpy(), mine.numpy())
+    if dtype.startswith("float"):
+        v = g.standard_normal(140003).astype(dtype)
+        for args in ((100,), (7, -1, 1)):
+            real, mine = torch.histc(torch.from_numpy(v), *args).numpy(), mt.histc(mt.from_numpy(v), *args).numpy()
+            # (An element on a bound between two bins may be in either.)
+            assert real.sum() == mine.sum() and np.abs(real - mine).max() <= 2
+    if dtype in ("int8", "int32"):
+        with pytest.raises(RuntimeError, match="non-negative"):
+            mt.bincount(mt.from_numpy(x))

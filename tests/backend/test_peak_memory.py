@@ -1,5 +1,6 @@
 """The peak memory of ops on a large tensor, beside real torch's, in units of the operand's memory: fresh processes, one for each library."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -41,6 +42,12 @@ OPS.update({
 })
 OPS.update({"exp_": lambda x: x.exp_(), "sqrt_": lambda x: x.sqrt_(), "sigmoid_": lambda x: x.sigmoid_(), "lerp_": lambda x: x.lerp_(x, 0.5)} if floating else
            {"bitwise_and_": lambda x: x.bitwise_and_(1), "bitwise_left_shift_": lambda x: x.__ilshift__(1), "bitwise_not_": lambda x: x.bitwise_not_()})
+OPS.update({
+    "any": lambda x: x.any(), "any 0": lambda x: x.any(0), "any 1": lambda x: x.any(1), "all": lambda x: x.all(), "all 0": lambda x: x.all(0), "all 1": lambda x: x.all(1),
+    "count_nonzero": lambda x: x.count_nonzero(), "count_nonzero 0": lambda x: x.count_nonzero(0), "unique": lambda x: x.unique(), "sort": lambda x: x.sort(),
+    "unique with places": lambda x: x.unique(return_inverse=True), "isin": lambda x: t.isin(x, t.arange(100)), "argsort": lambda x: x.argsort(),
+})
+OPS.update({"histc": lambda x: x.histc(100), "histc between": lambda x: x.histc(10, 0, 2)} if floating else {"bincount": lambda x: x.flatten().bincount()})
 
 def peak(key="VmHWM"):
     with open("/proc/self/status") as f:
@@ -66,7 +73,9 @@ print(json.dumps(found))
 
 
 def measured(library, dtype, names="all", size=SIZE):
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM, library, dtype, str(size), json.dumps(names)], capture_output=True, text=True, timeout=140)
+    # (What an op has freed goes back to the system at once, else the next one finds it there and seems to need less.)
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM, library, dtype, str(size), json.dumps(names)], capture_output=True, text=True, timeout=140,
+                           env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 19)})
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout.splitlines()[-1])
 
