@@ -397,3 +397,12 @@ def test_strides_of_parts_without_elements():
     for part in ("x[:, 1:1]", "x[2:, :0]", "x[..., 5:]", "x.transpose(0, 2)[:, :0]", "x[:, :0].contiguous()", "x[:0]"):
         a, b = [eval(part, {"x": T.zeros(3, 4, 5)}) for T in (real, mine)]
         assert a.stride() == b.stride() and a.shape == b.shape and b.is_contiguous() is a.is_contiguous(), part
+
+
+@pytest.mark.host_only("strides of the host's results")
+@pytest.mark.parametrize("size", [(), (3,), (2, 3), (0, 3), (2, 0, 4)])
+def test_strides_where_nothing_is_found(size):
+    def program(T):
+        r = [T.zeros(size).nonzero(), T.zeros(size, dtype=T.bool).argwhere()]
+        return [(x.shape, x.stride(), x.dtype == T.int64, x.is_contiguous(), x.clone().shape, (x + 1).tolist(), T.cat([x, x]).shape, x.t().shape) for x in r]
+    assert program(mine) == program(real)

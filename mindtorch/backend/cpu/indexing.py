@@ -526,9 +526,16 @@ def _found(a, apart=False):
 def _nonzero(a):
     # (torch's result is the transpose of one row for each dimension.)
     if (r := _found(a, True)) is not None:
-        return r.T
+        return r.T if r.size else _none_found(a.ndim)
     where = _where(a)
+    if not where[0].size:
+        return _none_found(a.ndim)
     return np.stack(where).T if a.ndim else np.zeros((where[0].size, 0), _I64)
+
+
+def _none_found(ndim):
+    """The transpose of rows without elements: each begins where the one before does."""
+    return np.ndarray((0, ndim), _I64, np.empty(1, _I64), 0, (8, 0))
 
 
 @kernel("nonzero_tuple mask_places")
