@@ -111,10 +111,12 @@ def _both(kernel, options, numbers, columns, shapes, seed):
                 m.setattr(optim_kernels, "LEAST", 1 << 62)
                 optim_kernels.run(kernel, None, optim_kernels.layout(cols[0]), cols, consts)
         out.append(cols)
-    for a, b, old in zip(*out, first):
-        for x, y, o in zip(a, b, old):
+    for c, (a, b) in enumerate(zip(*out)):
+        for x, y in zip(a, b):
             np.testing.assert_array_equal(x, y)
-            np.testing.assert_array_equal(np.signbit(x) | np.isnan(x), np.signbit(y) | np.isnan(y))
+            # (The larger of 0 and -0, second moments of AMSGrad, is either.)
+            any_sign = np.isnan(x) | (x == 0) if c == 3 and columns == 5 else np.isnan(x)
+            np.testing.assert_array_equal(np.signbit(x) | any_sign, np.signbit(y) | any_sign)
     for a, old in zip(out[0][-1], first[-1]):
         np.testing.assert_array_equal(a, old)           # the gradient stays
 

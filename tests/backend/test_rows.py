@@ -258,11 +258,13 @@ def test_norms(data):
     name = data.draw(st.sampled_from(["layer", "rms", "batch", "batch eval", "group"]))
     shape = tuple(data.draw(st.lists(st.sampled_from([2, 3, 7, 16, 17, 33, 70]), min_size=2, max_size=3)))
     rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
-    a = (rs.randn(*shape) * 2 + data.draw(st.sampled_from([0, 0, 30]))).astype(np.float32)
+    # (Neighbours are apart, and no group has one element: the gradient of equal elements is a rounding times 316.)
+    apart = np.indices(shape).sum(0) % 2 * 5
+    a = (rs.rand(*shape) * 4 + apart + data.draw(st.sampled_from([0, 0, 30]))).astype(np.float32)
     g, affine, how = rs.randn(*shape).astype(np.float32), data.draw(st.booleans()), data.draw(st.integers(0, 2))
     n = shape[-1] if name in ("layer", "rms") else shape[1]
     w, b, mean, var = (v.astype(np.float32) for v in (rs.randn(n) + 1, rs.randn(n), rs.randn(n), np.abs(rs.randn(n)) + .5))
-    got, groups = [], data.draw(st.sampled_from([k for k in (1, 2, 3, 7, 10, shape[1]) if not shape[1] % k]))
+    got, groups = [], data.draw(st.sampled_from([k for k in (1, 2, 3, 7, 10, shape[1]) if not shape[1] % k and np.prod(shape[1:]) > k]))
     for m in (mt, torch):
         f = m.nn.functional
         x = laid(m, a, how).detach().requires_grad_()
@@ -292,7 +294,8 @@ def test_attention(data):
     arrays = [rs.randn(*(pick(lead, lead, (1,) * len(lead), lead[1:]) if i else lead), r, c) for i, (r, c) in enumerate(((n, d), (m, d), (m, e)))]
     kind = pick(None, None, "bool", "float", "causal")
     if kind != "causal" and pick(0, 0, 1):          # (torch's two ways part about a later key that is no number)
-        for a in arrays:
+        # (Scores that are all nan count as masked in torch's kernel for four dimensions where it has fewer keys than lanes: zeros, elsewhere nan.)
+        for a in arrays[2:] if len(lead) == 2 and m < 16 else arrays:
             a[rs.rand(*a.shape) < .03] = rs.choice([np.nan, np.inf, -np.inf])
     layouts = [pick(0, 1, 2) for _ in arrays]
     mask = rs.rand(*pick((n, m), (1, m), (n, 1), (*lead, n, m))) < .6
