@@ -1,4 +1,6 @@
 """Linear algebra against real torch: values, shapes, dtypes, gradients of first and second order, errors."""
+import re
+
 import numpy as np
 import pytest
 from _parity import In, check, few, mine, plain, real, values
@@ -220,6 +222,20 @@ def test_least_squares(data):
     check(lambda T, a, b: T.linalg.lstsq(a, b, rcond, driver=driver), matrix(1, batch + (m, n), d), matrix(2, y, d),
           rtol=1e-7,
           atol=1e-8, grad_rtol=1e-6)
+
+
+@pytest.mark.parametrize("a,b", [((1, 4, 3), (4, 2)), ((1, 2, 3), (2, 2)), ((2, 2, 3), (2, 2)), ((1, 1, 2, 3), (1, 2, 2)), ((2, 1, 2, 3), (2, 2, 2)), ((1, 4, 3), (5, 4, 2)),
+                                 ((2, 4, 3), (4, 2)), ((2, 4, 3), (3, 4, 2)), ((2, 3, 4, 3), (3, 2, 4, 1)), ((2, 5, 4, 3), (3, 4, 2)), ((2, 4, 3), (3, 4)), ((0, 4, 3), (4, 2))])
+def test_least_squares_of_right_sides_of_other_sizes(a, b):
+    """Fewer dimensions than the matrices have, batches that broadcast; torch's words where they do not."""
+    x, y = matrix(1, a, "float64"), matrix(2, b, "float64")
+    try:
+        real.linalg.lstsq(real.tensor(x), real.tensor(y))
+    except RuntimeError as e:
+        with pytest.raises(RuntimeError, match=re.escape(str(e).splitlines()[0])):
+            mine.linalg.lstsq(mine.tensor(x), mine.tensor(y))
+        return
+    check(lambda T, x, y: T.linalg.lstsq(x, y), x, y, rtol=1e-7, atol=1e-8, grad_rtol=1e-6)
 
 
 # ------------------------------------------------------------------ singular and improper matrices

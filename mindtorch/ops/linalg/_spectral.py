@@ -16,7 +16,7 @@ from mindtorch.ops.linalg.solve import solve_ex_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.shapes.shape import diag_embed_
 from mindtorch.ops.elementwise.unary import real_part
-from mindtorch.ops.shapes.views import diagonal_
+from mindtorch.ops.shapes.views import diagonal_, expand_
 
 
 def _diagonal(x):
@@ -358,17 +358,17 @@ def lstsq(input, b, rcond=None, *, driver=None):
         raise RuntimeError(f"{f}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     if (y[-1] if exact else y[-2]) != x[-2]:
         raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if exact else 2})")
-    vector = len(x) != len(y)
     driver = "gelsy" if driver is None else driver
-    other = column(b) if vector else b
-    broadcast_batches(other._sizes[:-2], x[:-2])
+    # (Beside input of one dimension more, what has not the sizes of vectors is matrices, and all its sizes but the last are broadcast, as in torch.)
+    batch = broadcast_batches(x[:-2], y[:-2] if len(x) == len(y) else y[:-1])
+    other = column(b) if exact else b if len(x) == len(y) else expand_(b, size=(*batch, *y[-2:]))
     solution, residuals, rank, found = lstsq_(input, other, rcond=None if rcond is None else float(rcond), driver=driver)
     none = filled(found, (0,))
     m, n = x[-2:]
     # (Whether there are residuals depends on the ranks: values are waited for.)
     if not (m > n and (driver == "gels" or driver != "gelsy" and (values(rank) == n).all())):
         residuals = none
-    if vector:
+    if exact:
         solution = solution[..., 0]
     if rank._sizes != x[:-2]:
         # Rank and singular values are properties of the matrices: one for each, however often it is used.
