@@ -164,6 +164,19 @@ def forgotten_variants():
     _dynamo.reset()
 
 
+@pytest.fixture
+def programs(monkeypatch):
+    """The programs that compiled calls became, forward and backward in one, in the order they were made."""
+    from mindtorch.torch._dynamo import _joint
+    made, init = [], _joint.Program.__init__
+
+    def noted(self, *args):
+        init(self, *args)
+        made.append(self)
+    monkeypatch.setattr(_joint.Program, "__init__", noted)
+    return made
+
+
 class Process:
     """Runs Python in a process of its own: `run` gives the finished process, `ok` its output, once it has succeeded."""
 

@@ -7,23 +7,10 @@ import numpy as np
 import pytest
 
 import mindtorch.torch as torch
-from mindtorch.torch._dynamo import _joint
 
 nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 CALLS = 6
-
-
-@pytest.fixture
-def programs(monkeypatch):
-    """The replays that were made."""
-    made, init = [], _joint.Program.__init__
-
-    def noted(self, *args):
-        init(self, *args)
-        made.append(self)
-    monkeypatch.setattr(_joint.Program, "__init__", noted)
-    return made
 
 
 def leaves(*shapes, seed=0):

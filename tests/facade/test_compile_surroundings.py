@@ -13,22 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mindtorch.torch as mine
 from _both_sides import agree, plain
-from mindtorch.torch._dynamo import _joint
 
 pytestmark = pytest.mark.usefixtures("forgotten_variants")
 CALLS = 3
-
-
-@pytest.fixture
-def programs(monkeypatch):
-    """The replays that were made."""
-    made, init = [], _joint.Program.__init__
-
-    def noted(self, *args):
-        init(self, *args)
-        made.append(self)
-    monkeypatch.setattr(_joint.Program, "__init__", noted)
-    return made
 
 
 def cell(kind, gates):

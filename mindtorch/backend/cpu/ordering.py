@@ -173,7 +173,7 @@ def _unique(a, *, inverse, counts):
         if got is not None:
             return _distinct(got[0][0], got[1][0], a.shape, inverse, counts)
     if inverse and x.size >= large.LEAST and x.dtype.kind in "fiu":
-        # (NumPy's argsort is slower than ours, and it keeps more: two million float32 150 ms and 5.1 operands, by NumPy 620 and 8.3)
+        # (NumPy's argsort is slower than ours, and it keeps more: two million float32 134 ms and 4.4 operands, by NumPy 620 and 8.3)
         at = order(flat := x.reshape(-1), 0, False)
         return _distinct(flat[at], at, a.shape, inverse, counts)
     got = np.unique(x.reshape(-1), return_inverse=inverse, return_counts=counts, equal_nan=False)
