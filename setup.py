@@ -1,4 +1,4 @@
-"""For tools that still start here; everything is declared in pyproject.toml."""
+"""Entry point for tools that call setup.py; all settings are in pyproject.toml."""
 from setuptools import setup
 
 setup()

@@ -1,23 +1,31 @@
-"""The ops of ops.py: each written once for both libraries, on named inputs of three sizes.
+"""Ops of ops.py, each written once for both libraries, on named inputs of three sizes.
 
-`CASES` is {name: Case}. A case names its inputs (see `Inputs`) and makes, of a torch namespace, the function that is timed on them.
+`CASES` is {name: Case}. A case names its inputs (see `Inputs`) and makes the timed function from a
+torch namespace.
 """
 import numpy as np
 
 SIZES = ("small", "medium", "large")
-#: What the inputs are made of: side of a matrix, side of one for linear algebra, images, attention (batch, heads, tokens, width), batch of matrices, boxes.
+#: Dimensions of the inputs: `n`, side of a matrix; `m`, side of a matrix for linear algebra;
+#: `image`, (batch, channels, side); `attention`, (batch, heads, tokens, width); `batch`, (number,
+#: side) of matrices; `boxes`, number of boxes.
 _SHAPES = {"small": {"n": 16, "m": 8, "image": (1, 4, 8), "attention": (1, 2, 8, 8), "batch": (2, 8), "boxes": 4},
            "medium": {"n": 256, "m": 64, "image": (4, 16, 32), "attention": (4, 4, 64, 32), "batch": (8, 64), "boxes": 64},
            "large": {"n": 1024, "m": 256, "image": (16, 64, 32), "attention": (4, 8, 128, 64), "batch": (16, 256), "boxes": 512}}
 
 
 class Inputs:
-    """Arrays of one size by name, each made once, the same for both libraries.
+    """Named arrays of one size, each created once and shared by both libraries.
 
-    x z: normal (n, n); p y: in (0.5, 1.5); q: in (-0.9, 0.9); r v: (n,); col: (n, 1); w: weights (n, n); mask; k: int64 in [0, n), (n, n); l: the same, (n,);
-    lo: in order, (n,); perm: a permutation; i: int64 in [1, 100); half, bf: p as float16, bfloat16; prob: in (0.01, 0.99); c: complex; a: (m, m) normal;
-    spd: (m, m) positive definite; rhs: (m, 4); b: a batch of matrices; img, ker, ker1 (1x1), each (one channel each), up (transposed), gam, bet:
-    images and what goes with them; seq, ker3: 1-d; vol, kerv: 3-d; cols: patches; grid; heads: attention; steps: (T, B, C) of a recurrence; boxes.
+    - x, z: normal, (n, n). p, y: in (0.5, 1.5). q: in (-0.9, 0.9). mask: bool.
+    - r, v: normal, (n,). col: normal, (n, 1). w: weights, (n, n).
+    - k, l: int64 in [0, n), of shapes (n, n) and (n,). i: int64 in [1, 100). perm: a permutation.
+    - lo: sorted, (n,). half, bf: like p, as float16 and bfloat16. prob: in (0.01, 0.99). c: complex.
+    - a: normal, (m, m). spd: positive definite, (m, m). rhs: (m, 4). b: a batch of matrices.
+    - img: images. ker, ker1 (1x1), each (depthwise), up (transposed): convolution kernels for them.
+      gam, bet: scale and bias for their channels.
+    - seq, ker3: 1-d convolution. vol, kerv: 3-d convolution. cols: patches. grid: of grid_sample.
+    - heads: attention. steps: (T, B, C) of a recurrence. boxes: regions of images.
     """
 
     def __init__(self, size):
@@ -58,13 +66,21 @@ class Inputs:
 
 
 class Case:
-    """One op: names of its inputs, make(t, inputs) -> the function that is timed, which of the inputs get a gradient, whether values can be compared."""
+    """One op of the benchmark.
+
+    `inputs` are the names of its inputs. `make`(t, inputs) returns the timed function. `grad`
+    selects the inputs that get a gradient. `compare` is False if values are random.
+    """
 
     def __init__(self, name, inputs, make, grad, compare, sizes, needs):
         self.name, self.inputs, self.make, self.grad, self.compare, self.sizes, self.needs = name, inputs.split(), make, grad, compare, sizes, needs
 
     def arguments(self, t, inputs, grad):
-        """Tensors of library `t`; with `grad` the floating ones are leaves that require it."""
+        """Returns the inputs as tensors of library `t`.
+
+        With `grad`, the floating-point inputs that the case selects are leaves that require a
+        gradient.
+        """
         out = []
         for name in self.inputs:
             x = t.from_numpy(inputs[name].copy())
@@ -77,7 +93,11 @@ CASES = {}
 
 
 def case(name, inputs, make=None, grad=True, compare=True, sizes=SIZES, needs=None):
-    """Adds one. `make` takes (t, s), the library and the `Inputs`; without it the function is t.<name>. `grad`: False, True or the inputs that get one."""
+    """Adds a case.
+
+    `make` receives (t, s), the library and the `Inputs`; without it the function is t.<name>.
+    `grad` is False, True or the names of the inputs that get a gradient.
+    """
     CASES[name] = Case(name, inputs, make or (lambda t, s, f=name: getattr(t, f)), grad.split() if isinstance(grad, str) else grad, compare, sizes, needs)
 
 
@@ -92,17 +112,17 @@ def functional(names, inputs, **options):
 
 
 def F(f):
-    """make of a function (functional namespace, *inputs)."""
+    """Returns `make` for a function of (functional namespace, *inputs)."""
     return lambda t, s: (lambda *a, F=t.nn.functional: f(F, *a))
 
 
 def T(f):
-    """make of a function (torch namespace, *inputs)."""
+    """Returns `make` for a function of (torch namespace, *inputs)."""
     return lambda t, s: (lambda *a: f(t, *a))
 
 
 def M(f):
-    """make of a function of the inputs alone, by methods and operators."""
+    """Returns `make` for a function of the inputs only, which uses methods and operators."""
     return lambda t, s: f
 
 
@@ -173,7 +193,7 @@ case("unique", "i", T(lambda t, i: t.unique(i)), grad=False)
 case("bincount", "i", M(lambda i: i.view(-1).bincount()), grad=False)
 case("searchsorted", "lo x", T(lambda t, a, x: t.searchsorted(a, x)), grad=False)
 case("histc", "x", T(lambda t, x: t.histc(x, 64, -3, 3)), grad=False)
-# ------------------------------------------------------------------ places
+# ------------------------------------------------------------------ indexing, copies, shapes
 case("gather", "x k", M(lambda x, k: x.gather(1, k)))
 case("gather dim 0", "x k", M(lambda x, k: x.gather(0, k)))
 case("scatter", "x perm z", M(lambda x, p, z: x.scatter(1, p.expand_as(x), z)))
@@ -298,7 +318,7 @@ def _batch_norm_eval(t, s):
 case("batch_norm eval", "img gam bet", _batch_norm_eval)
 case("lstm", "steps", _recurrent("LSTM"))
 case("gru", "steps", _recurrent("GRU"))
-# ------------------------------------------------------------------ signals, regions
+# ------------------------------------------------------------------ Fourier transforms, regions
 case("fft", "c", T(lambda t, x: t.fft.fft(x)), grad=False)
 case("rfft", "x", T(lambda t, x: t.fft.rfft(x)), grad=False)
 case("fft2", "c", T(lambda t, x: t.fft.fft2(x)), grad=False)

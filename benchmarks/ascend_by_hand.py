@@ -1,7 +1,8 @@
-"""The models of ascend_launches.py written by hand with mindspore.mint: forward, value_and_grad, an optimizer of mint's.
+"""Models of ascend_launches.py, hand-written with mindspore.mint.
 
-What a step of MindSpore's own costs on Ascend, for comparison: the same weights (copied over by their names), the same batches, the same losses.
-Constants (positions, masks of order, the kind of every token) are made once; batch norms do not count their batches.
+They show the cost of a native MindSpore step on Ascend: forward, value_and_grad and an optimizer of
+mint. Weights (copied by name), batches and losses are the same as in ascend_launches.py. Constants
+(positions, causal masks, token types) are created once. Batch norms do not count their batches.
 """
 import numpy as np
 
@@ -62,7 +63,7 @@ def _norm(p, x, name):
 
 
 def _attention(qkv, mask=None):
-    """Four heads of (4, 12, 96) in one."""
+    """Computes attention with four heads from a fused projection of shape (4, 12, 96)."""
     q, k, v = [mint.transpose(a.reshape((4, 12, 4, 8)), 1, 2) for a in mint.split(qkv, 32, -1)]
     s = mint.matmul(q, mint.transpose(k, -1, -2)) * 8 ** -.5
     a = mint.matmul(F.softmax(s if mask is None else s + mask, -1), v)
@@ -117,7 +118,7 @@ def _sgd(weights, **more):
 
 
 _O = mint.optim
-#: forward, optimizer, the norm that gradients are clipped to
+#: Model -> (forward, optimizer, maximum norm of the gradients or None).
 MODELS = {
     "mlp": (mlp, _sgd, None),
     "lenet": (lenet, _sgd, None),
@@ -132,14 +133,18 @@ MODELS = {
 
 
 def _clipped(grads, most):
-    """By the norm of all of them; on the device, without waiting for it."""
+    """Clips gradients by their total norm, on the device and without synchronization."""
     norm = mint.norm(mint.stack([mint.norm(g) for g in grads]))
     factor = mint.clamp(most / (norm + 1e-6), max=1.0)
     return tuple([mint.mul(g, factor) for g in grads])
 
 
 def train(name, weights, buffers, batches, mark=lambda: None):
-    """Losses of a step for each batch (of arrays), from weights and buffers (arrays by name) on; mark() is called as in ascend_launches.train."""
+    """Trains one step per batch and returns the losses.
+
+    `weights` and `buffers` are the initial arrays by name; a batch is a list of arrays. mark() is
+    called as in ascend_launches.train.
+    """
     forward, optimizer, most = MODELS[name]
     p = {k: ms.Parameter(on_device(v), name=k) for k, v in weights.items()}
     trained = list(p.values())

@@ -1,12 +1,15 @@
-"""Kernel launches of a training step on MindSpore's Ascend target, by kernel, with the copies from and to the host.
+"""Kernel launches and host copies of a training step on MindSpore's Ascend target.
 
     python -m mindtorch standin run --engine torch benchmarks/ascend_launches.py [--log FILE] [--steps N] [--kernels] [--json FILE] [model ...]
 
-Reads the log that the stand-in for CANN writes, one JSON object a line: {"launch": kernel}, {"aclop": kernel} (MindSpore's old way, compiled on line) or
-{"copy": "H2D" or "D2H", "bytes": n}. `--log` (default: $MINDTORCH_STANDIN_LOG) is that file.
-Beside each model's figures stand those of the same model written by hand with mindspore.mint (ascend_by_hand.py), from the same weights on.
-The losses of both are compared with those of the model on the cpu device; exit 1 where they differ by more than 1e-4 of them, a step raises,
-or takes more launches than the one by hand.
+Reads the log of the CANN simulator, which has one JSON object per line: {"launch": kernel},
+{"aclop": kernel} (MindSpore's old path, compiled online) or {"copy": "H2D" or "D2H", "bytes": n}.
+`--log` (default: $MINDTORCH_STANDIN_LOG) is that file.
+
+The figures of each model are shown next to those of the same model hand-written with mindspore.mint
+(ascend_by_hand.py), with the same initial weights. The losses of both are compared with the losses
+on the cpu device. The exit status is 1 if losses differ by more than 1e-4 (relative to the larger
+of 1 and the loss), if a step raises, or if it takes more launches than the hand-written step.
 """
 import argparse
 import collections
@@ -193,7 +196,7 @@ def _classes(F):
 
 
 def _clipped(torch, model, opt):
-    """The optimizer with gradients clipped by their norm before each step."""
+    """Makes `opt` clip the gradients by their norm before each step, and returns it."""
     step = opt.step
 
     def clipped():
@@ -205,7 +208,10 @@ def _clipped(torch, model, opt):
 
 # ------------------------------------------------------------------ steps
 def train(torch, name, device, steps, mark=lambda: None, compiled=False):
-    """Losses of `steps` steps on a device; mark() is called between steps, when nothing is under way. compiled: each step as one graph."""
+    """Returns the losses of `steps` training steps on a device.
+
+    mark() is called right before and after each step. With `compiled`, each step runs as one graph.
+    """
     torch.manual_seed(1)
     model, batch, loss, opt = MODELS[name](torch, torch.nn, torch.nn.functional)
     model.to(device)
@@ -229,7 +235,7 @@ def train(torch, name, device, steps, mark=lambda: None, compiled=False):
 
 
 def initial(torch, name):
-    """What train() starts from: (weights, buffers), arrays by name."""
+    """Returns the initial state of train(): (weights, buffers), as arrays by name."""
     torch.manual_seed(1)
     model = MODELS[name](torch, torch.nn, torch.nn.functional)[0]
     return {k: v.detach().numpy() for k, v in model.named_parameters()}, {k: v.numpy() for k, v in model.named_buffers() if v.is_floating_point()}
@@ -241,7 +247,7 @@ def batches(torch, name, steps):
 
 
 class Log:
-    """What stands in a log between two moments."""
+    """Access to the entries of a log between two offsets."""
 
     def __init__(self, path):
         self.path = path
@@ -251,7 +257,7 @@ class Log:
         return os.path.getsize(self.path)
 
     def between(self, a, z):
-        """Counters of (launches by kernel, aclops by kernel, copies by direction)."""
+        """Returns Counters of (launches by kernel, aclops by kernel, copies by direction)."""
         launches, aclops, copies = collections.Counter(), collections.Counter(), collections.Counter()
         with open(self.path) as f:
             f.seek(a)
@@ -267,7 +273,7 @@ class Log:
 
 
 def measure(torch, ms, name, log, steps):
-    """One model's figures: those of the last step, by hand too, and the losses."""
+    """Returns one model's figures: its last step, the last hand-written step, and the losses."""
     places = []
 
     def mark():
@@ -281,7 +287,7 @@ def measure(torch, ms, name, log, steps):
             import ascend_by_hand
             by_hand = ascend_by_hand.train(name, *initial(torch, name), batches(torch, name, steps), mark)
             hand = log.between(*places[-2:])
-        except Exception as e:          # (what a step raises is the finding)
+        except Exception as e:  # an exception of a step is a result of the measurement
             traceback.print_exc(limit=-6)
             return {**found, "error": f"{type(e).__name__}: {str(e).splitlines()[0][:200]}", "fallbacks": fallbacks()}
     want = train(torch, name, "cpu", steps)
@@ -315,16 +321,16 @@ def main():
     p.add_argument("models", nargs="*", choices=[[], *MODELS], default=[])
     p.add_argument("--log", default=os.environ.get("MINDTORCH_STANDIN_LOG"))
     p.add_argument("--steps", type=int, default=4)
-    p.add_argument("--kernels", action="store_true", help="launches by kernel too")
+    p.add_argument("--kernels", action="store_true", help="also print the launches by kernel")
     p.add_argument("--json")
     args = p.parse_args()
     if not args.log:
-        p.error("--log FILE is needed: the log of the stand-in")
+        p.error("--log FILE is required: the log of the CANN simulator")
     import mindspore as ms
     ms.set_device("Ascend")
     import mindtorch.torch as torch
     log, rows = Log(args.log), []
-    print(f"{'model':<14}{'launches':>9}{'by hand':>9}{'ratio':>7}{'aclop':>7}{'H2D':>5}{'D2H':>5}  losses apart, by hand")
+    print(f"{'model':<14}{'launches':>9}{'by hand':>9}{'ratio':>7}{'aclop':>7}{'H2D':>5}{'D2H':>5}  loss difference, by hand")
     for name in args.models or MODELS:
         r = measure(torch, ms, name, log, args.steps)
         rows.append(r)
@@ -340,10 +346,10 @@ def main():
             if args.kernels:
                 print("    kernels:", _row(r["kernels"]))
                 print("    more than by hand:", _row(r["more"]))
-                print("    less:", _row(r["less"]))
+                print("    fewer than by hand:", _row(r["less"]))
                 print("    aclop by hand:", _row(h["aclops"]))
         if r["fallbacks"]:
-            print("    on the host:", _row(dict(sorted(r["fallbacks"].items(), key=lambda i: -i[1]))))
+            print("    host fallbacks:", _row(dict(sorted(r["fallbacks"].items(), key=lambda i: -i[1]))))
         sys.stdout.flush()
     if args.json:
         with open(args.json, "w") as f:

@@ -1,9 +1,12 @@
-"""What of a log of launches a chip would refuse by CANN's documentation (mindtorch/tools/standin/limits).
+"""Kernel launches of a log that a chip rejects according to CANN's documentation.
 
     ascend_limits.py [--chip Ascend910B] [--without] log ...
 
-A log has one JSON object a line, {"launch": "aclnnAdd", "args": "T[2,3]f32, T[2,3]f32, S(i64)1, T[2,3]f32"}; other lines are passed over.
-Prints each refusal once with how often it was launched; `--without` names the kernels that have no limits too. Exit 1 where something is refused.
+A log has one JSON object per line, {"launch": "aclnnAdd", "args": "T[2,3]f32, T[2,3]f32, S(i64)1,
+T[2,3]f32"}. Objects without "launch" are skipped. The limits are those of
+mindtorch/tools/standin/limits. Each rejection is printed once, with the number of its launches.
+`--without` also lists the kernels that have no limits. The exit status is 1 if any launch is
+rejected.
 """
 import argparse
 import collections
@@ -15,7 +18,7 @@ from mindtorch.tools.standin import limits
 
 
 def refusals(lines, chip):
-    """Counters of (what is refused, args without shapes), and of kernels without limits."""
+    """Returns Counters of (reason, arguments without shapes) and of kernels without limits."""
     refused, without = collections.Counter(), collections.Counter()
     for line in lines:
         said = json.loads(line)

@@ -1,17 +1,23 @@
-"""Paired benchmarks of checkpoints and data loading: real torch and mindtorch in a process each, rounds alternating.
+"""Paired benchmarks of checkpoints and data loading: PyTorch against mindtorch.
 
     python benchmarks/run.py --parts io [--rounds 7] --json results.json
 
     python benchmarks/run.py --parts io --megabytes 1000      # checkpoints of 1 GB
 
-save, load   a state dict of 100 MB (or --megabytes) in 107 tensors; both load one file, which real torch wrote;
-             `save` makes a new file, `save over` replaces one of that size; `safetensors`: by safetensors.torch,
-             where it is installed; what is loaded is summed, because the file is mapped
-epoch        2048 images of 3 x 32 x 32, batches of 64, 2 workers, their start included; `persistent`: without the start
-             array: an item is torch.from_numpy of the image; ops: normalised by torch ops, flipped at random
-items        one epoch with 2 workers that are already there, batches included: 8192 of 64 numbers by 64, 256 images of 3 x 224 x 224 by 16, 24 of 10 MB by 2
-cache        512 JPEG images of 320 x 240 decoded and resized to 224 x 224 (needs Pillow), 2 workers, mindtorch alone: an
-             epoch without mindtorch.tools.CachedDataset, the first with it, and the median of those after it
+Each library runs in its own process, and rounds alternate. The cases are:
+
+- save, load: a state dict of 100 MB (or --megabytes) in 107 tensors. Both libraries load one file,
+  which PyTorch wrote. `save` creates a file; `save over` replaces one of the same size.
+- safetensors: save and load by safetensors.torch, if it is installed. The loaded values are summed,
+  because the file is memory-mapped.
+- epoch: 2048 images of 3 x 32 x 32 in batches of 64 with 2 workers, including their start;
+  `persistent` excludes the start. `array`: an item is torch.from_numpy of the image. `ops`: torch ops
+  normalise the image and flip it at random.
+- items: one epoch with 2 running workers, including batching: 8192 items of 64 values by 64, 256
+  images of 3 x 224 x 224 by 16, 24 items of 10 MB by 2.
+- cache: 512 JPEG images of 320 x 240, decoded and resized to 224 x 224 (needs Pillow), 2 workers,
+  mindtorch only. The figures are an epoch without mindtorch.tools.CachedDataset, the first epoch
+  with it, and the median of later epochs.
 """
 import gc
 import importlib
@@ -33,7 +39,10 @@ LIMITS = {"save": 1.3, "save over": 1.3, "load": 1.0, "epoch array": 1.1, "epoch
 
 
 def state_dict(torch, megabytes=100):
-    """So many MB as a network has them: many small tensors, a few large ones."""
+    """Returns a state dict of that size, distributed as in a network.
+
+    It has many small tensors and a few large ones.
+    """
     import numpy as np
     r = np.random.RandomState(0)
     by = megabytes / 100
@@ -63,7 +72,7 @@ def loader(torch, ops, persistent):
 
 
 def items(torch, shape, count, batch):
-    """Loader of `count` fresh items of that shape."""
+    """Returns a loader of `count` newly created items of that shape."""
     import numpy as np
     source = np.random.RandomState(0).standard_normal(shape).astype(np.float32)
 
@@ -78,7 +87,7 @@ def items(torch, shape, count, batch):
 
 
 def jobs(torch, folder, side, megabytes=100):
-    """{case: function that does it once}."""
+    """Returns {case: function that runs it once}."""
     state, path, common = state_dict(torch, megabytes), os.path.join(folder, side + ".pth"), os.path.join(folder, "common.pth")
     if side == "torch":
         torch.save(state, common)
@@ -104,7 +113,8 @@ def jobs(torch, folder, side, megabytes=100):
     def safe_load():
         from safetensors.torch import load_file
         loaded = load_file(os.path.join(folder, side + ".safetensors"))
-        assert len(loaded) == len(state) and all(math.isfinite(float(x.sum())) for x in loaded.values())       # (the file is mapped: this reads it)
+        # reads the values, because the file is memory-mapped
+        assert len(loaded) == len(state) and all(math.isfinite(float(x.sum())) for x in loaded.values())
 
     def load(**options):
         assert len(torch.load(common, weights_only=True, **options)) == len(state)
@@ -119,7 +129,10 @@ def jobs(torch, folder, side, megabytes=100):
 
 
 def cache(rounds):
-    """Prints what the cache gains; {cache kind: (ms without, first epoch, later epochs)}."""
+    """Measures and prints the gain of the cache.
+
+    Returns {cache kind: (ms without, first epoch, later epochs)}.
+    """
     import io
     import numpy as np
     from PIL import Image
@@ -160,12 +173,13 @@ def cache(rounds):
 
 
 def worker(side, folder, megabytes):
-    """Answers each line, the name of a case, with the seconds that it took."""
+    """Runs the case that each line on stdin names, and answers with its seconds."""
     if side == "mindtorch":
         from mindtorch.tools import mstorch_enable  # noqa: F401  (safetensors.torch says `import torch`)
     torch = importlib.import_module("torch")
     assert (side == "torch") == ("mindtorch" not in sys.modules) and (side == "torch" or torch is importlib.import_module(SIDES[side]))
-    torch.set_num_threads(1)      # or idle threads of one side's pool take the other's time
+    # otherwise idle threads of one side's pool take time from the other side
+    torch.set_num_threads(1)
     todo = jobs(torch, folder, side, int(megabytes))
     print("{}", flush=True)
     for line in sys.stdin:
@@ -188,7 +202,11 @@ def _answer(p, side):
 
 
 def main(rounds=7, cases=None, megabytes=100):
-    """Prints a row per case; returns {case: (torch ms, mindtorch ms, median of the rounds' ratios)}, of caches what `cache` gives."""
+    """Prints a row per case and returns the figures.
+
+    They are {case: (torch ms, mindtorch ms, median of the rounds' ratios)}; a cache has the figures
+    of `cache`.
+    """
     whole = cases is None
     if whole:
         cases = CASES + SAFE * bool(importlib.util.find_spec("safetensors"))
@@ -223,7 +241,7 @@ def main(rounds=7, cases=None, megabytes=100):
     if importlib.util.find_spec("PIL"):
         results.update(cache(rounds))
     else:
-        print("cache: left out, Pillow is not installed")
+        print("cache: skipped, because Pillow is not installed")
     return results
 
 

@@ -1,12 +1,18 @@
-"""What DistributedDataParallel costs: bytes moved, what overlap gains, how throughput scales.
+"""Cost of DistributedDataParallel: bytes sent, gain of overlap, scaling of throughput.
 
     python benchmarks/ddp.py                      # 1, 2 and 4 processes on this machine, about a minute
     python benchmarks/ddp.py --worlds 2 --steps 40
 
-Bytes are those this process sent over its connections in one step, signatures and all, beside the least that any all-reduce
-needs, 2 (n-1)/n of the gradients' size from each of n ranks.  Overlap: the same steps with every bucket waited for as soon as
-it is sent; steps of the two kinds alternate, and the median of the ratios of neighbours is given.  Throughput: a fixed batch for
-each process (weak scaling); on a machine with fewer cores than processes it measures the cores.
+Bytes: what a rank sends over its connections in one step, including the signatures of the
+collectives. The lower bound of any all-reduce is 2 (n-1)/n of the size of the gradients from each
+of n ranks.
+
+Overlap: the same steps run with and without overlap. Without overlap, each bucket is awaited as
+soon as it is sent. Steps of the two kinds alternate, and the table has the median of the ratios of
+neighbouring steps.
+
+Throughput: every process has a fixed batch (weak scaling). On a machine with fewer cores than
+processes, this measures the number of cores.
 """
 import argparse
 import json
@@ -89,15 +95,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--worlds", default="1,2,4")
     p.add_argument("--steps", type=int, default=12)
-    p.add_argument("--batch", type=int, default=64, help="for each process")
+    p.add_argument("--batch", type=int, default=64, help="samples per process")
     p.add_argument("--bucket", type=float, default=4, help="MB")
     p.add_argument("--worker", action="store_true")
     args = p.parse_args()
     if args.worker:
         return worker(args)
     single = {}
-    print(f"{os.cpu_count()} cores, batch {args.batch} a process, buckets of {args.bucket:g} MB, one thread a process")
-    print(f"{'model':5} {'ranks':>5} {'sent a rank':>12} {'ring bound':>12} {'ratio':>6} {'buckets':>7} {'step ms':>8} "
+    print(f"{os.cpu_count()} cores, batch {args.batch} per process, buckets of {args.bucket:g} MB, one thread per process")
+    print(f"{'model':5} {'ranks':>5} {'sent/rank':>12} {'ring bound':>12} {'ratio':>6} {'buckets':>7} {'step ms':>8} "
           f"{'overlap off/on':>14} {'samples/s':>10} {'scaling':>8}")
     for world in map(int, args.worlds.split(",")):
         command = [sys.executable, "-m", "mindtorch.torch.distributed.run", "--standalone", "--nproc_per_node", str(world),

@@ -1,11 +1,12 @@
-"""Collectives between processes of one machine: time, bytes sent against the ring's bound, overlap with backward.
+"""Collectives between processes of one machine: time, bytes sent, overlap with backward.
 
     python benchmarks/distributed.py                          # 2 and 4 processes; a table
     python benchmarks/distributed.py --worlds 2 --rounds 3 --json out.json
 
-Sides: gloo (real torch), sockets (mindtorch as it is), mccl (mindtorch over MindSpore's own communication).  Rounds alternate
-between the sides; times are medians over rounds.  Bytes are counted where they are handed to the network, so they hold the
-signatures too; an all-reduce of N bytes over n ranks cannot send less than 2 (n-1)/n N from each.
+The sides are gloo (PyTorch), sockets (mindtorch's default) and mccl (mindtorch over MindSpore's own
+communication). Rounds alternate between the sides; times are medians over rounds. Bytes are counted
+where they are passed to the network, so they include the signatures. They are compared with the
+ring bound: an all-reduce of N bytes over n ranks sends at least 2 (n-1)/n N from each rank.
 """
 import argparse
 import json
@@ -31,13 +32,13 @@ def _operation(torch, dist, name, nbytes, n):
 
 
 def _bound(name, nbytes, n):
-    """Bytes that the busiest rank must send."""
+    """Returns the bytes that the busiest rank must send."""
     return {"all_reduce": 2 * (n - 1) * nbytes // n, "all_gather": (n - 1) * nbytes // n, "reduce_scatter": (n - 1) * nbytes // n,
             "broadcast": nbytes, "barrier": 0}[name]
 
 
 def worker(side, rank, world, port):
-    """Answers each round with one line of JSON."""
+    """Runs the part that each line on stdin names, and answers with one line of JSON."""
     if side != "gloo":
         from mindtorch.tools import mstorch_enable  # noqa: F401
     import torch
@@ -71,7 +72,10 @@ def _collectives(torch, dist, side, n):
 
 
 def _overlap(torch, dist, n, steps=6):
-    """Seconds of a training step: without communication, with the reduction after backward, and inside it (DDP)."""
+    """Returns the seconds of a training step in three variants, and the bytes of its gradients.
+
+    The variants are: no communication, reduction after backward, reduction during backward (DDP).
+    """
     from torch.nn.parallel import DistributedDataParallel as DDP
 
     torch.manual_seed(0)
@@ -105,7 +109,7 @@ def _overlap(torch, dist, n, steps=6):
 
 
 class Side:
-    """The processes of one side."""
+    """Worker processes of one side."""
 
     def __init__(self, name, world):
         with socket.socket() as s:

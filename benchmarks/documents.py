@@ -1,4 +1,7 @@
-"""Generated parts of Markdown files: what stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`."""
+"""Generated parts of Markdown files.
+
+A generated part is the text between `<!-- generated: NAME -->` and `<!-- end: NAME -->`.
+"""
 import os
 import platform
 
@@ -6,7 +9,7 @@ DOCS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 
 
 def processor():
-    """What a table says of the processor: its name and the widest vectors it has."""
+    """Returns the name of the processor and its widest vector extension, for table headers."""
     try:
         with open("/proc/cpuinfo") as f:
             lines = f.read().splitlines()
@@ -22,7 +25,10 @@ def marks(name):
 
 
 def replaced(text, name, part):
-    """`text` with the part of that name replaced; ValueError where it has no such place."""
+    """Returns `text` with the part `name` replaced.
+
+    Raises ValueError unless the markers of the part occur exactly once and in order.
+    """
     begin, end = marks(name)
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
         raise ValueError(f"no single place between {begin} and {end}")
@@ -31,7 +37,7 @@ def replaced(text, name, part):
 
 
 def write(path, name, part):
-    """Replaces the part of that name in a file."""
+    """Replaces the part `name` of the file at `path`."""
     with open(path) as f:
         text = replaced(f.read(), name, part)
     with open(path, "w") as f:

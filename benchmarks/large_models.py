@@ -1,7 +1,9 @@
-"""Training steps of the sizes that people train, and generation, each written once in PyTorch for both libraries (see models.py); `batch` replaces the usual.
+"""Training steps of realistic size, and token generation, written once in PyTorch (see models.py).
 
-ResNet-50, GPT-2 small, a diffusion U-Net, a language model of LSTMs, DLRM, a two-stage detector with masks, a graph network, token by token generation.
-The detector and the generation are programs of our own, in the manner of torchvision's Mask R-CNN and transformers' `generate`: neither library is needed.
+ResNet-50, GPT-2 small, a diffusion U-Net, an LSTM language model, DLRM, a two-stage detector with
+masks, a graph network and token-by-token generation. `batch` overrides the default batch size. The
+detector and the generation are our own programs in the manner of torchvision's Mask R-CNN and of
+transformers' `generate`, so neither library is needed.
 """
 import numpy as np
 
@@ -39,7 +41,9 @@ def resnet50(torch, batch=8, side=224, classes=1000, blocks=(3, 4, 6, 3), width=
             i = 4 * width << stage
     net = _fill(torch, nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, classes)))
     with torch.no_grad():
-        for m in net:                   # each block begins near the identity: else float32's gradients have no two digits, and losses cannot be compared
+        # Each block starts near the identity. Otherwise float32 gradients have less than two
+        # correct digits, and losses cannot be compared.
+        for m in net:
             if isinstance(m, Bottleneck):
                 m.bn3.weight.mul_(0.1)
     return Task(net, _tensors(torch, 0, ((batch, 3, side, side), None), ((batch,), classes)), lambda n, x, y: F.cross_entropy(n(x), y), _sgd(torch, net))
@@ -108,9 +112,12 @@ def unet(torch, batch=4, side=32, width=64):
 
 
 def detector(torch, batch=1, side=256, width=64, rois=64, classes=21):
-    """A two-stage detector with masks: backbone, feature pyramid, box proposals, regions pooled bilinearly (by grid_sample), heads for class, box and mask.
+    """A two-stage detector with masks.
 
-    Proposals are the `rois` best of the anchors by their score; a region is positive where it overlaps the one true box of its image by more than 0.3.
+    It has a backbone, a feature pyramid, box proposals, regions pooled bilinearly (by grid_sample),
+    and heads for class, box and mask. Proposals are the `rois` anchors with the highest scores. A
+    region is positive if it overlaps the one true box of its image by more than 0.3 (intersection
+    over union).
     """
     nn, F = torch.nn, torch.nn.functional
     cells = side // 8
@@ -197,7 +204,7 @@ def _gpt(torch, layers, width, heads, vocab, places):
         def forward(self, x, cache, at, seen):
             b, t, c = x.shape
             q, k, v = (a.view(b, t, heads, c // heads).transpose(1, 2) for a in self.qkv(x).split(width, dim=2))
-            if cache is not None:           # keys and values of all places so far, at fixed addresses
+            if cache is not None:  # keys and values of all positions so far, at fixed addresses
                 k, v = (kept.index_copy_(2, at, new) for kept, new in zip(cache, (k, v)))
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)
             return self.proj(y.transpose(1, 2).reshape(b, t, c))
@@ -240,7 +247,10 @@ def gpt2_small(torch, batch=2, tokens=256, layers=12, width=768, heads=12, vocab
 
 
 class _Generation(Task):
-    """A step is the generation of `new` tokens, greedily; its "loss" the mean logit of the tokens chosen."""
+    """Task whose step is the greedy generation of `new` tokens.
+
+    Its "loss" is the mean logit of the chosen tokens.
+    """
 
     def __init__(self, net, prompt, new, cache_shape):
         self.net, self.data, self.new, self.cache_shape = net, (prompt,), new, cache_shape
@@ -267,7 +277,10 @@ def generate(torch, batch=1, new=32, prompt=32, layers=12, width=768, heads=12, 
 
 
 def lstm_lm(torch, batch=20, tokens=35, width=650, vocab=10000):
-    """Words, two LSTM layers, words: the medium language model of the Penn treebank, without dropout; gradients clipped."""
+    """Embedding, two LSTM layers and a linear head; gradients are clipped.
+
+    This is the medium language model of the Penn Treebank, without dropout.
+    """
     nn, F = torch.nn, torch.nn.functional
 
     class Net(nn.Module):
@@ -295,7 +308,8 @@ def lstm_lm(torch, batch=20, tokens=35, width=650, vocab=10000):
 
 # ------------------------------------------------------------------ tables and graphs
 def dlrm(torch, batch=256, rows=100_000, tables=8, width=64, each=4):
-    """Recommendation: embedding bags with sparse gradients, pairwise products, two perceptrons; SGD."""
+    """Recommendation model: embedding bags with sparse gradients, pairwise products, two MLPs; SGD.
+    """
     nn, F = torch.nn, torch.nn.functional
 
     def perceptron(*widths):
@@ -326,7 +340,10 @@ def dlrm(torch, batch=256, rows=100_000, tables=8, width=64, each=4):
 
 
 def gcn(torch, batch=1, nodes=4096, degree=16, width=256, classes=16):
-    """Two graph convolutions with a sparse adjacency in COO form (normalised by degrees); `batch` times as many nodes; Adam."""
+    """Two graph convolutions with a sparse COO adjacency that is normalised by degrees; Adam.
+
+    `batch` multiplies the number of nodes.
+    """
     nn, F = torch.nn, torch.nn.functional
     nodes *= batch
     rs = np.random.RandomState(0)
@@ -350,7 +367,7 @@ def gcn(torch, batch=1, nodes=4096, degree=16, width=256, classes=16):
 
 MODELS = {"resnet50": resnet50, "gpt2_small": gpt2_small, "unet": unet, "lstm_lm": lstm_lm, "dlrm": dlrm, "detector": detector, "gcn": gcn,
           "generate": generate}
-#: The same for a smoke test.
+#: Arguments of small versions, for smoke tests.
 TINY = {"resnet50": {"batch": 8, "side": 64, "classes": 10, "blocks": (1, 1, 1, 1), "width": 8},
         "gpt2_small": {"batch": 2, "tokens": 16, "layers": 2, "width": 32, "heads": 2, "vocab": 50},
         "unet": {"batch": 2, "side": 8, "width": 16},
@@ -359,13 +376,13 @@ TINY = {"resnet50": {"batch": 8, "side": 64, "classes": 10, "blocks": (1, 1, 1, 
         "detector": {"batch": 1, "side": 64, "width": 8, "rois": 8, "classes": 5},
         "gcn": {"batch": 1, "nodes": 64, "degree": 4, "width": 16, "classes": 4},
         "generate": {"batch": 2, "new": 4, "prompt": 6, "layers": 2, "width": 32, "heads": 2, "vocab": 50}}
-#: Batches at which it is told how a step grows.
+#: Batch sizes for which the growth of a step is reported.
 GROWTH = {"resnet50": (2, 8), "gpt2_small": (1, 4), "unet": (1, 4, 16), "lstm_lm": (5, 20, 80), "dlrm": (64, 256, 1024), "detector": (1, 4),
           "gcn": (1, 4), "generate": (1, 8)}
 
 
 def build(torch, name):
-    """The Task of `name`, `name@batch`, `name@tiny` or `name@tiny@batch`."""
+    """Builds the Task of `name`, `name@batch`, `name@tiny` or `name@tiny@batch`."""
     name, *options = name.split("@")
     tiny = TINY[name] if options[:1] == ["tiny"] else {}
     batch = options[bool(tiny):]

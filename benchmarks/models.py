@@ -1,26 +1,33 @@
-"""Training steps written once in PyTorch; they run under real torch and under mindtorch (see run.py).
+"""Training steps written once in PyTorch, which run under PyTorch and under mindtorch (see run.py).
 
-Each builder returns a `Task`; `training_step` makes of it step(): one forward, backward and optimizer step on fixed data,
-giving the loss as a float.
+Each builder returns a `Task`. `training_step` of sides.py makes step() of it: one forward, backward
+and optimizer step on fixed data, which returns the loss as a float.
 """
 import numpy as np
 
 
 def arrays(seed, *specs):
-    """float32 normal numbers for (shape, None), int64 numbers below `high` for (shape, high)."""
+    """Returns random arrays.
+
+    They are float32 and normal for (shape, None), and int64 below `high` for (shape, high).
+    """
     rs = np.random.RandomState(seed)
     return [rs.randn(*s).astype(np.float32) if hi is None else rs.randint(0, hi, s).astype(np.int64) for s, hi in specs]
 
 
 def weight(rs, shape, one, scale=1.0):
-    """Start value of one parameter: what every implementation draws, in the order of its parameters."""
+    """Returns the initial value of one parameter.
+
+    Every implementation draws these values in the order of its parameters.
+    """
     if len(shape) > 1:
         return np.asarray(rs.randn(*shape) * scale / np.sqrt(np.prod(shape[1:])), np.float32)
     return np.asarray(rs.randn(*shape) * 0.01 + one, np.float32)
 
 
 def _fill(torch, net, seed=1):
-    """Weights by NumPy, so that every implementation starts from the same point."""
+    """Initializes the weights by NumPy, so that every implementation starts from the same values.
+    """
     rs = np.random.RandomState(seed)
     norms = {id(m.weight) for m in net.modules() if "Norm" in type(m).__name__}
     with torch.no_grad():
@@ -36,11 +43,14 @@ class Task:
         self.net, self.data, self.loss, self.optimizer = net, data, loss, optimizer
 
     def nets(self):
-        """The networks that `tensor_step` takes."""
+        """Returns the networks that `tensor_step` accepts."""
         return (self.net,)
 
     def tensor_step(self, torch, net):
-        """The whole step as a function that gives the loss as a tensor: zero_grad, forward, backward, optimizer."""
+        """Returns the whole step as a function: zero_grad, forward, backward and optimizer.
+
+        The function returns the loss as a tensor.
+        """
         def step():
             self.optimizer.zero_grad()
             loss = self.loss(net, *self.data)
@@ -50,18 +60,21 @@ class Task:
         return step
 
     def step(self, torch, compiled):
-        """The step as a function; with `compiled`, its networks are."""
+        """Returns the step as a function. With `compiled`, its networks are compiled."""
         step = self.tensor_step(torch, *[torch.compile(n) if compiled else n for n in self.nets()])
         return lambda: step().item()
 
     def whole_step(self, torch, **options):
-        """The step as a function, compiled as a whole."""
+        """Returns the step as a function that is compiled as a whole."""
         step = torch.compile(self.tensor_step(torch, *self.nets()), **options)
         return lambda: step().item()
 
 
 def moved(task, device):
-    """The task with its networks and data on a device; what a step makes goes to the default device."""
+    """Moves the networks and the data of a task to a device.
+
+    Tensors that a step creates are on the default device.
+    """
     for name in ("net", "g", "d"):
         if hasattr(task, name):
             getattr(task, name).to(device)
@@ -157,7 +170,10 @@ LAYERS, WIDTH, HEADS, VOCAB, TOKENS = 4, 128, 4, 1000, (4, 64)
 
 
 def gpt2(torch):
-    """GPT-2-like: 4 pre-norm layers, 128 wide, 4 heads, 4x64 tokens of 1000, weights of the head tied; Adam."""
+    """GPT-2-like: a causal transformer with a tied head; Adam.
+
+    It has 4 pre-norm layers of width 128, 4 heads, 4x64 tokens and a vocabulary of 1000.
+    """
     nn, F = torch.nn, torch.nn.functional
 
     class Attention(nn.Module):
@@ -203,7 +219,10 @@ def gpt2(torch):
 
 
 def bert(torch):
-    """BERT-like: nn.TransformerEncoder of 4 post-norm layers, 128 wide, 4 heads, 4x64 tokens of 1000; masked words; Adam."""
+    """BERT-like: nn.TransformerEncoder with masked words as targets; Adam.
+
+    It has 4 post-norm layers of width 128, 4 heads, 4x64 tokens and a vocabulary of 1000.
+    """
     nn, F = torch.nn, torch.nn.functional
 
     class Bert(nn.Module):
@@ -220,7 +239,7 @@ def bert(torch):
             return self.head(self.encoder(self.ln(x)))
     net = _fill(torch, Bert())
     ids, kinds, target, at = arrays(0, (TOKENS, VOCAB), (TOKENS, 2), (TOKENS, VOCAB), (TOKENS, 7))
-    target[at > 0] = -100               # one word in seven is to be guessed
+    target[at > 0] = -100  # one word in seven is a target
     data = tuple(torch.from_numpy(a) for a in (ids, kinds, target))
 
     def loss(n, a, k, b):
@@ -270,7 +289,10 @@ class _Gan(Task):
 
 
 def gan(torch):
-    """DCGAN on 3x32x32, batch 16: three transposed convolutions against three convolutions; both updated; Adam."""
+    """DCGAN on 3x32x32, batch 16: four transposed convolutions against four convolutions; Adam.
+
+    A step updates both networks.
+    """
     nn = torch.nn
     up = [nn.ConvTranspose2d(64, 128, 4, 1, 0, bias=False), nn.BatchNorm2d(128), nn.ReLU(True)]
     for i, o in ((128, 64), (64, 32)):

@@ -1,8 +1,10 @@
-"""The same training steps written by hand in MindSpore, as somebody who knows it would write them.
+"""Training steps of models.py, hand-written in idiomatic MindSpore.
 
-`tuned` uses MatMul(transpose_b) with a broadcast add instead of nn.Dense (whose BiasAdd is slow on CPU), and the cheaper of
-two kernels where a model has a choice; `jit` (settings of ms.jit, or None) puts the whole step (forward, gradient, optimizer) in one `ms.jit` function, on
-the tuned model (whose functions are therefore no lambdas).  The runtime settings (oneDNN ISA cap, blocking launch) are the caller's.
+`tuned` uses MatMul(transpose_b) with a broadcast add instead of nn.Dense, whose BiasAdd is slow on
+CPU, and the cheaper of two kernels where a model has a choice. `jit` (settings of ms.jit, or None)
+puts the whole step (forward, gradient, optimizer) of the tuned model in one `ms.jit` function; the
+functions of the model are therefore no lambdas. The caller makes the runtime settings (oneDNN ISA
+limit, blocking launches).
 """
 import math
 
@@ -12,7 +14,10 @@ from models import HEADS, LAYERS, TOKENS, VOCAB, WIDTH, arrays, weight
 
 
 def _load(ms, params, seed=1):
-    """The weights of models.py, drawn in the order of its parameters: `params` lists (parameter, is a norm's weight)."""
+    """Sets the weights of models.py, drawn in the order of its parameters.
+
+    `params` lists (parameter, whether it is the weight of a norm).
+    """
     rs = np.random.RandomState(seed)
     for p, one in params:
         shape = tuple(p.shape)
@@ -25,7 +30,7 @@ def _in_order(net):
 
 
 class _Kit:
-    """Layers of one flavour."""
+    """Layers of the plain or the tuned variant."""
 
     def __init__(self, ms, tuned):
         nn, P = ms.nn, ms.ops.operations
@@ -45,7 +50,7 @@ class _Kit:
                 return y.reshape(x.shape[:-1] + (self.o,))
 
         class Mean(nn.Cell):
-            """Global average pooling; ReduceMean takes 50 times longer than a sum on CPU."""
+            """Global average pooling by ReduceSum: ReduceMean takes 50 times longer on CPU."""
 
             def __init__(self):
                 super().__init__()
@@ -173,7 +178,7 @@ def _attention(kit, causal):
 
         def construct(self, x):
             b, t, c = x.shape
-            # (3, B, heads, T, width of a head) by one transpose
+            # One transpose produces (3, B, heads, T, head width).
             qkv = self.qkv(x).reshape((b, t, 3, HEADS, c // HEADS)).transpose((2, 0, 3, 1, 4))
             s = self.scores(qkv[0] * self.scale, qkv[1])
             if self.mask is not None:
@@ -233,7 +238,7 @@ def bert(ms, tuned, jit):
             self.attn = _attention(kit, False)
             self.up, self.down = kit.Linear(WIDTH, 4 * WIDTH), kit.Linear(4 * WIDTH, WIDTH)
             self.ln1, self.ln2 = kit.layer_norm(), kit.layer_norm()
-            # The exact gelu; P.GeLU is the tanh form.
+            # The exact GELU: P.GeLU is the tanh approximation.
             self.erf, self.half = P.Erf(), math.sqrt(0.5)
 
         def construct(self, x):
@@ -258,7 +263,8 @@ def bert(ms, tuned, jit):
     net = Bert()
     params = [(net.tok, False), (net.pos, False), (net.typ, False), (net.ln.gamma, True), (net.ln.beta, False)]
     for layer in net.layers:
-        # nn.MultiheadAttention owns weight and bias of the joint projection.
+        # nn.MultiheadAttention of models.py owns weight and bias of the joint projection, so the
+        # parameters are listed layer by layer.
         params += _in_order(layer.attn) + _in_order(layer.up) + _in_order(layer.down) + _in_order(layer.ln1) + _in_order(layer.ln2)
     _load(ms, params + _in_order(net.head))
     ids, kinds, target, at = arrays(0, (TOKENS, VOCAB), (TOKENS, 2), (TOKENS, VOCAB), (TOKENS, 7))
@@ -326,7 +332,7 @@ def gan(ms, tuned, jit):
     grad_g = ms.value_and_grad(loss_g, None, opt_g.parameters)
 
     def train(z, real):
-        # The generator runs twice: value_and_grad cannot come back to a forward pass it has left.
+        # The generator runs twice: value_and_grad cannot resume from an earlier forward pass.
         ld, gd = grad_d(ms.ops.stop_gradient(g(z)), real)
         opt_d(gd)
         lg, gg = grad_g(z)

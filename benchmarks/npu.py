@@ -1,13 +1,15 @@
-"""The npu device on MindSpore's CPU target against MindSpore itself, in CPU time: single ops, and eager training steps.
+"""CPU time of the npu device on MindSpore's CPU target against MindSpore itself.
 
     python benchmarks/npu.py                                   # both parts
     python benchmarks/npu.py --parts ops
     python benchmarks/npu.py --parts models --models mlp,gpt2 --rounds 5 --json out.json
 
-ops     what a facade call takes beyond the bare MindSpore primitive that its kernel calls, on 8x8, in one process, by turns; the least of many short runs
-        of this thread's CPU time, in microseconds.
-models  steps of benchmarks/models.py on the device against the hand-written PyNative models of benchmarks/ms_models.py ("tuned"), each in a process of its
-        own, rounds alternating: the median over rounds of the ratio of CPU times a step; copies between host and device and host fallbacks a step.
+- ops: overhead of a facade call over the MindSpore primitive that its kernel calls, on 8x8 tensors.
+  Both run by turns in one process. The figure is the minimum of many short runs, in microseconds of
+  this thread's CPU time.
+- models: eager training steps of benchmarks/models.py on the device against the hand-written
+  PyNative models of benchmarks/ms_models.py ("tuned"). Each side runs in its own process, and rounds
+  alternate. The figure is the median over rounds of the ratio of CPU times per step.
 """
 import argparse
 import json
@@ -23,7 +25,10 @@ SIDES = ("mindspore-tuned", "mindtorch-npu")
 
 
 def _least(calls, number=300, rounds=25):
-    """{name: microseconds of this thread's CPU time a call}, the least of the rounds, calls by turns."""
+    """Returns {name: microseconds of this thread's CPU time per call}.
+
+    The figure is the minimum over the rounds, in each of which all calls run by turns.
+    """
     best = dict.fromkeys(calls, float("inf"))
     for f in calls.values():
         f()
@@ -37,7 +42,7 @@ def _least(calls, number=300, rounds=25):
 
 
 def ops():
-    """{op: (facade, bare)} in microseconds."""
+    """Returns {op: (facade, bare primitive)} in microseconds."""
     os.environ["MINDTORCH_NPU"] = "cpu"
     import mindtorch.torch as torch
     from mindspore.ops import operations as P
@@ -52,12 +57,12 @@ def ops():
     found = _least({(name, i): f for name, pair in cases.items() for i, f in enumerate(pair)})
     from mindtorch.core import devices
     if devices.FALLBACKS:
-        print("computed on the host: " + ", ".join(name for _, name in devices.FALLBACKS))
+        print("host fallbacks: " + ", ".join(name for _, name in devices.FALLBACKS))
     return {name: (found[name, 0], found[name, 1]) for name in cases}
 
 
 def models(names, rounds, steps):
-    """{model: {ratio, cpu of both sides in ms, losses}}."""
+    """Returns {model: {ratio, CPU ms of both sides, losses}}."""
     import run
     out = {}
     for name in names:
@@ -66,7 +71,7 @@ def models(names, rounds, steps):
         out[name] = {"ratio": statistics.median(b / a for a, b in zip(bare, ours)), "mindspore_ms": statistics.median(bare),
                      "mindtorch_ms": statistics.median(ours), "losses": [r[side]["losses"] for side in SIDES]}
         m = out[name]
-        print(f"{name:13} {m['mindtorch_ms']:8.2f} ms of CPU, MindSpore by hand {m['mindspore_ms']:8.2f}: {m['ratio']:.2f}x", flush=True)
+        print(f"{name:13} {m['mindtorch_ms']:8.2f} ms of CPU time, hand-written MindSpore {m['mindspore_ms']:8.2f}: {m['ratio']:.2f}x", flush=True)
     return out
 
 
@@ -77,8 +82,8 @@ def main():
     ap.add_argument("--models", default=",".join(report.NAMES))
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--steps", type=int, default=8)
-    ap.add_argument("--threads", type=int, help="threads of both sides; with 1, CPU times on a busy machine can be compared")
-    ap.add_argument("--json", help="write the figures there")
+    ap.add_argument("--threads", type=int, help="thread count of both sides; with 1, CPU times are comparable on a busy machine")
+    ap.add_argument("--json", help="write the figures to this file")
     a = ap.parse_args()
     if a.threads:
         os.environ["OMP_NUM_THREADS"] = str(a.threads)

@@ -1,7 +1,7 @@
-"""Latency of single ops, real torch against mindtorch, on small and on large tensors (microseconds, forward only, and
-forward with backward for those that have a gradient).
+"""Latency of single ops in microseconds: PyTorch against mindtorch, on small and large tensors.
 
-Each library runs in a process of its own; rounds alternate; the least of all rounds counts.
+Only the forward pass is measured. Each library runs in its own process. Rounds alternate between
+the libraries, and the minimum over all rounds counts.
 """
 import json
 import sys
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def cases(torch, size):
-    """{name: function} on tensors of one size class."""
+    """Returns {name: function} for the tensors of one size class."""
     F = torch.nn.functional
     rs = np.random.RandomState(0)
 
@@ -67,7 +67,7 @@ def cases(torch, size):
 
 
 def measure(f, least):
-    """Seconds a call: as many calls as fill `least` seconds."""
+    """Returns the seconds per call, averaged over as many calls as fill `least` seconds."""
     f()
     t = time.perf_counter()
     f()
@@ -80,7 +80,7 @@ def measure(f, least):
 
 
 def worker(side, size):
-    """Answers each line on stdin with {op: microseconds} of one round."""
+    """Answers each line on stdin, a duration in seconds, with {op: microseconds} of one round."""
     if side == "torch":
         import torch
     else:

@@ -1,7 +1,7 @@
-"""What the facade adds to the kernel it chose, op by op (microseconds, best of several repetitions).
+"""Overhead of the facade over the kernel that it calls, per op (microseconds, best of many runs).
 
-`kernel` is the array function that the op ends in, called directly on the arrays; `facade` is torch.<op>; `recorded` the
-same with a gradient being recorded.
+`kernel` is the NumPy function that the op ends in, called directly on the arrays. `facade` is
+torch.<op>. `recorded` is the same call while a gradient is recorded.
 """
 import time
 
@@ -20,7 +20,7 @@ def best(f, n=300, repeat=40):
 
 
 def cases(torch):
-    """name -> (kernel call, facade call, facade call with grad)."""
+    """Returns {name: (kernel call, facade call, facade call with gradients or None)}."""
     rs = np.random.RandomState(0)
 
     def t(*shape):
@@ -58,7 +58,7 @@ def main():
         r = best(recorded) if recorded else float("nan")
         worst = max(worst, f - k)
         print(f"{name:12s} {k:8.2f} {f:8.2f} {f - k:8.2f} {r:9.2f}")
-    print(f"largest addition {worst:.2f} us")
+    print(f"largest overhead {worst:.2f} us")
     return 0
 
 

@@ -1,14 +1,18 @@
-"""Single ops beside real torch: about 200 at three sizes, forward, and forward with backward where there is a gradient.
+"""Single ops against PyTorch: about 200 ops at three sizes, forward and with gradient.
 
     python benchmarks/ops.py                                          # all, one thread; a few minutes
     python benchmarks/ops.py --ops cumsum,gelu,topk --threads 2       # some
-    python benchmarks/ops.py --sizes large --worst 20                 # the slowest beside torch's
+    python benchmarks/ops.py --sizes large --worst 20                 # the slowest relative to PyTorch
     python benchmarks/ops.py --json ops.json --write                  # the table of docs/speed-ops.md
 
-Both libraries are in this process and take turns op by op, block by block (a block is as many calls as fill --least seconds), the order changing from round to
-round, so that a slow moment of the machine meets both. A ratio is the median over the rounds of the ratio of the two blocks of a round: by CPU time with one
-thread, by wall time with more (threads that wait by spinning, as torch's do, count as CPU time). The results and gradients of both are compared first; an op
-that computes something else is named, has no figures, and makes the run fail.
+Both libraries run in this process and alternate op by op, block by block. A block has as many calls
+as fill --least seconds. The order changes from round to round, so that a slow moment of the machine
+affects both. A ratio is the median over rounds of the ratio of the two blocks of a round. With one
+thread it is a ratio of CPU times, with more threads of wall times, because threads that spin while
+they wait (as those of PyTorch do) use CPU time.
+
+The results and gradients of both libraries are compared first. An op with a different result has no
+figures, is listed at the end, and makes the run fail.
 """
 import argparse
 import gc
@@ -29,7 +33,7 @@ MODES = {"forward": "x", "with gradient": "x grad"}
 
 
 def libraries(threads):
-    """(torch, mindtorch.torch), each with that many threads."""
+    """Returns (torch, mindtorch.torch), each set to the given number of threads."""
     import torch
     import mindtorch.torch as mt
     for t in (torch, mt):
@@ -40,7 +44,10 @@ def libraries(threads):
 
 
 def prepared(t, case, inputs, grad):
-    """A function that runs the case once and gives its first result (forward), or the gradients (with gradient)."""
+    """Returns a function that runs the case once.
+
+    It returns the first result (forward), or the gradients (with gradient).
+    """
     args, f = case.arguments(t, inputs, grad), case.make(t, inputs)
 
     def first(out):
@@ -58,7 +65,7 @@ def prepared(t, case, inputs, grad):
 
 
 def differ(ours, theirs, half):
-    """What is unequal of two results, or None."""
+    """Returns a description of the difference of two results, or None."""
     for a, b in zip(ours, theirs, strict=True):
         if a is None and b is None:
             continue
@@ -75,7 +82,7 @@ def differ(ours, theirs, half):
 
 
 def compared(libs, case, inputs, grad):
-    """What is unequal of the two libraries' results on fresh inputs, or None."""
+    """Compares the two libraries' results on fresh inputs; returns the difference, or None."""
     if not case.compare:
         return None
     with libs[0].set_grad_enabled(grad), libs[1].set_grad_enabled(grad):
@@ -87,7 +94,7 @@ def compared(libs, case, inputs, grad):
 
 
 def block(f, n):
-    """(wall, CPU) seconds a call of n calls."""
+    """Returns the (wall, CPU) seconds per call, averaged over n calls."""
     w, c = time.perf_counter(), time.process_time()
     for _ in range(n):
         f()
@@ -96,9 +103,9 @@ def block(f, n):
 
 
 def calls(f, least):
-    """How many calls fill `least` seconds of CPU time, at most 5000."""
+    """Returns how many calls fill `least` seconds of CPU time, at most 5000."""
     n = 1
-    f()                 # (the first may compile, load or draw what later ones find)
+    f()  # the first call may compile, load or prepare what later calls reuse
     while True:
         once = max(1e-7, block(f, n)[1])
         if n * once >= least / 4 or n >= 256:
@@ -107,7 +114,10 @@ def calls(f, least):
 
 
 def measure(libs, case, inputs, grad, rounds, least, threads):
-    """{torch, mindtorch: {wall_us, cpu_us: [min, median, iqr]}, ratio: [min, median, iqr]} of one case."""
+    """Returns the figures of one case.
+
+    They are {torch, mindtorch: {wall_us, cpu_us: [min, median, iqr]}, ratio: [min, median, iqr]}.
+    """
     with libs[0].set_grad_enabled(grad), libs[1].set_grad_enabled(grad):
         runs = [prepared(t, case, inputs, grad) for t in libs]
         counts = []
@@ -117,8 +127,9 @@ def measure(libs, case, inputs, grad, rounds, least, threads):
         for n in range(rounds):
             for k in (0, 1)[::1 - n % 2 * 2]:
                 if threads > 1:
-                    # (The other library's threads have stopped spinning: torch's, of OpenMP, go on for 8 to 10 ms. And one that sleeps takes up to some
-                    # milliseconds to come, no part of an op.)
+                    # Wait until the threads of the other library stop spinning: PyTorch's OpenMP
+                    # threads spin for 8 to 10 ms. Then wake this library's threads by an untimed
+                    # block: waking takes up to some milliseconds and is no part of an op.
                     time.sleep(0.02)
                     block(runs[k], counts[k])
                 times[k].append(block(runs[k], counts[k]))
@@ -130,18 +141,18 @@ def measure(libs, case, inputs, grad, rounds, least, threads):
 
 
 def clock_of(threads):
-    """What ratios are taken by."""
+    """Returns the name of the clock that ratios are computed from."""
     return "cpu_us" if threads == 1 else "wall_us"
 
 
 def three(values):
-    """[least, median, interquartile range]."""
+    """Returns [minimum, median, interquartile range]."""
     q = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     return [min(values), statistics.median(values), q[2] - q[0]]
 
 
 def run(libs, names, sizes, modes, rounds, least, threads, tell=print):
-    """{op: {size: {mode: figures, or a text that says why there are none}}}."""
+    """Returns {op: {size: {mode: figures, or a text with the reason why there are none}}}."""
     out = {}
     for size in sizes:
         inputs = _op_cases.Inputs(size)
@@ -156,7 +167,8 @@ def run(libs, names, sizes, modes, rounds, least, threads, tell=print):
                     continue
                 try:
                     wrong = compared(libs, case, inputs, grad)
-                except Exception as e:          # (told at the end, and the run fails: the other ops' figures are kept)
+                # reported at the end, where the run fails; the other ops keep their figures
+                except Exception as e:
                     wrong = f"{type(e).__name__}: {e}"
                 found[mode] = wrong or measure(libs, case, inputs, grad, rounds, least, threads)
                 gc.collect()
@@ -165,7 +177,7 @@ def run(libs, names, sizes, modes, rounds, least, threads, tell=print):
 
 
 def text(r, clock):
-    """One measurement for the terminal."""
+    """Returns one measurement as text for the terminal."""
     if isinstance(r, str):
         return r
     return f"{r['torch'][clock][1]:9.1f} {r['mindtorch'][clock][1]:9.1f} us  x {r['ratio'][1]:5.2f} ({r['ratio'][2]:.2f})"
@@ -176,23 +188,23 @@ def _all(found):
 
 
 def flat(found):
-    """[(ratio, op, size, mode)] of all that was measured."""
+    """Returns [(ratio, op, size, mode)] of all measurements."""
     return [(r["ratio"][1], *where) for r, *where in _all(found) if not isinstance(r, str)]
 
 
 def unequal(found):
-    """What could not be compared, with the reason."""
+    """Returns the cases without figures, each with the reason."""
     return [f"{', '.join(where)}: {r}" for r, *where in _all(found) if isinstance(r, str)]
 
 
 def markdown(results):
-    """The table."""
+    """Returns the report as Markdown."""
     found, m = results["ops"], results["machine"]
     sizes = [s for s in _op_cases.SIZES if any(s in v for v in found.values())]
     clock = clock_of(results["threads"])
-    busy = ": a busy machine" if m["load"] > 0.7 * m["cores"] else ""
+    busy = " (busy machine)" if m["load"] > 0.7 * m["cores"] else ""
     out = [f"mindtorch {results['version']}, torch {m['torch']}; {m['cpu']}, {results['threads']} of {m['cores']} cores, "
-           f"the load {m['load']:.1f} when it began{busy}. "
+           f"load at start {m['load']:.1f}{busy}. "
            f"{'CPU' if clock == 'cpu_us' else 'Wall'} time, medians of {results['rounds']} rounds, ratios with their interquartile range.", "",
            "| | ops | at most 1.0 | at most 1.2 | median | slowest |", "| --- |" + " --- |" * 5]
     for size in sizes:
@@ -216,16 +228,16 @@ def markdown(results):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--ops",
-                    help="some of the names of _op_cases.py, by commas; a name's first word means all of its cases (cumsum: also `cumsum dim 0`)")
+                    help="comma-separated names of _op_cases.py; the first word of a name selects all of its cases (cumsum: also `cumsum dim 0`)")
     ap.add_argument("--sizes", default=",".join(_op_cases.SIZES))
     ap.add_argument("--modes", default=",".join(MODES))
     ap.add_argument("--rounds", type=int, default=7)
-    ap.add_argument("--least", type=float, default=0.005, help="seconds that a block lasts at least")
+    ap.add_argument("--least", type=float, default=0.005, help="minimum seconds of a block")
     ap.add_argument("--threads", type=int, default=1)
     ap.add_argument("--quick", action="store_true", help="3 rounds of 1 ms")
-    ap.add_argument("--worst", type=int, default=20, help="how many of the slowest are told at the end")
-    ap.add_argument("--json", help="write the figures there")
-    ap.add_argument("--write", nargs="?", const=os.path.join(documents.DOCS, "speed-ops.md"), help="replace the table in a document (docs/speed-ops.md)")
+    ap.add_argument("--worst", type=int, default=20, help="how many of the slowest ops are listed at the end")
+    ap.add_argument("--json", help="write the figures to this file")
+    ap.add_argument("--write", nargs="?", const=os.path.join(documents.DOCS, "speed-ops.md"), help="replace the table in a page (default docs/speed-ops.md)")
     a = ap.parse_args()
     names = list(_op_cases.CASES)
     if a.ops:
@@ -240,7 +252,7 @@ def main():
     results = {"version": mindtorch.__version__, "threads": a.threads, "rounds": rounds,
                "machine": {"cpu": documents.processor(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "torch": libs[0].__version__}}
     results["ops"] = run(libs, names, a.sizes.split(","), a.modes.split(","), rounds, least, a.threads, lambda line: print(line, flush=True))
-    print("\nslowest beside torch:")
+    print("\nslowest relative to torch:")
     for ratio, *what in sorted(flat(results["ops"]), reverse=True)[:a.worst]:
         print(f"{ratio:7.2f}  " + ", ".join(what))
     if a.json:
@@ -250,7 +262,7 @@ def main():
         documents.write(a.write, f"ops, {a.threads} thread{'s' * (a.threads > 1)}", markdown(results))
     wrong = unequal(results["ops"])
     if wrong:
-        print("no figures:\n" + "\n".join(wrong))
+        print("cases without figures:\n" + "\n".join(wrong))
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""Tables and a picture of what run.py measured."""
+"""Tables and a plot of the measurements of run.py."""
 import inspect
 import json
 import os
@@ -17,7 +17,7 @@ LARGE = {"resnet50": "ResNet-50, 8x3x224x224", "gpt2_small": "GPT-2 small, 12 la
 
 
 def spread(values):
-    """Interquartile range."""
+    """Returns the interquartile range."""
     if len(values) < 2:
         return 0.0
     q = statistics.quantiles(values, n=4)
@@ -25,12 +25,16 @@ def spread(values):
 
 
 def paired(a, b):
-    """Median over rounds of the ratio of two sides' medians: what a slow moment of the machine disturbs least."""
+    """Returns the median over rounds of the ratio of two sides' medians.
+
+    A slow moment of the machine disturbs this figure least.
+    """
     return statistics.median(statistics.median(x) / statistics.median(y) for x, y in zip(a, b))
 
 
 def summary(rounds):
-    """Figures of one model from {side: {wall: [[...] a round], cpu, losses, memory}}."""
+    """Returns the figures of one model from {side: {wall: [[...] per round], cpu, losses, memory}}.
+    """
     out = {}
     for side, r in rounds.items():
         wall, cpu = sum(r["wall"], []), sum(r["cpu"], [])
@@ -39,7 +43,7 @@ def summary(rounds):
                      "start_s": r["start"], "losses": r["losses"], "steps": len(wall)}
         if "imported" in r:
             out[side]["memory_beyond_import_mb"] = r["memory"] - r["imported"]
-        if "first" in r:                # what the first steps took beyond steady ones
+        if "first" in r:  # time of the first steps in excess of steady ones
             out[side]["compile_s"] = sum(max(0.0, t - min(wall)) for t in r["first"]["wall"])
         for base in ("torch", "torch-compiled", "mindspore-tuned", "mindspore-jit"):
             if base in rounds and base != side:
@@ -56,7 +60,7 @@ def _ratio(r, key):
 
 
 def text(model, sides):
-    """One model's rows for the terminal."""
+    """Returns one model's rows for the terminal."""
     lines = [f"\n{model:20s}{'wall ms':>9s}{'iqr':>8s}{'least':>8s}{'cpu ms':>9s}{'iqr':>8s}{'x torch':>9s}{'cpu x':>7s}{'compiled':>9s}{'x tuned':>9s}"
              f"{'MB':>7s}{'first s':>8s}  losses"]
     for side, r in sides.items():
@@ -67,7 +71,7 @@ def text(model, sides):
     return "\n".join(lines)
 
 
-#: What is compared with what in the tables: (side, base, title).
+#: Comparisons of the tables: (side, base, title).
 _COMPARED = (("mindtorch", "torch", "eager / torch"), ("mindtorch", "mindspore-tuned", "eager / tuned"),
              ("mindtorch-compiled", "torch", "compiled / torch"), ("mindtorch", "torch-compiled", "eager / torch-compiled"),
              ("mindtorch-compiled", "torch-compiled", "compiled / torch-compiled"), ("mindtorch-compiled", "mindspore-jit", "compiled / jit"))
@@ -78,21 +82,22 @@ def title_of(name):
 
 
 def _scaling(results, kind):
-    """Lines of the table of how much quicker a step is with two threads."""
+    """Returns the lines of the table of speed-ups from one to two threads."""
     one, two = (results.get(f"{kind}, {n}") for n in ("1 thread", "2 threads"))
     names = [n for n in one or () if n in (two or ())]
     if not names:
         return []
     sides = [s for s in one[names[0]] if all(s in r[n] for r in (one, two) for n in names)]
-    out = ["", "Times quicker with two threads than with one (medians of wall time):", "",
+    out = ["", "Speedup of two threads over one (medians of wall time):", "",
            "| model | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
     return out + [f"| {title_of(n)} | " + " | ".join(f"{one[n][s]['wall_ms'] / two[n][s]['wall_ms']:.2f}" for s in sides) + " |" for n in names]
 
 
 def _growth(models):
-    """Lines of the table of how a step grows with its batch."""
-    sides = list(max(models.values(), key=len))         # (a run of some sides leaves out others)
-    out = ["", "How a step grows with the batch: ms a step (median wall time), and in brackets ms a sample:", "",
+    """Returns the lines of the table of step time against batch size."""
+    # a run of selected sides omits others for some models
+    sides = list(max(models.values(), key=len))
+    out = ["", "Step time by batch size: ms per step (median wall time), in brackets ms per sample:", "",
            "| model | batch | " + " | ".join(sides) + " | eager / torch |", "| --- | --- |" + " --- |" * (len(sides) + 1)]
     for name, r in models.items():
         name, _, batch = name.rpartition("@")
@@ -102,7 +107,7 @@ def _growth(models):
 
 
 def _models(models, how):
-    """Lines of the tables of one run."""
+    """Returns the lines of the tables of one run."""
     sides = list(next(iter(models.values())))
     compared = [c for c in _COMPARED if c[0] in sides and c[1] in sides]
     head = ("| model | " + " | ".join([*sides, *(title for *_, title in compared)]) + " |",
@@ -111,55 +116,56 @@ def _models(models, how):
     def table(title, cell, ratio):
         out = ["", title, "", *head]
         for name, r in models.items():
-            # (A side that could not run a model has no cell there.)
+            # A side that could not run a model has no entry.
             cells = ([cell(r[s]) if s in r else "failed" for s in sides]
                      + [f"{ratio(r[s], r[base], base):.2f}" if s in r and base in r else "" for s, base, _ in compared])
             out.append(f"| {title_of(name)} | " + " | ".join(cells) + " |")
         return out
-    out = table(f"Milliseconds a training step{how} (median, interquartile range in brackets; ratios are medians over the rounds):",
+    out = table(f"Time of a training step{how} in ms (median, interquartile range in brackets; ratios are medians over the rounds):",
                 lambda r: f"{r['wall_ms']:.1f} ({r['wall_iqr_ms']:.1f})", lambda r, _, base: r["x " + base])
-    for what, key in (("Least time", "wall_min_ms"), ("Least CPU time", "cpu_min_ms")):
-        out += table(f"{what} of a step{how} (ms), which other work on the machine disturbs less:",
+    for what, key in (("Minimum time", "wall_min_ms"), ("Minimum CPU time", "cpu_min_ms")):
+        out += table(f"{what} of a step{how} (ms), which other load on the machine affects less:",
                      lambda r, key=key: f"{r[key]:.1f}", lambda r, b, _, key=key: r[key] / b[key])
     out += table(f"CPU time of a step{how} (ms; median, ratios by pairs):", lambda r: f"{r['cpu_ms']:.1f}", lambda r, _, base: r["cpu x " + base])
-    out += table(f"Peak of memory{how} (MB):", lambda r: f"{r['memory_mb']:.0f}", lambda r, b, _: r["memory_mb"] / b["memory_mb"])
+    out += table(f"Peak memory{how} (MB):", lambda r: f"{r['memory_mb']:.0f}", lambda r, b, _: r["memory_mb"] / b["memory_mb"])
     compiling = [s for s in sides if s.endswith("-compiled") and all("compile_s" in r[s] for r in models.values() if s in r)]
     if compiling:
-        out += ["", f"Compile time{how}: seconds that the first three steps take beyond later ones, with empty caches:", "",
+        out += ["", f"Compile time{how}: seconds by which the first three steps exceed later ones, with empty caches:", "",
                 "| model | " + " | ".join(compiling) + " |", "| --- |" + " --- |" * len(compiling)]
         for name, r in models.items():
             out.append(f"| {title_of(name)} | " + " | ".join(f"{r[s]['compile_s']:.1f}" if s in r else "failed" for s in compiling) + " |")
     speaking = [name for name in models if name.split("@")[0] == "generate" and "tiny" not in name]
     if speaking:
         new = inspect.signature(large_models.generate).parameters["new"].default
-        out += ["", f"Tokens a second{how}:", "", "| | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
+        out += ["", f"Tokens per second{how}:", "", "| | " + " | ".join(sides) + " |", "| --- |" + " --- |" * len(sides)]
         for name in speaking:
             tokens = new * int(name.partition("@")[2] or 1)
             cells = [f"{tokens / models[name][s]['wall_ms'] * 1e3:.1f}" if s in models[name] else "failed" for s in sides]
             out.append(f"| {title_of(name)} | " + " | ".join(cells) + " |")
     unequal = [f"{name} ({s})" for name, r in models.items() for s in sides if s in r and not r[s]["losses_equal"]]
-    return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses agree on all sides to 1e-3."]
+    return out + ["", "Losses differ: " + ", ".join(unequal) if unequal else "The first three losses of all sides agree to 1e-3."]
 
 
-#: Parts of the results that are {model: figures}; with ", 1 thread" and its like behind them, those with that many.
+#: Parts of the results that are {model: figures}. A suffix such as ", 1 thread" states the number
+#: of threads.
 KINDS = ("models", "large")
 
 
 def part_of(results, *kinds):
-    """The results with the parts of those kinds alone."""
+    """Returns only the parts of the results that are of the given kinds."""
     return {k: v for k, v in results.items() if k in ("version", "machine") or k.startswith(kinds)}
 
 
 def markdown(results):
-    """The whole report."""
+    """Returns the whole report as Markdown."""
     m, out = results["machine"], []
     out.append(f"mindtorch {results['version']}, torch {m['torch']}, MindSpore {m['mindspore']}, NumPy {m['numpy']}; {m['cpu']}, "
-               f"{m['cores']} cores; load when it began {m['load']:.1f}.")
+               f"{m['cores']} cores; load at start {m['load']:.1f}.")
     if m["load"] > m["cores"]:
-        out += ["", "Other work kept the machine busy: with several threads the sides whose threads wait for each other, PyTorch first of all, "
-                "lose far more by that than the others, and those times say nothing about a quiet machine. Compare CPU times on one thread."]
+        out += ["", "Other processes kept the machine busy. With several threads this slows the sides whose threads wait for each other "
+                "(mainly PyTorch) far more than the others, so these times do not apply to an idle machine. Compare CPU times on one thread."]
     if "libraries_s" in m:
-        out += ["", f"mindtorch's libraries in C, compiled once on a machine, took {m['libraries_s']:.0f} s before; compile times are beyond that."]
+        out += ["", f"Compiling mindtorch's C libraries (once per machine) took {m['libraries_s']:.0f} s, which compile times below do not include."]
     for part in sorted(results, key=lambda p: (p.split(",")[0], p), reverse=True):          # one thread last
         if part.startswith(KINDS) and results[part]:
             out += _models(results[part], "" if "," not in part else f" ({part.partition(', ')[2]})")
@@ -175,12 +181,15 @@ def markdown(results):
     return "\n".join(out) + "\n"
 
 
-#: side -> colour of the pictures; PyTorch is what they are drawn against
+#: Side -> colour in the plots. PyTorch is their baseline.
 _COLORS = {"mindtorch": "--ours", "mindtorch-compiled": "--slight", "torch-compiled": "--theirs", "mindspore-tuned": "--third", "mindspore-jit": "--fourth"}
 
 
 def _panels(results):
-    """[(title, note, [(model, {side: times PyTorch's})])] of what was measured: on one thread CPU time, which other work disturbs least."""
+    """Returns [(title, note, [(model, {side: time relative to PyTorch})])] of the measured parts.
+
+    With one thread this is CPU time, which other work on the machine disturbs least.
+    """
     out = []
     for kind, title in (("models", "A training step beside PyTorch's"), ("large", "Larger models: a training step beside PyTorch's")):
         one = results.get(f"{kind}, 1 thread")
@@ -201,7 +210,8 @@ def _panels(results):
 
 
 def picture(results):
-    """The figures as one SVG file's text, or None where no part was measured beside PyTorch."""
+    """Returns the plots as the text of one SVG file, or None if no part was measured with PyTorch.
+    """
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if root not in sys.path:
         sys.path.append(root)
@@ -221,18 +231,20 @@ def picture(results):
 
 
 def keep(results, folder, drawn=None):
-    """results/<version>.json and .md, and the picture `drawn` of them; all that is kept."""
+    """Writes results/<version>.json and .md, and the plot to `drawn`. Returns all stored results.
+    """
     os.makedirs(folder, exist_ok=True)
     base = os.path.join(folder, results["version"])
     if os.path.exists(base + ".json"):
-        # A run of some parts replaces those parts only.
+        # A run of some parts replaces only those parts.
         with open(base + ".json") as f:
             old = json.load(f)
         for part in list(results):
             if part.startswith((*KINDS, "growth", "latency")):
                 results[part] = {**old.get(part, {}), **results[part]}
         if not any(part.startswith(KINDS) for part in results):
-            results["machine"] = old["machine"]         # (its load when the models' times were taken)
+            # with the load at the time of the models' measurements
+            results["machine"] = old["machine"]
         results = {**old, **results}
     with open(base + ".json", "w") as f:
         json.dump(results, f, indent=1)

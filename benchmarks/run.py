@@ -1,18 +1,23 @@
-"""Paired benchmarks: real torch (eager, compiled by inductor), hand-written MindSpore (as shipped, tuned, under ms.jit), mindtorch (eager, compiled).
+"""Paired benchmarks of PyTorch, hand-written MindSpore and mindtorch.
+
+PyTorch runs eagerly and compiled by Inductor; MindSpore runs as shipped, tuned and under ms.jit;
+mindtorch runs eagerly and compiled.
 
     python benchmarks/run.py                                  # everything; results/<version>.json, .md, docs/img/speed.svg
     python benchmarks/run.py --parts models --models mlp,lenet --rounds 5 --json out.json
-    python benchmarks/run.py --parts large,growth --threads 1,2   # models of the sizes that people train (large_models.py), and how their step grows
+    python benchmarks/run.py --parts large,growth --threads 1,2   # models of realistic size (large_models.py), and the growth of their step with the batch
     python benchmarks/run.py --parts large --only resnet50,unet@8 # some, or with another batch
     python benchmarks/run.py --parts latency                  # single ops, small and large (ops.py has 200)
     python benchmarks/run.py --parts import
-    python benchmarks/run.py --parts overhead                 # what the facade adds to the kernel it chose, op by op
+    python benchmarks/run.py --parts overhead                 # overhead of the facade over the kernel that it calls, per op
     python benchmarks/run.py --parts io                       # checkpoints and data loading
     python benchmarks/run.py --write ...                      # also replaces the tables in docs/speed.md
 
-Every implementation runs in a process of its own; rounds alternate between them, so that a slow moment of the machine hits
-all.  Medians and the spread (interquartile range) of wall and CPU time per step, the least step, the peak of memory; the
-first losses must agree.  Compilers begin with empty caches.  Ratios are medians over rounds of the sides' medians in one round.
+Each implementation runs in its own process. Rounds alternate between the implementations, so that a
+slow moment of the machine affects all of them. The report has medians and interquartile ranges of
+wall and CPU time per step, the minimum step and the peak memory. The first losses must agree.
+Compilers start with empty caches. A ratio is the median over rounds of the ratio of the sides'
+medians in one round.
 """
 import argparse
 import json
@@ -40,7 +45,11 @@ THREADED = ("models", "large")
 
 
 def _environment():
-    """The checkout's package is importable in the workers also where it is not installed; byte code is kept, as users have it."""
+    """Returns the environment of the workers.
+
+    The package of this checkout is importable even if it is not installed. Byte code is cached, as
+    it is for users.
+    """
     root = os.path.dirname(HERE)
     path = os.environ.get("PYTHONPATH")
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -74,26 +83,32 @@ def _end(procs):
         p.wait()
 
 
-#: Seconds that a round lasts at least: the first steps after another side's round find cold caches and sleeping threads.
+#: Minimum duration of a round in seconds: the first steps after another side's round find cold
+#: caches and sleeping threads.
 ROUND = 0.3
 
 
 def cold(folder):
-    """Variables for compilers to keep their results in an empty folder."""
+    """Returns variables that make compilers use an empty cache folder."""
     return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor")}
 
 
 def libraries():
-    """Seconds that mindtorch's libraries in C take to be compiled, once on a machine: into the cache, which is empty, for all models of this run."""
+    """Compiles mindtorch's C libraries into the empty cache and returns the seconds.
+
+    This happens once per machine. All models of this run use these libraries.
+    """
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "from mindtorch.backend.native import build; build.every()"], check=True, env=_environment())
     return time.perf_counter() - began
 
 
 def compare(model, sides, rounds, steps, warm=3, settle=3, **variables):
-    """{side: {wall: [[...] a round], cpu, losses, memory, start, first}} of one model, rounds alternating between the sides.
+    """Returns {side: {wall: [[...] per round], cpu, losses, memory, start, first}} of one model.
 
-    `variables` are put into the environment; `warm` steps are told of by their losses and times (first), `settle` more pass before the rounds.
+    Rounds alternate between the sides. `variables` are added to the environment. The first `warm`
+    steps are reported with their losses and times (`first`); `settle` more steps run before the
+    rounds.
     """
     procs, out, count = {}, {}, {}
     try:
@@ -102,10 +117,11 @@ def compare(model, sides, rounds, steps, warm=3, settle=3, **variables):
             try:
                 first = _answer(p, side)
             except RuntimeError as e:
-                # What another compiler cannot compile is a model without that side (inductor of torch 2.13 at the GAN).
+                # A model that Inductor cannot compile is reported without that side (torch 2.13:
+                # the GAN).
                 if side != "torch-compiled":
                     raise
-                print(f"{model}: {e}; it is left out", flush=True)
+                print(f"{model}: {e}; skipping this side", flush=True)
                 procs.pop(side).stdin.close()
                 continue
             out[side] = {"wall": [], "cpu": [], **first}
@@ -123,7 +139,7 @@ def compare(model, sides, rounds, steps, warm=3, settle=3, **variables):
 
 
 def latency(size, rounds, least=0.02):
-    """{op: [torch, mindtorch]} in microseconds."""
+    """Returns {op: [torch, mindtorch]} in microseconds."""
     sides = ("torch", "mindtorch")
     procs = {s: _start("latency", s, size) for s in sides}
     try:
@@ -139,7 +155,7 @@ def latency(size, rounds, least=0.02):
 
 
 def imports(rounds):
-    """Seconds that each import takes in a fresh interpreter."""
+    """Returns the seconds that each import takes in a fresh interpreter."""
     code = ("import time, sys; w, c = time.perf_counter(), time.process_time(); import {}; "
             "print(time.perf_counter() - w, time.process_time() - c)")
     out = {m: [] for m in ("torch", "mindspore", "mindtorch.torch")}
@@ -149,26 +165,26 @@ def imports(rounds):
         for m, seen in out.items():
             r = subprocess.run([sys.executable, "-c", code.format(m)], capture_output=True, text=True, check=True, env=_environment())
             seen.append([float(x) for x in r.stdout.split()[-2:]])
-    # By pairs: the machine's speed changes from one round to the next.
+    # Differences are paired, because the speed of the machine changes between rounds.
     out["mindtorch.torch over mindspore"] = [[a - b for a, b in zip(x, y)] for x, y in zip(out["mindtorch.torch"], out["mindspore"])]
     return {m: {"wall_s": statistics.median(w for w, _ in seen), "cpu_s": statistics.median(c for _, c in seen)} for m, seen in out.items()}
 
 
 def machine():
-    """What the figures depend on."""
+    """Returns the machine and the library versions that the figures depend on."""
     from importlib.metadata import version
     return {"cpu": documents.processor(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version(),
             **{m: version(m) for m in ("torch", "mindspore", "numpy")}}
 
 
 def own_version():
-    """mindtorch's version, read without importing it."""
+    """Returns mindtorch's version without importing it."""
     with open(os.path.join(os.path.dirname(HERE), "mindtorch", "__init__.py")) as f:
         return next(x.split('"')[1] for x in f if x.startswith("__version__"))
 
 
 def names_of(part, a):
-    """The models of a part, by the options."""
+    """Returns the models of a part, according to the options."""
     if part == "models":
         return [m for m in a.models.split(",") if m in report.NAMES] if a.models else list(report.NAMES)
     wanted = a.models.split(",") if a.models else list(report.LARGE)
@@ -180,7 +196,7 @@ def names_of(part, a):
 
 
 def step_times(kept, names, a, rounds):
-    """Compares the sides on each model, tells of it and keeps the figures."""
+    """Compares the sides on each model, prints the figures and stores them in `kept`."""
     for model in names:
         large = model.split("@")[0] in large_models.MODELS
         sides = [s for s in a.sides.split(",") if s in FACADES or not large]
@@ -193,14 +209,14 @@ def step_times(kept, names, a, rounds):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--parts", default="models,latency,import,overhead", help="some of " + ",".join(PARTS))
-    ap.add_argument("--models", "--only", help="those of the parts models, large (name, name@batch or name@tiny) and growth")
+    ap.add_argument("--models", "--only", help="models of the parts models, large (name, name@batch or name@tiny) and growth; default all")
     ap.add_argument("--sides", default=",".join(s for s in SIDES if s != "mindspore"), help="some of " + ",".join(SIDES) + "; default all but mindspore")
-    ap.add_argument("--rounds", type=int, help="default 5, of large and growth 3")
-    ap.add_argument("--steps", type=int, help="steps a round at least, default 8, of large models 2; short steps are repeated for 0.3 s")
-    ap.add_argument("--threads", help="threads of every side, a number or several (1,2); with 1, CPU times on a busy machine can be compared")
-    ap.add_argument("--quick", action="store_true", help="one round of two steps, of large models their tiny forms: whether all runs")
-    ap.add_argument("--megabytes", type=int, default=100, help="size of the checkpoints of io")
-    ap.add_argument("--json", help="write the figures there, and keep nothing in results/")
+    ap.add_argument("--rounds", type=int, help="default 5, for large and growth 3")
+    ap.add_argument("--steps", type=int, help="minimum steps per round, default 8, for large models 2; short steps are repeated for 0.3 s")
+    ap.add_argument("--threads", help="thread count of every side, or several (1,2); with 1, CPU times are comparable on a busy machine")
+    ap.add_argument("--quick", action="store_true", help="smoke test: one round of two steps, with tiny versions of the large models")
+    ap.add_argument("--megabytes", type=int, default=100, help="size of the checkpoints of the part io")
+    ap.add_argument("--json", help="write the figures to this file and nothing to results/")
     ap.add_argument("--write", action="store_true", help="replace the tables in docs/speed.md")
     ap.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     a = ap.parse_args()
@@ -212,9 +228,9 @@ def main():
     parts = a.parts.split(",")
     if set(parts) - set(PARTS):
         ap.error(f"unknown parts: {', '.join(set(parts) - set(PARTS))}")
-    # (A side of another name would be run as MindSpore written by hand.)
+    # A side of another name would run as hand-written MindSpore.
     if set(a.sides.split(",")) - set(SIDES):
-        ap.error(f"unknown sides: {', '.join(set(a.sides.split(',')) - set(SIDES))}; there are {', '.join(SIDES)}")
+        ap.error(f"unknown sides: {', '.join(set(a.sides.split(',')) - set(SIDES))}; choose from {', '.join(SIDES)}")
     rounds = a.rounds or (1 if a.quick else 5)
     results = {"version": own_version(), "machine": machine()}
     with tempfile.TemporaryDirectory() as folder:
@@ -226,11 +242,13 @@ def main():
                 os.environ["OMP_NUM_THREADS"] = threads
             for part in THREADED:
                 if part in parts:
-                    # Runs with another number of threads are kept beside those with all.
+                    # Runs with a given number of threads are stored in addition to those with all
+                    # threads.
                     kept = results[part if not threads else f"{part}, {threads} thread{'s'[:int(threads) > 1]}"] = {}
                     step_times(kept, names_of(part, a), a, rounds if a.rounds or part == "models" else min(rounds, 3))
                     if not a.json:
-                        report.keep(dict(results), RESULTS)         # (what comes after it may be broken off)
+                        # stored now, because a later part may be interrupted
+                        report.keep(dict(results), RESULTS)
         if "growth" in parts:
             step_times(results.setdefault("growth", {}), names_of("growth", a), a, min(rounds, 3))
     if "latency" in parts:

@@ -1,32 +1,35 @@
-"""The implementations that are compared, and the process that runs one of them."""
+"""Implementations under comparison, and the worker process that runs one of them."""
 import json
 import os
 import resource
 import sys
 import time
 
-#: What run.py compares by itself; npu.py and step_graph.py ask for further ones.
+#: Sides that run.py compares by default. npu.py and step_graph.py request further ones.
 SIDES = ["torch", "torch-compiled", "mindspore", "mindspore-tuned", "mindspore-jit", "mindtorch", "mindtorch-compiled"]
-#: Those that have the large models, which are not written by hand in MindSpore.
+#: Sides that run the large models, which have no hand-written MindSpore version.
 FACADES = ["torch", "torch-compiled", "mindtorch", "mindtorch-compiled"]
 
 
 def _threads(ms):
-    """MindSpore's own threads as many as OMP_NUM_THREADS says, where it is set."""
+    """Limits MindSpore's own threads to OMP_NUM_THREADS, if that is set."""
     if os.environ.get("OMP_NUM_THREADS"):
         ms.runtime.dispatch_threads_num(1)
         ms.set_context(runtime_num_threads=int(os.environ["OMP_NUM_THREADS"]))
 
 
 def task(torch, model):
-    """The Task of a model, of models.py or of large_models.py (there also `name@batch` and `name@tiny`)."""
+    """Returns the Task of a model of models.py or large_models.py.
+
+    Large models may also be named `name@batch` or `name@tiny`.
+    """
     import large_models
     import models
     return models.MODELS[model](torch) if model in models.MODELS else large_models.build(torch, model)
 
 
 def training_step(torch, model, compiled=False):
-    """step() of a model, run by `torch`."""
+    """Returns step() of a model, run by the library `torch` (PyTorch or mindtorch)."""
     return task(torch, model).step(torch, compiled)
 
 
@@ -46,8 +49,16 @@ def _mindtorch(side, model):
 
 
 def _mindspore(side, model):
-    """`mindspore` as shipped; `-tuned`, and with the whole step in a graph: `-jit`, its launches not waited for `-jit-async`, with fusion `-jit-O1`,
-    run in the calling thread `-jit-inline` (by a private switch of MindSpore's, see step_graph.py)."""
+    """Returns step() of the hand-written MindSpore model.
+
+    - `mindspore`: as shipped.
+    - `mindspore-tuned`: tuned model and runtime settings.
+    - `mindspore-jit`: the whole step as one graph.
+    - `mindspore-jit-async`: the same without blocking launches.
+    - `mindspore-jit-O1`: the same with fusion (jit_level O1).
+    - `mindspore-jit-inline`: the same in the calling thread, by a private switch of MindSpore (see
+      step_graph.py).
+    """
     shipped = side == "mindspore"
     os.environ.setdefault("GLOG_v", "3")
     if not shipped:
@@ -65,7 +76,7 @@ def _mindspore(side, model):
 
 
 def build(side, model):
-    """step() of a model for one implementation, in this process."""
+    """Builds step() of a model for one implementation, in this process."""
     if side in ("torch", "torch-compiled"):
         import torch
         return training_step(torch, model, compiled=side == "torch-compiled")
@@ -73,19 +84,23 @@ def build(side, model):
 
 
 def peak_memory():
-    """Largest resident size of this process so far, in MB."""
+    """Returns the peak resident size of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _timed(step):
-    """(loss, wall seconds, CPU seconds)."""
+    """Runs a step and returns (loss, wall seconds, CPU seconds)."""
     w, c = time.perf_counter(), time.process_time()
     loss = step()
     return loss, time.perf_counter() - w, time.process_time() - c
 
 
 def worker(side, model, warm="3"):
-    """Tells the losses and times of the first `warm` steps; answers each line 'n' on stdin with the wall and CPU time of n steps, and the peak of memory."""
+    """Worker process of one side.
+
+    Prints the losses and times of the first `warm` steps. Then answers each line on stdin, a number
+    of steps, with the wall and CPU times of these steps and the peak memory.
+    """
     start = time.perf_counter()
     if side.startswith("torch"):
         import torch  # noqa: F401

@@ -1,26 +1,39 @@
-"""A training step as one MindSpore graph: by hand under `ms.jit`, and torch code under `torch.compile(step, backend="mindspore")`, on MindSpore's CPU target.
+"""A training step as one MindSpore graph, hand-written and compiled from PyTorch code.
+
+The hand-written step runs under `ms.jit`, the PyTorch code under `torch.compile(step,
+backend="mindspore")`, both on MindSpore's CPU target.
 
     python benchmarks/step_graph.py                                    # the nine models
     python benchmarks/step_graph.py --models mlp,gpt2 --rounds 7 --threads 1 --json out.json
     python benchmarks/step_graph.py --sides mindspore-jit,mindtorch-npu-graph
 
-The sides, each in a process of its own, rounds alternating; weights, data, optimizers and batch sizes are the same (models.py, ms_models.py):
+Each side runs in its own process, and rounds alternate between them. Weights, data, optimizers and
+batch sizes are the same (models.py, ms_models.py). The sides are:
 
-mindspore-jit         forward, ms.value_and_grad and the optimizer in one ms.jit function (ast, O0), launches waited for
-mindspore-jit-async   the same, not waited for
-mindspore-jit-O1      the same with jit_level O1
-mindspore-jit-inline  the same, run in the calling thread as mindtorch has it (a private switch of MindSpore's; else the calling thread spins until another has
-                      run the graph): how the graphs compare, apart from that
-mindtorch-npu-graph   zero_grad, forward, backward and optimizer.step() as one function, compiled with backend="mindspore", on the device npu
-mindtorch-npu         the same function, eager, for information
+- mindspore-jit: forward, ms.value_and_grad and the optimizer in one ms.jit function (ast, O0), with
+  blocking launches
+- mindspore-jit-async: the same without blocking launches
+- mindspore-jit-O1: the same with jit_level O1
+- mindspore-jit-inline: the same in the calling thread, as in mindtorch (a private switch of
+  MindSpore). Otherwise the calling thread spins until another thread has run the graph. This side
+  compares the graphs without that effect.
+- mindtorch-npu-graph: zero_grad, forward, backward and optimizer.step() as one function, compiled
+  with backend="mindspore", on the npu device
+- mindtorch-npu: the same function in eager mode, for information
 
-A step's CPU time (of the whole process) and wall time are medians over the rounds' steps, after as many steps as MindSpore takes to settle on how it runs a
-graph (50).  The ratio is to the quickest side written by hand (-inline has a ratio of its own), by CPU time: the median over the rounds of the ratio of the
-rounds' medians.  `least` is the first decile and the ratio of these.  MindSpore's threads spin while they wait for each other; one that has to share its core
-with other work costs whole time slices, a step of 20 ms of CPU time then takes 100 to 400: on a machine that does other work only `least` tells something.
-Compile time: what those of the first steps that stand out (over a tenth of the longest) take beyond later ones.
+mindspore-jit-async and mindspore-jit-O1 are not in the default, because they differ from
+mindspore-jit by less than the spread of the figures on all models.
 
-Not among the sides by themselves: not to wait for launches (-async) and jit_level O1 differ from mindspore-jit by less than the figures' spread on all models.
+The CPU time (of the whole process) and the wall time of a step are medians over the steps of all
+rounds. The rounds start after 50 steps, which MindSpore needs to choose how it runs a graph. The
+ratio compares CPU times with the fastest hand-written side (-inline has its own ratio): it is the
+median over rounds of the ratio of the rounds' medians. `least` is the first decile and the ratio of
+first deciles. Compile time is the time of those first steps that stand out (over a tenth of the
+longest), in excess of later steps.
+
+MindSpore's threads spin while they wait for each other. A thread that shares its core with other
+work costs whole time slices: a step of 20 ms of CPU time then takes 100 to 400 ms. On a busy
+machine only `least` is meaningful.
 """
 import argparse
 import json
@@ -36,24 +49,28 @@ import run  # noqa: E402
 
 SIDES = ("mindspore-jit", "mindspore-jit-inline", "mindtorch-npu-graph", "mindtorch-npu")
 OURS, EAGER, INLINE = "mindtorch-npu-graph", "mindtorch-npu", "mindspore-jit-inline"
-#: Steps that are told of one by one: those in which the sides compile are among them.
+#: Number of steps that are reported one by one. The sides compile within these steps.
 FIRST = 8
-#: MindSpore tries numbers of threads for its kernels for 30 steps, then ways to run the graph for 20.
+#: Steps before the rounds: MindSpore tries thread counts for its kernels for 30 steps, then ways to
+#: run the graph for 20.
 SETTLE = 50
-#: What mindtorch asks of the C library when it is imported (it keeps freed memory); here asked for on all sides.
+#: Settings of malloc that mindtorch makes on import (freed memory is kept). Here all sides have
+#: them.
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 27)}
-#: Largest difference of two losses, relative to 1 or to the loss: to the first side's in the first steps (later ones drift: nn.Adam adds epsilon before it
-#: corrects the second moment, PyTorch's Adam after), and of a compiled step to the eager one in all that are told of.
+#: Tolerances of losses, relative to the larger of 1 and the loss. `CLOSE`: difference to the first
+#: side in the first `COMPARED` steps. Later steps drift, because nn.Adam adds epsilon before it
+#: corrects the second moment and PyTorch's Adam after. `SAME`: difference of the compiled step to
+#: the eager one in all reported steps.
 CLOSE, COMPARED, SAME = 1e-4, 3, 1e-6
 
 
 def _least(values):
-    """The first decile."""
+    """Returns the first decile."""
     return sorted(values)[len(values) // 10]
 
 
 def compile_time(first, steady):
-    """What the first steps that stand out take beyond steady ones."""
+    """Returns the time of the first steps that stand out, in excess of steady ones."""
     return sum(max(0.0, t - steady) for t in first if t > max(first) / 10)
 
 
@@ -62,7 +79,7 @@ def _close(losses, others, tolerance):
 
 
 def side_figures(r):
-    """A side's figures in ms from what run.compare found."""
+    """Returns a side's figures in ms from the result of run.compare."""
     out = {"losses": r["losses"], "memory_mb": r["memory"], "steps": sum(map(len, r["cpu"]))}
     for clock in ("cpu", "wall"):
         times = [t * 1e3 for x in r[clock] for t in x]
@@ -72,7 +89,12 @@ def side_figures(r):
 
 
 def figures(found):
-    """{"sides": {side: figures}, "best": the quickest by hand, "ratio", "ratio_least", "ratio_compile", "losses_equal"} of one model."""
+    """Returns the figures of one model.
+
+    They are {"sides": {side: figures}, "best": the fastest hand-written side, "losses_equal"}. The
+    figures of the other sides include "ratio", "ratio_least" and "ratio_compile" to the
+    hand-written sides.
+    """
     sides = {side: side_figures(r) for side, r in found.items()}
     out = {"sides": sides}
     hand = [s for s in sides if s.startswith("mindspore") and s != INLINE]
@@ -95,7 +117,7 @@ def figures(found):
 
 
 def text(model, m):
-    """One model's rows for the terminal."""
+    """Returns one model's rows for the terminal."""
     head = zip(("cpu ms", "least", "wall ms", "least", "compile", "(wall)", "MB", "x hand", "least", "inline", "compile"), (9, 8, 9, 8, 10, 8, 7, 8, 7, 7, 9))
     lines = [f"\n{model:22s}" + "".join(f"{h:>{w}s}" for h, w in head)]
     for side, f in m["sides"].items():
@@ -108,7 +130,7 @@ def text(model, m):
 
 
 def markdown(models):
-    """The table of the compiled step against the best by hand."""
+    """Returns the table of the compiled step against the fastest hand-written step."""
     out = ["| model | hand, CPU ms | compiled, CPU ms | ratio | ratio of least | compile, ms | by hand | ratio |", "| --- |" + " --- |" * 7]
     for name, m in models.items():
         if OURS in m["sides"] and "best" in m:
@@ -124,10 +146,10 @@ def main():
     ap.add_argument("--models", default=",".join(report.NAMES))
     ap.add_argument("--sides", default=",".join(SIDES))
     ap.add_argument("--rounds", type=int, default=7)
-    ap.add_argument("--steps", type=int, default=8, help="steps a round at least; short steps are repeated for 0.3 s")
+    ap.add_argument("--steps", type=int, default=8, help="minimum steps per round; short steps are repeated for 0.3 s")
     ap.add_argument("--settle", type=int, default=SETTLE, help=f"steps between the first {FIRST} and the rounds")
-    ap.add_argument("--threads", type=int, help="threads of every side")
-    ap.add_argument("--json", help="write the figures there")
+    ap.add_argument("--threads", type=int, help="thread count of every side")
+    ap.add_argument("--json", help="write the figures to this file")
     a = ap.parse_args()
     if a.threads:
         os.environ["OMP_NUM_THREADS"] = str(a.threads)

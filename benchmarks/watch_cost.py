@@ -1,9 +1,10 @@
-"""What `mindtorch.tools.watch` costs: steps with and without it, alternating in one process, as paired ratios.
+"""Cost of `mindtorch.tools.watch`: paired ratios of steps with and without it, in one process.
 
     python benchmarks/watch_cost.py [--rounds 60] [--side mindtorch|torch]
 
-`idle` steps are those that watch(every=n) does not look at; `watched` ones those that it does. A run with every=n costs
-idle + (watched - idle) / n. Processor time of all threads, which other programs on the machine disturb less than the clock.
+`idle` steps are those that watch(every=n) skips; `watched` steps are those that it inspects. A run
+with every=n costs idle + (watched - idle) / n. Times are CPU times of all threads, because other
+programs on the machine disturb these less than wall time.
 """
 import argparse
 import statistics
@@ -11,7 +12,7 @@ import time
 
 
 def models(torch):
-    """{name: (model, input, target)} of three sizes."""
+    """Returns {name: (model, input, target)} for three sizes."""
     nn = torch.nn
     torch.manual_seed(0)
 
@@ -44,7 +45,7 @@ def Tagger(torch):
 
 
 def measure(torch, model, x, y, rounds):
-    """Medians of paired ratios (idle / plain, watched / plain) and of the plain step in milliseconds."""
+    """Returns the median paired ratios {idle, watched: ratio to plain} and the plain step in ms."""
     from mindtorch.tools import watch
     opt, loss_fn = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), torch.nn.CrossEntropyLoss()
 
@@ -58,17 +59,18 @@ def measure(torch, model, x, y, rounds):
     for _ in range(5):
         step()
     watches = {"idle": watch(model, opt, every=10**9), "watched": watch(model, opt, on_finding=None)}
-    watches["idle"].step_end()          # the first step would be looked at, those after it are not
+    watches["idle"].step_end()  # skips the first step, the only one that this watch would inspect
     plain, ratios = [], {"idle": [], "watched": []}
     for i in range(rounds):
-        # The three kinds in turn, beginning with another one each time: a slow moment hits all alike.
+        # Run the three kinds in turn, with a different one first in each round, so that a slow
+        # moment of the machine affects all of them.
         for kind in [("plain", "idle", "watched"), ("idle", "watched", "plain"), ("watched", "plain", "idle")][i % 3]:
             if kind == "plain":
                 step()
                 plain.append(step())
                 continue
             with watches[kind]:
-                step()                  # the one in which it begins takes copies of the weights
+                step()  # not counted: the first step in the context copies the weights
                 ratios[kind].append(step())
     return {k: statistics.median(a / b for a, b in zip(v, plain)) for k, v in ratios.items()}, 1e3 * statistics.median(plain)
 

@@ -1,6 +1,6 @@
-"""Pages that `mkdocs build` makes: the API from docstrings, one page a namespace, and the navigation.
+"""Pages that `mkdocs build` generates: the API, one page per namespace, and the navigation.
 
-Signatures and first paragraphs come from the running package, so that what has no docstring shows.
+Signatures and first paragraphs come from the running package, so that missing docstrings show.
 """
 import collections
 import inspect
@@ -14,28 +14,28 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from _public import DESCRIBED, names_of  # noqa: E402
 
-#: title -> pages in reading order
+#: Section title -> pages in reading order.
 NAVIGATION = {
-    "Start": ["index.md", "zh.md", "getting-started.md", "migrating.md", "troubleshooting.md", "settings.md", "limits.md"],
-    "Use": ["mindspore-style.md", "data.md", "checkpoints.md", "compile.md", "export.md", "distributed.md", "distributed-training.md", "sparse.md", "vmap.md",
-            "forward_mode.md", "memory-format.md", "from-mindtorch-0.4.md"],
+    "Getting started": ["index.md", "zh.md", "getting-started.md", "migrating.md", "troubleshooting.md", "settings.md", "limits.md"],
+    "User guide": ["mindspore-style.md", "data.md", "checkpoints.md", "compile.md", "export.md", "distributed.md", "distributed-training.md",
+                   "sparse.md", "vmap.md", "forward_mode.md", "memory-format.md", "from-mindtorch-0.4.md"],
     "NPU": ["npu.md", "graphs.md", "ascend.md"],
-    "Find a difference": ["debugging.md"],
-    "What is covered": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
-    "How it works": ["design.md", "contributing.md", "adding.md", "testing.md"],
+    "Debugging": ["debugging.md"],
+    "Coverage and speed": ["coverage.md", "libraries.md", "tests.md", "versions.md", "speed.md", "speed-ops.md"],
+    "Development": ["design.md", "contributing.md", "adding.md", "testing.md"],
 }
-#: page of the site -> (its title in the navigation, the file at the top that it is)
+#: Page of the site -> (title in the navigation, source file in the root folder).
 MADE = {"contributing.md": ("Contributing", "CONTRIBUTING.md"), "zh.md": ("中文", "README.zh-CN.md")}
 
 
 def first(o):
-    """The first paragraph of a docstring, on one line."""
+    """Returns the first paragraph of a docstring on one line."""
     text = inspect.getdoc(o) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
 def signature(o):
-    """(a, b=1); empty where Python tells none."""
+    """Returns the signature as text, (a, b=1); empty if Python provides none."""
     try:
         return str(inspect.signature(o))
     except (TypeError, ValueError):
@@ -43,7 +43,7 @@ def signature(o):
 
 
 def title(page):
-    """The heading of a page."""
+    """Returns the heading of a page."""
     return next(line[2:] for line in (ROOT / "docs" / page).read_text("utf-8").splitlines() if line.startswith("# "))
 
 
@@ -63,7 +63,7 @@ for namespace in DESCRIBED:
         f.write("\n".join(lines))
     api.append((namespace, page))
 
-# Links between files at the top lead to their pages.
+# Links between files of the root folder become links between their pages.
 PAGE_OF = {"README.md": "index.md", **{source: page for page, (_, source) in MADE.items()}}
 for page, (_, source) in MADE.items():
     text = (ROOT / source).read_text("utf-8").replace("](docs/", "](")

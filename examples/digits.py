@@ -1,7 +1,7 @@
 """Handwritten digits: an ordinary PyTorch script.
 
-Trains a small LeNet on scikit-learn's bundled 8x8 digits (1797 images) and prints the loss of every epoch and the test
-accuracy.  Nothing in it knows about MindSpore:
+Trains a small LeNet on the 8x8 digits that scikit-learn bundles (1797 images) and prints the loss
+of every epoch and the test accuracy. The script has no code for MindSpore:
 
     python -m mindtorch run examples/digits.py          # on MindSpore
     python examples/digits.py                           # on PyTorch, the same numbers
@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, npu")
-    parser.add_argument("--save", metavar="FILE", help="write the trained weights there")
+    parser.add_argument("--save", metavar="FILE", help="write the trained weights to this file")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)

@@ -1,16 +1,16 @@
-"""A ResNet-18 to look at layer by layer, under PyTorch and under mindtorch at once.
+"""ResNet-18 for a layer-by-layer comparison of PyTorch and mindtorch.
 
     python -m mindtorch diff examples/resnet18.py:build_model                       # the two agree
-    python -m mindtorch diff examples/resnet18.py:build_model --fault wrong_eps     # one BatchNorm is made wrong: which?
+    python -m mindtorch diff examples/resnet18.py:build_model --fault wrong_eps     # finds the faulty BatchNorm
 
-`build_model` gives the model and its inputs; `wrong_eps` is applied on mindtorch's side only.
+`build_model` returns the model and its inputs. `wrong_eps` is applied only on mindtorch's side.
 """
 import torch
 from torch import nn
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a way around them."""
+    """Two 3x3 convolutions with a skip connection."""
 
     def __init__(self, before, channels, stride):
         super().__init__()
@@ -52,10 +52,10 @@ class ResNet18(nn.Module):
 
 
 def build_model():
-    """The model in training mode, and one small batch."""
+    """Returns the model in training mode and one small batch."""
     return ResNet18(), torch.randn(4, 3, 64, 64)
 
 
 def wrong_eps(model):
-    """The mistake to be found: one of the twenty BatchNorms has another eps."""
+    """Injects the fault: one of the twenty BatchNorms gets a different eps."""
     model.layer2[0].bn2.eps = 1e-3

@@ -5,16 +5,17 @@ import sys
 
 import mindtorch
 
-# command -> (module, help). A module has `configure(parser)`, which declares its arguments, and `main(args)`, which
-# returns the exit status. It is imported only when its command is the one given, so a command costs the others nothing.
+# command -> (module, help). A module has `configure(parser)`, which declares its arguments, and
+# `main(args)`, which returns the exit status. Only the module of the given command is imported, so
+# commands do not slow each other down.
 COMMANDS = {
     "run": ("mindtorch.tools._run", "run an unmodified torch script on MindSpore"),
     "convert": ("mindtorch.tools._convert_files", "convert parameters between .pth, .ckpt and .safetensors files"),
-    "doctor": ("mindtorch.tools._doctor", "check this installation and say what to mend"),
+    "doctor": ("mindtorch.tools._doctor", "check this installation and suggest fixes"),
     "scan": ("mindtorch.tools._scan", "list the torch APIs that scripts use, and whether they are supported"),
     "diff": ("mindtorch.tools._diff", "find the layer where a model differs from real torch (needs real torch)"),
-    "standin": ("mindtorch.tools.standin._command", "run a script on MindSpore's Ascend plugin without an Ascend, its launches counted"),
-    "coverage": ("mindtorch.tools._coverage", "judge every op by PyTorch's own samples (needs real torch)"),
+    "standin": ("mindtorch.tools.standin._command", "run a script on MindSpore's Ascend plugin without an Ascend device, counting launches"),
+    "coverage": ("mindtorch.tools._coverage", "test every op on PyTorch's own sample inputs (needs real torch)"),
 }
 
 
@@ -32,10 +33,10 @@ def main(argv=None):
                                      epilog="commands:" + lines, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"mindtorch {mindtorch.__version__}")
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS,
-                        help="one of those below; COMMAND --help says more")
+                        help="one of the commands below; see COMMAND --help")
     parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER, help="its arguments")
     parser.parse_args(argv)
-    return parser.error("COMMAND comes first")
+    return parser.error("the first argument must be a COMMAND")
 
 
 if __name__ == "__main__":

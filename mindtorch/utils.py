@@ -1,4 +1,5 @@
-"""What mindtorch 0.4 has under `mindtorch.utils`, loaded when asked for: which device and mode MindSpore is in (docs/from-mindtorch-0.4.md has the rest)."""
+"""The names of mindtorch 0.4's `mindtorch.utils`, loaded on access: MindSpore's current device and
+mode (docs/from-mindtorch-0.4.md covers the rest)."""
 import importlib
 
 _NAMES = ("get_backend", "graph_mode_condition", "is_under_ascend_context", "is_under_cpu_context", "is_under_gpu_context", "pynative_mode_condition",

@@ -1,7 +1,10 @@
-"""Which tests a change can affect: the record of tests/record.py compared with the tree as it is.
+"""Selection of the tests that a change can affect: compares the record of tests/record.py with the
+tree.
 
-A test that executes no changed unit (tests/_units.py), opens no changed file and lists no folder whose files have changed does what it did when it was recorded, and passed.
-Everything that the record does not know runs: new tests, tests that the recorder could not follow, files that nothing was seen to use, other versions of packages.
+A test is skipped if it executes no changed unit (tests/_units.py), opens no changed file and lists
+no folder whose files changed: it then does the same as when it was recorded, and it passed then.
+Everything that the record does not cover runs: new tests, tests that the recorder could not follow,
+changed files that no recorded test used, other package versions.
 """
 import contextlib
 import functools
@@ -16,16 +19,19 @@ import sys
 import _units
 
 FILE = pathlib.Path(__file__).resolve().parent / "recorded.xz"
-#: files that no test reads where the record has none that did: text for people
+#: File types that no test reads unless the record says otherwise: text for people.
 _PROSE = (".md", ".gitignore", "LICENSE", ".png", ".svg")
 
 
-#: packages that a record depends on
+#: packages whose versions a record depends on
 PACKAGES = ("mindspore", "numpy", "torch", "hypothesis")
 
 
 def packages(python=None):
-    """{name: version} of Python and of the packages that a record depends on, in this environment or in that of another interpreter."""
+    """Returns {name: version} of Python and of the packages that a record depends on.
+
+    `python` is the interpreter of another environment; None means the current one.
+    """
     if python is not None:
         code = "import sys; sys.path.insert(0, sys.argv[1]); import _affected, json; print(json.dumps(_affected.packages()))"
         return json.loads(subprocess.run([python, "-c", code, os.path.dirname(__file__)], capture_output=True, text=True, check=True).stdout)
@@ -36,19 +42,21 @@ def packages(python=None):
     return found
 
 
-#: in place of the units of a module that no test executes, all of them together
+#: key for the combined digest of all units of a module that no test executes
 UNSEEN = "unseen"
 
 
 def kept(units, hit):
-    """What a record keeps of a module's units: the digests of those that were hit, and one of all others."""
+    """Returns the digests that a record stores for a module: one per executed unit, and one for all
+    the others together."""
     found = {unit: digest for unit, digest in units.items() if unit in hit}
     found[UNSEEN] = _units.digest(repr(sorted((unit, digest) for unit, digest in units.items() if unit not in hit)))
     return found
 
 
 def save(path, files, units, rows, packages):
-    """Writes a record: the digests of files and units, and what each row has hit as a bit for each of these."""
+    """Writes a record: the digests of files and units, and for each row a bitmap of the units that
+    it used."""
     index = sorted({unit for found in rows.values() for row in found.values() for unit in row["hit"]})
     place = {unit: i for i, unit in enumerate(index)}
 
@@ -66,7 +74,7 @@ def save(path, files, units, rows, packages):
 
 
 class Record:
-    """A record that was saved."""
+    """A record loaded from its file."""
 
     def __init__(self, found, root=_units.ROOT):
         self.root = root
@@ -74,12 +82,13 @@ class Record:
 
     @classmethod
     def load(cls, path=FILE, root=_units.ROOT):
-        """The record in a file, of the tree at `root`; None where there is none."""
+        """Loads the record in `path` for the tree at `root`; returns None if there is no such file.
+        """
         path = pathlib.Path(path)
         return cls(json.loads(lzma.decompress(path.read_bytes())), root) if path.exists() else None
 
     def rows(self, job):
-        """{key: row} of a job, `hit` as a set of units."""
+        """Returns {key: row} of a job, with `hit` as a set of units."""
         def read(row):
             bits = bytes.fromhex(row["hit"])
             return {**row, "hit": {unit for i, unit in enumerate(self.index) if bits[i // 8] >> i % 8 & 1}}
@@ -89,16 +98,17 @@ class Record:
         return [key for key in self._rows.get(job, {}) if key.startswith(f"{path}::")]
 
     def seconds(self, job, path):
-        """How long a test file took when it was recorded; 0 where it was not."""
+        """Returns the recorded duration of a test file in seconds; 0 if it is not in the record."""
         return self._rows.get(job, {}).get(path, {"seconds": 0})["seconds"]
 
     @functools.cached_property
     def changes(self):
-        """The changed units; and, where a change may affect anything, why (else "")."""
+        """Returns (changed units, reason); the reason is "" unless a change may affect every test.
+        """
         return _Changes(self, self.root).found()
 
     def select(self, job, packages):
-        """packages: those of the environment in which the job runs."""
+        """Returns the `Choice` of a job. `packages` are the versions in the job's environment."""
         changed, unknown = self.changes
         if packages != self.packages.get(job):
             unknown = f"recorded with other packages: {self.packages.get(job)}, now {packages}"
@@ -106,7 +116,7 @@ class Record:
 
 
 class _Changes:
-    """Compares the digests of a record with the tree."""
+    """Comparison of a record's digests with the tree."""
 
     def __init__(self, record, root):
         self.record, self.root, self.changed, self.unknown = record, root, set(), ""
@@ -127,7 +137,7 @@ class _Changes:
             if path.endswith(".py"):
                 self.python(path, data)
             elif f"read:{path}" not in self.hit and not path.endswith(_PROSE):
-                self.anything(f"{path} has changed, and no test was seen to read it")
+                self.anything(f"{path} has changed, and no recorded test reads it")
         return self.changed, self.unknown
 
     def anything(self, why):
@@ -143,7 +153,8 @@ class _Changes:
             return self.new(path, data)
         for unit in now.keys() | before.keys():
             if now.get(unit) != before.get(unit):
-                if unit == UNSEEN:              # nothing was seen to execute it: whatever has loaded the module may do so
+                # no recorded test executes these units: every test that loads the module may
+                if unit == UNSEEN:
                     self.module(path)
                 else:
                     self.changed.add(unit)
@@ -153,16 +164,16 @@ class _Changes:
         if path in self.hit:
             self.changed.add(path)
         elif not _is_test(path) and path not in _units.SELECTION:
-            self.anything(f"{path} has changed, and no test was seen to load it")
+            self.anything(f"{path} has changed, and no recorded test loads it")
 
     def new(self, path, data):
-        """A new module affects what loads a module that imports it."""
+        """Marks the tests that load a module that imports this new module."""
         if _is_test(path) or path in _units.SELECTION:
             return
         name, _ = _units.module_of(path)
         importers = [p for p, names in self.imports.items() if p != path and name in names]
         if not importers:
-            self.anything(f"{path} is new, and no module is seen to import it")
+            self.anything(f"{path} is new, and no module imports it")
         for importer in importers:
             if not _is_test(importer) and importer in self.record.units:
                 self.module(importer)
@@ -184,7 +195,7 @@ def _is_test(path):
 
 
 class Choice:
-    """What of a job is to run."""
+    """The part of a job that has to run."""
 
     def __init__(self, record, job, changed, unknown):
         self.record, self.job, self.changed, self.unknown = record, job, changed, unknown
@@ -193,7 +204,7 @@ class Choice:
         self.kept = {}
 
     def reason(self, key):
-        """Why a row (a test file, or a test) is to run; "" if it is not affected."""
+        """Returns why a row (a test file or a test) has to run; "" if it is not affected."""
         if key not in self.kept:
             self.kept[key] = self.unknown or self._reason(key)
         return self.kept[key]
@@ -209,9 +220,9 @@ class Choice:
         return f"it uses {min(hit)}" + (f" and {len(hit) - 1} more" if len(hit) > 1 else "") if hit else ""
 
     def of_test(self, nodeid):
-        """Why a test is to run; "" if it is not affected."""
+        """Returns why a test has to run; "" if it is not affected."""
         return self.reason(nodeid.partition("::")[0]) or self.reason(nodeid)
 
     def files(self, paths):
-        """Of some test files those in which something is to run."""
+        """Returns those of the given test files in which something has to run."""
         return [p for p in paths if self.reason(p) or any(self.reason(k) for k in self.record.keys_of(self.job, p))]

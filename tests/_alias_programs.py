@@ -1,7 +1,9 @@
-"""Random programs of views, in-place writes and pure ops, run on real torch and on the facade side by side.
+"""Random programs of views, in-place writes and pure ops, run on real PyTorch and on mindtorch side
+by side.
 
-A program is made while it runs: what real torch has at each step (shapes, strides, memory) decides what can come next, and
-the same call is made on both sides.  After every step all live tensors are compared; at the end so are the gradients.
+A program is generated while it runs: the state of real PyTorch at each step (shapes, strides,
+memory) decides what can come next, and the same call is made on both sides. All live tensors are
+compared after every step, and the gradients at the end.
 """
 import warnings
 
@@ -14,7 +16,7 @@ FLOATS = ("float32", "float64", "complex64")
 
 
 class On:
-    """The facade whose new tensors are made on a device."""
+    """mindtorch with factory functions that create their tensors on a given device."""
 
     MAKERS = frozenset("tensor from_numpy ones zeros arange full rand randn eye linspace empty".split())
 
@@ -37,15 +39,16 @@ class Differs(AssertionError):
 
 
 class Stop(Exception):
-    """torch wrote a part before it raised: what memory holds now is nobody's contract."""
+    """Raised if PyTorch wrote a part before it failed: the memory contents are undefined from there
+    on."""
 
 
 class Skip(Exception):
-    """This step is undefined behaviour in torch: another one is chosen."""
+    """Raised for a step that is undefined behavior in PyTorch; another step is chosen."""
 
 
 class Pair:
-    """A live tensor on both sides, under a name."""
+    """A named live tensor on both sides."""
 
     __slots__ = ("r", "m", "name")
 
@@ -55,7 +58,7 @@ class Pair:
 
 # ------------------------------------------------------------------ memory of real tensors
 def places(t):
-    """Addresses of all elements of a real tensor (with repeats)."""
+    """Returns the addresses of all elements of a real tensor (with repeats)."""
     at = np.zeros(tuple(t.shape), np.int64)
     for ax, (n, s) in enumerate(zip(t.shape, t.stride())):
         at = at + (np.arange(n) * s * t.element_size()).reshape([n if i == ax else 1 for i in range(t.dim())])
@@ -68,7 +71,7 @@ def overlaps_itself(t):
 
 
 def dense(t):
-    """torch's is_non_overlapping_and_dense."""
+    """Like PyTorch's is_non_overlapping_and_dense."""
     expect = 1
     for s, n in sorted((s, n) for n, s in zip(t.shape, t.stride()) if n != 1):
         if s != expect:
@@ -78,7 +81,7 @@ def dense(t):
 
 
 def meets(a, b):
-    """True if two real tensors share a place without being the very same elements."""
+    """True if two real tensors share memory without being exactly the same elements."""
     pa, pb = places(a), places(b)
     if not pa.size or not pb.size:
         return False
@@ -96,9 +99,9 @@ def _apart(a, b):
 
 
 def check_defined(dst, *operands, name=""):
-    """Skip where torch neither defines nor refuses the write."""
+    """Raises Skip if PyTorch neither defines the result of the write nor rejects it."""
     if name.startswith(("index_", "masked_")) and any(s == 0 and n > 1 for s, n in zip(dst.stride(), dst.shape)):
-        raise Skip          # torch only warns that the result is undefined; here it is refused
+        raise Skip  # PyTorch only warns that the result is undefined; mindtorch raises
     if 0 not in dst.stride() or not any(s == 0 and n > 1 for s, n in zip(dst.stride(), dst.shape)):
         if overlaps_itself(dst):
             raise Skip
@@ -120,7 +123,7 @@ def same(a, b, rtol):
         return np.array_equal(a, b)
     with np.errstate(all="ignore"):
         if a.dtype.kind == "c":
-            # Complex division by zero gives inf or nan as the compiler has it.
+            # Complex division by zero yields inf or nan, depending on the compiler.
             odd = ~np.isfinite(a)
             if not np.array_equal(odd, ~np.isfinite(b)):
                 return False
@@ -134,12 +137,13 @@ def quality(t):
     try:
         leaf = t.is_leaf
     except RuntimeError:
-        leaf = "overtaken"       # a view that may not follow a write: asking for its history is the error
+        # a view whose creation forbids an in-place write: reading its history raises
+        leaf = "overtaken"
     return (str(t.dtype), tuple(t.shape), strides, t.requires_grad, leaf)
 
 
 class Program:
-    """One random program; `run()` raises Differs where the sides part."""
+    """A random program; `run()` raises `Differs` where the two sides diverge."""
 
     def __init__(self, seed, steps=14, device=None):
         self.device, self.mine = device, mine if device is None else On(device)
@@ -171,7 +175,8 @@ class Program:
 
     # ---- running one call on both sides
     def both(self, text, fn, new=True, write=False):
-        """fn(T, side) on real and facade; results become live.  side(pair) gives the pair's tensor of that side."""
+        """Runs fn(T, side) on real PyTorch and on mindtorch; the results become live tensors.
+        side(pair) returns the tensor of the current side."""
         self.log.append(text)
         out = []
         before = [array(p.r) for p in self.live] if write else None
@@ -250,7 +255,8 @@ class Program:
         return self
 
     def gradients(self):
-        """backward() of a weighted sum of everything that requires grad; the leaves' gradients must agree."""
+        """Runs backward() on a weighted sum of everything that requires grad and compares the
+        gradients of the leaves."""
         parts = [p for p in self.live if p.r.requires_grad]
         weights = [self.numbers(tuple(p.r.shape), "float64") for p in parts]
 
@@ -266,7 +272,7 @@ class Program:
                 total.backward()
 
         if not self.both("loss.backward()", loss, new=False):
-            return          # refused half-way, on both sides
+            return  # failed in backward, on both sides
         for p in self.leaves:
             g, h = p.r.grad, p.m.grad
             if (g is None) != (h is None):
@@ -290,7 +296,7 @@ class Program:
             elif how == "transposed" and a.ndim >= 2:
                 t = T.from_numpy(np.asfortranarray(b))
             elif how == "strided" and a.ndim and a.size and self.device is not None:
-                # (A copy to a device has no gaps: the strides are put on it there.)
+                # A copy to a device is contiguous, so the strides are set on the device.
                 wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
                 wide[..., ::2] = a
                 t = T.tensor(wide)
@@ -316,11 +322,12 @@ class Program:
         self.both(f"{p.name}.{text}", lambda T, side: fn(side(p), T))
 
     def operand(self, t, same_dtype=False):
-        """A number, or a live tensor that fits `t`, or a new constant."""
+        """Returns a scalar, a live tensor whose shape fits `t`, or a new constant."""
         if self.chance(0.3):
             return self.number(t)
         if isinstance(t, real.Tensor) and (same_dtype or self.chance(0.8)):
-            # Operands of another dtype are saved for backward as they were cast, which a write to them cannot make stale.
+            # Operands of another dtype are saved for backward after the cast, so a later write to
+            # them goes undetected.
             same_dtype = True
         fits = [p for p in self.live if (not same_dtype or p.r.dtype == t.dtype) and _fits(p.r.shape, t.shape)]
         if fits and self.chance(0.8):
@@ -354,7 +361,7 @@ class Program:
         value = self.operand(part, advanced)
         if isinstance(value, Pair):
             if not _apart(p.r, value.r) and value.r.shape != part.shape:
-                raise Skip          # expanded operands escape torch's check
+                raise Skip  # expanded operands escape PyTorch's check
             _no_history_of_integers(part, value.r)
             if meets(p.r, value.r) and (advanced or not dense(part) or not dense(value.r)):
                 raise Skip
@@ -376,7 +383,7 @@ class Program:
         self.even(self.both(f"{p.name}[{text}]", lambda T, side: side(p)[key(T)]))
 
     def key(self, t):
-        """(text, T -> index, is it advanced) of a random index."""
+        """Returns (text, T -> index, True if advanced) of a random index."""
         items, texts, advanced = [], [], False
         left, repeated = t.dim(), False
         if t.dim() and self.chance(0.12):
@@ -395,7 +402,7 @@ class Program:
                 items.append(lambda T, k=slice(a, b, s): k)
                 texts.append(f"{a}:{b}:{s}")
             elif kind in ("list", "tensor") and n:
-                # Repeated places would make the result of a write depend on the order.
+                # With repeated indices the result of a write would depend on the order.
                 idx = self.rng.permutation(n)[: self.rng.randint(1, n + 1)]
                 if advanced:
                     idx = idx[:1]
@@ -428,7 +435,8 @@ class Program:
         self.even(made)
 
     def even(self, made):
-        """The memory order of a copy that was made from operands in several orders is no matter of aliasing: made the same."""
+        """Clones to contiguous the new results whose strides differ: the memory format of an op on
+        operands of different formats is not an aliasing property."""
         for q in made or ():
             if q.r.stride() != q.m.stride() and q.r.shape == q.m.shape and not q.r._is_view():
                 q.r, q.m = q.r.clone(memory_format=real.contiguous_format), q.m.clone(memory_format=mine.contiguous_format)
@@ -450,7 +458,7 @@ class Program:
         if name in ("add", "mul", "sub"):
             operands.append(self.tensor(lambda t: _fits(t.shape, a.r.shape)))
         if dst.r.shape != a.r.shape:
-            raise Skip          # resizing is deprecated, and leaves views behind
+            raise Skip  # resizing is deprecated and leaves stale views behind
         check_defined(dst.r, *[x.r for x in operands])
         self.both(f"{name}({', '.join(q.name for q in operands)}, out={dst.name})",
                   lambda T, side: getattr(T, name)(*[side(q) for q in operands], out=side(dst)))
@@ -469,7 +477,9 @@ class Program:
                 raise Skip
             self.both(f"{p.name}.requires_grad_()", lambda T, side: side(p).requires_grad_())
         elif what == "detach_" and p is not self.live[-1]:
-            raise Skip          # a saved tensor detached later is an error in torch; here its values are still right
+            # detaching a saved tensor later is an error in PyTorch; in mindtorch its values are
+            # still correct
+            raise Skip
         elif what == "backward":
             self.both(f"{p.name}.sum().backward(retain_graph=True)", lambda T, side: _real_part(side(p)).sum().backward(retain_graph=True),
                       new=False)
@@ -482,8 +492,11 @@ def _real_part(t):
 
 
 def _no_history_of_integers(dst, *operands):
-    """Skip what torch gets wrong: integer tensors with a history when something that requires grad is copied into them, and
-    complex gradients for real numbers that a complex tensor was filled with."""
+    """Raises Skip where PyTorch itself is wrong.
+
+    - Integer tensors get a history if something that requires grad is copied into them.
+    - Real values that fill a complex tensor get complex gradients.
+    """
     if dst.is_complex() and any(isinstance(x, real.Tensor) and x.requires_grad and not x.is_complex() for x in operands):
         raise Skip
     if not (dst.is_floating_point() or dst.is_complex()) and any(isinstance(x, real.Tensor) and x.requires_grad for x in operands):
@@ -516,7 +529,7 @@ def _fits(small, big):
     return len(small) <= len(big) and all(s == 1 or s == b for s, b in zip(reversed(small), reversed(big)))
 
 
-# ------------------------------------------------------------------ view ops: (program, real tensor) -> (text, call(t, T))
+# ---------------------------------------- view ops: (program, real tensor) -> (text, call(t, T))
 def _dim(p, t):
     return int(p.rng.randint(-t.dim(), t.dim())) if t.dim() else p.pick([0, -1])
 
@@ -658,7 +671,9 @@ def v_unflatten(p, t):
 def v_strided(p, t):
     n = t.numel()
     if not n or not dense(t) or t._is_view() and t.numel() != t._base.numel():
-        raise Skip          # a region outside its parent's has a gradient in torch once the parent was written to, and none before
+        # PyTorch: a region beyond the parent's has a gradient after a write to the parent, none
+        # before
+        raise Skip
     size, stride = p.pick([((n,), (1,)), ((2, 2), (1, 1)), ((2,), (2,)), ((2, 2), (2, 1)), ((), ()), ((3,), (0,))])
     offset = p.pick([None, None, 0, 1])
     if offset is not None:
@@ -677,7 +692,7 @@ def v_parts(p, t):
     raise Skip
 
 
-# ------------------------------------------------------------------ in-place ops: -> (text, call(t, T, val), operands)
+# ---------------------------------------- in-place ops: -> (text, call(t, T, val), operands)
 WRITES = []
 
 
@@ -709,12 +724,13 @@ def w_unary(p, t):
 def w_binary(p, t):
     name = p.pick(BINARY) + "_"
     if name.startswith("logical") and t.requires_grad:
-        raise Skip          # torch overwrites the values and leaves the history (and so a wrong gradient) as it was
+        # PyTorch overwrites the values but leaves the history as it was, so the gradient is wrong
+        raise Skip
     if not hasattr(real.Tensor, name):
         raise Skip
     o = p.operand(t)
     if name in COMPARISONS and isinstance(o, Pair) and o.r.requires_grad:
-        raise Skip          # torch then has the (bool-valued) result require grad
+        raise Skip  # in PyTorch the (bool-valued) result then requires grad
     if name in TENSORS_ONLY and not isinstance(o, (Pair, Const)):
         raise Skip
     return f"{name}({_text(o)})", lambda x, T, val: getattr(x, name)(val(o)), [o]
@@ -746,7 +762,7 @@ def w_clamp(p, t):
 def w_three(p, t):
     name = p.pick(["addcmul_", "addcdiv_", "lerp_"])
     if name == "addcdiv_" and t.is_complex():
-        raise Skip          # complex division by zero: inf or nan, as the compiler has it
+        raise Skip  # complex division by zero yields inf or nan, depending on the compiler
     a, b = p.operand(t, True), p.operand(t, True)
     if not isinstance(a, (Pair, Const)) or not isinstance(b, (Pair, Const)):
         raise Skip
@@ -782,7 +798,7 @@ def w_masked(p, t):
     if not isinstance(o, (Pair, Const)) or isinstance(o, Pair) and (meets(t, o.r) or t.data_ptr() == o.r.data_ptr()):
         raise Skip
     if (o.r.numel() if isinstance(o, Pair) else o.a.size) < np.sum(mask):
-        raise Skip          # torch writes what there is before it raises
+        raise Skip  # PyTorch writes the available elements before it raises
     return f"masked_scatter_(mask, {_text(o)})", lambda x, T, val: x.masked_scatter_(T.tensor(mask), val(o)), [o]
 
 
@@ -828,7 +844,7 @@ def w_scatter(p, t):
         fits = [q for q in p.live if _fits(q.r.shape, want) and q.r.dtype == t.dtype and _apart(t, q.r)]
         o = p.pick(fits) if fits else Const(p.numbers(want, _name(t)))
         return f"index_put_({at.tolist()}, {_text(o)}, {add})", lambda x, T, val: x.index_put_((T.tensor(at),), val(o), add), [o]
-    # A permutation along d at every other coordinate, so that no place is written twice.
+    # A permutation along d at every other coordinate, so no element is written twice.
     index = np.argsort(p.rng.rand(*t.shape), axis=d)
     if name == "scatter_value":
         k = p.number(t)
@@ -838,7 +854,7 @@ def w_scatter(p, t):
     if name == "scatter_reduce_":
         how = p.pick(["sum", "prod", "mean", "amax", "amin"])
         if how == "prod" and t.is_complex():
-            raise Skip          # torch's gradient lacks the conjugate
+            raise Skip  # PyTorch's gradient lacks the conjugate
         whole = bool(p.chance(0.5))
         return (f"scatter_reduce_({d}, index, {_text(o)}, {how}, include_self={whole})",
                 lambda x, T, val: x.scatter_reduce_(d, T.tensor(index), val(o), how, include_self=whole), [o])
@@ -849,7 +865,7 @@ def w_scatter(p, t):
 def w_triangle(p, t):
     name = p.pick(["tril_", "triu_"])
     if any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape)):
-        raise Skip          # torch writes to expanded tensors here; refused
+        raise Skip  # PyTorch writes to expanded tensors here; mindtorch raises
     return f"{name}()", lambda x, T, val: getattr(x, name)(), []
 
 
@@ -867,7 +883,7 @@ def w_random(p, t):
     name = p.pick(["uniform_", "normal_", "bernoulli_", "random_"])
     seed = int(p.rng.randint(1000))
     if p.device is not None:
-        raise Skip          # a device has a generator of its own
+        raise Skip  # a device has its own generator
     if overlaps_itself(t) or not dense(t):
         raise Skip
 
@@ -958,7 +974,7 @@ def p_where(p, t):
 @_p
 def p_scatter_views(p, t):
     if not t.dim() or not t.shape[0] or t.is_complex():
-        raise Skip          # torch refuses complex gradients here
+        raise Skip  # PyTorch rejects complex gradients here
     name = p.pick(["select_scatter", "slice_scatter", "diagonal_scatter"])
     if name == "select_scatter":
         src = Const(p.numbers(tuple(t.shape[1:]), _name(t)))
@@ -977,7 +993,8 @@ STEPS = [Program.view] * 7 + [Program.write] * 8 + [Program.setitem] * 3 + [Prog
 
 
 def survey(seeds, steps=14, device=None):
-    """How many of the programs agree: (identical, refused steps, {kind: [(seed, first line)]})."""
+    """Runs the programs of `seeds`. Returns (number that agree, rejected steps, {kind: [(seed,
+    first line)]})."""
     good, refused, bad = 0, 0, {}
     for s in seeds:
         p = Program(s, steps, device)

@@ -1,4 +1,5 @@
-"""Runs one program on real torch and on the facade and compares everything that comes out: values, errors, warnings."""
+"""Runs one program on real PyTorch and on mindtorch and compares the results: values, errors,
+warnings."""
 import warnings
 
 import numpy as np
@@ -10,7 +11,8 @@ SIDES = (real, mine)
 
 
 def plain(x):
-    """Tensors become arrays, containers are walked, so that results of both sides compare."""
+    """Converts tensors to arrays, also inside containers, so that results of both sides are
+    comparable."""
     if isinstance(x, real.Tensor) or isinstance(x, mine.Tensor):
         t = x.detach()
         name = str(t.dtype).rpartition(".")[2]
@@ -52,14 +54,14 @@ def outcome(fn, side):
 
 
 def same(fn, rtol=0.0, atol=0.0):
-    """fn(torch) gives the same value or the same error, and the same warnings, on both sides."""
+    """Checks that fn(torch) has the same value or error, and the same warnings, on both sides."""
     (a, warned_a), (b, warned_b) = (outcome(fn, side) for side in SIDES)
     agree(a, b, rtol, atol)
     assert warned_a == warned_b
 
 
 def refused(fn):
-    """Both sides refuse, with the same error."""
+    """Checks that both sides raise the same error."""
     (a, _), (b, _) = (outcome(fn, side) for side in SIDES)
     assert isinstance(a, tuple) and a[0].endswith("Error"), f"torch accepts this: {a}"
     assert a == b

@@ -1,4 +1,4 @@
-"""Objects that are saved, how they are compared, and what damages them."""
+"""Objects to save, functions that compare them, and functions that damage checkpoints."""
 
 import collections
 import io
@@ -163,7 +163,7 @@ OBJECTS |= {
     "typed storage": lambda T: tensor(T, [1.0, 2.0]).storage(),
     "mixed": lambda T: {"x": tensor(T, [1.0]), "y": "text", "z": [T.float16, T.Size([1]), tensor(T, [True])]},
 }
-assert len(OBJECTS) >= 60  # different objects, each written and read by either side
+assert len(OBJECTS) >= 60  # number of different objects; each is written and read by both sides
 BOTH = [(n, z) for n in OBJECTS for z in (True, False)] + [(n, True) for n in NEW_ONLY]
 
 
@@ -190,7 +190,7 @@ def side(x):
 
 
 def raw(t):
-    """A tensor's elements as bytes."""
+    """Returns a tensor's elements as bytes."""
     T = side(t)
     t = t.detach().contiguous()
     return (
@@ -201,7 +201,7 @@ def raw(t):
 
 
 def compare(a, b, places, seen):
-    """`b` is what `a` is, element for element and attribute for attribute; storages are shared alike."""
+    """Checks that `b` equals `a` in every element and attribute, and collects their storages."""
     if id(a) in seen:
         return
     if isinstance(a, (list, dict)):
@@ -212,7 +212,7 @@ def compare(a, b, places, seen):
     if T is not None and isinstance(a, T.Tensor):
         assert type(a).__name__ == type(b).__name__
         assert (str(a.dtype), tuple(a.shape), a.requires_grad) == (str(b.dtype), tuple(b.shape), b.requires_grad)
-        # Without elements the two from_numpy differ in what they make of NumPy's strides.
+        # For empty arrays the two `from_numpy` convert NumPy's strides differently.
         assert not a.numel() or (a.stride(), a.storage_offset()) == (b.stride(), b.storage_offset())
         assert raw(a) == raw(b)
         places.append(
@@ -251,7 +251,7 @@ def check(a, b):
 
 
 def rebuilt(data, records, compression=zipfile.ZIP_STORED):
-    """A checkpoint with some records replaced (None: left out) or added."""
+    """Returns a checkpoint with some records replaced, added, or (None) left out."""
     z, b = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
     with zipfile.ZipFile(b, "w", compression) as out:
         for n in z.namelist():

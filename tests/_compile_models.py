@@ -1,4 +1,5 @@
-"""Models for the tests of torch.compile: name -> (builder, batches).  Written for the facade as `torch`."""
+"""Models for the tests of torch.compile: name -> (builder, batches). They use mindtorch under the
+name `torch`."""
 import collections
 import dataclasses
 import math
@@ -115,7 +116,7 @@ Pair = collections.namedtuple("Pair", "mean spread")
 
 
 class Structured(nn.Module):
-    """Outputs of every kind, a buffer that is written to, keyword arguments."""
+    """Outputs of every kind, a buffer that is modified in place, keyword arguments."""
 
     def __init__(self):
         super().__init__()

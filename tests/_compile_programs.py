@@ -1,6 +1,7 @@
-"""Random networks that break in random places, and random changes of them between the steps: what the tests of torch.compile run.
+"""Random networks with random graph breaks, and random changes of them between steps, for the tests
+of torch.compile.
 
-Written for the facade as `torch`; everything is made on the default device.
+They use mindtorch under the name `torch`, and create everything on the default device.
 """
 import copy
 import random
@@ -15,7 +16,7 @@ GLOBAL = {"scale": 1.0, "list": [1, 2]}
 
 
 class Node(nn.Module):
-    """Does what its `program` says, one word after another; `x` and `keep` are its registers."""
+    """A module that executes its `program` word by word; `x` and `keep` are its registers."""
 
     def __init__(self, r, depth):
         super().__init__()
@@ -86,7 +87,7 @@ INNER = ["child"] * 4 + ["note", "number", "global", "in place", "view", "keep",
 
 
 def make(r, depth):
-    """A random module, on the default device."""
+    """Returns a random module on the default device."""
     if depth <= 0 or r.random() < 0.25:
         return r.choice([lambda: nn.Linear(WIDTH, WIDTH), lambda: nn.Sequential(nn.Linear(WIDTH, 6), nn.Tanh(), nn.Linear(6, WIDTH)),
                          lambda: nn.LayerNorm(WIDTH), lambda: nn.BatchNorm1d(WIDTH),
@@ -95,7 +96,7 @@ def make(r, depth):
 
 
 def change(r, net, state):
-    """One random change of a network between two steps."""
+    """Makes one random change to a network between two steps."""
     modules = list(net.modules())
     m = r.choice(modules)
     what = r.randint(0, 13)
@@ -136,15 +137,17 @@ def change(r, net, state):
 
 
 def array(t):
-    """A copy of a tensor's values as NumPy array."""
+    """Returns a copy of a tensor's values as a NumPy array."""
     return t.detach().cpu().numpy().copy()
 
 
 def run(seed, how, steps=14, device="cpu", moved=False, **options):
-    """All that a run on a device gives that could differ, and the compiled form of what `how` says: "model", "step" (or "eager": none).
+    """Returns everything observable of a run on a device, and the compiled object.
 
-    moved    starts from weights that are rounded otherwise: each by the spacing of a float, up or down
-    options  of torch.compile
+    `how` says what is compiled: "model", "step" or, for nothing, "eager".
+
+        moved    perturbs the initial weights by one float spacing each, up or down
+        options  of torch.compile
     """
     with torch.device(device):
         return _run(seed, how, steps, moved, options)
@@ -191,15 +194,19 @@ def _run(seed, how, steps, moved, options):
 
 
 def differ(a, b, tolerance=0.0, nearby=None):
-    """The first place where two runs differ, or None; floats by more than `tolerance`, relative to the largest of their array (at least 1).
+    """Returns the first position where two runs differ, or None.
 
-    nearby  a third run, from a start that is moved by the rounding of a float: what differs there as well, by a tenth at least, is magnified rounding
+    Floats differ if by more than `tolerance`, relative to the largest value of their array (at
+    least 1).
+
+        nearby  a third run, from weights perturbed by one float spacing. Where it deviates by at least
+                a tenth of the difference, the difference counts as amplified rounding.
     """
     for i, (x, y) in enumerate(zip(a, b)):
         if not (x is y or isinstance(x, str) and x == y or isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and same(x, y, tolerance)):
             if nearby is not None:
                 if i >= len(nearby) or type(nearby[i]) is not type(x) or isinstance(x, str) and nearby[i] != x:
-                    return None             # (it goes another way: nothing can be said from here on)
+                    return None  # the perturbed run took another branch: no conclusion from here on
                 if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and x.shape == y.shape == nearby[i].shape and x.dtype == y.dtype and x.dtype.kind == "f":
                     if not np.abs(x - nearby[i]).max() < 0.1 * np.abs(x - y).max():
                         continue
@@ -208,7 +215,10 @@ def differ(a, b, tolerance=0.0, nearby=None):
 
 
 def same(x, y, tolerance=0.0):
-    """Two arrays of one shape and dtype whose values are the same (nan is nan), floats within `tolerance` of the largest finite value (at least 1)."""
+    """True if two arrays have the same shape, dtype and values (nan equals nan).
+
+    Floats may differ by `tolerance` of the largest finite value (at least 1).
+    """
     if x.shape != y.shape or x.dtype != y.dtype:
         return False
     if np.array_equal(x, y, equal_nan=x.dtype.kind in "fc"):

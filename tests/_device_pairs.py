@@ -1,4 +1,5 @@
-"""One function on the cpu device and on the npu: values, dtypes, shapes and gradients compared, and ways over the host refused."""
+"""Runs one function on the cpu and npu devices: compares values, dtypes, shapes and gradients, and
+fails on CPU fallbacks."""
 import numpy as np
 
 import mindtorch.torch as mt
@@ -11,7 +12,7 @@ NUMBERS = (F32, F64, I64, F16, BF16)
 
 
 def made(seed, shape, dtype):
-    """Values that repeat, negative ones among them."""
+    """Returns values with repeats, and negative ones where the dtype has them."""
     r = np.random.RandomState(seed)
     if dtype is BOOL:
         return mt.from_numpy(np.asarray(r.rand(*shape) > 0.5))
@@ -29,7 +30,8 @@ def flat(r):
 
 
 def both(npu, f, shapes, dtype, *, exact=True, allowed=()):
-    """f(dev-mover, *tensors) on both devices: compared, its gradients too."""
+    """Runs f(mover, *tensors) on both devices and compares results and gradients; mover(t) moves
+    `t` to the device."""
     results = []
     before = dict(devices.FALLBACKS)
     for where in ("cpu", npu):
@@ -62,6 +64,6 @@ def both(npu, f, shapes, dtype, *, exact=True, allowed=()):
     assert not new, new
 
 
-#: primitives of other families, which have kernels of their own or not
+#: Primitives of other families, which may or may not have kernels.
 ELSEWHERE = {"cast", "mul", "sum", "sum_to", "neg", "copies", "clone_format", "to_copy_format", "full", "full_like", "zeros_like", "fill", "new_full", "add",
               "masked_select", "masked_select_backward", "masked_fill", "copy", "empty_like", "sum_to_size", "clone", "to_copy"}

@@ -1,8 +1,10 @@
-"""Processes of a group are killed at random moments; the others must end with the documented error, and in time.
+"""Kills processes of a group at random moments; the others must fail with the documented error, and
+in time.
 
     python _dist_faults.py ROUNDS WORLD SEED
 
-One line for each round, then a line of JSON.  The processes are forked from this one, which has loaded everything.
+Prints one line per round, then a line of JSON. The processes are forked from this one, which has
+loaded everything.
 """
 import datetime
 import json
@@ -20,7 +22,10 @@ TIMEOUT = 3.0
 
 
 def member(rank, world, store, seed, big):
-    """Calls collectives until one fails; 17 if that was with the documented error, and what follows fails at once."""
+    """Calls collectives until one fails; returns the exit status.
+
+    It is 17 if the error was the documented one and later collectives fail too, in time.
+    """
     rs = random.Random(seed)
     started = last = time.monotonic()
     try:
@@ -66,7 +71,7 @@ def member(rank, world, store, seed, big):
                 return 19
         text = str(e)
         if "rank" not in text.lower() and "store" not in text and "key" not in text:
-            print(f"rank {rank}: the error names nobody: {text}", flush=True)
+            print(f"rank {rank}: the error names no rank or key: {text}", flush=True)
             return 20
         return 17 if waited < TIMEOUT + 15 else 19
     print(f"rank {rank}: no error", flush=True)
@@ -74,7 +79,7 @@ def member(rank, world, store, seed, big):
 
 
 def round_(number, world, seed):
-    """(what went wrong or None, seconds until the last survivor had ended)."""
+    """Returns (what went wrong or None, seconds until the last survivor ended)."""
     rs = random.Random(seed)
     big = rs.choice([10, 5000, 300000])
     delay = rs.choice([0.0, 0.02, 0.1]) + rs.random() * 0.4

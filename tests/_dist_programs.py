@@ -1,9 +1,9 @@
-"""Programs that several processes run together, each in torch's own words.
+"""Programs that several processes run together, written against torch's API.
 
     python _dist_programs.py PROGRAM SIDE RANK WORLD STORE OUT
 
-SIDE `torch` runs real torch with gloo, `ms` the facade.  STORE is a file. What a program returns, a dict of arrays or
-text, goes into OUT.
+SIDE `torch` runs real PyTorch with gloo, `ms` runs mindtorch. STORE is a file. A program returns a
+dict of arrays or text, which is written to OUT.
 """
 import datetime
 import pickle
@@ -18,7 +18,7 @@ LAYOUTS = ["contiguous", "transposed", "strided"]
 
 
 def values(seed, shape, dtype):
-    """Numbers that survive every dtype and reduction."""
+    """Returns values that are exact in every dtype and reduction."""
     rs = np.random.RandomState(seed)
     if dtype == "bool":
         return rs.rand(*shape) > 0.5
@@ -41,7 +41,8 @@ class Matrix:
         self.dtypes, self.few_dtypes, self.reductions, self.large = DTYPES, FEW_DTYPES, REDUCTIONS, ("float32", "int64", "bfloat16")
 
     def tensor(self, shape, dtype, layout, seed=None, fill=True):
-        """A tensor with the same numbers on both sides; real torch's is contiguous, as gloo needs it."""
+        """Returns a tensor with the same values on both sides; real PyTorch's is contiguous, as
+        gloo requires."""
         torch = self.torch
         if seed is None:
             self.seed += 1
@@ -65,12 +66,14 @@ class Matrix:
         self.results[name] = out
 
     def case(self, name, fn, asynchronous, *outs):
-        """Runs fn(async_op) and notes what `outs` hold afterwards, or how it was refused."""
+        """Runs fn(async_op) and records the contents of `outs` afterwards, or the type of the
+        error."""
         try:
             work = fn(asynchronous)
             if asynchronous:
                 work.wait()
-                assert work.is_completed() or self.side == "torch"      # of gloo, reduce_scatter never says so
+                # gloo's reduce_scatter never reports completion
+                assert work.is_completed() or self.side == "torch"
         except (RuntimeError, ValueError, TypeError) as e:
             self.results[name] = f"refused: {type(e).__name__}"
             return
@@ -81,7 +84,7 @@ class Matrix:
             for layout in layouts:
                 for group in ("world", "sub"):
                     for a in (False, True):
-                        # Not every combination: dtypes in turn take the subgroup and the asynchronous form.
+                        # Processes outside the subgroup advance the seed and skip the case.
                         if (group == "sub" and self.rank not in self.sub_ranks):
                             self.seed += 16
                             continue
@@ -94,7 +97,8 @@ class Matrix:
         return self.world if name == "world" else len(self.sub_ranks)
 
     def start(self, group):
-        """All members of a group use the same seeds, whatever others do meanwhile."""
+        """Synchronizes the seeds: all members of a group use the same ones, whatever other ranks do
+        meanwhile."""
         self.seed = (self.seed // 16 + 1) * 16
 
     def run(self):
@@ -152,7 +156,8 @@ class Matrix:
         self.objects()
         return self.results
 
-    # gloo has no all_to_all of lists and no gather of complex numbers; what they mean can be said in what it has.
+    # gloo has no all_to_all of lists and no gather of complex tensors; these emulate them with
+    # supported calls.
     def gather(self, t, outs, root, g, a):
         if self.side == "torch" and t.dtype.is_complex:
             real = self.torch.view_as_real
@@ -170,7 +175,7 @@ class Matrix:
         return _Nothing()
 
     def larger(self):
-        """Sizes that take the ring and the chain, uneven parts included."""
+        """Runs sizes that use the ring and chain algorithms, including uneven chunks."""
         dist = self.dist
         for dtype in self.large:
             for n in (1, 20011, 300007):
@@ -225,13 +230,13 @@ class _Nothing:
 
 
 def everything(side, torch):
-    """The collective matrix, gradients, functional collectives and meshes."""
+    """Runs the collective matrix, gradients, functional collectives and meshes."""
     parts = {"": Matrix(side, torch).run(), "gradient of ": gradients(side, torch), "functional ": functional(side, torch)}
     return {prefix + k: v for prefix, found in parts.items() for k, v in found.items()}
 
 
 def over_mindspore(side, torch):
-    """The part of the matrix that MindSpore's mccl reduces."""
+    """Runs the part of the matrix that MindSpore's mccl can reduce."""
     m = Matrix(side, torch)
     m.dtypes = m.few_dtypes = m.large = ["float32", "int32"]
     m.reductions = ["SUM", "PRODUCT", "MIN", "MAX"]
@@ -239,7 +244,7 @@ def over_mindspore(side, torch):
 
 
 def gradients(side, torch):
-    """torch.distributed.nn.functional: values and gradients."""
+    """Runs torch.distributed.nn.functional: values and gradients."""
     import torch.distributed.nn.functional as F
 
     dist, found = torch.distributed, {}
@@ -275,7 +280,7 @@ def gradients(side, torch):
 
 
 def functional(side, torch):
-    """_functional_collectives and device meshes."""
+    """Runs _functional_collectives and device meshes."""
     import torch.distributed._functional_collectives as F
     from torch.distributed.device_mesh import init_device_mesh
 

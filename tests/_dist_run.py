@@ -1,4 +1,5 @@
-"""Starts the programs of _dist_programs.py (or any script) in several processes and collects what they found."""
+"""Starts the programs of _dist_programs.py (or any script) in several processes and collects their
+results."""
 import os
 import pathlib
 import pickle
@@ -11,7 +12,7 @@ ROOT = HERE.parent
 
 
 def environment(**more):
-    """Without what a launcher around the tests may have set."""
+    """Returns the environment without variables that a launcher around the tests may have set."""
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("TORCHELASTIC", "OMPI_", "MS_")) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
@@ -26,7 +27,7 @@ def free_port():
 
 
 def together(commands, folder, timeout=100, envs=None):
-    """Runs commands at once: [(exit status, output)]."""
+    """Runs commands concurrently; returns [(exit status, output)]."""
     running = []
     for i, command in enumerate(commands):
         log = open(folder / f"log{i}.txt", "w+")
@@ -52,13 +53,13 @@ def together(commands, folder, timeout=100, envs=None):
 
 
 def program(name, side, world, folder, timeout=100, **env):
-    """What every rank of a program found."""
+    """Runs a program and returns the results of all ranks."""
     folder = folder / f"{name}-{side}-{world}"
     folder.mkdir()
     outs = [folder / f"out{r}" for r in range(world)]
     commands = [[HERE / "_dist_programs.py", name, side, r, world, folder / "store", outs[r]] for r in range(world)]
     for r, (status, text) in enumerate(together(commands, folder, timeout, [env] * world)):
-        # Real torch at times aborts after everything is done, while its threads end.
+        # Real PyTorch sometimes aborts at exit, after all work is done, while its threads end.
         done = status == -6 and side == "torch" and outs[r].exists()
         assert status == 0 or done, f"rank {r} of {name} ({side}): exit status {status}\n{text[-3000:]}"
     return [pickle.loads(o.read_bytes()) for o in outs]

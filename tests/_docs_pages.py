@@ -1,4 +1,5 @@
-"""Pages of docs/ that show commands and what they print: running them, and comparing, but for digits."""
+"""Pages of docs/ that show commands with their output: runs the commands and compares the output,
+ignoring digits."""
 import pathlib
 import re
 import shlex
@@ -12,17 +13,18 @@ def text_of(page):
 
 
 def plain(line):
-    """A line without what rounding or another machine may make of it."""
+    """Normalizes a line: masks what rounding or another machine may change."""
     line = re.sub(r"(?<![\w.])[-+]?\d+\.\d+(e[-+]?\d+)?|(?<![\w.])\d+e[-+]\d+|\b\d+\.\d+\.\d+\S*", "#", line)
     line = re.sub(r"-{5,}", "--", " ".join(line.split()))
-    if line[:2] in ("= ", "~ ", "X "):      # a layer of the comparison: to the last bit equal, or nearly
+    # a layer of the comparison; bitwise equal and nearly equal are not distinguished
+    if line[:2] in ("= ", "~ ", "X "):
         line = re.sub(r"(?<= )\d+(?= )", "#", re.sub(r"^= ", "~ ", line))
         line = re.sub(r"\bsame\b", "noise", line)
     return line
 
 
 def agree(shown, printed):
-    """Whether the lines shown are those printed; '...' stands for any number of lines."""
+    """Checks that the printed lines are those shown; '...' stands for any number of lines."""
     want, have = [plain(x) for x in shown if x.strip()], [plain(x) for x in printed if x.strip()]
     at, skipping = 0, False
     for line in want:
@@ -36,7 +38,10 @@ def agree(shown, printed):
 
 
 def runs(process, page, where=""):
-    """Runs the commands of a page's blocks that say `where`, and compares what they print; how many there were."""
+    """Runs the commands of a page's console blocks tagged `where`, and compares their output.
+
+    Returns the number of commands.
+    """
     commands = 0
     for kind, name, text in BLOCK.findall(text_of(page)):
         if kind == "python":

@@ -1,4 +1,4 @@
-"""Expressions evaluated on real torch and on the facade: the same values, or the same type of error."""
+"""Expressions evaluated on real PyTorch and on mindtorch: same values, or same type of error."""
 import warnings
 
 import numpy as np
@@ -8,7 +8,7 @@ import mindtorch.torch as mine
 
 
 def _normal(r):
-    """A result in a form that both sides share."""
+    """Converts a result to a form that both sides share."""
     if isinstance(r, (real.Tensor, mine.Tensor)):
         a = r.detach()
         a = a.float() if str(r.dtype) == "torch.bfloat16" else a
@@ -40,7 +40,7 @@ def _outcome(text, T, names):
 
 
 def compare(expressions, names=lambda T: {}):
-    """AssertionError listing every expression whose outcome differs."""
+    """Raises AssertionError that lists every expression with different outcomes."""
     wrong = []
     for text in expressions:
         a, b = _outcome(text, real, names), _outcome(text, mine, names)

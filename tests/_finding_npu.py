@@ -1,10 +1,12 @@
-"""What libraries find of the npu device, and a few steps of training with each where it finds itself; one line of JSON.
+"""Checks how libraries detect the npu device, and trains a few steps with each of them; prints one
+line of JSON.
 
     accelerate     Accelerator(), PartialState
     transformers   is_torch_npu_available, Trainer
     lightning      Trainer(accelerator="auto")
 
-The names on the command line are those to be asked; the probes that these libraries are made of come first, without any.
+The command line names the libraries to run. The checks that these libraries are built on always run
+first.
 """
 import importlib.util
 import json
@@ -15,7 +17,7 @@ import torch
 
 
 class Squares(torch.utils.data.Dataset):
-    """Twelve rows to be fitted."""
+    """Twelve samples for regression."""
 
     def __init__(self):
         g = torch.Generator().manual_seed(0)
@@ -29,7 +31,7 @@ class Squares(torch.utils.data.Dataset):
 
 
 class Net(torch.nn.Module):
-    """Two layers and their loss."""
+    """Two layers and a loss."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -45,7 +47,7 @@ def batches():
 
 
 def probes():
-    """What is asked without a library."""
+    """Returns the results of the device checks that need no library."""
     accelerator = torch.accelerator.current_accelerator()
     import torch_npu
     torch.cuda.manual_seed_all(3)

@@ -1,6 +1,7 @@
-"""What the example flows are compared with: each loss, gradient and updated weight, by real torch doing the same from the same file common.py.
+"""References for the example flows: real PyTorch computes every loss, gradient and updated weight
+with the same common.py.
 
-A check gets the numbers that an example recorded, what it printed, and its warnings.
+A check receives the values that an example recorded, its output and its warnings.
 """
 import importlib.util
 import pathlib
@@ -27,7 +28,7 @@ common = _common()
 
 def train(steps=5, seed=0, make=lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9), extra=None, before=None, amp=None, net=None,
           clip=None, batches=range(100)):
-    """{name: number} as the examples record them, by real torch."""
+    """Returns {name: value} as the examples record them, computed by real PyTorch."""
     net = net or common.make_net(seed)
     optimizer = make(net.parameters())
     out = {}
@@ -51,7 +52,10 @@ def train(steps=5, seed=0, make=lambda params: torch.optim.SGD(params, lr=0.05, 
 
 
 def agree(got, want, prefix="", rtol=TIGHT[0], atol=TIGHT[1], grads=True):
-    """Every number of `want` is in `got` and the same; the losses move, and all parameters that have a gradient."""
+    """Checks that `got` has every value of `want`, within tolerance.
+
+    Also checks that the losses change, as do all parameters that have a gradient.
+    """
     for k, w in want.items():
         if "/grad/" in k and not grads:
             continue
@@ -59,7 +63,8 @@ def agree(got, want, prefix="", rtol=TIGHT[0], atol=TIGHT[1], grads=True):
     steps = len([k for k in want if k.endswith("/loss")])
     assert steps >= 5 and np.ptp([want[f"{i}/loss"] for i in range(steps)]) > 1e-2
     for k in want:
-        if k.startswith("0/weight/") and k != "0/weight/conv.bias":         # (Before the batch norm: its gradient is rounding alone, which may be nought.)
+        # conv.bias precedes the batch norm: its gradient is only rounding and may be zero
+        if k.startswith("0/weight/") and k != "0/weight/conv.bias":
             assert not np.array_equal(want[k], want[k.replace("0/", f"{steps - 1}/", 1)]), k
 
 
@@ -68,7 +73,8 @@ def flow1_value_and_grad(got, printed, warned):
     agree(got, want)
     want, _ = train(seed=1, make=lambda ps: common.Lion(ps, lr=1e-3))
     for prefix in ("torch style ", "grads style "):
-        # The sign of a gradient that is zero but for rounding (the bias before a BatchNorm) is chance.
+        # conv.bias precedes a BatchNorm: its gradient is zero except for rounding, so its sign is
+        # arbitrary.
         agree(got, {k: v for k, v in want.items() if "conv.bias" not in k and "running_mean" not in k}, prefix, atol=1e-4)
 
 
@@ -80,21 +86,24 @@ def flow2_learning_rate(got, printed, warned):
         optimizer.param_groups[0]["lr"] = 64 ** -0.5 * min((i + 1) ** -0.5, (i + 1) * 3 ** -1.5)
     agree(got, train(before=linear)[0], "eager ")
     want, _ = train(make=lambda ps: torch.optim.Adam(ps, lr=0.01), before=warm_up)
-    # Adam makes a whole step of a gradient that is zero but for rounding (the bias before a BatchNorm, which takes it away again).
+    # Adam takes a full-size step for a gradient that is zero except for rounding (the bias before a
+    # BatchNorm, which cancels it).
     agree(got, {k: v for k, v in want.items() if "conv.bias" not in k and "running_mean" not in k}, "graph ", 1e-3, 2e-4)
     assert "lr is 0.01\n" in printed
 
 
 def flow3_mixed_precision(got, printed, warned):
-    # In half precision a last digit is 4e-3 (bfloat16) or 5e-4 (float16); rounding differs where sums are ordered differently.
+    # One ulp is 4e-3 (bfloat16) or 5e-4 (float16) relative; rounding depends on the summation
+    # order.
     for prefix, dtype, tol in (("bfloat16 ", torch.bfloat16, 3e-2), ("float16 ", torch.float16, 5e-3)):
         want, _ = train(amp=dtype, clip=1.0)
         agree(got, want, prefix, rtol=tol, atol=tol)
-        assert got[prefix + "scale"] == 2.0 ** 12       # grown twice in five steps
+        assert got[prefix + "scale"] == 2.0 ** 12  # grown twice in five steps
     full, _ = train(clip=1.0)
     for level in ("O2", "O3"):
         agree(got, full, level + " ", rtol=2e-2, atol=2e-2)
-        assert max(abs(got[f"{level} {i}/loss"] - full[f"{i}/loss"]) for i in range(5)) > 1e-6       # it is half precision
+        # proves that half precision was used
+        assert max(abs(got[f"{level} {i}/loss"] - full[f"{i}/loss"]) for i in range(5)) > 1e-6
 
 
 def flow4_model_api(got, printed, warned):
@@ -137,7 +146,8 @@ def flow9_graph_mode(got, printed, warned, compiled=False):
     want, net = train()
     for prefix in ("pynative ", "graph "):
         agree(got, want, prefix)
-    assert ("runs eagerly instead of as a compiled graph" in warned) is not compiled        # (on the npu device it is compiled)
+    # on the npu device the model is compiled
+    assert ("runs eagerly instead of as a compiled graph" in warned) is not compiled
     net.eval()
     with torch.no_grad():
         y = net(common.tensors(9)[0]).numpy()

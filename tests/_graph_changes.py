@@ -1,7 +1,9 @@
-"""Random changes between the calls of a training step, runs of a plan (tests/_graph_programs.py), and plans made at random.
+"""Random changes between the calls of a training step, runs of a plan (tests/_graph_programs.py),
+and random plans.
 
-A change is a function of the `World` and of a random generator of its own, so that it does the same whatever stands before it.  `run` runs a plan with a
-compiling function and gives all that could differ; two runs of a plan, one of them eager, must give the same.  `smaller` reduces a plan that fails.
+A change is a function of the `World` and of its own random generator, so its effect does not depend
+on earlier changes. `run` runs a plan with a compiling function and returns everything observable;
+two runs of a plan, one of them eager, must return the same. `smaller` reduces a failing plan.
 """
 import dataclasses
 import random
@@ -244,7 +246,7 @@ def one_of_the_list(w, r):
 
 @change
 def backward_outside(w, r):
-    """After a call, gradients come from its outputs that have a history."""
+    """Toggles a backward pass from the outputs after each call."""
     w.backward_outside = not w.backward_outside
 
 
@@ -408,7 +410,7 @@ def new_activation(w, r):
 
 # ------------------------------------------------------------------ runs
 def flatten(out):
-    """The leaves of an output: tensors, and the text of anything else."""
+    """Returns the leaves of an output: tensors, floats, and the text of anything else."""
     if isinstance(out, torch.Tensor):
         return [out]
     if isinstance(out, dict):
@@ -419,7 +421,7 @@ def flatten(out):
 
 
 def seen(leaf):
-    """What can be seen of a leaf: its nature and its values."""
+    """Returns the observable properties of a leaf: metadata and values."""
     if isinstance(leaf, torch.Tensor):
         nature = f"{leaf.dtype} {tuple(leaf.shape)} {leaf.stride()} {leaf.requires_grad} {leaf.is_leaf} {leaf.grad_fn is None}"
         return [nature, array(leaf.float() if leaf.dtype in (torch.bfloat16, torch.float16) else leaf)]
@@ -427,7 +429,7 @@ def seen(leaf):
 
 
 def outside(leaves):
-    """Backward from the outputs that have a history, twice."""
+    """Runs backward twice from the outputs that have a history."""
     tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x.grad_fn is not None]
     if tensors:
         total = sum((x.float() * 0.5).sum() for x in tensors)
@@ -440,12 +442,12 @@ def identity(f):
 
 
 def run(plan, device, compiling=identity, without=None, world=None, jitter=0.0):
-    """All that a run of a plan gives that could differ.
+    """Returns everything observable of a run of a plan.
 
-    compiling  what makes the compiled form of a function or module
-    without    the place in `plan.changes` of one that is left out
-    world      of this plan, where it is made already
-    jitter     how far, relatively, inputs and parameters are moved: what rounding alone may do to the results
+        compiling  compiles a function or module
+        without    index of the change in `plan.changes` to leave out
+        world      an existing `World` of this plan
+        jitter     relative perturbation of inputs and parameters, to see the effect of rounding alone
     """
     w = world or World(plan, device, compiling, jitter)
     out, late = [], []
@@ -488,7 +490,7 @@ def run(plan, device, compiling=identity, without=None, world=None, jitter=0.0):
 
 
 def smaller(plan, fails):
-    """The plan with fewer words, changes and calls that still fails."""
+    """Returns a smaller plan (fewer words, changes, calls) that still fails."""
     def tries(p):
         for k in range(len(p.changes)):
             yield dataclasses.replace(p, changes=p.changes[:k] + p.changes[k + 1:])
@@ -506,12 +508,12 @@ def smaller(plan, fails):
 
 
 def random_plan(seed):
-    """The plan of a seed."""
+    """Returns the random plan of a seed."""
     r = random.Random(seed)
     calls = r.randint(9, 13)
     words = r.sample(list(WORDS), r.randint(2, 5))
     changes, at = [], 2
-    while at < calls:                               # a few calls stay as they were, so that what is compiled is also run
+    while at < calls:  # some consecutive calls are unchanged, so compiled code also runs
         for _ in range(r.choice([1, 1, 1, 2])):
             changes.append((at, r.choice(list(CHANGES)), r.randint(0, 999)))
         at += r.choice([1, 2, 2, 3, 4])

@@ -1,4 +1,5 @@
-"""One op at a time, compiled for the npu device: the eager run's results and gradients in every call, and one graph that nothing breaks."""
+"""Single ops compiled for the npu device: every call must match the eager results and gradients,
+without graph breaks."""
 import numpy as np
 
 import mindtorch.torch as mt
@@ -8,13 +9,13 @@ CALLS = 4
 
 
 class Random(np.random.RandomState):
-    """number: which call it makes the inputs of."""
+    """Random generator of one call's inputs; `number` is the index of the call."""
 
     number = 0
 
 
 def real(*shape):
-    """Numbers of both signs, none twice."""
+    """Distinct values of both signs."""
     return lambda r: r.randn(*shape).astype(np.float32)
 
 
@@ -23,12 +24,12 @@ def positive(*shape):
 
 
 def whole(n, *shape, low=0):
-    """Indices below n."""
+    """Indices below n, with repeats."""
     return lambda r: r.randint(low, n, shape)
 
 
 def once(n, *shape):
-    """Indices below n, none twice."""
+    """Distinct indices below n."""
     return lambda r: r.permutation(n)[:int(np.prod(shape))].reshape(shape)
 
 
@@ -37,7 +38,10 @@ def flags(*shape):
 
 
 class Case:
-    """f over tensors of `inputs`; grads: differentiated as well; close: rtol of the results."""
+    """A function `f` of tensors made by `inputs`.
+
+    `grads`: differentiate it as well. `close`: rtol and atol of the results.
+    """
 
     def __init__(self, f, *inputs, grads=True, close=1e-6):
         self.f, self.inputs, self.grads, self.close = f, inputs, grads, close
@@ -66,7 +70,8 @@ def _inputs(case, seed, device, grads):
 
 
 def run(case, device, grads):
-    """Compares CALLS compiled calls with eager ones; gives why graphs broke: [] where none did."""
+    """Compares CALLS compiled calls with eager ones; returns the reasons for graph breaks, [] if
+    there are none."""
     step = _step(case, grads)
     compiled = mt.compile(step, backend="mindspore")
     reasons = []

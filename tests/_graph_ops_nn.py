@@ -1,4 +1,5 @@
-"""Cases of tests/device/test_graph_ops_nn.py: layers, reductions, functions, products and random numbers, compiled for the npu device."""
+"""Cases of tests/device/test_graph_ops_nn.py: layers, reductions, functions, products and random
+ops, compiled for the npu device."""
 import numpy as np
 
 import mindtorch.torch as mt
@@ -11,12 +12,12 @@ IMAGES = real(2, 3, 6, 6)
 
 
 def square(n, *lead):
-    """Matrices that can be inverted."""
+    """Well-conditioned square matrices."""
     return lambda r: (r.randn(*lead, n, n) * 0.1 + 2 * np.eye(n)).astype(np.float32)
 
 
 def unit(*shape):
-    """Numbers between -0.9 and 0.9."""
+    """Values between -0.9 and 0.9."""
     return lambda r: (r.rand(*shape) * 1.8 - 0.9).astype(np.float32)
 
 
@@ -35,7 +36,7 @@ def _in_place(x, write):
 
 
 def _moved(norm):
-    """A norm's result, and its running statistics after it."""
+    """Returns a function that computes a norm and returns its result and running statistics."""
     def f(x, *rest):
         mean, var = mt.zeros(3, device=x.device), mt.ones(3, device=x.device)
         return norm(x, mean, var, *rest), mean, var
@@ -213,7 +214,7 @@ FUNCTIONS |= {
     "ndtr": C(mt.special.ndtr, A, close=1e-5),
     "nan_to_num": C(mt.nan_to_num, A),
     "round decimals": C(lambda x: mt.round(x, decimals=2), A),
-    # ---- of two
+    # ---- binary
     "arithmetic": C(lambda x, y: (x + y, x - y, x * y, x / y), A, positive(4, 6)),
     "arithmetic rows": C(lambda x, y: (x + y, x - y, x * y, x / y), A, positive(6)),
     "arithmetic columns": C(lambda x, y: (x + y, y - x, x * y, y / x), positive(4, 1), positive(1, 6)),
@@ -289,8 +290,8 @@ RANDOM = {
     "large": C(lambda x: F.dropout(x, 0.5), real(600, 512)),
 }
 
-#: what breaks a graph, with a piece of the reason
-BREAKS = {"functions lgamma": "values are read",         # (its gradient is the host's)
-          # (Systems and factors are looked at: what is singular, or not finite, is the host's.)
+#: Cases with graph breaks, and a part of the reason.
+BREAKS = {"functions lgamma": "values are read",  # its gradient has only a host kernel
+          # Factorizations check for singular or non-finite matrices on the host.
           **{f"products linalg.{n}": "it reads values in host memory" for n in "inv solve det slogdet cholesky qr".split()},
           **{f"complex {n}": "memory as" for n in ("fft2", "complex")}}

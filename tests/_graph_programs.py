@@ -1,7 +1,8 @@
-"""Training steps made of words: what the tests of compiled steps run (tests/_graph_changes.py runs them, and changes things between the calls).
+"""Training steps composed of words, for the tests of compiled steps (tests/_graph_changes.py runs
+them and makes changes between the calls).
 
-A `Plan` says everything: a network, an optimizer, the words that a step is made of, and what is changed before which call.  A word is a function of a
-`Call`, the registers of one step.
+A `Plan` describes a program completely: network, optimizer, the words of a step, and the changes
+before each call. A word is a function of a `Call`, which holds the registers of one step.
 """
 import contextlib
 import dataclasses
@@ -14,12 +15,16 @@ GLOBAL = {"scale": 1.0}
 
 
 class Deliberate(Exception):
-    """Raised by a step in its middle."""
+    """Raised in the middle of a step."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A program. words: names, in the order in which they run; changes: (call before which it is made, name, seed); entry: what is compiled."""
+    """A program.
+
+    `words` are names in execution order. `changes` are (index of the call before which it is made,
+    name, seed). `entry` says what is compiled.
+    """
 
     seed: int
     net: str = "mlp"
@@ -36,7 +41,7 @@ class Plan:
 
 
 class World:
-    """What lives from call to call."""
+    """The state that persists between calls."""
 
     def __init__(self, plan, device, compiling, jitter=0.0):
         torch.manual_seed(plan.seed)
@@ -72,7 +77,8 @@ class World:
         self.step = compiling(step) if plan.entry in ("step", "both") else step
 
     def inputs(self, i):
-        """x, target, and two tensors more, which may share memory with each other, with the input, a parameter or the state."""
+        """Returns x, target, and two more tensors, which may alias each other, the input, a
+        parameter or the state."""
         if self.same_data and self.data is not None and len(self.data[0]) == self.batch and self.data[0].dtype == self.dtype:
             return self.data
         g = torch.Generator().manual_seed(1000 * self.plan.seed + i)
@@ -108,7 +114,7 @@ class World:
         return self.data
 
     def tensors(self):
-        """Everything that a step may have written to."""
+        """Yields every tensor that a step may have modified in place."""
         yield from self.net.state_dict().values()
         yield from (self.shift, self.state)
         yield from self.shadow
@@ -177,7 +183,8 @@ NETS = {
                                   nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES)),
     "words": Words, "attention": Attention, "recurrent": Recurrent, "tied": Tied,
 }
-#: (A large eps: a gradient that should be nought, as that of a key's bias, is rounding alone, which Adam and its like would make as large as any other.)
+#: A large eps: a gradient that should be zero (such as that of a key's bias) is only rounding,
+#: which Adam would otherwise scale up to a full step.
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "plain": lambda p: torch.optim.SGD(p, lr=0.1, foreach=False),
@@ -223,7 +230,7 @@ def write_input(c):
 
 @word
 def write_shared(c):
-    """What is written through the first shows in the second, where they share memory."""
+    """Writes through `a`, which is visible in `b` if they share memory."""
     with torch.no_grad():
         c.a.add_(0.5)
         c.x = c.x + c.b * 0.1
@@ -436,7 +443,7 @@ class Scaled(torch.autograd.Function):
 
 # ------------------------------------------------------------------ the step
 def forward(c):
-    """The loss of a call."""
+    """Returns the loss of a call."""
     c.x = c.x.to(c.w.shift.dtype)
     for name in c.w.plan.words:
         WORDS[name](c)
@@ -523,7 +530,7 @@ def again(c):
 
 
 def step(w, x, y, a, b):
-    """One step; gives what the plan's `out` names."""
+    """Runs one step; returns the outputs named by the plan's `out`."""
     c = Call(w, x, y, a, b)
     if w.plan.zero != "not":
         w.optimizer.zero_grad(set_to_none=w.plan.zero == "none")

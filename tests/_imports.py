@@ -1,9 +1,10 @@
-"""What a source text imports."""
+"""Lists the imports of a source text."""
 import ast
 
 
 def imports(source, module, is_package=False):
-    """[(line, module imported, name taken from it or None)] of a source text, relative imports resolved."""
+    """Returns [(line, imported module, imported name or None)] of a source text, with relative
+    imports resolved."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

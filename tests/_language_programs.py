@@ -1,7 +1,10 @@
-"""Programs on language models' libraries (transformers, peft, trl, accelerate), small and random: each gives a few numbers.
+"""Small random programs on language model libraries (transformers, peft, trl, accelerate); each
+returns a few values.
 
-`python tests/_language_programs.py tests/tools/language_models.json` writes them down, with real torch; tests/tools/test_language_models.py runs the programs on mindtorch
-and compares. Every model is made from a config and a seed, so the numbers belong to the libraries' versions, which are written down, too.
+`python tests/_language_programs.py tests/tools/language_models.json` records the values with real
+PyTorch. tests/tools/test_language_models.py runs the programs on mindtorch and compares. Every
+model is built from a config and a seed, so the values depend on the library versions, which are
+recorded too.
 """
 import importlib.metadata
 import json
@@ -51,12 +54,13 @@ def causal(name="llama", seed=0, **options):
 
 
 def size(x):
-    """The mean of the absolute values: what a tensor is told by."""
+    """Returns the mean of the absolute values, as a summary of a tensor."""
     return float(x.detach().double().abs().mean())
 
 
 def slopes(module):
-    """How large the gradients are, in the order of the parameters: the first, the last, and all."""
+    """Returns the mean absolute gradient of the first parameter, of the last one, and the sum over
+    all."""
     found = [size(p.grad) for p in module.parameters() if p.grad is not None]
     return [found[0], found[-1], sum(found)]
 
@@ -122,7 +126,7 @@ def attention(name, way):
 
 
 def pair(make):
-    """An encoder and a decoder: a step, then greedy, beams, and a static cache."""
+    """Runs an encoder-decoder: one step, then greedy decoding, beam search, and a static cache."""
     torch.manual_seed(0)
     model, x = make().to(DEVICE), tokens()
     torch.manual_seed(1)
@@ -165,7 +169,7 @@ def with_image():
 
 
 class Rows(torch.utils.data.Dataset):
-    """Sentences of words by number, of several lengths."""
+    """Random sentences as token ids, of several lengths."""
 
     def __init__(self, n=24, several=True):
         g = np.random.RandomState(3)
@@ -185,13 +189,13 @@ def joined(batch):
 
 
 def here(**options):
-    """What all trainers are told."""
+    """Returns the training arguments shared by all trainers, with `options` on top."""
     told = dict(per_device_train_batch_size=4, max_steps=4, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, seed=11, dataloader_pin_memory=False)
     return {**told, **({"use_cpu": True} if DEVICE == "cpu" else {}), **options}
 
 
 def told(trainer, first=None):
-    """Losses and gradient norms of the logged steps."""
+    """Returns losses and gradient norms of the logged steps."""
     return [[round(h[k], 6) for k in ("loss", "grad_norm", "learning_rate", "eval_loss") if k in h] for h in trainer.state.log_history[:-1][:first]]
 
 
@@ -279,9 +283,14 @@ def tuned(kind, adapter=None, **options):
 
 
 def launched():
-    """Two processes of accelerate's launcher. On the cpu it wants MPI for several, so torch's own launcher starts them there."""
+    """Runs two processes with accelerate's launcher.
+
+    On the cpu device that launcher requires MPI for several processes, so torch's launcher starts
+    them there.
+    """
     mindtorch = [] if "mindtorch.tools.mstorch_enable" not in sys.modules else ["mindtorch", "run", "-m"]
-    with socket.socket() as s:          # (A port of its own: the other device's programs may run beside it.)
+    # A free port: the programs of the other device may run at the same time.
+    with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
     launcher = (["torch.distributed.run", "--nproc_per_node", "2", "--master_port", port] if DEVICE == "cpu" else
@@ -299,7 +308,8 @@ def launched():
 
 
 def not_installed():
-    """What is said where a quantised model is asked for, and the library for that is not there."""
+    """Returns the error messages for a quantized model whose quantization library is not installed.
+    """
     said = []
     with tempfile.TemporaryDirectory() as folder:
         causal().save_pretrained(folder)
@@ -359,10 +369,11 @@ def results(names):
 
 if __name__ == "__main__":
     found = results(sys.argv[2:] or PROGRAMS)
-    if sys.argv[2:] and os.path.exists(sys.argv[1]):          # (some of them: the others stay)
+    # only some programs ran: keep the other results
+    if sys.argv[2:] and os.path.exists(sys.argv[1]):
         with open(sys.argv[1], encoding="utf-8") as f:
             before = json.load(f)
-        assert before["versions"] == found["versions"], "the others are of other versions"
+        assert before["versions"] == found["versions"], "the other results are from other library versions"
         found["programs"] = {n: {**before["programs"], **found["programs"]}[n] for n in PROGRAMS if n in before["programs"] or n in found["programs"]}
     with open(sys.argv[1], "w", encoding="utf-8") as f:
         f.write("{\n" + f'"versions": {json.dumps(found["versions"])},\n"programs": {{\n'

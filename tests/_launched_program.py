@@ -1,6 +1,7 @@
-"""What accelerate's launcher starts in each of several processes (tests/_language_programs.py): a network trained on parts of batches; the first process writes down the losses of all.
+"""Program that accelerate's launcher starts in several processes (tests/_language_programs.py).
 
-The only argument is the file for [processes, losses by step and process, sizes of the parameters].
+It trains a network on shards of batches, and the first process writes the losses of all. The only
+argument is the file for [processes, losses by step and process, sizes of the parameters].
 """
 import json
 import sys

@@ -1,4 +1,5 @@
-"""Models for the layer tools, clean and with faults planted on one side. The file is loaded by both libraries' processes."""
+"""Models for the layer tools, clean and with faults planted on one side. The processes of both
+libraries load this file."""
 from collections import OrderedDict
 
 import torch
@@ -65,7 +66,7 @@ class Basic(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18: its stem, its four stages of two blocks, its names; `width` is 64 in the paper."""
+    """ResNet-18: its stem, its four stages of two blocks, its names. `width` is 64 in the paper."""
 
     def __init__(self, width=64, classes=10):
         super().__init__()
@@ -88,7 +89,7 @@ class ResNet18(nn.Module):
 
 
 class Center(nn.Module):
-    """Takes the running mean away, which it keeps in a buffer."""
+    """Subtracts the running mean, which it stores in a buffer."""
 
     def __init__(self, n):
         super().__init__()
@@ -139,7 +140,7 @@ class Counting(nn.Module):
 
 
 class Calls(nn.Module):
-    """Its forward takes another way once `how` is set."""
+    """A module whose forward takes another path if `how` is set."""
 
     def __init__(self):
         super().__init__()
@@ -253,7 +254,8 @@ def cross_entropy(out, target):
 
 
 def rate(model):
-    """An optimizer with another momentum for one layer, in one of the two libraries only."""
+    """Returns an optimizer with different momentum settings for one layer, in one of the two
+    libraries only."""
     facade = "mindspore" in __import__("sys").modules
     rest = [p for n, p in model.named_parameters() if not n.startswith("fc3")]
     return torch.optim.SGD([{"params": rest}, {"params": model.fc3.parameters(), "dampening": 0.05 if facade else 0.0}],

@@ -35,7 +35,7 @@ def outcome(f, T):
         try:
             r = plain(f(T))
         except Exception as e:
-            # What comes out of a worker carries a traceback with paths.
+            # An error from a worker includes a traceback with paths.
             r = type(e).__name__, str(e).partition("Original Traceback")[0]
     return r, [(w.category.__name__, str(w.message)) for w in seen]
 

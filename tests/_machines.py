@@ -1,6 +1,7 @@
-"""Training and single ops over most kernels that have several versions (C, oneDNN, NumPy), for machines that lack some: `figures(torch)`.
+"""Training and single ops over most kernels that have several implementations (C, oneDNN, NumPy),
+for machines that lack some: `figures(torch)`.
 
-    python tests/_machines.py FILE.npz        # mindtorch's figures, as a file
+    python tests/_machines.py FILE.npz        # writes mindtorch's values to a file
 """
 import sys
 
@@ -8,7 +9,7 @@ import numpy as np
 
 
 def networks(T):
-    """name -> (network, input, loss of its output)."""
+    """Yields (name, network, input, loss of its output)."""
     nn, F = T.nn, T.nn.functional
 
     class Recurrent(nn.Module):
@@ -41,7 +42,8 @@ def networks(T):
 
 
 def single(T):
-    """name -> result of an op, of sizes on both sides of what is left to C and to threads."""
+    """Yields (name, result) of single ops, with sizes below and above the thresholds for C kernels
+    and threads."""
     F = T.nn.functional
     for n in (7, 150, 700):
         x, y, row = T.randn(n, n), T.randn(n, n), T.randn(n)
@@ -63,7 +65,8 @@ def single(T):
 
 
 def figures(T):
-    """{name: array}: losses and weights of three steps of every network, results of single ops."""
+    """Returns {name: array}: losses and weights of three steps of every network, and the results of
+    single ops."""
     out = {}
     for name, *_ in networks(T):
         T.manual_seed(3)
@@ -85,10 +88,11 @@ def figures(T):
 
 
 def agree(ours, theirs):
-    """The two figures are the same but for rounding."""
+    """Checks that two sets of values are equal up to rounding."""
     assert list(ours) == list(theirs)
     for name, a in theirs.items():
-        coarse = name.startswith(("half", "bfloat16"))      # (a product is rounded before the sum or is not)
+        # the product may or may not be rounded before the sum
+        coarse = name.startswith(("half", "bfloat16"))
         np.testing.assert_allclose(ours[name], a, rtol=2e-2 if coarse else 2e-4, atol=3e-2 if coarse else 3e-5 * max(1, np.abs(a).max()), err_msg=name)
     assert any(a.size > 400_000 for a in theirs.values())
 

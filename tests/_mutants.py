@@ -1,4 +1,4 @@
-"""Mistakes drawn at random from the functions of the package: one changed node of one syntax tree."""
+"""Random mutants of the package's functions: one changed node of one syntax tree."""
 import ast
 import random
 from typing import NamedTuple
@@ -11,7 +11,10 @@ _COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv
 
 
 class Mutant(NamedTuple):
-    """A file, the span of text that is replaced there (from, to), what stands there then, and the unit in which that is."""
+    """A mutation of a file.
+
+    `start` and `end` delimit the replaced text, `text` is the replacement, and `unit` contains it.
+    """
 
     path: str
     start: int
@@ -20,17 +23,17 @@ class Mutant(NamedTuple):
     unit: str
 
     def planted(self, source):
-        """The file's text with the mistake."""
+        """Returns the file's text with the mutation applied."""
         return source[:self.start] + self.text + source[self.end:]
 
     def line(self, source):
-        """(number, the line as it was, as it is with the mistake)."""
+        """Returns (line number, original line, mutated line)."""
         number = source.count("\n", 0, self.start)
         return number + 1, source.splitlines()[number].strip(), self.planted(source).splitlines()[number].strip()
 
 
 def _changed(node):
-    """A node with a mistake in it, or None where this kind of node has none."""
+    """Returns a mutated copy of a node, or None if there is no mutation for this kind of node."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return ast.Compare(node.left, [_COMPARED[type(node.ops[0])]()], node.comparators)
     if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
@@ -51,7 +54,8 @@ def _changed(node):
 
 
 def _nodes(function):
-    """The nodes of a function's body, without messages of errors, which are about wording, and functions inside it."""
+    """Yields the nodes of a function's body, except error messages (mere wording) and nested
+    functions."""
     waiting = list(function.body)
     while waiting:
         node = waiting.pop()
@@ -62,7 +66,7 @@ def _nodes(function):
 
 
 def mutants_of(path, source):
-    """Every mutant of one file."""
+    """Returns every mutant of one file."""
     offsets = [0]
     for line in source.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
@@ -85,7 +89,7 @@ def mutants_of(path, source):
 
 
 def drawn(count, seed, folder="mindtorch/"):
-    """`count` mutants of the package, each of another function, drawn from all with this seed."""
+    """Returns `count` mutants of the package, each in another function, sampled with this seed."""
     every = []
     for path in _units.files():
         if path.startswith(folder) and path.endswith(".py"):

@@ -1,9 +1,11 @@
-"""Which names of torch's a script really uses while it runs: its own text, with every attribute looked up through a recorder.
+"""Records which torch names a script really uses: runs it with every attribute lookup routed
+through a recorder.
 
     python _names_used.py OUT.json script.py [arguments] -- another.py ...  # {script: {"used": ..., "missing": ..., "refused": ...}}
 
-The scripts run under the facade, one after the other. `used` are (file, line, name, whether of a tensor) of what was found, `missing` of what was not there,
-`refused` (file, line) of the script's frames from which NotImplementedError came.
+The scripts run on mindtorch, one after the other. `used` are (file, line, name, True if on a
+tensor) of names that exist, `missing` those of names that do not. `refused` are the lines of the
+script from which an uncaught NotImplementedError, AttributeError or ImportError came.
 """
 import ast
 import importlib.machinery
@@ -15,7 +17,7 @@ import types
 
 
 class Recorder(ast.NodeTransformer):
-    """x.name becomes __seen__(x, "name", line); the line is the one where the name stands."""
+    """Rewrites x.name to __seen__(x, "name", line), with the line of the name itself."""
 
     def visit_Attribute(self, node):
         self.generic_visit(node)
@@ -35,7 +37,8 @@ class Recorder(ast.NodeTransformer):
 
 
 class Watcher:
-    """Records what modules, classes and tensors of torch's are asked for by code in the folders `roots`."""
+    """Records attribute accesses on torch's modules, classes and tensors by code in the folders
+    `roots`."""
 
     def __init__(self, torch, roots):
         self.torch, self.roots = torch, [os.path.abspath(r) + os.sep for r in roots]
@@ -45,7 +48,7 @@ class Watcher:
         return any(os.path.abspath(path).startswith(r) for r in self.roots)
 
     def of_torch(self, x):
-        """'torch' for its modules, classes and functions, 'tensor' for tensors, or None."""
+        """Returns 'torch' for a torch module or class, 'tensor' for a tensor, else None."""
         if isinstance(x, types.ModuleType):
             return "torch" if x.__name__.split(".")[0] == "torch" else None
         if isinstance(x, self.torch.Tensor):
@@ -75,7 +78,7 @@ class Watcher:
         return compile(tree, path, "exec", dont_inherit=True)
 
     def failed(self, e):
-        """An error that nobody caught: the script's own innermost line is where it asked for too much."""
+        """Records an uncaught error at the script's own innermost line."""
         mine = [f for f in traceback.extract_tb(e.__traceback__) if self.concerns(f.filename)]
         if mine and isinstance(e, (NotImplementedError, AttributeError, ImportError)):
             self.refused.add((os.path.abspath(mine[-1].filename), mine[-1].lineno, f"{type(e).__name__}: {e}"))
@@ -88,7 +91,7 @@ class Watcher:
         def source_to_code(loader, data, path, **options):
             return self.compiled(data, path) if self.concerns(path) else plain(loader, data, path, **options)
 
-        def get_code(loader, name):         # no .pyc: what is recorded is not to be kept
+        def get_code(loader, name):  # ignore .pyc files: rewritten code must not be cached
             path = loader.get_filename(name)
             if self.concerns(path):
                 return source_to_code(loader, loader.get_data(path), path)
@@ -102,7 +105,8 @@ class Watcher:
 
 
 def missed(report, found):
-    """What `scan` did not say of what the run has shown: names not listed, and failures not announced at their line."""
+    """Returns what the run has shown and `scan` did not report: unlisted names, and failures
+    without a finding at their line."""
     listed = {(os.path.abspath(f.file), f.line, part) for f in found for part in f.name.split(".")}
     announced = {(os.path.abspath(f.file), f.line) for f in found if f.verdict != "supported"}
     out = [f"not listed: {u}" for u in report["used"] if not u[3] and tuple(u[:3]) not in listed and not u[2].startswith("__")]
@@ -111,7 +115,7 @@ def missed(report, found):
 
 
 def run(watcher, path, arguments=()):
-    """Runs one script as `python path arguments` would; what it did is in the answer."""
+    """Runs one script as `python path arguments` does; returns the report."""
     watcher.used, watcher.missing, watcher.refused = set(), set(), set()
     watcher.roots = [os.path.dirname(os.path.abspath(path)) + os.sep]
     sys.argv, sys.path[0] = [path, *arguments], os.path.dirname(os.path.abspath(path))

@@ -1,14 +1,17 @@
-"""`pytest --device npu`: the tests of ops again, with every tensor on that device (of MindSpore's CPU target, where there is no NPU).
+"""`pytest --device npu`: the op tests again, with every tensor on that device (MindSpore's CPU
+target if there is no NPU).
 
-The device is the default one while such a test runs, so that its tensors are made there.  What the tests read and make through NumPy (`Tensor.numpy`,
-`from_numpy`) goes through copies, and random numbers are the host's, so that one test says what is right for both devices.  Tests of what only host
-memory has (arrays that share it, storages, threads) are marked `host_only`, with the reason (and `cases`: ids of parameters, where only these are).
+The device is the default one while such a test runs, so its tensors are created there.
+`Tensor.numpy` and `from_numpy` go through copies, and random numbers come from the host generator,
+so one test has the correct values for both devices. Tests of features that only host memory has
+(arrays that share it, storages, threads) are marked `host_only`, with the reason and, if only some
+parameters are affected, their ids in `cases`.
 """
 import pathlib
 
 import pytest
 
-#: what is run: about values, gradients, aliasing and errors of ops
+#: tests that run on the device: values, gradients, aliasing and errors of ops
 SCOPE = ("ops/", "core/test_alias.py", "core/test_conj_views.py", "core/test_alias_fuzz.py", "core/test_autograd.py", "core/test_half.py", "core/test_gradient_points.py",
          "core/test_forward_mode.py", "core/test_memory_format.py", "conformance/")
 _NAME = ""
@@ -16,7 +19,7 @@ TESTS = pathlib.Path(__file__).resolve().parent
 
 
 def active():
-    """The device's name, or "" where the tests run on the host."""
+    """Returns the device's name, or "" if the tests run on the host."""
     return _NAME
 
 
@@ -37,7 +40,7 @@ def configure(config):
 
 
 def selected(config, items):
-    """(the tests that run on the device, the others); those about host memory alone are skipped."""
+    """Returns (tests that run on the device, the others); marks `host_only` tests as skipped."""
     if not config.getoption("--device"):
         return items, []
     inside = [i for i in items if i.path.relative_to(TESTS).as_posix().startswith(SCOPE)]
@@ -45,12 +48,13 @@ def selected(config, items):
         mark = item.get_closest_marker("host_only")
         cases = mark and mark.kwargs.get("cases")
         if mark and (not cases or item.callspec.id in cases):
-            item.add_marker(pytest.mark.skip(reason=f"of the host alone: {mark.args[0]}"))
+            item.add_marker(pytest.mark.skip(reason=f"host only: {mark.args[0]}"))
     return inside, [i for i in items if i not in set(inside)]
 
 
 class Everything:
-    """While it is entered every tensor that a test makes is on the device, and NumPy gets copies."""
+    """Context in which every tensor that a test creates is on the device, and NumPy receives
+    copies."""
 
     def __init__(self, name):
         self.name = name

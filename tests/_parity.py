@@ -1,4 +1,5 @@
-"""One op on real torch and on the facade: values, dtypes, shapes, gradients, errors."""
+"""Runs one op on real PyTorch and on mindtorch and compares values, dtypes, shapes, gradients,
+errors."""
 import warnings
 
 import numpy as np
@@ -7,7 +8,7 @@ from hypothesis import settings
 
 import mindtorch.torch as mine
 
-#: For tests with many parameters: a quarter of the profile's examples each.
+#: Settings for tests with many parameters: a quarter of the profile's examples each.
 few = settings(max_examples=settings.default.max_examples // 4)
 TOLERANCE = {"float16": (2e-3, 1e-3), "bfloat16": (1.6e-2, 1e-2), "float32": (2e-5, 2e-6), "complex64": (5e-5, 5e-6),
              "float64": (1e-9, 1e-10), "complex128": (1e-9, 1e-10)}
@@ -15,7 +16,8 @@ DIFFERENTIABLE = ("float", "bfloat", "complex")
 
 
 class In:
-    """An input tensor: its values, its dtype by torch's name, how it lies in memory, whether it requires grad."""
+    """An input tensor: values, dtype by torch's name, memory layout, and whether it requires grad.
+    """
 
     def __init__(self, values, dtype=None, layout="plain", grad=False):
         self.values = np.asarray(values)
@@ -43,7 +45,7 @@ class In:
 
 
 def plain(t):
-    """(dtype name, array) of a tensor of either side."""
+    """Returns (dtype name, array) of a tensor of either side."""
     t = t.detach()
     name = str(t.dtype).rpartition(".")[2]
     if name == "bfloat16":
@@ -54,7 +56,7 @@ def plain(t):
 
 
 def leaves(x):
-    """Tensors (and plain values) of a result, in order."""
+    """Returns the tensors (and plain values) of a result, in order."""
     if isinstance(x, (tuple, list)):
         return [y for z in x for y in leaves(z)]
     return [x]
@@ -74,7 +76,8 @@ def close(expected, got, where, rtol=None, atol=None, scale=1.0):
 def _outcome(fn, T, inputs):
     leaf, x = zip(*[i.on(T) for i in inputs]) if inputs else ((), ())
     with warnings.catch_warnings():
-        # Warnings of torch itself (deprecations, complex half) are not what is compared here; NumPy's would be errors.
+        # PyTorch's own warnings (deprecations, complex half) are not compared; NumPy's in mindtorch
+        # are errors.
         warnings.simplefilter("ignore" if T is real else "error")
         return leaf, fn(T, *x)
 
@@ -96,16 +99,17 @@ def _loss(T, outs):
     return total
 
 
-#: How many checks have compared values, and how many only errors: a test of many examples has to do some of the former
-#: (conftest.py).
+#: Counts the checks that compared values and those that compared only errors; conftest.py requires
+#: some of the former from a test with many examples.
 tally = {"values": 0, "errors": 0}
 
 
 def check(fn, *inputs, rtol=None, atol=None, grad_rtol=None, second=False, no_gradient=False):
-    """fn(T, *tensors) gives the same on both sides: values, dtypes, shapes, gradients; or the same kind of error.
+    """Checks that fn(T, *tensors) has the same values, dtypes, shapes and gradients on both sides,
+    or the same kind of error.
 
-    second: gradients of the gradients too. no_gradient: torch's backward may fail, and says so otherwise than by naming a
-    derivative that is not implemented.
+    `second`: also compares second derivatives. `no_gradient`: PyTorch's backward may fail with any
+    message; by default it must be about a derivative that is not implemented.
     """
     try:
         leaf, expected = _outcome(fn, real, inputs)
@@ -158,7 +162,7 @@ def _same_gradients(grads, what, rtol):
     (_, _, a), (_, _, b) = grads
     for n, (x, y) in enumerate(zip(a, b)):
         if x is None or y is None:
-            # Nothing and zeros are the same gradient.
+            # None and zeros are the same gradient.
             for g in (x, y):
                 assert g is None or not np.any(plain(g)[1]), f"{what} {n} on one side only"
             continue
@@ -169,7 +173,7 @@ def _same_gradients(grads, what, rtol):
 
 
 def values(seed, shape, dtype, low=-3.0, high=3.0):
-    """Reproducible values of a dtype; integers in the same range."""
+    """Returns reproducible values of a dtype; integers lie in the same range."""
     rng = np.random.RandomState(seed)
     if dtype == "bool":
         return np.asarray(rng.rand(*shape) > 0.5)

@@ -1,4 +1,5 @@
-"""The public names that documentation describes: what the pages of the API show and tests/test_docstrings.py counts."""
+"""Public names that must be documented: shown by the API pages, and counted by
+tests/test_docstrings.py."""
 import importlib
 import inspect
 
@@ -12,11 +13,11 @@ DESCRIBED = [
 
 
 def names_of(namespace):
-    """[(name, object)] of the public functions and classes of a namespace, sorted."""
+    """Returns [(name, object)] of the public functions and classes of a namespace, sorted."""
     module = namespace if namespace.startswith("mindtorch") else f"mindtorch.{namespace}"
     try:
         home = importlib.import_module(module)
-    except ModuleNotFoundError:         # (a class)
+    except ModuleNotFoundError:  # a class
         above, _, last = module.rpartition(".")
         home = getattr(importlib.import_module(above), last)
     names = getattr(home, "__all__", None) or dir(home)

@@ -1,4 +1,4 @@
-"""Runs a function in several processes that form a group, with the facade or with real torch."""
+"""Runs a function in several processes that form a group, on mindtorch or on real PyTorch."""
 import json
 import os
 import pathlib
@@ -46,8 +46,8 @@ if {init} and dist.is_initialized():
     dist.barrier()
     dist.destroy_process_group()
 if REAL:
-    # Threads of real torch are at times still there when its process ends ("terminate called without an active exception"):
-    # what it had to say is written by now.
+    # Real PyTorch's threads sometimes still run at exit ("terminate called without an active exception").
+    # All output is written by now.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -61,9 +61,10 @@ def free_port():
 
 
 def ranks(code, world=2, real=False, timeout=60, init=True, env=None, cwd=None, check=True):
-    """What each rank gave to `give(...)`, in order; AssertionError with all output if one fails.
+    """Returns what each rank passed to `give(...)`, in order; AssertionError with all output if one
+    fails.
 
-    The code sees torch, nn, F, dist, np, RANK, WORLD and REAL; the group is there.
+    The code can use torch, nn, F, dist, np, RANK, WORLD and REAL; the process group is initialized.
     """
     text = _HEAD.format(timeout=timeout, real=real, init=init) + textwrap.dedent(code) + _TAIL.format(init=init)
     with tempfile.TemporaryDirectory() as d:

@@ -1,4 +1,5 @@
-"""pytest's part of tests/record.py: tells the recorder which test runs, and writes down how each ended."""
+"""Pytest plugin of tests/record.py: tells the recorder which test is running, and writes each
+outcome."""
 import json
 import os
 import time
@@ -21,7 +22,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    """What a fixture of a module or session starts is every test's."""
+    """Assigns processes that a module- or session-scoped fixture starts to all tests."""
     test = os.environ["TESTS_RECORD_FOR"]
     if fixturedef.scope != "function":
         os.environ["TESTS_RECORD_FOR"] = ""

@@ -1,7 +1,9 @@
-"""Notes which lines and files of this tree one process uses, for tests/record.py. It is run at the start of each interpreter of the environment that records.
+"""Records which lines and files of this tree a process uses, for tests/record.py. It runs at the
+start of every interpreter of the recording environment.
 
-A process leaves `PID-NUMBER.start` in TESTS_RECORD_FOLDER, and at its end `PID-NUMBER.json`: the lines it executed (coverage.py), the files it opened, the folders it
-listed, the processes that it started. What starts no such process leaves nothing: the test is then known to be seen in part only.
+A process leaves `PID-NUMBER.start` in TESTS_RECORD_FOLDER. At its end it leaves `PID-NUMBER.json`:
+the executed lines (coverage.py), opened files, listed folders and started processes. A started
+process that leaves no such file marks its test as only partly recorded.
 """
 import atexit
 import json
@@ -10,19 +12,21 @@ import sys
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-#: where the standard library's own frames are
+#: location of the standard library's frames
 _STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 FOLDER = os.environ.get("TESTS_RECORD_FOLDER", "")
-#: the folders that have Python files
+#: folders that contain Python files
 TRACED = ("mindtorch", "tests", "examples", "benchmarks", "docs", ".ci")
-#: an executable whose name begins so is Python, and has to leave a record; the others read nothing of this tree but what a Python process wrote for them
+#: Prefix of executables that are Python and must leave a record. Other programs read nothing of
+#: this tree except what a Python process wrote for them.
 _PYTHON = "python"
-#: what a test may start without a record: they compile, look at files, or draw
+#: programs that a test may start without a record: compilers, file inspection, renderers
 _HARMLESS = ("gcc", "cc", "g++", "c++", "clang", "ld", "as", "nm", "readelf", "objdump", "ldd", "uname", "lscpu", "git", "file", "stat", "sleep", "true", "ps", "kill", "cat", "false", "openssl", "nvidia-smi", "ldconfig", "chromium", "ldconfig.real")
 
 
 def _inside(path):
-    """A path in this tree relative to its root, or None. A copy that is installed stands for the tree's own."""
+    """Returns a path relative to the root, or None if outside; an installed copy maps to the tree's
+    own file."""
     path = os.path.abspath(os.fsdecode(path))
     if "/site-packages/mindtorch/" in path:
         return "mindtorch/" + path.partition("/site-packages/mindtorch/")[2]
@@ -35,7 +39,8 @@ class Recorder:
     def __init__(self):
         import coverage
         self.lock, self.forks = threading.Lock(), 0
-        # (Not the whole folder: an environment in it has MindSpore, whose lines take twice as long when they are counted.)
+        # Not the whole folder: it contains an environment with MindSpore, and tracing its lines
+        # doubles their time.
         self.measured = coverage.Coverage(data_file=None, config_file=False, messages=False,
                                           include=[*(f"{ROOT}/{name}/*" for name in TRACED), "*/site-packages/mindtorch/*"])
         self.measured._warn_no_data = False
@@ -49,7 +54,7 @@ class Recorder:
             leave(status)
         os._exit = leaving
         self.measured.start()
-        atexit.register(self.finish)        # (before coverage's own, which stops measuring)
+        atexit.register(self.finish)  # runs before coverage's own handler, which stops measuring
 
     def begin(self, kind):
         self.kind, self.parent, self.test = kind, os.getppid(), os.environ.get("TESTS_RECORD_FOR", "")
@@ -74,15 +79,20 @@ class Recorder:
             self.note(event)
 
     def use(self, event, here):
-        """A file is opened or a folder listed. What Python imports is known by its lines, what pytest collects by the tests that run."""
+        """Records an opened file or a listed folder.
+
+        Imports are skipped because the executed lines cover them, as is pytest's collection because
+        the tests that run cover it.
+        """
         try:
             frame = sys._getframe(2)
-        except ValueError:                  # (the interpreter opens its script)
+        except ValueError:  # the interpreter opens its script
             return
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_STANDARD) and "site-packages" not in frame.f_code.co_filename:
-            if f"importlib{os.sep}metadata" in frame.f_code.co_filename:        # (it looks for packages in each folder of sys.path)
+            # it searches each folder of sys.path for packages
+            if f"importlib{os.sep}metadata" in frame.f_code.co_filename:
                 return
             frame = frame.f_back
         by_pytest = f"{os.sep}_pytest{os.sep}" in frame.f_code.co_filename or frame.f_code.co_name == "pytest_ignore_collect"
@@ -118,6 +128,7 @@ class Recorder:
 
 
 def begin():
-    """Starts recording in this process, once; called by the environment's .pth file, which some interpreters run twice."""
+    """Starts recording in this process once; the environment's .pth file calls it, and some
+    interpreters run that twice."""
     if "_tests_recorder" not in sys.modules:
         sys.modules["_tests_recorder"] = Recorder()

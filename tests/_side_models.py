@@ -1,6 +1,6 @@
-"""A model for comparisons of devices, and faults for them: kernels of the npu device that compute something else than they should.
+"""A model for device comparisons, and faults for it: npu kernels that compute something wrong.
 
-The file is loaded by both sides' processes; a fault is planted in the second one's alone.
+The processes of both sides load this file; a fault is planted only in the second one.
 """
 import functools
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Gate(nn.Module):
-    """Every row by a number of its own."""
+    """Multiplies every row by its own factor."""
 
     def forward(self, x):
         return x * torch.linspace(0.5, 1.5, len(x), dtype=x.dtype, device=x.device)[:, None]
@@ -52,13 +52,13 @@ def larger_net():
 
 
 def large():
-    """Of its activations and their gradients there are 190 MB."""
+    """Returns a model with 190 MB of activations and their gradients."""
     layers = [m for _ in range(6) for m in (nn.Linear(512, 512), nn.Tanh())]
     return nn.Sequential(*layers), [torch.randn(2048, 512)]
 
 
 class Kept(nn.Module):
-    """Has a tensor that is neither parameter nor buffer."""
+    """A module with a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +76,7 @@ def adam_eps(model):
     return torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4)
 
 
-# ------------------------------------------------------------------ faults in kernels of the npu device
+# ------------------------------------------------------------------ faults in npu kernels
 def _array(h):
     return h.asnumpy()
 
@@ -103,14 +103,16 @@ _buffers = {}
 
 
 def _stale(kernel, x):
-    """Every other call of a shape gives what is in the output's memory from the call before."""
+    """Returns the previous call's result at every second call with the same shape (stale output
+    memory)."""
     return _buffers.pop(x.shape) if x.shape in _buffers else _buffers.setdefault(x.shape, kernel(x))
 
 
 def _accumulate(kernel, g, index, *, padding, by_freq, rows):
     import numpy
     out = numpy.zeros((rows, g.shape[-1]), numpy.float32)
-    out[_array(index).ravel()] = _array(g).reshape(-1, g.shape[-1])       # the last one of equal indices, not their sum
+    # keeps the last of equal indices instead of their sum
+    out[_array(index).ravel()] = _array(g).reshape(-1, g.shape[-1])
     return _handle(out)
 
 
@@ -146,7 +148,7 @@ def _rounded(kernel, x):
     return _handle((((bits + 0x7fff + (bits >> 16 & 1)) >> 16) << 16).view(numpy.float32))
 
 
-#: fault -> (kernel of the npu device, what it does instead)
+#: fault -> (npu kernel, faulty replacement)
 KERNELS = {"axis": ("softmax", _axis), "eps": ("native_layer_norm", _eps), "transposed": ("linear", _transposed), "stale": ("sigmoid", _stale),
            "accumulate": ("embedding_dense_backward", _accumulate), "sign": ("tanh_backward", _sign), "broadcast": ("mul", _broadcast),
            "mean": ("mean_dims", _mean), "statistic": ("native_batch_norm_moving", _statistic), "optimizer": ("adam_step", _optimizer),
@@ -154,7 +156,8 @@ KERNELS = {"axis": ("softmax", _axis), "eps": ("native_layer_norm", _eps), "tran
 
 
 def _plant(fault):
-    """A fault for the npu device of this process, in the place of the one planted before."""
+    """Returns a function that plants a fault in the npu kernels of this process, replacing an
+    earlier one."""
     def plant(model):
         from mindtorch.backend.kernels import TABLES
         from mindtorch.core import devices
@@ -165,7 +168,7 @@ def _plant(fault):
             name, instead = KERNELS[fault]
             kernel = functools.update_wrapper(functools.partial(instead, table[name]), table[name])
             kernel.instead_of, table[name] = table[name], kernel
-        devices._WAYS["npu"].clear()            # (kernels that have been looked up)
+        devices._WAYS["npu"].clear()  # drop cached kernel lookups
     return plant
 
 

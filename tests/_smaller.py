@@ -1,11 +1,11 @@
-"""Reduction of a random program that fails."""
+"""Reduction of a failing random program."""
 
 
 def smaller(plan, tries, fails, budget):
-    """The smallest plan found that still fails.
+    """Returns the smallest plan found that still fails.
 
-    tries   plan -> simpler plans, one after another
-    budget  how many plans are run at most
+        tries   plan -> iterable of simpler plans
+        budget  maximum number of plans to run
     """
     found = True
     while found and budget > 0:

@@ -1,6 +1,8 @@
-"""Processes of MindSpore's Ascend target, on mindtorch's own stand-in for CANN; launches are computed by real torch, an independent judge.
+"""Processes with MindSpore's Ascend target on mindtorch's CANN simulator; real PyTorch computes the
+launches as an independent reference.
 
-A launch that is not computed fails its process; `Standin.run` fails where anything was not computed, whatever the process made of it.
+A launch that cannot be computed fails its process. `Standin.run` fails if any launch was not
+computed, even if the process ignored that.
 """
 import itertools
 import os
@@ -16,7 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Result:
-    """What a process printed and launched. `found`: the report's figures; `log`: the lines."""
+    """Output and launches of a process. `found`: the figures of the report; `log`: path of the
+    launch log."""
 
     def __init__(self, process, log):
         self.stdout, self.stderr, self.returncode = process.stdout, process.stderr, process.returncode
@@ -24,12 +27,12 @@ class Result:
         self.found = _report.read(log)
 
     def said(self, word):
-        """What stands behind a word in a printed line."""
+        """Returns the rest of the printed line that starts with `word`."""
         return re.search(rf"^{word} (.*)$", self.stdout, re.M)[1]
 
 
 class Standin:
-    """One machine, for many processes."""
+    """One simulated machine, used by many processes."""
 
     def __init__(self, engine="torch"):
         self.machine = _session.Machine(engine, say=lambda text: None)
@@ -48,8 +51,12 @@ class Standin:
         return {**env, **more}
 
     def run(self, *argv, hook=True, status=0, timeout=110, **env):
-        """`python argv...` there. hook: a script (or -m, module) under `mindtorch run`; otherwise plain Python, which chooses its device itself.
-        status: the exit status to be expected; None: any, and launches may have failed (the test asks for failures)."""
+        """Runs `python argv...` on the simulator.
+
+        `hook`: run a script (or -m, module) under `mindtorch run`; False runs plain Python, which
+        chooses its device itself. `status`: the expected exit status; None accepts any, and also
+        failed launches (the test checks them).
+        """
         env = self.environment(**env)
         start = [sys.executable, "-m", "mindtorch.tools.standin._inside"] if hook else [sys.executable]
         process = subprocess.run([*start, *map(str, argv)], env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout)

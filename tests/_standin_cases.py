@@ -1,9 +1,11 @@
-"""Kernels of the stand-in's table, called with example arguments on both of its engines: real torch and mindtorch's own cpu device.
+"""Calls kernels of the CANN simulator's table with example arguments on both of its engines: real
+PyTorch and mindtorch's cpu device.
 
-A test has a list of cases, `call("Add", x, y, 1, out(4, 8))` for a kernel and `old("BiasAdd", [x, y], [out(4, 8)])` for an op of the old path: arrays are
-tensors, `out(4, 8, dtype="int64")` is memory that holds something else, lists are lists, everything else stays as it is. `Outcome(cases, "shapes", "unique")`
-has `differences`, what the two engines do not agree on, and `without_case`, which entries of these modules of the table no case calls. Each engine computes
-in a process of its own.
+A test has a list of cases: `call("Add", x, y, 1, out(4, 8))` for a kernel and `old("BiasAdd", [x,
+y], [out(4, 8)])` for an op of the old path. Arrays become tensors, `out(4, 8, dtype="int64")` is an
+output buffer filled with other values, lists stay lists, and everything else is unchanged.
+`Outcome(cases, "shapes", "unique")` has `differences` between the two engines, and `without_case`,
+the entries of these table modules that no case calls. Each engine runs in its own process.
 """
 import contextlib
 import importlib
@@ -26,23 +28,23 @@ class Case:
         self.table, self.name, self.arguments, self.tolerance = table, name, arguments, None
 
     def within(self, rtol, atol):
-        """The same case with a tolerance of its own."""
+        """Sets the case's own tolerance; returns the case."""
         self.tolerance = rtol, atol
         return self
 
 
 def call(name, *arguments):
-    """A launch of aclnn<name>."""
+    """Returns the case of an aclnn<name> launch."""
     return Case("kernel", name, arguments)
 
 
 def old(name, inputs, outputs, **attributes):
-    """An op of the old path."""
+    """Returns the case of an op of the old path."""
     return Case("op", name, (inputs, outputs, attributes))
 
 
 def out(*shape, dtype="float32"):
-    """Memory for a result. What is in it must not matter."""
+    """Returns an output buffer, filled because its initial contents must not matter."""
     return np.full(shape, 7, dtype)
 
 
@@ -63,7 +65,7 @@ def _arrays(torch, x):
 
 
 def _put(table, receiver, value):
-    """What is in the receiver afterwards."""
+    """Writes a value to the receiver; returns the receiver's new contents."""
     if isinstance(receiver, list):
         assert len(receiver) == len(value), f"{len(value)} results for {len(receiver)} outputs"
         return [_put(table, r, v) for r, v in zip(receiver, value)]
@@ -98,7 +100,7 @@ def _computed(table, case):
 
 
 def _entries(modules):
-    """Names that these modules enter."""
+    """Returns the names that these modules register in the table."""
     table = importlib.import_module(PACKAGE + "._table")
     found = []
     for module in modules:
@@ -152,7 +154,8 @@ def _compare(a, b, where, rtol, atol):
         if a.dtype != b.dtype or a.shape != b.shape:
             return [f"{where}: {b.dtype}{list(b.shape)} for {a.dtype}{list(a.shape)}"]
         if a.dtype.kind in "fc":
-            same = np.isclose(a, b, max(rtol, 2 * float(np.finfo(a.dtype).eps)), atol, equal_nan=True)     # (float16: a place more or less)
+            # float16: one ulp of difference
+            same = np.isclose(a, b, max(rtol, 2 * float(np.finfo(a.dtype).eps)), atol, equal_nan=True)
         else:
             same = a == b
         return [] if same.all() else [f"{where}: {b[~same][:4]} for {a[~same][:4]} ({(~same).sum()} of {a.size} differ)"]
@@ -162,7 +165,10 @@ def _compare(a, b, where, rtol, atol):
 
 
 class Outcome:
-    """What the two engines make of a list of cases; `differences` and `without_case` are lists of words, empty if all is well."""
+    """Results of a list of cases on both engines.
+
+    `differences` and `without_case` are lists of messages, empty on success.
+    """
 
     def __init__(self, cases, *modules, rtol=1e-5, atol=1e-6):
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""Faults in the stand-in's table of kernels (`diff --standin --kernels`), as those of tests/_side_models.py: FAULT_IN_KERNELS names one."""
+"""Faults in the CANN simulator's kernel table (`diff --standin --kernels`), like those of
+tests/_side_models.py; FAULT_IN_KERNELS names one."""
 import dataclasses
 import os
 

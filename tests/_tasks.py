@@ -1,9 +1,10 @@
-"""What Linux says of the threads of this process."""
+"""Reads Linux's status of the threads of this process."""
 import os
 
 
 def status(field):
-    """{thread: what /proc says of it in `field` ("SigBlk", "Cpus_allowed_list")}; one that ends meanwhile is left out."""
+    """Returns {thread: value of a /proc status field ("SigBlk", "Cpus_allowed_list")}; skips
+    threads that end meanwhile."""
     found = {}
     for t in os.listdir("/proc/self/task"):
         try:

@@ -1,6 +1,7 @@
-"""A device in 60 lines: NumPy arrays behind handles that refuse every read from outside, and the host's kernels over them.
+"""A device in 60 lines: NumPy arrays behind handles that reject every outside access, and the cpu
+kernels on top of them.
 
-test_toy_device.py registers it; a primitive that is not among KERNELS is an error there.
+test_toy_device.py registers it. A primitive that is not in KERNELS raises an error on it.
 """
 import numpy as np
 
@@ -11,7 +12,7 @@ kernel = registrar("toy")
 
 
 class Handle:
-    """Memory of the toy's: an array that only `_open` gets at."""
+    """Memory of the toy device: only `_open` can access the array."""
 
     __slots__ = ("_Handle__a",)
 
@@ -55,7 +56,7 @@ class Toy(Device):
 
 
 def put(names, fn):
-    """A kernel over arrays as one over handles, under several names."""
+    """Registers a kernel on arrays as a kernel on handles, under several names."""
     def run(*handles, **kw):
         r = fn(*[None if h is None else h._open() for h in handles], **kw)
         return tuple(None if x is None else Handle(np.array(x)) for x in r) if r.__class__ is tuple else Handle(np.array(r))

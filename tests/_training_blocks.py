@@ -1,6 +1,8 @@
-"""Parts of networks for the random training programs (tests/_training_programs.py): each takes and gives a batch of rows of WIDTH numbers.
+"""Network blocks for the random training programs (tests/_training_programs.py): each maps a batch
+of rows of WIDTH elements to another one.
 
-`blocks(T)` gives them for real torch or for the facade: name -> maker(r), where `r` draws the details.
+`blocks(T)` returns them for real PyTorch or for mindtorch: name -> maker(r), where `r` draws the
+details.
 """
 import functools
 
@@ -19,7 +21,7 @@ def blocks(T):
         return f
 
     class Block(nn.Module):
-        """Modules under names, and a function of them and the input."""
+        """Named submodules, and a function of them and the input."""
 
         def __init__(self, f, **parts):
             super().__init__()
@@ -36,7 +38,7 @@ def blocks(T):
     def activation(r):
         name = r.choice(ACTIVATIONS)
         if name == "Hardsigmoid" and T.get_default_dtype() == T.float64:
-            name = "Sigmoid"            # (PyTorch's gradient in float64 has a sixth of float32.)
+            name = "Sigmoid"  # PyTorch's float64 gradient uses 1/6 rounded to float32
         inplace = {"inplace": True} if name in ("ReLU", "ELU", "SiLU", "Hardtanh", "LeakyReLU", "RReLU", "CELU", "SELU", "Mish", "Hardswish", "ReLU6") and r.random() < 0.3 else {}
         arguments = {"Threshold": (0.1, -0.2), "Softmax": (1,), "LogSoftmax": (-1,), "PReLU": (r.choice([1, WIDTH]),), "GELU": (r.choice(["none", "tanh"]),),
                      "LeakyReLU": (0.1,), "Softshrink": (0.2,), "Hardshrink": (0.2,), "Softplus": (r.choice([1.0, 2.0]),)}.get(name, ())
@@ -123,7 +125,7 @@ def blocks(T):
 
     @block
     def experts(r):
-        """A mixture: each row goes to two of four experts."""
+        """Returns a mixture of experts that routes each row to one or two of four experts."""
         k = r.choice([1, 2])
 
         class Mixture(nn.Module):
@@ -291,7 +293,7 @@ def blocks(T):
             return h
         return Block(forward, a=kind(4, WIDTH))
 
-    # ---- pictures
+    # ---- images
     @block
     def convolution(r):
         mode, groups = r.choice(["zeros", "reflect", "circular", "replicate"]), r.choice([1, 1, 2])

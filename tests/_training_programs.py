@@ -1,7 +1,9 @@
-"""Random training programs, run on real torch and on the facade: what is compared are losses, gradients, parameters, buffers and states of optimizers.
+"""Random training programs, run on real PyTorch and on mindtorch; compares losses, gradients,
+parameters, buffers and optimizer states.
 
-A `Plan` says everything: the network's parts (tests/_training_blocks.py), loss, optimizer, schedule, how a step is made, and what happens between the steps.
-`run(T, plan)` gives what a program saw, as (label, value) pairs; `difference(want, have, nearby)` the first that differs.
+A `Plan` describes a program completely: the network's blocks (tests/_training_blocks.py), the loss,
+optimizer and schedule, the kind of step, and the events between steps. `run(T, plan)` returns the
+observations as (label, value) pairs; `difference(want, have, nearby)` returns the first difference.
 """
 import contextlib
 import copy
@@ -19,30 +21,33 @@ from _training_blocks import BATCH, CLASSES, WIDTH, blocks
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A program. parts: (name, seed of its details); events: (step before which it happens, name, seed)."""
+    """A program. parts: (name, seed of its details); events: (step before which it happens, name,
+    seed)."""
 
     seed: int
     parts: tuple = (("linear", 0),)
-    recomputed: tuple = ()          # (part, use_reentrant) of torch.utils.checkpoint
+    recomputed: tuple = ()  # (part, use_reentrant) of torch.utils.checkpoint
     loss: str = "cross entropy"
     optimizer: str = "SGD"
     scheduler: str = "none"
     steps: int = 4
-    micro: int = 1                  # batches of one step
+    micro: int = 1  # batches per step
     backward: str = "plain"
     clip: str = "none"
     update: str = "plain"
     precision: str = "float32"
-    saved: str = "none"             # hooks of saved tensors
+    saved: str = "none"  # kind of saved tensor hooks
     input_grad: bool = False
     to_none: bool = True
     events: tuple = ()
-    entry: str = "step"             # what torch.compile is given, in a compiled run
+    entry: str = "step"  # what a compiled run passes to torch.compile
 
 
-#: what two right runs may differ by, relative to the largest value; twenty times as much where a program magnifies a rounding (see `difference`)
+#: Tolerance between two correct runs, relative to the largest value; 20 times as large where a
+#: program amplifies rounding (see `difference`).
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2, "float16": 4e-3, "scaled": 4e-3, "scaled float32": 1e-5, "bfloat16 weights": 2e-2}
-#: how far weights are moved for the runs that show what a program makes of a rounding: about one of the precision
+#: Relative perturbation of the weights in the runs that measure the effect of rounding: about one
+#: ulp of the precision.
 JITTER = {"float64": 1e-15, "float32": 3e-7, "bfloat16": 4e-3, "float16": 5e-4, "scaled": 5e-4, "scaled float32": 3e-7, "bfloat16 weights": 4e-3}
 
 
@@ -50,7 +55,7 @@ JITTER = {"float64": 1e-15, "float32": 3e-7, "bfloat16": 4e-3, "float16": 5e-4, 
 def losses(T):
     F = T.nn.functional
 
-    def rows(y):                    # targets as numbers, one row for each class
+    def rows(y):  # one-hot targets, as float losses need them
         return F.one_hot(y, CLASSES)
 
     return {
@@ -90,7 +95,7 @@ def optimizer(T, plan, parameters):
     if options["lr" if "lr" in options else "max_iter"] == "tensor":
         options["lr"] = T.tensor(0.01)
     if plan.precision != "float64" and kind in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta"):
-        options["eps"] = 1e-2           # A gradient that is rounding alone does not become a whole step.
+        options["eps"] = 1e-2  # keeps gradients that are only rounding from becoming full steps
     if kind == "Muon":
         parameters = [p for p in parameters if p.dim() == 2]
     elif plan.seed % 3 == 0 and not kind.startswith("LBFGS"):
@@ -122,7 +127,7 @@ UPDATES = ("plain", "closure", "by hand", "foreach by hand", "in backward", "two
 
 # ------------------------------------------------------------------ the program
 class World:
-    """What lives from step to step."""
+    """The state that persists between steps."""
 
     def __init__(self, T, plan, device, compiling, jitter):
         self.T, self.plan, self.device, self.compiling = T, plan, device, compiling
@@ -158,14 +163,14 @@ class World:
             self.own = [q.register_post_accumulate_grad_hook(apply) for q in parameters if q.requires_grad]
 
     def entries(self):
-        """What is compiled, where the run is a compiled one."""
+        """Sets the entry points, compiled if this is a compiled run."""
         c, entry = self.compiling or (lambda f: f), self.plan.entry
         self.model = c(self.net) if entry == "model" else self.net
         self.objective = c(objective) if entry == "loss" else objective
         self.step = c(step) if entry == "step" else step
 
     def replace(self, net):
-        """Another network with the same parameters' values; optimizers are loaded with their states."""
+        """Replaces the network by one with equal parameters; new optimizers load the old states."""
         states = [o.state_dict() for o in self.opts], [s.state_dict() for s in self.schedulers]
         self.net, self.hooks = net, []
         self.optimizers()
@@ -223,7 +228,8 @@ def backward(w, out, loss, x):
     elif kind == "grad":
         for p, g in zip(parameters, T.autograd.grad(loss, parameters, allow_unused=True)):
             if g is not None:
-                g = g.contiguous()          # (PyTorch's fused optimizers take gradients for as dense as their parameters.)
+                # PyTorch's fused optimizers assume that gradients are as dense as their parameters
+                g = g.contiguous()
                 p.grad = g if p.grad is None else p.grad + g
     elif kind == "two":
         T.autograd.backward([loss, out], [None, T.full_like(out, 0.05)])
@@ -242,7 +248,7 @@ def backward(w, out, loss, x):
 
 
 def clip(w):
-    """Clips the gradients in place; gives their norm, where there is one."""
+    """Clips the gradients in place; returns their norm if the method computes one."""
     U, kind, parameters = w.T.nn.utils, w.plan.clip, list(w.net.parameters())
     if kind.startswith("norm"):
         return U.clip_grad_norm_(parameters, 0.5, norm_type={"norm": 2.0, "norm inf": float("inf"), "norm 1": 1.0}[kind], foreach=None if w.plan.seed % 2 else False)
@@ -261,7 +267,7 @@ def clip(w):
 
 
 def step(w, batches):
-    """One step of training; gives the sum of the losses and the norm of the gradients."""
+    """Runs one training step; returns the sum of the losses and the norm of the gradients."""
     T, p, seen = w.T, w.plan, []
 
     def gradients():
@@ -313,7 +319,7 @@ def _part(w, r):
 
 @event
 def save_and_load(w, r):
-    """The run goes on from a file."""
+    """Continues the run from a checkpoint file."""
     T, f = w.T, io.BytesIO()
     T.save({"net": w.net.state_dict(), "opts": [o.state_dict() for o in w.opts], "schedulers": [s.state_dict() for s in w.schedulers], "rng": T.get_rng_state(),
             "scaler": w.scaler.state_dict()}, f)
@@ -346,7 +352,7 @@ def strict_off(w, r):
 
 @event
 def assigned(w, r):
-    """load_state_dict(assign=True) makes new parameters."""
+    """Replaces the parameters by load_state_dict(assign=True)."""
     w.net.load_state_dict({k: v.clone() for k, v in w.net.state_dict().items()}, assign=True)
     w.replace(w.net)
 
@@ -442,7 +448,7 @@ def learning_rate(w, r):
 
 @event
 def average(w, r):
-    """An average of the weights, updated from now on."""
+    """Starts a weight average that later steps update."""
     A = w.T.optim.swa_utils
     w.average = A.AveragedModel(w.net, multi_avg_fn=A.get_ema_multi_avg_fn(0.7)) if r.random() < 0.5 else A.AveragedModel(w.net, use_buffers=r.random() < 0.5)
 
@@ -474,7 +480,7 @@ def vector(w, r):
 
 @event
 def per_sample(w, r):
-    """Gradients of each row, by vmap over grad."""
+    """Computes the gradients of each row, by vmap over grad."""
     T = w.T
     x, y = w.batch(91, 0)
     head = {k: v.detach() for k, v in w.net.head.named_parameters()}
@@ -514,11 +520,13 @@ def forked(w, r):
 
 # ------------------------------------------------------------------ runs
 def run(T, plan, device="cpu", compiling=None, jitter=0.0):
-    """What a program saw: (label, array or text) pairs; an exception ends it, and is the last of them."""
+    """Returns the observations as (label, array or text) pairs; an exception ends the run and is
+    the last pair."""
     records, before = [], T.get_default_dtype()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if plan.precision == "float64":         # (From the start: a weight that is computed in float32 first differs by a rounding of that.)
+        # Set first: weights initialized in float32 differ by its rounding.
+        if plan.precision == "float64":
             T.set_default_dtype(T.float64)
         try:
             w = World(T, plan, device, compiling, jitter)
@@ -585,36 +593,41 @@ def finish(w):
 
 
 def plain(s):
-    return "old_dirs" not in s          # (LBFGS: lists, whose entries are the sensitive ones)
+    # LBFGS stores lists; their elements are the rounding-sensitive values
+    return "old_dirs" not in s
 
 
 def neighbours(T, plan):
-    """Runs of a plan from weights that are moved by a rounding, by several patterns."""
+    """Runs a plan several times, with initial weights perturbed by about one ulp."""
     return [run(T, plan, jitter=k * JITTER[plan.precision]) for k in (1, -1, 0.5, -2, 3, -0.3)]
 
 
 def there(plan):
-    """The plan for a device whose autocast goes by other lists of ops than the cpu's: a plan without autocast, which keeps the scaled loss."""
+    """Returns the plan without autocast, for a device whose autocast op lists differ from the
+    cpu's; loss scaling stays."""
     return dataclasses.replace(plan, precision={"bfloat16": "float32", "float16": "float32", "scaled": "scaled float32"}.get(plan.precision, plan.precision))
 
 
 def tolerance(plan):
-    """What two right runs of a plan may differ by, relative to the largest value. (Muon's orthogonal matrices are made in bfloat16.)"""
+    """Returns the tolerance between two correct runs of a plan, relative to the largest value. Muon
+    orthogonalizes in bfloat16."""
     return max(TOLERANCE[plan.precision], 1e-3 if plan.optimizer == "Muon" else 0.0)
 
 
 def difference(want, have, tolerance=0.0, nearby=()):
-    """The first place where two runs differ, or None.
+    """Returns the first position where two runs differ, or None.
 
-    nearby  runs of real torch from weights that are moved by a rounding: where a program magnifies that, values may differ by as much
+        nearby  runs of real PyTorch with perturbed weights: the tolerance where a program amplifies rounding
     """
     if want and want[-1][0] == "raised" and ("is not implemented" in want[-1][1] or "but got NoneType" in want[-1][1]):
-        want = want[:-1]                # (A gradient that PyTorch lacks, or a fused step where one parameter's first gradient comes later: what follows has nothing to be compared with.)
+        # PyTorch does not implement a gradient, or a fused step fails because a parameter's first
+        # gradient comes later: there is no reference from here on.
+        want = want[:-1]
         have = have[:len(want)]
     for i, (a, b) in enumerate(zip(want, have)):
         nears = [n[i][1] for n in nearby if i < len(n) and n[i][0] == a[0]]
         if len(nears) < len(nearby) or isinstance(a[1], np.ndarray) and any(n.shape != a[1].shape for n in nears):
-            return None                 # (a rounding makes it go another way)
+            return None  # rounding changes the control flow
         if a[0] != b[0] or type(a[1]) is not type(b[1]):
             return i, a, b
         x, y = a[1], b[1]
@@ -639,9 +652,10 @@ def difference(want, have, tolerance=0.0, nearby=()):
 
 
 def only_overflowed(T, plan, found):
-    """Whether a difference is that real torch's run left float16's range inside of an op, where the values themselves are in it.
+    """True if real PyTorch overflowed float16 inside an op although the true values are in range.
 
-    Then torch's run in float32 has numbers there, and the other run, which computes that op in float32 inside, is near them.
+    PyTorch's float32 run then has finite values there, and the other run, which computes that op in
+    float32 internally, is close to them.
     """
     (i, a, b), wide = found, {"float16": "float32", "scaled": "scaled float32"}.get(plan.precision)
     if wide is None or not all(isinstance(v, np.ndarray) and v.dtype.kind == "f" for v in (a[1], b[1])) or a[0] != b[0] or a[1].shape != b[1].shape:
@@ -655,7 +669,7 @@ def only_overflowed(T, plan, found):
 
 
 def told(found):
-    """A difference as text."""
+    """Formats a difference as text."""
     i, a, b = found
     if isinstance(a[1], np.ndarray) and isinstance(b[1], np.ndarray) and a[1].shape == b[1].shape:
         return f"{a[0]}: largest difference {np.abs(a[1].astype(float) - b[1].astype(float)).max():.3g} of {np.abs(a[1].astype(float)).max(initial=0):.3g}\n{a[1]}\n{b[1]}"[:1500]
@@ -663,7 +677,7 @@ def told(found):
 
 
 def smaller(plan, fails, budget=50):
-    """The plan with fewer parts, events and steps that still fails."""
+    """Returns a smaller plan (fewer parts, events, steps) that still fails."""
     def tries(p):
         if p.steps > 1:
             yield dataclasses.replace(p, steps=p.steps - 1)
@@ -680,31 +694,38 @@ def smaller(plan, fails, budget=50):
 
 
 def random_plan(T, seed):
-    """The plan of a seed."""
+    """Returns the random plan of a seed."""
     r = random.Random(seed)
     names, often = list(blocks(T)), lambda simple, others, p: simple if r.random() < p else r.choice(others)
     precision = r.choice(["float64"] * 3 + ["float32"] * 5 + ["bfloat16", "bfloat16", "float16", "scaled", "scaled", "bfloat16 weights"])
     optimizers, functions = list(OPTIMIZERS), list(losses(T))
     if precision in ("float16", "scaled"):
-        names = [n for n in names if n not in ("recurrent", "packed")]                      # (PyTorch's oneDNN has no LSTM of float16 for most processors.)
+        # PyTorch's oneDNN lacks a float16 LSTM on most processors
+        names = [n for n in names if n not in ("recurrent", "packed")]
     if precision not in ("float64", "float32"):
-        functions, names = [k for k in functions if k != "l1"], [n for n in names if n != "extremes"]      # (A rounding decides which way they go.)
-        optimizers = [k for k in optimizers if k not in ("Adafactor", "LBFGS", "LBFGS search")]     # Gradients that are rounding alone become whole steps.
+        # rounding decides their result
+        functions, names = [k for k in functions if k != "l1"], [n for n in names if n != "extremes"]
+        # they turn gradients that are only rounding into full steps
+        optimizers = [k for k in optimizers if k not in ("Adafactor", "LBFGS", "LBFGS search")]
     if precision != "float64":
         optimizers.remove("Rprop")
     if precision == "bfloat16 weights":
-        optimizers.remove("fused")                                                          # (PyTorch's leaves such weights as they are.)
+        optimizers.remove("fused")  # PyTorch's fused optimizer does not update such weights
     backward = often("plain", BACKWARDS, 0.5)
     if backward in ("penalty", "hessian"):
-        names = [n for n in names if n not in ("weight norm", "old weight norm")]           # (PyTorch's second derivative takes the norm for a constant.)
+        # PyTorch's second derivative treats the norm as a constant
+        names = [n for n in names if n not in ("weight norm", "old weight norm")]
     parts = tuple((r.choice(names), r.randint(0, 999)) for _ in range(r.randint(1, 4)))
     if precision not in ("float64", "float32"):
-        parts = tuple(("parameter list" if name == "experts" else name, k) for name, k in parts)       # (Which expert is chosen hangs on a rounding.)
+        # rounding decides the choice of expert
+        parts = tuple(("parameter list" if name == "experts" else name, k) for name, k in parts)
     steps, update = r.randint(3, 5), often("plain", UPDATES, 0.6)
-    clips = [c for c in CLIPS if c != "value" or update != "in backward"]                   # (PyTorch's fails where no gradient is left.)
+    # PyTorch raises if no gradient is left
+    clips = [c for c in CLIPS if c != "value" or update != "in backward"]
     recomputed = tuple((i, r.random() < 0.4) for i in range(len(parts)) if r.random() < 0.2)
     loss, kind = r.choice(functions), r.choice(optimizers)
-    kind = "LBFGS" if kind == "LBFGS search" and precision != "float64" else kind           # (A search that has arrived divides by a rounding.)
+    # a converged line search divides by rounding noise
+    kind = "LBFGS" if kind == "LBFGS search" and precision != "float64" else kind
     return Plan(seed, parts, recomputed=recomputed, loss=loss,
                 optimizer=kind, scheduler=often("none", SCHEDULERS, 0.4), steps=steps, micro=r.choice([1, 1, 1, 2, 3]),
                 backward=backward, clip=often("none", clips, 0.4), update=update, precision=precision,

@@ -1,11 +1,12 @@
 """Runs the tests that a change can affect: `python -m tests.changed`.
 
-    python -m tests.changed                      # of the default job; says what of the other jobs is affected
-    python -m tests.changed slow ascend          # of these jobs
-    python -m tests.changed --list               # names the files and why, and runs nothing
-    python -m tests.changed npu -- -x -k conv    # what stands behind -- goes to pytest
+    python -m tests.changed                      # the default job; also lists affected tests of others
+    python -m tests.changed slow ascend          # these jobs
+    python -m tests.changed --list               # names the files and why, runs nothing
+    python -m tests.changed npu -- -x -k conv    # arguments after -- go to pytest
 
-A change is what differs from the tree in which tests/recorded.xz was made (`python -m tests.record`), committed or not. tests/_affected.py says what counts as affected.
+A change is any difference from the tree for which tests/recorded.xz was made (`python -m
+tests.record`), committed or not. tests/_affected.py defines what counts as affected.
 """
 import argparse
 import os
@@ -20,14 +21,15 @@ import _jobs  # noqa: E402
 
 
 def split(argv):
-    """(arguments of a command, what stands behind -- and goes to pytest)."""
+    """Splits the command line into (own arguments, arguments after --, which go to pytest)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     at = argv.index("--") if "--" in argv else len(argv)
     return argv[:at], argv[at + 1:]
 
 
 class Plan:
-    """What of a job is to run: its files, those of them left out, and the seconds that each took when they were recorded."""
+    """What has to run of a job: its test files, those that are left out, and their recorded
+    durations."""
 
     def __init__(self, job, record, full=False):
         self.job, self.record = job, record
@@ -41,7 +43,7 @@ class Plan:
 
     def __str__(self):
         if self.python is None:
-            return f"{self.job}: its environment is not there (.ci/libraries environment makes it)"
+            return f"{self.job}: its environment does not exist (create it with .ci/libraries environment)"
         whole = f"{len(self.files)} of {len(self.every)} files"
         if self.record is None:
             return f"{self.job}: {whole}, since there is no record (python -m tests.record)"
@@ -50,7 +52,7 @@ class Plan:
         return f"{self.job}: {whole} affected{why}, at most {self.seconds(self.files):.0f} s of one processor; left out: {len(left)} files, {self.seconds(left):.0f} s"
 
     def run(self, workers, more):
-        """Pytest's exit status."""
+        """Runs the plan; returns pytest's exit status."""
         if not self.files:
             print(f"tests.changed: no test of {self.job} is affected", flush=True)
             return 0
@@ -67,7 +69,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__.splitlines()[0])
     parser.add_argument("jobs", nargs="*", choices=[[], *_jobs.JOBS], help="default: the default job")
     parser.add_argument("--list", action="store_true", help="name the files and why they are affected, run nothing")
-    parser.add_argument("--full", action="store_true", help="the whole jobs, affected or not")
+    parser.add_argument("--full", action="store_true", help="run all tests of the jobs, affected or not")
     parser.add_argument("-n", default="2", help="worker processes")
     a = parser.parse_args(argv)
     record, status = _affected.Record.load(), 0

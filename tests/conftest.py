@@ -1,7 +1,8 @@
-"""What the tests share: processes of their own, and hypothesis profiles.
+"""Shared fixtures: separate processes, and hypothesis profiles.
 
-The hook and the command line are about whole processes, so they are tested in such; this process has real torch and the
-facade side by side (`mindtorch.torch`), with nothing enabled.
+The import hook and the command line affect whole processes, so they are tested in separate ones.
+The tests' own process has real PyTorch and mindtorch side by side (`mindtorch.torch`), with nothing
+enabled.
 """
 import contextlib
 import gc
@@ -21,17 +22,20 @@ import _selection
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# One process for each core (`-n 2`): OpenMP's threads, of MindSpore and of real torch in the tests' own processes too, sleep while they wait instead of taking the others' cores.
+# There is one worker per core (`-n 2`): idle OpenMP threads, of MindSpore and of real PyTorch, must
+# sleep instead of taking the other workers' cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# What a first run waits for is said to users, not to tests that look at standard error (tests/tools/test_run_terminal.py asks for it).
+# Progress messages of a first run are for users, not for tests that check standard error
+# (tests/tools/test_run_terminal.py enables them).
 os.environ.setdefault("MINDTORCH_PROGRESS", "0")
 
-# On two cores a single slow example says nothing about the code; the same examples every time, so that a failure stays.
+# On two cores the time of a single slow example means nothing. The examples are fixed, so failures
+# are reproducible.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50,
                           suppress_health_check=[HealthCheck.too_slow])
-# Other examples each time (`pytest -m nightly` takes them): a failure prints what reproduces it.
+# Different examples each time (used by `pytest -m nightly`); a failure prints how to reproduce it.
 settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -39,16 +43,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser):
     parser.addoption("--require-libraries", type=int, metavar="N", default=0,
-                     help="fail unless N libraries of tests/requirements-libraries.txt are installed, and where one that is installed cannot be checked")
+                     help="fail unless N libraries of tests/requirements-libraries.txt are installed and each of them can be checked")
     parser.addoption("--affected", metavar="JOB", default="", choices=["", *_jobs.JOBS],
                      help="run only the tests of a job that a change since tests/recorded.xz can affect (python -m tests.changed)")
-    parser.addoption("--shuffle", metavar="SEED", type=int, help="run the files, and the tests of each, in an order drawn from this seed (python -m tests.shuffle)")
-    parser.addoption("--device", default="", metavar="NAME", help="run the tests of ops with every tensor on this device (npu); see tests/_on_device.py")
+    parser.addoption("--shuffle", metavar="SEED", type=int, help="shuffle the files, and the tests of each, with this seed (python -m tests.shuffle)")
+    parser.addoption("--device", default="", metavar="NAME", help="run the op tests with every tensor on this device (npu); see tests/_on_device.py")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """With workers (`-n 2`, pytest-xdist), each file is one worker's, in the order of collection: modules' fixtures are dear, and what forks goes first."""
+    """Distributes whole files to the workers (`-n 2`, pytest-xdist), in the order of collection.
+
+    Module fixtures are expensive, and the tests that fork run first.
+    """
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist, config.option.loadscopereorder = "loadfile", False
 
@@ -60,7 +67,8 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """`-m smoke` and its like import only the files in which that mark stands: to import them all takes half a minute."""
+    """Makes `-m smoke` and similar marks import only the files that contain the mark: importing all
+    takes half a minute."""
     if collection_path.suffix == ".py" and config.option.markexpr in _jobs.MARKS:
         return f"mark.{config.option.markexpr}" not in collection_path.read_text("utf-8") or None
     return None
@@ -78,15 +86,22 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """Real torch computes with one thread: on tensors as small as the tests' its team of threads does little but wait for one another, in as many processes as there are cores
-    (two fifths of the CPU time of tests/ops/test_ops_nn.py). The facade keeps its threads: they are what is tested."""
+    """Limits real PyTorch to one thread.
+
+    On tensors as small as the tests', its threads mostly wait for each other, in as many processes
+    as there are cores (two fifths of the CPU time of tests/ops/test_ops_nn.py). mindtorch keeps its
+    threads: they are under test.
+    """
     if "torch" in sys.modules and hasattr(sys.modules["torch"], "set_num_threads"):
         sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """A property whose examples are all refused by torch, none of its values compared, has shown nothing, unless that is its point."""
+    """Fails a property test in which PyTorch rejects every example, unless it is marked `refused`.
+
+    Without a single compared value it has shown nothing.
+    """
     parity = sys.modules.get("_parity")
     before = dict(parity.tally) if parity else {"values": 0, "errors": 0}
     device = item.config.getoption("--device")
@@ -96,24 +111,32 @@ def pytest_runtest_call(item):
     if parity and hasattr(getattr(item, "obj", None), "hypothesis"):
         values, errors = (parity.tally[k] - before[k] for k in ("values", "errors"))
         if item.get_closest_marker("refused"):
-            assert errors and not values, f"marked as refused by torch, and {values} values were compared"
+            assert errors and not values, f"marked as refused by PyTorch, but {values} values were compared"
         else:
-            # (Hypothesis may end a test after a few examples, which are then refused by chance.)
-            assert values or errors < 10, f"all {errors} examples are refused by torch: no value was compared"
+            # Hypothesis may end a test after a few examples, which PyTorch may all reject by
+            # chance.
+            assert values or errors < 10, f"PyTorch rejects all {errors} examples: no value was compared"
     return result
 
 
 @pytest.fixture(scope="module", autouse=True)
 def set_aside():
-    """What earlier modules have left is not looked through at each collection, of which MindSpore makes one at each compilation, nor copied by each fork: two modules that
-    take 27 s by themselves took 260 s at the end of the run."""
+    """Excludes the objects of earlier modules from garbage collection and from the pages that a
+    fork copies.
+
+    MindSpore collects garbage at every compilation: two modules that take 27 s alone took 260 s at
+    the end of the run.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module")
 def npu():
-    """torch.device of the npu, on MindSpore's CPU target, for one module; a primitive that goes to the host is told silently, and counted in `devices.FALLBACKS`."""
+    """Yields the npu torch.device, on MindSpore's CPU target, for one module.
+
+    CPU fallbacks are silent, and counted in `devices.FALLBACKS`.
+    """
     import mindtorch.torch as mt
     from mindtorch.backend.mindspore.npu import Npu
     from mindtorch.core import accelerator, devices
@@ -132,7 +155,8 @@ def npu():
 
 @pytest.fixture
 def on_threads():
-    """on_threads(f) is [f() on one thread, on two, on three]; the number is put back."""
+    """Returns a function: on_threads(f) is [f() on one thread, on two, on three], and restores the
+    number of threads."""
     import mindtorch.torch as mt
     before = mt.get_num_threads()
 
@@ -148,7 +172,7 @@ def on_threads():
 
 @pytest.fixture
 def eager_mode():
-    """MindSpore's mode is PYNATIVE_MODE before the test and after it, whatever the test sets."""
+    """Sets MindSpore's mode to PYNATIVE_MODE before and after the test."""
     import mindspore as ms
     ms.set_context(mode=ms.PYNATIVE_MODE)
     yield
@@ -157,7 +181,7 @@ def eager_mode():
 
 @pytest.fixture
 def forgotten_variants():
-    """torch.compile knows nothing of other tests."""
+    """Resets torch.compile before and after the test."""
     from mindtorch.torch import _dynamo
     _dynamo.reset()
     yield
@@ -166,7 +190,8 @@ def forgotten_variants():
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The programs that compiled calls became, forward and backward in one, in the order they were made."""
+    """Returns the list of joint forward-backward programs that compiled calls create, in order of
+    creation."""
     from mindtorch.torch._dynamo import _joint
     made, init = [], _joint.Program.__init__
 
@@ -178,7 +203,8 @@ def programs(monkeypatch):
 
 
 class Process:
-    """Runs Python in a process of its own: `run` gives the finished process, `ok` its output, once it has succeeded."""
+    """Runs Python in a separate process: `run` returns the finished process, `ok` checks its exit
+    status and returns its output."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -190,7 +216,12 @@ class Process:
         return path
 
     def run(self, *args, env=None, site=None, timeout=None, input=""):
-        """`input` is what comes on standard input. `site` stands in for site-packages (see `site_without`). The test's own limit ends a process that hangs: a second, shorter one fails under load."""
+        """Runs Python with these arguments.
+
+        `input` is its standard input. `site` replaces site-packages (see `site_without`). There is
+        no timeout by default: the test's own limit ends a hanging process, and a second, shorter
+        one would fail under load.
+        """
         paths = [ROOT, *([site] if site else [])]
         ours = "MINDTORCH_", "PYTHON", "GLOG", "ONEDNN"
         variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
@@ -209,13 +240,14 @@ class Process:
 
 @pytest.fixture
 def process(tmp_path):
-    """Python processes in a folder of their own."""
+    """Runs Python processes in their own folder."""
     return Process(tmp_path)
 
 
 @pytest.fixture
 def site_without(tmp_path_factory):
-    """site_without('torch') is a folder with everything installed but the packages of these names."""
+    """Returns a function: site_without('torch') is a folder with every installed package except
+    those named."""
 
     def make(*names):
         folder = tmp_path_factory.mktemp("site")
@@ -231,7 +263,8 @@ def site_without(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def standin():
-    """A stand-in for CANN with real torch computing (tests/_standin.py); skipped where it cannot be built."""
+    """A CANN simulator with real PyTorch as its engine (tests/_standin.py); skips the test if it
+    cannot be built."""
     import _standin
 
     from mindtorch.tools.standin import _build

@@ -1,19 +1,23 @@
-"""Do the tests notice a mistake?  `python tests/mutate.py` plants twenty, one at a time, and says which were noticed.
+"""Mutation tests: plants twenty mistakes, one at a time, and prints which the tests detect.
 
-The lines were drawn by a seeded generator from all code lines of ops/, core/, torch/nn, torch/optim and serialization, before
-anyone looked which tests reach them; then a plausible mistake was chosen for each. (Drawn lines where every mistake is only a
-matter of speed, memory or wording were passed over.) A line that is gone is an error: choose another mutation in its place.
+A seeded generator drew the lines from all code lines of ops/, core/, torch/nn, torch/optim and
+serialization, before anyone checked which tests reach them. Then a plausible mistake was chosen for
+each line. (Lines were skipped where every mistake only affects speed, memory or wording.) A line
+that no longer exists is an error: choose another mutation in its place.
 
-For each mutation the tests named with it run first, in a copy of the tree; one that survives them is planted again for the whole
-default run if `--whole` is given, which takes as long as that run. Without a mutation those tests have to pass, which is looked
-at first. The exit status is 0 if enough mutations were killed.
+For each mutation, the tests named with it run first, in a copy of the tree. With `--whole`, a
+mutation that survives them is planted again for the complete default run, which takes as long as
+that run. The named tests must pass without a mutation, which is checked first. The exit status is 0
+if enough mutations were killed.
 
     python tests/mutate.py                  # all, the named tests only
     python tests/mutate.py 3 17 --whole     # two of them, with the whole default run for what survives
 
-With --random the mistakes are drawn (tests/_mutants.py), and the tests are those that tests/recorded.xz names for the function, the quickest files first. --left-out asks the
-opposite of the same mistakes: it plants at once those that affect few tests, and runs the tests of the jobs which CI runs in part that no mistake affects. They have to pass: a test
-that fails there is one that `python -m tests.changed` leaves out wrongly.
+With --random, the mistakes are drawn (tests/_mutants.py), and the tests are those that
+tests/recorded.xz lists for the function, fastest files first. --left-out checks the opposite: it
+plants all mistakes that affect few tests at once, and runs the tests that no mistake affects, of
+the jobs that CI runs in part. These must pass: a failing test is one that `python -m tests.changed`
+leaves out wrongly.
 
     python tests/mutate.py --random 100 --seed 1
     python tests/mutate.py --random 100 --seed 1 --left-out
@@ -33,14 +37,15 @@ import _jobs
 import _mutants
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-#: so many of the mutations have to be noticed
+#: Number of mutations that must be killed.
 WANTED = 18
-#: a run that takes longer than this hangs, which is noticed too
+#: Seconds after which a run counts as a hang, which also kills the mutant.
 LIMIT = 1200
 
 
 class Mutation(NamedTuple):
-    """One mistake: `old` is one whole line of the file (or, where that is not unique, lines of which one is changed)."""
+    """One mistake: `old` is a complete line of the file (or, where the line is not unique, several
+    lines of which one changes)."""
 
     file: str
     old: str
@@ -58,7 +63,7 @@ MUTATIONS = [
              "tests/ops/test_foreach.py::test_errors"),
     Mutation("backend/cpu/ordering.py", "    fresh_run[..., 1:] = s[..., 1:] != s[..., :-1]",
              "    fresh_run[..., 1:] = s[..., 1:] > s[..., :-1]",
-             "tests/ops/test_ops_sort.py::test_mode_with_nan_behind"),
+             "tests/ops/test_ops_sort.py::test_mode_with_trailing_nan"),
     Mutation("ops/linalg/_norms.py", "    if len(dims) == 2:\n        return matrix_norm_of(input, ord, dims, keepdim, dtype)",
              "    if len(dims) == 2:\n        return matrix_norm_of(input, ord, dims, keepdim, None)",
              "tests/ops/test_ops_linalg.py::test_dtype_of_norms"),
@@ -76,7 +81,7 @@ MUTATIONS = [
              "tests/conformance/test_opinfo.py::test_op[nn.functional.conv_transpose2d-float32]"),
     Mutation("core/meta.py", "        if not is_blank(a):",
              "        if is_blank(a):",
-             "tests/core/test_meta.py::test_shapes_are_those_of_real_results"),
+             "tests/core/test_meta.py::test_shapes_match_real_results"),
     Mutation("core/tape.py", "        if len(node.meta) == 1:",
              "        if len(node.meta) >= 1:",
              "tests/ops/test_ops_sort.py::test_sort"),
@@ -85,7 +90,7 @@ MUTATIONS = [
              "tests/core/test_autograd.py::test_inference_tensors"),
     Mutation("backend/cpu/rng.py", "        x = _pair_normals(generator, n)",
              "        x = _pair_normals(generator, n)[::-1]",
-             "tests/core/test_rng.py::test_states_go_both_ways"),
+             "tests/core/test_rng.py::test_states_are_exchanged_with_torch"),
     Mutation("torch/nn/modules/conv.py", "            if self.bias is not None:",
              "            if self.bias is None:",
              "tests/facade/test_nn_module.py::test_lazy_modules"),
@@ -94,7 +99,7 @@ MUTATIONS = [
              "tests/facade/test_nn_module.py::test_flags_of_to"),
     Mutation("torch/nn/utils/spectral_norm.py", "        if n_power_iterations <= 0:",
              "        if n_power_iterations < 0:",
-             "tests/facade/test_nn_utils.py::test_weight_norm_refusals"),
+             "tests/facade/test_nn_utils.py::test_weight_norm_invalid_calls_raise"),
     Mutation("torch/nn/modules/module.py", '            _forget(d, name, "_parameters", "_buffers")',
              '            _forget(d, name, "_parameters")',
              "tests/facade/test_nn_module.py::test_setattr"),
@@ -109,12 +114,13 @@ MUTATIONS = [
              "tests/ops/test_ops_index.py::test_set_"),
     Mutation("torch/_zipfile.py", "        return np.frombuffer(self._map, np.uint8, size, start)",
              "        return np.frombuffer(self._map, np.uint8, size, start + 1)",
-             "tests/facade/test_serialization.py::test_real_torch_reads_ours"),
+             "tests/facade/test_serialization.py::test_torch_loads_our_files"),
 ]
 
 
 def planted(root, m):
-    """The file of a mutation and its text with the mistake; LookupError where the line is not there exactly once."""
+    """Returns the file of a mutation and its mutated text; raises LookupError if the line does not
+    occur exactly once."""
     path = root / "mindtorch" / m.file
     text = path.read_text("utf-8")
     count = f"\n{text}\n".count(f"\n{m.old}\n")
@@ -126,13 +132,14 @@ def planted(root, m):
 
 
 def copy_tree(target):
-    """The files of this tree that matter to the tests."""
+    """Copies the files of this tree that the tests need."""
     skip = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".pytest_cache", ".hypothesis", "build", "*.egg-info")
     shutil.copytree(ROOT, target, ignore=skip)
 
 
 def run_tests(folder, args, python=sys.executable, stop=True):
-    """Pytest's exit status, and the first failure or error it names (stop=False: all of them), else its last line."""
+    """Returns pytest's exit status and the first failure or error it prints (stop=False: all of
+    them), else its last line."""
     command = [python, "-m", "pytest", "-q", *(["-x"] if stop else []), "-p", "no:cacheprovider", *args]
     variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
     try:
@@ -146,7 +153,7 @@ def run_tests(folder, args, python=sys.executable, stop=True):
 
 
 def judge(folder, m, whole):
-    """How the mutation was noticed, or None."""
+    """Returns how the mutation was detected, or None."""
     path, text = planted(folder, m)
     before = path.read_text("utf-8")
     path.write_text(text, "utf-8")
@@ -161,24 +168,27 @@ def judge(folder, m, whole):
 
 
 class Random:
-    """Mutants drawn with a seed, judged by the tests that the record names for their functions."""
+    """Mutants drawn with a seed, judged by the tests that the record lists for their functions."""
 
-    #: jobs in the order in which their tests are tried
+    #: Jobs in the order in which their tests run.
     ORDER = ("default", "slow", "dist", "ascend", "libraries", "npu")
-    #: recorded seconds of the files that one pytest process runs
+    #: Recorded seconds of the files that one pytest process runs.
     BATCH = 30
-    #: the share of the rows that a mutant may affect for --left-out: of 100 mutants 84 affect less, and leave a quarter of the tests' time (of a half: all, and 3%)
+    #: For --left-out: the largest share of the record's rows that a mutant may affect. Of 100
+    #: mutants 84 affect less, which leaves a quarter of the tests' time (with a share of one half:
+    #: all mutants, 3%).
     FEW = 0.05
 
     def __init__(self, count, seed, limit):
         self.record = _affected.Record.load()
         if self.record is None:
-            raise SystemExit("there is no tests/recorded.xz, which names the tests of a function: python -m tests.record")
+            raise SystemExit("tests/recorded.xz, which lists the tests of each function, does not exist: run python -m tests.record")
         self.mutants, self.limit = _mutants.drawn(count, seed), limit
         self.sources = {m.path: (ROOT / m.path).read_text("utf-8") for m in self.mutants}
 
     def tests_of(self, mutant, job):
-        """[(seconds, file, tests)] of a job's rows that execute the mutant's unit; tests: [] for the whole file."""
+        """Returns [(seconds, file, tests)] of a job's rows that execute the mutant's unit; tests is
+        [] for a whole file."""
         rows, found = self.record.rows(job), {}
         for key, row in rows.items():
             if mutant.unit in row["hit"]:
@@ -190,7 +200,8 @@ class Random:
         return sorted(found.values())
 
     def judge(self, folder, mutant):
-        """(what noticed the mutant or "", files that ran, files that execute it)."""
+        """Returns (what detected the mutant or "", number of files that ran, number of files that
+        execute it)."""
         (folder / mutant.path).write_text(mutant.planted(self.sources[mutant.path]), "utf-8")
         spent, ran, every = 0, 0, 0
         try:
@@ -211,7 +222,7 @@ class Random:
         return "", ran, every
 
     def each(self, folder, numbers):
-        """Judges the mutants with these numbers (all without any); how many were noticed."""
+        """Judges the mutants with these numbers (default: all) and prints the results."""
         killed = unseen = 0
         for n in numbers or range(len(self.mutants)):
             mutant, start = self.mutants[n], time.monotonic()
@@ -228,8 +239,10 @@ class Random:
         jobs = [job for job in _jobs.JOBS if not _jobs.JOBS[job].whole and _jobs.JOBS[job].python()]
         rows = {(job, key): row["hit"] for job in jobs for key, row in self.record.rows(job).items()}
         planted, texts = [], dict(self.sources)
-        for mutant in sorted(self.mutants, key=lambda m: (m.path, -m.start)):        # the last of a file first: the places of the others stay
-            if 0 < sum(mutant.unit in hit for hit in rows.values()) <= len(rows) * self.FEW:      # (what nothing executes affects all that load its module)
+        # last of a file first, so that the offsets of the others stay valid
+        for mutant in sorted(self.mutants, key=lambda m: (m.path, -m.start)):
+            # (code that no test executes affects all tests that load its module)
+            if 0 < sum(mutant.unit in hit for hit in rows.values()) <= len(rows) * self.FEW:
                 texts[mutant.path] = mutant.planted(texts[mutant.path])
                 planted.append(mutant)
         for path, text in texts.items():
@@ -257,12 +270,12 @@ class Random:
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("numbers", nargs="*", type=int, help="which mutations, counted from 0; default: all")
-    parser.add_argument("--whole", action="store_true", help="the whole default run for those that survive the tests named with them")
-    parser.add_argument("--random", type=int, metavar="N", help="instead: N mutations drawn from the whole package")
-    parser.add_argument("--seed", type=int, default=1, help="of --random")
-    parser.add_argument("--limit", type=int, default=120, help="of --random: recorded seconds of the tests that one mutation is tried by (default 120)")
-    parser.add_argument("--left-out", action="store_true", help="of --random: run the tests that are not affected; they have to pass")
+    parser.add_argument("numbers", nargs="*", type=int, help="indices of the mutations, from 0; default: all")
+    parser.add_argument("--whole", action="store_true", help="complete default run for mutations that survive the tests named with them")
+    parser.add_argument("--random", type=int, metavar="N", help="use N mutations drawn from the entire package instead")
+    parser.add_argument("--seed", type=int, default=1, help="seed of --random")
+    parser.add_argument("--limit", type=int, default=120, help="with --random: recorded seconds of the tests that run for one mutation (default 120)")
+    parser.add_argument("--left-out", action="store_true", help="with --random: run the tests that are not affected, which must pass")
     options = parser.parse_args(argv)
     if options.random:
         drawn = Random(options.random, options.seed, options.limit)
@@ -272,13 +285,13 @@ def main(argv=None):
             return drawn.left_out(tree) if options.left_out else drawn.each(tree, options.numbers)
     numbers = options.numbers or range(len(MUTATIONS))
     for n in numbers:
-        planted(ROOT, MUTATIONS[n])                    # a line that is gone is found before anything runs
+        planted(ROOT, MUTATIONS[n])  # detects a missing line before anything runs
     with tempfile.TemporaryDirectory() as folder:
         tree = pathlib.Path(folder) / "tree"
         copy_tree(tree)
         status, what = run_tests(tree, sorted({t for n in numbers for t in MUTATIONS[n].tests.split()}))
         if status:
-            print(f"the tests do not pass as it is, so nothing can be learnt from them: {what}")
+            print(f"the tests fail without a mutation, so they cannot judge mutations: {what}")
             return 2
         killed = 0
         for n in numbers:

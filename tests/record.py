@@ -1,12 +1,14 @@
-"""Records which units of the source each test executes: `python -m tests.record` writes tests/recorded.xz, from which `tests.changed` selects.
+"""Records which units of the source each test executes, in tests/recorded.xz for `tests.changed`.
 
-    python -m tests.record                       # every job whose environment is there; takes about twice as long as the jobs themselves
-    python -m tests.record slow ascend           # some jobs
-    python -m tests.record --stale               # only the files whose record a change since then has made doubtful
+    python -m tests.record                # every job whose environment exists; twice the jobs' own time
+    python -m tests.record slow ascend    # some jobs
+    python -m tests.record --stale        # only the files whose record a change has made doubtful
 
-Each test file runs in a fresh process of its own, under coverage.py, as does every Python process that its tests start. What the file's own process
-executes counts for all tests of the file, since caches and module state make one test execute what the next one uses. What a process started by a test executes counts for that
-test. A test that fails, is skipped, or starts a process that leaves no record is marked: it always runs.
+Each test file runs in a fresh process under coverage.py, and so does every Python process that its
+tests start. Code executed by the file's own process counts for all tests of the file, because
+through caches and module state one test may execute code whose effects the next one uses. Code
+executed by a process that a test starts counts for that test. A test that fails, is skipped, or
+starts a process that leaves no record is marked: it always runs.
 """
 import argparse
 import ast
@@ -28,17 +30,18 @@ import _jobs  # noqa: E402
 import _units  # noqa: E402
 
 PTH = "tests_recorder.pth"
-#: starts the recorder in each interpreter of the environment, while a record is made
+#: Starts the recorder in every interpreter of the environment while a record is made.
 LINE = ("import os; os.environ.get('TESTS_RECORD_FOLDER') and os.environ.get('TESTS_RECORD_CODE') and "
         "exec(compile(open(os.environ['TESTS_RECORD_CODE']).read(), os.environ['TESTS_RECORD_CODE'], 'exec'), "
         "s := {'__file__': os.environ['TESTS_RECORD_CODE'], '__name__': '_recorder'}) is None and s['begin']()\n")
-#: how the processes that a process started are told from each other: by what began their record
+#: Distinguishes the processes started by a process, by the event that began their record.
 KINDS = {"python": "start", "fork": "fork"}
 LIMIT = 1500
 
 
 def run(python, job, path):
-    """What one test file did: (seconds, {test: outcome}, the records of its processes, pytest's exit status)."""
+    """Runs one test file; returns (seconds, {test: outcome}, started processes, their records,
+    pytest's exit status, output)."""
     with tempfile.TemporaryDirectory() as folder:
         env = dict(os.environ, TESTS_RECORD_FOLDER=folder, TESTS_RECORD_CODE=str(ROOT / "tests/_recorder.py"), TESTS_RECORD_FOR="", PYTHONDONTWRITEBYTECODE="1")
         start = time.monotonic()
@@ -57,7 +60,8 @@ def run(python, job, path):
 
 
 def shares_processes(path):
-    """Whether tests of a file may use what a process started by another of them has found: the file keeps values at module level."""
+    """True if a test of the file may reuse results of a process started by another test: the file
+    keeps values at module level."""
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     kept = any(isinstance(node, ast.Global) or (isinstance(node, (ast.Name, ast.Attribute)) and getattr(node, "id", getattr(node, "attr", "")) in ("cache", "lru_cache"))
                for node in ast.walk(tree))
@@ -77,7 +81,8 @@ class Sources:
                 self.units[path], self.ranges[path] = _units.units(data.decode("utf-8"), path)
 
     def hit(self, record, test_file):
-        """The units that a process of a test file executed, the files that it opened and the folders that it listed."""
+        """Returns the units that a process of a test file executed, the files it opened and the
+        folders it listed."""
         own = test_file == "tests/test_changed.py"
         found = {f"read:{p}" for p in record["opened"] if p in self.files and (own or p not in _units.SELECTION)}
         found |= {f"list:{p}" for p in record["listed"]}
@@ -88,11 +93,12 @@ class Sources:
 
 
 def rows_of(path, result, sources):
-    """{key: row} of one test file: the file's own, and one for each test that has processes of its own or always runs."""
+    """Returns {key: row} of one test file: one row for the file, and one for each test that starts
+    processes or always runs."""
     seconds, outcomes, started, ended, status, said = result
     own = {"seconds": round(seconds, 1), "hit": set(), "always": ""}
     rows = {path: own}
-    if status not in (0, 1, 5):             # (5: none of the file's tests is of this job)
+    if status not in (0, 1, 5):  # (5: the job runs none of the file's tests)
         own["always"] = f"recording failed with status {status}: {said[-300:]}"
     tests = {test: o for test, (o, _) in outcomes.items()}
 
@@ -134,10 +140,10 @@ def rows_of(path, result, sources):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.record", description=__doc__.splitlines()[0])
-    parser.add_argument("jobs", nargs="*", choices=[[], *_jobs.JOBS], help="which; default: all whose environment is there")
-    parser.add_argument("--stale", action="store_true", help="only files of which a test is affected by a change since they were recorded")
+    parser.add_argument("jobs", nargs="*", choices=[[], *_jobs.JOBS], help="jobs to record; default: all whose environment exists")
+    parser.add_argument("--stale", action="store_true", help="only files with a test that a change since their record affects")
     parser.add_argument("--files", nargs="+", help="only these test files")
-    parser.add_argument("-n", type=int, default=2, help="processes at a time")
+    parser.add_argument("-n", type=int, default=2, help="number of parallel processes")
     parser.add_argument("--output", default=str(_affected.FILE))
     a = parser.parse_args(argv)
     pythons = {job: _jobs.JOBS[job].python() for job in a.jobs or _jobs.JOBS}
@@ -155,7 +161,8 @@ def main(argv=None):
             files = old.select(job, _affected.packages(python)).files(files)
         work += [(job, f) for f in files]
     work.sort(key=lambda w: -(old.seconds(*w) if old else 0))
-    # What is not recorded now stays: other jobs, and with --stale and --files the other files.
+    # Rows that are not recorded now are retained: other jobs, and with --stale and --files the
+    # other files.
     new = {job: old.rows(job) if old and (job not in pythons or a.stale or a.files) else {} for job in _jobs.JOBS}
     folders = {subprocess.run([p, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True).stdout.strip() for p in set(pythons.values())}
     for folder in folders:

@@ -1,9 +1,9 @@
-"""Looks for tests that fail by chance: `python -m tests.shuffle` runs a job five times, in other orders of files and tests, beside processes that take the cores.
+"""Finds flaky tests: runs a job five times in shuffled order while other processes load the cores.
 
     python -m tests.shuffle                      # the default job five times, two busy processes beside it
     python -m tests.shuffle slow --runs 3 --load 0 --seed 40
 
-A test that fails in a run is named with the seed; `pytest --shuffle SEED` has that order again.
+A test that fails in a run is printed with the seed; `pytest --shuffle SEED` reproduces that order.
 """
 import argparse
 import os
@@ -19,7 +19,8 @@ import changed  # noqa: E402
 
 
 def once(job, seed, load, more):
-    """(exit status, names of the tests that failed, pytest's closing line) of one run."""
+    """Runs the job once; returns (exit status, names of the failed tests, pytest's last line, its
+    output)."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
     try:
         command = _jobs.JOBS[job].command(2, ["-q", "--shuffle", str(seed), *more])
@@ -38,9 +39,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.shuffle", description=__doc__.splitlines()[0])
     parser.add_argument("job", nargs="?", default="default", choices=list(_jobs.JOBS))
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=1, help="of the first run; each further one has the next")
-    parser.add_argument("--load", type=int, default=2, help="busy processes beside the tests")
-    parser.add_argument("--log", metavar="FOLDER", help="keep what pytest printed in each run that failed")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run; each further run uses the next one")
+    parser.add_argument("--load", type=int, default=2, help="number of busy processes that run at the same time")
+    parser.add_argument("--log", metavar="FOLDER", help="save the output of pytest for each failed run")
     a = parser.parse_args(argv)
     failures = 0
     for seed in range(a.seed, a.seed + a.runs):

@@ -1,4 +1,5 @@
-"""The ops of benchmarks/ops.py compute the same in both libraries, and its table is made and written."""
+"""The ops of benchmarks/ops.py return the same results in both libraries, and its table is
+generated and written."""
 import pathlib
 
 import pytest

@@ -1,4 +1,4 @@
-"""The benchmarks run from end to end and say the same about the losses on every side."""
+"""The benchmarks run end to end and compute the same losses on every side."""
 import importlib.util
 import json
 import pathlib
@@ -40,7 +40,7 @@ def _report(monkeypatch):
     return report
 
 
-def test_report_is_kept_by_version(results, tmp_path, monkeypatch):
+def test_report_is_stored_by_version(results, tmp_path, monkeypatch):
     report = _report(monkeypatch)
     report.keep(json.loads(json.dumps(results[0])), str(tmp_path))
     other = {**results[0], "models": {"lenet": results[0]["models"]["mlp"]}}
@@ -64,14 +64,14 @@ def test_every_model_is_there_on_both_sides(monkeypatch):
     assert set(models.MODELS) == set(ms_models.MODELS) == set(report.NAMES)
 
 
-# ---------------------------------------------------------------- larger models, and torch.compile's side
+# -------------------------------------------------------- larger models, and the torch.compile side
 def _large(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     import large_models
     return large_models
 
 
-def test_large_models_have_one_meaning(monkeypatch):
+def test_large_models_match_in_both_libraries(monkeypatch):
     large = _large(monkeypatch)
     assert set(large.MODELS) == set(large.TINY) == set(large.GROWTH) == {n.split("@")[0] for n in _report(monkeypatch).LARGE}
     for name in large.MODELS:
@@ -117,7 +117,7 @@ def test_growth_end_to_end(tmp_path):
     assert list(found["growth"]) == ["dlrm@tiny@64", "dlrm@tiny@256"] and "| dlrm@tiny | 64 |" in printed
 
 
-def test_scaling_growth_and_tokens_are_told(monkeypatch):
+def test_report_contains_scaling_growth_and_tokens(monkeypatch):
     report = _report(monkeypatch)
     side = {"wall": [[0.02, 0.02]], "cpu": [[0.01, 0.01]], "memory": 9.0, "imported": 4.0, "start": 1.0, "losses": [1.0], "first": {"wall": [0.52, 0.02], "cpu": [1, 1]}}
     one = report.summary({s: side for s in ("torch", "torch-compiled", "mindtorch")})
@@ -126,7 +126,7 @@ def test_scaling_growth_and_tokens_are_told(monkeypatch):
                             "large, 1 thread": {"generate@8": one}, "large, 2 threads": {"generate@8": two}, "growth": {"unet@2": {"torch": one["torch"]}, "unet@4": one}})
     assert one["torch"]["compile_s"] == 0.5 and one["torch"]["memory_beyond_import_mb"] == 5
     assert "| the same, batch 8 | 2.00 | 2.00 | 2.00 |" in text and "| the same, batch 8 | 12800.0 |" in text and "| unet | 4 | 20.0 (5.00) |" in text
-    assert "| unet | 2 | 20.0 (10.00) |  |  |" in text          # (a side that was not run)
+    assert "| unet | 2 | 20.0 (10.00) |  |  |" in text  # (a side that did not run)
     assert set(report.part_of({"version": 1, "machine": 2, "large, 1 thread": 3, "models": 4, "growth": 5}, "large", "growth")) == {"version", "machine", "large, 1 thread", "growth"}
 
 
@@ -159,7 +159,7 @@ def test_checkpoints_and_loaders_end_to_end(monkeypatch):
 
 
 # ---------------------------------------------------------------- a step as one graph
-def test_a_step_by_hand_and_on_the_device(tmp_path):
+def test_handwritten_step_and_step_on_the_device(tmp_path):
     path = tmp_path / "steps.json"
     r = subprocess.run([sys.executable, str(FOLDER / "step_graph.py"), "--models", "mlp", "--sides", "mindspore-jit,mindtorch-npu", "--rounds", "1",
                         "--steps", "2", "--settle", "2", "--threads", "1", "--json", str(path)], capture_output=True, text=True, timeout=110)
@@ -184,7 +184,7 @@ def test_figures_of_steps(monkeypatch):
     f = m["sides"]["mindtorch-npu-graph"]
     assert (f["ratio"], f["ratio_least"]) == (0.5, 0.5) and f["compile_cpu_ms"] == 13000 and f["ratio_compile"] == 13 / 6
     assert not step_graph.figures({"mindspore-jit": hand, "mindtorch-npu": {**ours, "losses": [1.0, 0.501]}})["losses_equal"]
-    # (A compiled step is held to the eager one more closely than to another program.)
+    # (A compiled step must match the eager one more closely than it must match another program.)
     assert not step_graph.figures({"mindspore-jit": hand, "mindtorch-npu": ours, "mindtorch-npu-graph": {**ours, "losses": [1.0, 0.50001]}})["losses_equal"]
     assert "| MLP 784-512-512-10, batch 64 |" in step_graph.markdown({"mlp": m})
 
@@ -193,7 +193,7 @@ def test_figures_of_steps(monkeypatch):
 PICTURE = FOLDER.parent / "docs" / "img" / "speed.svg"
 
 
-def test_the_picture_in_docs_is_drawn_of_the_kept_figures(monkeypatch):
+def test_picture_in_docs_shows_the_stored_figures(monkeypatch):
     report, shown = _report(monkeypatch), PICTURE.read_text()
     version = re.search(r"measured with mindtorch (\S+),", shown)[1]
     kept = json.loads((FOLDER / "results" / f"{version}.json").read_text())
@@ -206,7 +206,7 @@ def test_the_picture_in_docs_is_drawn_of_the_kept_figures(monkeypatch):
         assert f"{report.title_of(name)}, mindtorch: {r['mindtorch']['cpu_min_ms'] / r['torch']['cpu_min_ms']:.3g}" in bars
 
 
-def test_every_part_has_its_panel_and_a_run_draws_it(results, tmp_path, monkeypatch):
+def test_every_part_has_a_panel_in_the_picture(results, tmp_path, monkeypatch):
     report, rows = _report(monkeypatch), results[0]["models"]["mlp"]
     found = {**results[0], "large, 1 thread": {"unet": rows}, "growth": {"unet@8": rows, "unet@16": rows}}
     report.keep(found, str(tmp_path), str(tmp_path / "img" / "speed.svg"))
@@ -217,7 +217,7 @@ def test_every_part_has_its_panel_and_a_run_draws_it(results, tmp_path, monkeypa
     assert report.picture(alone) is None
 
 
-def test_a_side_that_failed_has_no_figures_and_unknown_sides_are_refused(monkeypatch):
+def test_failed_sides_are_blank_and_unknown_sides_raise(monkeypatch):
     report = _report(monkeypatch)
 
     def side():

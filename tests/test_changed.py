@@ -1,4 +1,5 @@
-"""The selection of tests that a change can affect: what it runs is enough, and what it leaves out is nothing that could differ."""
+"""Selection of the tests that a change can affect: it runs enough tests, and skips only tests whose
+result cannot change."""
 import os
 import pathlib
 import re
@@ -19,7 +20,7 @@ TESTS = pathlib.Path(__file__).resolve().parent
 
 # ------------------------------------------------------------------ units of a source
 def changed(before, after):
-    """The units whose digests differ between two texts."""
+    """Returns the units whose digests differ between two texts."""
     a, b = (_units.units(textwrap.dedent(text), "m.py")[0] for text in (before, after))
     return sorted(u for u in a.keys() | b.keys() if a.get(u) != b.get(u))
 
@@ -78,7 +79,7 @@ def test_units_of_a_change(old, new, units):
     assert changed(BASE, BASE.replace(old, new)) == units
 
 
-def test_lines_are_of_the_innermost_function():
+def test_lines_belong_to_the_innermost_function():
     _, ranges = _units.units(BASE, "m.py")
     owners = {line.strip(): next(iter(_units.units_of_lines(ranges, [n], "m.py"))) for n, line in enumerate(BASE.splitlines(), 1)}
     assert owners["return x + 1"] == "m.py::f.inner" and owners["return inner(a) + b"] == "m.py::f" and owners["def inner(x):"] == "m.py::f"
@@ -90,8 +91,9 @@ FUNCTIONS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 
 
 @given(FUNCTIONS, st.data())
-def test_only_what_is_changed_differs(bodies, data):
-    """In modules with functions at random depths, a body that is changed is the one unit that differs, wherever lines have moved."""
+def test_only_the_changed_unit_differs(bodies, data):
+    """In modules with functions at random depths, only the unit of a changed body differs, even if
+    lines have moved."""
     def text(values, comments):
         lines = []
         for i, (depth, value) in enumerate(zip(bodies, values)):
@@ -141,7 +143,8 @@ PACKAGES = {"python": "3.11", "mindspore": "2.10"}
 
 @pytest.fixture
 def tree(tmp_path):
-    """(folder, a function that gives the affected files of test_one and test_two) of a small tree with a record."""
+    """Returns (folder, function that returns the affected files) of a small tree with a record of
+    test_one and test_two."""
     for name, text in SOURCES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +159,7 @@ def tree(tmp_path):
     return tmp_path, affected
 
 
-def test_nothing_has_changed(tree):
+def test_no_change_affects_no_test(tree):
     folder, affected = tree
     assert affected() == []
     record = _affected.Record.load(folder / "tests/recorded.xz", folder)
@@ -168,10 +171,11 @@ def test_nothing_has_changed(tree):
     ("mindtorch/a.py", "return 1", "return 3", ONE),
     ("mindtorch/a.py", "return 1", "# why\n    return 1", []),
     ("mindtorch/a.py", "LIMIT = 1", "LIMIT = 2", ONE),
-    ("mindtorch/a.py", "return 2", "return 3", ONE),                # no test executes it: those that load the module run
+    # no test executes it: tests that load the module run
+    ("mindtorch/a.py", "return 2", "return 3", ONE),
     ("mindtorch/a.py", "def unused", "def added():\n    pass\ndef unused", ONE),
     ("mindtorch/b.py", "a.used()", "a.used() + 1", TWO),
-    ("mindtorch/a.py", "LIMIT", "LIMIT = (", BOTH),                 # cannot be read
+    ("mindtorch/a.py", "LIMIT", "LIMIT = (", BOTH),  # syntax error
     ("mindtorch/table.json", "{}", "[]", TWO),
     ("mindtorch/unread.json", "{}", "[]", BOTH),
     ("docs/page.md", "text", "another", ONE),
@@ -190,12 +194,12 @@ def test_changed_files(tree, path, old, new, files):
 
 
 @pytest.mark.parametrize("path, text, files", [
-    ("mindtorch/new.py", "", BOTH),                                 # nothing imports it: anything may
-    ("docs/new.md", "", TWO),                                       # (the folder is listed)
+    ("mindtorch/new.py", "", BOTH),  # nothing imports it, so any test may use it
+    ("docs/new.md", "", TWO),  # (test_two lists the folder)
     ("mindtorch/new.json", "", BOTH),
     ("tests/test_new.py", "", []),
     ("tests/_new.py", "", BOTH),
-    ("tests/_selection.py", "", []),                                # (of those that choose tests)
+    ("tests/_selection.py", "", []),  # (part of the test selection itself)
 ])
 def test_new_files(tree, path, text, files):
     folder, affected = tree
@@ -211,13 +215,13 @@ def test_a_new_module_that_another_imports(tree):
 
 
 @pytest.mark.parametrize("path, files", [("mindtorch/a.py", ONE), ("mindtorch/table.json", TWO), ("docs/unread.md", TWO), ("mindtorch/unread.json", BOTH)])
-def test_files_that_are_gone(tree, path, files):
+def test_deleted_files(tree, path, files):
     folder, affected = tree
     (folder / path).unlink()
     assert affected() == files
 
 
-def test_what_is_unknown_runs(tree):
+def test_unknown_tests_and_versions_run(tree):
     folder, affected = tree
     assert affected({**PACKAGES, "mindspore": "2.11"}) == BOTH
     record = _affected.Record.load(folder / "tests/recorded.xz", folder)
@@ -226,14 +230,14 @@ def test_what_is_unknown_runs(tree):
     assert record.select("slow", PACKAGES).files(BOTH) == ONE
 
 
-def test_a_process_of_one_test_affects_that_test_alone(tree):
+def test_process_of_one_test_affects_only_that_test(tree):
     folder, _ = tree
     (folder / "mindtorch/b.py").write_text(SOURCES["mindtorch/b.py"].replace("used()", "used() + 1"))
     choice = _affected.Record.load(folder / "tests/recorded.xz", folder).select("slow", PACKAGES)
     assert choice.of_test("tests/test_two.py::test_b") == "it uses mindtorch/b.py::other" and not choice.of_test("tests/test_two.py::test_c")
 
 
-# ------------------------------------------------------------------ a record that is made
+# ------------------------------------------------------------------ making a record
 PROGRAM = {
     "mindtorch/__init__.py": "",
     "mindtorch/inside.py": "def f():\n    return 1\ndef g():\n    return 2\n",
@@ -278,7 +282,7 @@ PROGRAM = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """(rows, folder) of a record of PROGRAM's default job, made by tests/record.py there."""
+    """Returns (rows, output) of a record of PROGRAM's default job, made by tests/record.py."""
     folder = tmp_path_factory.mktemp("program")
     for name, text in PROGRAM.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -287,7 +291,8 @@ def recorded(tmp_path_factory):
         shutil.copy(TESTS / f"{name}.py", folder / "tests")
     (folder / "tests/conftest.py").write_text("def pytest_configure():\n    pass\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TESTS_RECORD"))}
-    # In an environment of its own over this one: the recorder is put into its start-up, and not into that of the tests around.
+    # Uses a virtual environment on top of the current one, so that the recorder is not started in
+    # the interpreters of other tests.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv-test"], check=True)
     here = [p for p in sys.path if p.endswith("site-packages")]
     site = next((folder / ".venv-test/lib").glob("python*/site-packages"))
@@ -297,17 +302,17 @@ def recorded(tmp_path_factory):
     return _affected.Record.load(folder / "tests/recorded.xz", folder).rows("default"), done.stdout
 
 
-def test_what_a_file_executes_opens_and_lists(recorded):
+def test_record_of_executed_opened_and_listed_files(recorded):
     rows, said = recorded
     hit = rows["tests/test_in.py"]["hit"]
     assert {"mindtorch/inside.py", "mindtorch/inside.py::f", "read:data/a.txt", "list:data", "tests/test_in.py::test_f", "tests/conftest.py::pytest_configure"} <= hit, said
     assert not {"mindtorch/inside.py::g", "mindtorch/child.py", "mindtorch/forked.py"} & hit
-    # What is imported and collected is known by lines and tests, not as files that are read.
+    # Imported and collected files are tracked by lines and tests, not as files that are read.
     assert "read:pyproject.toml#pytest" in hit and not {"read:pyproject.toml", "read:mindtorch/inside.py", "read:tests/test_in.py", "list:mindtorch", "list:tests"} & hit
     assert rows["tests/test_in.py"]["always"] == "" and rows["tests/test_in.py"]["tests"] == 2
 
 
-def test_what_processes_execute(recorded):
+def test_record_of_started_processes(recorded):
     rows, said = recorded
     assert {"mindtorch/child.py", "mindtorch/child.py::main"} <= rows["tests/test_child.py::test_child"]["hit"], said
     assert "mindtorch/forked.py::work" in rows["tests/test_child.py::test_fork"]["hit"]
@@ -317,13 +322,13 @@ def test_what_processes_execute(recorded):
 
 @pytest.mark.parametrize("test, why", [("killed", "ended without a record"), ("unrecorded", "left no record"), ("shell", "starts sh"), ("traced", "another trace function"),
                                        ("skipped", "skipped while")])
-def test_what_cannot_be_followed_always_runs(recorded, test, why):
+def test_untraceable_tests_always_run(recorded, test, why):
     assert why in recorded[0][f"tests/test_child.py::test_{test}"]["always"]
     assert "tests/test_child.py::test_plain" not in recorded[0]
 
 
 # ------------------------------------------------------------------ the command
-def test_the_command_lists_what_is_affected():
+def test_command_lists_affected_files():
     done = subprocess.run([sys.executable, "-m", "tests.changed", "--list", "default", "slow"], cwd=TESTS.parent, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^default: \d+ of \d+ files", done.stdout, re.M) and re.search(r"^slow: \d+ of \d+ files", done.stdout, re.M)

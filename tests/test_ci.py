@@ -1,4 +1,4 @@
-"""CI's own scripts: a job that fails, hangs or runs no test never counts as one that passed."""
+"""CI's scripts: a job that fails, hangs or runs no test never counts as passed."""
 import pathlib
 import subprocess
 

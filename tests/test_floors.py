@@ -1,6 +1,7 @@
-"""The floors of the package hold: torch -> ops -> core -> backend, never upward, and MindSpore only at the bottom.
+"""The layers of the package: torch -> ops -> core -> backend, with no upward imports, and MindSpore
+only at the bottom.
 
-Read from the source by `ast`, so nothing is imported and imports inside functions count as well.
+The source is read with `ast`: nothing is imported, and imports inside functions count as well.
 """
 import ast
 import pathlib
@@ -9,19 +10,21 @@ import pytest
 from _imports import imports
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "mindtorch"
-# A floor may import itself and those before it. `tools` stands on all of them, and none of them knows of it.
+# A layer may import itself and the layers before it. `tools` may import all of them, and none of
+# them imports it.
 FLOORS = ["backend", "core", "ops", "torch", "torch_npu", "functorch", "tools"]
 TOUCH_MINDSPORE = {"backend", "tools"}
 
 
 def floor(module):
-    """The floor of a module of ours: 'core' for mindtorch.core.tape; None outside the floors."""
+    """Returns the layer of a mindtorch module: 'core' for mindtorch.core.tape; None outside the
+    layers."""
     parts = module.split(".")
     return parts[1] if parts[0] == "mindtorch" and len(parts) > 1 and parts[1] in FLOORS else None
 
 
 def complaints(source, module, is_package=False):
-    """What the imports of one module break, as text."""
+    """Returns the rules that the imports of a module violate, as text."""
     here, found = floor(module), []
     for line, target, name in imports(source, module, is_package):
         full = f"{target}.{name}" if name else target
@@ -33,7 +36,8 @@ def complaints(source, module, is_package=False):
             found.append(f"{module}:{line}: only backend and tools may import mindspore")
         if root == "mindspore" and here != "backend" and any(_is_private(p) for p in full.split(".")):
             found.append(f"{module}:{line}: {full} is private to MindSpore: only backend may use it")
-        if root == "torch" and here != "tools":     # a tool may compare with real torch, and must see to it that it is
+        # a tool may compare with PyTorch, and must check that `torch` is PyTorch
+        if root == "torch" and here != "tools":
             found.append(f"{module}:{line}: `torch` may be the real one: import mindtorch.torch")
         if there and there != here and any(_is_private(p) for p in full.split(".")):
             found.append(f"{module}:{line}: {full} is private to the floor {there}")
@@ -52,7 +56,7 @@ def modules():
 
 
 @pytest.mark.parametrize("name", FLOORS)
-def test_floor(name):
+def test_layer_imports_are_valid(name):
     checked, found = 0, []
     for path, module, is_package in modules():
         if floor(module) == name:
@@ -62,8 +66,9 @@ def test_floor(name):
     assert not found, "\n" + "\n".join(found)
 
 
-# Modules of one floor that need each other. The first three floors have none; torch's and the tools' own are those that its names make:
-# the first module of each stands for the circle. The facade `mindtorch.torch`, which every module there speaks through, does not count.
+# Import cycles within one layer. The first three layers have none; the cycles of torch and tools
+# follow from their public names. The first module of each stands for the cycle. The module
+# `mindtorch.torch`, which all modules there use, does not count.
 CIRCLES = {
     "mindtorch.torch._globals": "storages are pickled by serialization, which reads storages",
     "mindtorch.torch.autograd": "functional and gradcheck call torch.autograd.grad, which stands beside them",
@@ -71,7 +76,8 @@ CIRCLES = {
 
 
 def circles(graph):
-    """Sets of modules that reach each other ({module: what it imports}), by Tarjan's way of finding them."""
+    """Returns the sets of modules that reach each other in {module: its imports}, by Tarjan's
+    algorithm."""
     number, low, stack, found = {}, {}, [], []
 
     def visit(v):
@@ -95,7 +101,8 @@ def circles(graph):
 
 
 def import_graph(name):
-    """{module of a floor: modules of the same floor that it imports, also inside functions}."""
+    """Returns {module of a layer: modules of the same layer that it imports, also inside
+    functions}."""
     here = {module: (path, is_package) for path, module, is_package in modules() if floor(module) == name and module != "mindtorch.torch"}
     graph = {}
     for module, (path, is_package) in here.items():
@@ -105,22 +112,23 @@ def import_graph(name):
 
 
 @pytest.mark.parametrize("name", FLOORS)
-def test_imports_go_one_way(name):
+def test_imports_within_a_layer_have_no_cycles(name):
     found = circles(import_graph(name))
     assert not [c for c in found if c[0] not in CIRCLES], f"modules that import each other: {found}"
     gone = {m for m in CIRCLES if floor(m) == name} - {c[0] for c in found}
     assert not gone, f"no circles any more: {gone}"
 
 
-def test_circles_are_found():
+def test_import_cycles_are_detected():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     graph = import_graph("core")
     assert "mindtorch.core.tensor" in graph["mindtorch.core.tape"] and "mindtorch.core.promote" in graph["mindtorch.core.alias"]
 
 
-def test_root_stands_on_nothing():
-    """`import mindtorch` must load neither MindSpore nor the facade: modules outside the floors import none of it."""
+def test_root_package_imports_no_layer():
+    """`import mindtorch` loads neither MindSpore nor `mindtorch.torch`: modules outside the layers
+    import none of it."""
     for path, module, is_package in modules():
         if floor(module) is None:
             for line, target, name in imports(path.read_text("utf-8"), module, is_package):
@@ -150,18 +158,18 @@ def test_root_stands_on_nothing():
     ("from . import torch", "mindtorch.backend.cpu.heavy", 0),
 ])
 def test_the_lint_itself(source, module, count):
-    """Each rule finds what it is for, and nothing else."""
+    """Each rule finds its violation and nothing else."""
     assert len(complaints(source, module)) == count
 
 
-# ------------------------------------------------------------------ ops say what an op means, not how a host computes it
-#: file of ops/ -> why it may do what others may not
+# ----------------------------------------------- ops define semantics, not how a host computes them
 EXCEPTED = {
 }
 
 
 def host_bound(source):
-    """What of a host's memory a source text touches: NumPy, a tensor's array, kernels by import."""
+    """Returns the accesses to host memory in a source text: NumPy, a tensor's array, imported
+    kernels."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -191,13 +199,13 @@ def test_ops_are_device_neutral():
     ("from mindtorch.backend.native import pool", 1), ("def f(x):\n    return x._a.shape", 1), ("x._a = 1", 1),
     ("from mindtorch.core.tape import primitive", 0), ("def f(x):\n    return x._sizes", 0), ("from mindtorch.backend import errors", 0),
 ])
-def test_the_lint_of_neutrality_itself(source, count):
+def test_neutrality_lint_detects_violations(source, count):
     assert len(host_bound(source)) == count
 
 
 # ------------------------------------------------------------------ the dispatcher is the only interception
 def interceptions(source):
-    """Assignments to a function's code or defaults, and rewrites of a function's globals."""
+    """Returns assignments to a function's code or defaults, and changes of a function's globals."""
     found = []
     for node in ast.walk(ast.parse(source)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
@@ -226,12 +234,11 @@ def test_the_dispatcher_is_the_only_interception():
     ("f.__code__ = g.__code__", 1), ("a, f.__code__ = 1, c", 1), ("setattr(f, '__code__', c)", 1), ("f.__globals__['x'] = 1", 1),
     ("f.__globals__.update(x=1)", 1), ("del f.__globals__['x']", 1), ("c = f.__code__", 0), ("x = f.__globals__['x']", 0),
 ])
-def test_the_lint_of_interceptions_itself(source, count):
+def test_interception_lint_detects_violations(source, count):
     assert len(interceptions(source)) == count
 
 
-# ------------------------------------------------------------------ types
-#: modules that others build on: what a device, a kernel, an op or a layer is written against
+# Interfaces: the modules against which a device, a kernel, an op or a layer is written.
 INTERFACES = """core/alias core/device core/devices core/dispatch core/dtypes core/engine core/fitting core/foreign core/grad_mode core/host_data core/layout
 core/meta core/native core/numbers core/promote core/records core/sparse core/stamp core/table core/tape core/values core/variadic backend/device
 backend/errors backend/kernels backend/owned backend/sizes backend/strides backend/meta/arrays backend/cpu/half backend/cpu/host backend/cpu/memory
@@ -240,7 +247,7 @@ backend/cpu/pointwise""".split()
 
 @pytest.mark.parametrize("name", INTERFACES)
 def test_interfaces_are_annotated(name):
-    """Their public functions say what they take and give; that it is true is checked by mypy."""
+    """Their public functions have type annotations; mypy checks that these are correct."""
     missing = []
     for node in ast.parse((PACKAGE / f"{name}.py").read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):

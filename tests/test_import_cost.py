@@ -1,4 +1,5 @@
-"""What `import mindtorch.torch` does beyond `import mindspore`, counted: seconds depend on the machine, these do not."""
+"""Work that `import mindtorch.torch` does beyond `import mindspore`, as counts: unlike seconds,
+they do not depend on the machine."""
 import functools
 import inspect
 import json
@@ -52,20 +53,20 @@ def counts(tmp_path_factory):
 
 
 def test_wrappers_are_not_compiled_one_by_one(counts):
-    """Some 1,200 wrappers have about 240 shapes."""
+    """About 1,200 wrappers share about 240 templates."""
     assert counts["compiled"] < 300, counts
     assert len(TABLE) + len(tape.PRIMITIVES) > 1000
 
 
-def test_signatures_are_not_looked_up_by_inspect(counts):
+def test_import_rarely_calls_inspect_signature(counts):
     assert counts["signatures"] < 50, counts
 
 
-def test_the_collector_pauses(counts):
+def test_garbage_collector_pauses_during_import(counts):
     assert counts["passes"] == 0 and counts["collects"] is True, counts
 
 
-def test_rare_submodules_are_loaded_when_touched(counts):
+def test_rare_submodules_are_loaded_lazily(counts):
     assert counts["early"] == [] and counts["late"] == [] and 300 < counts["modules"] < 454, counts
 
 
@@ -84,7 +85,7 @@ def wrapping(*args, **kwargs):
 
 
 def signed(*args):
-    """A function that says itself what it takes."""
+    """A function with an explicit `__signature__`."""
 
 
 signed.__signature__ = inspect.signature(lambda x, *, y=2: None)
@@ -92,18 +93,18 @@ signed.__signature__ = inspect.signature(lambda x, *, y=2: None)
 
 @pytest.mark.parametrize("f", [plain, wrapping, signed, functools.wraps(signed)(lambda *a: None), functools.partial(plain, 1, d=3), dict.fromkeys, pow,
                                torch.nn.Linear, lambda: 0, lambda a, /, b: 0])
-def test_parameters_are_those_of_inspect(f):
+def test_parameters_match_inspect(f):
     assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f)
 
 
-def test_parameters_of_all_ops_are_those_of_inspect():
+def test_parameters_of_all_ops_match_inspect():
     for o in TABLE.values():
         for f in (o.body, o.fn, o.public):
             if f is not None:
                 assert [tuple(p) for p in stamp.parameters(f)] == as_inspect_has_it(f), o
 
 
-def test_stamped_function():
+def test_function_compiled_from_a_template():
     source = "def f(a0_, *, a1_):\n    x_a0_ = a0_\n    return fn(x_a0_, a1_=a1_), 'name_', ('a0_', 'other'), {'a1_': a1_}\n"
     made = [stamp.function(source, {"a0_": a, "x_a0_": "x_" + a, "a1_": k, "name_": name}, name, f"<op {name}>", {"fn": lambda x, **kw: (x, kw)}, (d,), {k: d})
             for a, k, name, d in (("input", "dim", "sum", 1), ("other", "keepdim", "max", 2))]
@@ -130,7 +131,7 @@ print(count)
 """
 
 
-def test_compiled_wrappers_are_kept_beside_the_byte_code(tmp_path):
+def test_compiled_wrappers_are_cached_next_to_the_bytecode(tmp_path):
     def compiled(**env):
         told = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(tmp_path)} | env
         root = pathlib.Path(stamp.__file__).parents[2]

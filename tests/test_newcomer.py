@@ -1,4 +1,5 @@
-"""A newcomer's first hour: README's commands in an empty environment, then docs/getting-started.md as it stands there, on the stand-in too."""
+"""A new user's first hour: README's commands in an empty environment, then docs/getting-started.md
+as it is, also on the CANN simulator."""
 import os
 import re
 import shutil
@@ -7,12 +8,13 @@ import subprocess
 import pytest
 from _docs_pages import ROOT, runs
 
-#: what a machine gives to everybody (where packages come from, the user's own proxy among it)
+#: Environment variables that any machine provides, including package sources and the user's proxy.
 GIVEN = ("PIP_", "SSL_", "HTTP", "http", "LANG", "TMPDIR")
 
 
 class Newcomer:
-    """Commands in an empty folder by the environment's Python, with an empty home: nothing has been compiled or cached."""
+    """Runs commands in an empty folder with the environment's Python and an empty home: nothing is
+    compiled or cached yet."""
 
     def __init__(self, folder, python, home):
         self.folder, self.python, self.home = folder, python, home
@@ -26,9 +28,9 @@ class Newcomer:
 
 
 def copied(folder):
-    """A checkout: the files that git would give."""
+    """Copies a checkout: the files that git would provide."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    if names.returncode:            # (CI works on such a copy already)
+    if names.returncode:  # (CI already works on such a copy)
         shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info"))
         return
     for name in filter(None, names.stdout.split("\0")):
@@ -38,7 +40,7 @@ def copied(folder):
 
 
 def command(page, containing):
-    """The one line of a page's blocks that contains a text."""
+    """Returns the only line in a page's code blocks that contains a text."""
     lines = [x for block in re.findall(r"^```bash\n(.*?)^```$", page, re.M | re.S) for x in block.splitlines() if containing in x]
     assert len(lines) == 1, lines
     return lines[0]
@@ -47,7 +49,7 @@ def command(page, containing):
 @pytest.mark.slow
 @pytest.mark.ascend
 @pytest.mark.timeout(1200)
-def test_from_readme_alone(tmp_path):
+def test_new_user_succeeds_with_readme_only(tmp_path):
     checkout, work, home = tmp_path / "checkout", tmp_path / "work", tmp_path / "home"
     for folder in (work, home):
         folder.mkdir()
@@ -55,7 +57,7 @@ def test_from_readme_alone(tmp_path):
     readme = (checkout / "README.md").read_text("utf-8")
     env = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME") or k.startswith(GIVEN)}
 
-    # Install it, and run the example.
+    # Install the package and run the example.
     line = command(readme, "examples/digits.py")
     done = subprocess.run(["bash", "-euc", line], cwd=checkout, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0 and re.search(r"final test accuracy 9[5-9]", done.stdout), done.stdout + done.stderr
@@ -68,7 +70,8 @@ def test_from_readme_alone(tmp_path):
     said = newcomer.run(*doctor[1:])
     assert said.returncode == 0, said.stdout + said.stderr
 
-    # Train, export, load, run on the stand-in; break it on purpose, and find the layer, which needs PyTorch beside.
+    # Train, export, load and run on the CANN simulator; then introduce an error and find its layer,
+    # which needs PyTorch.
     page = (checkout / "docs" / "getting-started.md").read_text("utf-8")
     pip = re.search(r"`pip (install torch==[\d.]+)`", page)[1]
     done = subprocess.run([python, "-m", "pip", "--quiet", *pip.split()], env=env, capture_output=True, text=True, timeout=900)

@@ -1,4 +1,5 @@
-"""What docs/tests.md claims of the tests: files exist, and those without the mark † compare with real torch.  README says the same in both languages."""
+"""The claims of docs/tests.md about the tests: files exist, and files without the mark † compare
+with PyTorch. Both languages of README have the same content."""
 import ast
 import pathlib
 import re
@@ -7,19 +8,22 @@ TESTS = pathlib.Path(__file__).resolve().parent
 PAGE = (TESTS.parent / "docs" / "tests.md").read_text("utf-8")
 ENGLISH, CHINESE = ((TESTS.parent / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
 MARK = "†"
-#: These have real torch in a process of its own: what starts it, as it stands in the file.
+#: Tests that run PyTorch in a separate process: the text in the file that starts it.
 IN_A_PROCESS = {
-    "test_distributed.py": "program(",           # the same program under real torch with gloo
+    "test_distributed.py": "program(",  # the same program under PyTorch with gloo
     "test_resnet_example.py": "sys.executable",  # the script without the hook
-    "test_benchmarks.py": "sides(",              # benchmarks/sides.py: "torch" is real torch, losses compared with it
-    "test_docs_examples.py": "PAGES",            # the pages' commands start `mindtorch diff`, one side of which is real torch
+    # benchmarks/sides.py: "torch" is PyTorch, with which the losses are compared
+    "test_benchmarks.py": "sides(",
+    # the pages' commands start `mindtorch diff`, one side of which is PyTorch
+    "test_docs_examples.py": "PAGES",
     "test_newcomer.py": "runs(",                 # the same page's commands
     "test_examples.py": "[sys.executable",       # the script without the hook
 }
 
 
 def imports_real_torch(path, seen):
-    """Whether a file of tests/, or a helper of tests/ that it imports, imports `torch` (the hook is off in this process)."""
+    """True if a file of tests/, or a helper of tests/ that it imports, imports `torch` (the hook is
+    off in this process)."""
     if path in seen:
         return False
     seen.add(path)
@@ -36,12 +40,12 @@ def imports_real_torch(path, seen):
             helper = TESTS / f"{name.split('.')[0]}.py"
             if helper.exists() and imports_real_torch(helper, seen):
                 return True
-    # The op database is handed out by a tool, which imports real torch.
+    # The op database comes from a tool that imports PyTorch.
     return "mindtorch.tools import _conformance" in path.read_text("utf-8") or "tools._conformance" in path.read_text("utf-8")
 
 
 def named():
-    """{file: whether it carries the mark} of the tests named in the page's tables."""
+    """Returns {file: whether it carries the mark} for the tests named in the page's tables."""
     found = {}
     for line in PAGE.splitlines():
         if line.startswith("|"):
@@ -58,7 +62,7 @@ def test_files_exist():
     assert not missing, missing
 
 
-def test_mark_tells_which_compare_with_real_torch():
+def test_mark_matches_files_without_torch_comparison():
     wrong = []
     for name, marked in named().items():
         path = TESTS / ("conformance/test_opinfo.py" if name == "conformance/" else name)
@@ -71,20 +75,21 @@ def test_mark_tells_which_compare_with_real_torch():
 
 
 def test_every_test_file_is_named():
-    """A test that the page does not name proves nothing to its reader."""
+    """Every test file is named on the page, so that readers know what it verifies."""
     names = {pathlib.Path(n).name for n in named()}
     left = sorted(p.name for p in TESTS.rglob("test_*.py") if p.name not in names and p.parent.name != "conformance")
     assert set(left) <= OF_THE_PROJECT, left
 
 
-#: what holds the project itself, not a claim to users
+#: Tests of the project itself, not of a claim to users.
 OF_THE_PROJECT = {"test_adding.py", "test_changed.py", "test_ci.py", "test_docstrings.py", "test_floors.py", "test_graph.py", "test_import_cost.py", "test_kernel_cache.py", "test_patches.py", "test_readme.py",
                   "test_release.py",
                   "test_runtime.py", "test_testing.py"}
 
 
 def skeleton(text):
-    """What two languages of a page have alike: the levels of its headings, its code, the rows and widths of its tables, its lists, and where it links to, in order."""
+    """Returns the language-independent structure of a page, in order: heading levels, code, table
+    rows and their links, list items, and link targets."""
     found, code = [], None
     for line in text.splitlines():
         if line.startswith("```"):
@@ -106,15 +111,15 @@ def skeleton(text):
     return found
 
 
-def test_both_languages_say_the_same():
+def test_both_readme_languages_match():
     assert skeleton(CHINESE) == skeleton(ENGLISH)
     named = [sorted(set(re.findall("`([^`]+)`", re.sub("```.*?```", "", text, flags=re.S)))) for text in (CHINESE, ENGLISH)]
     assert named[0] == named[1]
 
 
-def test_links_lead_somewhere():
+def test_links_resolve():
     root = TESTS.parent
-    # (Pages that the site's build makes; it is strict about links itself.)
+    # (Pages that the site's build generates; the build itself checks links strictly.)
     made = ast.literal_eval(re.search(r"^MADE = (\{.*\})$", (root / "docs" / "_pages.py").read_text("utf-8"), re.M)[1])
     assert "zh.md" in made
     for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:

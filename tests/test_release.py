@@ -1,4 +1,4 @@
-""".ci/release: each of its checks finds what it is there to find."""
+""".ci/release: each of its checks detects the problem it is meant for."""
 import importlib.machinery
 import importlib.util
 import pathlib
@@ -37,7 +37,7 @@ GOOD = """# Changelog
 
 @pytest.fixture
 def project(tmp_path):
-    """A repository of which everything that is only read passes."""
+    """A repository for which all read-only checks pass."""
     files = {"mindtorch/__init__.py": '__version__ = "1.2.0"\n', "pyproject.toml": 'version = { attr = "mindtorch.__version__" }\n', "CHANGELOG.md": GOOD, "mindtorch/a.c": "", "mindtorch/b.cc": "",
              "docs/versions.md": "by mindtorch-1.2.0-py3-none-any.whl\n\n| 3.11 x86_64 | yes |\n"}
     for name, text in files.items():
@@ -49,7 +49,7 @@ def project(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tree", "version", "changelog", "matrix"])
-def test_what_is_right_passes(project, name):
+def test_valid_project_passes_the_checks(project, name):
     assert release.CHECKS[name][0](project)
 
 
@@ -74,7 +74,7 @@ def test_what_is_right_passes(project, name):
     ("matrix", "docs/versions.md", "| yes |", "| **no result** (abc) |", "something fails"),
     ("matrix", "docs/versions.md", "| 3.11", "| none", "something fails"),
 ])
-def test_what_is_wrong_is_found(project, check, file, old, new, said):
+def test_invalid_project_fails_the_check(project, check, file, old, new, said):
     path = project / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
@@ -92,7 +92,7 @@ def test_a_tagged_version_is_not_released_again(project, tag):
 
 @pytest.mark.parametrize("beside, said", [
     ([], None), (["tests/test_a.py"], "tests/test_a.py"), (["mindtorch/__pycache__/a.pyc"], "__pycache__"), (["mindtorch/a.so"], "a.so"), (["benchmarks/run.py"], "has benchmarks, ")])
-def test_what_an_archive_may_hold(project, beside, said):
+def test_allowed_contents_of_an_archive(project, beside, said):
     archive = project / "made-1.whl"
     with zipfile.ZipFile(archive, "w") as z:
         for name in ["mindtorch/__init__.py", "mindtorch/a.c", "mindtorch/b.cc", "mindtorch-1.2.0.dist-info/METADATA", *beside]:
@@ -104,7 +104,7 @@ def test_what_an_archive_may_hold(project, beside, said):
             release.contents(archive, project)
 
 
-def test_an_archive_without_the_c_sources(project):
+def test_archive_without_c_sources_fails(project):
     archive = project / "made-1.whl"
     with zipfile.ZipFile(archive, "w") as z:
         z.writestr("mindtorch/__init__.py", "")
@@ -112,23 +112,24 @@ def test_an_archive_without_the_c_sources(project):
         release.contents(archive, project)
 
 
-def test_a_command_that_fails_says_its_last_lines(tmp_path):
+def test_failing_command_reports_its_last_lines(tmp_path):
     with pytest.raises(release.Failed, match="ended with 3: some / reason"):
         release.run("sh", "-c", "echo some; echo reason; exit 3", cwd=tmp_path)
 
 
-def test_the_changelog_of_this_tree_has_the_form():
+def test_changelog_of_this_tree_is_well_formed():
     found = release.sections((ROOT / "CHANGELOG.md").read_text("utf-8"))
     assert found[0][0] == "Unreleased" and found[1][0] == release.version_of(ROOT) and all(date for _, date, _ in found[1:])
 
 
-def test_what_is_left_to_a_human_names_the_version():
+def test_manual_steps_name_the_version():
     assert any(f"git tag -a v{release.version_of(ROOT)}" in line for line in release.by_hand(ROOT))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_archives_of_this_tree(tmp_path):
-    """The sdist, and the wheel that is built of it: every file of the package, the C sources, no tests."""
+    """The sdist and the wheel built from it contain every file of the package, the C sources, and
+    no tests."""
     said = release.archives(ROOT, tmp_path)
     assert f"mindtorch-{release.version_of(ROOT)}-py3-none-any.whl" in said and ".tar.gz" in said

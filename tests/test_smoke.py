@@ -1,4 +1,5 @@
-"""One script on each device, as a user runs it: it prints real torch's losses and writes a checkpoint that real torch loads."""
+"""One script on each device, run as a user would: it prints PyTorch's losses and writes a
+checkpoint that PyTorch loads."""
 import pathlib
 
 import pytest
@@ -32,7 +33,7 @@ def losses(printed):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """(losses, checkpoint) under real torch."""
+    """Returns (losses, checkpoint) under PyTorch."""
     from conftest import Process
     folder = tmp_path_factory.mktemp("real")
     process = Process(folder)

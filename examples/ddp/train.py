@@ -1,7 +1,8 @@
-"""Handwritten digits on several processes: an ordinary DistributedDataParallel script that survives a restart.
+"""Handwritten digits on several processes: a DistributedDataParallel script that can be restarted.
 
-Trains a small convolutional net on scikit-learn's bundled 8x8 digits and prints the loss of every epoch and the test accuracy.
-Nothing in it knows about MindSpore; README.md has the commands.
+Trains a small convolutional network on the 8x8 digits that scikit-learn bundles and prints the loss
+of every epoch and the test accuracy. It is an ordinary PyTorch script without code for MindSpore;
+README.md has the commands.
 """
 import argparse
 import os
@@ -44,7 +45,7 @@ def datasets():
 
 
 class Progress:
-    """Model, optimizer and epoch, as torch.distributed.checkpoint saves and loads them."""
+    """Model, optimizer and epoch, in the form that torch.distributed.checkpoint saves and loads."""
 
     def __init__(self, model, optimizer):
         self.model, self.optimizer, self.epoch = model, optimizer, 0
@@ -60,7 +61,7 @@ class Progress:
 
 @torch.no_grad()
 def accuracy(net, dataset, rank, world, device):
-    """Share of right answers; every rank looks at a part of the images."""
+    """Returns the fraction of correct answers; every rank evaluates a part of the images."""
     net.eval()
     x, y = [t.to(device) for t in dataset.tensors]
     hits = (net(x[rank::world]).argmax(1) == y[rank::world]).sum()
@@ -72,9 +73,9 @@ def accuracy(net, dataset, rank, world, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=64, help="over all ranks together")
-    parser.add_argument("--accumulate", type=int, default=1, help="batches for one step")
-    parser.add_argument("--checkpoint", help="folder to save to after every epoch, and to go on from if it has a checkpoint")
+    parser.add_argument("--batch-size", type=int, default=64, help="total over all ranks")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches per optimizer step")
+    parser.add_argument("--checkpoint", help="folder of the checkpoint, which is saved after every epoch and resumed from if it exists")
     parser.add_argument("--backend", default="gloo", help="gloo on CPU; hccl on Ascend, nccl on GPU")
     args = parser.parse_args()
 
@@ -96,7 +97,7 @@ def main():
     if args.checkpoint and os.path.exists(os.path.join(args.checkpoint, ".metadata")):
         dcp.load({"progress": progress}, checkpoint_id=args.checkpoint)
         if rank == 0:
-            print(f"going on after epoch {progress.epoch}", flush=True)
+            print(f"resuming after epoch {progress.epoch}", flush=True)
 
     for epoch in range(progress.epoch, args.epochs):
         sampler.set_epoch(epoch)
@@ -104,7 +105,7 @@ def main():
         for i, (x, y) in enumerate(loader):
             x, y = x.to(device), y.to(device)
             if (i + 1) % args.accumulate:
-                with ddp.no_sync():                 # gradients stay here until the last of `accumulate` batches
+                with ddp.no_sync():  # no reduction before the last of `accumulate` batches
                     loss = F.cross_entropy(ddp(x), y)
                     (loss / args.accumulate).backward()
             else:

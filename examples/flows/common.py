@@ -1,4 +1,4 @@
-"""What the flow examples share: a small network, its data, and a log of losses, gradients and weights."""
+"""Shared code of the flow examples: a small network, its data, and a log of the training steps."""
 import argparse
 
 import numpy as np
@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 class Lion(torch.optim.Optimizer):
-    """An optimizer of one's own, written as for torch: the sign of a running mean of the gradients."""
+    """A custom optimizer in PyTorch's style: the sign of a running mean of the gradients."""
 
     def __init__(self, params, lr=1e-3, beta=0.9):
         super().__init__(params, dict(lr=lr, beta=beta))
@@ -49,11 +49,11 @@ def make_net(seed=0):
 
 
 def batch(i, size=16):
-    """Images and labels of step i, as NumPy arrays."""
+    """Returns the images and labels of step i as NumPy arrays."""
     rs = np.random.RandomState(100 + i)
     y = rs.randint(0, CLASSES, size)
     x = rs.randn(size, 1, 8, 8).astype(np.float32)
-    x[np.arange(size), 0, y] += 2       # something to learn
+    x[np.arange(size), 0, y] += 2  # a pattern to learn
     return x, y.astype(np.int64)
 
 
@@ -62,15 +62,17 @@ def tensors(i, size=16):
 
 
 class Log:
-    """Prints the losses; with --record FILE it also writes losses, gradients and weights of every step to an .npz file. --device is where the flow runs.
+    """Log of a flow.
 
-    others: arguments of other names stay in `rest`; otherwise they are errors.
+    Prints the losses. With --record FILE it also writes losses, gradients and weights of every step
+    to an .npz file. --device selects the device of the flow. With `others`, unknown arguments are
+    stored in `rest`; otherwise they are errors.
     """
 
     def __init__(self, others=False):
         parser = argparse.ArgumentParser()
-        parser.add_argument("--device", help="where networks and tensors are made: cpu, npu, cuda; default: torch's default device")
-        parser.add_argument("--record", metavar="FILE", help="write losses, gradients and weights there (.npz)")
+        parser.add_argument("--device", help="device of networks and tensors: cpu, npu, cuda; default: PyTorch's default device")
+        parser.add_argument("--record", metavar="FILE", help="write losses, gradients and weights to this file (.npz)")
         self.args, self.rest = parser.parse_known_args() if others else (parser.parse_args(), [])
         if self.args.device:
             torch.set_default_device(self.args.device)

@@ -1,4 +1,4 @@
-"""Flow 1: gradients as values. A torch-style network and optimizer, MindSpore's functional gradients, in one process.
+"""Flow 1: gradients as values. MindSpore's functional gradients with a PyTorch-style network.
 
     python examples/flows/flow1_value_and_grad.py
 """
@@ -23,14 +23,14 @@ grad_fn = ms.value_and_grad(forward_fn, None, optimizer.parameters, has_aux=True
 
 for i in range(5):
     x, y = tensors(i)
-    if i in (0, 4):                                         # torch's way, before and after
+    if i in (0, 4):  # PyTorch style, in the first and last step
         loss, _ = forward_fn(x, y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         log.step(i, loss, net)
         continue
-    (loss, logits), grads = grad_fn(x, y)                   # MindSpore's way: gradients are values
+    (loss, logits), grads = grad_fn(x, y)  # MindSpore style: gradients are values
     if i == 1:
         optimizer(grads)
     elif i == 2:
@@ -40,7 +40,7 @@ for i in range(5):
     log.step(i, loss, net, grads)
 
 
-# An optimizer of one's own may be written for either style.
+# A custom optimizer can be written in either style.
 class LionOfGrads(Lion):
     @torch.no_grad()
     def step(self, grads, closure=None):

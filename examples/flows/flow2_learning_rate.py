@@ -1,4 +1,7 @@
-"""Flow 2: the learning rate. A float in torch style; in graph mode a MindSpore Parameter that `mindspore.ops.assign` changes.
+"""Flow 2: the learning rate.
+
+In PyTorch style it is a float. In graph mode it is a MindSpore Parameter that
+`mindspore.ops.assign` changes.
 
     python examples/flows/flow2_learning_rate.py
 """
@@ -10,7 +13,7 @@ from common import Log, make_net, tensors
 
 
 class WarmUp:
-    """A scheduler of one's own, as for graph mode: Transformer's warm-up."""
+    """A custom scheduler for graph mode: the warm-up of the Transformer."""
 
     def __init__(self, optimizer, d_model, warmup_steps):
         self.optimizer, self.d_model, self.warmup_steps, self.n_steps = optimizer, d_model, warmup_steps, 0
@@ -25,7 +28,7 @@ class WarmUp:
 log = Log()
 criterion = torch.nn.CrossEntropyLoss()
 
-# Eagerly, as in torch.
+# Eager mode, as in PyTorch.
 net = make_net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 print("lr is {}".format(optimizer.param_groups[0]["lr"]))

@@ -1,4 +1,6 @@
-"""Flow 3: mixed precision, in torch's style (autocast and GradScaler) and in MindSpore's (auto_mixed_precision).
+"""Flow 3: mixed precision in PyTorch's style (autocast, GradScaler) and in MindSpore's.
+
+MindSpore's style uses auto_mixed_precision.
 
     python examples/flows/flow3_mixed_precision.py
 """

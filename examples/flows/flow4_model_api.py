@@ -1,4 +1,4 @@
-"""Flow 4: MindSpore's Model API over a torch-style network: train, evaluate, checkpoint, convert.
+"""Flow 4: MindSpore's Model API with a PyTorch-style network: train, evaluate, checkpoint, convert.
 
     python examples/flows/flow4_model_api.py
 """
@@ -22,7 +22,7 @@ data = ds.NumpySlicesDataset({"image": images, "label": labels.astype(np.int32)}
 
 
 class Numbers(Callback):
-    """What the steps did, for the log."""
+    """Callback that writes every step to the log."""
 
     def on_train_step_end(self, run_context):
         p = run_context.original_args()
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
     print("result:", result)
     log.keep(accuracy=result["accuracy"])
 
-    # The checkpoint is loaded into a new network, and converted for torch and safetensors.
+    # Load the checkpoint into a new network, and convert it for torch and safetensors.
     path = os.path.join(folder, "net-1_5.ckpt")
     again = make_net(7)
     ms.load_param_into_net(again, ms.load_checkpoint(path))

@@ -1,4 +1,4 @@
-"""Flow 5: a YAML file, command-line overrides, and the environment set up from them.
+"""Flow 5: a YAML file, command-line overrides, and an environment that is set up from them.
 
     python examples/flows/flow5_config.py --lr 0.1 --context_mode graph --optimizer.momentum 0.8
 """
@@ -16,7 +16,7 @@ init_env(config)
 print(f"device {config.device_target}, rank {config.rank_id} of {config.device_num}, mode {ms.get_context('mode')}, lr {config.lr}")
 log.keep(mode=ms.get_context("mode"), lr=config.lr, momentum=config.optimizer.momentum)
 
-net = Net()             # its weights follow from config.seed
+net = Net()  # config.seed determines the weights
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(net.parameters(), lr=config.lr, momentum=config.optimizer.momentum, weight_decay=config.optimizer.weight_decay)
 for i in range(5):

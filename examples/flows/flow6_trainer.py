@@ -1,4 +1,6 @@
-"""Flow 6: a functional Trainer with two losses, loss scaling, a check for overflow and the best checkpoint.
+"""Flow 6: a functional Trainer with two losses, loss scaling and an overflow check.
+
+It saves the best checkpoint.
 
     python examples/flows/flow6_trainer.py
 """

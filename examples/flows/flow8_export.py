@@ -1,4 +1,6 @@
-"""Flow 8: a trained network as MindIR and ONNX, reloaded and compared; torch.jit.trace, save and load.
+"""Flow 8: export of a trained network as MindIR and ONNX; torch.jit.trace, save and load.
+
+The exported networks are loaded again and compared.
 
     python examples/flows/flow8_export.py
 """
@@ -43,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         import onnxruntime
     except ImportError:
-        print("onnxruntime is not installed: no ONNX here")
+        print("onnxruntime is not installed: ONNX is skipped")
     else:
         path = os.path.join(folder, "net.onnx")
         torch.onnx.export(net, (x[:1],), path, input_names=["image"], output_names=["logits"],

@@ -1,7 +1,7 @@
-"""Flow 9: graph mode. Functions under @mindspore.jit and Cells in GRAPH_MODE that call torch-style modules.
+"""Flow 9: graph mode. Functions under @mindspore.jit in GRAPH_MODE that call PyTorch-style modules.
 
-On the npu device they are recorded and compiled; with tensors on the cpu they run eagerly, with one warning and the same results.  A network of its own can be
-compiled from a trace.
+On the npu device they are recorded and compiled. With tensors on the cpu they run eagerly, with one
+warning and the same results. A network can also be compiled from a trace.
 
     python examples/flows/flow9_graph_mode.py
 """
@@ -34,7 +34,8 @@ for prefix, mode in (("pynative ", ms.PYNATIVE_MODE), ("graph ", ms.GRAPH_MODE))
 
 ms.set_context(mode=ms.PYNATIVE_MODE)
 x, _ = tensors(9)
-cell = graph_cell(capture(net.eval(), (x,)))         # MindSpore's own operations: this compiles
+# consists of MindSpore's own operations, so it compiles
+cell = graph_cell(capture(net.eval(), (x,)))
 compiled = ms.jit(cell.construct)
 y = compiled(ms.Tensor(x.cpu().numpy()))
 start = time.perf_counter()

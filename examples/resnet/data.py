@@ -1,4 +1,7 @@
-"""Images: a folder with one subfolder a class (train/CLASS/*.jpg, val/CLASS/*.jpg), or synthetic ones."""
+"""Images from a folder, or synthetic images.
+
+The folder has one subfolder per class: train/CLASS/*.jpg, val/CLASS/*.jpg.
+"""
 import os
 
 import numpy as np
@@ -10,7 +13,7 @@ STD = np.array([0.229, 0.224, 0.225], np.float32)[:, None, None]
 
 
 class Synthetic(Dataset):
-    """A fixed random pattern for each class, under noise."""
+    """Synthetic images: a fixed random pattern per class, plus noise."""
 
     def __init__(self, count, classes, size, seed):
         patterns = np.random.RandomState(1).randn(classes, 3, size, size).astype(np.float32)
@@ -26,7 +29,10 @@ class Synthetic(Dataset):
 
 
 class Folder(Dataset):
-    """Images of a folder: a random part of it, perhaps mirrored, for training; the middle for evaluation. Needs Pillow."""
+    """Images of a folder. Needs Pillow.
+
+    Training uses a random crop and a random horizontal flip; evaluation uses the centre crop.
+    """
 
     def __init__(self, root, size, train):
         self.classes = sorted(e.name for e in os.scandir(root) if e.is_dir())
@@ -60,7 +66,7 @@ class Folder(Dataset):
 
 
 def loader(args, train):
-    """(DataLoader, number of classes)"""
+    """Returns (DataLoader, number of classes)."""
     if args.data:
         dataset = Folder(os.path.join(args.data, "train" if train else "val"), args.image_size, train)
         classes = len(dataset.classes)
@@ -77,7 +83,7 @@ def add_options(parser):
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--device", default="cpu", help="cpu, npu, cuda")
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage")
-    parser.add_argument("--classes", type=int, default=10, help="of the synthetic images")
+    parser.add_argument("--classes", type=int, default=10, help="number of classes of the synthetic images")
     parser.add_argument("--synthetic", type=int, default=256, help="number of synthetic training images")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--double", action="store_true", help="compute in float64, to compare runs digit by digit")
+    parser.add_argument("--double", action="store_true", help="compute in float64, so that runs can be compared digit by digit")

@@ -15,7 +15,7 @@ from model import build  # noqa: E402
 
 @torch.no_grad()
 def evaluate(net, batches, device):
-    """(top-1, top-5) in percent"""
+    """Returns the (top-1, top-5) accuracy in percent."""
     net.eval()
     first = five = total = 0
     for x, y in batches:

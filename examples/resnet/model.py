@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al., 2015), under the names that torchvision gives their parameters."""
+"""ResNet-18 and ResNet-50 (He et al., 2015) with torchvision's parameter names."""
 import torch
 from torch import nn
 
@@ -42,7 +42,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`width`: channels of the first stage (64 in the paper)."""
+    """Residual network. `width` is the number of channels of the first stage (64 in the paper)."""
 
     def __init__(self, block, layers, num_classes=1000, width=64):
         super().__init__()

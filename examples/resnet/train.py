@@ -1,6 +1,7 @@
-"""Trains ResNet-18 or ResNet-50: SGD with momentum, no weight decay on norms and biases, label smoothing, warm-up and cosine.
+"""Training of ResNet-18 or ResNet-50.
 
-An ordinary PyTorch script; nothing in it knows about MindSpore:
+Uses SGD with momentum, label smoothing, and a cosine schedule with warm-up. Norms and biases have
+no weight decay. This is an ordinary PyTorch script without code for MindSpore:
 
     python -m mindtorch run examples/resnet/train.py --arch resnet18 --image-size 64 --epochs 2      # on MindSpore
     python examples/resnet/train.py --arch resnet18 --image-size 64 --epochs 2                       # on PyTorch, the same numbers
@@ -21,7 +22,7 @@ from model import build  # noqa: E402
 
 
 def parameter_groups(net, weight_decay):
-    """Weights of convolutions and of the last layer decay; norms and biases do not."""
+    """Returns two groups: weights of convolutions and of the last layer decay, others do not."""
     decayed = [p for p in net.parameters() if p.ndim > 1]
     rest = [p for p in net.parameters() if p.ndim <= 1]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
@@ -43,9 +44,9 @@ def main():
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--weight-decay", type=float, default=1e-4)
     parser.add_argument("--label-smoothing", type=float, default=0.1)
-    parser.add_argument("--warm-up", type=float, default=0.1, help="part of all steps")
+    parser.add_argument("--warm-up", type=float, default=0.1, help="fraction of all steps")
     parser.add_argument("--save", metavar="FILE", default="resnet.pth")
-    parser.add_argument("--record", metavar="FILE", help="write losses, learning rates, gradients and weights there (.npz)")
+    parser.add_argument("--record", metavar="FILE", help="write losses, learning rates, gradients and weights to this file (.npz)")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)

@@ -1,7 +1,9 @@
-"""What is used of CPython beyond the language: its hooks, and what it keeps in memory without saying so; see backend/patching.py.
+"""The parts of CPython that are used beyond the language: hooks, and undocumented memory layout.
+See backend/patching.py.
 
-``MINDTORCH_PORTABLE=1`` takes the ways that need nothing private of CPython and NumPy, as versions do that have it no more.  The results are
-the same.  Importing this imports neither MindSpore nor NumPy.
+``MINDTORCH_PORTABLE=1`` selects code paths that need no private details of CPython and NumPy;
+versions that lack those details use the same paths. The results are identical. Importing this
+imports neither MindSpore nor NumPy.
 """
 import atexit
 import functools
@@ -21,7 +23,7 @@ set_profile = sys.setprofile
 
 
 def at_exit(what):
-    """Decorator: the function runs when the interpreter ends; `what`: what it is for, in words."""
+    """Decorator: runs the function at interpreter exit. `what` describes its purpose."""
     def register(fn):
         if what not in _EXIT.placed:
             _EXIT.placed.append(what)
@@ -33,17 +35,18 @@ not_at_exit = atexit.unregister
 
 
 def at_fork(what, **callbacks):
-    """`os.register_at_fork`, where there is one; `what`: what it is for, in words."""
+    """Calls `os.register_at_fork`, where it exists. `what` describes the purpose."""
     if FORKS:
         _FORK.placed.append(what)
         os.register_at_fork(**callbacks)
 
 
-_locks: list[tuple[dict, str, Callable]] = []     # (a module's namespace, name, what makes it)
+_locks: list[tuple[dict, str, Callable]] = []  # (module namespace, name, factory)
 
 
 def module_lock(namespace, name, make):
-    """A new lock `make()` for `name` of a module's `namespace`, which a forked child gets anew: the thread that had it is not there any more."""
+    """Returns `make()`, a new lock for `name` in a module's `namespace`. A forked child replaces it
+    by a new one, because the thread that held it does not exist there."""
     _locks.append((namespace, name, make))
     return make()
 
@@ -53,26 +56,27 @@ def _renew_locks():
         namespace[name] = make()
 
 
-_EXIT = declare("atexit:register", HOOKS, "connections, folders and MindSpore's tape are closed in an order that ends the process well", _CHECKED,
+_EXIT = declare("atexit:register", HOOKS, "connections, directories and MindSpore's autograd are closed in an order that lets the process end", _CHECKED,
         ("tests/tools/test_cli.py", "tests/core/test_interop.py"))
 _FORK = declare("os:register_at_fork", HOOKS, "threads and locks do not survive a fork", _CHECKED,
                 ("tests/facade/test_data_workers.py", "tests/facade/test_multiprocessing.py"))
 at_fork("locks of modules", after_in_child=_renew_locks)
-declare("sys:setprofile", HOOKS, "torch.compile sees a call's functions; only while it captures", _CHECKED,
+declare("sys:setprofile", HOOKS, "torch.compile sees the functions of a call; only during capture", _CHECKED,
         ("tests/facade/test_compile.py", "tests/facade/test_compile_breaks.py"))
 declare("sys:meta_path", HOOKS, "`import torch` finds the facade (tools/_hook.py); only while it is enabled", _CHECKED, ("tests/tools/test_hook.py",))
-declare("sys:excepthook", AT_TIMES, "`python -m mindtorch run` reports a script's error from the script on", _CHECKED, ("tests/tools/test_cli.py",))
-declare("multiprocessing.spawn:get_preparation_data", AT_TIMES, "children that are spawned find the facade as `torch` before they unpickle", _CHECKED,
+declare("sys:excepthook", AT_TIMES, "`python -m mindtorch run` reports a script's traceback starting at the script", _CHECKED, ("tests/tools/test_cli.py",))
+declare("multiprocessing.spawn:get_preparation_data", AT_TIMES, "spawned children import the facade as `torch` before they unpickle", _CHECKED,
         ("tests/tools/test_hook.py",), takes="name")
 
 
-# ------------------------------------------------------------------ versions of dicts
+# ------------------------------------------------------------------ dict version tags
 class _NoTag:
     value = 0
 
 
 def tag_address(d):
-    """Where CPython to 3.12 keeps a dict's version tag, which moves with every change."""
+    """Returns the address of a dict's version tag, which changes with every modification (CPython
+    up to 3.12)."""
     return id(d) + 24
 
 
@@ -83,9 +87,11 @@ def _tag(d):
 
 @functools.cache
 def tags_work():
-    """Whether this interpreter keeps version tags of dicts where we look for them, for every kind of change.
+    """True if this interpreter stores dict version tags at the expected address and updates them
+    for every kind of change.
 
-    Where it does not (3.13 has none), contents are compared."""
+    If not (3.13 has no tags), contents are compared.
+    """
     import ctypes
     if PORTABLE or sys.implementation.name != "cpython" or sys.version_info[:2] not in ((3, 10), (3, 11), (3, 12)) or ctypes.sizeof(
             ctypes.c_void_p) != 8:
@@ -95,7 +101,7 @@ def tags_work():
         pass
 
     def store(o):
-        for i in range(64):        # long enough for the interpreter to specialise it
+        for i in range(64):  # enough iterations for the interpreter to specialize the instruction
             o.x = i
             yield
 
@@ -121,7 +127,8 @@ def tags_work():
 
 
 def _words_work(p, cls):
-    """Whether an object's class, the dict of its attributes and that dict's size are where we look for them."""
+    """True if an object's class, its attribute dict and that dict's size are at the expected
+    addresses."""
     class Other:
         pass
     d, new = p.__dict__, {"a": 1, "b": 2}
@@ -134,12 +141,12 @@ def _words_work(p, cls):
 
 
 def class_address(x):
-    """Where CPython keeps an object's class."""
+    """Returns the address at which CPython stores an object's class."""
     return id(x) + 8
 
 
 def used_address(d):
-    """Where CPython keeps how many entries a dict has."""
+    """Returns the address at which CPython stores a dict's number of entries."""
     return id(d) + 16
 
 
@@ -152,39 +159,42 @@ def _dict_slot():
 
 
 def slot_address(x, d):
-    """Where CPython keeps which dict an object has for its attributes, `d` now; None: elsewhere."""
+    """Returns the address at which CPython stores the pointer to an object's attribute dict,
+    currently `d`; None if it is stored elsewhere."""
     import ctypes
     at = _dict_slot()(x)
     return at if at and ctypes.c_uint64.from_address(at).value == id(d) else None
 
 
 def word_at(address):
-    """An object whose `.value` is the word of memory at an address."""
+    """Returns an object whose `.value` is the 8-byte word at an address."""
     import ctypes
     return ctypes.c_uint64.from_address(address)
 
 
 def watch(d):
-    """An object whose `.value` moves with every change of the dict (always 0 where there are no tags)."""
+    """Returns an object whose `.value` changes with every modification of the dict (always 0 if
+    there are no tags)."""
     return _tag(d) if tags_work() else _NoTag
 
 
 def _tags_said():
-    return None if tags_work() else "not there: the contents are compared"
+    return None if tags_work() else "not available: contents are compared"
 
 
-declare("builtins:dict", RELIES, "version tags of dicts tell that a compiled function's surroundings are unchanged (0.05 us a dict)", _CHECKED,
+declare("builtins:dict", RELIES, "dict version tags show that a compiled function's environment is unchanged (0.05 us per dict)", _CHECKED,
         ("tests/facade/test_compile.py", "tests/backend/test_patches.py"), check=_tags_said)
 
 
-# ------------------------------------------------------------------ classes of classes
+# ------------------------------------------------------------------ metaclasses
 def _class_of(cls):
     import ctypes
     return ctypes.py_object.from_address(id(cls) + object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p))       # an object's last field
 
 
 def set_class(cls, kind):
-    """Makes `kind` the class of a class.  Assigning __class__ is refused where one of the two is built in, as `type` is."""
+    """Makes `kind` the class of the class `cls`. Python rejects assigning `__class__` if one of the
+    two is a built-in class, such as `type`."""
     place = _class_of(cls)
     if place.value is not type(cls):
         raise NotImplementedError(f"set_class: {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]} keeps the class of "
@@ -192,5 +202,5 @@ def set_class(cls, kind):
     place.value = kind
 
 
-declare("builtins:type", RELIES, "where an object's class stands: the class of MindSpore's Cell counts Modules among the Cells", _CHECKED,
+declare("builtins:type", RELIES, "address of an object's class: the metaclass of MindSpore's Cell makes Modules instances of Cell", _CHECKED,
         ("tests/facade/test_data_model.py",), check=lambda: None if _class_of(_NoTag).value is type else "it is not the last field of an object")

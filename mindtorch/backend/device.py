@@ -1,6 +1,7 @@
-"""What a device is to the floors above: memory behind handles, and a table of kernels (backend/kernels.py).
+"""The device interface: memory behind handles, and a table of kernels (backend/kernels.py).
 
-A folder of kernels (backend/<name>/) makes one `Device`.  Nobody above looks into a handle.
+Each kernel package (backend/<name>/) provides one `Device`. The layers above never inspect a
+handle.
 """
 from __future__ import annotations
 
@@ -16,17 +17,22 @@ from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, S
 
 
 class Lacking(Exception):
-    """Raised by a kernel, before it has done anything, for what it cannot do: a dtype, a shape, a choice of constants. The host does it then."""
+    """Raised by a kernel, before any side effect, for a dtype, shape or combination of constants
+    that it does not support. The host then computes the op."""
 
 
 class Way:
-    """A kernel of a device, and what it takes; made of the function's attributes of the same names.
+    """A kernel of a device and the operands that it supports. The fields below come from function
+    attributes of the same names.
 
-    numbers  Python numbers in the place of constants (default: a tensor of no dimensions)
-    half     float16 and bfloat16 on a device that computes those in float32 (`widens`)
-    empty    operands of no elements (default: the host answers, for many kernels cannot)
-    only     element types, of which all operands have to be; None: any
-    alike    the same for two operands of the same sizes and element type, a whole or floating one, in C order; None: nothing special
+        numbers  True: scalar operands are passed as Python numbers (default: as 0-dim tensors)
+        half     True: accepts float16 and bfloat16 on a device that computes those in float32
+                 (`widens`)
+        empty    True: accepts operands without elements (default: the host computes these, because
+                 many kernels cannot)
+        only     element types that all operands must have; None: any
+        alike    faster kernel for two C-contiguous operands of equal sizes and integer or floating
+                 element type; None: none
     """
 
     __slots__ = ("fn", "numbers", "empty", "only", "device", "widen", "alike", "known")
@@ -38,12 +44,14 @@ class Way:
         self.empty: bool = getattr(fn, "empty", False)
         self.only: frozenset[Stype] | None = getattr(fn, "only", None)
         self.alike: Kernel | None = getattr(fn, "alike", None)
-        #: kinds of operands that it has taken as they are, without constants -> the kind of its result, and what to call
+        #: operand kinds that the kernel has accepted unchanged, without constants -> (kind of the
+        #: result, function to call)
         self.known: dict[Any, tuple[Kind, Kernel]] = {}
 
 
 class Kind:
-    """What arrays without memory of the same sizes and element type, in C order, have in common: the stock that a device has made of them."""
+    """Shared by meta arrays of equal sizes and element type in C order. Holds the stock of such
+    arrays that a device has prepared."""
 
     __slots__ = ("stock",)
 
@@ -52,96 +60,109 @@ class Kind:
 
 
 class Device:
-    """Memory that only its own kernels touch.  Strides and offsets are counted in elements."""
+    """Memory that only the device's own kernels access. Strides and offsets are in elements."""
 
-    type: str                       # its name: torch.device(type)
-    names: tuple[str, ...] = ()     # what else it may be called
-    widens = False                  # whether kernels get float16 and bfloat16 as float32, and their results are rounded back
-    indexed = False                 # whether there may be several: torch.device(type, 1)
-    lost = False                    # whether it answers nothing any more
-    behind = False                  # whether a kernel's errors may be raised by a later one
-    graphs = False                  # whether what it computes can be put off and run as a graph (core/lazy.py): pending, become, storage, face_of, recorder
-    shadows = False                 # whether its tensors stand for the host's while a graph of those is computed (core/shadow.py)
-    of_host = False                 # whether its kernels are the host's, on the host's memory, and what they do is written down (core/joint.py)
-    #: kernels that draw a mask and use it -> how to do the two one after the other (core/lazy.py)
+    type: str  # its name: torch.device(type)
+    names: tuple[str, ...] = ()  # its aliases
+    # True: kernels receive float16 and bfloat16 as float32, and their results are rounded back
+    widens = False
+    indexed = False  # True: there may be several: torch.device(type, 1)
+    lost = False  # True: the device no longer responds
+    behind = False  # True: execution is asynchronous: an error may be raised by a later kernel
+    # True: kernels can be deferred and run as a graph (core/lazy.py); needs pending, become,
+    # storage, face_of, recorder
+    graphs = False
+    # True: its tensors stand in for host tensors while a graph over those is built (core/shadow.py)
+    shadows = False
+    # True: its kernels are the host's, on host memory, and are recorded (core/joint.py)
+    of_host = False
+    #: kernels that draw a random mask and apply it -> how to split them into the two steps
+    #: (core/lazy.py)
     masked: dict[str, Any] = {}
-    strided = False                 # whether kernels take operands of any strides as they are, so that a copy to C order is a waste
+    # True: kernels accept operands of any strides, so copying to C order is unnecessary
+    strided = False
 
     def count(self) -> int:
-        """How many there are."""
+        """Returns the number of devices of this type."""
         return 1
 
     def current(self) -> int:
-        """Index of the one in use."""
+        """Returns the index of the current device."""
         return 0
 
     def select(self, index: int) -> None:
-        """Puts another one in use."""
+        """Makes another device the current one."""
         raise NotImplementedError(f"device {self.type}: select")
 
     def taken(self, tensor: Any) -> Handle:
-        """A handle on the memory of a tensor that MindSpore made."""
+        """Returns a handle on the memory of a tensor created by MindSpore."""
         raise NotImplementedError(f"device {self.type}: a tensor of MindSpore's")
 
     def writable(self, handle: Handle) -> Handle:
-        """A handle on the same memory that MindSpore's own optimizers write to."""
+        """Returns a handle on the same memory that MindSpore's own optimizers can write to."""
         return handle
 
     def cast(self, handle: Handle, stype: Stype) -> Handle:
-        """The values in another element type."""
+        """Returns the values converted to another element type."""
         raise NotImplementedError(f"device {self.type}: cast")
 
     def constant(self, array: Array) -> Handle:
-        """A handle on a number of no dimensions, which nobody writes to."""
+        """Returns a handle on a 0-dim value that is never written to."""
         return self.upload(array)
 
     def upload(self, array: Array) -> Handle:
-        """A handle on a copy of a host array."""
+        """Returns a handle on a copy of a host array."""
         raise NotImplementedError(f"device {self.type}: upload")
 
     def download(self, handle: Handle) -> Array:
-        """The values as a host array; waits for whoever computes them."""
+        """Returns the values as a host array; synchronizes with the computation."""
         raise NotImplementedError(f"device {self.type}: download")
 
     def lacking(self, what: str) -> None:
-        """Called before the host computes what the device has no kernel for."""
+        """Called before the host computes an op for which the device has no kernel."""
 
     def lacks(self, error: Exception) -> bool:
-        """Whether a TypeError or ValueError out of a kernel says that the target has no kernel for such operands, as `Lacking` does; else the call is wrong."""
-        return self.of_host         # (`lacking` ends the recording, and the host's kernels run as they are)
+        """True if a TypeError or ValueError from a kernel means that the target has no kernel for
+        such operands, like `Lacking`. Otherwise the call itself is wrong."""
+        return self.of_host  # (`lacking` ends the recording, and the host's kernels run directly)
 
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
-        """A kernel's or a copy's error in torch's words, to be raised from it; None: as it is. doing: what was asked for; size: bytes that it needs."""
+        """Translates an error of a kernel or copy to PyTorch's error message, to be raised from it;
+        None: leave it unchanged. doing: the requested operation; size: bytes that it needs."""
         return None
 
     def settle(self) -> None:
-        """Returns when all that was asked for has been handed to the device; raises what went wrong with that: memory, refused kernels."""
+        """Blocks until all submitted work has been launched on the device; raises launch errors
+        (memory, rejected kernels)."""
 
     def wait(self) -> None:
-        """Returns when all is done that was asked for; raises what went wrong."""
+        """Blocks until all submitted work has finished; raises its errors."""
 
     def address(self, handle: Handle) -> int:
-        """Where the first element is in the device's memory: a number to tell memory from memory, not to be read at by the host."""
+        """Returns the address of the first element in the device's memory. It identifies memory;
+        the host must not read it."""
         raise NotImplementedError(f"device {self.type}: address")
 
     def geometry(self, handle: Handle) -> tuple[Sizes, Stype, Strides]:
-        """(sizes, element type, strides)."""
+        """Returns (sizes, element type, strides)."""
         raise NotImplementedError(f"device {self.type}: geometry")
 
     def face(self, handle: Handle) -> Opaque:
-        """The array without memory of a handle that a kernel made."""
+        """Returns a meta array for a handle that a kernel created."""
         return placed(*self.geometry(handle))
 
     def view(self, handle: Handle, sizes: Sizes, strides: Strides, offset: int, stype: Stype) -> Handle:
-        """A handle on part of the same memory; the offset is counted from the first element of `handle`, all in elements of the type `stype`."""
+        """Returns a handle on part of the same memory. The offset counts from the first element of
+        `handle`, in elements of `stype`, like the strides."""
         raise NotImplementedError(f"device {self.type}: view")
 
     def write(self, handle: Handle, value: Handle) -> None:
-        """Stores the values of a handle whose sizes broadcast to the other's, cast by torch's rules.  They may share memory."""
+        """Stores the values of a handle, broadcast to the sizes of the other and cast by PyTorch's
+        rules. The two may share memory."""
         raise NotImplementedError(f"device {self.type}: write")
 
     def fill(self, handle: Handle, number: Array) -> None:
-        """Stores one number of the host's (an array of no dimensions, of the handle's element type) in every place."""
+        """Stores one host value (a 0-dim array of the handle's element type) in every element."""
         self.write(handle, self.constant(number))
 
 
@@ -149,42 +170,47 @@ class Device:
     pending_class: Any = None
 
     def pending(self) -> Handle:
-        """A handle that gets its memory later; of `pending_class`, which no other handle is of."""
+        """Returns a handle whose memory is assigned later. Its class is `pending_class`, which no
+        other handle has."""
         raise NotImplementedError(f"device {self.type}: pending")
 
     def become(self, pending: Handle, handle: Handle, alone: bool) -> None:
-        """Makes a pending handle what another one is, which nobody else has if `alone`."""
+        """Gives a pending handle the memory of another handle; `alone`: nothing else refers to that
+        one."""
         raise NotImplementedError(f"device {self.type}: become")
 
     def storage(self, handle: Handle) -> tuple[int, int]:
-        """Where a handle's storage begins (as `address`), and where in it the handle does, in bytes."""
+        """Returns the address of a handle's storage (as `address`) and the handle's byte offset in
+        it."""
         raise NotImplementedError(f"device {self.type}: storage")
 
     def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
-        """The array without memory of a geometry; strides None: C order."""
+        """Returns a meta array of the given geometry; strides None: C order."""
         return placed(sizes, stype, strides)
 
     def fill_number(self, handle: Handle, number: Any, *, stype: Stype, other: bytes | None) -> None:
-        """`fill` with a Python number of the handle's element type, or with the number of these bytes where Python has none like it."""
+        """Like `fill`, with a Python number of the handle's element type, or with the value given
+        by the bytes `other` if Python has no equal number."""
         self.fill(handle, np.array(number, stype) if other is None else np.frombuffer(other, stype).reshape(()))
 
     def recorder(self, level: str) -> Any:
-        """What makes a graph of kernels that run (backend/mindspore/graph/maker.py)."""
+        """Returns the graph compiler for running kernels (backend/mindspore/graph/maker.py)."""
         raise NotImplementedError(f"device {self.type}: graphs")
 
 
 class Opaque(np.ndarray):
-    """The shape, element type and strides of memory that is elsewhere.  Whoever reads or writes values through it is told so."""
+    """Meta array: shape, element type and strides of memory that is elsewhere. Reading or writing
+    values through it raises an error."""
 
-    #: the array of all of the memory that this one is a view of; None for that one itself
+    #: meta array of the storage that this one is a view of; None for the storage's own array
     home: Opaque | None = None
-    #: whether a write to the memory is refused
+    #: True: writing to the memory is rejected
     frozen = False
-    #: of an array that a device has made in stock and that has elements
+    #: set for prepared (stock) arrays of a device that have elements
     kind: Kind | None = None
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise RuntimeError("values of a tensor that is not in host memory were asked for as an array: core/values.py fetches them")
+        raise RuntimeError("internal error: a device tensor's values were accessed through its meta array; use core/values.py")
 
     def __repr__(self) -> str:
         return f"Opaque(shape={self.shape}, dtype={self.dtype}, strides={self.strides})"
@@ -201,7 +227,8 @@ for _name in """astype copy tolist tobytes item fill all any sum min max mean pr
 
 
 class Veiled(Opaque):
-    """The same of host memory that holds other values than the tensor's: its conjugated or negated ones (core/bits.py).  A view of the memory's own array."""
+    """Meta array of host memory whose values are not the tensor's, but their conjugates or
+    negatives (core/bits.py). It is a view of the memory's own array."""
 
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:          # type: ignore[override]
         if func is not np.may_share_memory:
@@ -211,11 +238,13 @@ class Veiled(Opaque):
 
 
 # ------------------------------------------------------------------ addresses
-# Each tensor has a stretch of address space of its own that nobody can read or write (PROT_NONE): views lie where they do in the device's memory, so that
-# NumPy's view kernels and tests for overlap hold, and code in C that reads values behind everybody's back dies at once instead of computing with zeros.
+#
+# Each tensor gets an unreadable, unwritable address range (PROT_NONE). Views have the same offsets
+# in it as in the device's memory, so NumPy's view kernels and overlap tests work, and C code that
+# reads the values by mistake crashes at once instead of computing with zeros.
 _NORESERVE = 0x4000
 class _Region(mmap.mmap):
-    """Address space, and where it starts."""
+    """Reserved address space and its start address."""
 
     start: int
 
@@ -233,7 +262,7 @@ def _reserve(nbytes: int) -> None:
             m = _Region(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=0)
             break
         except OSError:
-            size >>= 1          # a limit on address space (ulimit -v)
+            size >>= 1  # limited address space (ulimit -v)
             if size < nbytes or size < 1 << 24:
                 raise RuntimeError(f"cannot reserve {nbytes} bytes of address space for the shape of a device's tensor") from None
     m.start = np.frombuffer(m, np.uint8).__array_interface__["data"][0]
@@ -241,12 +270,13 @@ def _reserve(nbytes: int) -> None:
 
 
 def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -> Opaque:
-    """An array of the given geometry (strides in elements, not negative; default: C order) on a stretch of address space of its own."""
+    """Returns a meta array of the given geometry (strides in elements, non-negative; default: C
+    order) on its own address range."""
     global _next
     if strides is None and _region is not None:
         try:
             a = _array(Opaque, sizes, stype, _region, _next)
-        except (TypeError, ValueError):         # the region is at its end
+        except (TypeError, ValueError):  # the end of the region is reached
             pass
         else:
             _next += a.nbytes + 127 & -64
@@ -258,7 +288,7 @@ def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -
         n = k * (1 + sum([(m - 1) * s for m, s in zip(sizes, strides)])) if 0 not in sizes else 0
     at = _next
     if at + n > _size:
-        # (From the start again: what overlaps by address alone does not count, see core/alias.py.)
+        # (Start over at the beginning: overlap by address alone does not count, see core/alias.py.)
         at = 0
         if n > _size:
             _reserve(n)
@@ -269,15 +299,16 @@ def placed(sizes: Sequence[int], stype: Stype, strides: Strides | None = None) -
 
 
 def view_of(a: Opaque, view: Array) -> Opaque:
-    """A view that was worked out on `a` (as a plain array on the same addresses) as an array without memory."""
+    """Converts a view computed on `a` (as a plain array on the same addresses) to a meta array."""
     home = a.home
     if home is None:
         v = view.view(Opaque)
         v.home = a
         if 0 in v.shape:
-            v.flags.writeable = False       # (memory of its own, which some view kernels give to what has no elements)
+            # (some view kernels return newly allocated memory for empty arrays)
+            v.flags.writeable = False
     else:
-        # (Straight on the addresses: views of views of views would be a chain without an end.)
+        # (Base it directly on the region: otherwise views of views would form an unbounded chain.)
         region: Any = home
         while region.__class__ is not _Region:
             region = region.base
@@ -290,17 +321,19 @@ def view_of(a: Opaque, view: Array) -> Opaque:
 
 
 def home_of(a: Array) -> Opaque:
-    """The array of all of the memory that a device's array `a` lies in: the same object for all that share it."""
+    """Returns the meta array of the storage that contains a device's array `a`: one object for all
+    arrays that share the storage."""
     return a if a.home is None else a.home          # type: ignore[attr-defined, return-value]
 
 
 def is_root(a: Array) -> bool:
-    """Whether an array of a device's tensor is all of its stretch, and not a view of another's."""
+    """True if the array of a device's tensor is its whole storage and not a view."""
     return a.home is None       # type: ignore[attr-defined]
 
 
 def stretch(a: Opaque) -> Array:
-    """All of the addresses that `a` lies in, as a row of bytes."""
+    """Returns the address range of the storage that contains `a`, as a one-dimensional array of
+    bytes."""
     home = home_of(a)
     k = home.itemsize
     n = k + sum([(m - 1) * s for m, s in zip(home.shape, home.strides)]) if home.size else 0

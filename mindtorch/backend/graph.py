@@ -1,13 +1,15 @@
-"""A recorded computation as data: what is recorded once, and what every pass over it reads.
+"""Recorded computations as data: recorded once, read by every pass.
 
-A `Graph` is a list of nodes in the order in which they ran.  A node is one call: the op's name as its record has it
-(`nn.functional.conv2d`, `Tensor.add_`, `prim.exp`), the function, and its arguments with Values in the place of tensors, so that a pass
-sees what the user wrote.  There are two recordings:
+A `Graph` is a list of nodes in execution order. A node is one call: the op's registered name
+(`nn.functional.conv2d`, `Tensor.add_`, `prim.exp`), the function, and its arguments with Values in
+place of tensors, so that a pass sees the call as the user wrote it. There are two recorders:
 
-    core/tracing.py            functional: writes are turned into values. For lowerings (backend/export), torch.jit, graph_cell
-    torch/_dynamo/_capture.py  as it ran: writes stay writes, modes are kept. For replay (_replay.py) and C kernels (_inductor)
+    core/tracing.py            functional: writes become values. For lowerings (backend/export),
+                               torch.jit, graph_cell
+    torch/_dynamo/_capture.py  as executed: writes and modes are preserved. For replay
+                               (_replay.py) and C kernels (_inductor)
 
-Nothing here knows of tensors: this module is plain Python, below everything.
+This module is plain Python and does not depend on tensors.
 """
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Sym:
-    """A size that is not fixed: `scale` times size `axis` of input `input`, plus `offset`.  `example` is what it was."""
+    """A dynamic size: `scale` times size `axis` of input `input`, plus `offset`. `example` is its
+    value in the recording."""
 
     input: int
     axis: int
@@ -39,13 +42,15 @@ class Sym:
 class Value:
     """A tensor of the graph.
 
-    kind     "input", "parameter" (a tensor that the code reaches by itself and whose values are read anew by every run: a weight, a
-             buffer, in a capture also any other), "constant", "node" (the result of a call)
-    shape    sizes (ints or Sym)
-    dtype    NumPy's name of the dtype ("bfloat16" too)
-    array    its values while it was recorded (None in a capture, which keeps nothing alive)
-    name     of an input or parameter; in a capture of every value, and good as a name in Python
-    tensor   the tensor itself, for parameters
+        kind     "input"; "parameter" (a tensor that the code reaches by itself and whose values
+                 every run reads again: a weight or buffer, in a capture also any other);
+                 "constant"; "node" (the result of a call)
+        shape    sizes (ints or Sym)
+        dtype    NumPy's name of the dtype ("bfloat16" too)
+        array    its values during the recording (None in a capture, which keeps nothing alive)
+        name     name of an input or parameter; in a capture of every value, and a valid Python
+                 identifier
+        tensor   the tensor itself, for parameters
     """
 
     kind: str
@@ -64,12 +69,16 @@ class Value:
 class Node:
     """One call, `func(*args, **kwargs)`; tensors among the arguments are Values.
 
-    outputs  Values of the tensors in the result; those that are also arguments were written to
-    places   the path of each of them in the result (None: they are the result's tensors in order)
-    modes    (grad mode, inference mode, autocast dtype) under which it ran; None: it runs under its caller's
-    facts    what was known of each argument just before the call: {Value: (shape, dtype, strides, requires grad, whether it is a view)}
-    inside   through which ops a trace got here
-    opaque   what the call computes was not recorded: no pass takes it
+        outputs  Values of the tensors in the result; those that are also arguments were modified in
+                 place
+        places   the path of each output in the result (None: they are the result's tensors in
+                 order)
+        modes    (grad mode, inference mode, autocast dtype) of the call; None: the caller's modes
+                 apply
+        facts    properties of each argument just before the call: {Value: (shape, dtype, strides,
+                 requires grad, is a view)}
+        inside   names of the ops that enclose this call in a trace
+        opaque   True: the computation of the call was not recorded, so no pass can process it
     """
 
     op: str
@@ -84,7 +93,8 @@ class Node:
     opaque: bool = False
 
     def arguments(self) -> dict[str, Any] | None:
-        """Arguments by the names of the function's parameters, with defaults; None if they do not fit its signature."""
+        """Returns the arguments by parameter name, with defaults; None if they do not fit the
+        function's signature."""
         try:
             b = signature(self.func).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
@@ -93,14 +103,15 @@ class Node:
         return b.arguments
 
     def call(self, resolve: Callable[[Value], Any], size: Callable[[Sym], Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """(args, kwargs) for `func`, with resolve(value) in the place of every Value and size(sym) of every Sym."""
+        """Returns (args, kwargs) for `func`, with resolve(value) in place of every Value and
+        size(sym) in place of every Sym."""
         if self.opaque:
             raise NotImplementedError(f"the graph cannot compute {self.title}: the op was not recorded")
         return mapped(self.args, resolve, size), mapped(self.kwargs, resolve, size)
 
     @property
     def title(self) -> str:
-        """The op's name as a user knows it."""
+        """The op's name as shown to the user."""
         by = next((n for n in self.inside if not n.startswith(("prim.", "Tensor.__"))), None)
         return f"'{by}' (its part '{self.op}')" if by and by != self.op else f"'{self.op}'"
 
@@ -111,9 +122,9 @@ class Node:
 
     @property
     def written(self) -> set[Value]:
-        """The Values among the arguments that come out of the call: those that it writes to, or hands on.
+        """The Values among the arguments that the call modifies in place or returns.
 
-        What gives nothing back (`x[i] = y`) writes to its first argument.
+        A call without outputs (`x[i] = y`) modifies its first argument.
         """
         if not self.outputs:
             return set(values_in(self.args[:1]))
@@ -128,10 +139,11 @@ class Node:
 
 
 class Build:
-    """A part of a graph's result that is neither a tensor nor a plain value, and how it is made anew.
+    """A part of a graph's result that is neither a tensor nor a plain value, and how to rebuild it.
 
-    kind    "object": the same object again; "named": cls(*parts); "sequence": cls(parts); "dict": cls of the items of parts;
-            "dataclass": an object with these attributes, and items if it is also a dict
+        kind    "object": the same object again; "named": cls(*parts); "sequence": cls(parts);
+                "dict": cls of the items of parts; "dataclass": an object with these attributes,
+                and items if it is also a dict
     """
 
     __slots__ = ("cls", "kind", "parts")
@@ -140,7 +152,7 @@ class Build:
         self.cls, self.kind, self.parts = cls, kind, parts
 
     def made(self, parts):
-        """The object of such parts."""
+        """Builds the object from the given parts."""
         if self.kind == "named":
             return self.cls(*parts)
         if self.kind == "sequence":
@@ -157,10 +169,10 @@ class Build:
         return made
 
 
-# ------------------------------------------------------------------ what passes have in common
+# ------------------------------------------------------------------ helpers for passes
 @functools.cache
 def dtype_name(dtype):
-    """A Value's name of an array's dtype."""
+    """Returns a Value's name for an array's dtype."""
     return dtype.name if dtype.kind != "V" else "bfloat16"
 
 
@@ -168,7 +180,7 @@ _signatures: weakref.WeakKeyDictionary[Any, inspect.Signature] = weakref.WeakKey
 
 
 def signature(f: Callable[..., Any]) -> inspect.Signature:
-    """inspect.signature, which takes long, once a function."""
+    """Returns inspect.signature(f), which is slow and therefore cached per function."""
     found = _signatures.get(f)
     if found is None:
         found = _signatures[f] = inspect.signature(f)
@@ -176,7 +188,7 @@ def signature(f: Callable[..., Any]) -> inspect.Signature:
 
 
 def values_in(x: Any) -> Iterator[Value]:
-    """The Values in a nested argument or result, in order."""
+    """Yields the Values in a nested argument or result, in order."""
     cls = x.__class__
     if cls is Value:
         yield x
@@ -194,7 +206,8 @@ def values_in(x: Any) -> Iterator[Value]:
 
 
 def mapped(x: Any, fn: Callable[[Value], Any], size: Callable[[Sym], Any] | None = None) -> Any:
-    """A nested argument or result with fn(value) in the place of every Value, and size(sym) (if given) in that of every Sym."""
+    """Returns a nested argument or result with fn(value) in place of every Value, and size(sym) (if
+    given) in place of every Sym."""
     cls = x.__class__
     if cls is Value:
         return fn(x)
@@ -214,12 +227,12 @@ def mapped(x: Any, fn: Callable[[Value], Any], size: Callable[[Sym], Any] | None
 
 
 def like(x, items):
-    """A tuple of the same class as `x` (named or not) with other items."""
+    """Returns a tuple of the same class as `x` (named or not) with other items."""
     return x._make(items) if hasattr(x, "_make") else type(x)(items)
 
 
 def rebuilt(x, fn):
-    """Nested tuples, lists and dicts with fn(leaf) in the place of everything that stands in them."""
+    """Returns nested tuples, lists and dicts with fn(leaf) in place of every leaf."""
     if isinstance(x, tuple):
         return like(x, [rebuilt(v, fn) for v in x])
     if isinstance(x, list):
@@ -230,7 +243,7 @@ def rebuilt(x, fn):
 
 
 def leaves(x: Any) -> Iterator[Any]:
-    """What stands in nested tuples, lists and dicts, in order."""
+    """Yields the leaves of nested tuples, lists and dicts, in order."""
     if isinstance(x, (tuple, list)):
         for v in x:
             yield from leaves(v)
@@ -242,12 +255,12 @@ def leaves(x: Any) -> Iterator[Any]:
 
 
 def flat_tensors(x):
-    """Tensors of an op's result in order; other parts are left out."""
+    """Returns the tensors of an op's result in order; other parts are left out."""
     return [t for t in leaves(x) if hasattr(t, "_a")]
 
 
 def uses(nodes):
-    """{Value: numbers of the nodes that it is an argument of}"""
+    """Returns {Value: indices of the nodes that have it as an argument}."""
     found = {}
     for j, n in enumerate(nodes):
         for v in n.values:
@@ -256,7 +269,8 @@ def uses(nodes):
 
 
 def last_uses(nodes, result=None):
-    """{Value: number of the last node that it matters to}: that has it among its arguments, else that made it; len(nodes) if it is in the result."""
+    """Returns {Value: index of the last node that uses it as an argument, else of the node that
+    computes it}; len(nodes) if it is in the result."""
     last = {}
     for j, n in enumerate(nodes):
         for v in n.values:
@@ -270,13 +284,16 @@ def last_uses(nodes, result=None):
 
 @dataclasses.dataclass(eq=False)
 class Graph:
-    """inputs -> result.
+    """A computation from inputs to a result.
 
-    parameters  Values of the tensors that the code reaches by itself
-    result      the nest that was returned, with Values in the place of tensors
-    functional  no node writes to an argument; else nodes are calls as they were made, to be made again in this order
-    mutations   names of parameters and buffers that the function wrote to (running statistics): in a functional graph they are left out
-    escapes     ops by which values became Python numbers, so that the graph holds for such values only
+        parameters  Values of the tensors that the code reaches by itself
+        result      the returned nested structure, with Values in place of tensors
+        functional  True: no node modifies an argument; else nodes are the original calls, to be
+                    replayed in this order
+        mutations   names of parameters and buffers that the function wrote to (running statistics);
+                    a functional graph omits the writes
+        escapes     ops that converted values to Python numbers, so that the graph is valid for
+                    those values only
     """
 
     inputs: list
@@ -294,15 +311,16 @@ class Graph:
 
     @property
     def ops(self) -> list[str]:
-        """Names of the ops, each once."""
+        """Names of the ops, without duplicates."""
         return list(dict.fromkeys(n.op for n in self.nodes))
 
     def with_nodes(self, nodes: list[Node]) -> Graph:
-        """The same graph with other nodes."""
+        """Returns a copy of this graph with other nodes."""
         return dataclasses.replace(self, nodes=nodes)
 
     def run(self, *inputs: Any) -> Any:
-        """Computes the result with the facade's own ops: `inputs` are tensors; parameters are read as they are now."""
+        """Computes the result with the facade's ops: `inputs` are tensors; parameters are read with
+        their current values."""
         if not self.functional:
             raise NotImplementedError("a graph with writes is replayed (torch/_dynamo/_replay.py), not run")
         env = dict(zip(self.inputs, inputs, strict=True))
@@ -321,7 +339,8 @@ class Graph:
         return mapped(self.result, get)
 
     def prune(self) -> Graph:
-        """Drops nodes that no output needs, and computes those that depend on constants alone (of a functional graph)."""
+        """Removes nodes that no output needs, and folds those that depend only on constants (of a
+        functional graph)."""
         needed = set(self.outputs)
         kept = []
         for n in reversed(self.nodes):
@@ -342,13 +361,14 @@ class Graph:
 
 
 class Differs(NotImplementedError):
-    """Two traces for two sizes are not one graph."""
+    """Two traces for two sizes do not form one graph."""
 
 
 def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: bool = False) -> Graph:
-    """Marks in `base` what depends on size `axis` of input `input`, by comparison with a trace for another such size.
+    """Marks in `base` the sizes that depend on size `axis` of input `input`, by comparison with a
+    trace for another such size.
 
-    verify   what depends on it has been marked: only look whether it is so for this trace as well
+        verify   they are already marked: only check that this trace agrees
     """
     a, b = base.inputs[input].shape[axis], other.inputs[input].shape[axis]
     a = a.example if isinstance(a, Sym) else a
@@ -360,7 +380,7 @@ def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: b
             if x.name == name and x.scale * b + x.offset != y:
                 raise Differs(f"{what} is {x.example} for size {a} and {y} for size {b} of axis {axis}: not a linear function")
             if x.name != name and x.example != y:
-                raise Differs(f"{what} depends on more than one free size")
+                raise Differs(f"{what} depends on more than one dynamic size")
             return x
         if isinstance(x, bool) or x == y:
             return x
@@ -384,7 +404,7 @@ def unify(base: Graph, other: Graph, input: int, axis: int, name: str, verify: b
         if hasattr(x, "tobytes") and hasattr(y, "tobytes") and (x.shape != y.shape or x.tobytes() != y.tobytes()):
             raise Differs(f"which elements of a tensor {what} writes depends on the size {axis} of input {input}")
         if hasattr(x, "_a") and hasattr(y, "_a") and x._a.item() != y._a.item():
-            raise Differs(f"a number of {what} is {x._a.item()} for size {a} and {y._a.item()} for size {b} of axis {axis}")
+            raise Differs(f"a Python scalar of {what} is {x._a.item()} for size {a} and {y._a.item()} for size {b} of axis {axis}")
         if type(x) is not type(y) or isinstance(x, float) and x != y and x == x:
             raise Differs(f"{what} is {x!r} for size {a} and {y!r} for size {b} of axis {axis}")
         return x

@@ -1,20 +1,21 @@
-"""The words in which the interfaces of backend and core are annotated.  They say what is meant, and cost nothing."""
+"""Type aliases for the interfaces of backend and core. They document intent and cost nothing at run
+time."""
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
-#: host memory: what a kernel on `cpu` takes and gives
+#: host memory: operand and result of kernels on `cpu`
 Array: TypeAlias = np.ndarray
 #: element type of an array or tensor (core/dtypes.py)
 Stype: TypeAlias = np.dtype
 Sizes: TypeAlias = tuple[int, ...]
-#: in elements, where nothing else is said
+#: in elements, unless stated otherwise
 Strides: TypeAlias = tuple[int, ...]
-#: what stands for memory of a device's own; nobody but the device looks into it
+#: reference to a device's own memory; only the device inspects it
 Handle: TypeAlias = object
-#: a function over arrays or handles, and constants by keyword: one result or a tuple of them
+#: a function over arrays or handles, with constants as keywords; returns one result or a tuple
 Kernel: TypeAlias = Callable[..., Any]
-#: rule of a result's strides: (result, operands, constants) -> the result laid out
+#: stride rule of a result: (result, operands, constants) -> the result with the right strides
 Layout: TypeAlias = Callable[[Array, Any, dict[str, Any]], Array]
 Number: TypeAlias = bool | int | float | complex

@@ -1,7 +1,8 @@
-"""Kernels by device: the tables behind the records of primitives.
+"""Kernel tables, one per device, which primitives look up by name.
 
-A kernel has the name of its primitive.  On `cpu` it is a function over NumPy arrays; what another device's kernels take is that device's
-own affair (core/devices.py).  The meta device's give shapes, dtypes and strides only.
+A kernel has the name of its primitive. On `cpu` it is a function over NumPy arrays; the operand
+type of other devices' kernels is up to the device (core/devices.py). Kernels of the meta device
+compute shapes, dtypes and strides only.
 """
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from typing import Any
 
 from mindtorch.backend.interface import Kernel
 
-#: device type -> {name of a primitive: kernel}
+#: device type -> {primitive name: kernel}
 TABLES: dict[str, dict[str, Kernel]] = {}
 
 
 def registrar(device: str) -> Callable[..., Any]:
-    """The function `kernel(names, fn)` that puts a kernel of a device into its table under one or several names; without `fn` a decorator."""
+    """Returns `kernel(names, fn)`, which registers a kernel of a device under one or several names;
+    without `fn` it is a decorator."""
     own = TABLES.setdefault(device, {})
 
     def kernel(name, fn=None):
@@ -33,6 +35,6 @@ def registrar(device: str) -> Callable[..., Any]:
 
 
 def load(package: ModuleType) -> None:
-    """Imports every module of a package, so that its kernels stand in their table."""
+    """Imports every module of a package, which registers its kernels."""
     for m in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{m.name}")

@@ -1,8 +1,10 @@
-"""Files whose content is run (compiled kernels, pickles): only what nobody else could have written is used.
+"""Files whose content is executed (compiled kernels, pickles): only files that no other user could
+have written are used.
 
-A file counts as this user's if it belongs to the user or to root and no other may write to it; so does its folder.  Who may write
-to a folder above could exchange everything below it, so those have to be closed to others as well, or sticky as /tmp is.  What belongs to
-whom is read off the path without symbolic links, and that path is used from there on.
+A file counts as this user's if the user or root owns it and no one else may write to it; the same
+holds for its directory. A user who may write to a parent directory could replace everything below
+it, so parents must also be closed to others, or sticky like /tmp. Ownership is checked on the path
+with symbolic links resolved, and that path is used from then on.
 """
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Foreign(PermissionError):
-    """A file or folder that somebody else can write to."""
+    """A file or directory is writable by other users."""
 
 
 def _private_group(gid):
-    """Whether a group holds this user alone, as a user's own group does where the umask is 002."""
+    """True if a group contains only this user, like the per-user group of systems with umask 002.
+    """
     import grp
     import pwd
     try:
@@ -29,7 +32,7 @@ def _private_group(gid):
 
 
 def _open_to(status):
-    """Who else may write there, or None."""
+    """Describes which other users may write to a file; None if there are none."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
     if status.st_mode & stat.S_IWGRP and not _private_group(status.st_gid):
@@ -43,10 +46,11 @@ def _check_owner(path, status):
 
 
 def folder(path: str | PathLike[str], parents: bool = True, mode: int = 0o755) -> str:
-    """The path of a folder of this user's without symbolic links; made if need be, never for others to write to, whatever the umask.
+    """Returns the path, without symbolic links, of a directory that belongs to this user.
 
-    A folder of the user's own that was open to others is closed.  Foreign if it is somebody else's or, with `parents`, if others can
-    exchange it; OSError if it cannot be made.
+    Creates it if it does not exist, never writable by others, whatever the umask. A directory of
+    the user that is open to others is closed. Foreign if it belongs to another user or, with
+    `parents`, if others can replace it; OSError if it cannot be created.
     """
     path = os.path.realpath(os.path.expanduser(os.fspath(path)))
     missing, top = [], path
@@ -57,10 +61,10 @@ def folder(path: str | PathLike[str], parents: bool = True, mode: int = 0o755) -
         try:
             os.mkdir(name, mode if name == path else 0o755)
         except FileExistsError:
-            pass        # another process was faster
+            pass  # another process created it first
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a directory")
     _check_owner(path, status)
     who = _open_to(status)
     if who is not None:
@@ -72,13 +76,14 @@ def folder(path: str | PathLike[str], parents: bool = True, mode: int = 0o755) -
         status = os.stat(above)
         who = None if status.st_mode & stat.S_ISVTX else _open_to(status)
         if who is not None:
-            raise Foreign(f"{who} may write to {above}, and so exchange {path}")
+            raise Foreign(f"{who} may write to {above}, and could replace {path}")
         below, above = above, os.path.dirname(above)
     return path
 
 
 def read(path: str) -> bytes:
-    """The bytes of a file of this user's; Foreign if somebody else could have written it, or it is no plain file."""
+    """Returns the bytes of a file of this user; Foreign if another user could have written it, or
+    if it is not a regular file."""
     f = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
     with open(f, "rb") as file:
         check(path, os.fstat(f))
@@ -86,10 +91,10 @@ def read(path: str) -> bytes:
 
 
 def check(path: str, status: os.stat_result | None = None) -> None:
-    """Foreign if somebody else could have written a file, or if it is no plain file."""
+    """Raises Foreign if another user could have written a file, or if it is not a regular file."""
     status = os.lstat(path) if status is None else status
     if not stat.S_ISREG(status.st_mode):
-        raise Foreign(f"{path} is no plain file")
+        raise Foreign(f"{path} is not a regular file")
     _check_owner(path, status)
     who = _open_to(status)
     if who is not None:
@@ -97,7 +102,8 @@ def check(path: str, status: os.stat_result | None = None) -> None:
 
 
 def write(path: str, data: bytes) -> None:
-    """Writes a file whole: who reads it sees all of it or what was there before. It is never for others to write to."""
+    """Writes a file atomically: a reader sees either the new or the previous content. The file is
+    never writable by others."""
     part = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as f:

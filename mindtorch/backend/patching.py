@@ -1,9 +1,12 @@
-"""The register of patches: what of MindSpore, NumPy or CPython is replaced, added to, hooked into, or relied on in its private layout.
+"""Register of patches: everything in MindSpore, NumPy or CPython that is replaced, added or hooked
+into, or whose private layout is relied on.
 
-A patch is declared with its reason, the versions it was checked with and the tests that hold it, in one of three files:
-`backend/mindspore/patches.py`, `backend/cpu/_numpy_private.py`, `backend/cpython.py`.  The code that takes a function's place stays
-where its meaning is; the act goes through `put` here, which looks first whether what is there is what the code was written for.
-`python -m mindtorch doctor` prints the list; tests/backend/test_patches.py holds that there are no others.
+A patch is declared with its reason, the versions it was checked with and the tests that cover it,
+in one of three files: `backend/mindspore/patches.py`, `backend/cpu/_numpy_private.py`,
+`backend/cpython.py`. The replacement code stays in the module to which it belongs. `put` in this
+module installs it, after verifying that the target is what the code was written for. `python -m
+mindtorch doctor` prints the list; tests/backend/test_patches.py verifies that there are no other
+patches.
 
 Importing this imports neither MindSpore nor NumPy.
 """
@@ -15,15 +18,16 @@ REPLACES, ADDS, AT_TIMES, RELIES, HOOKS = "replaces", "adds", "replaces at times
 
 
 class PatchError(ImportError):
-    """What a patch was written for is not there, or is another thing."""
+    """The target of a patch does not exist, or differs from what the patch was written for."""
 
 
 class Patch:
     """One patch.
 
-    `name`: "module:attribute.attribute".  `takes`: the parameters that the function replaced takes (None: it is written in C, or no function).
-    `check`: for what is relied on, a function whose result says what is not as it should be (None: all is well).
-    `placed`: for patches made, (object, attribute, value) of each; for hooks, what they are for.
+    `name`: "module:attribute.attribute". `takes`: the parameters of the replaced function (None: it
+    is written in C, or is not a function). `check`: for layout that is relied on, a function that
+    returns a description of the problem (None: no problem). `placed`: for patches, (object,
+    attribute, value) of each installed one; for hooks, their purposes.
     """
 
     __slots__ = ("name", "kind", "why", "takes", "checked", "tests", "check", "placed", "before")
@@ -34,28 +38,28 @@ class Patch:
 
     @property
     def package(self):
-        """What is patched: "mindspore", "numpy" or "python"."""
+        """The patched package: "mindspore", "numpy" or "python"."""
         return self.checked[0]
 
     def version(self):
-        """The version of that which runs; None if it is not loaded."""
+        """Returns the running version of the package; None if it is not loaded."""
         if self.package == "python":
             return ".".join(map(str, sys.version_info[:3]))
         return getattr(sys.modules.get(self.package), "__version__", None)
 
     def known_version(self):
-        """Whether the version that runs is one that the patch was checked with ("3.11" stands for all 3.11.x)."""
+        """True if the patch was checked with the running version ("3.11" matches all 3.11.x)."""
         now = self.version()
         return now is None or any(now == v or now.startswith(v + ".") for v in self.checked[1:])
 
     def wrong(self, found):
-        """The error that says that this patch does not fit."""
+        """Returns the error for a patch that does not fit."""
         package, *versions = self.checked
         return PatchError(f"mindtorch {self.kind} {self.name} ({self.why}), as it is in {package} {', '.join(versions)}; in the {package} {self.version()} "
                           f"that is installed {found}. Remedy: {package} {versions[-1]}, or a mindtorch that knows this one")
 
     def owner(self):
-        """(object that has the attribute, its name)."""
+        """Returns (object that has the attribute, name of the attribute)."""
         module, path = self.name.split(":")
         obj = sys.modules.get(module)
         *way, last = path.split(".")
@@ -69,7 +73,8 @@ class Patch:
         return obj, last
 
     def look(self, owner, attr):
-        """PatchError if what is to be replaced is not there or takes other arguments, or what is to be added is there already."""
+        """Raises PatchError if the attribute to replace does not exist or takes other arguments, or
+        if the attribute to add already exists."""
         if self.kind == ADDS:
             if attr in vars(owner):
                 raise self.wrong("there is something of that name already")
@@ -81,16 +86,16 @@ class Patch:
             raise self.wrong(f"it takes ({parameters(there)}), not ({self.takes})")
 
     def state(self):
-        """(whether all is well, in words)."""
+        """Returns (True if all is well, description)."""
         if self.kind == HOOKS:
-            good, said = True, "for " + ", ".join(self.placed) if self.placed else "in use where it is wanted"
+            good, said = True, "for " + ", ".join(self.placed) if self.placed else "in use where needed"
         elif self.kind == RELIES:
             said = self.check()
             good = said is None
-            said = said or "as it should be"
+            said = said or "as expected"
         else:
             good = all(vars(owner).get(attr) is value or getattr(owner, attr) == value for owner, attr, value in self.placed)
-            said = ("in place" if self.placed else "not in use") if good else "somebody else has put something in its place"
+            said = ("in place" if self.placed else "not in use") if good else "other code has replaced it since"
         if not self.known_version():
             return False, f"{said}; {self.package} {self.version()} is not one it was checked with ({', '.join(self.checked[1:])})"
         return good, said
@@ -100,7 +105,7 @@ PATCHES: dict[str, Patch] = {}        # name -> Patch
 
 
 def declare(name, kind, why, checked, tests, takes=None, check=None):
-    """Puts a patch into the register."""
+    """Registers a patch."""
     if name in PATCHES:
         raise ValueError(f"the patch {name} is declared twice")
     PATCHES[name] = p = Patch(name, kind, why, checked, tests, takes, check)
@@ -108,7 +113,8 @@ def declare(name, kind, why, checked, tests, takes=None, check=None):
 
 
 def parameters(f):
-    """The names of a Python function's parameters as text, those of what it wraps if it says so; None for other callables."""
+    """Returns a Python function's parameters as text, following `__wrapped__`; None for other
+    callables."""
     f = getattr(f, "__func__", f)
     while hasattr(f, "__wrapped__"):
         f = f.__wrapped__
@@ -129,7 +135,8 @@ def parameters(f):
 
 
 def put(name: str, value: Any, owner: Any = None) -> None:
-    """Makes the patch: `value` stands at its place from now on; `owner`: the object that the name speaks of, where it is known."""
+    """Installs a patch: sets the named attribute to `value`. `owner`: the object that has the
+    attribute, if known."""
     p = PATCHES[name]
     if p.placed and p.kind != AT_TIMES:
         raise RuntimeError(f"the patch {name} is made twice")
@@ -142,7 +149,7 @@ def put(name: str, value: Any, owner: Any = None) -> None:
 
 
 def put_everywhere(name: str, value: Any) -> None:
-    """The same in all loaded modules of the package, which have taken the function into their own names."""
+    """Like `put`, in all loaded modules of the package that have imported the function by name."""
     p = PATCHES[name]
     owner, attr = p.owner()
     there = vars(owner).get(attr)
@@ -155,7 +162,8 @@ def put_everywhere(name: str, value: Any) -> None:
 
 
 def take_back(name: str) -> None:
-    """Ends a patch that is made at times; does nothing if it is not made, or if somebody has put something else there."""
+    """Removes a temporary patch. Does nothing if it is not installed, or if other code has replaced
+    the attribute since."""
     p = PATCHES[name]
     if p.placed:
         owner, attr, value = p.placed[-1]

@@ -1,11 +1,14 @@
-"""Where signals are handled on threads that multiply matrices by oneDNN.
+"""Alternate signal stacks for threads that multiply matrices by oneDNN.
 
-oneDNN's products of float32 matrices (3.10, which MindSpore 2.10 brings) point the stack pointer to a page of the heap while they
-run: a quarter to all samples of a product on AVX-512 found it there.  The frame of a signal that arrives then, some 3 KB, is written
-below that page, over whatever is there: a training step that took a signal every 0.7 ms died of "corrupted size vs. prev_size"
-within a second in half of all runs.  CPython's handlers ask for the thread's alternate stack (SA_ONSTACK), so it is enough to have
-one: the thread that imports MindSpore, on which its kernels run (_set_launch in runtime.py), and each that has a oneDNN of ours.
-Our own threads take no signals at all.  Left are handlers in C installed without that flag, and the threads of MindSpore.
+While oneDNN multiplies float32 matrices (version 3.10, shipped with MindSpore 2.10), the stack
+pointer may point into a heap page: on AVX-512 a quarter to all samples taken during a product found
+it there. If a signal arrives then, the kernel writes its frame of about 3 KB below that page, over
+unrelated data. A training step that received a signal every 0.7 ms died of "corrupted size vs.
+prev_size" within a second in half of all runs. CPython installs its handlers with SA_ONSTACK, so it
+is enough that the thread has an alternate stack. The thread that imports MindSpore, on which its
+kernels run (_set_launch in runtime.py), gets one, and so does each thread that runs our oneDNN. Our
+own worker threads block all signals. Not covered are C handlers installed without that flag, and
+MindSpore's threads.
 """
 import ctypes
 import mmap
@@ -15,19 +18,20 @@ import sys
 import threading
 
 _DISABLED = 2                   # SS_DISABLE
-_MINIMUM = 51                   # AT_MINSIGSTKSZ: what the kernel puts there itself
+_MINIMUM = 51  # AT_MINSIGSTKSZ: bytes that the kernel needs for the signal frame
 _ROOM = 1 << 16
-#: What a thread meets by its own fault is left as it is, for who reports it (faulthandler).
+#: Signals caused by the thread's own faults stay enabled, for tools that report them
+#: (faulthandler).
 FAULTS = {getattr(signal, name) for name in ("SIGSEGV", "SIGFPE", "SIGILL", "SIGABRT", "SIGBUS", "SIGTRAP", "SIGSYS") if hasattr(signal, name)}
 
 
 class _Stack(ctypes.Structure):
-    """struct stack_t of Linux."""
+    """Linux's struct stack_t."""
     _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
 
 
 class _C:
-    """The functions of the C library that are needed, with their types."""
+    """The C library functions used here, with their types."""
 
     def __init__(self):
         c, p, n = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p, ctypes.c_size_t
@@ -38,7 +42,7 @@ class _C:
         self.munmap.argtypes = [p, n]
 
     def stack(self, new=None):
-        """The calling thread's alternate stack, as it was before `new` became it."""
+        """Returns the calling thread's previous alternate stack; sets `new`, if given."""
         old = _Stack()
         if self.sigaltstack(new, old):
             raise OSError(ctypes.get_errno(), f"sigaltstack: {os.strerror(ctypes.get_errno())}")
@@ -46,9 +50,10 @@ class _C:
 
 
 class SignalStack:
-    """An alternate stack for the calling thread, where it has none.
+    """An alternate signal stack for the calling thread, if it has none.
 
-    It is given back with this object, by the thread itself; the main thread's never is, for signals arrive until a process has ended.
+    It is freed with this object, by the owning thread. The main thread's stack is never freed,
+    because signals arrive until the process has ended.
     """
     start = None
 
@@ -61,7 +66,7 @@ class SignalStack:
         size = c.getauxval(_MINIMUM) + _ROOM
         start = c.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if start == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), f"no {size} bytes for a stack of signals: {os.strerror(ctypes.get_errno())}")
+            raise OSError(ctypes.get_errno(), f"cannot allocate a signal stack of {size} bytes: {os.strerror(ctypes.get_errno())}")
         c.stack(_Stack(start, 0, size))
         if threading.current_thread() is not threading.main_thread():
             self.c, self.start, self.size, self.owner = c, start, size, threading.get_native_id()
@@ -73,6 +78,6 @@ class SignalStack:
 
 
 def take_no_signals():
-    """The calling thread, one of ours, leaves the signals to others; those of its own faults come as ever."""
+    """Blocks signals on the calling thread (one of ours), except those of its own faults."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)

@@ -1,4 +1,5 @@
-"""Facts about strides and memory formats, in elements: what kernels, layout rules and ops share.  They are plain tuples throughout."""
+"""Strides and memory formats, in elements, as shared by kernels, layout rules and ops. Strides are
+plain tuples throughout."""
 from __future__ import annotations
 
 import functools
@@ -14,9 +15,9 @@ from mindtorch.backend.mindspore.private import STRIDED
 ndarray = np.ndarray
 
 
-# ------------------------------------------------------------------ facts about strides
+# ------------------------------------------------------------------ strides
 def contiguous_strides(shape: Sequence[int]) -> Strides:
-    """Strides in elements of C order."""
+    """Returns the strides of C order, in elements."""
     out, n = [], 1
     for s in reversed(shape):
         out.append(n)
@@ -29,7 +30,8 @@ BY_RANK = {4: "channels_last", 5: "channels_last_3d"}
 
 
 def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> Strides:
-    """Strides in elements of a dense layout; `order`: the dimensions from the outermost to the innermost."""
+    """Returns the strides of a dense layout, in elements; `order`: the dimensions from the
+    outermost to the innermost."""
     out, n = [0] * len(shape), 1
     for d in reversed(order):
         out[d] = n
@@ -39,26 +41,29 @@ def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> Strides:
 
 @functools.lru_cache(4096)
 def format_strides(shape: Sizes, fmt: str) -> Strides:
-    """Strides in elements of a memory format ("contiguous", "channels_last", "channels_last_3d")."""
+    """Returns the strides of a memory format ("contiguous", "channels_last", "channels_last_3d"),
+    in elements."""
     return contiguous_strides(shape) if fmt == "contiguous" else ordered_strides(shape, LAST[fmt])
 
 
 def strides_of(a: Array) -> Strides:
-    """Strides in elements as torch gives them.
+    """Returns strides in elements, as PyTorch reports them.
 
-    NumPy leaves those of dimensions of size 1 undefined in C order; there they are C order's, but for an array that somebody has laid out
-    otherwise: a shape like (N, 1, H, W) is in two formats at once, and its strides tell which was meant.
+    In C order NumPy leaves the strides of size-1 dimensions undefined. They are replaced by those
+    of C order, unless the array was laid out explicitly: a shape like (N, 1, H, W) is in two
+    formats at once, and only its strides tell which one is meant.
     """
     k = a.itemsize
     if a.flags.c_contiguous:
-        # (The flags of `STRIDED` are no matter: a tensor's strides are the same all its life.)
+        # (Independent of the flags of `STRIDED`: a tensor's strides never change.)
         return _told(a.shape, a.strides, k) if a.size else contiguous_strides(a.shape)
     return tuple([s // k for s in a.strides])
 
 
 @functools.lru_cache(8192)
 def _told(shape: Sizes, strides: Strides, k: int) -> Strides:
-    """Strides in elements of an array in C order: its own (in bytes) where they are those of a dense layout, else C order's."""
+    """Returns the strides of a C-contiguous array in elements: its own (given in bytes) if they are
+    those of a dense layout, else those of C order."""
     given = tuple([s // k for s in strides])
     order = sorted(range(len(shape)), key=lambda d: (-given[d], -shape[d]))
     return given if ordered_strides(shape, order) == given else contiguous_strides(shape)
@@ -66,7 +71,7 @@ def _told(shape: Sizes, strides: Strides, k: int) -> Strides:
 
 @functools.lru_cache(4096)
 def format_told(shape: Sizes, strides: Strides) -> str:
-    """The memory format that strides (in elements) of a tensor of 4 or 5 dimensions suggest."""
+    """Returns the memory format that the strides (in elements) of a 4- or 5-dim tensor suggest."""
     n = len(shape)
     if strides[1] == 0:
         return "contiguous"
@@ -79,12 +84,13 @@ def format_told(shape: Sizes, strides: Strides) -> str:
 
 
 def suggested(a: Array) -> str:
-    """The memory format that an array's strides suggest, as torch's suggest_memory_format tells it."""
+    """Returns the memory format that an array's strides suggest, like PyTorch's
+    suggest_memory_format."""
     return format_told(a.shape, strides_of(a)) if a.ndim in (4, 5) else "contiguous"
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """True if the elements lie side by side, each in a place of its own."""
+    """True if the elements are dense and do not overlap."""
     want = 1
     for s, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
         if not n:
@@ -96,7 +102,8 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def is_ordered(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
-    """True if the elements lie densely in the given order of dimensions (from the outermost), whatever the strides of size 1 say."""
+    """True if the elements are dense in the given order of dimensions (outermost first), ignoring
+    the strides of size-1 dimensions."""
     want = 1
     for d in reversed(order):
         if shape[d] != 1:
@@ -107,9 +114,11 @@ def is_ordered(shape: Sequence[int], strides: Sequence[int], order: Sequence[int
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
-    """Dimensions from the innermost outwards as torch's loops order a result's, given the operands' strides.
+    """Returns the dimensions, innermost first, in the order in which PyTorch's loops lay out a
+    result, given the operands' strides.
 
-    An insertion sort by the first operand that tells two dimensions apart; a stride of 0 tells nothing.
+    This is an insertion sort by the first operand whose strides order two dimensions; a stride of 0
+    is ignored.
     """
     perm = list(range(len(shape)))[::-1]
     for i in range(1, len(perm)):
@@ -138,7 +147,8 @@ def _should_swap(d0, d1, shape, strides):
 
 @functools.lru_cache(8192)
 def pointwise_strides(shape: Sizes, operands: tuple[tuple[Sizes, Strides], ...]) -> Strides:
-    """Strides in elements of an elementwise result; `operands`: (shape, strides in elements) of each."""
+    """Returns the strides of an elementwise result in elements; `operands`: (shape, strides in
+    elements) of each."""
     if all(s == shape for s, _ in operands):
         if all(is_ordered(shape, st, range(len(shape))) for _, st in operands):
             return contiguous_strides(shape)
@@ -156,25 +166,27 @@ def pointwise_strides(shape: Sizes, operands: tuple[tuple[Sizes, Strides], ...])
 
 @functools.lru_cache(4096)
 def like_strides(shape: Sizes, strides: Strides) -> Strides:
-    """Strides in elements of torch's empty_like: the same where dense, else dense in the order of the given ones."""
+    """Returns the strides of PyTorch's empty_like in elements: unchanged if dense, else dense in
+    the same order."""
     return strides if is_dense(shape, strides) else ordered_strides(shape, memory_order(shape, (strides,))[::-1])
 
 
 def drawing_order(shape: Sequence[int], strides: Strides) -> list[int]:
-    """Dimensions, the outermost first, in whose order torch fills a tensor that is made like another one with random numbers."""
+    """Returns the dimensions, outermost first, in the order in which PyTorch fills the tensors of
+    `*_like` ops with random numbers."""
     s = like_strides(tuple(shape), tuple(strides))
     return sorted(range(len(shape)), key=lambda d: -s[d])
 
 
 def check_rank(shape: Sequence[int], fmt: str) -> None:
-    """RuntimeError if a tensor of this shape cannot be in the memory format."""
+    """Raises RuntimeError if a tensor of this shape cannot have the memory format."""
     if fmt in LAST and len(shape) != len(LAST[fmt]):
         raise RuntimeError(f"required rank {len(LAST[fmt])} tensor to use {fmt} format")
 
 
 # ------------------------------------------------------------------ sizes
 def infer_size(shape: Sizes, numel: int) -> Sizes:
-    """The shape with its -1 filled in; RuntimeError if it cannot hold `numel` elements."""
+    """Returns the shape with its -1 filled in; RuntimeError if it cannot hold `numel` elements."""
     unknown, known = None, 1
     for i, n in enumerate(shape):
         if n == -1:
@@ -198,7 +210,8 @@ def infer_size(shape: Sizes, numel: int) -> Sizes:
 
 
 def check_extent(size: Sequence[int]) -> None:
-    """RuntimeError for a size that no storage could have, whatever the dtype; NumPy would raise a ValueError."""
+    """Raises RuntimeError for sizes that no storage can have, whatever the dtype; NumPy would raise
+    a ValueError."""
     n = 1
     for s in size:
         n *= s or 1
@@ -210,11 +223,12 @@ def check_extent(size: Sequence[int]) -> None:
 
 @functools.lru_cache(8192)
 def can_view(shape: Sizes, strides: Strides, size: Sizes) -> bool:
-    """Whether a tensor of those strides (in elements) has a view of shape `size`: no dimension spans two stretches of memory."""
+    """True if a tensor with these strides (in elements) has a view of shape `size`: no new
+    dimension spans non-adjacent memory."""
     old = [(n, s) for n, s in zip(shape, strides) if n != 1]
     new = [n for n in size if n != 1]
     if 0 in shape or math.prod(shape) != math.prod(size):
-        return True             # (of a wrong size the view itself says so)
+        return True  # (if the number of elements differs, the view itself raises the error)
     i = j = 0
     while i < len(old):
         m = old[i][0]
@@ -232,9 +246,10 @@ def can_view(shape: Sizes, strides: Strides, size: Sizes) -> bool:
     return True
 
 
-# ------------------------------------------------------------------ arrays of chosen strides
+# ------------------------------------------------------------------ arrays with given strides
 def empty(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
-    """Uninitialised array that owns memory of the given dense strides (in elements)."""
+    """Returns an uninitialized array that owns its memory, with the given dense strides (in
+    elements)."""
     if strides == contiguous_strides(shape) or 0 in shape:
         return np.empty(shape, dtype)
     k = np.dtype(dtype).itemsize
@@ -246,7 +261,8 @@ def empty(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
 
 
 def noted(a: Array) -> Array:
-    """The array `a`, whose strides somebody chose; says so where it is in C order and in the channels-last format at once."""
+    """Returns the array `a`, whose strides were chosen explicitly. Sets `STRIDED` if it is both
+    C-contiguous and channels-last."""
     if a.ndim in (4, 5) and a.flags.c_contiguous and a.size and not STRIDED.odd:
         k = a.itemsize
         if a.strides == tuple([s * k for s in format_strides(a.shape, BY_RANK[a.ndim])]) != tuple([s * k for s in contiguous_strides(a.shape)]):

@@ -1,13 +1,17 @@
-"""What a step of the elementwise optimizers does to a parameter, said once, over an array namespace `xp`.
+"""Update formulas of the elementwise optimizers, defined once over an array namespace `xp`.
 
-`update(xp, options, numbers, gradient, parameter, *states)`: what an option or a number means is said by the names under which it is unpacked.  A
-device may have a kernel that does the same for all parameters of a group at once, under the names of `STEPS` (core/optimizers.py).
+`update(xp, options, numbers, gradient, parameter, *states)`: the names under which `options` and
+`numbers` are unpacked tell their meaning. A device may have a kernel that updates all parameters of
+a group at once, under the names of `STEPS` (core/optimizers.py).
 
-Three namespaces have the words used here: backend/cpu/optimizer.py derives a chain of NumPy calls from them; torch/optim/_spaces.py has tensor ops, in
-place and recorded for backward.  A word that ends in _ writes its first operand and returns the new value.  Words are as large as torch's ops are
-(lerp, addcdiv): how their inside is rounded is the namespace's own affair.
+Two namespaces implement the functions used here: backend/cpu/optimizer.py derives a chain of NumPy
+calls from the formulas; torch/optim/_spaces.py has tensor ops, in place and recorded for backward.
+A function whose name ends in _ overwrites its first operand and returns the new value. The
+functions are as coarse as PyTorch's ops (lerp, addcdiv); intermediate rounding is up to the
+namespace.
 
-Names of numbers: lr, size  what the direction is multiplied with; wd  weight decay (decoupled: the factor 1 - lr * decay); w, w1, w2  1 - beta.
+Names of numbers: lr, size: factor of the update direction; wd: weight decay (decoupled: the factor
+1 - lr * decay); w, w1, w2: 1 - beta.
 """
 
 from collections.abc import Callable
@@ -87,7 +91,7 @@ def radam(xp, options, numbers, g, p, m, v):
 
 @_step
 def rmsprop(xp, options, numbers, g, p, v, *states):
-    """states: the mean of the gradients (centered), the momentum buffer."""
+    """states: the mean of the gradients (if centered), the momentum buffer (with momentum)."""
     maximize, decay, centered, momentum = options
     lr, alpha, w, eps, wd, mu = numbers
     d = xp.gradient(g, p, wd, maximize, decay)
@@ -106,7 +110,7 @@ def rprop(xp, options, numbers, g, p, before, size):
     maximize, = options
     shrink, grow, low, high = numbers
     d = xp.gradient(g, p, None, maximize, False)
-    # The product's sign decides; NaN counts as no sign, as it does for torch.
+    # The sign of the product decides. NaN counts as no sign, as in PyTorch.
     product = xp.mul(d, xp.held(before))
     turned = xp.less(product, 0)
     size = xp.clamped_mul_(size, xp.by_sign(product, turned, grow, shrink), low, high)

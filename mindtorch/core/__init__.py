@@ -1,1 +1,1 @@
-"""Tensor substance: dtypes, devices, the tape, the alias layer and the op table."""
+"""Tensor core: dtypes, devices, autograd, in-place ops and views, and the op table."""

@@ -1,4 +1,7 @@
-"""Views that cannot follow a write to their memory (`register_view` in viewed.py says which), and what is said of them."""
+"""Views that cannot follow a write to their memory, and their error messages.
+
+`register_view` in `mindtorch/core/viewed.py` decides which views are fragile.
+"""
 from __future__ import annotations
 
 import re
@@ -6,14 +9,17 @@ from typing import Any
 
 
 def check_fragile(x: Any) -> None:
-    """Called for a fragile view that takes part in a recorded operation: RuntimeError if a write has overtaken it."""
-    # A view that a custom Function gave has a history of its own, whatever its base has.
+    """Raises RuntimeError if a fragile view is used with grad after a write to its memory."""
+    # A view returned by a custom Function has its own history, whatever the history of its base.
     if x._ver is not None and x._ver.v != x._made and x._base is not None and (x._gnode is not None or x._base._rg):
         raise RuntimeError(fragile_message(x, "its base or another view of its base has been"))
 
 
 def fragile_message(x: Any, what: str) -> str:
-    """Why the fragile view `x` cannot follow a write; `what` says who was written to."""
+    """Returns the error for a write that the fragile view `x` cannot follow.
+
+    `what` names the written tensor.
+    """
     n = x._gnode
     kind = x._fragile
     if kind == "no_grad" or kind == "inference" or n is None:
@@ -27,13 +33,13 @@ def fragile_message(x: Any, what: str) -> str:
         return text + (" This view is the output of a function that returns multiple views. Autograd cannot follow writes "
                        "through those: use an out-of-place operation instead.")
     if kind == "custom":
-        return text + (" This view was created inside a custom Function (or is an input that it returned), whose backward the write would "
-                       "go around: clone() the output before writing to it.")
+        return text + (" This view was created inside a custom Function (or is an input that it returned), and the write would bypass its "
+                       "backward: clone() the output before writing to it.")
     where = "inference_mode" if kind == "inference" else "no_grad block"
-    return text + (f" Autograd cannot tell whether the write should be recorded: make the view and the write both inside the {where}, or both "
+    return text + (f" Autograd cannot decide whether to record the write: create the view and write to it both inside the {where}, or both "
                    "outside.")
 
 
 def node_title(n: Any) -> str:
-    """torch's short name of an operation: "Mul" for MulBackward0."""
+    """Returns PyTorch's short name of an op: "Mul" for MulBackward0."""
     return re.sub(r"Backward\d*$", "", n.name())

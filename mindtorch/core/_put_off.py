@@ -1,4 +1,8 @@
-"""A device's kernels as a session (core/lazy.py) shows them: a call goes by the session, with what its random numbers and an optimizer's lists need."""
+"""Deferred versions of a device's kernels, as a session (`mindtorch/core/lazy.py`) exposes them.
+
+Every call goes through the session. The wrappers handle random numbers and the tensor lists of
+optimizer kernels.
+"""
 from __future__ import annotations
 
 import inspect
@@ -9,12 +13,12 @@ from typing import Any
 from mindtorch.backend import updates
 from mindtorch.backend.device import Lacking
 
-#: classes of numbers that are operands
+#: Classes of Python scalars that can be operands.
 NUMBERS = frozenset((int, float, bool, complex))
 
 
 class _Now:
-    """The session that is open, or None; and the class of handles without memory."""
+    """The open session, or None, and the class of pending handles (handles without memory)."""
 
     session: Any = None
     pending: Any = None
@@ -27,7 +31,8 @@ def _always(handles, kw):
     return True
 
 
-#: kernels whose results have a size that the operands' values decide, and when: nobody can go on before they have run
+#: Kernels whose result sizes depend on operand values -> predicate for when they do. These kernels
+#: run before Python continues.
 _OF_VALUES: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(("bincount", "mask_places", "masked_select", "nonzero", "nonzero_tuple", "places_once", "places_unlike", "repeat_places", "unique",
                      "unique_consecutive", "unique_dim"), _always),
@@ -36,7 +41,7 @@ _OF_VALUES: dict[str, Callable[..., bool]] = {
 
 
 def may_vary(fn, constant):
-    """Whether a kernel takes a constant as an argument of a graph."""
+    """True if a kernel accepts this constant as a graph argument."""
     return getattr(fn, "numbers", False) or constant in getattr(fn, "varying", ())
 
 
@@ -51,18 +56,24 @@ def wrapped(name, fn):
     else:
         def put_off(*handles, **kw):
             if of_values is not None and of_values(handles, kw):
-                current.session.settle(f"{name}: values decide how large its result is")
+                current.session.settle(f"{name}: the size of its result depends on values")
                 return current.session._alone(name, fn, handles, kw)
             return current.session.call(name, fn, handles, kw)
     for k in ("numbers", "half", "empty", "only"):
         setattr(put_off, k, getattr(fn, k, None if k == "only" else False))
-    put_off.alike = None        # (which of the two runs hangs on what the device happens to have in stock: a trace would part there)
+    # Which of the two kernels runs depends on the geometries that the device has in stock, so a
+    # trace would diverge there.
+    put_off.alike = None
     put_off.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
     return put_off
 
 
 class Spot:
-    """A generator in a call that is put off: what the call draws is taken where the Python stands, whenever it is computed."""
+    """Generator of a deferred call.
+
+    The seeds and offsets are taken from the real generator in program order, whenever the call is
+    computed.
+    """
 
     __slots__ = ("generator", "taken", "at", "key")
     on_host = False
@@ -74,35 +85,41 @@ class Spot:
         self.key: Any = None
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is Spot          # (which generator it is, and where it stands, is no part of a trace)
+        return other.__class__ is Spot  # The generator and its offset are not part of a trace.
 
     def __hash__(self) -> int:
         return hash(Spot)
 
     def take(self) -> tuple[int, int]:
-        """(seed, offset) of the call's next draw."""
+        """Returns (seed, offset) of the next draw of this call."""
         self.at += 1
         if self.at > len(self.taken):
             self.taken.append(self.generator.take())
         return self.taken[self.at - 1]
 
     def ahead(self, n: int) -> None:
-        """Takes for `n` draws."""
+        """Takes (seed, offset) pairs from the generator until there are `n`."""
         while len(self.taken) < n:
             self.taken.append(self.generator.take())
 
     def keyed(self, key: Any) -> Spot:
-        """Itself, to be known by a key in the graph that is being made."""
+        """Sets the key of this generator in the graph under construction; returns self."""
         self.key = key
         return self
 
     def for_host(self) -> Any:
-        """(The host's kernels draw where a call is not put off.)"""
+        """Returns the host generator.
+
+        Host kernels draw when they are called; their draws are not deferred.
+        """
         return self.generator.for_host()
 
 
 def _drawing(name, fn):
-    """A kernel that draws random numbers: every run of it as often."""
+    """Defers a kernel that draws random numbers.
+
+    Each run takes as many (seed, offset) pairs as the recorded one.
+    """
     def put_off(*handles, **kw):
         session, generator = current.session, kw["generator"]
         if generator.on_host:
@@ -116,15 +133,18 @@ def _drawing(name, fn):
 
 
 def _drawn_on_host(session, name, fn, handles, kw):
-    """The same with the host's numbers: what can be drawn before the operands are known is drawn now, and given to the graph."""
+    """Like `_drawing`, with the host's generator.
+
+    A mask that does not depend on operand values is drawn now and passed to the graph.
+    """
     if not handles:
-        raise Lacking           # (a new tensor, which the host makes)
+        raise Lacking  # A new tensor, which the host creates.
     use = session.device.masked.get(name)
     if threading.get_ident() != session.thread:
         use = None
     mask = None if use is None else use.draw(session.device, [session.geometry(h) for h in handles if h is not None], **kw)
     if use is None or mask is None and kw["keep"] != 1:
-        session.settle("random numbers of the host's")
+        session.settle("random numbers drawn on the host")
         return fn(*handles, **kw)
     r = session.call(f"{name} by its mask", use.kernel, (*handles, mask), {k: v for k, v in kw.items() if k in use.constants})
     return use.results(r, mask)
@@ -133,13 +153,13 @@ def _drawn_on_host(session, name, fn, handles, kw):
 def _layout(fn):
     def layout(handles):
         if any([h.__class__ is current.pending for h in handles]):
-            current.session.settle("an optimizer looks at parameters that are being computed")
+            current.session.settle("an optimizer reads the layout of pending parameters")
         return fn(handles)
     return layout
 
 
 def _step(name, fn):
-    """An optimizer's kernel: lists of tensors, and numbers for each row."""
+    """Defers an optimizer kernel, which takes lists of tensors and, for each row, scalars."""
     def rows(*given, layout, columns, options, row):
         n = len(given) - sum(k for _, k in options)
         handles, numbers = given[:n], given[n:]
@@ -152,7 +172,8 @@ def _step(name, fn):
         fn(layout, lists, [consts[i] for i in row])
 
     def step(layout, columns, consts):
-        if current.session is None:         # (looked up while another thread's was open)
+        # The kernel was looked up while a session of another thread was open.
+        if current.session is None:
             return fn(layout, columns, consts)
         different: dict[int, int] = {}
         unique = []
@@ -165,7 +186,7 @@ def _step(name, fn):
             row.append(k)
         flat = [x for _, ns in unique for x in ns]
         if any([x.__class__ not in NUMBERS for x in flat]):
-            current.session.settle("an optimizer's numbers are tensors")
+            current.session.settle("an optimizer's hyperparameters are tensors")
             return fn(layout, columns, consts)
         return current.session.call(name, rows, [*[h for c in columns for h in c], *flat],
                                     {"layout": layout, "columns": len(columns), "options": tuple([(o, len(ns)) for o, ns in unique]), "row": tuple(row)})

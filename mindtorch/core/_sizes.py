@@ -1,8 +1,11 @@
-"""Stretches of traces that differ in sizes alone, for core/lazy.py: they share graphs whose sizes are free (backend/mindspore/graph/_dynamic.py).
+"""Trace segments of `mindtorch/core/lazy.py` that share dynamic-shape graphs.
 
-A stretch belongs to a `Family` by its kernels and which values these take.  A size is recorded before a graph serves it: the second time that it is met, or,
-where there is a graph for free sizes already, while its kernels run the first time (`Ahead`).  If the recording fits the family's, no graph is made for it, and
-its way through the trace counts for nothing (Trace.branches).
+The segments of such a group differ only in sizes. The graphs are in
+`mindtorch/backend/mindspore/graph/_dynamic.py`. A segment belongs to a `Family`, identified by its
+kernels and their operands. A size is recorded before a graph serves it: when it is seen for the
+second time or, if a dynamic-shape graph exists already, while its kernels run for the first time
+(`Ahead`). If the recording matches the family's graph, no new graph is built and the segment's
+branch is not counted in `Trace.branches`.
 """
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from mindtorch.backend.mindspore.recording import same
 from mindtorch.core._put_off import NUMBERS, Spot, may_vary
 from mindtorch.core._traces import End, Event, Made, Trace
 
-#: families that a trace knows; recordings ahead that may be of no use, one after the other
+#: Maximum number of families in a trace, and of consecutive ahead-of-time recordings that matched
+#: no graph.
 LIMIT, VAIN = 64, 8
 
 
 class Family:
-    """What is known of such stretches.
+    """Segments that differ only in sizes, and their shared graphs.
 
-    shared     the graphs
-    states     given tensors that the last one holds as its state: {place among the given ones: handle}
-    outputs    values that the last one gives
+        shared     the graphs
+        states     input tensors that the last graph holds as its state: {input index: handle}
+        outputs    indices of the values that the last graph returns
     """
 
     __slots__ = ("shared", "states", "outputs", "places", "varying", "fixed", "alone", "ends", "vain")
@@ -34,24 +38,28 @@ class Family:
         self.places: list[Any] = []
         self.varying: set[int] = set()
         self.fixed: list[Any] = []
-        self.alone = 0              # sizes that have a graph of their own after the first
+        self.alone = 0  # number of sizes, after the first, that needed their own graph
         self.ends = 0
-        self.vain = 0               # recordings ahead that were of no use, since the last one that was
+        self.vain = 0  # ahead-of-time recordings without a match since the last match
 
     def held(self, given: list[Any], end: End) -> list[bool]:
-        """Which given tensors a graph shall hold: those that the last one does; those of the run before, where the stretch has had a graph itself."""
+        """Returns, for each input tensor, whether a graph holds it as state.
+
+        These are the tensors that the family's last graph holds. If this segment has built a graph
+        itself, they are the inputs that were the same tensor in the previous run.
+        """
         states = self.states
         if states is None or end.built > 1:
             return [r() is h for r, h in zip(end.given, given)]
         return [states.get(i) is h for i, h in enumerate(given)]
 
     def vary(self, end: End, numbers: list[Any]) -> None:
-        """Numbers that varied for other sizes do so for this one."""
+        """Marks the scalars that varied for other sizes as varying for this size."""
         if self.places == end.places:
             end.varying |= self.varying | {i for i, n in self.fixed if not same(numbers[i], n)}
 
     def learn(self, end: End, made: Made, trace: Trace, log: Any, why: str) -> None:
-        """Takes note of a graph that was made for one of the stretches."""
+        """Records the graph that was built for a segment of this family."""
         self.states, self.outputs = dict(made.graph.states), set(made.outputs)
         self.places, self.varying, self.fixed = list(end.places), set(end.varying), [(i, n) for i, n in made.fixed if n.__class__ in (int, float)]
         if made.graph.new:
@@ -59,13 +67,13 @@ class Family:
         if why:
             self.alone += 1
             trace.branches.append(log[-1][0])
-            note = f"{trace.title}: another size has a graph of its own: {why}"
+            note = f"{trace.title}: another size needs its own graph: {why}"
             if note not in trace.notes:
                 trace.notes.append(note)
 
 
 def _key(log: Any) -> tuple[Any, ...]:
-    """What stretches have in common that differ in sizes alone."""
+    """Returns the key shared by segments that differ only in sizes."""
     key: list[Any] = []
     for e, _, _kw in log:
         if e.fn is None:
@@ -84,7 +92,7 @@ def _given(log):
 
 
 def family(trace: Trace, end: End, log: Any) -> Family | None:
-    """The family of a stretch; None where sizes are static."""
+    """Returns the family of a segment, or None where sizes are static."""
     if trace.dynamic is False or trace.dynamic == "marked" and not any([h.__dict__.get("_dynamic") for h in _given(log)]):
         return None
     if end.family is None:
@@ -100,7 +108,11 @@ def family(trace: Trace, end: End, log: Any) -> Family | None:
 
 
 def met(trace: Trace, end: End, log: Any) -> None:
-    """A stretch was met for the first time: where the trace knows one that differs in sizes alone, its way does not count until it has shown to be other."""
+    """Called when a segment is seen for the first time.
+
+    If the trace has a segment that differs only in sizes, the new branch is not counted until it
+    needs its own graph.
+    """
     if trace.branches:
         f = family(trace, end, log)
         if f is not None and f.ends > 1 and not f.alone:
@@ -108,9 +120,11 @@ def met(trace: Trace, end: End, log: Any) -> None:
 
 
 class Ahead:
-    """Records a stretch while it runs for the first time, kernel by kernel, where the trace has parted from what it knows by a size alone.
+    """Records a segment kernel by kernel while it runs for the first time.
 
-    family   that of the way it has parted from: which numbers vary, what a graph holds and gives
+    Used where only a size made the segment diverge from the trace.
+
+        family   family of the known segment: its varying scalars, graph state and outputs
     """
 
     def __init__(self, family: Family, maker: Any) -> None:
@@ -121,17 +135,19 @@ class Ahead:
         self.whole = True
 
     def enter(self, e: Event, h: Any) -> None:
-        """A given tensor."""
+        """Adds an input tensor."""
         self.values.append(h)
         assert self.family.states is not None
         if e.kw["first"] is not None or self.maker.broken is not None:
-            self.whole = False          # (on another one's memory: which part of it they take is known at the end)
+            # An input that shares memory with another one: which part it covers is known only at
+            # the end.
+            self.whole = False
         elif self.whole:
             self.whole = self.maker.enter(self.given, h, e.kw, self.family.states.get(self.given) is h)
         self.given += 1
 
     def run(self, at: int, name: str, fn: Any, handles: Any, kw: dict[str, Any]) -> Any:
-        """fn(*handles, **kw), the `at`th call of the stretch."""
+        """Runs fn(*handles, **kw), call number `at` of the segment, and records it."""
         varying, places, j = self.family.varying, self.places, 0
         given = list(handles)
         for i, h in enumerate(handles):
@@ -158,7 +174,7 @@ class Ahead:
         return r
 
     def made(self, trace: Trace, end: End, log: Any, numbers: list[Any]) -> bool:
-        """Whether a graph that is there serves the size from now on."""
+        """Returns True if an existing graph serves this size from now on."""
         self.family.vain += 1
         f = family(trace, end, log)
         if not self.whole or f is not self.family or f is None or end.places != f.places or self.maker.broken is not None:
@@ -179,7 +195,10 @@ class Ahead:
 
 
 def ahead(trace: Trace, at: Event, make: Callable[[], Any]) -> Ahead | None:
-    """A recording for a stretch that parts from the trace after `at` by the size of a given tensor; None where no graph for free sizes is known behind it."""
+    """Returns a recorder for a segment that diverges from the trace by the size of an input.
+
+    `at` is the last common event. Returns None if no dynamic-shape graph is known after that event.
+    """
     if trace.dynamic is False:
         return None
     e = at
@@ -192,6 +211,6 @@ def ahead(trace: Trace, at: Event, make: Callable[[], Any]) -> Ahead | None:
 
 
 def uncount(trace: Trace, log: Any) -> None:
-    """A way of the trace counts no longer."""
+    """Removes a branch from the count of the trace's branches."""
     mine = {id(e) for e, _, _ in log}
     trace.branches[:] = [e for e in trace.branches if id(e) not in mine]

@@ -1,4 +1,7 @@
-"""What sessions remember of what a compiled callable did: events in a tree, and where in it everything was computed (core/lazy.py)."""
+"""Traces of compiled callables: trees of events, see `mindtorch/core/lazy.py`.
+
+A trace also records the points at which pending values were computed.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,14 +13,15 @@ from mindtorch.backend.mindspore.recording import same
 
 
 class Event:
-    """One call of the device's: kernel, view, write or cast.
+    """One device call: kernel, view, write or cast.
 
-    ins     operands: a value's number, the class of a Python number, or None
-    kw      constants
-    outs    geometry (sizes, element type, strides or None) of each result, None for one that is not there, the place of another that is the same tensor;
-            `several`: whether they came as a tuple
-    eager   why the call cannot be part of a graph, or None
-    loose   whether numbers among the constants may be others; None: never again
+        ins     operands: the index of a value, the class of a Python scalar, or None
+        kw      constants
+        outs    for each result: its geometry (sizes, NumPy dtype, strides or None), None if absent,
+                or the index of another result that is the same tensor
+        several True if the results came as a tuple
+        eager   reason why the call cannot be part of a graph, or None
+        loose   True if float constants may differ from call to call; None: never again
     """
 
     __slots__ = ("fn", "ins", "kw", "loose", "outs", "several", "children", "end", "eager", "name", "seen", "where")
@@ -30,7 +34,9 @@ class Event:
         self.children: list[Event] = []
         self.end: End | None = None
         self.eager: str | None = None
-        self.seen: Any = None           # of a given tensor: a weak reference to the last one, and where it lay
+        # For an input tensor: weak reference to the last one, and its address, storage start and
+        # offset.
+        self.seen: Any = None
         self.where: Any = None
 
     def __repr__(self):
@@ -38,27 +44,27 @@ class Event:
 
 
 class End:
-    """What is known of a trace that was computed after this event."""
+    """State of a trace that was computed after this event."""
 
     __slots__ = ("seen", "built", "graphs", "given", "numbers", "varying", "refused", "next", "reason", "lies", "places", "loose", "family")
 
     def __init__(self) -> None:
         self.seen = self.built = 0
         self.graphs: list[Made] = []
-        self.given: list[Any] = []              # weak references to the tensors of the run before
-        self.numbers: list[Any] | None = None   # those that kernels were given in the run before
-        self.varying: set[int] = set()          # places of those that have changed
+        self.given: list[Any] = []  # weak references to the input tensors of the previous run
+        self.numbers: list[Any] | None = None  # scalars passed to kernels in the previous run
+        self.varying: set[int] = set()  # positions of the scalars that have changed
         self.refused: str | None = None
         self.next = Event("start", None, (), {})
         self.reason = ""
         self.lies: list[Any] | None = None
         self.places: list[tuple[int, Any]] = []
         self.loose = -1
-        self.family: Any = None                 # the stretches that differ from it in sizes alone (core/_sizes.py)
+        self.family: Any = None  # segments that differ only in sizes (`mindtorch/core/_sizes.py`)
 
 
 class Made:
-    """A graph, the numbers of the values it gives, and the numbers that are part of it: (place, number)."""
+    """A graph, the indices of its outputs, and the scalars baked into it as (position, value)."""
 
     __slots__ = ("graph", "outputs", "fixed")
 
@@ -66,7 +72,7 @@ class Made:
         self.graph, self.outputs, self.fixed = graph, outputs, fixed
 
     def holds(self, given, numbers):
-        """Whether it is right for these tensors and numbers."""
+        """True if the graph is valid for these tensors and scalars."""
         for i, n in self.fixed:
             if not same(numbers[i], n):
                 return False
@@ -74,38 +80,40 @@ class Made:
 
 
 class Loosened:
-    """How many events have become loose, anywhere."""
+    """Global counter of changes of the `loose` flag, over all events."""
 
     count = 0
 
 
-#: ways on after one event
+#: Maximum number of successors of one event.
 WAYS = 256
 
 
 class Trace:
-    """What one compiled callable has been seen to do."""
+    """The recorded behavior of one compiled callable."""
 
     def __init__(self, title: str = "", level: str = "O0", whole: bool = False, dynamic: Any = None, device: Any = None) -> None:
-        self.device = device            # None: the user's one
+        self.device = device  # None: the user's device
         self.start = Event("start", None, (), {})
         self.title, self.level, self.whole, self.dynamic = title, level, whole, dynamic
-        #: dynamic: False: every size has a graph of its own; "marked": unless a given tensor has a dimension marked as dynamic
-        #: where runs have parted, once for each further way; but for sizes that a graph for free sizes serves
+        #: `dynamic` False: every size has its own graph; "marked": likewise, unless an input tensor
+        #: has a dimension marked as dynamic. `branches` has one entry for each further branch where
+        #: runs diverged, except for sizes that a dynamic-shape graph serves.
         self.branches: list[Event] = []
-        #: stretches that differ in sizes alone, and why some of them have graphs of their own (core/_sizes.py)
+        #: Families of segments that differ only in sizes, and notes why some segments have their
+        #: own graphs (`mindtorch/core/_sizes.py`).
         self.families: dict[Any, Any] = {}
         self.notes: list[str] = []
-        self.used = False           # whether runs have asked something of the device that is no event
+        self.used = False  # True if a run queried the device in a way that is not an event.
 
     def grow(self, at: Event, e: Event) -> None:
-        """A new event after another: the ways that were not gone for longest are forgotten."""
+        """Adds an event after `at`; the least recently used successors are dropped."""
         if at.children:
             self.branches.append(e)
         at.children = [e, *at.children[:WAYS - 1]]
 
     def ends(self) -> Iterator[End]:
-        """All ends."""
+        """Iterates over all ends."""
         stack = [self.start]
         while stack:
             e = stack.pop()
@@ -115,7 +123,7 @@ class Trace:
                 stack.append(e.end.next)
 
     def reset(self) -> None:
-        """Forgets everything."""
+        """Clears the trace."""
         self.start = Event("start", None, (), {})
         self.branches.clear()
         self.families.clear()
@@ -123,11 +131,11 @@ class Trace:
 
 
 class Broken(Exception):
-    """A trace that was to be one graph is not (torch.compile(fullgraph=True))."""
+    """Raised if torch.compile(fullgraph=True) would need more than one graph."""
 
 
 def operands(ins, values, numbers):
-    """A call's operands out of values and numbers."""
+    """Returns the operands of a call, from values and scalars."""
     out, k = [], 0
     for i in ins:
         if i.__class__ is int:
@@ -141,14 +149,14 @@ def operands(ins, values, numbers):
 
 
 def same_constants(e, kw):
-    """Whether constants are those of an event; of a loose one numbers do not count."""
+    """True if the constants are those of the event; a loose event ignores float constants."""
     mine = e.kw
     if len(mine) != len(kw):
         return False
     try:
         if mine == kw and [v.__class__ for v in mine.values()] == [v.__class__ for v in kw.values()]:
             return True
-    except ValueError:          # (arrays among them)
+    except ValueError:  # arrays among the constants
         return False
     return e.loose and but_for_numbers(mine, kw)
 
@@ -157,9 +165,10 @@ _SWITCHES = (0.0, 1.0)
 
 
 def but_for_numbers(a, b):
-    """Whether constants differ in Python's floats at most, other than by what switches something off.
+    """True if two sets of constants differ at most in Python floats, other than to or from 0 and 1.
 
-    (Nought and one often do: a kernel that keeps everything (1.0) makes no mask, one that keeps 0.8 does.)
+    0 and 1 often act as switches: a dropout kernel with keep=1.0 creates no mask, one with keep=0.8
+    does.
     """
     if a.keys() != b.keys():
         return False

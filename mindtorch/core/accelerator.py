@@ -1,7 +1,9 @@
-"""The accelerator of this process, if there is one: it is looked for when the primitives have been declared.
+"""The accelerator of this process, if there is one.
 
-MINDTORCH_NPU=cpu            the npu device on MindSpore's CPU target, on machines without an NPU
-MINDTORCH_NPU_FALLBACK=0     a primitive without a kernel is an error, instead of being computed on the host
+It is detected after the primitives have been declared. Environment variables:
+
+    MINDTORCH_NPU=cpu            npu device on MindSpore's CPU target (no NPU needed)
+    MINDTORCH_NPU_FALLBACK=0     a primitive without a kernel raises instead of running on the host
 """
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from mindtorch.core import devices, tensor
 
 
 def start(device: npu.Npu) -> None:
-    """Makes tensors on the device possible."""
+    """Registers the device, so that tensors can be created on it."""
     from mindtorch.backend.mindspore import kernels as own
     from mindtorch.backend.mindspore.graph.maker import Maker
     kernels.load(own)
@@ -25,7 +27,7 @@ def start(device: npu.Npu) -> None:
 
 
 def stop(device: npu.Npu) -> None:
-    """Takes `start` back."""
+    """Reverts `start`."""
     devices.unregister(device)
     tensor.housed = None
     npu.see_values_in(None)

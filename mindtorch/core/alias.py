@@ -1,12 +1,14 @@
-"""The alias layer: in-place writes, with and without grad, through views of views.
+"""In-place writes, with and without grad, through views of views.
 
-A view's `_a` is a strided NumPy view of its base's memory, so a write without grad is a plain memory write.  With grad
-the write becomes a node: on a whole tensor the result's history replaces the tensor's own; on a view, the *base* gets a
-CopySlices node (gradient of the base with the written region zeroed; gradient of the value from that region), and every
-live view of the base gets a fresh history from it.
+A view's `_a` is a strided NumPy view of its base's memory, so a write without grad is a plain
+memory write. With grad the write becomes a node. For a write to a tensor that is not a view, the
+history of the result replaces the tensor's own. For a write to a view, the *base* gets a CopySlices
+node, whose backward zeroes the written region in the base's gradient and passes that region on as
+the gradient of the value. Every live view of the base then gets a new history from it.
 
-A region is known by its geometry alone (shape, strides and offset in bytes inside the base's memory), so views of any
-kind, also of another dtype (real, imag, view_as_real), are followed in the same way.
+A region is identified by its geometry alone (shape, strides and offset in bytes inside the base's
+memory), so views of any kind, also of another dtype (real, imag, view_as_real), are handled in the
+same way.
 """
 from __future__ import annotations
 
@@ -42,36 +44,43 @@ from mindtorch.core.tensor import Const, Tensor, Version, again, bump, check_fra
 Region: TypeAlias = tuple[Sizes, Strides, int, Stype]
 
 _copy = np.copyto
-#: set by core.forward while there are tangents: (tensor that was written to, what it is equal to now, since when that was computed)
+#: Set by core.forward while tangents exist: (modified tensor, tensor equal to its new value,
+#: sequence number from which that was computed).
 wrote: Callable[[Tensor, Any, int], None] | None = None
 
 
 def may_share(a: Array, b: Array) -> bool:
-    """Whether two arrays may share memory."""
+    """True if two arrays may share memory."""
     if a.__class__ is not Opaque:
         if a.flags.owndata and b.flags.owndata and a is not b:
-            return False        # (0.1 us; asking NumPy takes 0.3)
+            return False  # 0.1 us; np.may_share_memory takes 0.3 us
         return b.__class__ is not Opaque and np.may_share_memory(a, b)
     return b.__class__ is Opaque and np.may_share_memory(np.ndarray.view(a, np.ndarray), np.ndarray.view(b, np.ndarray))
 
 
 def _elsewhere(x, o):
-    """Whether two tensors, one of which is a device's, share no memory.  (Addresses alone do not tell: they are given out again.)
+    """True if two tensors, at least one of them on a device, share no memory.
 
-    What has bits is read as a copy, or written after everything has been read: it is in nobody's way.
+    Addresses are not sufficient for this: they are reused. A tensor with a lazy conjugate or
+    negative bit is read as a copy, or written after all operands have been read, so it never
+    overlaps.
     """
     return o._h.__class__ is Bits or x._h.__class__ is Bits or o._h is None or x._h is None or home_array(o._a) is not home_array(x._a)
 
 
 # ------------------------------------------------------------------ geometry
 def geometry(view: Tensor, base: Tensor) -> Region:
-    """(shape, strides in bytes, offset in bytes, dtype) of `view` inside `base`'s memory."""
+    """Returns the region (shape, strides, offset, dtype) of `view` inside the memory of `base`.
+
+    Strides and offset are in bytes.
+    """
     v, b = plain(view)._a, plain(base)._a
-    return v.shape, v.strides, address(v) - address(b) if v.size else 0, v.dtype       # (what has no elements may be anywhere)
+    # An array without elements may be at any address.
+    return v.shape, v.strides, address(v) - address(b) if v.size else 0, v.dtype
 
 
 def place_of(x: Tensor) -> tuple[Sizes, Strides, Stype]:
-    """(shape, strides in bytes, dtype) of a base: what nodes keep instead of the base itself."""
+    """Returns (shape, strides in bytes, dtype) of a base; nodes save this instead of the base."""
     a = x._a
     return a.shape, a.strides, a.dtype
 
@@ -81,38 +90,41 @@ resize_: Callable[[Tensor, Sizes], Tensor] = None  # type: ignore[assignment]   
 
 
 def _nought(g, region):
-    """Zeros of a region's shape and dtype."""
+    """Returns zeros with the shape and dtype of a region."""
     return new_full(g, size=region[0], value=0, stype=region[3])
 
 
-#: the values of a region
+#: Reads the values of a region.
 read_region: PrimitiveFunction = primitive("read_region", "a, *, base, region", lambda c, g: scatter_region(g, base=c.base, region=c.region), raw=True,
                         node="AsStridedBackward0")
-#: zeros of the base with a region's values added into it
+#: Returns zeros like the base, with the values of a region added into them.
 scatter_region: PrimitiveFunction = primitive("scatter_region", "value, *, base, region", lambda c, g: read_region(g, base=c.base, region=c.region), raw=True,
                            node="AsStridedScatterBackward0", layout=like)
-#: a copy of the base with a region replaced
+#: Returns a copy of the base with a region replaced.
 copy_slices: PrimitiveFunction = primitive("copy_slices", "a, value, *, base, region",
                         lambda c, g: copy_slices(g, _nought(g, c.region), base=c.base, region=c.region),
                         lambda c, g: read_region(g, base=c.base, region=c.region), raw=True, node="CopySlices")
 copy_slices.prim.node_class.__name__ = "CopySlices"
 
 
-# ------------------------------------------------------------------ a tensor on other memory
+# ------------------------------------------------------------------ moving a tensor to other memory
 def home_of(x: Tensor) -> tuple[int, int]:
-    """(offset of x's first element in its storage, size of the storage), in bytes."""
+    """Returns (offset of the first element of `x`, size of its storage), in bytes."""
     a = plain(x)._a
     return offset_of(a), root(a).nbytes
 
 
 def root_of(x: Tensor) -> int:
-    """What tells one storage from another while both live."""
+    """Returns an id that distinguishes storages while they are alive."""
     x = plain(x)
     return id(home_array(x._a)) if x._h is not None else id(root(x._a))
 
 
 def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
-    """Puts `t` into the storage of `source`: strides and offset in bytes.  It gets the bits of `source`, too, where that has some."""
+    """Moves `t` into the storage of `source`; strides and offset are in bytes.
+
+    `t` also gets the conjugate and negative bits of `source`.
+    """
     if source._h is not None:
         if source._h.__class__ is Bits:
             return _with_its_bits(stand_in, t, source, size, strides, offset)
@@ -121,13 +133,16 @@ def stand_in(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: i
 
 
 def stand_within(t: Tensor, source: Tensor, size: Sizes, strides: Strides, offset: int) -> None:
-    """Puts `t` into what `source` sees of its storage, the offset counted from there; ValueError if it reaches beyond."""
+    """Moves `t` into the part of its storage that `source` covers; the offset counts from there.
+
+    Raises ValueError if the region exceeds it.
+    """
     if source._h is not None:
         if source._h.__class__ is Bits:
             return _with_its_bits(stand_within, t, source, size, strides, offset)
         home, have = home_of(source)
         if 0 not in size and home + offset + source._stype.itemsize + sum([(n - 1) * s for n, s in zip(size, strides)]) > have:
-            raise ValueError("the region reaches beyond the storage")
+            raise ValueError(f"a region of shape {list(size)} exceeds its storage of {have} bytes")
         return stand_on(t, devices.lying(source, size, strides, home + offset))
     replace_memory(t, strided(source._a, size, strides, offset))
 
@@ -140,7 +155,7 @@ def _with_its_bits(stand, t, source, size, strides, offset):
 
 
 def stand_alone(t: Tensor) -> None:
-    """Gives `t` memory of its own, of no elements."""
+    """Gives `t` its own storage, without elements."""
     if t._h.__class__ is Bits:
         h = t._h
         of = again(h.of)
@@ -152,7 +167,7 @@ def stand_alone(t: Tensor) -> None:
 
 
 def restride(t: Tensor, strides: Sequence[int]) -> None:
-    """Puts other strides (in elements) on a tensor's memory, whose elements stay where they are."""
+    """Sets other strides (in elements) on a tensor; the elements stay where they are in memory."""
     a = t._a
     STRIDED.odd = True
     stand_in(t, t, a.shape, tuple([s * a.itemsize for s in strides]), offset_of(a))
@@ -160,7 +175,11 @@ def restride(t: Tensor, strides: Sequence[int]) -> None:
 
 
 def resize_there(t: Tensor, shape: Sizes) -> None:
-    """resize_ of a device's tensor: on its storage where that is large enough, else on a larger one with the old values in front, zeros behind."""
+    """resize_ of a device tensor.
+
+    The tensor stays on its storage if that is large enough. Otherwise it gets a larger one with the
+    old values first and zeros after them.
+    """
     if t._h.__class__ is Bits:
         h = t._h
         of = again(h.of)
@@ -185,16 +204,16 @@ def resize_there(t: Tensor, shape: Sizes) -> None:
 
 # ------------------------------------------------------------------ checks before a write
 def expanded_dims(x: Tensor) -> list[int]:
-    """The dimensions along which all elements are the same place in memory, as `expand` makes them."""
+    """Returns the dimensions with size > 1 and stride 0, such as `expand` creates."""
     a = x._a
     return [] if a.flags.c_contiguous or not a.size else [d for d, (n, s) in enumerate(zip(a.shape, a.strides)) if n > 1 and s == 0]
 
 
 def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
-    """Raises what torch raises before a write to `x`.
+    """Raises PyTorch's errors before a write to `x`.
 
-    writing_grad  the new value needs grad
-    same          all elements get the same value, so that it does not matter if some of them share a place in memory
+        writing_grad  the new value requires grad
+        same          all elements get the same value, so overlapping elements are allowed
     """
     a = x._a
     if mode.on and (x._rg or writing_grad):
@@ -220,7 +239,7 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
             "element would be "
             "written last is undefined")
     if (not a.flags.writeable if x._h is None else a.frozen) and x._dev.type != "meta":      # type: ignore[attr-defined]
-        del a       # (a lazy copy looks whether somebody holds the memory)
+        del a  # drop this reference: `memory.written` counts the references to the array
         if x._h.__class__ is Bits:
             if memory.written(x._h.of):
                 return check_inplace(bits.renewed(x), writing_grad, same)
@@ -234,7 +253,10 @@ def check_inplace(x: Tensor, writing_grad: bool, same: bool = False) -> None:
 
 
 def check_overlap(x: Tensor, others: Iterable[object]) -> None:
-    """RuntimeError if an operand partly shares the written memory (as torch's elementwise loops check)."""
+    """Raises RuntimeError if an operand partially overlaps the written memory.
+
+    PyTorch's elementwise loops make this check.
+    """
     a = x._a
     for o in others:
         if o is x or o.__class__ is not Tensor and not taken(o) or (x._h is not None or o._h is not None) and _elsewhere(x, o):
@@ -242,13 +264,16 @@ def check_overlap(x: Tensor, others: Iterable[object]) -> None:
         b = o._a
         if b is a or not may_share(a, b) or not a.size or not b.size or not dense(a) or not dense(b):
             continue
-        # Both fill a stretch of memory, and the stretches meet: the very same elements are fine, anything else is not.
+        # Both are dense and overlap: only exactly the same elements are allowed.
         if a.ndim != b.ndim or address(a) != address(b) or a.nbytes != b.nbytes or a.strides != b.strides and _differ(a, b):
             raise _overlap_error()
 
 
 def check_apart(x: Tensor, others: Iterable[object]) -> None:
-    """RuntimeError if an operand shares the written memory at all (as scatter and its like check)."""
+    """Raises RuntimeError if an operand overlaps the written memory at all.
+
+    scatter and similar ops make this check.
+    """
     a = x._a
     for o in others:
         if o.__class__ is tuple or o.__class__ is list:
@@ -264,7 +289,7 @@ def check_apart(x: Tensor, others: Iterable[object]) -> None:
 
 
 def _unchecked(x: Tensor, others: Iterable[object]) -> None:
-    """For ops that read their operands before they write."""
+    """No check, for ops that read their operands before they write."""
 
 
 def _overlap_error() -> RuntimeError:
@@ -273,12 +298,15 @@ def _overlap_error() -> RuntimeError:
                         "memory location. Please clone() the tensor before performing the operation.")
 
 
-#: what an op's record says of operands that share memory with what is written -> the check
+#: Value of an op's `overlap` field -> check of operands that share memory with the written tensor.
 OVERLAPS: dict[str | None, Callable[[Tensor, Iterable[object]], None]] = {"partial": check_overlap, "apart": check_apart, "unchecked": _unchecked}
 
 
 def _differ(a, b):
-    """True if the strides differ (NumPy gives dimensions of size 1 that it adds the stride 0, which says nothing)."""
+    """True if the strides differ.
+
+    Broadcast dimensions of size 1 get the stride 0 from NumPy; these are ignored.
+    """
     return a.shape != b.shape or any(s != t and (n != 1 or s and t) for n, s, t in zip(a.shape, a.strides, b.strides))
 
 
@@ -286,7 +314,7 @@ _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
 
 
 def check_cast(src: Stype, dst: Stype) -> None:
-    """RuntimeError if a result of dtype `src` may not be stored in `dst` (torch's canCast)."""
+    """Raises RuntimeError if dtype `src` cannot be cast to dtype `dst` (PyTorch's canCast)."""
     if src is not dst and _CATEGORY[src.kind] > _CATEGORY[dst.kind]:
         raise RuntimeError(f"result type {title(src)} can't be cast to the desired output type {title(dst)}")
 
@@ -297,26 +325,28 @@ _TITLES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "I
 
 
 def title(d: Stype) -> str:
-    """torch's other name of a dtype: Float, Long, ..."""
+    """Returns PyTorch's scalar type name of a dtype: Float, Long, ..."""
     return _TITLES.get(d.name, d.name)
 
 
 # ------------------------------------------------------------------ writing
-# All that a device has to know of writes: each function stores into the memory of its first tensor, whatever that one's strides, and counts
-# the write. They record nothing and check nothing; `check_inplace` comes before, `assign` gives the history.
 #
-#     store(x, r)                       a result, of x's shape, whose dtype `check_cast` allows
-#     copy(x, src)                      any tensor that broadcasts to x, cast by torch's rules
+# This is the complete interface of writes to a device. Each function stores into the memory of its
+# first tensor, whatever its strides, and bumps its version. These functions neither record nor
+# check anything: `check_inplace` is called before, and `assign` sets the history.
+#
+#     store(x, r)                       a result of x's shape, with a dtype that `check_cast` allows
+#     copy(x, src)                      any tensor that broadcasts to x, cast by PyTorch's rules
 #     fill(x, value)                    a 0-dim tensor of x's dtype
 #     zero(x)
-#     fill_where(x, value, mask)        the same where the mask is True
-#     put(x, value, indices, dims)      x's places that index tensors name
-#     copy_at(x, key, value, apart)     the region that a basic index names, if that is plain memory
+#     fill_where(x, value, mask)        likewise, where the mask is True
+#     put(x, value, indices, dims)      the elements of x that index tensors select
+#     copy_at(x, key, value, apart)     the region that a basic index selects, if it is contiguous
 def store(x: Tensor, r: Tensor) -> None:
-    """Writes a result of x's shape, in x's dtype."""
+    """Stores a result of x's shape in x's dtype."""
     if x._h is None:
         value = r._a if r._h is None else devices.values(r)
-        if value is x._a:           # (the kernel wrote there)
+        if value is x._a:  # the kernel wrote into `x` itself
             bump(x)
         else:
             write(x, value)
@@ -330,7 +360,7 @@ def _to_device(x: Tensor, r: Tensor | Const) -> None:
 
 
 def write(x: Tensor, value: Array) -> None:
-    """Stores an array into `x`'s memory (casting) and counts the write."""
+    """Stores an array into the memory of `x`, with a cast, and bumps the version."""
     a = x._a
     if value.dtype is not a.dtype:
         if value.dtype.kind == "V" and a.dtype.kind != "V":
@@ -348,7 +378,7 @@ def write(x: Tensor, value: Array) -> None:
 
 
 def copy(x: Tensor, src: Tensor) -> None:
-    """Writes the elements of a tensor that broadcasts to x, cast by torch's rules."""
+    """Stores a tensor that broadcasts to x, cast by PyTorch's rules."""
     if x._h is not None:
         return _to_device(x, src)
     a, b = x._a, src._a if src._h is None else devices.values(src)
@@ -360,7 +390,7 @@ def copy(x: Tensor, src: Tensor) -> None:
 
 
 def fill(x: Tensor, value: Tensor | Const) -> None:
-    """Writes a 0-dim tensor of x's dtype to every element."""
+    """Stores a 0-dim tensor of x's dtype in every element."""
     if x._h is not None:
         return _to_device(x, value)
     _fill(x._a, value._a if value._h is None else devices.values(value))
@@ -371,12 +401,12 @@ def fill(x: Tensor, value: Tensor | Const) -> None:
 
 
 def zero(x: Tensor) -> None:
-    """Writes 0 to every element."""
+    """Stores 0 in every element."""
     if x._h is not None:
         return _to_device(x, Const(0, x._stype))
     a = x._a
     if a.dtype.kind != "V" and a.nbytes < _MANY:
-        a.fill(0)           # (0.1 us, an assignment 0.4)
+        a.fill(0)  # 0.1 us; an assignment takes 0.4 us
     else:
         _fill(a, np.zeros((), a.dtype))
     v = x._ver
@@ -386,7 +416,7 @@ def zero(x: Tensor) -> None:
 
 
 def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
-    """Writes a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
+    """Stores a 0-dim tensor of x's dtype where the mask, which broadcasts to x, is True."""
     if x._h is not None:
         if x._h.__class__ is Bits:
             return fill_where(x._h.of, bits.turned(x, value), mask)
@@ -400,7 +430,7 @@ def fill_where(x: Tensor, value: Tensor | Const, mask: Tensor) -> None:
 
 
 def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> None:
-    """Writes a tensor of x's dtype to the places that index tensors at the dimensions `dims` name."""
+    """Stores a tensor of x's dtype at the elements that index tensors at `dims` select."""
     if x._h is not None:
         if x._h.__class__ is Bits:
             return put(x._h.of, bits.turned(x, value), indices, dims)
@@ -414,9 +444,10 @@ def put(x: Tensor, value: Tensor, indices: Sequence[Tensor], dims: tuple[int, ..
 
 
 def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> bool:
-    """Writes to the region of a basic index, cast by torch's rules; False, and nothing done, where that needs more care.
+    """Writes to the region of a basic index, with a cast by PyTorch's rules.
 
-    apart: the value is known not to share x's memory.  (The region's own tensor is not made: 2 us.)
+    Returns False without writing if the fast path does not apply. `apart` means that the value is
+    known not to share memory with x. No tensor is created for the region, which saves 2 us.
     """
     if x._h is not None:
         return _copy_there(x, key, value)
@@ -441,7 +472,7 @@ def copy_at(x: Tensor, key: Any, value: Tensor | Const, apart: bool = False) -> 
 
 
 def _copy_there(x, key, value):
-    """`copy_at` on a device."""
+    """Like `copy_at`, for tensors on a device."""
     a = x._a
     if wrapped.is_wrapped(x) or x._h.__class__ is Bits or value._h.__class__ is Bits:
         return False
@@ -452,7 +483,7 @@ def _copy_there(x, key, value):
     if have != sizes and have:
         lead = len(sizes) - len(have)
         if lead < 0:
-            return False            # (leading dimensions of size 1, or an error)
+            return False  # leading dimensions of size 1, or an error
         if any([n != 1 and n != sizes[lead + i] for i, n in enumerate(have)]):
             raise _too_large(have, sizes)
     devices.write_to(handle, part.dtype, value, x._dev)
@@ -461,7 +492,7 @@ def _copy_there(x, key, value):
 
 
 def trimmed(have: Sizes, shape: Sizes) -> Sizes:
-    """The shape of a value without the leading dimensions of size 1 that the region to be written does not have."""
+    """Returns the shape of a value without the leading size-1 dimensions that the region lacks."""
     i, ndim = 0, len(shape)
     while len(have) - i > ndim and have[i] == 1:
         i += 1
@@ -483,7 +514,10 @@ def _too_large(have, want):
 
 
 def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) -> None:
-    """Has the kernel `name` (of constants, and perhaps tensors) write to x, of whatever strides that is."""
+    """Runs the kernel `name` with `x`, of any strides, as its output.
+
+    `operands` are optional tensors.
+    """
     if x._h is not None:
         if x._h.__class__ is Bits:
             whole = bits.whole(x)
@@ -500,7 +534,7 @@ def fill_by(x: Tensor, name: str, constants: dict[str, Any], *operands: Tensor) 
 
 
 def new_nodes(root: Node, since: int) -> list[Node]:
-    """Nodes made after sequence number `since` that `root` depends on."""
+    """Returns the nodes below `root` that were created after sequence number `since`."""
     seen, stack, out = set(), [root], []
     while stack:
         n = stack.pop()
@@ -515,10 +549,11 @@ def new_nodes(root: Node, since: int) -> list[Node]:
 
 
 def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Tensor:
-    """In-place update of `x` by the result tensor `r`, whose nodes were made after sequence number `since`.
+    """Updates `x` in place with the result tensor `r`.
 
-    args: what else the operation was given; a tensor among them that shares x's memory is overwritten where it was saved
-    for backward (an error at backward, as in torch), while x's own old value is kept.
+    The nodes of `r` were created after sequence number `since`. `args` are the other arguments of
+    the op. If one of them shares memory with x and was saved for backward, the saved value is
+    overwritten too (an error in backward, as in PyTorch). The old value of x itself is preserved.
     """
     xa, ra = x._a, r._a
     if ra.shape != xa.shape:
@@ -533,7 +568,7 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         if wrote is not None:
             wrote(x, r, since)
         return x
-    check_inplace(x, r._rg, True)        # (overlaps have been looked at before the operation)
+    check_inplace(x, r._rg, True)  # Overlaps were checked before the op ran.
     if ra.dtype != xa.dtype:
         r = promote._cast(r, xa.dtype)
     ver = version(x)
@@ -546,7 +581,8 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
             if n.vals:
                 for k, s in n.vals.items():
                     if s.__class__ is tuple and s[1] is ver:
-                        # x's old value must survive the write; x given once more as an operand does not, as in torch.
+                        # The old value of x must survive the write. If x was passed a second time
+                        # as another operand, that saved value does not survive, as in PyTorch.
                         if not shared or s[0] is x and not (twice and n.prim is not None and k != n.prim.inputs[0]):
                             n.vals[k] = _kept(s)
     if r is x or r._a is xa:
@@ -555,7 +591,8 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
         store(x, r)
     if wrote is not None:
         wrote(x, r, since)
-    # exp_() and its like save their result, which now is x itself: later writes to x make it stale.
+    # exp_() and similar ops save their result, which is now x itself: later writes to x make it
+    # stale.
     for n in fresh:
         if n.vals:
             for k, s in n.vals.items():
@@ -568,7 +605,10 @@ def assign(x: Tensor, r: Tensor, since: int, args: Iterable[object] = ()) -> Ten
 
 
 def computed(x: Tensor, fn: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """fn(x, ...), which `assign` is going to write to `x`: saved-tensor hooks of this thread get copies of what the write will change."""
+    """Calls fn(x, ...), whose result `assign` will write to `x`.
+
+    Saved-tensor hooks of this thread get copies of the values that the write will change.
+    """
     if not hooks_here.pairs:
         return fn(x, *args, **kwargs)
     outer, hooks_here.overwritten = hooks_here.overwritten, (version(x), _copied)
@@ -583,7 +623,10 @@ def _copied(x):
 
 
 def spare(ver: Version, r: Tensor, since: int) -> None:
-    """What was recorded since then to compute r keeps a copy of a saved tensor that is about to be overwritten."""
+    """Copies saved tensors that are about to be overwritten.
+
+    These are the ones with counter `ver` in the nodes of `r` created since `since`.
+    """
     for n in new_nodes(r._gnode, since):
         vals = n.vals or {}
         for k, s in vals.items():
@@ -592,7 +635,10 @@ def spare(ver: Version, r: Tensor, since: int) -> None:
 
 
 def _around_hooks(x, fresh):
-    """Leads the gradient of a view's old value to the base by another node: hooks on the view are on its former history, where none arrives, as in torch."""
+    """Routes the gradient of a view's old value to the base through a new node.
+
+    Hooks on the view belong to its former history, which receives no gradient, as in PyTorch.
+    """
     base, old = x._base, (x._gnode, x._oi)
     node = _reading(x, base, _edge(base))
     for n in fresh:
@@ -601,7 +647,7 @@ def _around_hooks(x, fresh):
 
 
 def _kept(s):
-    """A saved tensor's copy, for when its memory is about to be written."""
+    """Returns a copy of a saved tensor, made before its memory is overwritten."""
     old = s[0]
     if old._h is None:
         c = wrap(old._a.copy())
@@ -617,7 +663,7 @@ def _kept(s):
 
 
 def _edge(x):
-    """Where the gradient of `x` goes: a node's output, a leaf, or nowhere."""
+    """Returns the gradient edge of `x`: a node's output, a leaf, or None."""
     if not x._rg:
         return None
     if x._fragile is not None:
@@ -628,13 +674,13 @@ def _edge(x):
 
 
 def rebase(x: Tensor, r: Tensor) -> None:
-    """Gives `x`, whose memory has just been written, the history of `r` (a tensor equal to its new value)."""
+    """Gives `x`, which has just been modified, the history of `r` (equal to its new value)."""
     base = x._base
     if base is not None and (x._h.__class__ is Bits or base._h.__class__ is Bits):
         r = bits.related(x, base, r)
     if base is None:
         if r._gnode is None:
-            # A leaf's value, or a constant: x's history is the copying of it.
+            # `r` is a leaf or a constant: the history of x is a copy node.
             node, i = (_identity(r)._gnode, 0) if r._rg else (_constant_node(x), 0)
         else:
             node, i = r._gnode, r._oi
@@ -656,7 +702,10 @@ def rebase(x: Tensor, r: Tensor) -> None:
 
 
 def _whole(g):
-    """Gradients of the old value and of the new one of a tensor that was overwritten: MindSpore's tape wants a tensor."""
+    """Returns (gradient of the old value, gradient of the new value) of an overwritten tensor.
+
+    MindSpore's autograd requires a tensor for both, so the first one is zeros.
+    """
     return _zeros(g), g
 
 
@@ -665,12 +714,12 @@ def _zeros(g):
 
 
 def _slices(kw, g):
-    """The same where a region was overwritten."""
+    """Like `_whole`, for a tensor of which a region was overwritten."""
     return copy_slices(g, _nought(g, kw["region"]), **kw), read_region(g, **kw)
 
 
 def _region(kw, g):
-    """Gradients of a view's history before a write to its base, and of the base."""
+    """Returns the gradients of a view's history before a write to its base, and of the base."""
     return _zeros(g), scatter_region(g, **kw)
 
 
@@ -695,7 +744,10 @@ _Constant.__name__ = "CopyBackwards"
 
 
 class _Overwritten:
-    """x got a value that does not depend on anything: its former history receives zeros (not None), as in torch."""
+    """Backward rule of a tensor overwritten by a value without history.
+
+    The former history receives zeros (not None), as in PyTorch.
+    """
 
     inputs = ()
 
@@ -720,7 +772,7 @@ _identity = primitive("copies", "a", lambda c, g: g, raw=True, node="CopyBackwar
 
 
 def _reading(v, base, edge, place=None):
-    """A node that reads the view `v` out of its base, whose history is `edge`."""
+    """Returns a node that reads the view `v` from its base, whose gradient edge is `edge`."""
     node = new_node(read_region.prim.node_class)
     node.prim = read_region.prim
     node.edges = [edge]
@@ -730,13 +782,13 @@ def _reading(v, base, edge, place=None):
 
 
 def read_anew(x: Tensor) -> None:
-    """Takes the history of a view, whose place in its base is another now, from the base's present one."""
+    """Updates the history of a view from its base, after its region in the base has changed."""
     if x._base is not None and x._rg and x._gnode is not None and x._fragile is None:
         _move(x, _reading(x, x._base, _edge(x._base)), 0)
 
 
 def refresh_views(base: Tensor) -> None:
-    """Every live view of `base` takes its history from the base's present one."""
+    """Sets the history of every live view of `base` from the base's current history."""
     live = []
     place = place_of(base)
     for ref in base._views:             # type: ignore[union-attr]
@@ -745,7 +797,7 @@ def refresh_views(base: Tensor) -> None:
             continue
         live.append(ref)
         if v._fragile is not None:
-            v._rg = True        # its use with gradient is an error from now on (check_fragile)
+            v._rg = True  # from now on its use with grad is an error (`check_fragile`)
             continue
         node = _reading(v, base, (base._gnode, base._oi), place)
         if native_recording():

@@ -1,17 +1,20 @@
-"""Autocast: which ops compute in a lower precision, which in float32, inside a region.
+"""Autocast: which ops compute in lower precision and which in float32 inside a region.
 
-A region makes the dispatcher ask `_cast_operands`, which goes by what the op's record says (`@op(autocast=...)`):
+Inside a region the dispatcher calls `_cast_operands`, which follows the op's record
+(`@op(autocast=...)`):
 
     lower      computes in the region's dtype
     float32    computes in float32
-    by_input   computes in the dtype in which its input comes: weights and states are cast to it
+    by_input   computes in the dtype of its input: weights and states are cast to it
 
-That is what torch's CPU backend does, found by running its op samples inside `torch.autocast("cpu", torch.bfloat16)`.
+This is the behavior of PyTorch's CPU backend, found by running its op samples inside
+`torch.autocast("cpu", torch.bfloat16)`.
 
-Tensors of an accelerator go by regions of their own, and by `THERE`, which is what torch's CUDA backend does (its documentation's lists):
+Accelerator tensors have their own regions and follow `THERE`, the behavior of PyTorch's CUDA
+backend (from the lists in its documentation):
 
     widest     computes in float32 if an operand is float32
-    refused    is an error: its result would not do in float16
+    refused    raises: its result would not be accurate in float16
 """
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ from mindtorch.core.device import recorded as RECORDED, shadow as SHADOW
 from mindtorch.core.dtypes import LOW
 from mindtorch.core.tensor import taken
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = {"switch": "safe", "call_in": "followed"}
 
 class _State(threading.local):
-    """`to` and `there` are the NumPy dtypes of the active regions of the host and of the accelerator, None outside of one."""
+    """NumPy dtypes of the host's (`to`) and the accelerator's (`there`) region; None outside."""
 
     to: Stype | None = None
     there: Stype | None = None
@@ -42,11 +45,11 @@ class _State(threading.local):
 
 state = _State()
 _F32 = np.dtype(np.float32)
-_cast = None        # set by the ops floor
+_cast = None  # set by the ops package
 
 
 def _lowered(x, d):
-    # float64 stays: torch leaves what is not float32 or half alone.
+    # float64 stays: PyTorch casts only float32, float16 and bfloat16.
     if taken(x):
         try:
             k = x._a.dtype
@@ -59,7 +62,7 @@ def _lowered(x, d):
 
 
 def _values_by(fn, x, *args):
-    """A sparse tensor with its values cast."""
+    """Returns a sparse tensor with its values cast."""
     v = fn(x._sp_values, *args)
     return x if v is x._sp_values else x._with_values(v)
 
@@ -80,7 +83,10 @@ NONE: Regions = (None, None)
 
 
 def switch(regions: Regions) -> Regions:
-    """Sets the dtypes of this thread's regions of the host and of the accelerator (None: there is none any more) and returns those before."""
+    """Sets the dtypes of this thread's regions of the host and of the accelerator.
+
+    None ends a region. Returns the previous dtypes.
+    """
     old = state.to, state.there
     state.to, state.there = regions
     if (regions == NONE) is not (old == NONE):
@@ -97,14 +103,18 @@ _FLOAT32 = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rs
  dist pdist cdist renorm logsumexp interpolate upsample upsample_nearest upsample_bilinear
  prod softmax log_softmax softmin cumprod cumsum vector_norm matrix_norm sum norm"""
 _WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sample grid_sampler_2d grid_sampler_3d index_put scatter_add tensordot"
-#: op -> its category on an accelerator
+#: op -> its autocast category on an accelerator
 THERE = {**dict.fromkeys(_LOWER.split(), "lower"), **dict.fromkeys(_FLOAT32.split(), "float32"), **dict.fromkeys(_WIDEST.split(), "widest"),
          "binary_cross_entropy": "refused"}
 
 
 @functools.lru_cache(None)
 def _there(name: str, category: str | None) -> str | None:
-    """The category of an entry ("nn.functional.linear", "Tensor.__matmul__") on an accelerator; `category`: the host's."""
+    """Returns the category of an entry on an accelerator.
+
+    `name` is its name, such as "nn.functional.linear" or "Tensor.__matmul__"; `category` is the
+    category on the host.
+    """
     space, _, last = name.rpartition(".")
     if space == "fft" or space == "linalg" and last not in THERE:
         return category
@@ -112,7 +122,10 @@ def _there(name: str, category: str | None) -> str | None:
 
 
 def covers(x: Any) -> bool:
-    """Whether the host's region is one for a tensor: it lies on the host, or stands for one that does."""
+    """True if the host's region applies to a tensor.
+
+    The tensor is on the host, or represents a host tensor in a graph.
+    """
     return state.to is not None and (x._dev.type == "cpu" or x._dev is SHADOW or x._dev is RECORDED)
 
 
@@ -135,10 +148,10 @@ def _widest(args, kwargs):
 
 @dispatch.layer("ops", "autocast")
 def _cast_operands(entry, args, kwargs, below):
-    """The layer of the dispatcher: operands in the dtype that suits the op."""
+    """Dispatcher layer: casts the operands to the dtype that suits the op."""
     category, d = entry.autocast, state.to
     if category.__class__ is FunctionType:
-        category = category(*args, **kwargs)        # (it depends on the arguments)
+        category = category(*args, **kwargs)  # it depends on the arguments
     old = d, state.there
     if old[1] is not None or devices.DEVICES:
         if _is_there(args) or kwargs and _is_there(kwargs.values()):
@@ -159,7 +172,7 @@ def _cast_operands(entry, args, kwargs, below):
     elif args and taken(args[0]):
         own = args[0]._stype
         args = [_lowered(a, own) if own in LOW else _raised(a) for a in args]
-    # What the op is composed of must not be cast again.
+    # The ops that this op is composed of must not be cast again.
     state.to = state.there = None
     try:
         return below(entry, args, kwargs)
@@ -167,9 +180,9 @@ def _cast_operands(entry, args, kwargs, below):
         state.to, state.there = old
 
 
-# ------------------------------------------------------------------ MindSpore's way
+# ------------------------------------------------------------------ MindSpore's mixed precision
 def _to(x, d):
-    """Floating-point tensors (float64 apart), also nested, in dtype `d`."""
+    """Casts floating-point tensors (except float64), also nested ones, to dtype `d`."""
     if taken(x):
         return _cast(x, d) if x._a.dtype != d and (x._a.dtype == _F32 or x._a.dtype in LOW) else x
     if isinstance(x, dict):
@@ -182,11 +195,12 @@ def _to(x, d):
 
 
 def call_in(kind: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """fn(*args, **kwargs) as a Cell of that mixed precision computes.
+    """Calls fn(*args, **kwargs) like a Cell with MindSpore's mixed precision.
 
-    kind  "float16", "bfloat16", "float32": inputs are cast to it, and ops compute in it (matrix products and convolutions
-          cast their parameters).  "autocast float16": inputs stay as they are; "float32 result, autocast ..." the same,
-          with the result in float32.
+        kind  "float16", "bfloat16", "float32": inputs are cast to it, and ops compute in it (matrix
+              products and convolutions cast their parameters).
+              "autocast float16": inputs are not cast.
+              "float32 result, autocast ...": likewise, and the result is cast to float32.
     """
     region = kind.rpartition(" ")[2]
     d = _F32 if region == "float32" else LOW[0] if region == "float16" else LOW[1]

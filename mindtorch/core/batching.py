@@ -1,13 +1,16 @@
-"""vmap: tensors that stand for one slice of many, and the layer of the dispatcher that computes all slices at once.
+"""vmap: batched tensors, and the dispatcher layer that computes all slices at once.
 
-Such a tensor has the geometry of a slice and `Batched` for its handle: the tensor of all slices, whose first dimension tells them apart, and the vmap.  A
-primitive with such an operand is computed by its batching rule (`Primitive.batch`, which mindtorch/ops/_batching declares) on the tensors of all slices; one
-that has no rule is computed for each slice, that primitive alone, and its results are stacked.  An op that reads values (and is not itself a question for
-one, as `item` is) is computed slice by slice as a whole.
+A batched tensor has the geometry of one slice. Its handle is `Batched`: the tensor of all slices,
+whose first dimension is the batch dimension, and the vmap level. A primitive with a batched operand
+is computed by its batching rule (`Primitive.batch`, declared in mindtorch/ops/_batching) on the
+tensors of all slices. A primitive without a rule is computed once per slice, and its results are
+stacked. An op that reads values is computed slice by slice as a whole, unless it returns a value to
+Python, like `item`.
 
-Levels nest: the tensor of all slices may itself stand for slices of an outer vmap.  What differentiates inside a vmap (func.grad, jvp) works on the slices'
-tensors, so that its history and tangents are theirs; what differentiates around it works on the tensors of all slices.  A tensor that comes from outside is
-the same for all slices, and its history is the outside's affair.
+Levels nest: the tensor of all slices may itself be batched by an outer vmap. Transforms inside a
+vmap (func.grad, jvp) work on the batched tensors, which carry that history and those tangents.
+Transforms around a vmap work on the tensors of all slices. A tensor from outside the vmap is the
+same for all slices, and its history belongs to the outside.
 """
 from __future__ import annotations
 
@@ -43,23 +46,28 @@ _FLOW = ("vmap: It looks like you're attempting to use a Tensor in some data-dep
 
 
 class _Thread(threading.local):
-    depth = 0           # how many ops are under way, one within another
-    since = 1           # the number (of nodes) at which the outermost of them began, where that writes
+    depth = 0  # number of nested ops in progress
+    since = 1  # node sequence number at which the outermost of them began, if it writes
 
 
 _thread = _Thread()
 
 
 class NeedsValues(RuntimeError):
-    """Raised where values of a slice are asked for: there are as many as slices."""
+    """Raised where the values of a slice are read: there are as many as slices."""
 
 
-#: called before the first level of the process is opened: the ops floor declares its rules
+#: Called before the first level of the process is opened: the ops package declares its rules.
 at_first: list[Callable[[], object]] = []
 
 
 class Level(transforms.Level):
-    """A vmap under way.  outside: whether gradients were recorded where it began; deep: whether what it computed has history there."""
+    """An active vmap.
+
+        outside  grad mode where the vmap began
+        deep     True if something computed inside has history outside of the vmap
+        marks    True for a vmap of the user, False for one that a transform uses (Jacobians)
+    """
 
     __slots__ = ("outside", "deep", "marks")
 
@@ -87,13 +95,16 @@ class Level(transforms.Level):
 
 # ------------------------------------------------------------------ tensors
 def _slice_of(g, mapped):
-    """An array without memory of the geometry that a slice of g has."""
+    """Returns a meta array with the shape and strides of one slice of `g`."""
     k = g.itemsize
     return placed(g.shape[1:], g.dtype, tuple([s // k for s in g.strides[1:]])) if mapped else placed(g.shape, g.dtype, tuple([s // k for s in g.strides]))
 
 
 def stand(value: Any, mapped: bool, level: Level, geometry: Any = None) -> Tensor:
-    """The tensor that stands for the slices of `value` along its first dimension (not mapped: for as many of `value` itself)."""
+    """Returns the batched tensor for the slices of `value` along its first dimension.
+
+    If not `mapped`, every slice is `value` itself.
+    """
     return on_device(value._dev, Batched(value, mapped, level), _slice_of(value._a, mapped) if geometry is None else geometry)
 
 
@@ -102,13 +113,13 @@ def _held(value, mapped, level):
 
 
 def level_of(x: Any) -> Level | None:
-    """The vmap whose slices a tensor stands for."""
+    """Returns the vmap level of a batched tensor, else None."""
     h = getattr(x, "_h", None)
     return h.level if h.__class__ is Batched else None
 
 
 def innermost() -> Level | None:
-    """The innermost vmap that this thread is in."""
+    """Returns the innermost vmap of this thread."""
     for level in reversed(transforms.levels()):
         if level.__class__ is Level:
             return level
@@ -116,7 +127,10 @@ def innermost() -> Level | None:
 
 
 def lift(x: Tensor) -> Tensor:
-    """`x` for a transform that begins here: inside a vmap, a tensor from outside of it stands for the slices of its own."""
+    """Returns `x` for a transform that begins here.
+
+    Inside a vmap, a tensor from outside is wrapped as a batched tensor with identical slices.
+    """
     if not FLAGS.primitives:
         return x
     level, own = innermost(), level_of(x)
@@ -126,13 +140,16 @@ def lift(x: Tensor) -> Tensor:
 
 
 def taken_out(x: Tensor, level: Level) -> tuple[Any, bool]:
-    """(the tensor of all slices, whether it has them along its first dimension); x itself where it is the same for all."""
+    """Returns (tensor of all slices, True if its first dimension is the batch dimension).
+
+    If x is the same for all slices, returns (x, False).
+    """
     h = x._h
     return (h.value, h.mapped) if h.__class__ is Batched and h.level is level else (x, False)
 
 
 def detached(x: Any, level: Level) -> Tensor:
-    """x without its history inside of the vmap, and without that of all slices."""
+    """Detaches x, both inside of the vmap and in the tensor of all slices."""
     v, mapped = taken_out(x, level)
     t = stand(v.detach(), mapped, level, x._a)
     t._ver = version(x)
@@ -140,24 +157,27 @@ def detached(x: Any, level: Level) -> Tensor:
 
 
 def hidden(x: Any) -> Any:
-    """The tensor of all slices where a transform, not the user, stands for them by x (Jacobians); None for any other."""
+    """Returns the tensor of all slices if a transform batched x (Jacobians), else None."""
     h = x._h
     return h.value if h.__class__ is Batched and not h.level.marks else None
 
 
 def with_history(*tensors: Any) -> bool:
-    """Whether some of these (Consts and None have none) have history; of slices of a vmap, whether all of them together have."""
+    """True if one of these has history; for batched tensors, also if the tensor of all slices has.
+
+    ScalarOperands (`Const`) and None have none.
+    """
     return any([getattr(x, "_rg", False) or getattr(x, "_h", None).__class__ is Batched and with_history(x._h.value) for x in tensors])
 
 
 def hides_history(x: Any) -> bool:
-    """Whether such a tensor has history."""
+    """True if the tensor of all slices behind such a tensor has history."""
     h = hidden(x)
     return h is not None and (h._rg or hides_history(h))
 
 
 def whole(x: Tensor, level: Level) -> Tensor:
-    """The tensor of all slices, along its first dimension; what is the same for all is repeated."""
+    """Returns the tensor of all slices, batch dimension first; unbatched values are repeated."""
     v, mapped = taken_out(x, level)
     if mapped:
         return v
@@ -166,7 +186,10 @@ def whole(x: Tensor, level: Level) -> Tensor:
 
 
 class _Outside:
-    """What runs inside is computed for all slices: no call of the user's, recorded as where the vmap began."""
+    """Context in which all slices are computed at once.
+
+    Calls inside do not count as calls of the user. Grad mode is that of the code around the vmap.
+    """
 
     __slots__ = ("level", "on", "inside")
 
@@ -191,7 +214,7 @@ def _random(prim, kw):
 
 
 def top(ins: Sequence[Any]) -> Level | None:
-    """The innermost vmap that some of these are slices of."""
+    """Returns the innermost vmap level of these operands."""
     level = None
     for x in ins:
         if x is not None:
@@ -223,7 +246,7 @@ def _on_primitives(prim, args, kw, below):
 
 
 def _computed(prim, vals, mapped, kw, level):
-    """(results over all slices, for each whether it has them)."""
+    """Returns (results over all slices, for each whether it has a batch dimension)."""
     if "generator" in prim.statics and _random(prim, kw):
         return _drawn(prim, vals, mapped, kw, level)
     if not any(mapped):
@@ -238,7 +261,7 @@ def _computed(prim, vals, mapped, kw, level):
 
 
 def call(prim: Primitive, vals: Sequence[Any], kw: dict[str, Any]) -> Any:
-    """A primitive on such operands."""
+    """Calls a primitive with these operands."""
     return prim.function(list(vals), **kw) if prim.variadic else prim.function(*vals, **kw)
 
 
@@ -260,13 +283,16 @@ def _linked(prim, ins, kw, outs, flags, level):
         face = faces[i] if faces[0] is not None else None
         made.append(stand(t, m, level, face))
     if mode.on and prim.grads:
-        # (History outside of this vmap is that of the tensor of all slices.)
+        # The history outside of this vmap is on the tensor of all slices.
         ins = tuple([x if x is None or not x._rg or level_of(x) is level else stand(x, False, level) for x in ins])
     return tape.link(prim, tuple(made) if several else made[0], ins, dict(kw))
 
 
 def _view_faces(prim, ins, kw):
-    """The geometry of a view's results, as views of the operand's; (None,) if the host's kernel does not tell."""
+    """Returns the geometry of a view's results, as views of the operand's geometry.
+
+    (None,) if the host's view kernel cannot compute it.
+    """
     a = ins[0]._a
     if a.__class__ is not Opaque or prim.name in ("as_strided", "complex_of_pairs", "real_pairs", "real_view", "imag_view", "view_dtype", "conj_view",
                                               "neg_view"):
@@ -281,7 +307,7 @@ def _view_faces(prim, ins, kw):
 
 # ------------------------------------------------------------------ slice by slice
 def slices(x: Any, level: Level) -> tuple[Any, ...]:
-    """The slices of a tensor of all slices; of none, one of zeros."""
+    """Returns the slices of a tensor of all slices; for an empty batch, one slice of zeros."""
     if x.__class__ is Held:
         x = again(x)
     if not level.size:
@@ -290,7 +316,7 @@ def slices(x: Any, level: Level) -> tuple[Any, ...]:
 
 
 def together(parts: Sequence[Any], level: Level) -> Any:
-    """Results of all slices as one tensor; RuntimeError where their shapes differ."""
+    """Stacks the results of all slices; RuntimeError if their shapes differ."""
     first = parts[0]
     if first is None:
         return None
@@ -298,7 +324,7 @@ def together(parts: Sequence[Any], level: Level) -> Any:
     if held:
         parts = [again(p) for p in parts]
     if any([p._sizes != first._sizes for p in parts]):
-        raise RuntimeError(f"vmap: an operation gave results of different shapes for different slices ({list(first._sizes)} and others): "
+        raise RuntimeError(f"vmap: an operation returned different shapes for different slices ({list(first._sizes)} and others): "
                            "it has a data-dependent output shape, which is not supported")
     if not level.size:
         p = parts[0]
@@ -310,7 +336,7 @@ def together(parts: Sequence[Any], level: Level) -> Any:
 
 def looped(prim: Primitive, vals: Sequence[Any], mapped: Sequence[bool], kw: dict[str, Any], level: Level,
            before: Callable[[], object] | None = None) -> tuple[Any, Any]:
-    """A primitive slice by slice."""
+    """Computes a primitive slice by slice."""
     cut = [slices(v, level) if m else None for v, m in zip(vals, mapped)]
     rows = []
     for i in range(max(level.size, 1)):
@@ -325,7 +351,7 @@ def looped(prim: Primitive, vals: Sequence[Any], mapped: Sequence[bool], kw: dic
 
 # ------------------------------------------------------------------ random numbers
 def _drawn(prim, vals, mapped, kw, level):
-    """A primitive that draws random numbers, as the vmap's `randomness` says."""
+    """Computes a random primitive according to the vmap's `randomness`."""
     if level.randomness == "error":
         raise RuntimeError(RANDOM_ERROR)
     with transforms.below(level):
@@ -358,7 +384,7 @@ OUT_OF_PLACE: dict[str, Callable[..., Any]] = {}
 
 
 def fitted(v: Any, mapped: bool, ndim: int) -> Any:
-    """The tensor of all slices with ones between its first dimension and the others, so that slices have `ndim` dimensions."""
+    """Inserts size-1 dimensions after the batch dimension; slices then have `ndim` dimensions."""
     if not mapped:
         return v
     if v.__class__ is Held:
@@ -379,7 +405,8 @@ def _write(x, r):
         else:
             v = fitted(v, mapped, x.ndim)
             if mode.on and (h.value._rg or v._rg):
-                # (As alias.py has it: what was recorded for the new values may have saved those that are overwritten.)
+                # As in `mindtorch/core/alias.py`: nodes recorded for the new values may have saved
+                # the overwritten ones.
                 v = v if v._stype == h.value._stype else v.to(h.value.dtype)
                 alias.check_inplace(h.value, v._rg)
                 alias.assign(h.value, v.expand(h.value._sizes), _thread.since, (v,))
@@ -406,7 +433,7 @@ def _write_by(x, name, kernel, operands, constants):
             if name in OUT_OF_PLACE:
                 return _write(x, OUT_OF_PLACE[name](x, *[o._a.item() if o.__class__ is Const else o for o in operands], **constants))
             if not random:
-                raise NotImplementedError(f"torch.vmap: an in-place {name} whose gradient is wanted outside of the vmap is not supported; do it out of place")
+                raise NotImplementedError(f"torch.vmap: the gradient, outside of the vmap, of an in-place {name} is not supported; use the out-of-place op")
         if random and level.randomness == "different" and not any([m for _, m in pairs]) and h.value._h is None:
             kernel(h.value._a, *[None if o is None else devices.values(o) for o, _ in pairs], **constants)
             alias.bump(h.value)
@@ -433,14 +460,16 @@ wrapped.write_batched, wrapped.write_batched_by, wrapped.values_of_batched = _wr
 
 
 # ------------------------------------------------------------------ ops
-#: name of an op -> rule(level, args, kwargs), where the op as a whole is computed otherwise; NotImplemented: it is not
+#
+# Op name -> rule(level, args, kwargs) that replaces the op as a whole, or returns NotImplemented to
+# fall back.
 RULES: dict[str, Callable[..., Any]] = {}
-#: what asks for a value, and is refused as a whole
+#: Ops that return values to Python; they raise and are never computed slice by slice.
 _ASKS = frozenset("""item __bool__ __float__ __int__ __complex__ __index__ __array__ __contains__ __len__ tolist numpy is_nonzero equal allclose
  data_ptr __repr__ __format__ __str__ __reduce_ex__ __deepcopy__""".split())
 
 
-#: writes random numbers into a tensor
+#: Ops that write random numbers into a tensor.
 _DRAWS = frozenset("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
 
 
@@ -484,7 +513,8 @@ def _on_ops(entry, args, kwargs, below):
             raise RuntimeError(_INPLACE if level_of(args[0]) is not level else str(e)) from None
     finally:
         _thread.depth = depth
-    return by_slices(lambda *a, **k: _on_ops(entry, a, k, _run), args, kwargs, level)      # (a slice may stand for slices of a vmap around this one)
+    # A slice may itself be batched by a vmap around this one.
+    return by_slices(lambda *a, **k: _on_ops(entry, a, k, _run), args, kwargs, level)
 
 
 def _run(entry, args, kwargs):
@@ -492,7 +522,10 @@ def _run(entry, args, kwargs):
 
 
 def by_slices(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], level: Level) -> Any:
-    """An op slice by slice; its results, tensors in tuples or alone, stand for the slices again."""
+    """Computes an op slice by slice.
+
+    Its results (a tensor, or a tuple or list of tensors) are batched again.
+    """
     found: list[Any] = []
 
     def part(x, i):
@@ -510,7 +543,7 @@ def by_slices(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         return x._h.value
 
     if mode.on and any([x._rg and level_of(x) is level for x in _tensors(args, kwargs)]) or FLAGS.dual is not None and FLAGS.dual(*_tensors(args, kwargs)):
-        raise NotImplementedError("torch.vmap: the gradient inside of a vmap of an operation that reads values is not supported")
+        raise NotImplementedError("torch.vmap: vmap over the gradient of a data-dependent op is not supported")
     depth, _thread.depth = _thread.depth, _thread.depth + 1
     with _Outside(level), transforms.below(level) if level.marks else contextlib.nullcontext():
         try:
@@ -523,7 +556,7 @@ def by_slices(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         if not several:
             return stand(together(rows, level), True, level)
         if any([len(r) != len(rows[0]) for r in rows]):
-            raise RuntimeError("vmap: an operation gave different numbers of results for different slices")
+            raise RuntimeError("vmap: an operation returned a different number of results for different slices")
         outs = [stand(together(col, level), True, level) for col in zip(*rows)]
     kind = type(rows[0])
     return kind(outs) if kind in (tuple, list) else kind(*outs) if hasattr(kind, "_fields") else kind(outs)

@@ -1,7 +1,9 @@
-"""Lazy conjugates and negatives: how they are made, read and written, and the layer of the dispatcher that keeps them from kernels.
+"""Lazy conjugation and negation: creation, reads, writes and the dispatcher layer.
 
-`x.conj()` is a view of x's memory with the conjugate bit, `x.conj().imag` one with the negative bit (core/bits.py).  Here is the one place where an operand
-is made whole: a view of a tensor with bits has them too, every other primitive gets a copy, and its node the tensor itself.
+`x.conj()` is a view of x's memory with the conjugate bit, `x.conj().imag` one with the negative bit
+(`mindtorch/core/bits.py`). This is the only place where an operand is materialized. A view of a
+tensor with bits keeps them. Every other primitive gets a materialized copy, while its node refers
+to the tensor itself.
 """
 from __future__ import annotations
 
@@ -22,19 +24,23 @@ _lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 class _Layer:
-    """Whether the layer is in use, and how many primitives in a row it was asked about for nothing."""
+    """State of the layer: whether it is active, and its consecutive idle calls."""
 
     on = False
     idle = 0
 
 
-#: how many are enough.  (Taking it out and putting it in costs 5 us, asking it 0.5.)
+#: Idle calls after which the layer is removed. Removing and adding it takes 5 us, an idle call 0.5
+#: us.
 _ENOUGH = 64
 
 
-# ------------------------------------------------------------------ making them
+# ------------------------------------------------------------------ creation
 def with_bits(of: Tensor, conj: bool, neg: bool) -> Tensor:
-    """Tensor whose values are those of `of`, which has no bits, conjugated or negated: on the same memory, without history."""
+    """Returns a tensor with the conjugated or negated values of `of`, without history.
+
+    It shares the memory of `of`, which has no bits.
+    """
     if not (conj or neg):
         t = again(of)
     else:
@@ -57,7 +63,7 @@ def _again(t):
 
 
 def _become(t: Tensor, of: Tensor, conj: bool, neg: bool) -> None:
-    """Puts a tensor that has bits, or is to have them, on the memory of `of`, which has none."""
+    """Moves a tensor that has bits, or will have them, to the memory of `of`, which has none."""
     t._h, t._a = Bits(of, conj, neg), veiled(of)
     of._ver = version(t)
     if t._dev is not of._dev:
@@ -91,7 +97,7 @@ def _stop():
 def _flipping(fn):
     def flipped(a):
         token = object()
-        LIVE.add(id(token))         # (the layer shall not be taken out before it has been asked)
+        LIVE.add(id(token))  # keeps the layer active until it has seen this call
         try:
             _start()
             return fn(a)
@@ -102,9 +108,9 @@ def _flipping(fn):
     return flipped
 
 
-#: a view of a complex tensor with the other conjugate bit
+#: View of a complex tensor with the conjugate bit flipped.
 conj_view = _flipping(_conj)
-#: a view of any tensor with the other negative bit
+#: View of any tensor with the negative bit flipped.
 neg_view = _flipping(_neg)
 
 
@@ -160,14 +166,15 @@ dispatch.layer("primitives", "bits")(_on_primitives)
 def _view(prim, ins, kw, below):
     x = ins[0]
     h = x._h
-    if h.__class__ is not Bits:         # (an operand that is no more than geometry)
-        raise NotImplementedError(f"primitive '{prim.name}' of a tensor with a conjugate or negative bit beside a {x.dtype} tensor on device {x._dev}")
+    if h.__class__ is not Bits:  # an operand used for its geometry only
+        raise NotImplementedError(f"primitive '{prim.name}' of a {x.dtype} tensor on device {x._dev} with a tensor that has the conjugate or negative bit is "
+                                  "not supported; call resolve_conj() or resolve_neg() on that one first")
     conj, neg = h.conj, h.neg
     if prim.name == "view_dtype" or prim.name == "real_pairs" and conj:
         raise NotImplementedError(f"primitive '{prim.name}' of a {x.dtype} tensor with the {'conjugate' if conj else 'negative'} bit on device {x._dev}")
     if conj and prim.name in ("real_view", "imag_view"):
         conj, neg = False, neg if prim.name == "real_view" else not neg
-    r = below(prim, (h.of, *ins[1:]), dict(kw))         # (which has no history)
+    r = below(prim, (h.of, *ins[1:]), dict(kw))  # without history
     if r.__class__ is tuple:
         return tape.link(prim, tuple([_part(t, x, conj, neg) for t in r]), ins, kw)
     return tape.link(prim, _part(r, x, conj, neg), ins, kw)
@@ -190,7 +197,7 @@ def _made_whole(x, below):
 
 
 def whole(x: Tensor) -> Tensor:
-    """A tensor without bits and history with the values of x."""
+    """Returns a tensor with the values of x, without bits and history."""
     h: Any = x._h
     r = h.of
     with no_grad():
@@ -242,12 +249,13 @@ def _write(x, r):
 
 # ------------------------------------------------------------------ histories
 def between(view: Tensor, base: Tensor) -> tuple[bool, bool]:
-    """(conjugated, negated): what a view with history is of its region of the base's values."""
+    """Returns (conjugated, negated): how a view differs from its region of the base."""
     conj, neg = bits.bits_of(view)
     base_conj, base_neg = bits.bits_of(base)
     if view._stype.kind == base._stype.kind:
         return conj != base_conj, neg != base_neg
-    # One part of complex numbers: the base's conjugate bit negates the imaginary ones.
+    # The view is the real or imaginary part of complex numbers: the base's conjugate bit negates
+    # the imaginary part.
     offset = alias.geometry(view, base)[2] % base._stype.itemsize
     return False, neg != (base_neg != (base_conj and offset != 0))
 

@@ -1,4 +1,7 @@
-"""Deterministic mode: what torch.use_deterministic_algorithms has asked for, looked at where memory is left unwritten and by the ops that alert."""
+"""Deterministic mode (torch.use_deterministic_algorithms).
+
+Its state, its alert, and the filling of uninitialized memory.
+"""
 from __future__ import annotations
 
 import warnings
@@ -11,7 +14,12 @@ from mindtorch.core.tensor import Const
 
 
 class _Mode:
-    """on, warn_only: as the user said; fill: whether unwritten memory is wanted filled; filling: whether it is (on and fill)."""
+    """State of the mode.
+
+        on, warn_only  as set by the user
+        fill           whether uninitialized memory is to be filled in deterministic mode
+        filling        on and fill
+    """
 
     __slots__ = ("on", "warn_only", "fill", "filling")
 
@@ -24,7 +32,7 @@ MODE = _Mode()
 
 
 def switch(on: bool | None = None, warn_only: bool | None = None, fill: bool | None = None) -> None:
-    """Changes what is given of the mode."""
+    """Changes the settings that are not None."""
     if on is not None:
         MODE.on = on
     if warn_only is not None:
@@ -35,7 +43,10 @@ def switch(on: bool | None = None, warn_only: bool | None = None, fill: bool | N
 
 
 def alert(name: str) -> None:
-    """RuntimeError (or a warning) for an op that has no deterministic implementation, if one is wanted."""
+    """Raises RuntimeError, or warns, in deterministic mode.
+
+    Called by ops without a deterministic implementation.
+    """
     if not MODE.on:
         return
     if MODE.warn_only:
@@ -47,11 +58,11 @@ def alert(name: str) -> None:
 
 
 def filler(stype: Stype) -> Const:
-    """What unwritten memory of an element type is filled with: nan, the largest integer, True."""
+    """Returns the fill value of uninitialized memory: NaN, the maximum integer, or True."""
     kind = stype.kind
     return Const(True if kind == "b" else iinfo(of_np(stype)).max if kind in "iu" else np.nan, stype)
 
 
 def fill_array(a: Array) -> None:
-    """Fills (a part of) an array that nobody has written to."""
+    """Fills an uninitialized array or a part of one."""
     a[...] = filler(a.dtype)._a

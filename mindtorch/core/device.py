@@ -1,7 +1,7 @@
 """torch.device and the default device.
 
-`cpu` is MindSpore's CPU target; `npu` (and `cuda`, for scripts that only know that word) is its accelerator where it
-has one.  `meta` tensors carry shape and dtype without values.
+`cpu` is MindSpore's CPU target. `npu` (and `cuda`, for scripts that use only that name) is
+MindSpore's accelerator, if there is one. `meta` tensors have shape and dtype without values.
 """
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from typing import Any, Literal
 from mindtorch.backend.mindspore import runtime
 from mindtorch.core.foreign import type_name
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
 
 _TYPES: tuple[str, ...] = ("cpu", "cuda", "npu", "meta", "mps", "xpu", "xla", "hpu", "mtia", "privateuseone", "ipu", "vulkan")
 _TORCHS = _TYPES
-_same: dict[str, str] = {}        # names of one and the same type -> its first name
+_same: dict[str, str] = {}  # alias of a device type -> its primary name
 _named: dict[tuple[str, int], device] = {}
 
 _WORD = re.compile(r"[a-zA-Z_]+").fullmatch
 
 
 class device:
-    """A device type and an optional index (https://pytorch.org/docs/stable/tensor_attributes.html#torch.device)."""
+    """A device type and an optional index.
+
+    See https://pytorch.org/docs/stable/tensor_attributes.html#torch.device.
+    """
 
     __slots__ = ("type", "index", "_prev")
     type: str
@@ -94,21 +97,26 @@ class device:
 
 cpu = device("cpu")
 meta = device("meta")
-#: where graphs of host tensors are computed (core/shadow.py); users cannot name it
+#: Device of the tensors that represent host tensors in a graph (`mindtorch/core/shadow.py`). Users
+#: cannot name it.
 shadow = object.__new__(device)
 shadow.type, shadow.index, shadow._prev = "mindspore", None, []
-#: where programs of host kernels are written down (core/joint.py); users cannot name it either
+#: Device on which programs of host kernels are recorded (`mindtorch/core/joint.py`). Users cannot
+#: name it.
 recorded = object.__new__(device)
 recorded.type, recorded.index, recorded._prev = "recorded", None, []
 _default = cpu
-registered: dict[str, Any] = {}   # type -> the Device that has kernels for it (core/devices.py)
+registered: dict[str, Any] = {}  # type -> the Device with its kernels (`mindtorch/core/devices.py`)
 
 
 _unused: dict[str, Callable[[], None]] = {}
 
 
 def add_type(found: Any, at_first: Callable[[], None]) -> None:
-    """Makes a backend.device.Device known, under each of its names: tensors can live on it.  at_first() is called before the first does."""
+    """Registers a backend.device.Device under each of its names, so that tensors can be on it.
+
+    at_first() is called before its first use.
+    """
     global _TYPES
     _unused.update(dict.fromkeys((found.type, *found.names), at_first))
     for name in (found.type, *found.names):
@@ -120,7 +128,7 @@ def add_type(found: Any, at_first: Callable[[], None]) -> None:
 
 
 def drop_type(found: Any) -> None:
-    """Takes `add_type` back."""
+    """Reverts `add_type`."""
     global _TYPES
     for name in (found.type, *found.names):
         _TYPES = tuple([t for t in _TYPES if t != name or t in _TORCHS])
@@ -130,7 +138,7 @@ def drop_type(found: Any) -> None:
 
 
 def accelerator() -> tuple[str, ...]:
-    """Names under which the accelerator may be called; empty where there is none."""
+    """Returns the names of the accelerator; empty if there is none."""
     for d in registered.values():
         if d.indexed:
             return (d.type, *d.names)
@@ -138,13 +146,19 @@ def accelerator() -> tuple[str, ...]:
 
 
 def answers_to(d: device, name: str) -> bool:
-    """Whether a device is what scripts know as `name`: an accelerator's tensors are on cuda whichever of its names they were asked for by."""
+    """True if `name` is one of the device's names.
+
+    An accelerator's tensors count as cuda tensors whichever of its names created them.
+    """
     found = registered.get(d.type)
     return found is not None and (found.type == name or name in found.names)
 
 
 def check(d: device | str | int | None) -> device:
-    """A device given by a user -> device that tensors can live on; RuntimeError for one this machine does not have."""
+    """Returns the device that a user's device argument denotes; None is the default device.
+
+    Raises RuntimeError if this machine does not have it.
+    """
     if d is None:
         return _default
     if d.__class__ is not device:
@@ -165,8 +179,8 @@ def check(d: device | str | int | None) -> device:
             if index >= found.count():
                 raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {found.count()} of them")
             if index != found.current():
-                raise RuntimeError(f"device '{d}' is not the one that this process computes on ({d.type}:{found.current()}): MindSpore drives one accelerator "
-                                   f"in a process, which torch.{d.type}.set_device selects before anything has run")
+                raise RuntimeError(f"device '{d}' is not the current device ({d.type}:{found.current()}): MindSpore uses one accelerator per process; "
+                                   f"select it with torch.{d.type}.set_device before the first op")
             named = _named[key] = device(d.type, index)
         return named
     if d.type in ("cpu", "meta"):
@@ -183,7 +197,7 @@ def get_default() -> device:
 
 
 def set_default(d: device | str | int | None) -> None:
-    """Device of new tensors without one; None restores the CPU."""
+    """Sets the device of new tensors that are created without one; None restores the CPU."""
     global _default
     _default = cpu if d is None else check(d)
     if _default.type == "meta":
@@ -191,4 +205,4 @@ def set_default(d: device | str | int | None) -> None:
 
 
 def _meta_wanted() -> None:
-    """Set by core.meta: meta tensors are about to be made."""
+    """Hook, replaced by core.meta: called before the first meta tensors are created."""

@@ -1,7 +1,8 @@
-"""Tensors on devices other than the host: the layer of the dispatcher that picks their kernels, and how they come and go.
+"""Tensors on devices other than the host: kernel selection, and transfers from and to the host.
 
-Such a tensor has its device's handle (`_h`); its `_a` is `Opaque`: it tells shape, element type and strides, and no values.  Views are worked out on
-arrays without memory by the host's own view kernels, and made by the device's one `view`.
+A tensor on such a device has its device's handle (`_h`). Its `_a` is an `Opaque` array: shape,
+dtype and strides without values. View geometry is computed by the host's view kernels on
+geometry-only arrays; the view itself is created by the device's `view`.
 """
 from __future__ import annotations
 
@@ -31,25 +32,26 @@ from mindtorch.core.grad_mode import INFERENCE, mode
 from mindtorch.core.memory import living
 from mindtorch.core.tensor import Const, Held, Tensor, blank, bump, on_device, wrap
 
-#: name of a type -> Device
+#: Device type -> Device.
 DEVICES: dict[str, Device] = _device.registered
-#: type -> {primitive: its kernel and what that takes}
+#: Device type -> {primitive: its kernel and the operands that this supports}.
 _WAYS: dict[str, dict[str, Way | None]] = {}
 
 
 class _Fallback:
-    """What happens where a device has no kernel: "warn" (once for each primitive), "error", or "silent"."""
+    """Policy for primitives without a kernel: "warn" (once per primitive), "error" or "silent"."""
 
     policy = "warn"
 
 
 fallback = _Fallback()
-#: (device type, primitive) -> how often it was computed on the host for want of a kernel
+#: (device type, primitive) -> number of times that it was computed on the host for lack of a
+#: kernel.
 FALLBACKS: dict[tuple[str, str], int] = {}
 
 
 class _Copies:
-    """How many tensors were copied to a device, and from one."""
+    """Number of tensors copied to a device, and from one."""
 
     __slots__ = ("up", "down")
 
@@ -58,12 +60,16 @@ class _Copies:
 
 
 COPIES = _Copies()
-#: held while a device computes or copies: MindSpore's calls of several threads at once end the process
+#: Held while a device computes or copies: concurrent MindSpore calls from several threads crash the
+#: process.
 ALONE = module_lock(globals(), "ALONE", threading.RLock)
 
 
 def alone(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function wait until no other thread computes on a device, and raise what goes wrong there in torch's words."""
+    """Decorator: serializes a function with all other device work.
+
+    Device errors are raised with PyTorch's messages.
+    """
     @functools.wraps(f)
     def one_at_a_time(*args, **kwargs):
         with ALONE:
@@ -75,51 +81,55 @@ def alone(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Doubt:
-    """Results that a device may never have computed.
+    """Tracks asynchronous results that a device may never have computed.
 
-    Devices compute behind the caller's back, so an error is raised by a later op, when tensors have been given out whose memory nobody has filled: read, they
-    would be numbers like any other.  So each result of a kernel knows in which window between two synchronisations it was asked for, and what belongs to a
-    window that ended in an error is refused, as operand and to be read.  (Memory that was written in place keeps what it had; the error says that this may be
-    wrong.)
+    Devices compute asynchronously. An error is therefore raised by a later op, when tensors whose
+    memory was never filled have already been returned; their values would look like any others. So
+    each kernel result records the window between two synchronizations in which it was enqueued.
+    Results of a window that ended in an error are rejected as operands and when they are read.
+    Memory modified in place keeps its old values; the error message says that they may be wrong.
     """
 
     __slots__ = ("now", "windows")
-    #: of memory that could not be allocated
+    #: window of memory that could not be allocated
     NEVER = -1
 
     def __init__(self):
         self.now, self.windows = 1, set()
 
     def sure(self):
-        """All that was asked for until now has been computed."""
+        """Marks everything enqueued until now as computed."""
         self.now += 1
 
     def cast(self, device):
-        """It may not have been."""
+        """Marks the results of the current window as unreliable."""
         self.windows |= {self.now, self.NEVER}
         self.now += 1
-        for t in living():          # (tensors that came from the host or were made without operands)
+        for t in living():  # tensors that came from the host or were created without operands
             if Tensor in type(t).__mro__ and t._h is not None and t._a.size and DEVICES.get(t._dev.type) is device and not device.address(t._h):
                 t._when = self.NEVER
 
     def about(self, t):
-        """Whether it is in doubt."""
+        """True if the tensor's values are unreliable."""
         return t._when in self.windows
 
     def check(self, ins):
-        """Refuses operands in doubt."""
+        """Raises AcceleratorError if an operand is unreliable."""
         for x in ins:
             if x is not None and getattr(x, "_when", 0) in self.windows:
-                raise AcceleratorError(f"NPU error: a tensor {x._stype.name}{list(x._sizes)} on device {x._dev} has no sure values: an op that was asked for "
-                                       "since the synchronization before has failed, as was told. Compute it again; with ASCEND_LAUNCH_BLOCKING=1 "
-                                       "nothing but the result of that op is missing")
+                raise AcceleratorError(f"NPU error: a tensor {x._stype.name}{list(x._sizes)} on device {x._dev} has unreliable values: an op enqueued in "
+                                       "the same interval between two synchronizations failed (its error was raised). Compute the tensor again; with "
+                                       "ASCEND_LAUNCH_BLOCKING=1 only the result of the failed op is lost")
 
 
 doubt = _Doubt()
 
 
 def explained(error: RuntimeError, dev: _device.device | None = None, doing: str = "") -> RuntimeError | None:
-    """An error of a device's in torch's words, None for any other; once a device is found lost, all that it is asked for is refused."""
+    """Returns a device error with PyTorch's message, or None for any other error.
+
+    Once a device is found lost, all further calls to its kernels raise.
+    """
     for device in {d.type: d for d in DEVICES.values()}.values() if dev is None else (DEVICES[dev.type],):
         was = device.lost
         told = device.told(error, doing)
@@ -142,15 +152,16 @@ def _lose(device):
 
 @alone
 def wait(dev: _device.device) -> None:
-    """Returns when a device has done all that it was asked for; raises what went wrong."""
+    """Blocks until a device has finished all its work; raises its errors."""
     DEVICES[dev.type].wait()
     doubt.sure()
 
 
 def settle(dev: _device.device) -> None:
-    """Raises what went wrong until now with memory or refused kernels, before something is written to that cannot be had again; waits for no device.
+    """Raises pending memory and kernel errors before memory is modified that cannot be restored.
 
-    (Without it an optimizer would update parameters by gradients that nobody has computed, and the error would come afterwards.)
+    Does not wait for the device. Without this check an optimizer would update parameters with
+    gradients that were never computed, and the error would be raised afterwards.
     """
     device = DEVICES.get(dev.type)
     if device is not None and (device.behind or device.lost):
@@ -168,19 +179,26 @@ def _asked(prim, ins):
 
 
 class _Within(threading.local):
-    """Whether this thread computes a graph of host tensors on what stands for them: new tensors are made there (core/shadow.py, core/joint.py)."""
+    """True while this thread computes a graph of host tensors on a recording device.
+
+    New tensors are then created on that device (`mindtorch/core/shadow.py`,
+    `mindtorch/core/joint.py`).
+    """
 
     on = False
     there = _device.shadow
 
 
 WITHIN = _Within()
-#: types of the devices that have been used in this process
+#: Types of the devices that have been used in this process.
 USED: set[str] = set()
 
 
 def register(device: Device) -> None:
-    """Makes a `backend.device.Device` known: torch.device(device.type) exists from now on, under each of its names."""
+    """Registers a `backend.device.Device`.
+
+    torch.device(device.type) exists from now on, under each of its names.
+    """
     if device.type in DEVICES:
         raise ValueError(f"device {device.type} is registered already")
     table, ways = TABLES.setdefault(device.type, {}), _WAYS.setdefault(device.type, {})
@@ -190,7 +208,7 @@ def register(device: Device) -> None:
 
 
 def unregister(device: Device) -> None:
-    """Takes `register` back; tensors on the device can no longer be used."""
+    """Reverts `register`; tensors on the device can no longer be used."""
     _device.drop_type(device)
     for name in device.names:
         del TABLES[name], _WAYS[name]
@@ -201,25 +219,26 @@ def unregister(device: Device) -> None:
 
 
 def _want(device):
-    # (Asked for by the first use: until then the primitives of host tensors ask nobody.)
+    # The layer is activated by the first use of a device: until then host primitives do not go
+    # through it.
     USED.add(device.type)
     dispatch.want("primitives", "device")
 
 
 # ------------------------------------------------------------------ tensors
 def tensor(dev: _device.device, handle: Handle) -> Tensor:
-    """A Tensor on a handle of the device `dev` (a torch.device)."""
+    """Returns a Tensor on a handle of the device `dev` (a torch.device)."""
     return on_device(dev, handle, DEVICES[dev.type].face(handle))
 
 
 def _geometry(t):
-    """An array without memory of a tensor's shape and strides, for view kernels."""
+    """Returns a geometry-only array with a tensor's shape and strides, for view kernels."""
     return np.ndarray.view(t._a, np.ndarray)
 
 
 @alone
 def to_host(t: Tensor | Held) -> Array:
-    """The values of a device's tensor as a host array; a synchronisation."""
+    """Returns the values of a device tensor as a host array; synchronizes."""
     if wrapped.is_wrapped(t):
         return wrapped.values(t) if wrapped.is_elsewhere(t) else wrapped.values_of_batched(t)
     if t._h.__class__ is Bits:
@@ -228,27 +247,32 @@ def to_host(t: Tensor | Held) -> Array:
     if doubt.windows:
         doubt.check((t,))
     a = DEVICES[t._dev.type].download(t._h)             # type: ignore[union-attr]
-    doubt.now += 1          # (`doubt.sure`: it has waited for all before)
+    doubt.now += 1  # like `doubt.sure`: the download has waited for everything before it
     return a
 
 
 @alone
 def from_host(array: Array, dev: _device.device) -> Tensor:
-    """A tensor on the device `dev` with a host array's values, and its strides where those are dense."""
+    """Returns a tensor on the device `dev` with the values of a host array.
+
+    Strides are preserved if they are dense.
+    """
     return tensor(dev, _up(DEVICES[dev.type], array))
 
 
 @alone
 def same_memory(t: Tensor) -> Handle:
-    """Another handle on all that `t` sees of its memory."""
+    """Returns another handle on the memory that `t` covers."""
     k = t._a.itemsize
     return DEVICES[t._dev.type].view(t._h, t._a.shape, tuple([s // k for s in t._a.strides]), 0, t._a.dtype)
 
 
 def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, Array] | None:
-    """(device, handle, geometry) of a tensor that MindSpore made on a device, or that is to go to `dev`; None for one of the host's.
+    """Returns (device, handle, geometry) of a MindSpore tensor on a device; None on the host.
 
-    MindSpore's tensors have no device: what is known is that of the facade's tensors they were computed from; else they count as made on the default one.
+    `dev` is the device that it is to go to, if known. MindSpore's tensors have no device. They have
+    the device of the facade's tensors that they were computed from; otherwise they count as created
+    on the default device.
     """
     home = getattr(t, "_home", None) or dev or _device.get_default()
     if home.type not in DEVICES:
@@ -259,7 +283,7 @@ def housed(t: Any, dev: _device.device | None) -> tuple[_device.device, Handle, 
 
 
 def values(t: Tensor | Const | Held) -> Array:
-    """The values of a tensor as a host array, to be read only (core/values.py)."""
+    """Returns the values of a tensor as a read-only host array (`mindtorch/core/values.py`)."""
     return t._a if t._h is None else to_host(t)
 
 
@@ -277,14 +301,15 @@ def _on_device(prim, args, kw, below):
         if target is None or not WITHIN.on or target.type != "cpu":
             return below(prim, args, kw)
         target = WITHIN.there
-        if "generator" in kw and not DEVICES[target.type].of_host:           # (the host's numbers)
+        if "generator" in kw and not DEVICES[target.type].of_host:  # random numbers of the host
             return from_host(below(prim, args, kw)._a, target)
         kw = {**kw, "device": target}
     return created(prim, args, kw, target, below)
 
 
 def _bound(below):
-    # (A call of MindSpore leaves the processor's caches cold: every Python function on the way here costs 1 us, not 0.1.)
+    # A MindSpore call leaves the processor's caches cold: every Python function on this path costs
+    # 1 us instead of 0.1 us.
     def layer(prim, args, kw):
         if args and not prim.variadic:
             x = args[0]
@@ -314,7 +339,7 @@ def _moved(prim, args, kw, below):
     if x._h is None and dev.type not in DEVICES:
         return below(prim, args, kw)
     if dev.type in DEVICES and DEVICES[dev.type].of_host:
-        DEVICES[dev.type].lacking("a tensor is moved that was not given")
+        DEVICES[dev.type].lacking("a tensor that is not an input of the call is moved to another device")
     a = values(x)
     return tape.link(prim, from_host(a, dev) if dev.type in DEVICES else wrap(np.array(a) if x._h is None else a), args, kw)
 
@@ -330,23 +355,29 @@ def _way(name, dev, raw=False):
 
 
 def by_hosts_kernels(t: Tensor) -> bool:
-    """Whether the host's kernels compute what is asked of a tensor: on its own memory, or on what stands for it (core/joint.py)."""
+    """True if host kernels compute the ops of a tensor.
+
+    The tensor is on the host, or on the recording device of `mindtorch/core/joint.py`.
+    """
     return t._h is None or t._dev is _device.recorded
 
 
 def has(dev: _device.device, name: str) -> bool:
-    """Whether a device other than the host has a kernel of its own of this name."""
+    """True if a device other than the host has its own kernel of this name."""
     return dev.type in DEVICES and name in TABLES[dev.type] and not DEVICES[dev.type].of_host
 
 
 def asked(kind: str) -> set[str]:
-    """Names of the primitives that a device's kernels have been asked for in this process (views and copies to it are none)."""
+    """Returns the primitives for which a device's kernels have been used in this process.
+
+    Views and copies to the device do not count.
+    """
     return {name for name, way in _WAYS.get(kind, {}).items() if way is not None}
 
 
 @alone
 def run(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device) -> Any:
-    """One primitive on a device."""
+    """Computes one primitive on a device."""
     if not kw and not prim.variadic:
         t = _as_before(prim, args, dev)
         if t is not None:
@@ -387,13 +418,16 @@ def _anew(prim, args, kw, dev):
             low = stype
             h, stype = device.cast(h, F32), F32
         elif prim.elementwise and device.widens and not a.flags.c_contiguous and x._h is not None:
-            h = device.cast(h, stype)       # (that target's own kernels walk through strided memory 60 times slower than a copy takes)
+            # kernels of this target are 60 times slower on strided operands than a copy
+            h = device.cast(h, stype)
         if only is not None and stype not in only:
             return _fallen_back(prim, ins, kw, dev)
         handles.append(h)
     if doubt.windows:
         doubt.check(ins)
-    paused = grad_flag() and pause()        # (MindSpore's tape, where it records for others: the primitive as a whole is given to it by `link`)
+    # If MindSpore's autograd records on behalf of MindSpore code, it gets the primitive as a whole
+    # from `link`.
+    paused = grad_flag() and pause()
     try:
         r = way.fn(*handles, **kw)
         if low is not None:
@@ -413,7 +447,7 @@ def _anew(prim, args, kw, dev):
         return _fallen_back(prim, ins, kw, dev)
     if r.__class__ is tuple:
         return _several(prim, r, ins, kw, dev, device)
-    t = blank()         # (as `tensor`)
+    t = blank()  # like `tensor`
     t._a, t._h, t._dev, t._when = device.face(r), r, dev, doubt.now
     if not kw and low is None and not prim.variadic:
         _learn(way, ins, handles, t._a.kind)
@@ -423,7 +457,11 @@ def _anew(prim, args, kw, dev):
 
 
 def _as_before(prim, args, dev):
-    """The result of a kernel that has taken operands of these kinds before: nothing about them, nor the result, has to be asked again. None: not known."""
+    """Fast path: runs a kernel that has accepted operands of these kinds before.
+
+    Neither the operands nor the geometry of the result are checked again. Returns None if these
+    kinds are not known.
+    """
     way = _WAYS[dev.type].get(prim.name)
     if way is None or not way.known:
         return None
@@ -467,9 +505,10 @@ def _as_before(prim, args, dev):
         doubt.check(args)
     try:
         r = fn(*handles)
-    except (Lacking, ValueError, TypeError):        # (`run` finds it out once more, and says it)
+    except (Lacking, ValueError, TypeError):  # the slow path raises the error again and handles it
         return None
-    except RuntimeError as e:                       # (of a device that computes behind one's back: perhaps another op's, raised only once)
+    # an asynchronous error, perhaps of an earlier op; it is raised only once
+    except RuntimeError as e:
         reraise(e, dev, _asked(prim, args))
     t = blank()
     t._a = kind.stock.pop() if prim.elementwise and kind.stock else way.device.face(r)
@@ -480,7 +519,7 @@ def _as_before(prim, args, dev):
 
 
 def _learn(way, ins, handles, kind):
-    """Notes what kinds of operands a kernel has taken as they are."""
+    """Records the kinds of operands that a kernel has accepted without conversion."""
     if kind is None:
         return
     key = []
@@ -515,19 +554,19 @@ def _several(prim, r, ins, kw, dev, device):
 
 
 def _foreign_operand(x, dev, device, way):
-    """The handle, or number, of an operand that has none on the device."""
+    """Returns the handle or Python scalar for an operand that has no handle on the device."""
     c = x.__class__
     if c is Const:
         return _number(x._a) if way.numbers else device.constant(x._a)
     if device.of_host:
-        device.lacking(f"a {x._stype.name} tensor of the host's is an operand that was not given")
+        device.lacking(f"a {x._stype.name} host tensor that is not an input of the call is an operand")
     if c is not Held and x._foreign and x._dev.type == "cpu":
-        # (MindSpore's own tensors have no device: they go to whom they meet.)
+        # MindSpore's own tensors have no device: they move to the device of the other operands.
         x._dev, x._h, x._a = housed(x, dev)
         return x._h
     if c is not Held and (x.ndim or x._dev.type == "meta") and (not device.shadows or x._rg or x._dev.type != "cpu"):
         raise _mixed(dev, x._dev)
-    if way.numbers and not x.ndim:      # (a tensor of no dimensions on the host counts as a number)
+    if way.numbers and not x.ndim:  # a 0-dim host tensor counts as a scalar
         return _number(x._a)
     COPIES.up += 1
     return device.upload(x._a)
@@ -535,18 +574,19 @@ def _foreign_operand(x, dev, device, way):
 
 def _number(a):
     v = a.item()
-    return v if v.__class__ in _NUMBERS else float(v)       # (a bfloat16's is of a class of its own)
+    return v if v.__class__ in _NUMBERS else float(v)  # bfloat16 has its own scalar class
 
 
 def reraise(e: RuntimeError, dev: _device.device | None = None, doing: str = "") -> NoReturn:
-    """Raises an error that has been caught, in torch's words if it is the device's."""
+    """Raises a caught error, with PyTorch's message if it is a device error."""
     told = explained(e, dev, doing)
     if told is None:
         raise e
     try:
         raise told from e
     finally:
-        told = None         # (or its own frame would keep it, and with it the operands)
+        # breaks the reference cycle through this frame, which would keep the operands alive
+        told = None
 
 
 def _mixed(one, other):
@@ -566,13 +606,16 @@ def _view(prim, ins, kw, dev):
 
 
 def _without_arrays(e):
-    """An error out of a view kernel without the frames that hold an array of unreadable memory: who prints what is in them would end the process."""
+    """Strips the traceback from an error of a view kernel.
+
+    Its frames hold an array on unreadable memory; printing their locals would crash the process.
+    """
     e.__context__ = None
     return e.with_traceback(None)
 
 
 def _part(t, start, view, dev, device):
-    # start: the address of t's first element
+    # `start` is the address of the first element of `t`.
     part = on_device(dev, _part_handle(t, start, view, device), view_of(t._a, view))
     part._when = t._when
     return part
@@ -585,7 +628,8 @@ def _part_handle(t, start, view, device):
     sizes = view.shape
     handle, offset = t._h, 0 if 0 in sizes else address(view) - start
     if offset % k:
-        # t begins between two elements of the part, which are larger (complex numbers, from their imaginary part): counted from where the memory begins.
+        # `t` starts inside an element of the part, which is larger (a complex number, at its
+        # imaginary part): count from the start of the storage.
         home = address(home_of(t._a))
         handle, offset = device.view(handle, (1,), (1,), (home - start) // t._a.itemsize, t._stype), address(view) - home
     return device.view(handle, sizes, tuple([s // k for s in view.strides]), offset // k, view.dtype)
@@ -593,15 +637,18 @@ def _part_handle(t, start, view, device):
 
 @alone
 def lying(t: Tensor, sizes: Sizes, strides: Strides, offset: int) -> Tensor:
-    """A tensor of t's type anywhere in t's storage, without history: strides and offset in bytes, the offset from the storage's start."""
+    """Returns a tensor of the dtype of `t` anywhere in its storage, without history.
+
+    Strides and offset are in bytes; the offset counts from the start of the storage.
+    """
     if wrapped.is_batched(t):
-        raise NotImplementedError("torch.vmap: the storage of a tensor that stands for slices cannot be used as such (set_, resize_, .data of another shape)")
+        raise NotImplementedError("torch.vmap: the storage of a batched tensor cannot be used directly (set_, resize_, .data of another shape)")
     return _part(t, address(t._a), on_storage(t._a, sizes, strides, offset), t._dev, DEVICES[t._dev.type])
 
 
 @alone
 def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
-    """The part of a tensor that a basic index names: its geometry, as an array without memory, and its handle."""
+    """Returns the geometry-only array and the handle of the region that a basic index selects."""
     try:
         part = pick(_geometry(t), key=key)
     except Exception as e:
@@ -611,7 +658,10 @@ def region(t: Tensor, key: Any) -> tuple[Array, Handle]:
 
 @alone
 def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev: _device.device, below: Callable[..., Any]) -> Any:
-    """A primitive without operands: the device's own kernel, or the host's numbers sent there."""
+    """Computes a primitive without operands.
+
+    Uses the device's kernel, or computes on the host and copies.
+    """
     way = _way(prim.name, dev)
     if way is not None:
         try:
@@ -632,21 +682,23 @@ def created(prim: tape.Primitive, args: tuple[Any, ...], kw: dict[str, Any], dev
 
 
 def _drawn_on_host(kw):
-    """Whether a primitive's random numbers are to be the host's: not for want of a kernel."""
+    """True if the random numbers come from the host by choice, not for lack of a kernel."""
     return getattr(kw.get("generator"), "on_host", False)
 
 
 def _on_host(kw):
-    """A primitive's constants for the host's kernel: a device's generator becomes one of the host's."""
+    """Returns a primitive's constants with a host generator instead of a device generator."""
     draws = getattr(kw.get("generator"), "for_host", None)
     return kw if draws is None else {**kw, "generator": draws()}
 
 
 def judge(error: Exception, by_host: Callable[[], object]) -> NoReturn:
-    """Raises what is wrong with a call that a device's kernel has failed on.
+    """Raises the error of a call on which a device kernel failed.
 
-    MindSpore refuses operands with errors of its own; the host says in torch's words what is wrong with them.  If it finds nothing, the kernel itself is wrong.
-    The host must not hide that by computing in its place: only `Lacking`, and a target that says that it has no kernel of these dtypes, ask it to.
+    MindSpore rejects operands with its own errors; the host kernel gives PyTorch's message. If the
+    host kernel succeeds, the device kernel is at fault and its error is raised. The host result is
+    not used: only `Lacking`, or a target that reports no kernel for these dtypes, falls back to the
+    host.
     """
     try:
         by_host()
@@ -656,7 +708,7 @@ def judge(error: Exception, by_host: Callable[[], object]) -> NoReturn:
 
 
 def goes_to_host(name: str, ins: Sequence[Tensor | Const | Held | None], dev: _device.device) -> None:
-    """Counts, tells of or refuses what a device has no kernel for, as the policy says."""
+    """Counts a host fallback, and warns or raises according to the policy."""
     stypes = [x._stype.name for x in ins if x is not None and x.__class__ is not Held]
     device = DEVICES[dev.type]
     what = f"primitive '{name}' of {', '.join(stypes) or 'no operand'} has no kernel on device {device.type}"
@@ -686,7 +738,10 @@ def _fallen_back(prim, ins, kw, dev, told=True):
 
 
 def by_host(name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> Any:
-    """What the host's kernel of this name makes of handles (and numbers): for a kernel that was put off and turns out to lack what it is asked for."""
+    """Runs the host kernel of this name on handles (and scalars).
+
+    Used for a deferred kernel that turns out not to support its operands.
+    """
     make = TABLES["cpu"].get(name)
     if make is None:
         raise Lacking
@@ -702,7 +757,7 @@ def _by_host(make, handles, kw, device):
 
 
 def judge_put_off(error: Exception, name: str, handles: Sequence[Any], kw: dict[str, Any], device: Device) -> NoReturn:
-    """`judge` for a kernel that was put off."""
+    """Like `judge`, for a deferred kernel."""
     make = TABLES["cpu"].get(name)
     if make is None:
         raise error
@@ -714,7 +769,7 @@ def _up(device, a):
     COPIES.up += 1
     if a.flags.c_contiguous:
         return device.upload(a)
-    # (A result in another memory format keeps it.)
+    # A result in another memory format keeps that format.
     order = sorted(range(a.ndim), key=lambda i: -a.strides[i])
     flat = a.transpose(order)
     if not flat.flags.c_contiguous:
@@ -724,7 +779,10 @@ def _up(device, a):
 
 # ------------------------------------------------------------------ writes (core/alias.py)
 def write(x: Tensor, r: Tensor | Const) -> None:
-    """Stores the values of `r`, which broadcasts to x and may be of another dtype or a number of the host's, into x's memory."""
+    """Stores `r` in the memory of x.
+
+    `r` broadcasts to x and may have another dtype or be a host scalar.
+    """
     if wrapped.is_wrapped(x):
         return wrapped.write(x, r) if wrapped.is_elsewhere(x) else wrapped.write_batched(x, r)
     if x._h.__class__ is Bits:
@@ -740,13 +798,13 @@ def write(x: Tensor, r: Tensor | Const) -> None:
 
 @alone
 def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.device) -> None:
-    """The same for a handle of `dev` and its element type."""
+    """Like `write`, for a handle of `dev` with the given dtype."""
     device, h = DEVICES[dev.type], r._h
     if h is None:
         a = r._a
         if r.__class__ is Const or not a.ndim and r._dev.type != "meta":        # type: ignore[union-attr]
             if device.of_host and r.__class__ is not Const:
-                device.lacking(f"a {r._stype.name} tensor of the host's is written that was not given")
+                device.lacking(f"the values of a {r._stype.name} host tensor that is not an input of the call are written")
             device.fill(handle, a if a.dtype is stype else cast_array(a, stype))
             return
         h = _sent(r, device)
@@ -757,7 +815,7 @@ def write_to(handle: Handle, stype: Stype, r: Tensor | Const, dev: _device.devic
 
 def _sent(r, device):
     if device.of_host:
-        device.lacking(f"a {r._stype.name} tensor of the host's is written that was not given")
+        device.lacking(f"the values of a {r._stype.name} host tensor that is not an input of the call are written")
     if r._dev.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     COPIES.up += 1
@@ -766,12 +824,14 @@ def _sent(r, device):
 
 @alone
 def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Has the device's kernel `name` ("add_") compute in x's memory; False, and nothing done, where it has none or that needs more care.
+    """Runs the device's in-place kernel `name` ("add_") on the memory of x.
 
-    kernel(x, *args, **kwargs): tensors of x's element type and memory apart from x's that broadcast to it, or numbers that its type can hold.
+    Returns False without computing if there is no kernel or it does not support the operands. The
+    kernel is called as kernel(x, *args, **kwargs). `args` are tensors of x's dtype that share no
+    memory with x and broadcast to it, or scalars that its dtype can represent.
     """
     if x._h.__class__ is Bits or wrapped.is_wrapped(x) or DEVICES[x._dev.type].of_host:
-        return False            # (kernels of that name in the host's table give a new array)
+        return False  # kernels of these names in the host's table return a new array
     way = _way(name, x._dev)
     if way is None or not x._a.size or kwargs and not kwargs.keys() <= (way.fn.__kwdefaults__ or {}).keys():
         return False
@@ -800,13 +860,16 @@ def in_place(x: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _stretches(have, to):
-    """Whether a shape broadcasts to another one that stays what it is."""
+    """True if a shape broadcasts to another one without changing it."""
     return len(have) <= len(to) and all([a == b or a == 1 for a, b in zip(reversed(have), reversed(to))])
 
 
 @alone
 def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any, **constants: object) -> None:
-    """Has the device's kernel `name`, or else a host's, write into x's values: kernel(x, *operands, **constants)."""
+    """Runs the device's kernel `name`, or else the host `kernel`, with x as its output.
+
+    The call is kernel(x, *operands, **constants).
+    """
     if wrapped.is_batched(x):
         return wrapped.write_batched_by(x, name, kernel, operands, constants)
     dev = x._dev
@@ -820,14 +883,14 @@ def write_by(x: Tensor, name: str, kernel: Callable[..., object], *operands: Any
             pass
     if not _drawn_on_host(constants):
         goes_to_host(name, (x, *operands), dev)
-    a = values(x).copy("K")         # (random numbers are drawn in the order of memory)
+    a = values(x).copy("K")  # random numbers are drawn in memory order
     kernel(a, *[values(o) for o in operands], **_on_host(constants))
     write(x, wrap(a))
 
 
 def cast(x: Any, stype: Any) -> Tensor:
-    """A tensor in another element type."""
+    """Casts a tensor to another dtype."""
     return _ops["cast"](x, stype)
 
 
-_ops: dict[str, Callable[..., Tensor]] = {}           # cast, expand: set by the ops floor
+_ops: dict[str, Callable[..., Tensor]] = {}  # cast, expand: set by the ops package

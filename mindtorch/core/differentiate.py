@@ -1,8 +1,10 @@
-"""MindSpore's functional gradients (`value_and_grad`, `grad`, `GradOperation`) taken on the facade's own tape.
+"""MindSpore's functional gradients, computed by mindtorch's autograd.
 
-MindSpore's tape holds values, so what is recorded there has to be computed at once; ours holds tensors, whose values may be put off until a whole step is
-compiled.  So in a step that is compiled the functions that use the facade are differentiated here.  What MindSpore's own ops compute between is
-differentiated by MindSpore as everywhere else (core/interop.py).
+These are `value_and_grad`, `grad` and `GradOperation`. MindSpore's autograd records values, so
+everything recorded there has to be computed at once. mindtorch's autograd records tensors, whose
+values may be deferred until a whole step is compiled. In a compiled step, functions that use the
+facade are therefore differentiated here. The parts that MindSpore's own ops compute are
+differentiated by MindSpore, as everywhere else (`mindtorch/core/interop.py`).
 """
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ from mindtorch.core.tensor import Tensor, adopt, again, real
 
 
 class _Depth(threading.local):
-    n = 0           # functions that are being differentiated in this thread
+    n = 0  # number of functions being differentiated in this thread
 
 
 _depth = _Depth()
 
 
 class Run:
-    """A function's result, and the arguments whose gradient is wanted."""
+    """A function's result, and the arguments with respect to which it is differentiated."""
 
     __slots__ = ("out", "wanted", "inner")
 
@@ -38,14 +40,18 @@ class Run:
 
 
 def forward(fn: Callable[..., Any], wanted: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any], before: list[Any] | None = None) -> Run | None:
-    """Runs `fn` with the wanted arguments as leaves; None, and nothing run, where that has to be MindSpore's affair. before: [its result], where it has run."""
+    """Runs `fn` with the arguments to differentiate as leaves.
+
+    Returns None without running `fn` where MindSpore has to differentiate it. `before` is [result]
+    if `fn` has run already.
+    """
     if before is not None:
         return Run(before[0], [], _depth.n > 0)
     if not mode.on or not all(isinstance(t, MSTensor) for t in wanted):
         return None
     inner = _depth.n > 0
     if not inner:
-        # (What an argument was computed from is no part of the function.)
+        # The history of an argument is not part of the function.
         cut: dict[int, Any] = {}
         args, kwargs, wanted = [_cut(x, cut) for x in args], {k: _cut(x, cut) for k, x in kwargs.items()}, [_cut(x, cut) for x in wanted]
     leaves = [adopt(t) for t in wanted]
@@ -64,7 +70,10 @@ def forward(fn: Callable[..., Any], wanted: Sequence[Any], args: Sequence[Any], 
 
 
 def _cut(x: Any, done: dict[int, Any]) -> Any:
-    """An argument, or a list or tuple or dict of those, with tensors without history in the place of those that have one: each once."""
+    """Replaces tensors that have history by detached ones.
+
+    `x` is an argument, or a list, tuple or dict of arguments. Each tensor is replaced once.
+    """
     if isinstance(x, MSTensor):
         if Tensor not in type(x).__mro__ or x._gnode is None:
             return x
@@ -78,7 +87,7 @@ def _cut(x: Any, done: dict[int, Any]) -> Any:
 
 def _tensors(out: Any, found: list[Tensor]) -> list[Tensor]:
     if isinstance(out, MSTensor):
-        # (A tensor of MindSpore's stays one for the caller: another object takes part here.)
+        # The caller's MindSpore tensor keeps its class: another object is used here.
         found.append(out if Tensor in type(out).__mro__ else adopt(MSTensor(out)))
     elif out.__class__ in (tuple, list):
         for x in out:
@@ -87,12 +96,16 @@ def _tensors(out: Any, found: list[Tensor]) -> list[Tensor]:
 
 
 def gradients(run: Run, weights: Sequence[Any], sens: Any, aux: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of a run's result (its first part alone: `aux`) to the wanted arguments and to `weights`; zeros where nothing arrives."""
+    """Returns the gradients of a run's result.
+
+    They are with respect to the differentiated arguments and to `weights`. With `aux`, only the
+    first part of the result is differentiated. Missing gradients are zeros.
+    """
     leaves = [*run.wanted, *[adopt(p) for p in weights]]
     outs = _tensors(run.out[0] if aux else run.out, [])
     given = [None] * len(outs) if sens is None else _tensors(sens, [])
     if len(given) != len(outs):
-        raise ValueError(f"the sens of a gradient has {len(given)} tensors, the function's result {len(outs)}")
+        raise ValueError(f"sens has {len(given)} tensors, but the function returned {len(outs)}")
     roots, starts = [], []
     for t, g in zip(outs, given):
         if t._rg:
@@ -109,7 +122,7 @@ def gradients(run: Run, weights: Sequence[Any], sens: Any, aux: bool) -> tuple[l
         if g is None:
             g = TABLE["zeros_like"].fn(t, requires_grad=False)
         elif not run.inner:
-            # (Each its own: who unscales one in place means that one.)
+            # Gradients do not share memory: callers unscale them in place.
             g = TABLE["clone"].fn(g) if _memory(g) in taken else g
             g = again(g) if g._rg else g
         taken.add(_memory(g))
@@ -130,9 +143,13 @@ def _memory(t):
     return id(a)
 
 
-# ------------------------------------------------------------------ what MindSpore's code gets
+# ------------------------------------------------------------------ tensors returned to MindSpore code
 class Later(MSTensor):
-    """A tensor of MindSpore's whose values are put off: the shape is known, whoever asks for more has it computed, torch-style code goes on with it."""
+    """A MindSpore tensor whose values are deferred.
+
+    Shape and dtype are known. Reading anything else computes the values; torch-style code continues
+    with the deferred tensor.
+    """
 
     def __getattribute__(self, name):
         if name == "shape":
@@ -151,15 +168,17 @@ class Later(MSTensor):
         return getattr(self, name)
 
 
-#: methods of MindSpore's tensors that leave the call to `__fallback__` where the tensor has that, or call others that do
+#: Methods of MindSpore tensors that delegate to `__fallback__` if the tensor has it, or call other
+#: methods that do.
 METHODS = frozenset("abs add all any astype ceil cos div equal exp floor greater greater_equal isfinite isinf isnan less less_equal log logical_and "
                     "logical_not logical_or max maximum mean min minimum mul ne neg not_equal pow prod reciprocal round rsqrt sigmoid sign sin "
                     "sqrt square sub sum tanh to".split())
-#: what goes on to MindSpore's ops, which leave a call to `__fallback__`; and what reads values
+#: Attributes that lead to MindSpore's ops, which delegate to `__fallback__` (`_ASKS`), and
+#: attributes that read values (`_READS`).
 _ASKS = frozenset(("__class__", "__fallback__", "__ms_dispatch__", *METHODS))
 _READS = frozenset(("asnumpy", "_item", "_tolist", "numpy", "item", "tolist"))
 def now(t: Any) -> None:
-    """Has the values of a `Later` computed."""
+    """Computes the values of a `Later`."""
     t.__class__ = Tensor
     settle(t)
 
@@ -168,15 +187,16 @@ _FACADE = frozenset((*PRIVATE, "_a", "_sizes", "_stype", "_numel", "_contiguous"
 
 
 def hand(t: Any) -> None:
-    """Makes a facade tensor without history one of MindSpore's, with its values when it is asked for them."""
-    if t._h is not None and graph_mode.active():        # (also where they are there already: each run is to go the same way)
+    """Turns a facade tensor without history into a MindSpore tensor with deferred values."""
+    # Also if the values exist already, so that every run takes the same path.
+    if t._h is not None and graph_mode.active():
         t.__class__ = Later
     else:
         settle(t)
 
 
 def settle(t: Any) -> None:
-    """The same with its values."""
+    """Turns a facade tensor without history into a MindSpore tensor with its values."""
     if t._h is not None:
         real(t)
         t._home = t._dev
@@ -184,7 +204,7 @@ def settle(t: Any) -> None:
 
 
 def begin() -> None:
-    """Called once, when the facade is complete."""
+    """Called once, when the facade is fully imported."""
     grad_inputs.own_forward, grad_inputs.own_gradients = forward, gradients
     _tensor.later = Later
     graph_mode.begin()
@@ -194,6 +214,6 @@ def begin() -> None:
 
 
 def _native_ops():
-    from mindtorch.core import native_ops           # (only steps that are compiled need it)
+    from mindtorch.core import native_ops  # needed only by compiled steps
     native_ops.hand = hand
     native_ops.begin()

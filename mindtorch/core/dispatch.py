@@ -1,36 +1,38 @@
-"""The dispatcher: the one place at which a call can be seen, changed or answered before it is computed.
+"""The dispatcher: the one place to observe, change or replace a call before it is computed.
 
-Every public function, Tensor method and in-place form is a function generated here; every primitive begins with the same test
-(core/tape.py).  In everyday use it costs one flag and a look at the class of each required argument (about 30 ns of 2500).  Where
-the flag is set, or an argument is no plain tensor or number, the call goes through the layers that are in use, in this order:
+Every public function, Tensor method and in-place form is a function generated here. Every primitive
+begins with the same test (`mindtorch/core/tape.py`). In the usual case a call costs one flag test
+and one class check per required argument (about 30 ns of 2500). If the flag is set, or an argument
+is neither a plain tensor nor a scalar, the call goes through the active layers in this order:
 
-    native      MindSpore's own tensors among the arguments become Tensors   core/tensor.py
-    function    modes and __torch_function__ of arguments       torch/_function_protocol.py
-    transform   inside torch.func's transforms: which tensors are made there   core/transforms.py
-    autocast    operands in the dtype that the op's record asks for     core/autocast.py
-    dispatch    what modes and __torch_dispatch__ see of calls that are no primitives      torch/_dispatch_protocol.py
-    vmap        ops that a vmap computes slice by slice         core/batching.py
-    trace       a trace records the op, or looks into it        core/tracing.py
-    meta        what is asked of tensors without values         torch/_meta.py
-    saves       saved tensors are copied before a write         torch/autograd/_mutation.py
-    forward     in-place ops on tensors with tangents           core/forward.py
-    anomaly     nodes note the call that made them              torch/autograd/anomaly_mode.py
-    observe     profilers                                       torch/autograd/profiler.py
+    native      MindSpore's own tensors among the arguments become Tensors  core/tensor.py
+    function    modes and __torch_function__ of arguments  torch/_function_protocol.py
+    transform   tensors created inside torch.func's transforms  core/transforms.py
+    autocast    casts operands to the dtype in the op's record  core/autocast.py
+    dispatch    modes and __torch_dispatch__ for non-primitive calls  torch/_dispatch_protocol.py
+    vmap        ops that a vmap computes slice by slice  core/batching.py
+    trace       a trace records the op, or traces into it  core/tracing.py
+    meta        queries of tensors without values  torch/_meta.py
+    saves       saved tensors are copied before a write  torch/autograd/_mutation.py
+    forward     in-place ops on tensors with tangents  core/forward.py
+    anomaly     nodes record the call that created them  torch/autograd/anomaly_mode.py
+    observe     profilers  torch/autograd/profiler.py
 
 and a primitive through
 
-    forward     tangents of the operands are carried on         core/forward.py
-    vmap        all slices of a vmap at once                    core/batching.py
-    saves       saved-tensor hooks get what nodes save          core/saves.py
-    dispatch    modes and __torch_dispatch__ of operands, under aten's names       torch/_dispatch_protocol.py
-    trace       as above                                        core/tracing.py
+    forward     propagates the operands' tangents  core/forward.py
+    vmap        all slices of a vmap at once  core/batching.py
+    saves       saved-tensor hooks get the values that nodes save  core/saves.py
+    dispatch    modes and __torch_dispatch__, under aten's names  torch/_dispatch_protocol.py
+    trace       as above  core/tracing.py
     bits        operands that are lazily conjugated or negated  core/conjugate.py
-    device      the kernel of the device that its operands are on       core/devices.py
-    meta        shapes only                                     core/meta.py
+    device      the kernel of the operands' device  core/devices.py
+    meta        shapes only  core/meta.py
 
-A layer is a function (entry, args, kwargs, below) that returns the call's result, by `below(entry, args, kwargs)` if it has
-nothing to say.  Where a call counts, its attribute `bound` makes the same out of `below` beforehand: (entry, args, kwargs) -> result.
-The flag is for the whole process; every layer keeps by itself, per thread, whether it is on.
+A layer is a function (entry, args, kwargs, below) that returns the call's result; `below(entry,
+args, kwargs)` continues with the next layer. Where speed matters, its attribute `bound` takes
+`below` in advance and returns (entry, args, kwargs) -> result. The flag is global to the process;
+every layer tracks per thread whether it is active.
 """
 from __future__ import annotations
 
@@ -53,20 +55,26 @@ PRIMITIVES = ("forward", "vmap", "saves", "dispatch", "trace", "bits", "device",
 
 
 class SparseUse(NotImplementedError):
-    """A sparse tensor was used where memory is needed."""
+    """Raised where a sparse tensor is used and dense memory is required."""
 
 
 def _not_sparse(name, args, kwargs):
     raise NotImplementedError(f"'{name}' of sparse tensors before there are any")
 
 
-#: what an op does with sparse operands (core/sparse.py)
+#: Computes an op on sparse operands (`mindtorch/core/sparse.py`).
 sparse_answer: Callable[[str, tuple[Any, ...], dict[str, Any]], Any] = _not_sparse
 
 
 class _Flags:
-    """ops, primitives: whether calls have to be looked at; meta: whether there have been tensors without memory; ask: the topmost layer for primitives;
-    dual: whether some of these tensors have tangents, None while nobody differentiates forward."""
+    """Global state of the dispatcher.
+
+        ops, primitives  True if calls go through the layers
+        meta             True once a tensor without memory has existed
+        ask              the topmost layer for primitives
+        dual             function: True if a tensor among its arguments has a tangent; None while
+                         forward mode is off
+    """
 
     __slots__ = ("ops", "primitives", "meta", "ask", "dual")
     ops: bool
@@ -77,7 +85,7 @@ class _Flags:
 
 
 class _Off:
-    """The same for the body of a primitive that has been looked at."""
+    """Flags for the body of a primitive that has been dispatched already."""
 
     primitives = False
 
@@ -86,24 +94,24 @@ FLAGS, OFF = _Flags(), _Off()
 FLAGS.ops = FLAGS.primitives = FLAGS.meta = False
 FLAGS.dual = None
 
-#: Classes of arguments that take no part in any protocol.
+#: Classes of arguments that take part in no protocol.
 PLAIN = {int, float, bool, complex, str, bytes, type(None), slice, type, type(Ellipsis), list, tuple,
          *[np.dtype(c).type for c in "?bBhHiIlLqQefdFD"]}
 
-#: Those of them that stand where a number is wanted: all but tensors.
+#: The same classes without tensors, for arguments that should be scalars.
 NUMBERS = set(PLAIN)
 
 #: (entry or primitive, args, kwargs, below) -> the call's result
 Layer: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 _lock = module_lock(globals(), "_lock", threading.RLock)
-_layers: dict[str, dict[str, Layer]] = {"ops": {}, "primitives": {}}        # name -> layer
-_users: dict[tuple[str, str], int] = {}                                    # (kind, name) -> how many want it
+_layers: dict[str, dict[str, Layer]] = {"ops": {}, "primitives": {}}  # name -> layer
+_users: dict[tuple[str, str], int] = {}  # (kind, name) -> number of users
 
 
 # ------------------------------------------------------------------ layers
 def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
-    """Decorator: the layer `name` of "ops" or "primitives"."""
+    """Decorator: registers the layer `name` of "ops" or "primitives"."""
     assert name in (OPS if kind == "ops" else PRIMITIVES), name
 
     def deco(fn):
@@ -115,7 +123,7 @@ def layer(kind: str, name: str) -> Callable[[Layer], Layer]:
 
 
 def want(kind: str, name: str) -> None:
-    """From now on calls go through a layer; to be matched by `drop`."""
+    """Activates a layer; to be matched by `drop`."""
     with _lock:
         n = _users[kind, name] = _users.get((kind, name), 0) + 1
         if n == 1:
@@ -124,7 +132,7 @@ def want(kind: str, name: str) -> None:
 
 
 def drop(kind: str, name: str) -> None:
-    """Takes one `want` back."""
+    """Reverts one `want`."""
     with _lock:
         n = _users[kind, name] = _users[kind, name] - 1
         if not n:
@@ -133,26 +141,30 @@ def drop(kind: str, name: str) -> None:
 
 
 def wanted(kind: str, name: str) -> bool:
-    """Whether calls go through a layer."""
+    """True if calls go through a layer."""
     return _users.get((kind, name), 0) > 0
 
 
 def unwatched() -> bool:
-    """Whether nobody sees, or has a say in, what the primitives of plain host tensors compute."""
+    """True if no layer observes or changes what the primitives of plain host tensors compute."""
     return not (_used["ops"] & _WATCHING["ops"] or _used["primitives"] & _WATCHING["primitives"])
 
 
 _bits = {(kind, name): 1 << i for kind, names in (("ops", OPS), ("primitives", PRIMITIVES)) for i, name in enumerate(names)}
-_used = {"ops": 0, "primitives": 0}                 # the bits of the layers that are wanted
-#: layers that see what plain tensors compute; the others are for arguments of their kind
+_used = {"ops": 0, "primitives": 0}  # bits of the active layers
+#: Layers that observe the computation of plain tensors; the others handle arguments of their own
+#: kind.
 _WATCHING = {kind: sum([_bits[kind, name] for name in names]) for kind, names in (
     ("ops", ("transform", "dispatch", "vmap", "trace", "saves", "forward", "anomaly", "observe")),
     ("primitives", ("forward", "vmap", "saves", "dispatch", "trace", "meta")))}
-_chains: dict[tuple[str, int], Any] = {}            # (kind, bits) -> the layers one upon the other
+_chains: dict[tuple[str, int], Any] = {}  # (kind, bits) -> the chained layers
 
 
 def _link(kind: str) -> None:
-    """Puts the layers in use one upon the other.  (Transforms come and go with each call of theirs: what has been put together is kept.)"""
+    """Chains the active layers.
+
+    Chains are cached, because transforms come and go with each of their calls.
+    """
     global _ask_op
     used = _used[kind]
     run = _chains.get((kind, used))
@@ -179,7 +191,7 @@ def _chained(kind):
 
 
 def _everyday(run, below):
-    """`below` where no argument's class could interest the layers that are always there."""
+    """Returns a function that uses `below` unless an argument needs the permanent layers."""
     def ask(entry, args, kwargs):
         for a in args:
             c = a.__class__
@@ -203,7 +215,7 @@ def _bound_to(fn):
 
 
 def body(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The end of a call's layers: what computes it."""
+    """The end of the chain: computes the call."""
     try:
         return entry.run(*args, **kwargs)
     except SparseUse:
@@ -215,23 +227,28 @@ def _plain(prim, args, kwargs):
 
 
 _ask_op, FLAGS.ask = body, _plain
-_ALWAYS = ("native", "function")         # an argument's class alone may ask for these
+_ALWAYS = ("native", "function")  # an argument's class alone can require these
 
 
 def ask(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call whose arguments, or whose surroundings, have to be looked at."""
+    """Sends a call through the active layers."""
     return _ask_op(entry, args, kwargs)
 
 
 def ask_primitive(prim: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same for a primitive."""
+    """Like `ask`, for a primitive."""
     return FLAGS.ask(prim, args, kwargs)
 
 
 # ------------------------------------------------------------------ generated functions
 class Entry:
-    """A function that takes part: what handlers are given for it (`func`), what computes it (`run`), its name, its row
-    in the op table; recorded: computes an in-place op as where gradients are recorded."""
+    """A dispatchable function.
+
+        func      the function that handlers receive
+        run       computes it
+        op        its entry in the op table
+        recorded  computes an in-place op as if gradients were recorded
+    """
 
     __slots__ = ("func", "run", "name", "op", "inplace", "autocast", "recorded")
 
@@ -245,20 +262,20 @@ class Entry:
         return f"<entry {self.name}>"
 
 
-#: generated function -> its entry
+#: Generated function -> its entry.
 ENTRIES: dict[Callable[..., Any], Entry] = {}
 
-# torch's functions also answer to NumPy's argument names.
+# PyTorch's functions also accept NumPy's argument names.
 NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
 
 def _given(values, defaults):
-    """Keyword arguments that are not their defaults."""
+    """Returns the keyword arguments that differ from their defaults."""
     return {k: v for k, v in values.items() if v is not defaults[k]}
 
 
 def _renamed(kwargs, names):
-    """Keyword arguments under torch's names."""
+    """Returns the keyword arguments under PyTorch's names."""
     for k in kwargs:
         if k in names:
             return {names.get(k, k): v for k, v in kwargs.items()}
@@ -270,13 +287,21 @@ _PARAMETER = "r{}_"
 
 @functools.lru_cache(None)
 def _source(required, keywords, star, method, ducks, out, renames, first_is_list, usual, all_numbers, named, looked):
-    """Source of a generated function: `required` positional parameters, `keywords` keyword-only ones; star: it has further positional ones.
+    """Source of a generated function.
 
-    ducks: classes of the further arguments are looked at, too; usual: how many positional arguments the present order has, where there is
-    an older one; method: the class of the first is not looked at; all_numbers: those that may be left out are numbers; named: some can
-    be given by name; looked: keywords that are numbers.  KNOWN0 and so on, FURTHER: classes that arguments in these places are
-    expected to have (a number, or a tensor too).
-    A tensor in the place of a number is what `entry.run` knows about; looking for it costs nothing where classes are looked at anyway.
+        required     number of required positional parameters
+        keywords     number of keyword-only parameters
+        star         it has further positional parameters
+        method       the class of the first argument is not checked
+        ducks        the classes of the further arguments are checked, too
+        usual        number of positional arguments in the current order, where an older one exists
+        all_numbers  the optional arguments are scalars
+        named        some scalars can be passed by keyword
+        looked       keywords that are scalars
+
+    KNOWN0 and so on, and FURTHER, are the classes expected at these positions (scalars, or scalars
+    and tensors). `entry.run` handles a tensor passed for a scalar; detecting it costs nothing where
+    classes are checked anyway.
     """
     if star and renames:
         return _renaming(method, ducks, out, first_is_list, usual, all_numbers, named)
@@ -294,7 +319,7 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
         odd = [*(["kwargs and 'out' in kwargs"] if out else []), *([f"len(args) != {usual - required}"] if usual is not None else [])]
         if odd:
             lines.append(f"    if {' or '.join(odd)}:\n        return run({call})")
-        # (Unpacking a tuple and a dict into a call costs 80 ns more than the everyday forms.)
+        # Unpacking a tuple and a dict into a call costs 80 ns more than the usual forms.
         lines.append(f"    if not kwargs:\n        if not args:\n            return fn({', '.join(rs)})")
         if all_numbers and not ducks:
             lines.append(f"        if args[0].__class__ not in NUMBERS:\n            {asked}")
@@ -324,7 +349,10 @@ def _source(required, keywords, star, method, ducks, out, renames, first_is_list
 
 
 def _renaming(method, ducks, out, first_is_list, usual, all_numbers, named):
-    """Source of a generated function that also answers to NumPy's argument names: a call fails by them before anything has been done, and is made again."""
+    """Source of a generated function that also accepts NumPy's argument names.
+
+    A call with such names fails before anything is computed, and is repeated with PyTorch's names.
+    """
     asked = "return ask(entry, args, renamed(kwargs, names))"
     test = "FLAGS.ops" if method else "FLAGS.ops or args and args[0].__class__ not in KNOWN0"
     lines = [f"def f(*args, **kwargs):\n    if {test}:\n        {asked}"]
@@ -349,12 +377,13 @@ def _renaming(method, ducks, out, first_is_list, usual, all_numbers, named):
     return "\n".join(lines)
 
 
-#: (function's name, parameter, its kind, argument that is no number) -> what stands for it; set by core.numbers
+#: (function's name, parameter, its kind, argument that is not a scalar) -> the scalar it
+#: represents. Set by core.numbers.
 read_number: Any = None
 
 
 def _reading(run, name, places, kinds):
-    """`run`, with numbers in the place of tensors that stand for one."""
+    """Returns `run` with tensors passed for scalars converted to scalars."""
     def read(*args, **kwargs):
         for i, p in places.items():
             if i < len(args) and args[i].__class__ not in NUMBERS:
@@ -364,18 +393,18 @@ def _reading(run, name, places, kinds):
                 kwargs = {**kwargs, p: read_number(name, p, kinds[p], x)}
         return run(*args, **kwargs)
     read.__name__, read.__doc__ = run.__name__, run.__doc__
-    read.__wrapped__ = run          # (its signature is asked for)
+    read.__wrapped__ = run  # for inspect.signature
     return read
 
 
 def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | None = None, method: bool = False, ducks: bool = True,
              usual: int | None = None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A generated function that asks the layers where it has to, and calls `fn` otherwise.
+    """Returns a generated function that calls the layers if required, and `fn` otherwise.
 
-    out      what takes fn's arguments and `out=` (None: there is no such argument)
-    method   the first parameter is a Tensor (that a user's subclass was made, the flag says)
-    ducks    arguments that are optional may take part in the protocol by their class alone, too
-    usual    fn's number of positional arguments, where `run` takes them in an older order as well
+        out      accepts fn's arguments and `out=` (None: there is no such argument)
+        method   the first parameter is a Tensor; the flag tells whether subclasses exist
+        ducks    optional arguments may override by their class alone, too
+        usual    fn's number of positional arguments, where `run` also accepts an older order
     """
     found = parameters(fn)
     required = [p for p in found if p.kind == "" and p.default is EMPTY]
@@ -391,7 +420,8 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
     places = [i for i, p in enumerate(found) if p.kind == "" and p.name in kinds]
     ducks = ducks and not method and bool(rest)
     first, positional = 1 if renames else len(required), [p for p in found if p.kind in ("", "*")]
-    # (Each further form is a source to compile, 0.3 ms of importing: where numbers and tensors are mixed, the body looks.)
+    # Each form is another source to compile, 0.3 ms of import time. Where scalars and tensors are
+    # mixed, the body checks.
     all_numbers = len(positional) > first and all([p.name in kinds for p in positional[first:]])
     looked = tuple([f"k{i}_" for i, p in enumerate(keywords) if p.name in kinds]) if not star else ()
     src = _source(len(required), len(keywords), star, method, ducks, out is not None, renames, first_is_list, usual, all_numbers and (renames or not ducks),
@@ -410,7 +440,7 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
              "renamed": _renamed, "names": {k: v for k, v in NUMPY.items() if k not in names and v in names}}
     scope.update({f"KNOWN{i}": NUMBERS if i in places else PLAIN for i in range(max(1, len(required)))})
     head, _, body = src.partition("\n")
-    # (Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.)
+    # Entering a try costs nothing from Python 3.11 on, and a few nanoseconds before.
     src = f"{head}\n    try:\n" + textwrap.indent(body, "    ") + "\n    except MemoryError as e:\n        raise memory_error(e, entry.name) from None"
     scope["memory_error"] = host_memory_error
     f: Any = stamped(src, given, fn.__name__, f"<op {entry.name}>", scope, (), None if star else defaults)
@@ -421,9 +451,11 @@ def function(fn: Callable[..., Any], entry: Entry, *, out: Callable[..., Any] | 
 
 
 def asking(run: Callable[..., Any], name: str) -> Callable[[Any], tuple[Any, Entry]]:
-    """Decorator of a Tensor method that itself asks the layers where the flag is set: `if FLAGS.ops: return ask(entry, args, kwargs)`.
+    """Decorator of a Tensor method that checks the flag itself.
 
-    For methods that take any number of arguments: handing those on costs 250 ns.  Returns the entry, too; `run` computes the method.
+    The method begins with `if FLAGS.ops: return ask(entry, args, kwargs)`. For methods with any
+    number of arguments: passing those through costs 250 ns. Also returns the entry; `run` computes
+    the method.
     """
     def deco(f):
         entry = Entry(run, name)
@@ -433,10 +465,10 @@ def asking(run: Callable[..., Any], name: str) -> Callable[[Any], tuple[Any, Ent
 
 
 def is_generated(f: object) -> bool:
-    """Whether a function asks the layers already."""
+    """True if a function goes through the layers already."""
     return f.__class__ is types.FunctionType and f in ENTRIES
 
 
 def inner(f: Any) -> Callable[..., Any]:
-    """What a generated function calls where nobody has to be asked."""
+    """Returns what a generated function calls if no layer is active."""
     return f.__globals__["fn"]

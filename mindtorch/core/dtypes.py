@@ -1,7 +1,7 @@
-"""torch.dtype objects: torch's names and printing, usable wherever MindSpore wants one of its own dtypes.
+"""torch.dtype objects, usable wherever MindSpore expects one of its own dtypes.
 
-Each object is also an instance of MindSpore's type class, so native APIs take it as it is and
-``torch.float32 == mindspore.float32`` holds.
+They have PyTorch's names and printing. Each object is also an instance of MindSpore's type class,
+so MindSpore's APIs accept it directly and ``torch.float32 == mindspore.float32`` holds.
 """
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from mindtorch.backend.interface import Stype
 from mindtorch.backend.mindspore.private import bfloat16_np, ms_typing
 from mindtorch.core.foreign import type_name
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
 
 __all__ = ["dtype", "of_np", "get_default_dtype", "set_default_dtype", "bfloat16_np"]
 
 
 class dtype:
-    """Element type of a tensor (https://pytorch.org/docs/stable/tensor_attributes.html#torch.dtype)."""
+    """Element type of a tensor.
+
+    See https://pytorch.org/docs/stable/tensor_attributes.html#torch.dtype.
+    """
 
     name: str
     np: np.dtype
@@ -36,11 +39,11 @@ class dtype:
     __str__ = __repr__
 
     def to_real(self) -> dtype:
-        """The real type of the same precision."""
+        """Returns the real dtype of the same precision."""
         return {"complex64": float32, "complex128": float64, "complex32": float16}.get(self.name, self)
 
     def to_complex(self) -> dtype:
-        """The complex type of the same precision."""
+        """Returns the complex dtype of the same precision."""
         real = {"float16": "complex32", "float32": "complex64", "float64": "complex128", "bfloat16": "complex64"}
         if self.is_complex:
             return self
@@ -66,7 +69,8 @@ def _make(name: str, base: Any, bits: int, np_type: DTypeLike) -> dtype:
     def __reduce__(self):
         return _lookup, (name,)
 
-    # One class a dtype: its properties are class attributes, as MindSpore's own class has read-only ones of these names.
+    # One class per dtype: its properties are class attributes, because MindSpore's class has
+    # read-only properties of these names.
     cls = type("dtype", (dtype, base), {
         "__init__": __init__, "__reduce__": __reduce__, "__hash__": base.__hash__, "__eq__": _equal(base),
         "__ne__": _not_equal(base), "__module__": "torch", "__repr__": dtype.__repr__, "__str__": dtype.__repr__,
@@ -117,7 +121,7 @@ bool_ = _make("bool", _T.Bool, 0, np.bool_)
 complex64 = cfloat = _make("complex64", _T.Complex, 64, np.complex64)
 complex128 = cdouble = _make("complex128", _T.Complex, 128, np.complex128)
 
-#: torch's names -> dtype; what the facade exports.
+#: PyTorch's names -> dtype; what the facade exports.
 NAMES = {"float16": float16, "half": half, "float32": float32, "float": float32, "float64": float64, "double": double,
          "bfloat16": bfloat16, "int8": int8, "int16": int16, "short": short, "int32": int32, "int": int32,
          "int64": int64, "long": long, "uint8": uint8, "uint16": uint16, "uint32": uint32, "uint64": uint64,
@@ -125,7 +129,7 @@ NAMES = {"float16": float16, "half": half, "float32": float32, "float": float32,
 
 
 class _UnsupportedDtype(dtype):
-    """A torch dtype that no kernel here takes: it prints, compares and tells its properties, and refuses work."""
+    """A PyTorch dtype without kernels: it prints, compares and has properties only."""
 
     def __init__(self, name, itemsize, floating, is_complex, signed):
         self.name, self.itemsize = name, itemsize
@@ -155,13 +159,13 @@ for _n, _i, _f, _c, _s in [("complex32", 4, False, True, True), ("float8_e4m3fn"
     NAMES[_n] = _BY_NAME[_n] = _UnsupportedDtype(_n, _i, _f, _c, _s)
 NAMES["chalf"] = NAMES["complex32"]
 NAMES["bit"] = NAMES["uint1"]
-#: dtypes without a range of values: torch.iinfo and torch.finfo refuse them
+#: Dtypes without a range of values: torch.iinfo and torch.finfo raise for them.
 _NO_RANGE = frozenset([NAMES[_n] for _n in (*[f"{_k}{_i}" for _k in ("uint", "int") for _i in range(1, 8)],
                                             "bits8", "bits16", "bits1x8", "bits2x4", "bits4x2")])
 
 
 def of_np(np_dtype: DTypeLike) -> dtype:
-    """NumPy dtype -> torch.dtype; TypeError if torch has none (e.g. strings, objects)."""
+    """Returns the torch.dtype of a NumPy dtype; TypeError if PyTorch has none (strings)."""
     try:
         return _BY_NP[np_dtype]         # type: ignore[index]
     except KeyError:
@@ -177,7 +181,7 @@ def of_np(np_dtype: DTypeLike) -> dtype:
 
 
 def as_np(d: Any) -> Stype:
-    """torch.dtype (or MindSpore dtype, or Python's bool/int/float/complex) -> NumPy dtype."""
+    """Returns the NumPy dtype of a torch.dtype, MindSpore dtype or Python scalar class."""
     try:
         return d.np
     except AttributeError:
@@ -201,16 +205,22 @@ _default = float32
 
 
 def get_default_dtype() -> dtype:
-    """The floating point dtype of new tensors without one (https://pytorch.org/docs/stable/generated/torch.get_default_dtype.html)."""
+    """Returns the floating-point dtype of new tensors without an explicit one.
+
+    See https://pytorch.org/docs/stable/generated/torch.get_default_dtype.html.
+    """
     return _default
 
 
 def set_default_dtype(d: dtype) -> None:
-    """Sets the default floating point dtype; TypeError unless `d` is a supported floating point torch.dtype."""
+    """Sets the default floating-point dtype.
+
+    TypeError unless `d` is a supported floating-point torch.dtype.
+    """
     global _default
     if not isinstance(d, dtype) or not d.is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
-    as_np(d)  # refuses dtypes without kernels
+    as_np(d)  # raises for dtypes without kernels
     _default = d
 
 
@@ -222,26 +232,31 @@ def default_complex_np() -> Stype:
     return np.dtype(np.complex128) if _default is float64 else np.dtype(np.complex64)
 
 
-#: Element types as the floors below the facade handle them: objects with `kind` ("b", "i", "u", "f", "c"; "V" is bfloat16),
-#: `itemsize` and `name`, one for each dtype. (They are NumPy's, whose arrays carry them; nobody above core has to know that.)
+#: Element types as used below the facade: objects with `kind` ("b", "i", "u", "f", "c"; "V" is
+#: bfloat16), `itemsize` and `name`, one per dtype. They are NumPy dtypes, since NumPy arrays carry
+#: them; code above core does not depend on that.
 F16, F32, F64, BF16 = float16.np, float32.np, float64.np, bfloat16.np
 C64, C128 = complex64.np, complex128.np
 I8, I16, I32, I64, BOOL = int8.np, int16.np, int32.np, int64.np, bool_.np
 U8, U16, U32, U64 = uint8.np, uint16.np, uint32.np, uint64.np
 LOW = (F16, BF16)
-#: what counts as a number of NumPy's
+#: Classes of NumPy scalars.
 NUMBER_TYPES = (np.number, np.bool_)
 
 
 # ------------------------------------------------------------------ finfo / iinfo
-# Largest value, step above one and smallest normal value of formats that have no kernels: libraries ask at import.
+#
+# Maximum, eps and smallest normal value of formats without kernels: libraries read them at import.
 _FLOAT8 = {"float8_e4m3fn": (448.0, 0.125, 2.0 ** -6), "float8_e4m3fnuz": (240.0, 0.125, 2.0 ** -7),
            "float8_e5m2": (57344.0, 0.25, 2.0 ** -14), "float8_e5m2fnuz": (57344.0, 0.125, 2.0 ** -15),
            "float8_e8m0fnu": (2.0 ** 127, 1.0, 2.0 ** -127)}
 
 
 class finfo:
-    """Numerical properties of a floating point dtype (https://pytorch.org/docs/stable/type_info.html#torch.finfo)."""
+    """Numerical properties of a floating-point dtype.
+
+    See https://pytorch.org/docs/stable/type_info.html#torch.finfo.
+    """
 
     def __init__(self, type=None):
         d = type if type is not None else _default
@@ -273,7 +288,10 @@ class finfo:
 
 
 class iinfo:
-    """Numerical properties of an integer dtype (https://pytorch.org/docs/stable/type_info.html#torch.iinfo)."""
+    """Numerical properties of an integer dtype.
+
+    See https://pytorch.org/docs/stable/type_info.html#torch.iinfo.
+    """
 
     def __init__(self, type):
         if not isinstance(type, dtype) or type.is_floating_point or type.is_complex or type is bool_ or type in _NO_RANGE:

@@ -1,4 +1,4 @@
-"""The engine of backward: walks the recorded nodes from the roots to the leaves, adds gradients up, runs hooks."""
+"""The autograd engine: traverses the nodes, sums gradients and runs hooks."""
 from __future__ import annotations
 
 import functools
@@ -19,21 +19,23 @@ from mindtorch.core.wrapped import is_wrapped
 
 
 def _sum_with_sparse(g, h):
-    """Sum of two gradients of which one or both are sparse; dense if one of them is."""
+    """Returns the sum of two gradients, at least one of them sparse; dense if one is dense."""
     if isinstance(g, SparseTensor):
         return dispatch["gradient_sum" if isinstance(h, SparseTensor) else "add"](h, g)
     return dispatch["add"](g, h)
 
 
-#: watched(node, number): a generator that notes when a node runs, set by a profiler: up to its first yield before the rule, to its second after it, to its end
-#: when the gradients have been handed on
+#: watched(node, number), set by a profiler: a generator that observes a node. It runs to its first
+#: yield before the gradient rule, to the second after it, and to its end when the gradients have
+#: been passed on.
 watched: Callable[[Any, int], Generator[None, None, None]] | None = None
 
-_ops: dict[str, Callable[..., Any]] = {}        # add, clone, meta: differentiable helpers set by the ops floor
+# add, clone, meta: differentiable helpers set by the ops package
+_ops: dict[str, Callable[..., Any]] = {}
 
 
 class _Buffer:
-    """Sum of the gradients that arrive at one place."""
+    """Sum of the gradients that arrive at one node output or leaf."""
 
     __slots__ = ("g", "own")
 
@@ -57,7 +59,7 @@ class _Buffer:
 
 
 class Pass:
-    """One backward under way: what it will run, and what hooks remember while it does."""
+    """A backward pass: the nodes that it will run, and notes that hooks leave while it runs."""
 
     __slots__ = ("nodes", "leaves", "useful", "targets", "notes", "keeps", "returns", "now", "number_", "callbacks")
     nodes: dict[Any, None]
@@ -65,27 +67,27 @@ class Pass:
     useful: set[Any] | None
     targets: dict[Any, list[int]]
     notes: Any
-    keeps: bool                         # whether the graph stays
-    returns: bool                       # whether it gives gradients back rather than adding them to .grad
-    now: Callable[[], Any]              # the node that runs
+    keeps: bool  # True if the graph is retained
+    returns: bool  # True if gradients are returned instead of accumulated into .grad
+    now: Callable[[], Any]  # returns the node that is running
     callbacks: tuple[Callable[[], object], ...]
 
     @property
     def number(self) -> int:
-        """A number of its own, given when it is first asked for."""
+        """Unique id of this backward pass, assigned lazily."""
         n = getattr(self, "number_", None)
         if n is None:
             n = self.number_ = next(_numbers)
         return n
 
     def runs_node(self, n: Any) -> bool:
-        """Whether a gradient arrives at a node in this pass."""
+        """True if a gradient arrives at a node in this pass."""
         if isinstance(n, nodes.AccumulateGrad):
             return self.runs(n.variable)
         return n in self.nodes and (self.useful is None or n in self.useful or any([(id(n), i) in self.targets for i in range(len(n.meta))]))
 
     def runs(self, t: Tensor) -> bool:
-        """Whether a gradient of `t` is computed in this pass."""
+        """True if a gradient of `t` is computed in this pass."""
         if t._gnode is None:
             return id(t) in self.leaves and (self.useful is None or id(t) in self.targets)
         n = t._gnode
@@ -97,9 +99,10 @@ _numbers = itertools.count()
 
 @functools.lru_cache(None)
 def _order_of_ties(count, others):
-    """In which order torch's queue gives back `count` leaves that were put in one after another, on top of `others` nodes.
+    """Returns the order in which PyTorch's queue pops `count` leaves.
 
-    All leaves have one priority, above that of any node, so the order is that of the C++ library's binary heap.
+    The leaves were pushed in sequence, on top of `others` nodes. All leaves have the same priority,
+    above that of any node, so the order is that of the C++ library's binary heap.
     """
     heap = [-1] * others
 
@@ -130,7 +133,12 @@ def _order_of_ties(count, others):
 
 
 class _State:
-    """How many backwards of a thread are under way, the innermost one, and what is to be called when the outermost has ended."""
+    """Per-thread engine state.
+
+        depth      number of nested backward passes
+        current    the innermost one
+        callbacks  called when the outermost one has ended
+    """
 
     __slots__ = ("depth", "current", "callbacks")
 
@@ -149,12 +157,15 @@ _under = _Under()
 
 
 def current_pass() -> Pass | None:
-    """The innermost backward that this thread runs; None outside of one."""
+    """Returns the innermost backward pass of this thread; None outside of one."""
     return _under.state.current
 
 
 def queue_callback(fn: Callable[[], object]) -> None:
-    """fn() when the outermost backward of this thread has ended well; RuntimeError outside of one."""
+    """Registers fn() to be called after this thread's outermost backward pass has succeeded.
+
+    Raises RuntimeError outside of a backward pass.
+    """
     under = _under.state
     if not under.depth:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
@@ -162,7 +173,10 @@ def queue_callback(fn: Callable[[], object]) -> None:
 
 
 def call_at_end(fn: Callable[[], object]) -> None:
-    """fn() when the innermost backward of this thread has ended well; RuntimeError outside of one."""
+    """Registers fn() to be called after this thread's innermost backward pass has succeeded.
+
+    Raises RuntimeError outside of a backward pass.
+    """
     this = _under.state.current
     if this is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
@@ -170,7 +184,7 @@ def call_at_end(fn: Callable[[], object]) -> None:
 
 
 class GradientEdge(tuple):
-    """(node, output_nr): where a gradient flows."""
+    """(node, output_nr): identifies the gradient of one output of a node."""
 
     __slots__ = ()
 
@@ -186,7 +200,7 @@ class GradientEdge(tuple):
 
 
 def place_of(x: Any) -> Any:
-    """Where the gradient of a tensor or of a GradientEdge arrives: a leaf, or (node, output)."""
+    """Returns where the gradient of a tensor or GradientEdge arrives: a leaf, or (node, output)."""
     if isinstance(x, tuple):
         return x[0].variable if isinstance(x[0], nodes.AccumulateGrad) else (x[0], x[1])
     return x if x._gnode is None else (x._gnode, x._oi)
@@ -194,20 +208,20 @@ def place_of(x: Any) -> Any:
 
 def run_backward(roots: Sequence[Tensor], grads: Sequence[Any], keep_graph: bool, create_graph: bool, inputs: Sequence[Tensor] | None = None,
                  allow_unused: bool = False, accumulate: bool = False) -> list[Tensor | None] | None:
-    """Propagates `grads` from `roots`; these and `inputs` may be GradientEdges as well as tensors.
+    """Propagates `grads` from `roots`; the roots and `inputs` are tensors or GradientEdges.
 
-    Without `inputs` every leaf reached accumulates into .grad; with `inputs` either only those do (`accumulate`) or their
-    gradients are returned (None where unreached).
+    Without `inputs`, every leaf reached accumulates into .grad. With `inputs`, either only these
+    accumulate (`accumulate`) or their gradients are returned (None where unreached).
     """
     trace = lazy.backward.of(roots) if lazy.backward.spans and lazy.current.session is None else None
     if trace is None:
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
-    with lazy.session(trace):           # (after a compiled forward)
+    with lazy.session(trace):  # after a compiled forward
         return _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate)
 
 
 def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, accumulate):
-    targets: dict[Any, list[int]] = {}          # key -> position(s) in the result
+    targets: dict[Any, list[int]] = {}  # key -> indices in the result
     found: list[Tensor | None] | None = [None] * len(inputs) if inputs is not None else None
     if inputs is not None:
         for i, t in enumerate(inputs):
@@ -215,7 +229,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             targets.setdefault((id(e[0]), e[1]) if e.__class__ is tuple else id(e), []).append(i)
     start: list[Any] = [place_of(t) for t in roots]
 
-    # How often each node will be reached, so that it runs once, when all gradients are in.
+    # Count how often each node is reached, so that it runs once, when all its gradients have
+    # arrived.
     waiting: dict[Any, int]
     leaves: dict[int, int]
     order: dict[Any, None]
@@ -248,7 +263,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             leaves[id(e)] = leaves.get(id(e), 0) + 1
     useful = _useful(order, targets) if inputs is not None else None
     if accumulate and inputs is not None:
-        useful.update([e[0] for e in map(place_of, inputs) if e.__class__ is tuple and e[0] in order])        # (these nodes run, as in torch)
+        # these nodes run, as in PyTorch
+        useful.update([e[0] for e in map(place_of, inputs) if e.__class__ is tuple and e[0] in order])
 
     buffers: dict[Any, dict[int, Any]]
     ready: list[tuple[int, Any]]
@@ -274,11 +290,12 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
         nonlocal n
         if buf.g is None:
             if leaf._thooks and (inputs is None or id(leaf) in targets):
-                for fn in list(leaf._thooks.values()):          # (they hear that there is no gradient)
+                for fn in list(leaf._thooks.values()):  # called with None: there is no gradient
                     if fn(None) is not None:
                         raise RuntimeError("can't replace a None gradient with a non-None value")
             return
-        if buf.g._passed and getrefcount(buf.g) == 2 and gradients.alone(buf.g):          # (held by the buffer and the call)
+        # referenced by the buffer and the call
+        if buf.g._passed and getrefcount(buf.g) == 2 and gradients.alone(buf.g):
             buf.g._passed = False
         g, buf.g = buf.g, None
         where = None
@@ -303,7 +320,9 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 found[i] = g
             return
         if not leaf._rg:
-            return            # cut off since (detach_, requires_grad_(False)): nothing more is gathered, as in torch
+            # detached since (detach_, requires_grad_(False)): nothing more is accumulated, as in
+            # PyTorch
+            return
         node = leaf._accnode
         if node is not None:
             node, g = _prehooks(node, g)
@@ -317,7 +336,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
         if node is not None and node.post:
             for fn in list(node.post.values()):
-                fn((), (leaf._g if first else g,))          # (the first gradient is the very one that the leaf has)
+                # the first gradient is the same object as the leaf's .grad
+                fn((), (leaf._g if first else g,))
 
     def arrive(e, g, name):
         if e.__class__ is tuple:
@@ -335,7 +355,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                     buffers[n] = {i: g}
                 else:
                     b = slots.get(i)
-                    if b is None:           # most places get one gradient, and need no sum
+                    if b is None:  # most outputs get one gradient, and need no sum
                         slots[i] = g
                     elif b.__class__ is _Buffer:
                         b.add(g, create_graph)
@@ -362,7 +382,7 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 complete.append((e, _Buffer()))
 
     def settle(in_order):
-        """Deals with the leaves that a node has completed, all of them before any other node."""
+        """Processes the leaves that a node has completed, all of them before any other node."""
         if in_order or len(complete) < 4:
             for leaf, buf in complete:
                 leaf_done(leaf, buf)
@@ -386,11 +406,13 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             slots = buffers.pop(n, None)
             if slots is None:
                 if n.prim is not None and not (n.hooks or n.pre or n.post) or useful is not None and n not in useful:
-                    for e in n.edges:          # nothing arrived: what lies below still has to be counted down
+                    # nothing arrived: still decrement the counts of the nodes below
+                    for e in n.edges:
                         if e is not None:
                             arrive(e, None, "")
                     continue
-                slots = {}                     # a user's function may make something of no gradients at all, and hooks hear of it
+                # a user's Function may return gradients without receiving any, and hooks are called
+                slots = {}
             gs = []
             for i in range(len(n.meta)):
                 g = slots.get(i)
@@ -417,7 +439,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 for fn in list(n.post.values()) if n.post else ():
                     r = fn((None,) * len(n.edges), tuple(gs))
                     if r is not None:
-                        nodes.returned(fn, r, (None,) * len(n.edges))           # (there is nothing to be replaced)
+                        # there is no gradient to replace
+                        nodes.returned(fn, r, (None,) * len(n.edges))
                 for e in n.edges:
                     if e is not None:
                         arrive(e, None, "")
@@ -433,7 +456,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
                 except SparseUse:
                     if n.prim is None or not any([isinstance(g, SparseTensor) for g in gs]):
                         raise
-                    gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]          # (a rule that is written for dense gradients)
+                    # the rule requires dense gradients
+                    gs = [g.to_dense() if isinstance(g, SparseTensor) else g for g in gs]
                     res = n.prim.backward(n, gs)
             else:
                 try:
@@ -459,7 +483,8 @@ def _run_backward(roots, grads, keep_graph, create_graph, inputs, allow_unused, 
             for e, g in zip(n.edges, res) if n.order is None else [(n.edges[i], res[i]) for i in n.order]:
                 if e is not None:
                     if g is not None and (passes or g is gs[0]):
-                        # Rules such as add's hand the same tensor on: a leaf that gets it must copy, not keep it.
+                        # Rules such as add's pass the same tensor on: a leaf that receives it must
+                        # copy it, not store it.
                         if n.prim is None or _among(gs, g, 0) or _among(res, g, 1):
                             g._passed = True
                     arrive(e, g, name)
@@ -511,7 +536,7 @@ def _watched(leaf_done, watch):
 
 
 def _prehooks(node, g):
-    """(a leaf's AccumulateGrad where that is alive, the gradient as its prehooks leave it)."""
+    """Returns (a leaf's AccumulateGrad if it is alive, the gradient after its pre-hooks)."""
     node = node()
     if node is not None and node.pre:
         for fn in list(node.pre.values()):
@@ -531,7 +556,7 @@ def _among(items, x, more_than):
 
 
 def _useful(order, targets):
-    """Nodes from which some target can be reached; the others need not run."""
+    """Returns the nodes from which some target can be reached; the others need not run."""
     below = {}
     for n in sorted(order, key=lambda n: n.seq):
         ok = False
@@ -550,7 +575,9 @@ def _tensor_hooks(n, gs):
     for i in range(len(gs)):
         g = gs[i]
         if g is None and not (n.hooks and i in n.hooks and not getattr(n.prim, "held", ())):
-            continue            # (hooks hear that there is no gradient; but results of RNN cells have nodes of their own in torch, which are not reached)
+            # Hooks are called with None for a missing gradient. Results of RNN cells are an
+            # exception: in PyTorch they have their own nodes, which are not reached.
+            continue
         if n.hooks and i in n.hooks:
             for fn in list(n.hooks[i].values()):
                 r = fn(g)
@@ -586,13 +613,16 @@ def _accumulate(leaf, g, create_graph):
 
 
 def _own_sparse(g):
-    """A leaf's first gradient, sparse: that of a lookup itself where nobody else has its values (its places are the lookup's own, as in torch), else a copy.
+    """Returns a leaf's first gradient, if that is sparse.
 
-    A bag's gradient of 256 x 4 rows of 64: 208 us for forward and backward, with the copy 290.
+    The gradient of a lookup is returned itself if nothing else refers to its values (its indices
+    are shared with the lookup, as in PyTorch); any other is copied. Forward and backward of a bag
+    of 256 x 4 rows of 64 take 208 us, vs 290 us with the copy.
     """
     v = g._sp_values
     if (g._lookup and not g._passed and v.__class__ is Tensor and v._h is None and v._contiguous and not v._rg and not v._tan
-            and getrefcount(v) == 3 and not gradients.shared(v) and tape.through is None):        # (held by the gradient, here and by the call)
+            # referenced by the gradient, by this variable and by the call
+            and getrefcount(v) == 3 and not gradients.shared(v) and tape.through is None):
         return g
     return dispatch["clone"](g.detach())
 
@@ -618,5 +648,6 @@ def _accumulate_dense(leaf, g, create_graph):
         try:
             gradients.add_to(old, g)
         except ValueError:
-            _ops["add"](old, g)         # (which says that the shapes differ, as after `.data` of another size)
+            # raises the error about differing shapes, as after `.data` of another size
+            _ops["add"](old, g)
             raise

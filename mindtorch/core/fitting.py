@@ -1,4 +1,4 @@
-"""A gradient made to fit what it is the gradient of."""
+"""Conversion of a gradient to the shape and dtype of its tensor."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,11 +9,16 @@ from mindtorch.core.dtypes import of_np
 from mindtorch.core.sparse import SparseUse, dispatch
 from mindtorch.core.tensor import Tensor
 
-_ops: dict[str, Callable[..., Tensor]] = {}        # sum_to, cast_grad: differentiable helpers set by the ops floor
+# sum_to, cast_grad: differentiable helpers set by the ops package
+_ops: dict[str, Callable[..., Tensor]] = {}
 
 
 def fit(g: Tensor, meta: tuple[Sizes, Stype], name: str) -> Tensor:
-    """A gradient made to have the shape and dtype of what it is the gradient of."""
+    """Returns a gradient reduced and cast to the shape and dtype in `meta`.
+
+    Raises RuntimeError if the shapes are incompatible. `name` is the autograd node reported in the
+    error.
+    """
     shape, dtype = meta
     try:
         a = g._a

@@ -1,6 +1,7 @@
-"""Tensors and functions of real PyTorch, where that is loaded beside: what messages call them.
+"""Error messages about real PyTorch's tensors, for processes that import both libraries.
 
-Neither library's functions take the other's tensors.  Both classes are called Tensor, so that a message has to say whose.
+Neither library's functions accept the other's tensors. Both classes are called Tensor, so a message
+has to name the library.
 """
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ _ADVICE = "PyTorch's functions take PyTorch's tensors only, and mindtorch's take
 
 
 def is_foreign(x: object) -> bool:
-    """Whether `x` is a tensor of real PyTorch, or of a subclass of its Tensor."""
+    """True if `x` is a tensor of real PyTorch, or of a subclass of its Tensor."""
     return hasattr(type(x), "__torch_function__") and is_foreign_class(type(x))
 
 
 def is_foreign_class(cls: type) -> bool:
-    """Whether a class is real PyTorch's Tensor or a subclass of it."""
+    """True if a class is real PyTorch's Tensor or a subclass of it."""
     for c in cls.__mro__:
         if c.__name__ == "TensorBase" and c.__module__ == "torch._C":
             return True
@@ -25,7 +26,7 @@ def is_foreign_class(cls: type) -> bool:
 
 
 def type_name(x: object) -> str:
-    """Name of an argument's type, for a message that says what was wanted instead."""
+    """Returns the name of an argument's type, for an error message about the expected type."""
     if is_foreign(x):
         return f"{type(x).__name__} of PyTorch: {_ADVICE} mindtorch.torch.tensor(t) converts one"
     if type(x).__module__.partition(".")[0] == "torch":
@@ -34,7 +35,7 @@ def type_name(x: object) -> str:
 
 
 def refuse(args: Iterable[object]) -> None:
-    """TypeError if a tensor of PyTorch is among the arguments (also in lists and tuples)."""
+    """Raises TypeError if a PyTorch tensor is among the arguments (also in lists and tuples)."""
     for x in args:
         if isinstance(x, (list, tuple)):
             refuse(x)
@@ -43,7 +44,7 @@ def refuse(args: Iterable[object]) -> None:
 
 
 def refusal(func: Callable[..., Any]) -> str:
-    """What to say of a function of another library that was given a tensor of this one."""
+    """Returns the error for another library's function that received a mindtorch tensor."""
     owner = getattr(func, "__objclass__", None) or getattr(func, "__self__", None) or func
     module = getattr(func, "__module__", None) or getattr(owner, "__module__", None) or type(owner).__module__
     library = module.partition(".")[0]

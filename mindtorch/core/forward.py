@@ -1,15 +1,19 @@
-"""Forward-mode differentiation: tensors that carry tangents, and the layer of the dispatcher that carries them on.
+"""Forward-mode AD: tensors with tangents, and the dispatcher layer that propagates them.
 
-While a level is open, every primitive asks this layer.  An operand with a tangent (a *dual*) makes the result one: its tangent is computed by the
-primitive's own rule, by the primitive itself where that is linear or a view, by its gradient rule where its Jacobian is diagonal, and otherwise by
-differentiating the gradient rule, which is linear in the gradient: the derivative of u -> (gradients for u) is the transposed of what is wanted.
+While a level is open, every primitive goes through this layer. An operand with a tangent (a *dual*)
+makes the result a dual. The result's tangent is computed in one of four ways: by the primitive's
+own rule; by the primitive itself if it is linear or a view; by its gradient rule if its Jacobian is
+diagonal; otherwise by differentiating the gradient rule. That rule is linear in the gradient, and
+the derivative of u -> (gradients for u) is the transpose of the Jacobian.
 
-A tensor's tangents are `_tan`, by level.  Levels nest (a jvp within a jvp): the tangent of an inner level is itself a dual of the outer ones.  So
-what is computed for one level sees only the levels that were opened before it.  Levels that are opened together are separate directions: one run of
-a function gives its derivative along each of them.
+A tensor's tangents are in `_tan`, by level. Levels nest (a jvp within a jvp): the tangent of an
+inner level is itself a dual of the outer ones, so the computation for one level sees only the
+levels that were opened before it. Levels that are opened together are separate directions: one run
+of a function gives its derivative along each of them.
 
-In place: what is written gets the tangent of the value that was written (core/alias.py tells).  The tangent of a view is a view of its base's tangent.
-Nothing of this runs, and nothing is asked, while no level is open.
+An in-place write gives the modified tensor the tangent of the written value
+(`mindtorch/core/alias.py` calls `wrote`). The tangent of a view is a view of its base's tangent.
+While no level is open, none of this runs or is checked.
 """
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class Tangents(dict):
 
 
 class Level:
-    """An open level; `start`: the first of those that were opened together with it."""
+    """An open level; `start` is the id of the first level that was opened together with it."""
 
     __slots__ = ("id", "start", "held")
 
@@ -58,7 +62,7 @@ LEVELS: dict[int, Level] = {}
 
 
 class _State(threading.local):
-    """What this thread carries on: nothing unless `on`; levels from `low` on, and below `high`."""
+    """What this thread propagates: nothing unless `on`, and only levels in [low, high)."""
 
     on = True
     low = 0
@@ -70,7 +74,7 @@ state = _State()
 
 # ------------------------------------------------------------------ levels
 def open_levels(n: int = 1) -> list[Level]:
-    """Opens n levels that know nothing of each other."""
+    """Opens n levels that are independent of each other."""
     with _lock:
         first = Level()
         opened = [first, *[Level(first.id) for _ in range(n - 1)]]
@@ -81,7 +85,7 @@ def open_levels(n: int = 1) -> list[Level]:
 
 
 def close_levels(levels: Iterable[Level]) -> None:
-    """Closes levels: their tangents are gone."""
+    """Closes levels and drops their tangents."""
     with _lock:
         for v in levels:
             LEVELS.pop(v.id, None)
@@ -108,12 +112,15 @@ def _stop():
     FLAGS.dual = alias.wrote = tape.through = None
 
 
-#: called before the first level of the process is opened: the ops floor declares its rules
+#: Called before the first level of the process is opened: the ops package declares its rules.
 at_first: list[Callable[[], object]] = []
 
 
 class Below:
-    """What runs inside sees the levels that were opened before `level` only, and is no call of the user's."""
+    """Context that sees only the levels opened before `level`.
+
+    Calls inside do not count as calls of the user.
+    """
 
     __slots__ = ("high", "old", "inside")
 
@@ -130,7 +137,7 @@ class Below:
 
 # ------------------------------------------------------------------ tangents of a tensor
 def levels(x: Any) -> list[int]:
-    """The levels, among those that count here, at which x has a tangent."""
+    """Returns the visible levels at which x has a tangent."""
     own, base = x._tan, x._base
     if own is None and base is None:
         return []
@@ -142,7 +149,7 @@ def levels(x: Any) -> list[int]:
 
 
 def dual(*tensors: Any) -> bool:
-    """Whether one of these (lists and tuples are looked into) has a tangent that counts here."""
+    """True if one of these (also in lists and tuples) has a visible tangent."""
     if not state.on:
         return False
     for x in tensors:
@@ -155,7 +162,10 @@ def dual(*tensors: Any) -> bool:
 
 
 def tangent(x: Any, level: int) -> Any:
-    """x's tangent, None if it has none; that of a view is taken from its base's where it has none of its own yet."""
+    """Returns the tangent of x at this level, or None.
+
+    A view without its own tangent gets a view of its base's tangent.
+    """
     tan = x._tan
     if tan is not None and level in tan:
         return tan[level]
@@ -183,24 +193,27 @@ def _put(x, level, t):
 
 
 def none(x: Tensor, level: int) -> None:
-    """x has no tangent at this level, whatever its base has."""
+    """Marks x as having no tangent at this level, whatever its base has."""
     _put(x, level, None)
 
 
 def carry(x: Any, to: Tensor) -> Tensor:
-    """Gives `to`, which stands for x without its history, x's tangents."""
+    """Copies the tangents of x to `to`, which replaces x without its history."""
     for v in levels(x) if FLAGS.dual is not None else ():
         _put(to, v, tangent(x, v))
     return to
 
 
 def recorded(x: Any) -> bool:
-    """Whether x, or a tangent of its, has history."""
+    """True if x or one of its tangents has history."""
     return x._rg or batching.hides_history(x) or FLAGS.dual is not None and any([(g := tangent(x, v))._rg or batching.hides_history(g) for v in levels(x)])
 
 
 def cut(x: Tensor, keeps: Callable[[Tensor], bool] | None = None) -> Tensor:
-    """x without history; its tangents, too, but for those that `keeps` wants as they are."""
+    """Returns x without history.
+
+    Its tangents lose their history too, except those for which `keeps` returns True.
+    """
     t = detached(x)
     within = batching.hidden(x)
     if within is not None and batching.hides_history(x):
@@ -213,12 +226,15 @@ def cut(x: Tensor, keeps: Callable[[Tensor], bool] | None = None) -> Tensor:
 
 
 def attach_view(x: Tensor, level: int, t: Tensor) -> None:
-    """Makes t the tangent of x, both views of what belongs together."""
+    """Sets the tangent of the view x; t is the corresponding view of the base's tangent."""
     _put(x, level, t)
 
 
 def attach(x: Tensor, level: int, t: Tensor) -> None:
-    """Makes t the tangent of x, which is no view and has none; t itself if it lies in memory as x does, else a copy."""
+    """Sets the tangent of x, which is not a view and has no tangent.
+
+    t itself is used if its memory layout is that of x, else a copy.
+    """
     with Below(level):
         _put(x, level, _like(t, x))
 
@@ -237,7 +253,10 @@ def _same_layout(t, x):
 
 
 def _zeros_like(x, t=None):
-    """Zeros that lie in memory as x does: of the same strides, in a storage of the same size; as slices where `t`, which is to be written there, is one."""
+    """Returns zeros with the memory layout of x: the same strides, in a storage of the same size.
+
+    Batched if `t`, which will be written there, is batched.
+    """
     if t is not None and batching.level_of(t) is not batching.level_of(x):
         return tape.ops["new_full"](t, size=x._sizes, value=0, stype=x._stype)
     within = batching.level_of(x)
@@ -263,7 +282,7 @@ def _like(t, x):
 
 
 def _part(t, base, view):
-    """The region of a base's tangent that a view is of the base."""
+    """Returns the region of a base's tangent that corresponds to a view of the base."""
     turned = view._h.__class__ is Bits or base._h.__class__ is Bits or t._h.__class__ is Bits
     conj, neg = between(view, base) if turned else (False, False)
     if view._stype != base._stype:
@@ -286,7 +305,10 @@ def _part(t, base, view):
 
 
 def write_tangent(x: Tensor, level: int, t: Tensor) -> None:
-    """Gives x, which has been written to and had no tangent, this one; a view hands it on to its base, and has a view of the base's from then on."""
+    """Sets the tangent of `x` after an in-place write; x had none before.
+
+    If `x` is a view, the tangent is stored on its base and `x` gets the corresponding view of it.
+    """
     base = x._base
     with Below(level):
         if base is None or x._tan is not None and level in x._tan or base._tan and base._tan.get(level) is not None:
@@ -302,9 +324,10 @@ def write_tangent(x: Tensor, level: int, t: Tensor) -> None:
 
 
 def wrote(x: Tensor, r: Any, since: int) -> None:
-    """x's memory has got the values of r (None: values that depend on nothing): its tangents are r's from now on.
+    """Replaces the tangents of x, whose memory now holds the values of r, by those of r.
 
-    since: what was recorded from then on to compute r, and saved the tangent that is overwritten, keeps a copy of it.
+    r is None for values without history. Nodes created from sequence number `since` on that saved
+    an overwritten tangent get a copy of it.
     """
     if not state.on or x._stype.kind not in _FLOATS:
         return
@@ -332,7 +355,7 @@ def wrote(x: Tensor, r: Any, since: int) -> None:
 
 # ------------------------------------------------------------------ rules
 class Context:
-    """What a gradient rule reads of a call."""
+    """The values that a gradient rule reads of a call."""
 
     def __init__(self, prim, ins, kw, outs, wanted):
         names = self.__dict__
@@ -361,7 +384,7 @@ class Context:
 
 
 class _Recording:
-    """Recording on or off."""
+    """Context that switches grad mode on or off."""
 
     __slots__ = ("to", "old")
 
@@ -377,13 +400,16 @@ class _Recording:
 
 
 def followed(*tensors: Any) -> bool:
-    """Whether what is computed from these is differentiated, backward or forward; of slices of a vmap, or all of them together."""
+    """True if results computed from these are differentiated, backward or forward.
+
+    For batched tensors, also if the tensors of all slices are.
+    """
     return mode.on and any([x._rg for x in tensors]) or FLAGS.dual is not None and dual(*tensors) or any(
         [x._h.__class__ is Batched and followed(x._h.value) for x in tensors])
 
 
 def moved(x: Tensor, r: Tensor) -> None:
-    """x has become the view r of itself: its tangents, too."""
+    """Updates the tangents of x after x has become its view r."""
     for v in levels(x):
         _put(x, v, tangent(r, v))
 
@@ -397,7 +423,7 @@ def _results(prim, outs):
 
 
 def compute(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
-    """The tangents of a primitive's results, out of those of some operands."""
+    """Returns the tangents of a primitive's results, given the tangents of some operands."""
     try:
         return _compute(prim, ins, kw, outs, tans)
     except RuntimeError as e:
@@ -429,7 +455,8 @@ def _compute(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any,
     return derived(prim, ins, kw, outs, tans)
 
 
-#: ops that are refused with tangents, as in torch -> the name that torch has for them; (its name, parameter): if that one is given
+#: Ops that raise for operands with tangents, as in PyTorch -> PyTorch's name of the op. (name,
+#: parameter): only if that parameter is passed.
 REFUSED: dict[str, str | tuple[str, str]] = {}
 
 
@@ -441,12 +468,15 @@ def _linear(prim, ins, kw, tans):
 
 
 def _no(x):
-    """Zeros as an operand in x's place."""
+    """Returns zeros to use in place of the operand x."""
     return tape.ops["new_full"](x, size=x._sizes, value=0, stype=x._stype) if x.__class__ is not Const else Const(0, x._stype)
 
 
 def _diagonal(prim, ins, kw, outs, tans):
-    """The gradient rule itself, where result and operands are real: its matrix is diagonal, and so its own transposed."""
+    """Applies the gradient rule itself, for real operands and results.
+
+    An elementwise op has a diagonal Jacobian, which equals its transpose.
+    """
     if outs._stype.kind != "f" or any([x is not None and x._stype.kind == "c" for x in ins]):
         return None
     total = None
@@ -465,7 +495,9 @@ def _diagonal(prim, ins, kw, outs, tans):
             if prim.joint:
                 r = r[i]
         if r is None or r._sizes != outs._sizes:
-            return None         # (a rule that goes by a composition gives nothing for an operand that requires no grad)
+            # A rule that calls composite ops returns None for an operand that does not require
+            # grad.
+            return None
         total = r if total is None else _op("add")(total, r)
     if total is None:
         return _no(outs)
@@ -490,7 +522,7 @@ def _leaf(x):
 
 
 def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, tans: dict[int, Tensor]) -> Sequence[Tensor | None]:
-    """The derivative of the gradient rule by the gradient that it is given."""
+    """Differentiates the gradient rule with respect to the incoming gradient."""
     own = any([x is not None and x._rg for x in ins]) or any([t._rg for t in tans.values()])
     track = mode.on and (own or batching.with_history(*[x for x in ins if x is not None], *tans.values()))
     given = [_leaf(x) if i in tans and not x._rg else x for i, x in enumerate(ins)]
@@ -519,7 +551,7 @@ def derived(prim: Primitive, ins: Sequence[Any], kw: dict[str, Any], outs: Any, 
     asked = [i for i, u in enumerate(us) if u is not None]
     pairs = [(r, s) for r, s in zip(roots, starts) if r._rg]
     if pairs:
-        # (The starts may belong to the user: gradients are marked by who passes them on.)
+        # The tangents may belong to the user, and the engine marks the gradients that it passes on.
         starts = [carry(s, detached(s)) if not (track and s._rg) else s for _, s in pairs]
         for i, j in zip(asked, engine.run_backward([r for r, _ in pairs], starts, True, track, [us[i] for i in asked], True) or ()):
             js[i] = j if own or j is None or not j._rg else cut(j)          # type: ignore[index]
@@ -536,7 +568,8 @@ def _on_primitives(prim, args, kw, below):
         return below(prim, args, kw)
     ins = tuple(args[0]) if prim.variadic else args
     found: set[int] = set()
-    # (Beside slices of a vmap, what comes from outside of it is constant: its tangents are carried on where all slices are computed.)
+    # For operands batched by a vmap, tensors from outside are constants: their tangents are
+    # propagated where all slices are computed.
     within = batching.top(ins) if dispatch.wanted("primitives", "vmap") else None
     for x in ins:
         if within is not None and batching.level_of(x) is not within:
@@ -545,14 +578,15 @@ def _on_primitives(prim, args, kw, below):
             found.update(levels(x))
     if _deriving.on and not prim.grads and prim.forward is None and mode.on and prim.inputs and prim.inputs[0] in ("g", "gy") and getattr(ins[0], "_rg", False):
         raise _unsupported(prim.name)
-    outs = below(prim, args, dict(kw) if found else kw)         # (what a node saves is noted there)
+    outs = below(prim, args, dict(kw) if found else kw)  # that call records what a node saves
     if prim.view and ins[0]._tan:
         blank = [v for v, t in ins[0]._tan.items() if t is None]
         for v in blank:
             for t in _results(prim, outs):
                 if t is not None:
                     none(t, v)
-    # (Outer levels first: the rules of inner ones read the result, which is a dual of the outer ones.)
+    # Outer levels first: the rules of inner levels read the result, which is a dual of the outer
+    # ones.
     for v in sorted(found):
         tans = {i: t for i, x in enumerate(ins) if x is not None and x.__class__ is not Const and x.__class__ is not Held
                 and (within is None or batching.level_of(x) is within) and x._stype.kind in _FLOATS and (t := tangent(x, v)) is not None}
@@ -582,7 +616,7 @@ def _on_primitives(prim, args, kw, below):
 
 
 def _saved(outs):
-    """A node that has saved its own result unpacks it with its tangents."""
+    """Makes a node that has saved its own result unpack it with its tangents."""
     for t in outs if outs.__class__ is tuple else (outs,):
         n = None if t is None or t.__class__ is Held else t._gnode
         if n is not None and n.vals and t._tan:
@@ -605,7 +639,11 @@ def _on_ops(entry, args, kwargs, below):
 
 
 def backward(n: Node, gs: Sequence[Any]) -> Any:
-    """One node of a backward that records nothing: gradients of duals are duals, so it takes the rules that are made of differentiable ops."""
+    """Runs one node of a backward pass with create_graph=False.
+
+    Gradients of duals are duals, so the rules run with recording on, which selects differentiable
+    ops.
+    """
     if n.prim is None or not state.on:
         return n._apply(gs)
     with _Recording(True):
@@ -622,7 +660,7 @@ def _stripped(r):
 
 
 def unpacked(x: Tensor, level: int) -> Tensor:
-    """A view of x without its tangent at this level."""
+    """Returns a view of x without its tangent at this level."""
     t: Tensor = _op("view_as")(x, x)
     if level in levels(t) or level in LEVELS:
         none(t, level)
@@ -630,7 +668,10 @@ def unpacked(x: Tensor, level: int) -> Tensor:
 
 
 class Opened:
-    """n levels that are open inside, also where no tangents are carried on around: those of outer levels are not, then."""
+    """Context that opens n levels.
+
+    If forward mode is off outside, it is switched on and the tangents of outer levels are ignored.
+    """
 
     def __init__(self, n: int = 1) -> None:
         self.n = n

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: How torch.compile treats the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
 
 
@@ -20,7 +20,10 @@ mode = _Mode()
 
 
 class _Inference:
-    """Whether any thread has entered inference_mode yet.  (What a thread is in takes 50 ns to ask, this 5.)"""
+    """`ever`: True once any thread has entered inference_mode.
+
+    Reading it takes 5 ns, reading a thread-local 50 ns.
+    """
 
     __slots__ = ("ever",)
 
@@ -30,7 +33,8 @@ class _Inference:
 INFERENCE = _Inference()
 INFERENCE.ever = False
 
-#: Set by core.interop with the first MindSpore op on facade tensors: tells MindSpore whether this thread records.
+#: Set by core.interop at the first MindSpore op on facade tensors: passes this thread's grad mode
+#: to MindSpore.
 follow: Callable[[bool], None] | None = None
 
 
@@ -51,7 +55,10 @@ def is_inference_mode_enabled() -> bool:
 
 
 class Switch:
-    """Context manager and decorator; a decorated generator holds the mode only while its own body runs."""
+    """Context manager and decorator.
+
+    A decorated generator has the mode only while its own body runs.
+    """
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isclass(func):
@@ -89,7 +96,10 @@ class Switch:
 
 
 class no_grad(Switch):
-    """Operations inside are not recorded (https://pytorch.org/docs/stable/generated/torch.no_grad.html)."""
+    """Operations inside are not recorded.
+
+    See https://pytorch.org/docs/stable/generated/torch.no_grad.html.
+    """
 
     _to = False
 
@@ -110,13 +120,13 @@ class no_grad(Switch):
 
 
 class enable_grad(no_grad):
-    """Operations inside are recorded again, also within no_grad."""
+    """Operations inside are recorded, also within no_grad."""
 
     _to = True
 
 
 class set_grad_enabled(Switch):
-    """Switches recording on or off, at once; restores the old state at the end of a `with` block."""
+    """Sets grad mode immediately; a `with` block restores the old mode at its end."""
 
     def __init__(self, mode_):
         self._old, self._to = mode.on, bool(mode_)
@@ -139,7 +149,7 @@ class set_grad_enabled(Switch):
 
 
 class inference_mode(Switch):
-    """no_grad whose results can never take part in autograd later."""
+    """no_grad whose results can never be used in autograd later."""
 
     def __new__(cls, mode=True):
         self = object.__new__(cls)

@@ -1,6 +1,7 @@
-"""What backward does to gradients where nothing is recorded: it adds them up, and gives a leaf one that is its own.
+"""Gradient accumulation in a backward pass that is not recorded.
 
-One function for each purpose, each with a kernel under its name; a device that has no such kernel adds by `add`, and copies by `clone`.
+Each function has a kernel of its own name. A device without such a kernel sums with `add` and
+copies with `clone`.
 """
 from __future__ import annotations
 
@@ -20,18 +21,19 @@ from mindtorch.core.tensor import Tensor, bump, wrap
 from mindtorch.core.wrapped import is_wrapped
 
 _sum, _accumulate, _copy = HOST["gradient_sum"], HOST["gradient_accumulate"], HOST["gradient_copy"]
-_ops: dict[str, Callable[..., Any]] = {}        # add, clone, store: set by the ops floor
+_ops: dict[str, Callable[..., Any]] = {}  # add, clone, store: set by the ops package
 
 
-#: how many references to a tensor's memory there are where nobody else has it: its own two, and the call's
+#: Reference count of the array of a tensor that nothing else refers to: the tensor's two references
+#: and that of the call.
 _fresh = wrap(np.empty(1, np.float32))
 _REFERENCES = getrefcount(_fresh._a)
 
 
 def total(g: Tensor, h: Tensor) -> Tensor:
-    """A new tensor: the sum of two gradients of one shape and dtype."""
+    """Returns a new tensor: the sum of two gradients of the same shape and dtype."""
     if (g._h is not None or h._h is not None) and (g._h is not None and h._h is not None or _odd(g) or _odd(h)):
-        # (A sparse one has neither handle nor array, and says so below.)
+        # a sparse gradient has neither handle nor array, and raises SparseUse below
         fn = None if _odd(g) or _odd(h) else TABLES[g._dev.type].get("gradient_sum")
         if fn is None:
             return _ops["add"](g, h)
@@ -40,7 +42,7 @@ def total(g: Tensor, h: Tensor) -> Tensor:
 
 
 def _odd(t):
-    """Whether a tensor is on no device's memory as it is."""
+    """True if the tensor's handle is not directly its device memory."""
     return t._h.__class__ is Bits or is_wrapped(t)
 
 
@@ -52,7 +54,7 @@ def _sum_there(fn, g, h):
 
 
 def accumulate(to: Tensor, g: Tensor) -> None:
-    """Adds a gradient to `to`, in that one's memory, whose writes the caller counts."""
+    """Adds a gradient to `to` in place; the caller bumps the version."""
     if g._h.__class__ is Bits:
         g = bits.whole(g)
     if to._h is None:
@@ -69,12 +71,15 @@ def accumulate(to: Tensor, g: Tensor) -> None:
 
 
 def own(leaf: Tensor, g: Tensor) -> Tensor:
-    """A leaf's first gradient: g itself if nobody else sees its memory and its strides are the leaf's, else a copy."""
+    """Returns a leaf's first gradient.
+
+    This is g itself if its memory is not shared and it has the leaf's strides, else a copy.
+    """
     if g._h is not None:
         return _ops["clone"](g) if shared(g) or g._rg else g
     if not STRIDED.on:
         return wrap(_copy(g._a, strides=None)) if shared(g) or g._rg else g
-    # In the leaf's strides where they are dense, else in C order.
+    # Use the leaf's strides if they are dense, else C order.
     if leaf._contiguous and not STRIDED.odd:
         return wrap(_copy(g._a, strides=None)) if shared(g) or g._rg or not g._contiguous else g
     a, b = leaf._a, g._a
@@ -83,7 +88,8 @@ def own(leaf: Tensor, g: Tensor) -> Tensor:
     if not layout.is_dense(a.shape, strides):
         strides = plain
     if not shared(g) and not g._rg and all(n == 1 or have == want for n, have, want in zip(b.shape, layout.strides_of(b), strides)):
-        # (Strides of size 1 address nothing, but say which format a convolution's weight of one channel or place is in.)
+        # The strides of size-1 dimensions address nothing. They indicate the memory format of a
+        # convolution weight with one channel or a 1x1 kernel.
         if strides != plain:
             b.strides = [s * b.itemsize for s in strides]
         return g
@@ -91,17 +97,23 @@ def own(leaf: Tensor, g: Tensor) -> Tensor:
 
 
 def shared(g: Tensor) -> bool:
-    """True if somebody else may see this gradient's memory (it was passed through a node, or is a view)."""
+    """True if this gradient's memory may be shared (it was passed through a node, or is a view)."""
     return g._passed or g._base is not None or g._a.base is not None and (g._h is None or not is_root(g._a))
 
 
 def alone(g: Tensor) -> bool:
-    """True if nothing but this Tensor refers to its host memory: no other tensor, array, storage or capsule, and no code of MindSpore's."""
+    """True if nothing but this Tensor refers to its host memory.
+
+    Such a reference can be a tensor, array, storage, capsule or MindSpore code.
+    """
     return g.__class__ is Tensor and g._h is None and not g._lent and g._a.flags.writeable and getrefcount(g._a) == _REFERENCES
 
 
 def add_to(old: Tensor, g: Tensor) -> None:
-    """Adds a gradient to a leaf's present one.  As torch: the same tensor is kept, so that references to it and views of it stay valid."""
+    """Adds a gradient to a leaf's current one in place.
+
+    As in PyTorch, references to it and views of it stay valid.
+    """
     if old._h is None and g._h is None:
         _accumulate(old._a, g._a)
     else:

@@ -1,6 +1,8 @@
-"""Steps of MindSpore's graph mode and of `mindspore.jit` as sessions of core/lazy.py, and what MindSpore's own code needs inside of one.
+"""Steps of MindSpore's graph mode and of `mindspore.jit`, as `mindtorch/core/lazy.py` sessions.
 
-MindSpore's ops read and write memory at once, so before one gets a tensor of the device everything that was put off is computed: a break.
+The module also supports MindSpore's own code inside a session. MindSpore's ops read and write
+memory immediately. Before one receives a device tensor, all pending kernels are flushed: a graph
+break.
 """
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from typing import Any
 from mindtorch.backend.mindspore import steps
 from mindtorch.core import lazy
 
-#: branches of a trace after which a callable runs eagerly
+#: Number of branches of a trace after which a callable runs eagerly.
 LIMIT = 32
 
 
 class _Step:
-    """One run; `recorded`: whether it was recorded, and what it did was the device's affair."""
+    """One run of a step; `recorded` is True if the trace contains device calls."""
 
     __slots__ = ("session", "trace")
 
@@ -30,7 +32,7 @@ class _Step:
 
 
 class _Off(threading.local):
-    n = 0           # regions of eager computation that this thread is in
+    n = 0  # nesting depth of eager regions in this thread
     after: list[Any] = []
 
 
@@ -39,7 +41,7 @@ _off = _Off()
 
 @contextlib.contextmanager
 def step(key: Any) -> Iterator[_Step]:
-    """A run of the callable that `key` stands for."""
+    """Context of one run of the callable identified by `key`."""
     trace = key.trace
     if trace is None:
         trace = key.trace = lazy.Trace(key.title, key.level)
@@ -57,14 +59,14 @@ def step(key: Any) -> Iterator[_Step]:
 
 
 def active() -> bool:
-    """Whether kernels are put off."""
+    """True if this thread's kernels are deferred."""
     s = lazy.current.session
     return s is not None and not _off.n and s.thread == threading.get_ident()
 
 
 @contextlib.contextmanager
 def suspended(reason: str) -> Iterator[None]:
-    """Eager computation inside of a step."""
+    """Context of eager computation inside a step."""
     if not active():
         yield
         return
@@ -79,13 +81,16 @@ def suspended(reason: str) -> Iterator[None]:
 
 
 def settle(reason: str) -> None:
-    """Before MindSpore's own code reads or writes a tensor of the device."""
+    """Flushes pending kernels, before MindSpore's own code reads or writes a device tensor."""
     if lazy.current.session is not None and not _off.n:
         lazy.current.session.settle(reason)
 
 
 def postpone(f: Any, t: Any) -> bool:
-    """Whether f(t), which nobody asks for during the step, will be called at its end."""
+    """Schedules f(t) for the end of the step and returns True; returns False outside of a step.
+
+    The result of f(t) must not be needed during the step.
+    """
     if not active():
         return False
     _off.after.append((f, t))
@@ -93,6 +98,6 @@ def postpone(f: Any, t: Any) -> bool:
 
 
 def begin() -> None:
-    """Called once, when the facade is complete."""
+    """Called once, when the facade is fully imported."""
     steps.session, steps.active, steps.suspended, steps.settle, steps.postpone = step, active, suspended, settle, postpone
     steps.possible = lambda: lazy.device_of_sessions() is not None

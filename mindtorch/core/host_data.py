@@ -1,6 +1,7 @@
-"""Arrays out of what users have: numbers, nested sequences, arrays, buffers, other libraries' tensors.
+"""Host arrays from user data: scalars, nested sequences, arrays, buffers, other libraries' tensors.
 
-The one place that knows what those are made of.  What it gives are host arrays, which core/values.py's `tensor_from` makes tensors of.
+Only this module depends on the types of such data. `tensor_from` in core/values.py creates tensors
+from the arrays.
 """
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ from mindtorch.core.promote import number_dtype, promote_types
 from mindtorch.core.tensor import Tensor, adopt, wrap, taken
 
 
-#: classes of storages, and (storage, dtype, offset, size, stride) -> tensor on the storage's memory; both set by the facade, which has the storages
+#: Storage classes, and (storage, dtype, offset, size, stride) -> tensor on the storage's memory.
+#: Both are set by the facade, which defines the storages.
 STORAGES: set[type] = set()
 tensor_of_storage: Callable[..., Tensor] | None = None
 
 
-# ------------------------------------------------------------------ numbers and nested sequences
+# ------------------------------------------------------------------ scalars and nested sequences
 _PLAIN = frozenset((int, float, bool, complex))
 
 
@@ -53,7 +55,7 @@ def is_sequence(x: object) -> bool:
 
 
 def _extent(data):
-    """Shape that the first elements of nested sequences tell."""
+    """Returns the shape given by the first elements of nested sequences, and the first leaf."""
     shape = []
     while is_sequence(data):
         n = len(data)
@@ -70,7 +72,7 @@ def _extent(data):
 
 
 def _leaves(data, shape, dim, out):
-    """All numbers of nested sequences in order; ValueError where they are ragged."""
+    """Appends all elements of nested sequences to `out` in order; ValueError if they are ragged."""
     if dim == len(shape):
         if is_sequence(data):
             raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as an integer")
@@ -87,7 +89,7 @@ def _leaves(data, shape, dim, out):
 
 
 def _leaf(x):
-    """(value, NumPy dtype) of one element of a nested sequence."""
+    """Returns (value, NumPy dtype) of one element of a nested sequence."""
     if taken(x):
         if x._numel != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
@@ -95,7 +97,8 @@ def _leaf(x):
         return (widen(a) if a.dtype == bfloat16_np else a).reshape(()).item(), a.dtype
     if is_foreign(x):
         return _leaf(wrap(array_of_foreign(x)))
-    if isinstance(x, (np.generic, np.ndarray)):        # (a sequence is no leaf: this one has no dimensions)
+    # an ndarray here is 0-dim, because other arrays count as sequences
+    if isinstance(x, (np.generic, np.ndarray)):
         of_np(x.dtype)
         return x.item(), x.dtype
     if isinstance(x, (bool, int, float, complex)):
@@ -111,7 +114,10 @@ def _leaf(x):
 
 @quiet
 def array_of(data: Any, d: Stype | None = None) -> Array:
-    """Fresh array of a number or nested sequences by torch's rules; `d`: NumPy dtype asked for."""
+    """Returns a new array for a scalar or nested sequences, by PyTorch's rules.
+
+    `d` is the requested NumPy dtype.
+    """
     c = data.__class__
     if c in _PLAIN:
         if d is None:
@@ -128,7 +134,7 @@ def array_of(data: Any, d: Stype | None = None) -> Array:
             try:
                 a = np.array(data)
             except ValueError:
-                a = None              # ragged: the walk below finds where
+                a = None  # ragged: `_leaves` below raises the error
             if a is not None and a.dtype.kind in "bifc":
                 natural = a.dtype
                 if natural.kind == "f":
@@ -186,7 +192,10 @@ def _element(value, d):
 
 
 def usable(a: Array) -> Array:
-    """An ndarray that a tensor can stand on; errors for dtypes, byte orders and strides that torch has not."""
+    """Returns `a` if it can back a tensor.
+
+    Raises for dtypes, byte orders and strides that PyTorch does not support.
+    """
     of_np(a.dtype)
     if a.size and a.ndim and min(a.strides) < 0:
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
@@ -197,9 +206,10 @@ def usable(a: Array) -> Array:
 
 
 def storage_of_its_own(a: Array) -> Array:
-    """`a`, or if it is a part of a larger array the same elements as memory that begins and ends with them.
+    """Returns an array with the elements of `a` on a buffer that covers only them.
 
-    So that, as in torch, the storage of a tensor made of a slice is that slice, and saving it does not save the whole.
+    This is `a` itself unless it is part of a larger array. As in PyTorch, the storage of a tensor
+    created from a slice is then that slice, and saving it does not save the whole array.
     """
     base = a.base
     if base is None or base.__class__ is not np.ndarray or base.nbytes == a.nbytes or a.dtype.kind == "V":
@@ -211,18 +221,24 @@ def storage_of_its_own(a: Array) -> Array:
     else:
         span = sum((n - 1) * s for n, s in zip(a.shape, a.strides)) // a.itemsize + 1
         flat = np.lib.stride_tricks.as_strided(a, (span,), (a.itemsize,))
-    # A memoryview between the two ends the chain of bases.
+    # A memoryview in between cuts the chain of bases.
     memory = np.frombuffer(memoryview(flat), a.dtype)        # type: ignore[arg-type]
     return np.ndarray(a.shape, a.dtype, memory, 0, a.strides)
 
 
 def array_of_foreign(x: Any) -> Array:
-    """Values of a tensor of real PyTorch, for a copy: what it remembers of its making stays behind, as in torch.tensor(x)."""
+    """Returns the values of a PyTorch tensor, to be copied.
+
+    Its history is dropped, as in torch.tensor(x).
+    """
     return dlpack.array_of(x.detach().resolve_conj().resolve_neg())
 
 
 def copied(data: Any, d: Stype | None) -> Array:
-    """Fresh array of whatever torch.tensor takes, but for our tensors; `d`: element type asked for."""
+    """Returns a new array for anything that torch.tensor accepts, except our tensors.
+
+    `d` is the requested NumPy dtype.
+    """
     if isinstance(data, np.ndarray):
         a = usable(data)
         return np.array(a, order="C") if d is None or d == a.dtype else cast_array(a, d)
@@ -238,38 +254,44 @@ def copied(data: Any, d: Stype | None) -> Array:
     return array_of(data, d)
 
 
-# ------------------------------------------------------------------ memory that is shared
+# ------------------------------------------------------------------ shared memory
 def is_array(x: object) -> bool:
-    """Whether this is an array of the host's."""
+    """True if this is a host array."""
     return isinstance(x, np.ndarray)
 
 
 def is_array_scalar(x: object) -> bool:
-    """Whether this is an element of an array of the host's."""
+    """True if this is an element of a host array."""
     return isinstance(x, np.generic)
 
 
 def in_type(a: Array, d: Stype | None) -> Array:
-    """A copy of an array, in the element type `d` (None: its own)."""
+    """Copies an array, in dtype `d` (None: its own dtype)."""
     return np.array(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
 def standing(a: Array, d: Stype | None) -> Array:
-    """An array for a tensor to stand on: itself where the element type allows it, as a storage of its own; else a copy."""
+    """Returns an array that backs a tensor.
+
+    This is `a` itself, as its own storage, if it has dtype `d`; else a copy.
+    """
     a = usable(a)
     return storage_of_its_own(a) if d is None or d == a.dtype else cast_array(a, d)
 
 
 def shared(x: Any) -> Array:
-    """Usable array on the memory of an array, or of whatever exports itself by DLPack."""
+    """Returns a usable array on the memory of an array or of any object that exports DLPack."""
     return usable(x if isinstance(x, np.ndarray) else dlpack.array_of(x.detach() if is_foreign(x) else x))
 
 
 def plain(a: Array) -> Array:
-    """An array without its subclass, as a storage of its own."""
+    """Returns an array without its subclass, as its own storage."""
     return storage_of_its_own(a if a.__class__ is np.ndarray else a.view(np.ndarray))
 
 
 def on_buffer(buffer: Any, count: int, offset: int, d: Stype) -> Array:
-    """Array on the memory of an object with the buffer protocol; count: elements, or -1 for all there are behind `offset` bytes."""
+    """Returns an array on the memory of an object with the buffer protocol.
+
+    `count` is the number of elements, or -1 for all elements after `offset` bytes.
+    """
     return np.frombuffer(buffer, np.uint8, count * d.itemsize if count > 0 else -1, offset).view(d)

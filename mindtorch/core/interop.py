@@ -1,12 +1,14 @@
 """MindSpore's ops in torch-style autograd.
 
-A facade tensor that is handed to a MindSpore op is replaced there by a stand-in: a native tensor over the same memory,
-a leaf of MindSpore's tape that knows its `Place` on ours.  What the op computes stays native, with MindSpore's history, until the
-facade meets it; then `adopted` gives it a node whose edges are the places (of facade tensors and of Parameters) found below, and whose
-rule lets MindSpore differentiate the part between.  With create_graph it refuses: MindSpore's second derivatives lose terms.
+A facade tensor passed to a MindSpore op is replaced by a proxy: a native MindSpore tensor on the
+same memory that is a leaf of MindSpore's autograd and has a `Place`, its edge in mindtorch's graph.
+Results of the op stay native, with MindSpore's history, until the facade uses them. Then `adopted`
+gives them a node. Its edges are the places (of facade tensors and of Parameters) that the result
+depends on, and its rule lets MindSpore differentiate the part in between. With create_graph it
+raises, because MindSpore's second derivatives lose terms.
 
-Values that MindSpore saves are packed with the write counter of their memory, so that a write between forward and backward is
-an error, whoever makes it.
+Values saved by MindSpore are packed with the version counter of their memory, so any write between
+forward and backward raises an error.
 """
 import functools
 import threading
@@ -37,28 +39,32 @@ _BackwardNode = native.BackwardNode
 
 
 def _is_facade(t):
-    """Without the adoption that isinstance() brings."""
+    """Like isinstance(t, Tensor), but does not adopt `t`."""
     return Tensor in type(t).__mro__
 
 
 # ------------------------------------------------------------------ from the facade to MindSpore
 class Place:
-    """Where a gradient goes that reaches a leaf of MindSpore's tape: output `index` of a node of ours, or a leaf of ours."""
+    """Edge in mindtorch's graph for a leaf of MindSpore's autograd.
+
+    The edge is output `index` of a node, or a leaf.
+    """
 
     __slots__ = ("node", "index", "leaf", "native", "dev", "__weakref__")
 
     def __init__(self, t, leaf):
         self.dev = t._dev
-        # Strong references to tensors would run through MindSpore's tape, where the garbage collector cannot see the cycle.
+        # Strong references to tensors would pass through MindSpore's autograd graph, where the
+        # garbage collector cannot see the cycle.
         self.node, self.index = t._gnode, t._oi
         self.leaf = weakref.ref(t) if t._gnode is None and not t._orphan else None
         self.native = weakref.ref(leaf)
-        # The hook is what keeps the place alive, exactly as long as MindSpore's tape needs it.
+        # The hook keeps the place alive exactly as long as MindSpore's autograd needs it.
         MSTensor.register_hook(leaf, functools.partial(_gather, self))
         _places[_node_of(leaf)._unique_id()] = self
 
     def edge(self):
-        """The edge of a node that depends on it; None if nobody can see this gradient any more."""
+        """Returns the edge for a node; None if this gradient is no longer reachable."""
         if self.node is not None:
             return self.node, self.index
         leaf = None if self.leaf is None else adopt(self.leaf()) if self.leaf() is not None else None
@@ -66,7 +72,7 @@ class Place:
 
 
 class _ParameterPlace(Place):
-    """The same for a native Parameter."""
+    """Like `Place`, for a native Parameter."""
 
     __slots__ = ()
 
@@ -77,11 +83,12 @@ class _ParameterPlace(Place):
         _places[_node_of(p)._unique_id()] = self
 
 
-_places: weakref.WeakValueDictionary[int, Place] = weakref.WeakValueDictionary()     # id of a leaf of MindSpore's tape -> its place
+# id of a leaf of MindSpore's autograd -> its place
+_places: weakref.WeakValueDictionary[int, Place] = weakref.WeakValueDictionary()
 
 
 class _Gathering(threading.local):
-    found = None        # place -> gradient, while a node of MindSpore's runs
+    found = None  # place -> gradient, while MindSpore's backward runs
 
 
 _gathering = _Gathering()
@@ -92,14 +99,15 @@ def _gather(place, g):
     if found is None:
         return None
     found[place] = g
-    # MindSpore adds what a hook returns to its own sum at the leaf, and to keep a gradient that goes elsewhere as well it needs a kernel
-    # that CPUs lack.  Nobody reads the sum of a stand-in; a Parameter may have hooks of MindSpore's after this one.
+    # MindSpore adds the result of a hook to its own sum at the leaf. Returning the gradient
+    # unchanged for that sum requires a kernel that is missing on CPUs. The sum of a proxy is never
+    # read. A Parameter may have MindSpore hooks that run after this one.
     a = MSTensor.asnumpy(g)
     return from_contiguous(a.copy() if place.__class__ is _ParameterPlace else np.empty(a.shape, a.dtype))
 
 
 def stand_in(t: Tensor) -> Any:
-    """The native tensor that MindSpore's ops get for a facade tensor that requires grad."""
+    """Returns the native proxy that MindSpore's ops get for a facade tensor that requires grad."""
     if t._fragile is not None:
         check_fragile(t)
     made = t._standin
@@ -113,7 +121,7 @@ def stand_in(t: Tensor) -> Any:
 
 
 def _register(p):
-    """Makes a Parameter's leaf on MindSpore's tape a place."""
+    """Creates the place of a Parameter's leaf in MindSpore's autograd."""
     if not _needs_grad(p):
         MSTensor._requires_grad.__set__(p, True)
     if _node_of(p)._unique_id() not in _places:
@@ -121,13 +129,13 @@ def _register(p):
 
 
 def _share_counter(t):
-    """Writes to a facade tensor's memory are known to what MindSpore saves of it."""
+    """Shares a facade tensor's version counter with what MindSpore saves of its memory."""
     made = t._standin
     _versions[native.storage_key(t if made is None else made[0])] = version(t)
 
 
 def _replaced(x):
-    """An argument of a MindSpore op as MindSpore's tape knows it."""
+    """Returns an argument of a MindSpore op as MindSpore's autograd tracks it."""
     if isinstance(x, MSTensor):
         if type(x) is MSTensor:
             return x
@@ -146,7 +154,8 @@ def _replaced(x):
                 _versions[native.storage_key(x)] = version(facade)
                 return x
             elif _needs_grad(x):
-                return from_array(x._a)     # its history with MindSpore is not its history here: detach_(), in-place writes
+                # its MindSpore history is not its history here: detach_(), in-place writes
+                return from_array(x._a)
             _share_counter(x)
         elif x.requires_grad:
             _register(x)
@@ -166,21 +175,24 @@ def _writes_to_facade(t, name):
 
 
 NO: Any = None
-#: set by core.differentiate: has the values of a tensor computed that are put off
+#: Set by core.differentiate: computes the values of a deferred tensor.
 now: Callable[[Any], None] = None            # type: ignore[assignment]
-#: set by core.native_ops: an op as part of a step that is compiled, or NO
+#: Set by core.native_ops: runs an op as part of a compiled step, or returns NO.
 put_off: Callable[..., Any] = None          # type: ignore[assignment]
 
 
 class _Homes(threading.local):
-    found = None        # device of a facade tensor among an op's arguments, where it is not the host's
+    found = None  # device of a facade tensor among an op's arguments, if it is not the host
 
 
 _homes = _Homes()
 
 
 def _call(op, name, args, kwargs):
-    """A MindSpore op with a facade tensor or a Parameter among its arguments; what it gives is on the device that they are on."""
+    """Runs a MindSpore op with a facade tensor or a Parameter among its arguments.
+
+    The results are on the device of these arguments.
+    """
     if LIVE:
         args, kwargs = _whole(args, name, native.written(name, args)[0]), _whole(kwargs, name, ())
     _lend(args)
@@ -203,7 +215,7 @@ def _call(op, name, args, kwargs):
 
 
 def _whole(x, name, targets):
-    """Arguments without lazy conjugates and negatives, which MindSpore's code knows nothing of."""
+    """Resolves lazy conjugation and negation in arguments: MindSpore does not support them."""
     if _is_facade(x) and x._h.__class__ is Bits:
         if any([t is x for t in targets]):
             raise NotImplementedError(f"MindSpore's {name} writes to a {x.dtype} tensor with a conjugate or negative bit on device {x._dev}: "
@@ -216,7 +228,7 @@ def _whole(x, name, targets):
 
 
 def _look(args):
-    """Notes the device of the arguments, and makes MindSpore see their memory in them."""
+    """Records the device of the arguments, and makes their memory visible to MindSpore."""
     for x in args:
         if isinstance(x, MSTensor):
             if type(x) is _tensor.later:
@@ -227,7 +239,8 @@ def _look(args):
                     _homes.found = x._dev
                     real(x)
                 elif _elsewhere(x) and (isinstance(x, MSParameter) or not _needs_grad(x)):
-                    native.bring_up(x)      # (a result on MindSpore's tape would lose its history)
+                    # a result tracked by MindSpore's autograd would lose its history
+                    native.bring_up(x)
         elif x.__class__ in (list, tuple):
             _look(x)
         elif x.__class__ is dict:
@@ -235,7 +248,7 @@ def _look(args):
 
 
 def _lend(args):
-    """Notes that MindSpore's code may share the memory of its arguments."""
+    """Marks the memory of the arguments as possibly shared with MindSpore's code."""
     for x in args:
         if _is_facade(x):
             x._lent = True
@@ -244,7 +257,7 @@ def _lend(args):
 
 
 def _elsewhere(x):
-    """Whether a facade tensor's memory is the host's, and MindSpore's kernels have other memory."""
+    """True if a facade tensor is in host memory while MindSpore's kernels use other memory."""
     return native.ELSEWHERE and x._h is None and x._dev.type == "cpu" and not isinstance(x, SparseTensor)
 
 
@@ -266,11 +279,11 @@ def _prepare_steps(parameters):
                 native.bring_up(p)
             elif getattr(p._h, "viewed", False):
                 raise NotImplementedError(f"MindSpore's optimizers cannot write to a parameter that is a view of other memory on {p.device} (shape "
-                                          f"{list(p.shape)}): what they write would be lost; give it memory of its own: p.data = p.data.clone()")
+                                          f"{list(p.shape)}): their updates would be lost; give it its own storage: p.data = p.data.clone()")
 
 
 def _native_values(x):
-    """An argument with MindSpore's own tensors in the place of facade tensors."""
+    """Returns an argument with native MindSpore tensors instead of facade tensors."""
     if isinstance(x, MSTensor):
         if not _is_facade(x) and type(x) is not _tensor.later:
             return x
@@ -281,7 +294,7 @@ def _native_values(x):
 
 
 def _sent(r, dev):
-    """Says of an op's results on which device they are."""
+    """Marks an op's results with their device."""
     if type(r) is MSTensor:
         r._home = dev
     elif r.__class__ in (list, tuple):
@@ -309,7 +322,7 @@ def _called(op, name, args, kwargs):
     for t in targets:
         _writes_to_facade(t, name)
         if not only:
-            wrote(t)        # (before the op, which saves what is valid after it)
+            wrote(t)  # before the op, which saves values that are valid after the write
     if only:
         native.set_recording(False)
     elif mode.on:
@@ -328,7 +341,11 @@ def _called(op, name, args, kwargs):
 
 
 def _inside_run(x):
-    """The same while MindSpore records for itself: what it does not know of gets a leaf, so that the result is seen to depend on it."""
+    """Like `_replaced`, while MindSpore records for itself.
+
+    A tensor that requires grad and that MindSpore does not track gets a leaf, so that the result is
+    known to depend on it.
+    """
     if isinstance(x, MSTensor):
         if type(x) is MSTensor or isinstance(x, MSParameter) or not x._rg or _needs_grad(x) or isinstance(x, SparseTensor):
             return x
@@ -349,7 +366,10 @@ def _refuse_bprop(cell, args, kwargs):
 
 
 def _write_subscript(t, index, value):
-    """`t[index] = value` of a native tensor: the facade's own where the value has a history."""
+    """Runs `t[index] = value` of a native tensor through the facade if the value has a history.
+
+    Returns False if MindSpore should do it.
+    """
     if isinstance(t, MSParameter):
         wrote(t)
         return False
@@ -363,7 +383,7 @@ def _write_subscript(t, index, value):
 
 # ------------------------------------------------------------------ grad mode
 def _follow(on):
-    """From the first op on, MindSpore's grad mode is the facade's."""
+    """From the first op on, MindSpore's grad mode follows the facade's."""
     if grad_mode.follow is None:
         grad_mode.follow = native.set_recording
     native.set_recording(on)
@@ -375,12 +395,13 @@ def _follow_native(on):
 
 
 # ------------------------------------------------------------------ writes
-#: Write counter of the memory at an address, as long as somebody counts or needs it.
+#
+# Version counter of the memory at an address, as long as it is in use.
 _versions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 
 
 class _Saved:
-    """A value that MindSpore's tape keeps, and the state of its memory's write counters."""
+    """A value saved by MindSpore's autograd, and the version of its memory when it was saved."""
 
     __slots__ = ("tensor", "counter", "at", "native_at")
 
@@ -390,13 +411,14 @@ class _Saved:
         if counter is None:
             counter = _versions[key] = Version()
         if _node_of(t) is not None:
-            # (An op's own result has the op as history: kept with it, both would live for ever.  MindSpore puts it back.)
+            # An op's own result has the op as its history: saving both would keep them alive
+            # forever. MindSpore restores the history.
             t = from_array(MSTensor.asnumpy(t))
         self.tensor, self.counter, self.at, self.native_at = t, counter, counter.v, _native_version(t)
 
 
 def _part_of_parameter(t):
-    """Whether a native tensor is a view of a Parameter that the facade has not taken over."""
+    """True if a native tensor is a view of a Parameter that the facade has not adopted."""
     if type(t) is not MSTensor or not _needs_grad(t):
         return False
     node = _node_of(t)
@@ -425,7 +447,7 @@ _pack = _Saved
 
 
 def wrote(t: Any) -> None:
-    """Notes that MindSpore has written to the memory of `t`."""
+    """Bumps the version of the memory of `t` after a write by MindSpore."""
     if _is_facade(t):
         bump(t)
     elif isinstance(t, MSTensor):
@@ -435,7 +457,10 @@ def wrote(t: Any) -> None:
 
 
 def _write_through(t, value):
-    """assign_value and set_data of a facade tensor: into its memory, which its views share."""
+    """Implements assign_value and set_data of a facade tensor: writes into its memory.
+
+    Its views share that memory. Returns False if MindSpore should do it.
+    """
     if not _is_facade(t) or not isinstance(value, MSTensor) or t._dev.type == "meta":
         return False
     if t._h is not None:
@@ -453,7 +478,10 @@ def _write_through(t, value):
 
 # ------------------------------------------------------------------ from MindSpore to the facade
 class MindSporeBackward(Node):
-    """What MindSpore's ops computed between crossings and a tensor that the facade has met."""
+    """Node for a part of the graph that MindSpore's ops computed.
+
+    The part leads from facade tensors or Parameters to a tensor that the facade uses.
+    """
 
     __slots__ = ()
 
@@ -466,7 +494,7 @@ class MindSporeBackward(Node):
         g = gs[0]
         if mode.on:
             raise NotImplementedError(f"create_graph=True through MindSpore operations (here a result of dtype {g.dtype} on device "
-                                      f"{g.device}): their second derivatives are not always right there; use torch operations")
+                                      f"{g.device}): MindSpore's second derivatives are not always correct; use torch operations")
         if g._h.__class__ is Bits:
             g = bits.whole(g)
         if g._h is not None:
@@ -481,16 +509,17 @@ class MindSporeBackward(Node):
             for p in _gathering.found:
                 leaf = p.native()
                 if leaf is not None:
-                    MSTensor._grad.__set__(leaf, None)       # what MindSpore has added up there is the facade's affair
+                    # drop the gradient that MindSpore accumulated there: the facade accumulates it
+                    MSTensor._grad.__set__(leaf, None)
         finally:
             depth.native -= 1
             _gathering.found = before
-            native.set_recording(False)         # (an error inside leaves MindSpore's switch as it was inside)
+            native.set_recording(False)  # after an error inside, MindSpore's grad mode is still on
         return [None if g is None else adopt(g, p.dev) for g, p in zip(grads, places)]
 
 
 class _Inside(Node):
-    """Stands for what a MindSpore op computed while MindSpore recorded for value_and_grad, which differentiates it."""
+    """Node of a MindSpore op recorded by MindSpore's value_and_grad, which differentiates it."""
 
     __slots__ = ()
 
@@ -509,11 +538,11 @@ def _inside(t):
 
 
 def _below(t):
-    """The places that a native tensor was computed from."""
+    """Returns the places that a native tensor was computed from."""
     places, seen, stack = [], set(), [_node_of(t)]
     while stack:
         n = stack.pop()
-        # (A node made by a custom function of Python is that function's object, without an id of its own.)
+        # The node of a custom Python function is that function's object, without a node id.
         key = n._unique_id() if n.__class__ is _BackwardNode else id(n)
         if key in seen:
             continue
@@ -529,7 +558,7 @@ def _below(t):
 
 
 def adopted(t: Tensor) -> None:
-    """History of a tensor that MindSpore made and the facade has just met."""
+    """Sets the history of a tensor created by MindSpore that the facade uses for the first time."""
     if _versions and t._ver is None:
         counter = _versions.get(native.storage_key(t))
         if counter is not None:
@@ -539,12 +568,13 @@ def adopted(t: Tensor) -> None:
     if t._a.dtype.kind not in "fcV":
         return
     if grad_flag() and native.owned_by_mindspore():
-        # Inside value_and_grad: what is computed from it must reach MindSpore's tape as well.
+        # Inside value_and_grad: results computed from it must be tracked by MindSpore's autograd as
+        # well.
         wanted = grad_inputs.state_of(t)
         if wanted:
             grad_inputs.mark(t)
         elif wanted is None:
-            # Made by a MindSpore op, so it is no leaf; our own tape ends here.
+            # Created by a MindSpore op, so it is not a leaf; mindtorch's graph ends here.
             t._rg, t._gnode = True, _inside(t)
         return
     if _node_of(t) is None:
@@ -560,9 +590,9 @@ def adopted(t: Tensor) -> None:
     t._gnode, t._rg = node, True
 
 
-# ------------------------------------------------------------------ what a native tensor has of torch's
+# ------------------------------------------------------------------ torch attributes of native tensors
 class _OfFacade:
-    """An attribute of torch's tensors on a native one, which becomes a facade tensor when it is asked for."""
+    """A torch attribute on a native tensor, which becomes a facade tensor on access."""
 
     __slots__ = ("name",)
 
@@ -576,7 +606,7 @@ class _OfFacade:
 
 
 def begin() -> None:
-    """Called once, when the facade is complete."""
+    """Called once, when the facade is fully imported."""
     native.call_op, native.refuse_bprop, native.write_subscript = _call, _refuse_bprop, _write_subscript
     native.prepare = grad_inputs.prepare = _look
     native.part_of_parameter = _part_of_parameter

@@ -1,12 +1,16 @@
-"""A captured call as one program of host kernels, forward and backward, and one node of the tape (torch.compile).
+"""Compiled calls for torch.compile: a program of host kernels, and one autograd node.
 
-`Recording` runs a function once on tensors of a device that writes down what its kernels do (backend/joint/), and the backward pass through it as well, by the
-tape and the engine as they are.  What was written down becomes two functions over arrays; `Joint.run` is a call of the first, its node's backward one of
-the second.  So there is no tensor, no tape and no dispatcher between the kernels, which are the same ones in the same order.
+The program covers forward and backward. `Recording` runs a function once on tensors of a device
+that records its kernels (backend/joint/). It also runs the backward pass, with the usual autograd
+graph and engine, as AOTAutograd does for its joint forward-backward graph. The recorded events
+become two functions over arrays. `Joint.run` calls the first one, the backward of its node the
+second. The kernels and their order are the same as before, but no tensors, autograd or dispatcher
+run between them.
 
-What such a program leaves out it must not lose: hooks inside, functions of users, values that are looked at and results that share memory with what was
-given are `Refused`; saved tensors are checked by their write counters; where the backward pass is itself recorded, or other results than expected have a
-gradient, the call is made over on the tape (`again`).
+A program must not drop effects that it cannot contain. Hooks inside it, user-defined Functions,
+reads of values, and results that share memory with inputs raise `Refused`. Saved tensors are
+checked by their version counters. The call is re-executed on the autograd graph (`again`) if the
+backward pass is itself recorded, or if the results with gradients are not the expected ones.
 """
 from __future__ import annotations
 
@@ -32,14 +36,18 @@ from mindtorch.core.sparse import SparseTensor, sparse_of
 from mindtorch.core.tensor import Tensor, attributes, bump, on_device, version, wrap
 
 RECORDED = _device.recorded
-#: bytes given and computed up to which a program is run once beside what was recorded
+#: Maximum size in bytes of inputs and results for which a program is validated once against the
+#: recording.
 MOST = 1 << 26
 _one_at_a_time = module_lock(globals(), "_one_at_a_time", threading.RLock)
 
 
-# ------------------------------------------------------------------ surroundings
+# ------------------------------------------------------------------ context
 class _Surroundings:
-    """What a call ran in, of all that ops go by: autocast, and the defaults of creation.  A program is for one of them, and says nothing of it."""
+    """The context that ops depend on: autocast, default dtype and default device.
+
+    A program is valid for one context and does not contain it.
+    """
 
     __slots__ = ("regions", "dtype", "device")
 
@@ -89,7 +97,7 @@ def _recording() -> Iterator[Recorder]:
 
 
 def _plain_nodes(outs):
-    """Refused unless every node above the results is a primitive's, and nobody listens to it."""
+    """Raises Refused unless every node above the results is a primitive's and has no hooks."""
     seen, stack = set(), [t._gnode for t in outs if t._gnode is not None]
     while stack:
         n = stack.pop()
@@ -97,29 +105,29 @@ def _plain_nodes(outs):
             continue
         seen.add(n)
         if not isinstance(n.prim, Primitive):
-            raise Refused(f"the backward pass runs {n.name()}, which is no op of torch's")
+            raise Refused(f"the backward pass runs {n.name()}, which is not a primitive op")
         if n.hooks or n.pre or n.post or n.retain:
-            raise Refused("there are hooks on gradients inside of it")
+            raise Refused("it contains hooks on gradients")
         for e in n.edges:
             if e.__class__ is tuple:
                 stack.append(e[0])
 
 
 def unwatched() -> bool:
-    """Whether nothing is on that sees, or changes, what single ops do."""
+    """True if nothing active observes or changes single ops."""
     return dispatch.unwatched() and not determinism.MODE.on
 
 
 def takes(t: Any) -> bool:
-    """Whether a tensor can be stood for."""
+    """True if a tensor can be represented on the recording device."""
     return t._h is None and t._dev.type == "cpu" and t._a.__class__ is np.ndarray and t._tan is None and type(t).__name__ in ("Tensor", "Parameter")
 
 
 class Recording:
-    """What one run of a function did: events, the arrays given and made, which results have gradients."""
+    """One recorded run of a function: events, input and result arrays, results with gradients."""
 
     def __init__(self, run: Callable[..., Sequence[Any]], tensors: Sequence[Tensor], copied: Sequence[int], present: tuple[bool, ...] | None) -> None:
-        #: the arrays given, as they were, and the state of the generator then
+        #: The input arrays as they were, and the state of the generator at that time.
         self.before: list[Array] = []
         self.state = state = default_generator._dump_state()
         self.surroundings = _Surroundings()
@@ -142,45 +150,46 @@ class Recording:
                 a = t._a.copy("K") if i in copied else t._a
                 self.before.append(a.copy("K") if i in copied else a)
                 if a.strides != t._a.strides:
-                    raise Refused("it writes to a tensor with gaps in its memory")
+                    raise Refused("it writes to a tensor whose memory is not dense")
                 h = device.give(a)
                 s = known[id(t)] = on_device(RECORDED, h, device.face(h))
                 s._rg = t._rg
             stands.append(s)
         self.given: list[Value] = [s._h.value for s in known.values()]
-        #: for each tensor, which of the given arrays is its
+        #: For each tensor, the index of its input array.
         self.places = [list(known).index(id(t)) for t in tensors]
         outs = run(*stands)
         self.split = len(device.events)
         self.written = [i for i, s in enumerate(stands) if s._version]
         if any([s._gnode is not None or s._rg is not t._rg for s, t in zip(stands, tensors)]):
-            raise Refused("it gives an argument another history")
+            raise Refused("it changes the autograd history of an argument")
         # ---- results
-        self.outs: list[Any] = []               # the tensor's place if it was given, or the Value
+        self.outs: list[Any] = []  # index of the tensor if it is an input, else the Value
         homes = {v.home for v in self.given} | {e.outs[0].home for e in device.events if e.kind == "constant"}
-        #: arrays of the results, and then of the gradients
+        #: Arrays of the results, followed by those of the gradients.
         self.values: list[Any] = []
         for o in outs:
             if o._h is None or o._dev is not RECORDED:
-                raise Refused("a result is a tensor of its own")
+                raise Refused("a result was not computed by recorded kernels")
             i = next((i for i, s in enumerate(stands) if s is o), None)
             if i is None:
                 home = o._h.value.home
                 if home in homes:
-                    raise Refused("a result shares memory with another tensor of the call's")
+                    raise Refused("a result shares memory with an input or another result")
                 homes.add(home)
                 self.values.append(o._h.array)
             self.outs.append(o._h.value if i is None else i)
         # ---- gradients
         wanting = [k for k, o in enumerate(outs) if self.outs[k].__class__ is Value and o._rg]
-        #: places of the tensors that get gradients
+        #: Indices of the tensors that get gradients.
         self.leaves = [i for i, s in enumerate(stands) if s._rg and self.places.index(self.places[i]) == i] if wanting else []
         self.wanting = wanting if self.leaves else []
         self.present = present if present is not None else (True,) * len(self.wanting)
         self.grads: list[Value] = []
         self.given_gradients: list[Array] = []
         self.results: list[Value | None] = []
-        #: of a gradient that is sparse, and so two results, places and values: (size, whether the places are distinct, whether it is a lookup's); else None
+        #: For a sparse gradient, which takes two results (indices and values): (size, True if the
+        #: indices are unique, True if it is the gradient of a lookup). Else None.
         self.sparse: list[tuple[Any, bool, bool] | None] = []
         versions = [s._version for s in stands]
         if self.wanting:
@@ -205,18 +214,18 @@ class Recording:
                 self.sparse.append((g._sp_size, g._coo_unique, g._lookup) if sparse else None)
                 for part in (g._coo_idx, g._sp_values) if sparse else (g,):
                     if part is not None and (getattr(part, "_h", None) is None or part._dev is not RECORDED):
-                        raise Refused("a gradient is a tensor of its own")
+                        raise Refused("a gradient was not computed by recorded kernels")
                     self.results.append(None if part is None else part._h.value)
                     self.values.append(None if part is None else part._h.array)
             if [s._version for s in stands] != versions:
-                raise Refused("its backward pass writes to what was given")
+                raise Refused("its backward pass modifies an input")
         self.events: list[Event] = device.events
         self.count = device.places
 
 
 # ------------------------------------------------------------------ running
 class CompiledFunctionBackward(nodes.Node):
-    """The backward pass through a compiled call."""
+    """Backward pass of a compiled call."""
 
     __slots__ = ("joint",)
     joint: Joint
@@ -229,10 +238,10 @@ CompiledFunctionBackward.__module__ = "torch.autograd.functions"
 
 
 class Joint:
-    """The program of a recording.
+    """Program of a recording.
 
-    run      what was recorded: the results for such tensors, on the tape
-    again    again(run, inputs, gs): gradients of run(*inputs), themselves differentiable
+        run      the recorded function: computes the results on the autograd graph
+        again    again(run, inputs, gs): gradients of run(*inputs), themselves differentiable
     """
 
     def __init__(self, recording: Recording, run: Callable[..., Sequence[Any]], again: Callable[..., Sequence[Tensor | None]]) -> None:
@@ -244,7 +253,8 @@ class Joint:
         self.leaves, self.wanting, self.present = r.leaves, r.wanting, r.present
         self.odd, self.sparse, self.broken = STRIDED.odd, r.sparse, False
         self.unsure = not all([e.sure for e in r.events[:r.split]])
-        #: what other results than these had a gradient, in the last backward pass that had to be made over
+        #: Which results had a gradient in the last backward pass that differed from the recorded
+        #: one.
         self.other: tuple[bool, ...] | None = None
         made = [o for o in r.outs if o.__class__ is not int]
         self.made = len(made)
@@ -254,7 +264,7 @@ class Joint:
         self.forward, self.source = writer.function("forward", before, r.given, [*made, *saved])
         self.backward: Callable[..., Any] | None = None
         homes = {v.home for v in saved}
-        #: of which tensors, and of which results, the backward pass reads the memory
+        #: Input tensors, and results, whose memory the backward pass reads.
         self.reads = [i for i in self.given if r.given[r.places[i]].home in homes]
         self.keeps = [k for k, o in enumerate(r.outs) if o.__class__ is not int and o.home in homes]
         if r.wanting:
@@ -263,13 +273,13 @@ class Joint:
             self.shapes = [(v.strides, v.plain) for v in r.grads]
             fresh = [v.home for v in results if v is not None]
             others = {v.home for v in (*saved, *r.grads)}
-            #: which gradients lie where somebody else may see them
+            #: Gradients whose memory may be shared.
             self.passed = [v is not None and (v.home in others or fresh.count(v.home) > 1) for v in results]
         self._try(r)
         self.meta = tuple([None if k not in r.wanting else (o.shape, o.dtype) for k, o in enumerate(r.outs)])
 
     def _try(self, r):
-        """Runs the program once on what was recorded; Refused if it gives something else."""
+        """Runs the program once on the recorded inputs; raises Refused if the results differ."""
         if sum([a.nbytes for a in (*r.before, *r.values) if a is not None]) > MOST:
             return
         now = default_generator._dump_state()
@@ -283,10 +293,10 @@ class Joint:
             default_generator._load_state(now)
         for a, b in zip(found, r.values, strict=True):
             if (a is None) is not (b is None) or a is not None and not _same(a, b, self.fused):
-                raise Refused("the program does not compute what was recorded")
+                raise Refused("the program's results differ from the recorded ones")
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether these tensors (of the recorded geometry) can be given to it now."""
+        """True if the program can be run on these tensors (of the recorded geometry) now."""
         if STRIDED.odd is not self.odd or not unwatched():
             return False
         for i in self.written:
@@ -296,11 +306,12 @@ class Joint:
         return True
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The results for such tensors."""
+        """Returns the results for these tensors."""
         vals: dict[str, Any] | None = None
         records = self.backward is not None and mode.on
         if records or self.unsure:
-            # (What was drawn, and what was there before it was written to, for making the call over.)
+            # Needed to re-execute the call: the generator state, and the old values of the modified
+            # inputs.
             vals = {"state": default_generator._dump_state() if self.drew else None, "before": [(i, tensors[i]._a.copy("K")) for i in self.written]}
         try:
             row = self.forward(*[tensors[i]._a for i in self.given])
@@ -337,9 +348,9 @@ class Joint:
         node.vals = vals
 
     def backward_of(self, node: Any, gs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of `leaves`."""
+        """Returns the gradients of `leaves`."""
         if node.vals is None:
-            _ = node.saved              # (raises what was freed)
+            _ = node.saved  # raises the error about freed saved tensors
         wanted = [gs[k] for k in self.wanting]
         present = tuple([g is not None for g in wanted])
         inputs = node.vals["inputs"]
@@ -355,7 +366,7 @@ class Joint:
         saved = node.vals["saved"]
         this = engine.current_pass()
         if this is not None and not this.keeps:
-            node.vals["saved"] = None           # (let go of one by one)
+            node.vals["saved"] = None  # so that the program can free them one by one
         else:
             saved = list(saved)
         for g, (strides, plain) in zip([g for g in wanted if g is not None], self.shapes):
@@ -380,12 +391,15 @@ class Joint:
         return found
 
     def _plainly(self, *given):
-        """The results on the tape, of tensors each of which is given once, wherever the backward pass is called."""
+        """Runs the call on the autograd graph, in the recorded context.
+
+        Each distinct tensor is passed once.
+        """
         with self.surroundings.again():
             return self.run_plainly(*[given[j] for j in self.places])
 
     def _over(self, node, gs):
-        """The call and its backward pass once more, on the tape."""
+        """Re-executes the call and its backward pass on the autograd graph."""
         if not any([g is not None for g in gs]):
             return [None] * len(self.leaves)
         vals = node.vals
@@ -426,14 +440,18 @@ def _same(a, b, nearly):
 
 
 def _saved(r, after, results):
-    """Values that backward events and their results read, and do not make."""
+    """Returns the values that backward events and their results read but do not compute."""
     own = {v.place for e in after for v in e.outs if v is not None} | {v.place for v in r.grads}
     used = [v for e in after for v in e.ins if v is not None] + [v for v in results if v is not None]
     return list({v.place: v for v in used if v.place not in own}.values())
 
 
 def _fused(r, before, after, made):
-    """(events of the forward, of the backward pass, what the one saves for the other, the gradients, whether some events are loops of several)."""
+    """Fuses elementwise events into loops.
+
+    Returns (forward events, backward events, values saved for the backward pass, gradients, True if
+    some events are fused loops).
+    """
     constants = [e for e in before if e.kind == "constant"]
     after = [*constants, *after] if after else after
     fusion = Fusion()
@@ -468,11 +486,11 @@ def _leaf(t):
 
 
 def _laid(a: Array, strides: tuple[int, ...]) -> Array:
-    """A copy of an array with such strides."""
+    """Returns a copy of an array with the given strides."""
     order = sorted(range(a.ndim), key=lambda i: -strides[i])
     r = np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
     if r.strides != strides:
-        raise RuntimeError("a gradient whose memory has gaps")
+        raise RuntimeError("internal error: a gradient with non-dense strides")
     return r
 
 

@@ -1,9 +1,11 @@
-"""Memory layouts: which strides torch gives to a result, and how results get them.
+"""Memory layouts: the strides that PyTorch gives to a result, and how results get them.
 
-torch's rule for an elementwise result is its iterator's: dimensions are ordered by the operands' strides.  Convolutions, pooling,
-norms and resizing look at the memory format that their input suggests; most others give C order.  Kernels compute in whatever order
-they are fast in; `settle` then gives a result the strides that its primitive's rule asks for.  It is called only where an operand is
-out of C order, and not even asked about before the first such tensor exists (`STRIDED`, backend/mindspore/private.py).
+PyTorch's rule for an elementwise result is that of its TensorIterator: dimensions are ordered by
+the operands' strides. Convolutions, pooling, norms and resizing follow the memory format that their
+input suggests; most other ops return C order. Kernels compute in whatever order is fast. `settle`
+then gives a result the strides required by its primitive's rule. It is called only if an operand is
+not in C order, and not even checked before the first such tensor exists (`STRIDED`,
+backend/mindspore/private.py).
 """
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ from mindtorch.core.dispatch import FLAGS
 from mindtorch.core.tensor import Tensor
 
 ndarray = np.ndarray
-#: the arrays that a primitive was given; None for a tensor that was left out
+#: The input arrays of a primitive; None for an omitted tensor.
 Operands: TypeAlias = Sequence[Any]
 
 
 # ------------------------------------------------------------------ tensors
 def format_of(t: Tensor) -> str:
-    """The memory format that a tensor's strides suggest, as torch's suggest_memory_format tells it."""
+    """Returns the memory format suggested by a tensor's strides (suggest_memory_format)."""
     return format_told(t._sizes, t.stride()) if t.ndim in BY_RANK else "contiguous"
 
 
 def is_format(t: Tensor, fmt: str) -> bool:
-    """True if the tensor is laid out in that memory format already."""
+    """True if the tensor has that memory format already."""
     if fmt in ("preserve", "contiguous"):
         return t._contiguous
     order = LAST[fmt]
@@ -42,23 +44,23 @@ def is_format(t: Tensor, fmt: str) -> bool:
 
 # ------------------------------------------------------------------ arrays
 def empty_for(r: Array, strides: Strides) -> Array:
-    """Uninitialised array of the shape and dtype of `r`; without memory if `r` has none."""
+    """Returns an uninitialized array of the shape and dtype of `r`; a meta array if `r` is one."""
     if FLAGS.meta and is_blank(r):
         return on_strides(r.shape, r.dtype, strides)
     return empty(r.shape, r.dtype, strides)
 
 
 def laid_out(r: Array, strides: Strides) -> Array:
-    """The array `r` with dense strides (in elements): itself, or a copy."""
+    """Returns `r` with dense strides (in elements): itself, or a copy."""
     if not r.size or not r.ndim or strides_of(r) == strides:
         return r
     k = r.itemsize
     want = tuple([s * k for s in strides])
     if r.strides == want:
-        STRIDED.on = STRIDED.odd = True         # (in C order, too, as NumPy has it)
+        STRIDED.on = STRIDED.odd = True  # NumPy counts it as C order, too
         return r
     if all(n == 1 or have == s for n, have, s in zip(r.shape, r.strides, want)):
-        # Only the strides of dimensions of size 1 differ, which address nothing.
+        # Only the strides of size-1 dimensions differ, which address nothing.
         r = r.view()
         r.strides = want
         STRIDED.on = STRIDED.odd = True
@@ -70,10 +72,12 @@ def laid_out(r: Array, strides: Strides) -> Array:
 
 
 # ------------------------------------------------------------------ rules
-# rule(result, operands, constants) -> the result in torch's layout.  A tuple of rules (None: C order) goes with the results one by one.
-# A primitive declares its rule (`layout=`); the default is `pointwise` for elementwise kernels and C order for others.
+#
+# A rule is called as rule(result, operands, constants) and returns the result in PyTorch's layout.
+# A tuple of rules (None: C order) applies to the results one by one. A primitive declares its rule
+# (`layout=`). The default is `pointwise` for elementwise kernels and C order for others.
 def pointwise(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The order of an elementwise result."""
+    """Layout of an elementwise result."""
     first = operands[0]
     if first is not None and first.shape == r.shape and first.strides == r.strides and not STRIDED.odd and len(operands) == 1:
         k = r.itemsize
@@ -83,7 +87,10 @@ def pointwise(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
 
 
 def with_number(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The order of an elementwise result of tensors and a number, which torch's iterator takes as one more operand, of no dimensions."""
+    """Layout of an elementwise result of tensors and a scalar.
+
+    PyTorch's TensorIterator treats the scalar as one more 0-dim operand.
+    """
     return pointwise(r, (*operands, _NUMBER), kw)
 
 
@@ -91,17 +98,20 @@ _NUMBER = np.zeros(())
 
 
 def but_last(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The order of an elementwise result, the last operand being a number that torch's kernel does not iterate over."""
+    """Layout of an elementwise result whose last operand is a scalar.
+
+    PyTorch's kernel does not iterate over that scalar.
+    """
     return pointwise(r, operands[:-1], kw)
 
 
 def pointwise_unless_reduced(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """Elementwise order, unless the kernel reduced."""
+    """Layout of an elementwise result; C order if the kernel reduced."""
     return (pointwise if r.shape == np.broadcast_shapes(*[a.shape for a in operands if a is not None]) else contiguous)(r, operands, kw)
 
 
 def like(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The layout of the first operand, where it is dense."""
+    """Layout of the first operand, if it is dense."""
     a = operands[0]
     return laid_out(r, like_strides(a.shape, strides_of(a))) if a.shape == r.shape else contiguous(r, operands, kw)
 
@@ -109,17 +119,17 @@ def like(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
 def contiguous(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
     """C order."""
     if r.flags.c_contiguous and 1 not in r.shape:
-        return r            # (which no other strides are: 1.5 us less)
+        return r  # no other strides are possible; saves 1.5 us
     return laid_out(r, contiguous_strides(r.shape))
 
 
 def in_format(r: Array, fmt: str) -> Array:
-    """`r` in a memory format, where it has as many dimensions as that."""
+    """Returns `r` in a memory format, if its number of dimensions matches the format."""
     return laid_out(r, format_strides(r.shape, fmt if fmt != "contiguous" and len(LAST[fmt]) == r.ndim else "contiguous"))
 
 
 def by_operand(i: int) -> Layout:
-    """The rule that a result has the memory format that operand `i` suggests."""
+    """Returns the rule that gives a result the memory format suggested by operand `i`."""
     return lambda r, operands, kw: in_format(r, suggested(operands[i]))
 
 
@@ -127,7 +137,10 @@ suggested_by_first = by_operand(0)
 
 
 def indexed(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The order of a tensor indexed by tensors (at the dimensions `dims`), in which torch's kernel iterates."""
+    """Layout of a tensor indexed by tensors at the dimensions `dims`.
+
+    This is the iteration order of PyTorch's kernel.
+    """
     a, indices, dims = operands[0], operands[1:], kw["dims"]
     if a.flags.c_contiguous:
         return contiguous(r, operands, kw)
@@ -141,7 +154,7 @@ def indexed(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
 
 
 def any_suggests(*which: int) -> Layout:
-    """The rule that a result has the channels last if one of the operands `which` suggests it."""
+    """Returns the rule for channels last if one of the operands `which` suggests it."""
     def rule(r, operands, kw):
         for i in which:
             fmt = suggested(operands[i])
@@ -152,34 +165,44 @@ def any_suggests(*which: int) -> Layout:
 
 
 def kept(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """As the kernel left it."""
+    """Layout as returned by the kernel."""
     return r
 
 
 def of_first(rule: Layout, n: int) -> Layout:
-    """A rule that looks at the first `n` operands only."""
+    """Returns a rule that considers only the first `n` operands."""
     return lambda r, operands, kw: rule(r, operands[:n], kw)
 
 
 def dropout(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """Elementwise order; the mask of whole channels, which the kernel draws, counts as an operand."""
+    """Layout of an elementwise result.
+
+    A mask of whole channels, which the kernel draws, counts as an operand.
+    """
     x = operands[0]
     return pointwise(r, (x, np.empty(x.shape[:2] + (1,) * (x.ndim - 2), bool)) if kw["feature"] else operands, kw)
 
 
 def under_mask(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """Elementwise order; the second operand, a mask, counts where it is to be broadcast."""
+    """Layout of an elementwise result.
+
+    The second operand, a mask, counts only if it is broadcast.
+    """
     return pointwise(r, operands if operands[1].shape != r.shape else operands[:1], kw)
 
 
 def halves(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """Elementwise order of the two halves of the first operand."""
+    """Layout of an elementwise result of the two halves of the first operand."""
     half = (r.shape, strides_of(operands[0]))
     return laid_out(r, pointwise_strides(r.shape, (half, half))) if r.ndim == operands[0].ndim else contiguous(r, operands, kw)
 
 
 def batch_norm(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """Unlike that of other layers over channels, C order also where a shape like (N, 1, H, W) is in both formats at once."""
+    """Layout of batch norm.
+
+    Unlike other layers over channels, it returns C order if a shape such as (N, 1, H, W) is in both
+    formats at once.
+    """
     a = operands[0]
     if a.flags.c_contiguous or a.ndim not in (4, 5):
         return contiguous(r, operands, kw)
@@ -188,7 +211,10 @@ def batch_norm(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
 
 
 def convolution(r: Array, operands: Operands, kw: dict[str, Any]) -> Array:
-    """The channels last where input or weight suggest it.  (Arrays without memory are read-only: torch's meta device gives C order here.)"""
+    """Channels last if input or weight suggest it.
+
+    Meta arrays, which are read-only, get C order as on PyTorch's meta device.
+    """
     return (_either if r.flags.writeable else contiguous)(r, operands, kw)
 
 
@@ -196,7 +222,7 @@ _either = any_suggests(0, 1)
 
 
 def settle(rule: Any, r: Any, operands: Operands, kw: dict[str, Any]) -> Any:
-    """A primitive's result (or results) in torch's layout, by its rule."""
+    """Returns a primitive's result (or results) in PyTorch's layout, by its rule."""
     if r.__class__ is tuple:
         rules = rule if rule.__class__ is tuple else (rule,) * len(r)
         return tuple([x if x is None else (one or contiguous)(x if x.__class__ is ndarray else np.asarray(x), operands, kw)
@@ -205,18 +231,19 @@ def settle(rule: Any, r: Any, operands: Operands, kw: dict[str, Any]) -> Any:
 
 
 def pointwise_plan(operands: Operands) -> tuple[Strides | None, list[int] | None, list[int] | None]:
-    """(strides in elements of an elementwise result, order, back): how to compute it.
+    """Returns (strides in elements of an elementwise result, order, back): how to compute it.
 
-    The operands' dimensions are to be put into `order`, in which the result is in C order, and the result's `back`; None: as they are.
+    The operands' dimensions are transposed to `order`, in which the result is in C order, and the
+    result is transposed by `back`. None means no transposition.
     """
     given = [a for a in operands if a is not None]
     try:
         shape = np.broadcast_shapes(*[a.shape for a in given])
     except ValueError:
-        return None, None, None         # the kernel says what is wrong
+        return None, None, None  # the kernel raises the error
     strides = pointwise_strides(shape, tuple([(a.shape, strides_of(a)) for a in given]))
     if is_ordered(shape, strides, range(len(shape))) and strides != contiguous_strides(shape):
-        STRIDED.on = STRIDED.odd = True         # (NumPy has it in C order, too)
+        STRIDED.on = STRIDED.odd = True  # NumPy counts it as C order, too
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
     if order == list(range(len(shape))) or not all(a.ndim in (0, len(shape)) for a in given):
         return strides, None, None
@@ -224,7 +251,11 @@ def pointwise_plan(operands: Operands) -> tuple[Strides | None, list[int] | None
 
 
 def crossing(operands: Operands, plan: tuple[Strides | None, list[int] | None, list[int] | None]) -> tuple[int, ...]:
-    """Which operands a kernel gets as copies: beside one in C order (both in the plan's order) those that lie across it."""
+    """Returns the operands that a kernel gets as copies.
+
+    If one operand is in C order (in the plan's order), these are the large ones with another
+    innermost axis.
+    """
     order = plan[1]
     if plan[0] is None:
         return ()
@@ -235,5 +266,5 @@ def crossing(operands: Operands, plan: tuple[Strides | None, list[int] | None, l
 
 
 def in_c_order(a: Array, kernel: Any) -> Array:
-    """A copy in C order for a kernel (an array without memory as it is)."""
+    """Returns a copy in C order for a kernel; a meta array is returned unchanged."""
     return a if FLAGS.meta and is_blank(a) else beside(a, getattr(kernel, "shares", None))

@@ -1,16 +1,22 @@
-"""Speculative replay: a compiled function's kernels are put off, and run as one graph of the device's once what it does is known.
+"""Speculative replay: the kernels of a compiled function are deferred and run as one device graph.
 
-While a session is open the user's Python runs as ever, down to the kernels of the device.  Those are not launched: the session walks along the *trace* that
-earlier runs have left (a tree of `Event`s: which kernel, of which operands, with which constants), gives out handles whose memory is filled later (`pending`),
-and where a value is asked for, or at the end, has everything computed: as one graph, if the device has made one of this stretch of the trace, else kernel by
-kernel.  Where the Python does something else than before, what was put off is computed at once, and the trace gets a new branch.  So every Python value is
-looked at anew in every run, and nothing can be stale; what a run costs beyond the graph is the Python of its ops without their kernels.
+While a session is open, the user's Python code runs unchanged down to the device's kernels. The
+kernels are not launched. Instead the session follows the *trace* that earlier runs have recorded: a
+tree of `Event`s (kernel, operands, constants). It returns pending handles, whose memory is filled
+later (`pending`). When a value is read, or at the end, the session computes everything: as one
+graph if the device has a graph for this segment of the trace, else kernel by kernel. Where the
+Python code diverges from earlier runs, the deferred kernels run at once and the trace gets a new
+branch. Every Python value is therefore evaluated again in every run, and nothing can be stale. In
+addition to the graph, a run costs the Python code of its ops without their kernels.
 
-A graph is made when a stretch is met the second time (what happens once, such as making an optimizer's state, is never compiled).  Numbers given to kernels
-(learning rates, steps) do not belong to the trace: a graph holds for the numbers it was made with until one changes, which then becomes an argument.
+A graph is built when a segment occurs the second time, so work that happens once, such as
+allocating an optimizer's state, is never compiled. Python numbers passed to kernels (learning
+rates, step counts) are not part of the trace. A graph holds for the numbers it was built with until
+one of them changes; that number then becomes an argument of the graph.
 
-    counters   "graphs" made, "graph_runs", "eager" (kernels launched while a session was open, by themselves), "breaks", "shared" (sizes that a graph
-               was found for: core/_sizes.py)
+    counters   "graphs": graphs built; "graph_runs": graph launches; "eager": kernels launched one
+               by one while a session was open; "breaks": graph breaks; "shared": sizes that an
+               existing graph covers (core/_sizes.py)
 """
 from __future__ import annotations
 
@@ -32,12 +38,12 @@ from mindtorch.core import _sizes, devices
 from mindtorch.core._put_off import NUMBERS, Spot, current, may_vary, wrapped
 from mindtorch.core._traces import (Broken, End, Event, Loosened, Made, Trace, but_for_numbers, operands, same_constants)
 
-#: what sessions did
+#: event counts over all sessions
 counters: collections.Counter[str] = collections.Counter()
-#: reasons of breaks -> how often
+#: reason of a graph break -> number of occurrences
 breaks: collections.Counter[str] = collections.Counter()
 
-#: graphs of one stretch of a trace: for other numbers, other tensors held
+#: maximum number of graphs per trace segment (for other numbers or other captured tensors)
 LIMIT = 8
 
 
@@ -56,23 +62,25 @@ class Session:
         self.token = object()
         self.at = start
         self.dry = bool(start.children)
-        #: what records the stretch while it runs for the first time
+        #: records the segment while it runs for the first time
         self.ahead: _sizes.Ahead | None = None
-        #: handles by their numbers: given tensors, pending ones; None for those that exist and are known elsewhere
+        #: handles by value index: given tensors and pending handles; None for values that already
+        #: exist
         self.values: list[Any] = []
-        self.given: list[int] = []              # numbers of the values that come from outside
-        self.roots: dict[int, tuple[int, int]] = {}     # storage -> the first value that lies in it, and where
+        self.given: list[int] = []  # indices of the values that come from outside
+        # storage -> (index of the first value in it, byte offset of that value)
+        self.roots: dict[int, tuple[int, int]] = {}
         self.log: list[tuple[Event, tuple[Any, ...], dict[str, Any]]] = []
 
     # ---- operands
     def _enter(self, h):
-        """The number of a tensor from outside."""
+        """Returns the value index of a tensor from outside."""
         if h.__class__ is Pending:
-            raise RuntimeError("a tensor of a compiled call that did not come to its end: its values were never computed")
+            raise RuntimeError("this tensor comes from a compiled call that ended with an exception: its values were never computed")
         n = len(self.values)
         children = self.at.children
         if children:
-            # (Most are the same ones as in the run before.)
+            # Fast path: most given tensors are the same objects as in the previous run.
             e = children[0]
             if e.seen is not None and e.seen() is h and e.fn is None and e.where[0] == self.device.address(h):
                 first, origin = self.roots.setdefault(e.where[1], (n, e.where[2]))
@@ -81,7 +89,8 @@ class Session:
         sizes, stype, strides = self.device.geometry(h)
         start, at = self.device.storage(h)
         first, origin = self.roots.setdefault(start, (n, at))
-        # (Where it begins counts from the first tensor on the same memory: a batch may be another part of a data set each time.)
+        # Offsets are relative to the first tensor on the same storage: a batch may be another slice
+        # of a data set in each run.
         kw = {"sizes": sizes, "stype": stype, "strides": strides, "first": None if first == n else first, "at": at - origin}
         e = self._next("given", None, (), kw)
         if e is None:
@@ -105,7 +114,7 @@ class Session:
 
     # ---- calls
     def _next(self, name, fn, ins, kw):
-        """The event that the trace has for such a call, or None."""
+        """Returns the event that the trace has for such a call, or None."""
         children = self.at.children
         for e in children:
             if e.fn is fn and e.name == name and e.ins == ins and (e.kw is kw or same_constants(e, kw)):
@@ -120,7 +129,7 @@ class Session:
         return e
 
     def call(self, name: str, fn: Callable[..., Any], handles: Sequence[Any], kw: dict[str, Any]) -> Any:
-        """A call of the device's: put off, or made at once."""
+        """Handles a call of a device kernel: defers it or runs it at once."""
         if threading.get_ident() != self.thread:
             self.settle("another thread uses the device")
             return fn(*handles, **kw)
@@ -146,7 +155,7 @@ class Session:
                 return self._alone(name, fn, handles, kw)
             self._diverge()
         elif self.at.children:
-            # (A branch that begins elsewhere may come back to what is known.)
+            # A run that has diverged may come back to known events.
             e = self._next(name, fn, key, kw)
             if e is not None and e.eager is not None:
                 self.settle(e.eager)
@@ -155,9 +164,10 @@ class Session:
         ahead = self.ahead
         try:
             r = fn(*handles, **kw) if ahead is None else ahead.run(len(self.log), name, fn, handles, kw)
-        except (Lacking, ValueError, TypeError):        # (the host's from here on: what comes before it is a graph of its own)
+        # the host computes it; the calls before it form their own graph
+        except (Lacking, ValueError, TypeError):
             if self._next(name, fn, key, kw) is None:
-                self._new(name, fn, key, kw).eager = f"{name}: the device's kernel does not take such operands"
+                self._new(name, fn, key, kw).eager = f"{name}: the device's kernel does not support these operands"
             raise
         e = self._next(name, fn, key, kw)
         if e is not None and e.loose and self._tightened(e, r):
@@ -180,18 +190,22 @@ class Session:
         return r
 
     def geometry(self, h):
-        """That of a handle, which may be pending."""
+        """Returns the geometry of a handle, which may be pending."""
         return h.__dict__["_geometry"] if h.__class__ is Pending else self.device.geometry(h)
 
     def _shapes(self, r):
-        """What an event knows of a kernel's results: (whether they came as a tuple, geometry of each)."""
+        """Returns an event's record of a kernel's results: (True for a tuple, geometry of each)."""
         several = r.__class__ is tuple
         outs = r if several else (r,)
         first = {id(h): i for i, h in reversed(list(enumerate(outs)))}
         return several, tuple([None if h is None else first[id(h)] if first[id(h)] != i else self.device.geometry(h) for i, h in enumerate(outs)])
 
     def _loosened(self, name, fn, ins, kw, r):
-        """An event that differs in Python numbers alone: those do not count from now on, if the kernel gives as many results, of the same sizes."""
+        """Finds an event that differs from this call only in Python floats, and generalizes it.
+
+        From then on these floats are not compared. The kernel must return as many results, of the
+        same geometry.
+        """
         for e in self.at.children:
             if e.fn is fn and e.name == name and e.ins == ins and e.loose is False and but_for_numbers(e.kw, kw) and self._shapes(r) == (e.several, e.outs):
                 e.loose = True
@@ -200,7 +214,10 @@ class Session:
         return None
 
     def _tightened(self, e, r):
-        """Whether a number decides which results there are, or how large they are: the event then holds for its own numbers alone."""
+        """True if a constant decides the number or the sizes of the results.
+
+        The event is then specialized: it holds for its own constants only.
+        """
         outs = r if e.several else (r,)
         if outs.__class__ is tuple and len(outs) == len(e.outs) and all([
                 h is None if g is None else h is not None and (g.__class__ is int or self.device.geometry(h)[:2] == g[:2]) for h, g in zip(outs, e.outs)]):
@@ -238,21 +255,21 @@ class Session:
         return tuple(made)
 
     def _alone(self, name, fn, handles, kw):
-        """A call that no graph can hold, by itself."""
+        """Runs a call that no graph can contain."""
         counters["eager"] += 1
         with unrecorded():
             return fn(*handles, **kw)
 
-    # ---- computing what was put off
+    # ---- computing deferred calls
     def _diverge(self):
-        """The trace has nothing like it: what was put off is computed now, and the rest as it comes."""
+        """Runs the deferred calls now, since the trace has no such event; the rest runs eagerly."""
         if not self.dry:
             return
         self._perform()
         self.dry = False
 
     def _perform(self):
-        """Kernel by kernel."""
+        """Runs the deferred calls kernel by kernel."""
         with unrecorded():
             self._launch()
 
@@ -273,13 +290,15 @@ class Session:
         try:
             r = e.fn(*given, **kw) if self.ahead is None else self.ahead.run(at, e.name, e.fn, given, kw)
         except (Lacking, ValueError, TypeError) as error:
-            # (For other values it has none, or not this time: as in devices.run.)
+            # The kernel may not support these values, or fail this time only; handled as in
+            # `devices.run`.
             if not isinstance(error, Lacking) and not self.device.lacks(error):
                 devices.judge_put_off(error, e.name, given, kw, self.device)
             r = devices.by_host(e.name, given, kw, self.device)
         else:
             if e.loose and self._tightened(e, r):
-                raise RuntimeError(f"{e.name}: a changed number decides which results it gives, and those of another were handed out: call it again")
+                raise RuntimeError(f"{e.name}: a changed Python number decides the number or sizes of the results, and results "
+                                   "of the recorded number have already been returned: call the compiled function again")
         values.extend(r if e.several else (r,))
         if self.ahead is not None:
             self.ahead.values.extend(r if e.several else (r,))
@@ -287,20 +306,22 @@ class Session:
     def _fill(self, values):
         for i, p in enumerate(self.values):
             if p.__class__ is Pending:
-                # (Shared, for a kernel may give one tensor twice, and views know the handle that they are of.)
+                # Not exclusive: a kernel may return one tensor twice, and views refer to the handle
+                # that they view.
                 place = p.__dict__["_lazy"]
                 self.device.become(p, values[i], False)
-                p.__dict__["_lazy"] = place         # (where a run has only parted from a trace, it goes on by the same numbers)
+                # a run that has only diverged from a trace keeps the same value indices
+                p.__dict__["_lazy"] = place
                 self.values[i] = None
 
     def settle(self, reason: str) -> None:
-        """Has everything computed that was put off: a break, if something follows."""
+        """Flushes all deferred calls. This is a graph break if more calls follow."""
         self.trace.used = True
         with devices.ALONE:
             self._settle(reason)
 
     def finish(self, reason: str) -> None:
-        """The end of the run."""
+        """Ends the run."""
         with devices.ALONE:
             self._settle(reason, last=True)
 
@@ -337,7 +358,7 @@ class Session:
         self._begin(end.next)
 
     def _numbers(self, end):
-        """Python numbers that kernels were given, where they do not belong to the trace."""
+        """Returns the Python numbers passed to kernels that are not part of the trace."""
         log = self.log
         if end.loose != Loosened.count:
             end.loose = Loosened.count
@@ -348,14 +369,15 @@ class Session:
                     places += [(i, k) for k, v in kw.items() if v.__class__ is Spot or e.loose and v.__class__ is float]
             if places != end.places:
                 end.places = places
-                end.graphs.clear()          # (which know numbers by their places)
+                end.graphs.clear()  # graphs refer to numbers by position
                 end.varying.clear()
         return [log[i][1][j] if j.__class__ is int else log[i][2][j] for i, j in end.places]
 
     def _compute(self, end):
         numbers = self._numbers(end)
         values, count = self.values, sys.getrefcount
-        live = [i for i in range(len(values)) if values[i].__class__ is Pending and count(values[i]) > 2]      # (the list, and the call's own)
+        # 2 references: the list and getrefcount's argument
+        live = [i for i in range(len(values)) if values[i].__class__ is Pending and count(values[i]) > 2]
         given = [self.values[n] for n in self.given]
         roots = self._outputs(end, live)
         if end.refused is None:
@@ -369,19 +391,20 @@ class Session:
                 if end.built < LIMIT:
                     with unrecorded():
                         return self._build(end, given, numbers, roots)
-                end.refused = f"more than {LIMIT} graphs for one stretch: other tensors or numbers each time"
+                end.refused = f"more than {LIMIT} graphs for one trace segment: its tensors or numbers differ in each run"
         self._perform()
         return False
 
     def _outputs(self, end, live):
-        """Numbers of the values in whose memory the live ones lie."""
+        """Returns the indices of the values whose storage the live values use."""
         if not live:
             return set()
         lies = self._lies(end)
         return {lies[i][0] for i in live} - set(self.given)
 
     def _lies(self, end):
-        """value -> (value whose memory it lies in, view) for every value."""
+        """Returns (index of the value that owns the storage, view event or None) for every value.
+        """
         if end.lies is not None:
             return end.lies
         found: list[Any] = []
@@ -400,28 +423,28 @@ class Session:
         try:
             outputs = made.graph.run(given, numbers, self.device)
         except made.graph.uncompiled as e:
-            if not made.graph.free:             # (else each size has its own from now on)
+            if not made.graph.free:  # with free sizes, each size gets its own graph from now on
                 end.refused = f"MindSpore cannot compile it: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
             end.graphs.remove(made)
             self._perform()
             return False
-        except made.graph.refused:          # (the kernel itself says so, at its place)
+        except made.graph.refused:  # the kernel itself then raises the error, at its own call
             self._perform()
             return False
         counters["graph_runs"] += 1
         at = dict(zip(made.outputs, outputs))
         self._appear(end, live, at)
-        # (What nobody has asked for serves again.)
+        # Pending handles without other references are recycled.
         for i in range(len(self.values)):
             if self.values[i].__class__ is Pending and len(_pool) < 4096 and sys.getrefcount(self.values[i]) == 2:
                 _pool.append(self.values[i])
         return True
 
     def _appear(self, end, live, at):
-        """Fills the live handles out of the values that have been computed: {number: handle}."""
+        """Fills the live handles from the computed values: {value index: handle}."""
         lies = self._lies(end)
         values: dict[int, Any] = dict(at)
-        viewed = set()          # (views know the handle that they are of: it keeps what it is)
+        viewed = set()  # handles with views; the views refer to the handle, so it must stay valid
         for n in self.given:
             values[n] = self.values[n]
 
@@ -438,17 +461,18 @@ class Session:
             self.values[i] = None
 
     def _build(self, end, given, numbers, roots):
-        """Runs everything kernel by kernel, and makes a graph of it."""
+        """Runs everything kernel by kernel and builds a graph from it."""
         end.built += 1
         before = end.numbers or []
         if len(before) != len(numbers):
-            end.varying = set()         # (the places have changed)
+            end.varying = set()  # the positions have changed
         else:
             end.varying |= {i for i, n in enumerate(numbers) if not same(before[i], n)}
         family = _sizes.family(self.trace, end, self.log)
         if family is not None:
             family.vary(end, numbers)
-        # (A constant is an argument where the kernel takes numbers for tensors; another kernel may need its value.)
+        # A constant can be a graph argument only where the kernel accepts tensors for numbers;
+        # another kernel may need its value.
         varying = {(i, j): n for n, (i, j) in enumerate(end.places)
                    if n in end.varying and (j.__class__ is int or may_vary(self.log[i][0].fn, j))}
         drawn = {i: n for n, (i, j) in enumerate(end.places) if numbers[n].__class__ is Spot}
@@ -491,31 +515,34 @@ class Session:
         return False
 
     def _known(self):
-        """Of each given tensor the constants of its event, with `first` as its place among the given ones."""
+        """Returns the event constants of each given tensor.
+
+        `first` becomes an index into the given tensors.
+        """
         place = {number: n for n, number in enumerate(self.given)}
         events = [e.kw for e, _, _ in self.log if e.fn is None]
         return [{**kw, "first": n if kw["first"] is None else place[kw["first"]]} for n, kw in enumerate(events)]
 
 
-# ------------------------------------------------------------------ handles that are filled later
-Pending: Any = type("Pending", (), {})          # the class of the device's (`use`)
+# ------------------------------------------------------------------ pending handles
+Pending: Any = type("Pending", (), {})  # replaced by the device's class (`use`)
 
 
 def pending() -> Any:
-    """A handle that has no memory yet."""
-    raise RuntimeError("no device has such handles")
+    """Returns a handle that has no memory yet."""
+    raise RuntimeError("no device supports pending handles")
 
 
-#: such handles that nobody has any more
+#: pending handles that are free for reuse
 _pool: list[Any] = []
 
 
-#: what is to be done when the first session opens
+#: callbacks that run when the first session opens
 at_first: list[Callable[[], None]] = []
 
 
 def use(device: Device) -> None:
-    """Prepares sessions on a device: its class of handles without memory."""
+    """Prepares sessions on a device by installing its class of pending handles."""
     global Pending, pending
     Pending, pending = device.pending_class, device.pending
     current.pending = Pending
@@ -524,9 +551,12 @@ def use(device: Device) -> None:
         at_first.pop()()
 
 
-# ------------------------------------------------------------------ the device as a session shows it
+# ------------------------------------------------------------------ the device seen during a session
 class _LazyDevice:
-    """The device while a session is open: what touches memory goes by the session, all else is the device's own."""
+    """Device proxy while a session is open.
+
+    Methods that touch memory go through the session; all others are the device's own.
+    """
 
     def __init__(self, device: Device) -> None:
         self.real = device
@@ -573,7 +603,7 @@ class _LazyDevice:
 
     def address(self, handle: Handle) -> int:
         if handle.__class__ is Pending:
-            current.session.settle("the address of a tensor is asked for")
+            current.session.settle("the address of a tensor is read")
         return self.real.address(handle)
 
     def lacking(self, what: str) -> None:
@@ -583,7 +613,7 @@ class _LazyDevice:
         return self.real.lacks(error)
 
     def wait(self) -> None:
-        current.session.settle("the device is waited for")
+        current.session.settle("the device is synchronized")
         self.real.wait()
 
     def settle(self) -> None:
@@ -598,7 +628,7 @@ class _LazyDevice:
 
 
 class _Shown:
-    """What a session puts in the place of a device, its table and what is known of its kernels."""
+    """Replacements that a session installs for a device, its kernel table and its kernel cache."""
 
     def __init__(self, device):
         use(device)
@@ -606,15 +636,15 @@ class _Shown:
         self.lazy_table, self.lazy_ways = {n: wrapped(n, fn) for n, fn in self.table.items()}, {}
         self.lazy_device = _LazyDevice(device)
         self.names = [n for n, d in devices.DEVICES.items() if d is device]
-        # (Looked up once: a bound method is another object at each look.)
+        # Cache the bound methods: attribute access creates a new object each time.
         self.view, self.write, self.cast, self.fill = device.view, device.write, device.cast, device.fill_number
 
     def current(self, device):
-        """Whether the device is registered as it was."""
+        """True if the device's registration has not changed since."""
         return self.device is device and self.table is TABLES[device.type] and self.ways is devices._WAYS[device.type]
 
     def put(self, lazy):
-        """Puts it there, or takes it away."""
+        """Installs the replacements, or restores the originals."""
         for n in self.names:
             devices.DEVICES[n] = self.lazy_device if lazy else self.device
             TABLES[n] = self.lazy_table if lazy else self.table
@@ -626,7 +656,7 @@ _shown: dict[str, _Shown] = {}
 
 @contextlib.contextmanager
 def aside(session):
-    """The real device meanwhile."""
+    """Context manager that restores the real device inside the block."""
     shown = _shown[session.device.type]
     if devices.DEVICES[shown.names[0]] is not shown.lazy_device:
         yield
@@ -639,14 +669,17 @@ def aside(session):
 
 
 def device_of_sessions() -> Device | None:
-    """The device that has graphs, or None."""
+    """Returns the device that supports graphs, or None."""
     return next((d for d in devices.DEVICES.values() if d.graphs and not d.shadows), None)
 
 
 @contextlib.contextmanager
 def session(trace: Trace) -> Iterator[Session | None]:
-    """Puts off what the device computes until the block's end, or until a value is asked for; None inside another session, and without such a device."""
-    with devices.ALONE:         # (two threads must not both find none)
+    """Defers the device's computations until the end of the block, or until a value is read.
+
+    Yields None inside another session, and if no device supports sessions.
+    """
+    with devices.ALONE:  # two threads must not both find no open session
         device = None if current.session is not None else trace.device or device_of_sessions()
         if device is not None:
             shown = _shown.get(device.type)
@@ -662,7 +695,8 @@ def session(trace: Trace) -> Iterator[Session | None]:
         try:
             yield s
         except BaseException:
-            # (What was put off before the error is computed, as it would have been: other tensors may hang on it.)
+            # Calls deferred before the error are computed, as they would have been without a
+            # session: other tensors may depend on them.
             s.trace.whole, whole = False, s.trace.whole
             try:
                 s.finish("an exception")
@@ -677,21 +711,25 @@ def session(trace: Trace) -> Iterator[Session | None]:
 
 
 class _Backward:
-    """Backward passes outside of sessions: those through nodes that a compiled call has made are compiled as well."""
+    """Registry of backward passes outside of sessions.
+
+    A backward pass through nodes that a compiled call has created is compiled as well.
+    """
 
     def __init__(self):
-        #: trace -> numbers between which the nodes of its forward's last run lie (tape.sequence)
+        #: trace -> (first, last) sequence numbers that enclose the nodes of its last forward run
+        #: (tape.sequence)
         self.spans: dict[Trace, tuple[int, int]] = {}
 
     def follows(self, trace: Trace, first: int, last: int) -> None:
-        """Backward passes through nodes of these numbers shall belong to a trace."""
+        """Assigns backward passes through nodes with these sequence numbers to a trace."""
         self.spans.pop(trace, None)
         self.spans[trace] = first, last
         if len(self.spans) > 8:
             del self.spans[next(iter(self.spans))]
 
     def of(self, roots: Sequence[Any]) -> Trace | None:
-        """The trace of the passes from some tensors, or GradientEdges."""
+        """Returns the trace for a backward pass from these tensors or GradientEdges, or None."""
         lowest = min([first for first, _ in self.spans.values()])
         found = [t[0] if isinstance(t, tuple) else t._gnode for t in roots]
         stack, known = [n for n in found if n is not None], set()
@@ -712,7 +750,10 @@ backward = _Backward()
 
 @contextlib.contextmanager
 def outside(reason: str) -> Iterator[None]:
-    """A block inside a session that is no part of it: all before it is computed, and what it does is done at once."""
+    """Context manager for a block that is not part of the open session.
+
+    All deferred calls are flushed first, and calls inside the block run at once.
+    """
     s = current.session
     if s is None:
         yield
@@ -723,6 +764,6 @@ def outside(reason: str) -> Iterator[None]:
 
 
 def settle(reason: str) -> None:
-    """Has everything computed that a session has put off."""
+    """Flushes all calls that the open session has deferred."""
     if current.session is not None:
         current.session.settle(reason)

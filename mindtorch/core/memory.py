@@ -1,12 +1,15 @@
-"""The one door to a tensor's memory as such, for what is bound to the host's: storages, shared memory, files, sockets, DLPack.
+"""Host-only access to raw tensor memory: storages, shared memory, files, sockets, DLPack.
 
-Values are read by `values` (core/values.py), which every device has; what goes through here works on host tensors only, and says so.
+Values are read with `values` (core/values.py), which works on every device. The functions here
+accept host tensors only and raise an error for others.
 
-Memory can move (a storage grows, goes to shared memory, or stops being shared with a lazy copy): `move` puts all tensors on it elsewhere.  They are
-looked for among all objects there are, so that ordinary tensors need no list of who stands on what.
+Memory can move: when a storage grows, goes to shared memory, or stops being shared with a lazy
+copy. `move` rebases all tensors that use the storage. It finds them among all objects of the
+process, so that ordinary tensors need no list of aliases.
 
-Copy on write: a storage and its lazy copies have arrays of their own on the same bytes, all read-only, so that every write is stopped where writes to
-read-only memory are stopped anyway; `written` gives the storage memory of its own there.  Nothing else knows of it, and nothing is asked per call.
+Copy on write: a storage and its lazy copies have separate arrays on the same bytes, all read-only.
+Every write is therefore caught where writes to read-only memory are caught anyway; `written` then
+gives the storage its own memory. No other code is aware of it, and there is no check per call.
 """
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ from mindtorch.core.tensor import Tensor, attributes, replace_memory
 
 
 def host_memory(t: Tensor) -> Array:
-    """The array that is a tensor's memory, to be read and written; NotImplementedError for a device's tensor."""
+    """Returns the array that is a tensor's memory, for reading and writing.
+
+    Raises NotImplementedError for a tensor on a device.
+    """
     if t._h is not None:
         raise NotImplementedError(f"the memory of a {t.dtype} tensor on device {t._dev} is not the host's: copy the tensor to cpu first")
     if COW.on and not t._a.flags.writeable:
@@ -39,20 +45,23 @@ def host_memory(t: Tensor) -> Array:
 
 
 def owns_memory(t: Tensor) -> bool:
-    """Whether a tensor does not look into another one's memory."""
+    """True if a tensor is not a view of another tensor's memory."""
     return t._base is None if t._h is not None else t._a.base is None
 
 
 def living() -> list[Any]:
-    """All objects that Python's collector knows, for finding tensors; what gc.freeze has set aside is taken back, for it cannot be listed there."""
+    """Returns all objects tracked by Python's garbage collector, for finding tensors.
+
+    Objects set aside by gc.freeze are unfrozen, since they cannot be listed otherwise.
+    """
     if gc.get_freeze_count():
         gc.unfreeze()
     return gc.get_objects()
 
 
-# ------------------------------------------------------------------ whose memory it is
+# ------------------------------------------------------------------ owner of the memory
 def root_of(a: Array) -> Array:
-    """The array that owns (or was given) the memory which `a` is a view of."""
+    """Returns the array that owns (or received) the memory of which `a` is a view."""
     if a.__class__ is Opaque:
         return home_of(a)
     base: Any = a.base
@@ -66,7 +75,10 @@ def root_of(a: Array) -> Array:
 
 
 class _Memory:
-    """Gives NumPy the bytes that an array with gaps or reversed axes spans, and keeps the array alive."""
+    """Exposes to NumPy the bytes spanned by an array with gaps or reversed axes.
+
+    Keeps the array alive.
+    """
 
     def __init__(self, a):
         low, high = byte_bounds(a)
@@ -80,7 +92,7 @@ class _Memory:
 
 
 def bytes_of(root: Array) -> Array:
-    """One-dimensional uint8 view of all of `root`'s memory."""
+    """Returns a one-dimensional uint8 view of all of `root`'s memory."""
     if not root.flags.forc:
         order = sorted(range(root.ndim), key=lambda d: -root.strides[d])
         root = root.transpose(order)
@@ -91,21 +103,22 @@ def bytes_of(root: Array) -> Array:
     return np.asarray(_Memory(root))
 
 
-# ------------------------------------------------------------------ who stands on it
+# ------------------------------------------------------------------ tensors that use it
 def _kinds(kind):
     return {kind}.union(*map(_kinds, kind.__subclasses__()))
 
 
 def stands_on(t: Tensor, root: Array) -> bool:
-    """Whether a tensor lies in the memory of `root`."""
+    """True if a tensor is stored in the memory of `root`."""
     a = attributes(t).get("_a")
     return a is not None and a.size > 0 and root_of(a) is root
 
 
 def standing_on(root: Array) -> list[Tensor]:
-    """All tensors in the memory of `root`."""
+    """Returns all tensors stored in the memory of `root`."""
     objects, kinds = living(), _kinds(Tensor)
-    # (A million of them, of which a few are tensors: picked without a line of Python for each.)
+    # There may be a million objects, few of them tensors: filter them without Python code per
+    # object.
     return [x for x in itertools.compress(objects, map(kinds.__contains__, map(type, objects))) if stands_on(x, root)]
 
 
@@ -113,20 +126,22 @@ def _references(x: object) -> int:
     return sys.getrefcount(x)
 
 
-# References that a call adds beyond the variable of its own: Python 3.10 keeps a call's arguments on the caller's stack until it returns, later ones
-# hand them over.
+# References that a call adds in addition to its own variable: Python 3.10 keeps a call's arguments
+# on the caller's stack until it returns, later versions move them.
 _PASSED = _references(_kinds) - sys.getrefcount(_kinds) - 1
 
 
 def held_elsewhere(root: Array, tensors: Iterable[Tensor], own_references: int) -> bool:
-    """Whether somebody who is none of these tensors (all that stand on `root`), nor its storage, holds the memory.
+    """True if the memory is referenced by an object other than these tensors and their storage.
 
-    own_references: how many references to `root` the caller and those before it hold.  (A tensor holds its array twice, the second time as a MindSpore tensor.)
+    tensors: all tensors that use `root`. own_references: number of references to `root` that the
+    caller and its callers hold. (A tensor holds its array twice, the second time as a MindSpore
+    tensor.)
     """
     counts: dict[int, int] = {}
     for x in tensors:
         counts[id(x._a)] = counts.get(id(x._a), 0) + 1
-    # (this function's variable, and what getrefcount is given)
+    # this function's variable, and the argument of getrefcount
     known = own_references + 2 + _PASSED + (2 if storage_on(root) is not None else 0) + _lent.get(id(root), 0)
     for x in tensors:
         n = counts.pop(id(x._a), 0)
@@ -140,7 +155,11 @@ def held_elsewhere(root: Array, tensors: Iterable[Tensor], own_references: int) 
 
 
 def _found(root, t, own_references):
-    """All tensors on `root`: `t`, its base and the views known of that, if nobody else holds the memory; else those that are found."""
+    """Returns all tensors on `root`.
+
+    Fast path: `t`, its base and the base's known views, if nothing else references the memory.
+    Otherwise all objects are searched.
+    """
     if t is not None:
         base = t if t._base is None else t._base
         some = {id(x): x for x in (t, base, *[r() for r in base._views or ()]) if x is not None and stands_on(x, root)}
@@ -149,14 +168,18 @@ def _found(root, t, own_references):
     return standing_on(root)
 
 
-#: The storage object on a root, and what is called after it has moved; set by the facade, which has the storages.
+#: The storage object of a root, and the callback after it has moved. Both are set by the facade,
+#: which owns the storages.
 storage_on: Callable[[Array], Any] = None                     # type: ignore[assignment]
 storage_moved: Callable[[Array, Array], object] = None        # type: ignore[assignment]
 _lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 def move(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> None:
-    """Puts all tensors in the memory of `root` (or those given), and its storage, on the bytes `new`, at the same places there."""
+    """Moves all tensors in the memory of `root` and its storage to the bytes `new`.
+
+    Offsets stay the same. tensors: move only these.
+    """
     start = address(bytes_of(root))
     found = list(standing_on(root) if tensors is None else tensors)
     for x in {id(t): t for t in map(plain, found)}.values():
@@ -171,14 +194,14 @@ def move(root: Array, new: Array, tensors: Iterable[Tensor] | None = None) -> No
     storage_moved(root, new)
 
 
-# ------------------------------------------------------------------ a storage's name
+# ------------------------------------------------------------------ identity of a storage
 class _Place:
-    """Stands for a storage, wherever its memory is."""
+    """Identity of a storage, independent of where its memory is."""
 
     __slots__ = ()
 
 
-_places: dict[int, _Place] = {}             # id(root) -> the place that has been asked for
+_places: dict[int, _Place] = {}  # id(root) -> its identity, once requested
 
 
 def _note(table, root, value):
@@ -187,7 +210,7 @@ def _note(table, root, value):
 
 
 def place_of(root: Array) -> int:
-    """A number that tells storages apart as long as they live, and stays when their memory moves."""
+    """Returns an id of a storage that is unique during its lifetime and survives moves."""
     place = _places.get(id(root))
     if place is None:
         place = _Place()
@@ -197,7 +220,7 @@ def place_of(root: Array) -> int:
 
 # ------------------------------------------------------------------ copy on write
 class _Cow:
-    """on: whether there have been lazy copies."""
+    """Flag `on`: True once a lazy copy has been made."""
 
     __slots__ = ("on",)
 
@@ -209,7 +232,10 @@ COW = _Cow()
 
 
 class _Block:
-    """Bytes that several storages share until one is written to.  source: the array that owns them; count: how many storages are on them."""
+    """Bytes that several storages share until one is written to.
+
+    source: weak reference to the array that owns them; count: number of storages on them.
+    """
 
     __slots__ = ("source", "count", "__weakref__")
 
@@ -217,8 +243,9 @@ class _Block:
         self.source, self.count = weakref.ref(root), 1
 
 
-_blocks: dict[int, _Block] = {}             # id(root) of a storage that is copy-on-write -> its bytes
-_lent: dict[int, int] = {}                  # id(root) -> how many lazy copies' arrays look into it: each of them is a reference to it
+_blocks: dict[int, _Block] = {}  # id(root) of a copy-on-write storage -> its bytes
+# id(root) -> number of lazy copies whose arrays view it; each of them is a reference to it
+_lent: dict[int, int] = {}
 
 
 def _left(key, block):
@@ -239,21 +266,23 @@ def _enter(root, block):
 
 
 def is_cow(t: Tensor) -> bool:
-    """Whether a tensor's storage shares its bytes with a lazy copy of it, until one is written to."""
+    """True if a tensor's storage shares its bytes with a lazy copy."""
     return COW.on and t._h is None and id(root_of(t._a)) in _blocks
 
 
 def _lock_all(root, tensors, on):
-    # (The root goes first: NumPy lets a view be written to only where that may be.)
+    # The root goes first: NumPy makes a view writable only if its base is.
     storage = storage_on(root)
     for a in [root, *[x._a for x in tensors], *([storage._u8] if storage is not None else [])]:
         a.flags.writeable = on
 
 
 def lazy_memory(t: Tensor) -> Array | None:
-    """The array of a lazy copy of a tensor: of the same geometry on a storage of its own, with the same bytes until either is written to.
+    """Returns the array for a lazy copy of a tensor: same geometry, separate storage, shared bytes.
 
-    None where that cannot be: somebody who is no tensor (an ndarray of the user's, another library) holds the memory and could write to it, or there is none.
+    The bytes are shared until either side is written to. Returns None where this is impossible:
+    there is no memory, or an object that is not a tensor (the user's ndarray, another library)
+    references it and could write to it.
     """
     if t._h is not None or t._dev.type == "meta" or not t._numel:
         return None
@@ -282,7 +311,10 @@ def lazy_memory(t: Tensor) -> Array | None:
 
 
 def written(t: Tensor) -> bool:
-    """Called before a write to a tensor on read-only memory: gives its storage memory of its own if it is copy-on-write; False: it is not."""
+    """Called before a write to a tensor on read-only memory.
+
+    Gives a copy-on-write storage its own memory and returns True; returns False for other tensors.
+    """
     if t._h is not None or not COW.on:
         return False
     return own(root_of(t._a), t)
@@ -292,14 +324,21 @@ _tensor._unlocked = written
 
 
 def unshare(tensors: Iterable[Tensor]) -> None:
-    """The same for all of some tensors that are about to be written to without a look at each (asked for where COW.on)."""
+    """Like `written`, for tensors that are about to be modified without a check of each.
+
+    Needed only while COW.on.
+    """
     for t in tensors:
         if t._h is None and not t._a.flags.writeable:
             written(t)
 
 
 def own(root: Array, t: Tensor | None = None) -> bool:
-    """Gives a storage that is copy-on-write memory of its own: a copy, or, of the last of them that nobody else looks at, the shared bytes."""
+    """Gives a copy-on-write storage its own memory.
+
+    This is a copy, except for the last user of the shared bytes, which keeps them if they have no
+    other reference. Returns False for a storage that is not copy-on-write.
+    """
     with _lock:
         block = _blocks.pop(id(root), None)
         if block is None:
@@ -311,11 +350,12 @@ def own(root: Array, t: Tensor | None = None) -> bool:
             return True
         _lock_all(root, tensors, True)
         for x in tensors:
-            replace_memory(x, x._a)         # (MindSpore's tensor may have been made of a read-only array)
+            # MindSpore's tensor may have been created from a read-only array.
+            replace_memory(x, x._a)
         return True
 
 
 def _last(block, root):
-    """Whether the owner of the bytes that storages share is held by nobody but the last of them."""
+    """True if only the last storage references the owner of the shared bytes."""
     source = block.source()
     return source is root or source is not None and sys.getrefcount(source) <= 3

@@ -1,10 +1,11 @@
-"""The meta device: tensors with a shape, strides and a dtype, and no values.
+"""The meta device: tensors with a shape, strides and a dtype, but no values.
 
-A meta tensor's `_a` is an ordinary ndarray on address space that is reserved once and never touched: NumPy's own rules
-give shapes, strides and views, and no memory is taken, whatever the size.  The arrays are read-only, so that nothing
-is written to them by mistake.  Kernels are kept from reading them by `running`: inside it the dispatcher has every primitive tell the
-shape and dtype of its result (a view from its own kernel; else a rule, else its kernel on zeros) and compute nothing
-that is kept.
+The `_a` of a meta tensor is an ordinary ndarray on address space that is reserved once and never
+touched. NumPy's own rules compute shapes, strides and views, and no memory is used, whatever the
+size. The arrays are read-only, so that they cannot be modified by mistake. `running` stops kernels
+from reading them: inside it the dispatcher computes only the shape and dtype of every primitive's
+result. A view uses its own kernel; other primitives use a shape rule, or else their kernel on zeros
+with the values discarded.
 """
 from __future__ import annotations
 
@@ -28,23 +29,23 @@ _F32 = np.dtype(np.float32)
 
 
 class _State(threading.local):
-    on = 0                   # how deeply this thread is inside `running`
+    on = 0  # nesting depth of `running` in this thread
 
 
 state = _State()
 kernels.load(_meta)
 META = kernels.TABLES["meta"]
-_live: set[weakref.ref[Tensor]] = set()                # weak references to the meta tensors there are
+_live: set[weakref.ref[Tensor]] = set()  # weak references to the live meta tensors
 _watchers: list[Callable[[], object]] = []
 
 
 def alive() -> bool:
-    """Whether there are meta tensors."""
+    """True if there are meta tensors."""
     return bool(_live)
 
 
 def watch(fn: Callable[[], object]) -> None:
-    """Has fn() called whenever meta tensors come into being after there were none."""
+    """Registers `fn` to be called whenever a meta tensor is created while there are none."""
     _watchers.append(fn)
 
 
@@ -70,7 +71,7 @@ _tensor._enrol = _enrol
 
 
 def wake() -> None:
-    """Calls the watchers: somebody is about to make meta tensors."""
+    """Calls the watchers, before meta tensors are created."""
     for fn in _watchers:
         fn()
 
@@ -79,12 +80,12 @@ _device._meta_wanted = wake
 
 
 def make(shape: Sequence[int], dtype: Stype, requires_grad: bool = False) -> Tensor:
-    """A meta tensor."""
+    """Returns a new meta tensor."""
     return on(blank(shape, dtype), requires_grad)
 
 
 def on(a: Array, requires_grad: bool = False) -> Tensor:
-    """A meta tensor of an array's shape, strides and dtype."""
+    """Returns a meta tensor with the shape, strides and dtype of an array."""
     t = from_contiguous(_EMPTY)
     t.__class__ = Tensor
     t._a = a if is_blank(a) else blank(a.shape, a.dtype, a)
@@ -95,18 +96,18 @@ def on(a: Array, requires_grad: bool = False) -> Tensor:
 
 
 def strided(shape: Sequence[int], strides: Sequence[int], span: int, dtype: Stype) -> Tensor:
-    """A meta tensor of any strides (in elements), on a storage of `span` elements."""
+    """Returns a meta tensor with any strides (in elements), on a storage of `span` elements."""
     flat = blank((span,), dtype)
     return on(np.ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in strides]) if span else blank(shape, dtype))
 
 
 def of(t: Tensor, requires_grad: bool = False) -> Tensor:
-    """A meta tensor of a tensor's shape, strides and dtype."""
+    """Returns a meta tensor with the shape, strides and dtype of `t`."""
     return on(t._a, requires_grad)
 
 
 def turn(t: Tensor) -> Tensor:
-    """Makes a tensor that was made inside `running` a meta tensor; its history stays."""
+    """Turns a tensor that was created inside `running` into a meta tensor, keeping its history."""
     if t._dev is not DEVICE:
         a = t._a
         if not is_blank(a):
@@ -116,7 +117,7 @@ def turn(t: Tensor) -> Tensor:
 
 
 class running:
-    """Context manager: primitives tell shapes only."""
+    """Context manager in which primitives compute shapes only."""
 
     def __enter__(self):
         dispatch.FLAGS.meta = True
@@ -130,7 +131,7 @@ class running:
 
 
 class computing:
-    """Context manager: the opposite, for values that are needed inside."""
+    """Context manager that suspends `running`, for values that are needed inside it."""
 
     def __enter__(self):
         self._before = state.on
@@ -144,7 +145,7 @@ class computing:
 # ------------------------------------------------------------------ primitives
 @dispatch.layer("primitives", "meta")
 def _shapes(prim, args, kw, below):
-    """The layer of the dispatcher: what a primitive gives inside `running`."""
+    """Dispatcher layer: computes the result of a primitive inside `running`."""
     if not state.on:
         return below(prim, args, kw)
     return prim.run_with(prim.fwd if prim.view else _shape_kernel(prim), _low_kernel, args, kw)

@@ -1,8 +1,9 @@
 """MindSpore's functional gradients over facade tensors.
 
-Inside `mindspore.value_and_grad(fn, ...)` MindSpore records on its own tape.  Every node of ours is then also given to
-that tape as a custom function whose backward is the node's own rule, so that facade code, MindSpore ops and parameters
-mix freely, and torch-style `backward()` outside is not touched.
+Inside `mindspore.value_and_grad(fn, ...)` MindSpore records its own autograd graph. Every mindtorch
+node is then also registered there as a custom function whose backward is the node's own rule. So
+facade code, MindSpore ops and parameters can be mixed freely, and a PyTorch-style `backward()`
+outside is not affected.
 """
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class _Step:
 
 
 def _native(t):
-    """What MindSpore's tape gets for a gradient."""
+    """Returns the tensor that MindSpore's autograd receives for a gradient."""
     if t._h.__class__ is bits.Bits:
         t = bits.whole(t)
     return t if t._h is None else t._h
@@ -40,8 +41,9 @@ class _Native(NativeFunction):
     def backward(ctx, *gs):
         step = ctx.step
         node = step.node
-        # Where MindSpore records this as well, for a gradient of the gradient, the rules are recorded too; what they read of the results has to be the results
-        # themselves then, which MindSpore knows (a node keeps their memory alone).
+        # Where MindSpore records this as well, for a second derivative, the rules are recorded too.
+        # The results that they read must then be the result tensors themselves, which MindSpore
+        # tracks; a node saves only their memory.
         old, mode.on = mode.on, native_recording()
         kept = node.vals
         if mode.on and kept:
@@ -50,7 +52,8 @@ class _Native(NativeFunction):
         try:
             dev = step.outs[0]._dev
             gs = [None if g is None else adopt(g, dev) for g in gs]
-            # MindSpore gives zeros for outputs that have no gradient (integers); the rules expect None there.
+            # MindSpore passes zeros for outputs without a gradient (integers); the rules expect
+            # None.
             gs = [None if m is None else g for g, m in zip(gs, node.meta)]
             res = list(node._apply(gs))
             out = []
@@ -64,7 +67,10 @@ class _Native(NativeFunction):
 
 
 def link(node: Any, outs: Any, ins: Sequence[Any]) -> None:
-    """Gives a node to MindSpore's tape as well; `outs` and `ins` are the Tensors of the operation."""
+    """Registers a node with MindSpore's autograd.
+
+    outs, ins: result and operand Tensors of the operation.
+    """
     where = [i for i, x in enumerate(ins) if taken(x)]
     tensors = [ins[i] for i in where]
     if not any(t._requires_grad for t in tensors):
@@ -78,7 +84,10 @@ def link(node: Any, outs: Any, ins: Sequence[Any]) -> None:
 
 
 class _Written(NativeFunction):
-    """`x`, written to in place, gets the gradient rule `rule(g) -> gradients of x's old value and of the others`."""
+    """Attaches a gradient rule to `x` after an in-place write.
+
+    The rule maps the gradient of `x` to the gradients of its old value and of the other operands.
+    """
 
     @staticmethod
     def forward(ctx, rule, x, *others):
@@ -98,7 +107,7 @@ class _Written(NativeFunction):
 
 
 def link_write(rule: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, *others: Tensor) -> None:
-    """Gives an in-place write to MindSpore's tape; see `_Written`."""
+    """Registers an in-place write with MindSpore's autograd; see `_Written`."""
     if x._requires_grad or any(o._requires_grad for o in others):
         for t in (x, *others):
             if t._h is not None:

@@ -1,4 +1,5 @@
-"""Layers of MindSpore's own on tensors of the device, inside of a step that is compiled: put off like kernels, and nodes of our tape."""
+"""MindSpore layers on device tensors inside a compiled step: deferred like kernels, with nodes in
+mindtorch's autograd graph."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,19 +15,19 @@ from mindtorch.core.tensor import Tensor, adopt, again, version
 
 
 NO: Any = None
-#: set by core.native_ops: what a layer that is made for one call gives, put off, or NO
+#: set by core.native_ops: returns the deferred result of a layer made for one call, or `NO`
 layer: Callable[..., Any] = None            # type: ignore[assignment]
 
 
 class NativeCell(Node):
-    """A layer of MindSpore's."""
+    """Node of a MindSpore layer."""
 
     __slots__ = ()
 
     def _apply(self, gs):
         if mode.on:
-            raise NotImplementedError(f"create_graph=True through {self.calls['value'].name}, a layer of MindSpore's: its second derivatives are not "
-                                      "recorded; use torch's layer")
+            raise NotImplementedError(f"create_graph=True is not supported through the MindSpore layer {self.calls['value'].name}: its second "
+                                      "derivatives are not recorded; use PyTorch's layer")
         g = gs[0]
         position = tuple([i for i, e in enumerate(self.edges) if e is not None])
         args = [getattr(self, f"x{i}") for i in range(len(self.edges))]
@@ -40,7 +41,7 @@ class NativeCell(Node):
 
     @property
     def calls(self):
-        """What makes the layer's calls."""
+        """Calls of the layer and of its gradients."""
         return self.kw["calls"]
 
 
@@ -52,7 +53,7 @@ def _run(call, handles):
 
 
 def run(cell: Any, args: tuple[Any, ...]) -> Tensor | None:
-    """The layer's result; None where it has to go MindSpore's way."""
+    """Returns the result of a MindSpore layer; None where MindSpore has to run it."""
     r = layer(cell, args)
     if r is not NO:
         return r

@@ -1,6 +1,7 @@
-"""MindSpore's own ops, functions and optimizers inside of a step that is compiled: put off like kernels (backend/mindspore/native_ops.py says which).
+"""MindSpore ops, functions and optimizers inside a compiled step: deferred like kernels.
 
-Only where no gradient goes through them.  What they give MindSpore's code is a tensor whose values are put off as well (differentiate.Later).
+backend/mindspore/native_ops.py lists the supported ones. Only calls through which no gradient flows
+are deferred. Their results are tensors whose values are deferred as well (differentiate.Later).
 """
 from __future__ import annotations
 
@@ -14,23 +15,30 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.sparse import SparseTensor
 from mindtorch.core.tensor import Tensor
 
-#: what the functions below give where MindSpore has to run a call by itself
+#: returned by the functions below where MindSpore has to run a call itself
 NO = object()
-#: element types that a tensor of the host's may be a number of
+#: dtypes of a host tensor that may be passed as a Python number
 _NUMBERS = frozenset("float32 float64 int32 int64 bool".split())
 
 
 class _Operands:
-    """The operands of a call, as they are met; `differentiable`: whether the gradient of native Parameters may be asked for."""
+    """Collects the operands of a call.
+
+    differentiable: whether gradients of MindSpore Parameters may be requested.
+    """
 
     def __init__(self, dev: Any, differentiable: bool) -> None:
         self.dev, self.differentiable, self.home = dev, differentiable, None
         self.handles: list[Any] = []
-        self.natives: list[Any] = []    # tensors of MindSpore's own
-        self.dead: Any = None           # a tensor of torch's whose history has been gone through, and freed
+        self.natives: list[Any] = []  # tensors created by MindSpore
+        # a PyTorch tensor whose graph was already traversed by a backward pass and freed
+        self.dead: Any = None
 
     def __call__(self, x: Any) -> Any:
-        """Takes a tensor; the element type of one that becomes a number."""
+        """Adds a tensor operand.
+
+        Returns the dtype of a host tensor that is passed as a Python number, else None.
+        """
         if type(x) is _tensor.later:
             own = attributes(x)
             return self._on_device(own["_h"], own["_dev"], own["_a"])
@@ -55,7 +63,7 @@ class _Operands:
         return None
 
     def _done(self, x):
-        """Whether the gradient of a tensor that has one is nobody's affair."""
+        """True if the gradient of a tensor that requires one can be ignored."""
         if self.differentiable or isinstance(x, MSParameter):
             return not self.differentiable
         if x._gnode is None or not x._gnode.freed:
@@ -75,7 +83,7 @@ def _operands(differentiable):
 
 
 def computed(*handles: Any, form: Any) -> Any:
-    """The call itself."""
+    """Runs the call."""
     with lazy.aside(lazy.current.session), jit_fallback.pynative():
         native.depth.native += 1
         try:
@@ -105,13 +113,13 @@ def _given(h, found):
     t = devices.tensor(found.home, h)
     if found.dead is None:
         hand(t)
-    elif t._stype.kind in "fV":         # (as torch's own op on it)
+    elif t._stype.kind in "fV":  # as for PyTorch's own op on it
         t._rg, t._gnode, t._oi = True, found.dead._gnode, found.dead._oi
     return t
 
 
 def op(op: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
-    """What an op gives, put off; NO."""
+    """Returns the deferred result of an op, or `NO`."""
     if name == "ToDtype" and len(args) == 2 and type(args[0]) is _tensor.later and native_ops.is_dtype_of(args[1], attributes(args[0])["_a"].dtype):
         return args[0]
     found = _operands(True)
@@ -120,21 +128,21 @@ def op(op: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
 
 
 def function(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a function under MindSpore's jit gives, put off; NO."""
+    """Returns the deferred result of a function under MindSpore's jit, or `NO`."""
     found = _operands(False)
     form = native_ops.function_form(fn, args, kwargs, found)
     return NO if form is None or found.home is None else _put_off(form, found)
 
 
 def layer(cell: Any, args: Any) -> Any:
-    """What a layer gives, put off; NO."""
+    """Returns the deferred result of a layer, or `NO`."""
     found = _operands(True)
     form = native_ops.layer_form(cell, args, found)
     return NO if form is None or found.home is None else _put_off(form, found)
 
 
 def step(opt: Any, args: Any) -> Any:
-    """A step of one of MindSpore's optimizers, put off; NO."""
+    """Returns the deferred result of a step of a MindSpore optimizer, or `NO`."""
     state = native_ops.optimizer_state(opt)
     if state is None or len(args) != 1:
         return NO
@@ -164,17 +172,21 @@ def step(opt: Any, args: Any) -> Any:
 
 
 def put_off(p: Any) -> bool:
-    """Whether what reads or writes a tensor of MindSpore's own was put off: it has to be computed before anybody else does."""
+    """True if a deferred call reads or writes the MindSpore tensor `p`.
+
+    The call has to be computed before other code uses `p`.
+    """
     s = lazy.current.session
     return s is not None and attributes(p).get("_mindtorch_token") is s.token and graph_mode.active()
 
 
-#: set by core.differentiate: makes a facade tensor one of MindSpore's, with its values when it is asked for them
+#: set by core.differentiate: turns a facade tensor into a MindSpore tensor that is materialized on
+#: first use
 hand: Callable[[Any], None] = None          # type: ignore[assignment]
 
 
 def begin() -> None:
-    """Called once, when the first step is compiled."""
+    """Installs the functions of this module; called once, when the first step is compiled."""
     native.step_put_off, jit_fallback.function_put_off, interop.put_off = step, function, op
     native.set_in_place, native.put_off = native_ops.set_in_place, put_off
     native_cells.layer = layer

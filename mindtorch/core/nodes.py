@@ -1,4 +1,4 @@
-"""Nodes of the graph: what an operation saved for its gradient rules, the hooks on it, and the ends at the leaves."""
+"""Nodes of the autograd graph: saved tensors, hooks, and the AccumulateGrad nodes at the leaves."""
 from __future__ import annotations
 
 import itertools
@@ -16,13 +16,13 @@ from mindtorch.core.tensor import Const, Held, Tensor, Version, again, check_fra
 
 sequence = itertools.count()
 
-#: where a gradient goes: to an output of a node, to a leaf, nowhere
+#: destination of a gradient: an output of a node, a leaf, or None
 Edge: TypeAlias = "tuple[Node, int] | Tensor | None"
 
 
 # ------------------------------------------------------------------ saved tensors
 class _Out:
-    """The node's own result, saved without a reference cycle: its memory, not the Tensor."""
+    """A node's own result, saved without a reference cycle: its memory, not the Tensor."""
 
     __slots__ = ("_a", "_h", "_dev", "idx", "ver", "at")
 
@@ -35,7 +35,7 @@ class _Out:
 
 
 class _DualOut(_Out):
-    """The same of a result with tangents."""
+    """Like `_Out`, for a result with tangents."""
 
     __slots__ = ("tan",)
 
@@ -44,9 +44,10 @@ class _DualOut(_Out):
 
 
 class _Packed:
-    """What torch.autograd.graph.saved_tensors_hooks made of a saved tensor, and where in the graph that stood.
+    """Result of a saved-tensor pack hook, with the packed tensor's position in the graph.
 
-    `edge`: None, a leaf, (node, output index), or the index alone for a result of the node that saved it.
+    `edge`: None, a leaf, (node, output index), or the index alone for a result of the node that
+    saved it.
     """
 
     __slots__ = ("value", "unpack", "edge")
@@ -59,28 +60,33 @@ Pair: TypeAlias = "tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]"
 
 
 class _HooksHere(threading.local):
-    """This thread's saved-tensor hooks, the innermost one last, and why there may be none (None: there may)."""
+    """This thread's saved-tensor hooks, innermost last.
+
+    refused: the error message where hooks are forbidden, else None.
+    """
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
         self.refused: str | None = None
-        #: what the primitive under way has packed of its operands before its kernel ran: (name, id) -> packed
+        #: operands that the running primitive packed before its kernel ran: (name, id) -> packed
         self.early: dict[tuple[str, int], Any] | None = None
-        #: the memory that the op under way is going to write to, and what copies a tensor on it: hooks get copies (`alias.computed`)
+        #: (version counter of the memory that the running op will overwrite, function that copies a
+        #: tensor on it): hooks receive copies (`alias.computed`)
         self.overwritten: tuple[Version, Callable[[Tensor], Tensor]] | None = None
-        #: what core/saves.py has to do at the end of a kernel, and further tensors that it saves
+        #: callbacks of core/saves.py for the end of a kernel, and additional tensors that it saves
         self.later: list[Callable[[], None]] | None = None
         self.more: dict[str, Tensor | None] = {}
-        #: whether what torch's kernels give beside their results is being worked out, which modes do not see
+        #: True while auxiliary outputs of PyTorch's kernels are computed, which modes do not see
         self.aside = False
 
 
 hooks_here = _HooksHere()
-saved_hooks: list[None] = []        # as long as the stacks of all threads together: to be asked first, for that takes less
+# total size of the stacks of all threads; tested first, as that is cheaper
+saved_hooks: list[None] = []
 
 
 def push_saved_hooks(pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
-    """From now on this thread packs what is saved; RuntimeError where that was forbidden."""
+    """Makes this thread pack saved tensors from now on; RuntimeError where hooks are forbidden."""
     if hooks_here.refused is not None:
         raise RuntimeError(hooks_here.refused)
     hooks_here.pairs.append((pack, unpack))
@@ -89,21 +95,21 @@ def push_saved_hooks(pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tens
 
 
 def pop_saved_hooks() -> None:
-    """Takes the innermost pair away; RuntimeError if there is none."""
+    """Removes the innermost pair; RuntimeError if there is none."""
     if not hooks_here.pairs:
-        raise RuntimeError("there are no saved tensor hooks to be taken away")
+        raise RuntimeError("there are no saved tensor hooks to remove")
     hooks_here.pairs.pop()
     saved_hooks.pop()
     _follow()
 
 
 def keep_saved_hooks() -> list[Pair]:
-    """The stack, for `put_saved_hooks`."""
+    """Returns a copy of the stack, for `put_saved_hooks`."""
     return list(hooks_here.pairs)
 
 
 def put_saved_hooks(pairs: Sequence[Pair]) -> None:
-    """Makes the stack what it was: hooks pushed in a backward end with it."""
+    """Restores the stack, dropping hooks pushed during a backward pass."""
     have = hooks_here.pairs
     if len(have) != len(pairs) or any([a is not b for a, b in zip(have, pairs)]):
         del saved_hooks[:len(have)]
@@ -117,7 +123,7 @@ _lock = module_lock(globals(), "_lock", threading.Lock)
 
 
 def _follow() -> None:
-    """Primitives go through the layer "saves" (core/tape.py) while there are hooks."""
+    """Routes primitives through the layer "saves" (core/tape.py) while there are hooks."""
     global _followed
     with _lock:
         if bool(saved_hooks) is not _followed:
@@ -125,30 +131,35 @@ def _follow() -> None:
             (dispatch.want if _followed else dispatch.drop)("primitives", "saves")
 
 
-_engine: dict[str, Callable[..., Any]] = {}         # accumulate: set by core/engine.py
+_engine: dict[str, Callable[..., Any]] = {}  # accumulate: set by core/engine.py
 
 
 class Node:
-    """One recorded operation (grad_fn).  `edges[i]` leads to input i: (node, output index), a leaf tensor, or None."""
+    """One recorded operation (grad_fn).
+
+    `edges[i]` leads to input i: (node, output index), a leaf tensor, or None.
+    """
 
     __slots__ = ("prim", "edges", "vals", "kw", "meta", "seq", "hooks", "retain", "pre", "post", "freed", "metadata_",
                  "ends", "__weakref__")
-    prim: Any               # a Primitive, or what else has `inputs` and `backward`; None: a function of the user's
+    # a Primitive or another object with `inputs` and `backward`; None for a user function
+    prim: Any
     edges: list[Edge]
-    vals: dict[str, Any] | None         # what was saved; None where nothing was, and after it was freed
-    kw: dict[str, Any] | None           # the constants
+    vals: dict[str, Any] | None  # saved tensors; None if there are none or after they were freed
+    kw: dict[str, Any] | None  # constants of the operation
     meta: tuple[tuple[Sizes, Stype] | None, ...]
     seq: int
-    hooks: dict[int, dict[int, Any]] | None         # output -> hooks on its gradient
-    retain: dict[int, weakref.ref[Tensor]] | None   # output -> a tensor that keeps its gradient
+    hooks: dict[int, dict[int, Any]] | None  # output index -> hooks on its gradient
+    # output index -> tensor that retains its gradient
+    retain: dict[int, weakref.ref[Tensor]] | None
     pre: dict[int, Callable[..., Any]] | None
     post: dict[int, Callable[..., Any]] | None
     freed: bool
     metadata_: dict[Any, Any] | None
-    ends: list[AccumulateGrad]          # those below it, where somebody has asked: the graph keeps them alive
+    ends: list[AccumulateGrad]  # its AccumulateGrad nodes, once queried: the graph keeps them alive
 
     def __getattr__(self, name: str) -> Any:
-        # Rules read what the forward saved as attributes: c.a, c.out, c.dim, c.shapes, ...
+        # Rules read what the forward pass saved as attributes: c.a, c.out, c.dim, c.shapes, ...
         vals = Node.vals.__get__(self)          # type: ignore[union-attr, misc]
         if vals is not None and name in vals:
             s = vals[name]
@@ -180,7 +191,7 @@ class Node:
 
     order: tuple[int, ...] | None = None        # see `primitive`
 
-    # ---- what users of grad_fn call
+    # ---- methods for users of grad_fn
     def name(self) -> str:
         return type(self).__name__
 
@@ -215,11 +226,14 @@ class Node:
         return self.seq
 
     def _set_sequence_nr(self, number: int) -> None:
-        """Nodes of higher numbers run first, of those that have got all their gradients."""
+        """Sets the sequence number: of the nodes that are ready, the highest number runs first."""
         self.seq = number
 
     def __call__(self, *gs: Tensor | None) -> Any:
-        """What the rule gives for gradients of the outputs: one, or a tuple of them; without hooks, and not reduced to the inputs' shapes."""
+        """Applies the gradient rule to gradients of the outputs; returns one gradient or a tuple.
+
+        Hooks do not run, and the results are not reduced to the inputs' shapes.
+        """
         if len(gs) != len(self.meta):
             raise TypeError(f"expected {len(self.meta)} arguments, got {len(gs)} instead")
         for g in gs:
@@ -244,7 +258,10 @@ def new_node(cls: type[Node]) -> Any:
 
 
 def edge_to(x: Tensor) -> Edge:
-    """Where the gradient of a tensor goes that requires one.  (core/tape.py: `record` says the same for itself, without a call.)"""
+    """Returns the edge for the gradient of a tensor that requires one.
+
+    core/tape.py: `record` inlines this to save the call.
+    """
     if x._fragile is not None:
         check_fragile(x)
     return (x._gnode, x._oi) if x._gnode is not None else None if x._orphan else x
@@ -256,10 +273,10 @@ _unpickling = module_lock(globals(), "_unpickling", threading.Lock)
 
 
 class RemovableHandle:
-    """Handle of a registered hook; `remove()` takes the hook away, also at the end of a `with` block.
+    """Handle of a registered hook; `remove()` or the end of a `with` block removes the hook.
 
-    It refers weakly to the dictionaries (OrderedDicts), so it keeps no hook alive; pickled or copied together with
-    what holds them it is the handle of the copy's hook.
+    It holds weak references to the dictionaries (OrderedDicts), so it keeps no hook alive. When it
+    is pickled or copied together with their owner, it becomes the handle of the copy's hook.
     """
 
     next_id = 0
@@ -286,11 +303,12 @@ class RemovableHandle:
     def __setstate__(self, state: Any) -> None:
         global _hook_ids
         hooks, self.id, *extra = state
-        # (A dictionary that was gone leaves a handle of nothing.)
+        # A dictionary that no longer exists leaves a handle without effect.
         self.hooks_dict_ref = weakref.ref(OrderedDict() if hooks is None else hooks)
         self.extra_dict_ref = tuple([weakref.ref(OrderedDict() if d is None else d) for d in (extra[0] if extra else ())])
         with _unpickling:
-            if self.id >= RemovableHandle.next_id:      # ids stay unique in the process that it came to
+            # ids stay unique in the process that unpickles it
+            if self.id >= RemovableHandle.next_id:
                 RemovableHandle.next_id = self.id + 1
                 _hook_ids = itertools.count(self.id + 1)
 
@@ -302,7 +320,7 @@ class RemovableHandle:
 
 
 def add_hook(obj: Any, attr: str, fn: Callable[..., Any]) -> RemovableHandle:
-    """Puts `fn` into the dictionary `obj.attr`, which is made if it is None."""
+    """Adds `fn` to the dictionary `obj.attr`, which is created if it is None."""
     d = getattr(obj, attr)
     if d is None:
         d = OrderedDict()
@@ -313,7 +331,10 @@ def add_hook(obj: Any, attr: str, fn: Callable[..., Any]) -> RemovableHandle:
 
 
 def returned(fn: Callable[..., Any], new: Any, old: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """What the node's hook `fn` made of the gradients `old`: a tuple of as many, each like the one that it replaces."""
+    """Validates the gradients that a node's hook `fn` returned in place of `old`.
+
+    They must be a tuple of the same length, each with the shape and dtype of the one it replaces.
+    """
     who = f"hook '{getattr(fn, '__name__', '<unknown>')}' has"
     if not isinstance(new, tuple):
         raise TypeError(f"expected tuple, but hook returned '{type_name(new)}'")
@@ -336,8 +357,8 @@ def returned(fn: Callable[..., Any], new: Any, old: Sequence[Tensor | None]) -> 
 class AccumulateGrad(Node):
     """The end of the graph at a leaf: adds the incoming gradient to `variable.grad`.
 
-    Edges lead to the leaf itself; the node is made when somebody asks for it, and lives as long as somebody or the graph that was asked
-    holds it.
+    Edges lead to the leaf itself. The node is created on first access and lives as long as it is
+    referenced by its users or by the graph from which it was accessed.
     """
 
     __slots__ = ("variable",)
@@ -371,7 +392,7 @@ class AccumulateGrad(Node):
 
 
 class SavedTensor:
-    """What a node saved under one name, as node._raw_saved_<name> gives it: hooks may be put on it."""
+    """A tensor saved by a node (node._raw_saved_<name>), on which hooks can be registered."""
 
     __slots__ = ("_node", "_key")
     _node: Node
@@ -387,7 +408,7 @@ class SavedTensor:
         return self
 
     def register_hooks(self, *hooks: Callable[..., Any]) -> None:
-        """register_hooks(pack, unpack): pack(tensor) now, unpack(what that gave) whenever the tensor is needed."""
+        """Takes (pack, unpack): calls pack(tensor) now and unpack(its result) at each use."""
         if len(hooks) != 2 or not all(map(callable, hooks)):
             raise TypeError("register_hooks(): incompatible function arguments. The following argument types are supported: "
                             "(pack_hook: function, unpack_hook: function)")
@@ -412,7 +433,7 @@ _CONSTANTS = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _key_of(node: Node, name: str) -> str | None:
-    """Under which of our names a node saved, or could have saved, what torch names `name`; None: under none."""
+    """Returns the key of the saved tensor that PyTorch calls `name`, or None."""
     prim, vals = node.prim, node.vals or ()
     if name in vals:
         return name
@@ -427,12 +448,15 @@ def _key_of(node: Node, name: str) -> str | None:
 
 
 def saved_as(node: Node, name: str) -> tuple[bool, Any]:
-    """(whether there is one, the value) of node._saved_<name>: operands and results by torch's names of them, constants by their own."""
+    """Looks up node._saved_<name>; returns (found, value).
+
+    Operands and results have PyTorch's names, constants their own.
+    """
     key, kw = _key_of(node, name), node.kw or {}
     if key is not None:
         s = None if node.vals is None else node.vals.get(key)
         if s is None:
-            return True, None               # not needed by the gradients that are wanted
+            return True, None  # not needed by the requested gradients
         if s.__class__ is Held:
             return True, again(s)
         if s.__class__ is Const:
@@ -449,7 +473,7 @@ def saved_as(node: Node, name: str) -> tuple[bool, Any]:
 
 
 def _save(name, x, kept, own=None):
-    """Keeps x as `name`; own: its place among the results of the node that saves it."""
+    """Saves x as `name` in `kept`. own: index of x among the results of the node that saves it."""
     if saved_hooks and x.__class__ is not Const and x.__class__ is not Held and hooks_here.pairs:
         pack, unpack = hooks_here.pairs[-1]
         edge = None if not x._rg else own if own is not None else x if x._gnode is None else (x._gnode, x._oi)
@@ -463,14 +487,14 @@ def _save(name, x, kept, own=None):
         kept[name] = x
         return
     if x._inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward: this one was made under torch.inference_mode(). "
+        raise RuntimeError("Inference tensors cannot be saved for backward: this one was created under torch.inference_mode(). "
                            "clone() it outside to get a normal tensor, or use torch.no_grad() there")
     ver = _version_of(x)
     kept[name] = (x, ver, ver.v)
 
 
 def _version_of(x):
-    """The write counter; a sparse tensor's is its values'."""
+    """Returns the version counter of `x`; for a sparse tensor, the counter of its values."""
     x = getattr(x, "_sp_values", x)
     ver = x._ver
     if ver is None:
@@ -479,7 +503,7 @@ def _version_of(x):
 
 
 def _packed(x, pack, unpack, edge):
-    """What `pack` makes of a tensor, which it may not write to."""
+    """Returns pack(x); RuntimeError if the hook modifies `x` in place."""
     v = _version_of(x)
     was = v.v
     with grad_mode.no_grad():
@@ -506,7 +530,7 @@ def _unpack(node, s, name):
         t._ver = s.ver
         if c is _DualOut:
             t._tan = s.tan
-        if node.meta[s.idx] is not None:        # indices and the like have no history
+        if node.meta[s.idx] is not None:  # integer outputs such as indices have no history
             t._gnode, t._oi, t._rg = node, s.idx, True
         return t
     if c is _Packed:
@@ -515,7 +539,7 @@ def _unpack(node, s, name):
 
 
 class _ToLeaf(Node):
-    """Leads the gradient of an unpacked tensor on to the leaf that was packed."""
+    """Forwards the gradient of an unpacked tensor to the leaf that was packed."""
 
     __slots__ = ()
 
@@ -527,7 +551,10 @@ _ToLeaf.__name__ = "AccumulateGrad"
 
 
 def _back_in_graph(node, t, edge):
-    """What an unpack hook gave, with the history of the tensor that was packed: gradients of gradients go on from there."""
+    """Attaches the history of the packed tensor to an unpack hook's result.
+
+    Gradients of gradients continue from there.
+    """
     if not taken(t):
         raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
     if edge is None:

@@ -1,4 +1,4 @@
-"""Python numbers as elements of a dtype, with torch's overflow errors."""
+"""Conversion of Python numbers to elements of a dtype, with PyTorch's overflow errors."""
 from __future__ import annotations
 
 from typing import Any
@@ -18,12 +18,15 @@ _CTYPES = {"float32": "float", "float64": "double", "float16": "at::Half", "bflo
            "complex128": "c10::complex<double>", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t"}
 _MAX = {"float32": float(np.finfo(np.float32).max), "float16": 65504.0, "bfloat16": (2.0 - 2.0 ** -7) * 2.0 ** 127,
         "complex64": float(np.finfo(np.float32).max)}
-#: what counts as a number
+#: types accepted as a number
 NUMBER = (bool, int, float, complex, *NUMBER_TYPES)
 
 
 def number_as(value: Any, dtype: Stype) -> Array:
-    """0-dim array of a number in a NumPy dtype; RuntimeError if it does not fit, TypeError if it is none."""
+    """Converts a number to a 0-dim array of a NumPy dtype.
+
+    Raises RuntimeError if it does not fit, TypeError if it is not a number.
+    """
     if value.__class__ is float and dtype.kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
         return np.array(value, dtype)
     value = fitting(value, dtype)
@@ -31,12 +34,15 @@ def number_as(value: Any, dtype: Stype) -> Array:
 
 
 def fitting(value: Any, dtype: Stype) -> Number:
-    """A number as a Python number that an array of this dtype can be filled with (not yet rounded to it); errors as number_as."""
+    """Converts a number to a Python number that can fill an array of this dtype.
+
+    It is not yet rounded to the dtype. Raises the errors of `number_as`.
+    """
     kind = dtype.kind
     if value.__class__ is float and kind == "f" and (-3e38 < value < 3e38 and dtype.itemsize > 2 or value != value):
         return value
     if not isinstance(value, NUMBER):
-        raise TypeError(f"a number is needed, not {type_name(value)}")
+        raise TypeError(f"expected a number, got {type_name(value)}")
     if kind == "b":
         return bool(value)
     if isinstance(value, (complex, np.complexfloating)):
@@ -57,7 +63,7 @@ def fitting(value: Any, dtype: Stype) -> Number:
             raise _overflow(dtype)
         value = int(value)
         info = np.iinfo(dtype)
-        # Unsigned types take the negatives of their own range, wrapped around, as in torch.
+        # Unsigned types accept negatives down to -max and wrap them around, as in PyTorch.
         if value > int(info.max) or value < (-int(info.max) if kind == "u" else int(info.min)):
             raise _overflow(dtype)
         return value % 2 ** (8 * dtype.itemsize) if kind == "u" else value
@@ -78,12 +84,15 @@ def _python(a):
 
 
 def plain_number(value: Any, dtype: Stype) -> Number:
-    """The Python number that a dtype makes of a number; errors as number_as."""
+    """Rounds a number to a dtype and returns a Python number; errors as in `number_as`."""
     return _python(number_as(value, dtype))
 
 
 def exact(value: Any, dtype: Stype) -> Const:
-    """A number as a Const of exactly this dtype (`Const` itself stands beside float16 tensors in float32); errors as number_as."""
+    """Returns a number as a `Const` of exactly this dtype; errors as in `number_as`.
+
+    A plain `Const` next to float16 tensors is float32.
+    """
     c = Const.__new__(Const)
     c._a = number_as(value, dtype)
     return c
@@ -91,14 +100,14 @@ def exact(value: Any, dtype: Stype) -> Const:
 
 @quiet
 def rounded(c: Const, dtype: Stype) -> Const:
-    """A Const rounded to a dtype of half precision."""
+    """Rounds a `Const` to a half-precision dtype."""
     r = Const(0, F32)
     r._a = c._a.astype(F32).astype(dtype) if dtype.kind == "V" else c._a.astype(dtype)
     return r
 
 
 def number_of(name: str, value: Any, arg: str = "value") -> Any:
-    """A Python number out of a number or a one-element tensor; TypeError for anything else."""
+    """Converts a number or a one-element tensor to a Python number; TypeError for anything else."""
     if taken(value):
         if value._numel != 1:
             raise RuntimeError(f"a Tensor with {value._numel} elements cannot be converted to Scalar")
@@ -112,13 +121,16 @@ _CALLED = {"bool": "bool", "int": "int", "size": "int", "index": "int", "number"
 
 
 def read(name: str, arg: str, kind: str, x: Any) -> Any:
-    """The number that a tensor stands for where a parameter of this kind (core/records.py) wants one; TypeError where it stands for none."""
+    """Converts a tensor passed for a number parameter of this kind (core/records.py) to its value.
+
+    Returns other arguments unchanged. TypeError if the tensor cannot be converted.
+    """
     if not taken(x):
         return x
     whole = x._stype.kind in "iu"
     if kind in ("size", "index") and x._numel == 1 and (whole or x._stype.kind == "b"):
         if not whole and kind == "size":
-            raise RuntimeError(f"{name}(): argument '{arg}' must be int, but a bool Tensor stands in its place")
+            raise RuntimeError(f"{name}(): argument '{arg}' must be int, not a bool Tensor")
         return int(Tensor.item(x))
     if kind == "bool" or x._sizes or x._rg or kind in ("int", "size", "index") and not whole:
         name = name.removeprefix("Tensor.").removeprefix("nn.functional.").replace(".", "_")

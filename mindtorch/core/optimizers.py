@@ -1,14 +1,17 @@
-"""Steps of optimizers: where a device's kernel for all parameters of a group at once and the tensor ops of torch/optim meet.
+"""Optimizer steps: connects torch/optim's tensor ops with device kernels that update all parameters
+of a group at once.
 
-What a step does is said in backend/updates.py; a device that has a kernel of that name ("adam_step", ...) in its table, beside "optimizer_layout", is asked
-for it:
+backend/updates.py defines what a step computes. A device can register a kernel of the step's name
+("adam_step", ...) in its table, together with "optimizer_layout":
 
-    optimizer_layout(memory)         whatever the kernel wants to know of the parameters' memory; None: it does not take these
-    adam_step_half(None, columns, consts)    of half precision under fused=True (optional)
-    adam_step(layout, columns, consts)    columns: lists of memory, the parameters first, then the states of the update, the gradients last; consts: for
-                                     each row (options, numbers), the same object for rows with the same values
+    optimizer_layout(memory)                 what the kernel needs to know about the parameters'
+                                             memory; None if it does not support these parameters
+    adam_step(layout, columns, consts)       one step
+    adam_step_half(None, columns, consts)    half precision with fused=True (optional)
 
-It writes all columns but the last.  On `cpu` memory is an array, elsewhere a handle.
+`columns` are lists of memory: the parameters first, then the states of the update, the gradients
+last. `consts` holds (options, numbers) for each row, the same object for rows with equal values.
+The kernel modifies all columns except the last. On `cpu` memory is an array, elsewhere a handle.
 """
 from __future__ import annotations
 
@@ -27,16 +30,19 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.memory import COW, unshare
 from mindtorch.core.tensor import Tensor, bump, wrap
 
-#: kernel, what "optimizer_layout" said, whether it takes arrays
+#: kernel, result of "optimizer_layout", True if the kernel accepts arrays
 Plan: TypeAlias = tuple[Callable[..., None], Any, bool]
 #: options and numbers of one row
 Const: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def plan(name: str, params: Sequence[Tensor], differentiable: bool = False, fused: bool = False) -> Plan | None:
-    """What does the step `name` of all of `params` at once; None where tensor ops have to: nothing may be recorded, and their one device has to take them.
+    """Selects the kernel that runs the step `name` for all of `params` at once.
 
-    fused: half precision is computed in float32, as by torch's fused kernels.
+    Returns None where tensor ops have to do it: if gradients are recorded, the parameters are on
+    several devices, or the device's kernel does not support them.
+
+    fused: compute half precision in float32, like PyTorch's fused kernels.
     """
     if differentiable or mode.on:
         return None
@@ -61,7 +67,7 @@ def plan(name: str, params: Sequence[Tensor], differentiable: bool = False, fuse
 
 
 def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor], consts: Sequence[Const]) -> None:
-    """Does the step: `changed` are lists of tensors, the parameters first, then their states."""
+    """Runs the step. `changed` are lists of tensors: the parameters first, then their states."""
     kernel, found, host = plan
     if LIVE:
         grads = [bits.whole(g) if g._h.__class__ is Bits else g for g in grads]
@@ -85,7 +91,7 @@ def run(plan: Plan, changed: Sequence[Sequence[Tensor]], grads: Sequence[Tensor]
             if v is None:
                 bump(t)
             else:
-                v.v += 1          # (what bump does: a call less for each tensor)
+                v.v += 1  # inlined `bump`: saves a call per tensor
 
 
 @alone
@@ -95,7 +101,7 @@ def _on_device(kernel, found, columns, consts, dev):
             kernel(found, columns, consts)
     except RuntimeError as e:
         n = len(columns[0])
-        reraise(e, dev, f"an optimizer's step of {n} parameter{'s, of which some may have been updated' if n > 1 else ''}")
+        reraise(e, dev, f"an optimizer step of {n} parameter{'s, some of which may already be updated' if n > 1 else ''}")
 
 
 def _handle(t: Tensor) -> Any:
@@ -104,12 +110,16 @@ def _handle(t: Tensor) -> Any:
     return t._h
 
 
-# ------------------------------------------------------------------ single numbers and buffers in an optimizer's state
+# ------------------------------------------------------------------ optimizer state
 def advance(state_steps: Sequence[Tensor]) -> list[float]:
-    """Adds 1 to every step tensor of the host's; the new values as floats.  (In place by tensor ops it would cost 2 us each.)"""
+    """Adds 1 to every step tensor on the host and returns the new values as floats.
+
+    Tensor ops in place would cost 2 us each.
+    """
     out = []
     for t in state_steps:
-        if t._h is not None:            # (one that somebody has put on a device; its own are the host's)
+        # moved to a device by the user; the optimizer creates them on the host
+        if t._h is not None:
             value = to_host(t).item() + 1
             t.fill_(value)
             out.append(value)
@@ -126,7 +136,7 @@ def advance(state_steps: Sequence[Tensor]) -> list[float]:
 
 
 def set_number(t: Tensor, value: float) -> None:
-    """The one element of `t` becomes `value`."""
+    """Sets the single element of `t` to `value`."""
     if t._h is not None:
         t.fill_(value)
         return
@@ -135,7 +145,7 @@ def set_number(t: Tensor, value: float) -> None:
 
 
 def scale_number(t: Tensor, by: float) -> float:
-    """Multiplies the one element of `t` in its own precision; the new value."""
+    """Multiplies the single element of `t` in its own precision; returns the new value."""
     if t._h is not None:
         a = to_host(t)
         value = (a.reshape(())[()] * a.dtype.type(by)).item()
@@ -148,5 +158,5 @@ def scale_number(t: Tensor, by: float) -> float:
 
 
 def blank_like(p: Tensor) -> Tensor:
-    """A buffer for a parameter's kernel to fill first: dense, in the order of p's dimensions in memory."""
+    """Returns an uninitialized, dense buffer in the dimension order of p's memory."""
     return p.new_empty(p._sizes) if p._h is not None else wrap(np.empty_like(p._a))

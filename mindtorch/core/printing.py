@@ -1,6 +1,6 @@
-"""Tensors as text, character for character as torch prints them.
+"""Tensors as text, character for character as PyTorch prints them.
 
-Works on plain data, a NumPy array and the names of things, and knows nothing of tensors.
+Works on plain data: a NumPy array and names. It does not depend on the Tensor class.
 """
 
 import contextlib
@@ -25,15 +25,18 @@ _PROFILES = {
     "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
 }
 
-PRINT_OPTS = _Options()  # the options in force; torch's own name for them
+PRINT_OPTS = _Options()  # the current options, under PyTorch's name
 
 
 def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
-    """Set how tensors are printed; what is None stays, but `sci_mode`, whose None means that each tensor decides.
+    """Sets how tensors are printed.
 
-    precision: digits after the point. threshold: how many elements are printed before some are left out. edgeitems:
-    how many then remain at each end of a dimension. linewidth: columns. profile: "default", "short" or "full", whose
-    values the other arguments override (an unknown name changes nothing). sci_mode: scientific notation or not.
+    Arguments that are None change nothing, except `sci_mode`: None selects the notation per tensor.
+
+    precision: digits after the decimal point. threshold: number of elements above which the output
+    is abridged. edgeitems: number of elements then shown at each end of a dimension. linewidth:
+    columns. profile: "default", "short" or "full"; the other arguments override its values, and an
+    unknown name changes nothing. sci_mode: scientific notation or not.
     """
     for name, value in _PROFILES.get(profile, {}).items():
         setattr(PRINT_OPTS, name, value)
@@ -45,13 +48,13 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
 
 
 def get_printoptions():
-    """The options in force, as a dict that `set_printoptions` takes."""
+    """Returns the current options, as a dict that `set_printoptions` accepts."""
     return asdict(PRINT_OPTS)
 
 
 @contextlib.contextmanager
 def printoptions(**options):
-    """Context in which the given options of `set_printoptions` hold."""
+    """Context manager that applies the given options of `set_printoptions`."""
     before = get_printoptions()
     set_printoptions(**options)
     try:
@@ -60,14 +63,14 @@ def printoptions(**options):
         set_printoptions(**before)
 
 
-# ------------------------------------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------ elements
 
 
 class _Format:
-    """How the elements of one array, all in the same way, are written: decides from their values."""
+    """Common format of all elements of one array, chosen from their values."""
 
     def __init__(self, values):
-        """values: a 1-d array of what is to be printed."""
+        """values: 1-d array of the printed elements."""
         self.precision = PRINT_OPTS.precision
         self.floating = values.dtype.kind == "f"
         self.whole = True  # no element has a fraction
@@ -115,7 +118,7 @@ class _ComplexFormat:
 
 
 def _widen(array):
-    """`array` in a type that Python's numbers hold, so that `tolist` gives what is to be printed."""
+    """Converts `array` to a dtype whose elements `tolist` returns as printable Python numbers."""
     kind = array.dtype.kind
     if kind == "c":
         return array.astype(np.complex128, copy=False)
@@ -126,11 +129,11 @@ def _widen(array):
     return array
 
 
-# ------------------------------------------------------------------------------------------------ nesting
+# ------------------------------------------------------------------ nesting
 
 
 def _shown(array):
-    """The elements that remain when `array` is abridged, as a 1-d array."""
+    """Returns the elements that remain when `array` is abridged, as a 1-d array."""
     edge = PRINT_OPTS.edgeitems
     for axis, n in enumerate(array.shape):
         if n > 2 * edge:
@@ -158,7 +161,10 @@ def _row(parts, indent, form):
 
 
 def contents_str(array, indent=0):
-    """The elements of `array` in nested brackets; `indent` is the column in which the text will start."""
+    """Returns the elements of `array` in nested brackets.
+
+    indent: the column where the text starts.
+    """
     array = _widen(array)
     abridge = array.size > PRINT_OPTS.threshold
     values = _shown(array) if abridge else array.ravel()
@@ -166,7 +172,7 @@ def contents_str(array, indent=0):
     return _nested(array, indent, abridge, form)
 
 
-# ------------------------------------------------------------------------------------------------ the whole
+# ------------------------------------------------------------------ complete tensors
 
 
 def tensor_str(
@@ -182,12 +188,13 @@ def tensor_str(
     default_dtype="float32",
     indent=0,
 ):
-    """What `repr` of a tensor gives.
+    """Returns the `repr` of a tensor.
 
-    array: its elements (bfloat16 and the like may come as float32), or None on the meta device, which has none but a
-    `shape`. dtype_name: as in "float32". device: None where tensors are by default, else its text, as in "npu:0".
-    grad_fn_name: as in "MulBackward0". class_name: of a subclass of Tensor or Parameter. default_dtype: name of the
-    floating dtype that need not be told. indent: the column in which the text starts.
+    array: its elements (bfloat16 and similar may come as float32), or None on the meta device,
+    where only `shape` is given. dtype_name: e.g. "float32". device: None for the default device,
+    else its text, e.g. "npu:0". grad_fn_name: e.g. "MulBackward0". class_name: of a subclass of
+    Tensor or Parameter. default_dtype: name of the floating dtype that is not printed. indent: the
+    column where the text starts.
     """
     prefix = f"{class_name}(" if class_name else "tensor("
     indent += len(prefix)
@@ -212,7 +219,7 @@ def tensor_str(
         notes.append("requires_grad=True")
 
     last = text[text.rfind("\n") + 1 :]
-    column = len(last) + 2 + (0 if "\n" in text else indent)  # torch counts two too many
+    column = len(last) + 2 + (0 if "\n" in text else indent)  # PyTorch counts two too many
     for note in notes:
         if column + len(note) + 2 > PRINT_OPTS.linewidth:
             text += ",\n" + " " * indent + note

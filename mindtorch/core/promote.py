@@ -1,7 +1,8 @@
-"""Type promotion by torch's rules (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
+"""Type promotion by PyTorch's rules
+(https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
 
-Three priorities: tensors with dimensions, 0-dim tensors, Python numbers.  A lower priority only matters when its
-category (bool < integer < floating < complex) is higher.
+There are three priorities: tensors with dimensions, 0-dim tensors, Python numbers. A lower priority
+matters only if its category (bool < integer < floating < complex) is higher.
 """
 from __future__ import annotations
 
@@ -23,19 +24,19 @@ _F16, _F32, _F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float
 _C64, _C128 = np.dtype(np.complex64), np.dtype(np.complex128)
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
-#: what an op takes where torch takes a tensor or a number
+#: what an op accepts where PyTorch accepts a tensor or a number
 Operand: TypeAlias = Tensor | Const | Number
 
 _table: dict[tuple[Stype, Stype], Stype] = {}
 
 
 def category(d: Stype) -> int:
-    """0 bool, 1 integer, 2 floating, 3 complex."""
+    """Returns the category of a dtype: 0 bool, 1 integer, 2 floating, 3 complex."""
     return _CATEGORY[d.kind]
 
 
 def promote_types(a: Stype, b: Stype) -> Stype:
-    """Smallest dtype that both NumPy dtypes promote to, by torch's table."""
+    """Returns the smallest dtype that both NumPy dtypes promote to, by PyTorch's table."""
     if a == b:
         return a
     key = (a, b)
@@ -76,7 +77,7 @@ def _name(d):
 
 
 def number_dtype(x: object) -> Stype:
-    """dtype that a Python number stands for on its own."""
+    """Returns the dtype that a Python number has by itself."""
     if x is True or x is False:
         return _BOOL
     if isinstance(x, (int, np.integer)):
@@ -91,7 +92,7 @@ def number_dtype(x: object) -> Stype:
 
 
 def result_dtype(*operands: Operand) -> Stype:
-    """NumPy dtype of an operation on tensors and numbers."""
+    """Returns the NumPy dtype of the result of an operation on tensors and numbers."""
     dim = zero = num = None
     for x in operands:
         try:
@@ -117,16 +118,20 @@ def _merge(high: Stype | None, low: Stype | None) -> Any:
     if low is None or category(high) >= category(low):
         return high
     if low.kind == "c" and high.kind in "fV":
-        # A complex number lifts a float tensor to the complex type of the tensor's own precision.
+        # A complex number promotes a float tensor to the complex dtype of the tensor's own
+        # precision.
         return _C128 if high == _F64 else _C64
     return low
 
 
-_cast: Callable[[Tensor, Stype], Tensor] = None  # type: ignore[assignment]     # differentiable dtype cast, set by the ops floor: _cast(tensor, np_dtype)
+_cast: Callable[[Tensor, Stype], Tensor] = None  # type: ignore[assignment]     # differentiable dtype cast, set by the ops layer: _cast(tensor, np_dtype)
 
 
 def pair(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
-    """Two operands (at least one tensor; the other may be a number) brought to their common dtype."""
+    """Converts two operands to their common dtype.
+
+    At least one is a tensor; the other may be a number.
+    """
     try:
         da, db = a._a.dtype, b._a.dtype
         if da is db:
@@ -134,7 +139,7 @@ def pair(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
     except AttributeError:
         if b.__class__ in _NUMBERS and hasattr(a, "_a"):
             d = a._a.dtype
-            # The everyday case x * 2, x + 0.5: the number takes the tensor's dtype.
+            # Fast path for x * 2 or x + 0.5: the number takes the tensor's dtype.
             if _CATEGORY[d.kind] >= _NUMBERS[b.__class__]:
                 return a, Const(_in_half(b, d), _F32) if d.itemsize == 2 and d.kind in "fV" else Const(b, d)
         elif a.__class__ in _NUMBERS and hasattr(b, "_a"):
@@ -152,8 +157,11 @@ _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def _in_half(x: Any, d: Stype) -> float:
-    """A number rounded to a dtype of half precision.  It stays in float32, in which kernels take a number beside half precision."""
-    return _rounded(x, d) if x else x           # (Zeros are equal to the cache, whatever their sign.)
+    """Rounds a number to a half-precision dtype.
+
+    The result stays in float32, in which kernels receive a number next to half precision.
+    """
+    return _rounded(x, d) if x else x  # the cache does not distinguish 0.0 from -0.0
 
 
 @functools.lru_cache(1 << 10)
@@ -163,7 +171,10 @@ def _rounded(x, d):
 
 
 def to(x: Any, d: Stype) -> Tensor | Const:
-    """Operand -> Tensor or Const of NumPy dtype `d`; a number beside half precision is rounded to that, and held in float32."""
+    """Converts an operand to a Tensor or Const of NumPy dtype `d`.
+
+    For half precision a number is rounded to `d` and stored in float32.
+    """
     try:
         if x._a.dtype == d:
             return x
@@ -176,9 +187,11 @@ def to(x: Any, d: Stype) -> Tensor | Const:
 
 
 def factors(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
-    """As `pair`, for products and quotients: beside half precision the second operand is float32 if it is a number or has no dimensions.
+    """Like `pair`, for products and quotients.
 
-    Kernels compute half precision in float32, and PyTorch's take such an operand for these as it is; for all other ops it is rounded first.
+    Next to a half-precision tensor, a second operand that is a number or has no dimensions becomes
+    float32. Kernels compute half precision in float32, and in these ops PyTorch's kernels use such
+    an operand unrounded; in all other ops it is rounded first.
     """
     try:
         da, db = a._a.dtype, b._a.dtype
@@ -196,7 +209,7 @@ def factors(a: Any, b: Any) -> tuple[Tensor | Const, Tensor | Const]:
 
 
 def as_float(x: Tensor) -> Tensor:
-    """Integer and bool tensors -> the default floating dtype (what exp, sin, mean of ... do)."""
+    """Converts integer and bool tensors to the default floating dtype, as exp, sin and mean do."""
     if x._a.dtype.kind in "fcV":
         return x
     return _cast(x, dtypes.default_np())

@@ -1,4 +1,4 @@
-"""The rows of the op table (core/table.py fills it), and which arguments of ops are numbers."""
+"""Entries of the op table (filled by core/table.py), and the kinds of ops' number arguments."""
 from __future__ import annotations
 
 import inspect
@@ -10,14 +10,14 @@ TABLE: dict[str, Op] = {}
 
 
 class Op:
-    """One row of the table: all that is known of an op."""
+    """Entry of the op table: everything that is declared about an op."""
 
     __slots__ = ("name", "ns", "body", "fn", "public", "method", "inplace", "out", "aliases", "autocast", "overlap", "placement", "capture",
                  "writes", "expanded", "main")
     name: str
     ns: str
-    body: Callable[..., Any]                 # what the declaration says
-    fn: Callable[..., Any]                   # what ops call
+    body: Callable[..., Any]  # the declared function
+    fn: Callable[..., Any]  # the function that ops call
     public: Callable[..., Any] | None        # torch.<qualname>
     method: bool
     inplace: bool | str
@@ -29,7 +29,7 @@ class Op:
     capture: str | None
     writes: tuple[str, object] | None
     expanded: Callable[..., object] | None
-    main: Op                                 # the op that this is another name of, or itself
+    main: Op  # the op of which this is an alias, or itself
 
     def __repr__(self) -> str:
         return f"<op {self.qualname}>"
@@ -44,22 +44,24 @@ class Op:
 
     @property
     def lowering(self) -> Callable[..., Any] | None:
-        """How the op is said in graphs of other formats (backend/export); None: by its parts."""
+        """Lowering of the op for export formats (backend/export); None: decomposed."""
         from mindtorch.backend.export.lowering import LOWERINGS
         return LOWERINGS.get(self.main.qualname)
 
 
 # ------------------------------------------------------------------ numbers
-# What a tensor means that stands in the place of a number, torch says in each op's schema.  Here the parameter's name says it: aten's words for them are one
-# vocabulary, with few exceptions (tests/ops/test_number_arguments.py compares both with torch's schemas).
+#
+# PyTorch's op schemas define how a tensor is interpreted that is passed for a number. Here the
+# parameter's name decides: aten uses one vocabulary with few exceptions
+# (tests/ops/test_number_arguments.py compares both with PyTorch's schemas).
 #
 #     bool            no tensor
-#     int             a 0-dim tensor of integers
-#     size            the same, and one of a single element
-#     index           what can be an index: a single element of integers or bool
+#     int             a 0-dim integer tensor
+#     size            like int, or an integer tensor with a single element
+#     index           a valid index: an integer or bool tensor with a single element
 #     number, float   a 0-dim tensor
 #
-# None of them takes a tensor that requires grad: its gradient would be lost.
+# None of them accepts a tensor that requires grad, because its gradient would be lost.
 _WORDS = {
     "bool": """accumulate adjoint align_corners align_to_window assume_unique ceil_mode center check_errors compute_uv count_include_pad cudnn_enable
                cudnn_enabled density descending enable_gqa equal_nan full full_matrices hermitian implicit include_last_offset include_self increasing
@@ -77,7 +79,8 @@ _WORDS = {
 }
 _KINDS = {name: kind for kind, names in _WORDS.items() for name in names.split()}
 
-#: op -> parameters that mean something else there; "" where a tensor is a meaning of its own (another overload), or where the body looks itself
+#: op -> parameters with another kind there; "" where a tensor selects another overload, or where
+#: the op's body checks the argument itself
 _OTHERWISE = {
     **dict.fromkeys(["gradient", "max", "min"], {"dim": ""}),
     **dict.fromkeys("""sum mean nansum nanmean squeeze squeeze_copy amax amin std var std_mean var_mean norm frobenius_norm nuclear_norm linalg.vector_norm
@@ -85,7 +88,7 @@ _OTHERWISE = {
                        fft.rfft2 fft.rfftn fft.ifft2 fft.ifftn fft.ihfft2 fft.ihfftn fft.irfft2 fft.irfftn fft.fftshift
                        fft.ifftshift""".split(), {"dim": "index"}),
     **dict.fromkeys(["clamp", "clip", "clamp_max", "clamp_min"], {"min": "", "max": ""}),
-    **dict.fromkeys(["add", "sub"], {"alpha": ""}),         # (the body looks at one that is not 1)
+    **dict.fromkeys(["add", "sub"], {"alpha": ""}),  # the body checks an alpha other than 1
     **dict.fromkeys(["linspace", "logspace"], {"start": "", "end": ""}),
     **dict.fromkeys(["fill", "index_fill", "masked_fill", "scaled_dot_product_attention", "nn.functional.scaled_dot_product_attention",
                      "_foreach_addcdiv", "_foreach_addcmul"], {"value": ""}),
@@ -110,14 +113,18 @@ _OTHERWISE = {
     "vander": {"N": "int"}, "diag": {"diagonal": "int"},
 }
 
-#: made of other calls in Python, by torch too: what an argument may be, they say
+#: composed of other Python calls, in PyTorch too: those calls check the arguments
 _COMPOSED = frozenset(("normalize local_response_norm gaussian_nll_loss multi_head_attention_forward "
                        "triplet_margin_with_distance_loss pca_lowrank svd_lowrank").split())
 
 
 def kind_of(op: str, parameter: str) -> str:
-    """What an op's parameter is: "bool", "int", "size", "number", "float", or "" for anything else."""
-    other = _OTHERWISE.get(op) or _OTHERWISE.get(op.rstrip("_"))        # (in place, the same)
+    """Returns the kind of an op's parameter, or "" for one that is not a number.
+
+    The kinds are "bool", "int", "size", "index", "number" and "float".
+    """
+    # in-place forms use the same entry
+    other = _OTHERWISE.get(op) or _OTHERWISE.get(op.rstrip("_"))
     if other is not None and parameter in other:
         return other[parameter]
     if parameter == "n" and "polynomial" in op or op.startswith("masked.") or op.rpartition(".")[2] in _COMPOSED:
@@ -126,5 +133,5 @@ def kind_of(op: str, parameter: str) -> str:
 
 
 def kinds_of(op: str, parameters: Iterable[str]) -> dict[str, str]:
-    """The number arguments among an op's parameters, with their kinds."""
+    """Returns the number parameters among an op's parameters, with their kinds."""
     return {p: k for p in parameters if (k := kind_of(op, p))}

@@ -1,24 +1,24 @@
-"""Named tuples that ops with several results return: `torch.return_types`."""
+"""Named tuples returned by ops with several results: `torch.return_types`."""
 from operator import itemgetter
 from typing import Any
 
 from mindtorch.core.tensor import taken
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
 
-#: torch's name -> class; what `torch.return_types` exports.
+#: PyTorch's name -> class; exported as `torch.return_types`
 TYPES: dict[str, Any] = {}
 
 
 class _Struct(tuple):
-    """Tuple with named fields: unpacks like a tuple, prints like torch's."""
+    """Tuple with named fields: unpacks like a tuple, prints like PyTorch's."""
 
     __slots__ = ()
     fields = ()
 
     def __new__(cls, *items):
-        # torch's own constructor takes one sequence; results here are made from the fields themselves.
+        # PyTorch's constructor takes one sequence; ops here pass the fields separately.
         if len(items) == 1 and not taken(items[0]):
             items = tuple(items[0])
         if len(items) != len(cls.fields):
@@ -34,7 +34,8 @@ class _Struct(tuple):
         return _rebuild, (type(self).__name__, tuple(self))
 
 
-#: made(cls, items): one of a class above of a tuple of as many results, which nobody has to count (0.4 us less)
+#: made(cls, items): builds one of the classes above from a tuple of the right length, without the
+#: length check (saves 0.4 us)
 made = tuple.__new__
 
 
@@ -43,7 +44,7 @@ def _rebuild(name, items):
 
 
 def struct(name: str, fields: str) -> type[_Struct]:
-    """Makes (or finds) the return type `name` with these fields, given as one string."""
+    """Returns the return type `name` with these fields (one string), creating it on first use."""
     names = tuple(fields.split())
     if name in TYPES:
         if TYPES[name].fields != names:

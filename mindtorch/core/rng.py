@@ -1,8 +1,11 @@
-"""The generators of random numbers, and what draws from the host's without making tensors (backend/cpu/rng.py).
+"""Random number generators, and functions that draw from the host's generators without creating
+tensors (backend/cpu/rng.py).
 
-A device other than the host draws by a seed and an offset: its kernels make out of these two numbers what they need, and every draw moves the offset on.
+Devices other than the host draw by seed and offset: their kernels derive all random numbers from
+the two, and every draw advances the offset.
 
-MINDTORCH_NPU_RANDOM=host    its default generator draws the numbers of the host's default generator instead, one stream for both, and uploads them
+MINDTORCH_NPU_RANDOM=host makes a device's default generator use the random numbers of the host's
+default generator instead, one stream for both, and upload them.
 """
 from __future__ import annotations
 
@@ -22,31 +25,32 @@ default_generator = _host.default_generator
 
 
 def set_default(generator):
-    """Makes a generator the one that is drawn from where none is named."""
+    """Sets the default generator, which is used where none is passed."""
     global default_generator
     default_generator = _host.default_generator = generator
 
 
 # ------------------------------------------------------------------ devices
 class _Policy:
-    """Whether devices' generators draw the host's numbers."""
+    """Flag `host`: True if device generators use the host's random numbers."""
 
     __slots__ = ("host",)
 
     def __init__(self) -> None:
         wanted = os.environ.get("MINDTORCH_NPU_RANDOM", "")
         if wanted not in ("", "host"):
-            raise ValueError(f"MINDTORCH_NPU_RANDOM={wanted}: it takes 'host' (the numbers of the host's generator), or is not set")
+            raise ValueError(f"invalid MINDTORCH_NPU_RANDOM={wanted}: expected 'host' (use the host generator's random numbers) or unset")
         self.host = wanted == "host"
 
 
 policy = _Policy()
-_STEP = 12                      # by how much a draw moves the offset on: torch's are multiples of 4, and kernels of MindSpore's count in 12
+# offset increment per draw: a multiple of 4 in PyTorch; MindSpore's kernels count in steps of 12
+_STEP = 12
 _MASK = (1 << 64) - 1
 
 
 def mixed(seed: int, offset: int) -> int:
-    """64 bits that look random, out of a seed and an offset (splitmix64)."""
+    """Hashes a seed and an offset to 64 pseudorandom bits (splitmix64)."""
     x = (seed ^ (offset * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D)) & _MASK
     for shift, by in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ x >> shift) * by & _MASK
@@ -54,13 +58,13 @@ def mixed(seed: int, offset: int) -> int:
 
 
 class Counter:
-    """The engine of a device's generator: a seed, and how far it has been drawn from."""
+    """Engine of a device's generator: a seed and the offset of the next draw."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
-        self._own: Generator | None = None          # what it draws from on the host
+        self._own: Generator | None = None  # host generator that replaces it
         self._default = False
-        self.manual_seed(67280421310721)            # (torch's)
+        self.manual_seed(67280421310721)  # PyTorch's default seed
 
     def manual_seed(self, seed: Any) -> Any:
         """Restarts from a seed, an int in [-2**63, 2**64); returns the generator."""
@@ -84,28 +88,28 @@ class Counter:
         return self._seed
 
     def get_offset(self) -> int:
-        """How far the generator has been drawn from since its seed was set."""
+        """Returns the offset: how far the stream has advanced since the seed was set."""
         return self._offset
 
     def set_offset(self, offset: int) -> None:
-        """Goes to a place in the stream that the seed gives."""
+        """Moves to an offset in the stream of the current seed."""
         if offset < 0 or offset % 4:
             raise RuntimeError("offset must be a multiple of 4")
         self._offset = int(offset)
 
     @property
     def on_host(self) -> bool:
-        """Whether the numbers are to come from the host."""
+        """True if the random numbers come from the host."""
         return policy.host
 
     def take(self) -> tuple[int, int]:
-        """(seed, offset) of one draw; the next one gets another offset."""
+        """Returns (seed, offset) for one draw and advances the offset."""
         at = self._offset
         self._offset = at + _STEP
         return self._seed, at
 
     def for_host(self) -> Generator:
-        """A generator of the host's that a host kernel draws from in this one's place."""
+        """Returns a host generator from which a host kernel draws in place of this one."""
         if policy.host:
             if self._default:
                 return default_generator
@@ -115,7 +119,7 @@ class Counter:
         return Generator().manual_seed(mixed(*self.take()))
 
     def clone_state(self) -> Any:
-        """A new generator that continues this stream independently."""
+        """Returns a new generator that continues this stream independently."""
         other = type(self)(self.device)
         other._load_state(self._dump_state())
         return other
@@ -139,7 +143,7 @@ class Counter:
 
 
 class _Hosts:
-    """What tensors draw from that stand for the host's: its default generator."""
+    """Generator of tensors that stand for host tensors: the host's default generator."""
 
     on_host = True
 
@@ -150,12 +154,12 @@ class _Hosts:
 _hosts = _Hosts()
 _defaults: dict[tuple[str, int], Any] = {}
 _seed_of_new: int | None = None
-#: makes a device's generator; set by the ops floor, where torch.Generator is
+#: creates a device's generator; set by the ops layer, which defines torch.Generator
 make: Callable[[Any], Any] = Counter
 
 
 def default_of(dev: _device.device) -> Any:
-    """The generator that is drawn from on a device where none is named."""
+    """Returns a device's default generator."""
     found = _device.registered.get(dev.type)
     if found is None:
         return default_generator
@@ -173,7 +177,7 @@ def default_of(dev: _device.device) -> Any:
 
 
 def seed_devices(seed: int) -> None:
-    """Restarts the default generators of all devices, also of those that nobody has drawn from yet."""
+    """Reseeds the default generators of all devices, including those that are not in use yet."""
     global _seed_of_new
     _seed_of_new = seed
     for g in _defaults.values():
@@ -181,12 +185,12 @@ def seed_devices(seed: int) -> None:
 
 
 def device_states() -> dict[tuple[str, int], tuple[int, int]]:
-    """Where the devices' default generators stand."""
+    """Returns (seed, offset) of the devices' default generators."""
     return {k: (g._seed, g._offset) for k, g in _defaults.items()}
 
 
 def set_device_states(states: dict[tuple[str, int], tuple[int, int]]) -> None:
-    """Puts the devices' default generators back to where they stood."""
+    """Restores the devices' default generators from `device_states`."""
     for k, at in states.items():
         if k in _defaults:
             _defaults[k]._seed, _defaults[k]._offset = at

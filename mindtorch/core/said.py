@@ -1,4 +1,5 @@
-"""Warnings that are given once in a process, as torch gives most of its own; set_warn_always has them given each time."""
+"""Warnings issued once per process, like most of PyTorch's; with set_warn_always they are issued
+each time."""
 from __future__ import annotations
 
 import warnings
@@ -16,7 +17,10 @@ SAID = _Said()
 
 
 def once(text: str, stacklevel: int = 2) -> None:
-    """UserWarning, unless it has been given before; stacklevel counts from the caller, as in warnings.warn."""
+    """Issues a UserWarning unless it has been issued before.
+
+    stacklevel counts from the caller, as in warnings.warn.
+    """
     if text not in SAID.done or SAID.always:
         SAID.done.add(text)
         warnings.warn(text, stacklevel=stacklevel + 1)

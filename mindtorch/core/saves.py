@@ -1,8 +1,10 @@
-"""What nodes save while saved-tensor hooks are active: hooks see the tensors that torch's nodes save, when they are saved there.
+"""Saved tensors while saved-tensor hooks are active: hooks see the tensors that PyTorch's nodes
+save, at the time PyTorch saves them.
 
-Without hooks a node keeps what its rules read, some of it as a kernel left it (`held`).  Hooks see every tensor that a node keeps:
-operands before the kernel runs, so that a hook that raises (a checkpoint that has recomputed enough) spares it, and the rest after.
-Where torch's node keeps other tensors, `tells` says which, and the rules get what they read out of those.
+Without hooks, a node saves what its rules read, partly as raw kernel outputs (`held`). Hooks see
+every tensor that a node saves: the operands before the kernel runs, so that a hook that raises (a
+checkpoint that has recomputed enough) avoids the kernel, and the rest afterwards. Where PyTorch's
+node saves other tensors, `tells` declares them, and the rules derive what they read from those.
 """
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from mindtorch.core.nodes import Node, _packed, _save, _unpack, _version_of, hoo
 from mindtorch.core.tape import Primitive, PrimitiveFunction, Rule
 from mindtorch.core.tensor import Const, Held, Parameter, Tensor, shown
 
-#: what a node saves: an operand's name; (operand's name, what hooks get of it, the operand out of that); (name, tensor) out of what the call had
+#: a tensor that a node saves: an operand's name, or (operand's name, function that computes the
+#: tensor passed to hooks, function that restores the operand)
 Before: TypeAlias = "str | tuple[str, Callable[[Any], Tensor], Callable[[Any], Tensor]]"
 
 _KNOWN = frozenset((Tensor, Parameter, Const, Held, type(None)))
@@ -27,7 +30,10 @@ _KNOWN = frozenset((Tensor, Parameter, Const, Held, type(None)))
 
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
-    """Inside, ops record nothing and are shown to no mode: torch's kernel gives what they work out."""
+    """Context manager: ops inside record nothing and are hidden from all modes.
+
+    For results that are a by-product of PyTorch's kernel.
+    """
     before, hooks_here.aside = hooks_here.aside, True
     try:
         with no_grad():
@@ -38,7 +44,11 @@ def aside() -> Iterator[None]:
 
 @contextlib.contextmanager
 def later(**more: Tensor | None) -> Iterator[None]:
-    """Inside, what a node saves after its kernel is packed at the end: torch's kernel does all of it.  more: further operands that it saves."""
+    """Context manager that packs what nodes save after their kernels at the end of the block.
+
+    For a sequence of ops that is one kernel in PyTorch. more: additional operands that the nodes
+    save.
+    """
     outer = hooks_here.later, hooks_here.more
     hooks_here.later, hooks_here.more = [], more
     try:
@@ -50,7 +60,7 @@ def later(**more: Tensor | None) -> Iterator[None]:
 
 
 class Told:
-    """What torch's node of a primitive saves."""
+    """Specification of what PyTorch's node of a primitive saves."""
 
     def __init__(self, prim: Primitive, before: Callable[[Any], Sequence[Before]], after: Callable[[Any], Sequence[Any]],
                  restored: Callable[[dict[str, Any], Node], None] | None, rule: Rule | None, again: Primitive) -> None:
@@ -63,7 +73,7 @@ class Told:
         self.shown: Primitive = shown_prim
 
     def run(self, prim: Primitive, args: Any, kw: dict[str, Any], below: Callable[..., Any], needed: Any) -> Any:
-        """The call, of which hooks see these tensors."""
+        """Runs the primitive so that hooks see these tensors."""
         named = dict(zip(prim.inputs, args))
         c = SimpleNamespace(**named, **kw)
         outer = hooks_here.early
@@ -110,7 +120,7 @@ class Told:
 
 
 def _keep(what, named, kept):
-    """Has hooks pack an operand."""
+    """Packs an operand with the current hooks."""
     if what.__class__ is str:
         if named[what] is not None:
             kept[what] = None
@@ -132,7 +142,7 @@ def _keep(what, named, kept):
 
 
 class _Shown(Primitive):
-    """A primitive whose nodes save what torch's do."""
+    """A primitive whose nodes save the same tensors as PyTorch's."""
 
     again: Primitive
     restored: Callable[[dict[str, Any], Node], None] | None
@@ -142,7 +152,10 @@ class _Shown(Primitive):
 
 
 class _Restored:
-    """What rules read of such a node: what was saved, and results of the kernel, which computes them again where they were not."""
+    """What rules read from such a node: saved tensors and kernel results.
+
+    Results that were not saved are recomputed by the kernel.
+    """
 
     def __init__(self, node: Any) -> None:
         self._node, self._values = node, {k: _unpack(node, s, k) for k, s in (node.vals or {}).items()}
@@ -167,13 +180,15 @@ class _Restored:
 def tells(fn: PrimitiveFunction, *before: Before, ahead: Callable[[Any], Sequence[Before]] | None = None,
           after: Callable[[Any], Sequence[Any]] = lambda c: (), restored: Callable[[dict[str, Any], Node], None] | None = None,
           rule: Rule | None = None, again: PrimitiveFunction | None = None) -> None:
-    """Says what torch's node of a primitive saves.
+    """Declares what PyTorch's node of a primitive saves.
 
-    before    the operands, in order (ahead: the same, by what the call has).
-    after     (c) -> pairs (name, tensor), or operands, that are saved after the kernel: out of operands, constants and results (c.out0, ...).
-    restored  (values, node): puts what the rules read into `values`, which has what was saved.  Results that are not there are computed again.
-    rule      the gradient rule of such a node where it is not the primitive's own.
-    again     what computes those results again, where the kernel does more than that.
+        before    the operands, in order (ahead: function that returns them for a call)
+        after     (c) -> what is saved after the kernel: pairs (name, tensor) or operands, computed
+                  from operands, constants and results (c.out0, ...)
+        restored  (values, node): adds what the rules read to `values`, which holds the saved
+                  tensors; missing results are recomputed
+        rule      the gradient rule of such a node, if it is not the primitive's own
+        again     the primitive that recomputes those results, if the kernel does more than that
     """
     fn.prim.told = Told(fn.prim, ahead or (lambda c: before), after, restored, rule, (again or fn).prim)
 
@@ -187,7 +202,7 @@ def _node_of(prim, outs):
 
 @layer("primitives", "saves")
 def _pack(prim, args, kw, below):
-    """Saved-tensor hooks get what a node will save."""
+    """Dispatcher layer: passes what a node will save to the saved-tensor hooks."""
     if not (hooks_here.pairs and mode.on and prim.grads) or prim.variadic:
         return below(prim, args, kw)
     mask = 0

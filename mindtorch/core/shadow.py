@@ -1,8 +1,11 @@
-"""Shadows: host tensors as tensors of MindSpore's CPU target, on the same memory, while a graph of them is computed (torch.compile(backend="mindspore")).
+"""Host-graph bridge: exposes host tensors as MindSpore CPU tensors on the same memory while a graph
+of them is computed (torch.compile(backend="mindspore")).
 
-The device is none of the user's: no name leads to it, and its tensors never leave the graph.  What goes in (`over`) is not copied: parameters, buffers and
-inputs are read and written where they lie, and count their writes with the host's tensors.  What comes out (`back`) is not copied either.  Both are one node
-of the tape each, so that gradients go the same way: into the graph by a copy (somebody on the host may still write to them), and out of it without one.
+The bridge device is internal: no name refers to it, and its tensors never leave the graph. Inputs
+(`over`) are not copied: parameters, buffers and inputs are read and modified in place, and share
+their version counters with the host tensors. Outputs (`back`) are not copied either. Each direction
+is one autograd node, so gradients take the same route: they are copied into the graph, because host
+code may still modify them, and leave it without a copy.
 """
 from __future__ import annotations
 
@@ -24,13 +27,17 @@ SHADOW = _device.shadow
 
 
 def start() -> Device:
-    """The device, made at its first use: from then on the primitives of host tensors, too, go through the layer that asks where operands are."""
+    """Returns the device, creating it on first use.
+
+    From then on, primitives on host tensors also go through the dispatcher layer that checks the
+    operands' device.
+    """
     found = _device.registered.get(SHADOW.type)
     if found is not None:
         return found
     if runtime.target() != "CPU":
-        raise NotImplementedError("torch.compile(backend='mindspore') of tensors on cpu takes MindSpore's CPU target, and this process's is "
-                                  f"{runtime.target()}: put the model and its data on the npu device")
+        raise NotImplementedError("torch.compile(backend='mindspore') of cpu tensors requires MindSpore's CPU target, but this process "
+                                  f"uses {runtime.target()}: move the model and its data to the npu device")
     from mindtorch.backend.mindspore import kernels as own
     from mindtorch.backend.mindspore.graph.maker import Maker
     from mindtorch.backend.mindspore.kernels.dropout import MASKED
@@ -45,25 +52,25 @@ def start() -> Device:
 
 
 def stop() -> None:
-    """Takes `start` back."""
+    """Reverts `start`."""
     if _device.registered.pop(SHADOW.type, None) is not None:
         del TABLES[SHADOW.type], devices._WAYS[SHADOW.type]
         dispatch.drop("primitives", "device")
 
 
 def takes(t: Any) -> str | None:
-    """Why a tensor cannot have a shadow; None: it can."""
+    """Returns why a tensor cannot be bridged, or None if it can."""
     if t._h is not None:
         return f"a tensor is on {t._dev}"
     if t._dev.type != "cpu" or t.__class__.__mro__[0].__name__ not in ("Tensor", "Parameter") or t._a.__class__ is not np.ndarray:
         return f"a tensor is a {type(t).__name__} on {t._dev}"
     if t._a.dtype not in npu.DTYPES:
-        return f"a tensor is of {t.dtype}, which MindSpore's tensors cannot be"
+        return f"a tensor has dtype {t.dtype}, which MindSpore does not support"
     return None
 
 
 class _Over(tape.Node):
-    """Host tensors -> their shadows."""
+    """Node for host tensors -> bridge tensors."""
 
     __slots__ = ()
 
@@ -72,7 +79,7 @@ class _Over(tape.Node):
 
 
 class _Back(tape.Node):
-    """Shadows -> host tensors."""
+    """Node for bridge tensors -> host tensors."""
 
     __slots__ = ()
 
@@ -100,7 +107,10 @@ def _wanting(ts):
 
 
 class Places:
-    """Handles on the memory of tensors that a graph is given at each call, kept where they are the same ones."""
+    """Handles on the memory of the tensors passed to a graph at each call.
+
+    A handle is cached where `kept` is set, and reused while the array is the same object.
+    """
 
     def __init__(self, kept: Sequence[bool]) -> None:
         self.kept = kept
@@ -108,7 +118,7 @@ class Places:
         self.handles: list[Any] = [None] * len(kept)
 
     def over(self, ts: Sequence[Tensor]) -> list[Tensor]:
-        """Their shadows."""
+        """Returns the bridge tensors of `ts`."""
         device: Any = _device.registered[SHADOW.type]
         arrays, handles, outs = self.arrays, self.handles, []
         with devices.ALONE:
@@ -129,18 +139,19 @@ class Places:
 
 
 def array_of(t: Tensor) -> Array:
-    """The memory of a shadow as a host array."""
+    """Returns the memory of a bridge tensor as a host array."""
     return npu.memory_of(t._h) if t._a.size else np.empty(t._a.shape, t._a.dtype)
 
 
 def back(ts: Sequence[Any], gradients: bool = False, orders: Sequence[tuple[int, ...] | None] | None = None) -> list[Any]:
-    """Shadows as host tensors on their memory; None stays.
+    """Returns bridge tensors as host tensors on the same memory; None stays None.
 
-    orders: how the dimensions shall lie in memory, the outermost first (None: as they do); what does not is copied.
+    orders: required dimension order in memory, outermost first (None: any). A tensor in another
+    order is copied.
     """
     s = lazy.current.session
     if s is not None and s.device.shadows:
-        s.finish("")                # (what comes next is another stretch; nothing has been broken)
+        s.finish("")  # starts a new trace segment; not a graph break
     outs: list[Any] = []
     with devices.ALONE:
         for i, t in enumerate(ts):
@@ -172,7 +183,7 @@ def _up(gs):
 
 
 class within:
-    """Inside, what this thread makes anew on the cpu is made on the device."""
+    """Context manager: new cpu tensors of this thread are created on the bridge device."""
 
     __slots__ = ("before",)
 

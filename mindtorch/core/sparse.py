@@ -1,8 +1,10 @@
-"""Sparse tensors: Tensors that hold places and values instead of memory, as coordinates (COO) or compressed by rows or columns (CSR, CSC, BSR, BSC).
+"""Sparse tensors: indices and values instead of dense memory, as coordinates (COO) or compressed by
+rows or columns (CSR, CSC, BSR, BSC).
 
-Their history is that of their values, so gradients flow through whatever is computed from them.  All that the dense world
-reads of a tensor (`_a`, `_gnode`, ...) raises SparseUse here: a sparse tensor can not be taken for a dense one.  Where an op
-raises that, the dispatcher asks here whether the op has a meaning for sparse operands (`answer`).
+Their autograd history is that of their values, so gradients flow through everything computed from
+them. Attributes that dense code reads from a tensor (`_a`, `_gnode`, ...) raise SparseUse, so a
+sparse tensor cannot be mistaken for a dense one. When an op raises it, the dispatcher looks for a
+sparse implementation of the op (`answer`).
 """
 from __future__ import annotations
 
@@ -23,23 +25,24 @@ from mindtorch.core.grad_mode import mode
 from mindtorch.core.records import TABLE
 from mindtorch.core.tensor import Parameter, Size, Tensor, attributes, bump, native_parameter, wrap
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
 
-#: op's name -> what it does when an operand is sparse; filled by the ops floor.
+#: op name -> implementation for sparse operands; filled by the ops layer
 dispatch: dict[str, Callable[..., Any]] = {}
-#: the same where an operand is compressed
+#: op name -> implementation for compressed operands
 compressed: dict[str, Callable[..., Any]] = {}
-#: what makes the meanings known, run when there is a sparse tensor
+#: registers the implementations; run when the first sparse tensor is created
 at_first: list[Callable[[], Any]] = []
-#: whether parts of new tensors are checked for order as well (torch.sparse.check_sparse_tensor_invariants)
+#: whether components of new tensors are also checked for order
+#: (torch.sparse.check_sparse_tensor_invariants)
 check_invariants = False
 _lock = module_lock(globals(), "_lock", threading.RLock)
 
 
 def _op_in_frames(frame):
-    """Name of the op that is being computed, as far as the stack tells."""
-    for _ in range(20):          # (layers of the dispatcher that are on stand in between)
+    """Returns the name of the running op, as far as the stack shows it."""
+    for _ in range(20):  # active dispatcher layers are on the stack in between
         if frame is None:
             break
         for name in (frame.f_code.co_name, frame.f_locals.get("name")):
@@ -50,7 +53,11 @@ def _op_in_frames(frame):
 
 
 class _DenseUse(SparseUse):
-    """Memory of a sparse tensor was asked for; the words are made when somebody reads them, for most of these are caught (16 us each, with words 1)."""
+    """Access to the dense memory of a sparse tensor.
+
+    The message is built only when it is read, since most of these errors are caught (1 us vs 16
+    us).
+    """
 
     def __init__(self, x):
         super().__init__(x.dtype, x.device, x._kind)
@@ -71,7 +78,7 @@ def _dense_world(attribute):
 
 
 class Sparse(Tensor):
-    """What the layouts have in common: a tensor of values, a size."""
+    """Common base of the layouts: a tensor of values, and a size."""
 
     _sp_values: Tensor
     _a = _dense_world("memory")
@@ -82,14 +89,16 @@ class Sparse(Tensor):
     _fragile = None
     _cut = 0
     _kind = "coo"
-    _lookup = False         # whether it is the gradient of a lookup, whose elements stay apart when such are added up
-    _kept_grad: Sparse | None = None    # what `.grad` was when it was last looked at
+    # gradient of an embedding lookup, whose elements stay uncoalesced when such gradients are
+    # summed
+    _lookup = False
+    _kept_grad: Sparse | None = None  # value of `.grad` at its last access
 
     @property
     def _rg(self):
         return self._sp_values._rg
 
-    # ---- what it is
+    # ---- properties
     @property
     def shape(self) -> Size:
         return self._sp_size
@@ -113,7 +122,8 @@ class Sparse(Tensor):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if value and not self._sp_values._rg:
-            self._sp_values = self._sp_values.detach()      # (whoever else has the values does not want a gradient)
+            # other users of the values tensor do not require grad
+            self._sp_values = self._sp_values.detach()
         self._sp_values.requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Sparse:
@@ -127,7 +137,8 @@ class Sparse(Tensor):
     def _keep_grad(self) -> Sparse | None:
         g = self._sp_values._g
         if g is not None:
-            # What backward has left with the values; from here on it is this tensor's, with the places it has now.
+            # The gradient that backward accumulated on the values moves to this tensor, with its
+            # current indices.
             self._sp_values._g = None
             kept, new = self._kept_grad, self._gradient(g)
             if kept is None or new._rg or kept._rg:
@@ -144,7 +155,8 @@ class Sparse(Tensor):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, Sparse) or value._kind != self._kind or value.dtype != self.dtype or value.device != self.device:
-                raise RuntimeError("attempting to assign a gradient to a sparse tensor that is no sparse tensor of its layout, dtype and device")
+                raise RuntimeError("attempting to assign a gradient to a sparse tensor: expected a sparse tensor of layout "
+                                   f"torch.sparse_{self._kind}, dtype {self.dtype}, on device {self.device}")
             if value.shape != self.shape:
                 raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} instead of {tuple(self.shape)}")
         self._sp_values._g = None
@@ -157,17 +169,19 @@ class Sparse(Tensor):
     _g = grad
 
     def _gradient(self, g: Tensor) -> Sparse:
-        """The gradient of the tensor out of that of its values."""
+        """Returns the gradient of the tensor from the gradient of its values."""
         return self._with_values(g)
 
     def _of_gradient(self, g: Any) -> Any:
-        """The gradient of the values out of what a hook made of the tensor's."""
+        """Returns the gradient of the values from a hook's result for the tensor."""
         return g._sp_values if isinstance(g, Sparse) else g
 
     def _put_values(self, values):
-        """Takes on new values, with their history where one is recorded; RuntimeError for a leaf then.  The caller changes the places afterwards.
+        """Replaces the values, with their history where one is recorded.
 
-        Where none is recorded a tensor that requires grad stays what it is to the graph: its values' tensor gets other memory.
+        RuntimeError for a leaf while gradients are recorded. The caller changes the indices
+        afterwards. Where gradients are not recorded, a tensor that requires grad keeps its place in
+        the graph: its values tensor gets new memory.
         """
         mine = self._sp_values
         if not mine._rg or mode.on:
@@ -179,7 +193,7 @@ class Sparse(Tensor):
         bump(mine)
 
     def _put_data(self, values):
-        """Has the values' tensor stand on other memory; the gradient keeps the places it has."""
+        """Moves the values tensor to other memory; the gradient keeps its current indices."""
         self._keep_grad()
         self._sp_values.data = values.detach()
 
@@ -199,7 +213,7 @@ class Sparse(Tensor):
         raise NotImplementedError
 
     def _as_parameter(self, requires_grad: bool) -> Tensor:
-        """A Parameter of the same layout, on the same places and values."""
+        """Returns a Parameter of the same layout that shares the indices and values."""
         t = self._with_values(self._sp_values.detach())
         p = native_parameter(np.zeros(0, np.float32))
         p.__class__ = CompressedParameter if isinstance(self, CompressedTensor) else SparseParameter
@@ -210,24 +224,28 @@ class Sparse(Tensor):
         return p
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
-        """Calls hook(gradient), sparse as the tensor is, where the gradient of the values is computed; it may return another one of the same places."""
+        """Calls hook(gradient) when the gradient of the values is computed.
+
+        The gradient is sparse like the tensor. The hook may return another one with the same
+        indices.
+        """
         def of_values(g):
             return self._of_gradient(hook(self._gradient(g)))
         return self._sp_values.register_hook(of_values)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Any:
-        """Calls hook(tensor) when backward has added to the .grad of this leaf."""
+        """Calls hook(tensor) after backward has accumulated into the .grad of this leaf."""
         return self._sp_values.register_post_accumulate_grad_hook(lambda values: hook(self))
 
     def retain_grad(self) -> None:
-        """Has .grad hold the gradient of a tensor that is no leaf."""
+        """Makes a non-leaf tensor retain its gradient in .grad."""
         self._sp_values.retain_grad()
 
 
 class SparseTensor(Sparse):
-    """Coordinates (sparse dims, nnz) and values (nnz, dense dims...) of what is not zero.
+    """Sparse COO tensor: indices (sparse dims, nnz) and values (nnz, dense dims...).
 
-    Values at the same place add up; `coalesce` makes the places unique and sorted.
+    Values with equal indices are summed; `coalesce` makes the indices unique and sorted.
     """
 
     is_sparse = True
@@ -243,8 +261,11 @@ class SparseTensor(Sparse):
 
 
 class CompressedTensor(Sparse):
-    """A batch of matrices by rows (CSR, BSR) or columns (CSC, BSC): where each row's elements begin (batch..., rows + 1), the columns of the elements
-    (batch..., nnz), and values (batch..., nnz, block..., dense dims...)."""
+    """Compressed sparse matrices, batched: by rows (CSR, BSR) or columns (CSC, BSC).
+
+    They have row pointers (batch..., rows + 1), the columns of the elements (batch..., nnz), and
+    values (batch..., nnz, block..., dense dims...).
+    """
 
     is_sparse_csr = property(lambda self: self._kind == "csr")
 
@@ -253,13 +274,13 @@ class CompressedTensor(Sparse):
 
 
 class SparseParameter(SparseTensor, Parameter):
-    """A tensor of coordinates that a Module lists among its parameters."""
+    """A COO tensor registered as a parameter of a Module."""
 
     requires_grad = Sparse.requires_grad
 
 
 class CompressedParameter(CompressedTensor, Parameter):
-    """A compressed tensor that a Module lists among its parameters."""
+    """A compressed tensor registered as a parameter of a Module."""
 
     requires_grad = Sparse.requires_grad
 
@@ -274,7 +295,7 @@ def _blank(cls, values, size):
                 at_first[0]()
                 del at_first[0]
     if values._rg and values._gnode is None:
-        # Its values are another leaf's: the gradient is that one's.
+        # The values are another leaf: the gradient belongs to that leaf.
         values = values.view_as(values) if mode.on else values.detach()
     t = wrap(np.zeros(0, values._a.dtype))
     t.__class__ = cls
@@ -285,20 +306,23 @@ def _blank(cls, values, size):
 
 
 def sparse_of(indices: Tensor, values: Tensor, size: Sizes, coalesced: bool = False) -> SparseTensor:
-    """Sparse tensor of checked parts: an int64 Tensor (sparse dims, nnz), one of values, a shape."""
+    """Returns a sparse COO tensor from validated parts.
+
+    indices: int64 Tensor (sparse dims, nnz); values: Tensor; size: the shape.
+    """
     t, d = _blank(SparseTensor, values, size)
     d["_coo_idx"], d["_coo_unique"] = indices, coalesced
     return t
 
 
 def compressed_of(kind: str, ptr: Tensor, ind: Tensor, values: Tensor, size: Sizes) -> CompressedTensor:
-    """Compressed tensor of checked parts; kind: "csr", "csc", "bsr" or "bsc"."""
+    """Returns a compressed tensor from validated parts; kind: "csr", "csc", "bsr" or "bsc"."""
     t, d = _blank(CompressedTensor, values, size)
     d["_kind"], d["_sp_ptr"], d["_sp_ind"] = kind, ptr, ind
     return t
 
 
-# ------------------------------------------------------------------ what ops do with them
+# ------------------------------------------------------------------ op dispatch
 def _any_compressed(args):
     for a in args:
         if isinstance(a, CompressedTensor) or a.__class__ in (list, tuple) and _any_compressed(a):
@@ -307,7 +331,7 @@ def _any_compressed(args):
 
 
 def meaning(name: str, fn: Callable[..., Any]) -> None:
-    """Op `name` is `fn` where an operand is sparse, and none is compressed."""
+    """Registers `fn` as op `name` for sparse operands, none of them compressed."""
     @functools.wraps(fn)
     def by_layout(*args, **kwargs):
         if _any_compressed(args) or kwargs and _any_compressed(kwargs.values()):
@@ -319,14 +343,17 @@ def meaning(name: str, fn: Callable[..., Any]) -> None:
 
 
 def refusal(name: str, args: Any) -> SparseUse:
-    """The error that says that an op is not there for sparse operands."""
+    """Returns the error for an op without an implementation for its sparse operands."""
     flat = [b for a in args for b in (a if a.__class__ in (list, tuple) else (a,))]
     x = next((a for a in flat if isinstance(a, CompressedTensor)), None) or next(a for a in flat if isinstance(a, Sparse))
     return SparseUse(f"'{name}' is not implemented for a sparse tensor of dtype {x.dtype} on device {x.device} (layout torch.sparse_{x._kind})")
 
 
 def answer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an op does with sparse operands, after its body for dense ones has refused them; that error if it is not known."""
+    """Runs an op on sparse operands after its dense body has raised SparseUse.
+
+    Raises that error again if there is no sparse implementation.
+    """
     error = sys.exc_info()[1]
     found = compressed if _any_compressed(args) or kwargs and _any_compressed(kwargs.values()) else dispatch
     name = name.removeprefix("Tensor.")
@@ -343,7 +370,7 @@ def answer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def without_elements(size: Sizes, dtype: DType | None, layout: object, device: Any, requires_grad: bool) -> Tensor:
-    """A sparse tensor of a size and layout that has no element."""
+    """Returns a sparse tensor of a size and layout without elements."""
     t = dispatch["zeros of a layout"](tuple(size), dtype, repr(layout).removeprefix("torch.sparse_"), device)
     t.requires_grad = requires_grad
     return t

@@ -1,4 +1,4 @@
-"""Two tensors exchange all they are but their identity (torch.utils.swap_tensors)."""
+"""Swaps the contents of two tensors, but not their identity (torch.utils.swap_tensors)."""
 from __future__ import annotations
 
 import copyreg
@@ -7,15 +7,19 @@ import weakref
 from mindtorch.core import tensor, wrapped
 from mindtorch.core.tensor import Parameter, Tensor, attributes, put_on, swap_impl
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "safe"
 _MISSING = object()
 
 
 def swap(a: Tensor, b: Tensor) -> None:
-    """Exchanges memory, class, history, gradient, hooks and attributes; RuntimeError if somebody refers to one of them weakly."""
+    """Swaps memory, class, history, gradient, hooks and attributes.
+
+    RuntimeError if there are weak references to one of the tensors.
+    """
     for which, t in ("t1", a), ("t2", b):
-        if weakref.getweakrefcount(t) > (t._dev.type == "meta") + wrapped.listed(t):        # (all meta tensors are listed)
+        # mindtorch itself holds a weak reference to every meta tensor
+        if weakref.getweakrefcount(t) > (t._dev.type == "meta") + wrapped.listed(t):
             raise RuntimeError(f"Cannot swap {which} because it has weakref associated with it")
     slots: list[str] = copyreg._slotnames(type(a))          # type: ignore[attr-defined]
     if set(slots) != set(copyreg._slotnames(type(b))):          # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
-"""The op table: one declaration per op, from which torch.f, Tensor.f, Tensor.f_, `out=` and NumPy-style names come.
+"""Op table: one declaration per op, from which torch.f, Tensor.f, Tensor.f_, `out=` and NumPy-style
+names are generated.
 
-The declared Python function *is* the signature (names, order, defaults, keyword-only); a test compares it with torch's
-schema.  Its body is the meaning, written on primitives and other ops.
+The declared Python function *is* the signature (names, order, defaults, keyword-only); a test
+compares it with PyTorch's schema. Its body defines the op, written with primitives and other ops.
 """
 from __future__ import annotations
 
@@ -29,22 +30,23 @@ from mindtorch.core.tape import HOST, saved_hooks, sequence
 from mindtorch.core.tensor import Tensor, bump, replace_memory, wrap, taken
 
 
-#: C++'s names of dtypes, which torch's errors for `out=` have
+#: C++ names of dtypes, as in PyTorch's errors for `out=`
 _SPELT = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
           "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
 
 
 class Same:
-    """`out=` has to have the result's dtype.
+    """Requires `out=` to have the result's dtype.
 
-    said: the error, of {name}, {want} and {have}; also: names of dtypes that are taken as well; pairs: only several results together are looked at.
+    said: error message with {name}, {want} and {have}; also: names of dtypes accepted as well;
+    pairs: check only ops with several results.
     """
 
     def __init__(self, said: str | None = None, also: tuple[str, ...] = (), pairs: bool = False) -> None:
         self.said, self.also, self.pairs = said, also, pairs
 
     def check(self, name: str, out: Any, r: Any) -> None:
-        """RuntimeError if `out` is of another dtype than the result."""
+        """Raises RuntimeError if `out` has another dtype than the result."""
         if isinstance(r, tuple):
             if isinstance(out, (tuple, list)) and len(out) == len(r):
                 for a, b in zip(out, r):
@@ -64,7 +66,10 @@ def _other_dtype(want, have):
 
 
 def _asked(out, dtype):
-    """The dtype that an op computes in which is given `out`: that one's, with which `dtype` has to agree."""
+    """Returns the dtype in which an op with `out` computes: the dtype of `out`.
+
+    A `dtype` argument must agree with it.
+    """
     if not taken(out):
         return dtype
     if dtype is not None and as_np(dtype) != out._stype:
@@ -79,29 +84,44 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
        expanded: Callable[..., object] | None = None) -> Callable[..., Any]:
     """Declares an op.
 
-    name      torch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
-    ns        "", "nn.functional", "linalg", "special", "fft": where torch.<ns>.<name> lives
-    function  False: only a Tensor method
-    method    also Tensor.<name>; default: for ns ""; a function is the method's own form, where that takes more than the op (`x.squeeze(0, 1)`)
-    inplace   also Tensor.<name>_; a ufunc under that name in the host's kernels updates the memory directly where no gradient is recorded, and one
-              under <name>_scaled_ for `alpha=`; "own": what the body ends with may write to its first operand, which the body then does not read
-    out       torch.<name> takes `out=`, of any dtype that the result may be cast to; "same" (or a `Same`, with torch's words for it): only of
-              the result's dtype; "asked": an `out=` says by its dtype what `dtype=` would, and has to agree with that
-    aliases   other public names of the same op ("multiply"; dotted ones "special.expit" go to their namespace)
-    autocast  inside an autocast region: "lower", "float32" or "by_input" (core/autocast.py), or what gives one of them for the op's arguments
-    overlap   what the in-place form checks of operands that share the memory that is written, or `out=` where there is no in-place form:
-              "partial" (the default in place: elementwise ops may write exactly what they read), "apart" (not at all), "unchecked".
-              `out=` of an op with an in-place form checks "partial", of any other nothing by default: its operands have been read by then
-    placement how tensors spread over processes go through it (torch/distributed/tensor): "elementwise" (each element of the result comes from
-              the same place of the operands: parts that lie alike are worked on as they are), "linear" (the same, and parts of a sum may be,
-              too), "random" (draws numbers, as every process would for itself); default: on the whole
-    capture   what a capture (torch.compile) has to know: "meta" (says nothing about values), "values" (hands values to Python, or takes them
-              from there), "sizes" (the result's size depends on values); with a condition: "values of tensors", "sizes of tensors" (where a
-              tensor is among the further arguments), "sizes if alone" (where there are none), "sizes unless told" (where no number is)
-    writes    (parameter, value): writes to an operand besides what it returns, unless that parameter has that value
-    expanded  writes in place to an expanded tensor, where torch does; default: the in-place form refuses one
+        name      PyTorch's name, if it differs from the function's (e.g. `sum` declared as `sum_`)
+        ns        "", "nn.functional", "linalg", "special", "fft": the namespace of
+                  torch.<ns>.<name>
+        function  False: only a Tensor method
+        method    also Tensor.<name>; default: True for ns "". A function is the method's own form,
+                  where the method accepts more than the op (`x.squeeze(0, 1)`)
+        inplace   also Tensor.<name>_. A ufunc with that name among the host kernels updates the
+                  memory directly where no gradient is recorded, and one named <name>_scaled_ does
+                  so for `alpha=`. "own": the last kernel of the body may write to the op's first
+                  operand, which the body does not read afterwards
+        out       torch.<name> accepts `out=`, of any dtype to which the result can be cast. "same"
+                  (or a `Same` with PyTorch's error message): only of the result's dtype. "asked":
+                  the dtype of `out=` acts like `dtype=` and must agree with it
+        aliases   other public names of the op ("multiply"; dotted ones such as "special.expit" go
+                  to their namespace)
+        autocast  in an autocast region: "lower", "float32" or "by_input" (core/autocast.py), or a
+                  function that returns one of them for the op's arguments
+        overlap   overlap check of the in-place form against operands that share the written memory,
+                  or of `out=` where there is no in-place form: "partial" (in-place default:
+                  elementwise ops may write exactly what they read), "apart" (no overlap),
+                  "unchecked". `out=` of an op with an in-place form checks "partial"; of any other
+                  op nothing by default, because its operands have been read by then
+        placement sharding of distributed tensors (torch/distributed/tensor): "elementwise" (each
+                  element of the result depends on the same element of the operands, so equally
+                  sharded operands are processed locally), "linear" (like "elementwise", and also
+                  for partial sums), "random" (draws random numbers, which each process would draw
+                  for itself); default: on the full tensor
+        capture   what a capture (torch.compile) has to know: "meta" (independent of values),
+                  "values" (passes values to or from Python), "sizes" (the result's size depends on
+                  values); with a condition: "values of tensors", "sizes of tensors" (if a further
+                  argument is a tensor), "sizes if alone" (if there are no further arguments),
+                  "sizes unless told" (if no further argument is a number)
+        writes    (parameter, value): modifies an operand in addition to its result, unless that
+                  parameter has that value
+        expanded  writes in place to an expanded tensor, where PyTorch does; default: the in-place
+                  form raises an error for one
 
-    Returns the function as everybody calls it, also within ops: one that asks the dispatcher first.
+    Returns the public function, which ops use as well; it calls the dispatcher first.
     """
     if fn is None:
         return functools.partial(op, name=name, ns=ns, function=function, method=method, inplace=inplace, out=out,
@@ -126,7 +146,8 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
     names = [o.name] + [a for a in aliases if "." not in a]
     if o.method:
         own = method if callable(method) else fn
-        m = dispatch.function(own, dispatch.Entry(own, o.qualname, o), method=True)       # (not the function: handlers tell them apart)
+        # not `o.fn`: __torch_function__ handlers tell the two apart
+        m = dispatch.function(own, dispatch.Entry(own, o.qualname, o), method=True)
         if not function:
             o.fn = m
         for n in names:
@@ -144,9 +165,9 @@ def op(fn: Callable[..., Any] | None = None, *, name: str | None = None, ns: str
 
 
 def record_of(f: Any) -> Op | None:
-    """The record of the op that a public function, method or in-place form belongs to; None if there is none.
+    """Returns the record of the op behind a public function, method or in-place form, or None.
 
-    Methods written by hand (`Tensor.where`, `Tensor.squeeze_`) belong to the op whose name they have.
+    Handwritten methods (`Tensor.where`, `Tensor.squeeze_`) belong to the op of the same name.
     """
     entry = dispatch.ENTRIES.get(f)
     if entry is None:
@@ -158,10 +179,10 @@ def record_of(f: Any) -> Op | None:
 
 
 def publish(o: Op, legacy: Callable[..., Any] | None = None, usual: int | None = None) -> Callable[..., Any]:
-    """An op's public function.
+    """Returns an op's public function.
 
-    legacy  makes a function that takes argument orders of old too out of one that does not; `usual` is how many positional
-            arguments there are in the present order.
+    legacy: wraps a function so that it also accepts deprecated argument orders; `usual` is the
+    number of positional arguments in the current order.
     """
     fn = o.body
     run = _with_out(o, fn) if o.out else fn
@@ -183,7 +204,10 @@ def _alias_row(o: Op, qualname: str) -> Op:
 
 @functools.lru_cache(None)
 def _out_source(kinds, dtype):
-    """Source of a function over parameters a0_, a1_, ... of these kinds that takes `out=` as well; dtype: the number of the one that `out` says, too."""
+    """Returns the source of a function over parameters a0_, a1_, ... that accepts `out=`.
+
+    kinds: kinds of the parameters. dtype: index of the parameter whose value `out` also determines.
+    """
     params, call, names, seen_star = [], [], [], False
     for i, kind in enumerate(kinds):
         n = f"a{i}_"
@@ -202,7 +226,7 @@ def _out_source(kinds, dtype):
 
 
 def _with_out(o, fn):
-    """The op's function with its own signature and `out=`."""
+    """Returns the op's function with its own signature plus `out=`."""
     scope = {"fn": fn, "slow": _slow, "op_": o, "asked": _asked}
     shape, given, defaults, kwdefaults, dtype = [], {}, [], {"out": None}, None
     for i, p in enumerate(parameters(fn)):
@@ -226,16 +250,20 @@ def _slow(o, out, r, given):
     if o.out.__class__ is Same:
         o.out.check(o.name, out, r)
     if o.inplace:
-        check = None        # (what is written here is not the first operand, which is read like the others)
+        check = None  # the written tensor is not the first operand, which is read like the others
     elif o.overlap is None:
-        check, given = None, ()        # not elementwise: the operands have been read by now
+        check, given = None, ()  # not elementwise: the operands have already been read
     else:
         check = alias.OVERLAPS[o.overlap]
     return store_out(o.name, out, r, given, check)
 
 
 def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: Callable[..., None] | None = None) -> Any:
-    """Writes a result into `out` by torch's rules: dtype must be castable, shape is resized (with a warning unless empty)."""
+    """Writes a result into `out` by PyTorch's rules.
+
+    The result must be castable to the dtype of `out`. `out` is resized, with a warning unless it is
+    empty.
+    """
     if isinstance(out, (tuple, list)):
         if not isinstance(r, tuple) or len(out) != len(r):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
@@ -270,14 +298,17 @@ def store_out(name: str, out: Any, r: Any, given: Iterable[object] = (), check: 
 
 
 def _restride(out, r):
-    """An `out` that was resized takes the dense strides of the result."""
+    """Gives a resized `out` the dense strides of the result."""
     a, strides = out._a, layout.strides_of(r._a)
     if layout.is_dense(r._sizes, strides):
         alias.stand_within(out, out, a.shape, tuple([s * a.itemsize for s in strides]), 0)
 
 
 def resize(t: Tensor, shape: Sizes) -> Tensor:
-    """resize_: keeps the storage where it is large enough, else moves to a larger one with the old values in front."""
+    """Implements resize_: keeps a storage that is large enough, else moves to a larger one.
+
+    The old values come first in the new storage.
+    """
     check_extent(shape)
     if t._h is not None:
         alias.resize_there(t, shape)
@@ -289,7 +320,7 @@ def resize(t: Tensor, shape: Sizes) -> Tensor:
         root = root.base
     start = (a.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // a.itemsize
     if not root.flags.c_contiguous:
-        # The storage's own order: its dimensions from the largest stride to the smallest.
+        # Use the storage's own order: dimensions from the largest stride to the smallest.
         root = root.transpose(sorted(range(root.ndim), key=lambda i: -root.strides[i]))
     flat = root.reshape(-1).view(a.dtype)
     if flat.size - start >= n and root.flags.c_contiguous:
@@ -310,15 +341,17 @@ alias.resize_ = resize
 
 
 def _inplace(o: Op) -> Callable[..., Any]:
-    fn, name = o.fn, o.name + "_"        # (op is asked once more: autocast acts on it, not on the writing)
+    # `o.fn` is dispatched again: autocast applies to the op, not to the write
+    fn, name = o.fn, o.name + "_"
     ufunc, scaled = HOST.get(name), HOST.get(o.name + "_scaled_")
-    kinds = "f" if o.name in ("add", "sub") else "fc"          # (Complex sums are more than NumPy's: see ops/elementwise/binary.py.)
+    # complex sums need more than NumPy's ufunc: see ops/elementwise/binary.py
+    kinds = "f" if o.name in ("add", "sub") else "fc"
     check_overlap = alias.OVERLAPS[o.overlap]
     owns, expanded = o.inplace == "own", o.expanded
     pointwise = o.placement in ("elementwise", "linear")
 
     def recorded(self, *args, **kwargs):
-        """As where gradients are recorded: the new value is computed as a tensor of its own, which is then written."""
+        """In-place op while gradients are recorded: computes a new tensor, then writes it."""
         alias.check_inplace(self, any_grad(args, kwargs))
         given = (*args, *kwargs.values()) if kwargs else args
         check_overlap(self, given)
@@ -335,7 +368,8 @@ def _inplace(o: Op) -> Callable[..., Any]:
                     a, other = self._a, args[0]
                     try:
                         b = other._a
-                        # Same dtype, no partial overlap possible (different storage), result shape is self's own.
+                        # Same dtype, no partial overlap (different storage), result has self's
+                        # shape.
                         ok = b.dtype is a.dtype and (b.shape == a.shape or _fits(b.shape, a.shape)) and (
                             other._ver is None or other._ver is not self._ver) and other._h is None
                     except AttributeError:
@@ -380,12 +414,16 @@ def _inplace(o: Op) -> Callable[..., Any]:
     return dispatch.function(run, entry, method=True)
 
 
-#: elements from which on an elementwise op in place goes piece by piece, and elements of a piece: all at once needs a second array
+#: minimum size for computing an elementwise in-place op in pieces, and size of a piece; a single
+#: pass needs a second array
 _MANY, _PIECE = 1 << 20, 1 << 18
 
 
 def _by_pieces(x, fn, args, kwargs):
-    """fn(x, ...) written to x piece by piece; False, and nothing done, where x or an operand is not to be cut."""
+    """Computes fn(x, ...) into x in pieces.
+
+    Returns False, with nothing done, where x or an operand cannot be split.
+    """
     a = x._a
     if not (a.flags.c_contiguous and a.flags.writeable) or x._h is not None or x._dev.type != "cpu" or x._tan or saved_hooks or alias.wrote is not None \
             or not dispatch.unwatched():
@@ -397,7 +435,7 @@ def _by_pieces(x, fn, args, kwargs):
         if v.__class__ is not Tensor or v._h is not None or v._sizes != x._sizes or not v._contiguous:
             return False
         if address(v._a) != address(a) and alias.may_share(v._a, a):
-            return False            # (a piece would read what another one has written)
+            return False  # a piece would read what another one has written
         cut.append(v)
     flat, others = a.reshape(-1), {id(v): v._a.reshape(-1) for v in cut}
     for i in range(0, a.size, _PIECE):
@@ -408,7 +446,11 @@ def _by_pieces(x, fn, args, kwargs):
 
 
 def _scales(x, y, kwargs):
-    """Whether x += alpha * y may be written element by element as it is computed: floats of one dtype, y apart from x's memory, nothing else to be told."""
+    """True if x += alpha * y can be written element by element as it is computed.
+
+    Requires floats of one dtype and y apart from x's memory, and that no callback observes the
+    write.
+    """
     if kwargs.keys() != {"alpha"} or kwargs["alpha"].__class__ not in (float, int) or not isinstance(y, Tensor) or x._h is not None or y._h is not None:
         return False
     a, b = x._a, y._a
@@ -427,7 +469,7 @@ def _fits(b, a):
 
 
 def any_grad(args: Iterable[object], kwargs: Mapping[str, object] | None = None) -> bool:
-    """True if a tensor among the arguments (also inside lists and tuples) requires grad."""
+    """True if a tensor among the arguments (also in nested lists and tuples) requires grad."""
     for x in args:
         if taken(x):
             if x._rg:
@@ -439,7 +481,10 @@ def any_grad(args: Iterable[object], kwargs: Mapping[str, object] | None = None)
 
 
 def inplace_method(name: str) -> Callable[..., Any]:
-    """Decorator for in-place methods with a meaning of their own: body(self, ...) returns the new value as a tensor."""
+    """Decorator for in-place methods without an op.
+
+    The body (self, ...) returns the new value as a tensor.
+    """
     def deco(fn):
         o = Op()
         o.name, o.ns, o.body, o.fn, o.public, o.method, o.inplace, o.out, o.aliases = name, "", fn, fn, None, False, True, False, ()
@@ -452,7 +497,7 @@ def inplace_method(name: str) -> Callable[..., Any]:
 
 
 def fresh(a: Any) -> Tensor:
-    """Kernel result (array or NumPy scalar) -> Tensor."""
+    """Converts a kernel result (array or NumPy scalar) to a Tensor."""
     return wrap(a if a.__class__ is np.ndarray else np.asarray(a))
 
 

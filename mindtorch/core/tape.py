@@ -1,8 +1,10 @@
-"""Reverse-mode autograd: nodes, saved tensors, and `primitive`, which makes a differentiable kernel (the engine: engine.py).
+"""Reverse-mode autograd: recording of nodes and saved tensors, and `primitive`, which creates a
+differentiable kernel (the backward engine is in engine.py).
 
-Why not MindSpore's own tape (`run_backward`)?  On CPU it costs 20-60 us an op, has wrong or missing gradients for many
-kernels, cannot follow writes through views, and takes 55 us for every kernel that is not its own.  This one costs about
-1 us an op, and its rules are torch's: hooks, versions, views, retain_grad, double backward.
+MindSpore's own autograd (`run_backward`) is not used: on CPU it costs 20-60 us per op, has wrong or
+missing gradients for many kernels, cannot follow writes through views, and takes 55 us for every
+kernel that is not its own. This one costs about 1 us per op, and its rules are PyTorch's: hooks,
+version counters, views, retain_grad, double backward.
 """
 from __future__ import annotations
 
@@ -35,17 +37,20 @@ from mindtorch.core.viewed import register_view, register_views
 kernels.load(cpu)
 HOST = kernels.TABLES["cpu"]
 anomaly: Callable[..., None] | None = None          # set by torch.autograd.anomaly_mode
-noted: Callable[[Any, int], None] | None = None          # likewise: notes the stack in the nodes of results made since a number
-through: Callable[[Any, Any], Any] | None = None        # set by core.forward while there are tangents: a node's gradients that carry them
+# also set by torch.autograd.anomaly_mode: stores the stack in the nodes of results created since a
+# sequence number
+noted: Callable[[Any, int], None] | None = None
+# set by core.forward while there are tangents: computes a node's gradients with tangents attached
+through: Callable[[Any, Any], Any] | None = None
 
-#: a gradient rule: (what the forward had, the result's gradient) -> the operand's
+#: gradient rule: (saved values of the forward pass, gradient of the result) -> operand's gradient
 Rule: TypeAlias = Callable[[Any, Any], Any]
-#: what a primitive takes for a tensor
+#: what a primitive accepts as a tensor
 Operand: TypeAlias = Tensor | Const | Held
 
 
 class PrimitiveFunction(Protocol):
-    """What `primitive` gives: a function over Tensors, and its record."""
+    """Result of `primitive`: a function over Tensors, with its record."""
 
     prim: Primitive
 
@@ -55,22 +60,25 @@ _F32 = np.dtype(np.float32)
 
 
 # ------------------------------------------------------------------ primitives
-PRIMITIVES: dict[str, PrimitiveFunction] = {}         # name -> the function that `primitive` made
+PRIMITIVES: dict[str, PrimitiveFunction] = {}  # name -> function created by `primitive`
 
 
 class Primitive:
-    """A differentiable kernel: `fwd` over arrays, one gradient rule for each tensor input."""
+    """A differentiable kernel: `fwd` over arrays, with one gradient rule per tensor input."""
 
-    shares = False          # the result is on the first input's memory, and no view of it for autograd
-    variadic = False        # a call's operands come as one sequence (core/variadic.py)
-    #: together(node, g): all gradients from one kernel of a device, out of what the rules have saved; None: the rules shall be asked
+    shares = False  # the result shares the first input's memory, but is not a view for autograd
+    variadic = False  # a call's operands are one sequence (core/variadic.py)
+    #: together(node, g): computes all gradients in one device kernel from the saved tensors; None:
+    #: the individual rules are used
     together: Rule | None = None
-    #: how tangents go through: "linear" (by the primitive itself), rule(c, {place of an operand: its tangent}); None: see core/forward.py
+    #: JVP rule: "linear" (apply the primitive itself), or rule(c, {operand index: tangent}); None:
+    #: see core/forward.py
     forward: Any = None
-    #: how a vmap computes all slices at once: rule(prim, operands over all slices, for each whether it has them, constants, level) -> results
-    #: over all slices, None for: slice by slice (core/batching.py)
+    #: vmap rule: computes all slices at once. rule(prim, operands over all slices, for each operand
+    #: whether it is batched, constants, level) -> results over all slices, or None to run slice by
+    #: slice (core/batching.py)
     batch: Any = None
-    #: what torch's node saves where hooks see it, if that is something else (core/saves.py)
+    #: what PyTorch's node saves while hooks are active, if it differs (core/saves.py)
     told: Any = None
 
     def __init__(self, name: str, fwd: Kernel, grads: tuple[Rule | None, ...],
@@ -82,14 +90,16 @@ class Primitive:
         self.node_class = type((node_name or camel) + ("" if "Backward" in (node_name or "") else "Backward0"),
                                (Node,), {"__slots__": (), "__module__": "torch.autograd.functions", "order": order})
         self.joint = len(grads) == 1 and len(inputs) > 1 and grads[0] is not None
-        #: how many inputs the node's gradients are of, where not of all: the last ones, such as indices and masks, have none
+        #: number of inputs with gradient edges, if not all: trailing inputs such as indices and
+        #: masks have none
         self.edges = None
         if grads and grads[-1] is None and order is None:
             self.edges = next((i + 1 for i in range(len(grads) - 1, 0, -1) if grads[i] is not None), 1)
             self.grads = grads[:self.edges]
-        #: places of the inputs that have no rule: they get no edge, for the engine would wait for a gradient that never comes
+        #: indices of the inputs without a rule: they get no edge, as the engine would wait for a
+        #: gradient that never arrives
         self.ruleless = () if self.joint else tuple([i for i in range(len(inputs)) if i >= len(self.grads) or self.grads[i] is None])
-        self.optional: tuple[int, ...] = ()          # places of the inputs that may be None
+        self.optional: tuple[int, ...] = ()  # indices of the inputs that may be None
         self.alone = len(self.grads) == 1 and self.grads[0] is not None
         self.function: Any = None
         self._plain: types.FunctionType | None = None
@@ -98,14 +108,15 @@ class Primitive:
         self._reads: set[str] | None = None
         self._explicit = saves
         self.elementwise = isinstance(fwd, np.ufunc) or hasattr(fwd, "pointwise")
-        #: rule of the results' strides; see core/layout.py
+        #: rule for the results' strides; see core/layout.py
         self.layout = layout or (layouts.pointwise if self.elementwise else layouts.contiguous)
-        #: how many results are held where all but the first are: the node has then one output, and rules get its gradient itself
+        #: number of held results, if these are all but the first: the node then has one output, and
+        #: rules receive its gradient directly
         self.rest = len(held) if held and not nondiff and held == tuple(range(1, len(held) + 1)) else 0
 
     @property
     def plain(self) -> types.FunctionType:
-        """The generated function that asks nobody."""
+        """The generated function without dispatch."""
         if self._plain is None:
             f = self.function
             self._plain = types.FunctionType(f.__code__, {**f.__globals__, "FLAGS": OFF}, f.__name__, f.__defaults__)
@@ -113,19 +124,22 @@ class Primitive:
 
     @property
     def lowering(self) -> Callable[..., Any] | None:
-        """How the primitive is said in graphs of other formats (backend/export); None: not at all."""
+        """Lowering of the primitive for export formats (backend/export); None: there is none."""
         from mindtorch.backend.export.lowering import LOWERINGS
         return LOWERINGS.get("prim." + self.name)
 
     @property
     def reads(self) -> set[str]:
-        """All that the rules read."""
+        """Names that the gradient rules read."""
         if self._reads is None:
             self._reads = set().union(*[_names_read(rule.__code__) for rule in self.grads if rule is not None], self._explicit)
         return self._reads
 
     def run_with(self, fwd: Kernel, low: Callable[..., Any] | None, args: Sequence[Operand | None], kw: dict[str, Any]) -> Any:
-        """The primitive computed by `fwd` over the operands' arrays (`low`: what casts for it), for the dispatcher's layers."""
+        """Runs the primitive with `fwd` on the operands' arrays, for the dispatcher's layers.
+
+        low: function that casts half precision for it.
+        """
         try:
             arrays = tuple([None if x is None else x._a for x in args])
         except AttributeError:
@@ -133,7 +147,10 @@ class Primitive:
         return finish(self, self.compute(arrays, kw, fwd, low), args, kw)
 
     def compute(self, arrays: Sequence[Array | None], kw: dict[str, Any], fwd: Kernel | None = None, low: Callable[..., Any] | None = None) -> Any:
-        """The host's kernel (or `fwd`) over arrays: half precision and layouts as in a call."""
+        """Runs the host's kernel (or `fwd`) on arrays.
+
+        Handles half precision and layouts as in a call.
+        """
         fwd, low = fwd or self.fwd, None if self.raw or self.view else low or _low
         if not self.view and arrays and STRIDED.on and (STRIDED.odd or not all([a is None or a.flags.c_contiguous for a in arrays])):
             return _strided(self, fwd, low, arrays, kw)
@@ -142,7 +159,10 @@ class Primitive:
         return fwd(*arrays, **kw)
 
     def needed(self, mask: int) -> tuple[Any, ...]:
-        """Names that the rules of the inputs in `mask` read, so that nothing else is kept alive."""
+        """Returns the names that the rules of the inputs in `mask` read.
+
+        Nothing else is saved.
+        """
         names = set()
         for i, rule in enumerate(self.grads):
             if rule is not None and (self.joint or mask >> i & 1):
@@ -155,7 +175,7 @@ class Primitive:
         return r
 
     def backward(self, node: Node, gs: Any) -> Sequence[Tensor | None]:
-        """Gradients of the inputs; `gs` holds one gradient (or None) per output."""
+        """Computes the gradients of the inputs; `gs` holds one gradient (or None) per output."""
         if len(node.meta) == 1:
             g = gs[0]
         else:
@@ -186,14 +206,14 @@ def _zeros(meta, gs):
     return ops["new_full"](like, size=meta[0], value=0, stype=meta[1])
 
 
-ops: dict[str, Callable[..., Tensor]] = {}                # new_full, set by the ops floor
+ops: dict[str, Callable[..., Tensor]] = {}  # new_full, set by the ops layer
 
 
 def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
-    """Links the results to a new node.  `outs` is a Tensor or a tuple of them."""
+    """Attaches a new node to the results. `outs` is a Tensor or a tuple of them."""
     if prim.view and INFERENCE.ever and ins[0]._inference:
-        return outs                 # (see viewed.py)
-    node: Any = object.__new__(prim.node_class)          # (as new_node)
+        return outs  # see viewed.py
+    node: Any = object.__new__(prim.node_class)  # as in new_node
     node.hooks = node.retain = node.pre = node.post = node.vals = node.metadata_ = None
     node.freed = False
     node.seq = next(sequence)
@@ -260,7 +280,7 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
                 kept[n] = t
             elif saved_hooks:
                 d = again(t)
-                if node.meta[i] is not None:            # (indices and the like have no history)
+                if node.meta[i] is not None:  # integer outputs such as indices have no history
                     d._gnode, d._oi, d._rg = node, i, True
                 _save(n, d, kept, i)
             else:
@@ -272,7 +292,10 @@ def record(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -
 
 
 def _low(fwd, arrays, kw):
-    """float16 and bfloat16: compute in float32, round the result (what torch's CPU kernels do as well), in one pass where there is a loop for it."""
+    """Computes float16 and bfloat16 in float32 and rounds the result, like PyTorch's CPU kernels.
+
+    Uses a single-pass C loop where there is one.
+    """
     in_c = HALF.get(fwd)
     if in_c is not None:
         r = in_c(*arrays, **kw)
@@ -300,15 +323,16 @@ _PLAIN = frozenset((int, float, bool, complex, str, type(None)))
 
 
 def _strided(prim, fwd, low, arrays, kw):
-    """A primitive over operands some of which are out of C order, its result (or results) in torch's layout.
+    """Runs a primitive on operands of which some are not in C order; results get PyTorch's layout.
 
-    Elementwise kernels get their operands with the dimensions in the order of the result's memory, so that the result is in C order
-    to them and needs no copy.  low: `_low` for kernels that are to compute in float32.
+    Elementwise kernels receive their operands with the dimensions in the order of the result's
+    memory, so that the result is in C order for the kernel and needs no copy. low: `_low` for
+    kernels that compute half precision in float32.
     """
     rule = prim.layout
     strides = None
     if rule is layouts.pointwise and prim.elementwise and (not kw or all([v.__class__ in _PLAIN for v in kw.values()])):
-        # (What to do is kept by the operands' layouts: 1 us, found anew 9.)
+        # The plan is cached by the operands' layouts: 1 us vs 9 us to compute it.
         key = (STRIDED.odd, *[None if a is None else (a.shape, a.strides, a.itemsize) for a in arrays])
         plan = _plans.get(key)
         if plan is None:
@@ -338,7 +362,8 @@ def _strided(prim, fwd, low, arrays, kw):
     return layouts.settle(rule, r, arrays, kw)
 
 
-#: layouts of an elementwise primitive's operands -> layouts.pointwise_plan, layouts.crossing, {itemsize: the strides in bytes}, whether one is of two bytes
+#: layouts of an elementwise primitive's operands -> layouts.pointwise_plan, layouts.crossing,
+#: {itemsize: strides in bytes}, whether an operand has 2-byte elements
 _plans: dict[Any, Any] = {}
 
 
@@ -346,7 +371,7 @@ def _bad(name, inputs, values):
     for i, (n, v) in enumerate(zip(inputs, values)):
         if v is not None and not hasattr(v, "_a"):
             return TypeError(f"{name}(): argument '{n}' (position {i + 1}) must be Tensor, not {type_name(v)}")
-    return AttributeError(f"{name}(): an argument lost its memory")
+    return AttributeError(f"{name}(): internal error: a tensor argument has no storage")
 
 
 _TEMPLATE = """
@@ -374,7 +399,7 @@ _SEVERAL = """
             return _many(PRIM, r_, ({args}), {kw})
         r_ = asarray(r_)
 """
-# All results but the first are held: the everyday case of norms, dropout, pools and losses is made here.
+# Fast path where all results but the first are held, as in norms, dropout, pooling and losses.
 _REST = """
     if r_.__class__ is not tuple:
         return finish(PRIM, r_, ({args}), {kw})
@@ -386,9 +411,10 @@ _REST = """
 
 @functools.lru_cache(None)
 def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, rest):
-    """Source of a primitive over inputs a0_, a1_, ... (those in `optional` may be None) and constants s0_, s1_, ...
+    """Returns the source of a primitive over inputs a0_, a1_, ... and constants s0_, s1_, ...
 
-    rest: how many results are held, where all but the first are.
+    optional: indices of the inputs that may be None. rest: number of held results, where these are
+    all but the first.
     """
     inputs, statics = [f"a{i}_" for i in range(inputs)], [f"s{i}_" for i in range(statics)]
     optional = {inputs[i] for i in optional}
@@ -404,7 +430,8 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, 
         plain = " and ".join(f"x_{n}.flags.c_contiguous" if n not in optional else f"(x_{n} is None or x_{n}.flags.c_contiguous)" for n in inputs)
         strided = f"_strided(PRIM, fwd, {'None' if raw else '_low'}, ({xs}), {kw})"
         if elementwise:
-            # What an elementwise kernel makes of operands in C order is in C order: it need not be asked (45 ns).
+            # The result of an elementwise kernel on operands in C order is in C order; skipping the
+            # check saves 45 ns.
             strided, native = f"return finish(PRIM, {strided}, ({args}), {kw})", "from_contiguous(r_)"
         else:
             strided = "r_ = " + strided
@@ -425,7 +452,8 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, 
     tail = ""
     if grads:
         anyrg = " or ".join(f"({n} is not None and {n}._rg)" if n in optional else f"{n}._rg" for n in inputs)
-        # (Whether operands want gradients takes less to ask than whether this thread records: 25 ns each, 50.)
+        # Checking whether operands require grad (25 ns each) is cheaper than checking whether this
+        # thread records (50 ns).
         tail = f"    if {anyrg}:\n        if MODE.on:\n            return record(PRIM, {result}, ({args}), {kw})"
     if not view:
         tail += ("\n" if grads else "") + "    if INFERENCE.ever and MODE.inference:\n        t_._inference = True"
@@ -434,12 +462,12 @@ def _primitive_source(inputs, optional, statics, grads, view, raw, elementwise, 
 
 
 def finish(prim: Primitive, r: Array | tuple[Array | None, ...], ins: Sequence[Any], kw: dict[str, Any]) -> Any:
-    """A kernel's result, or results, as tensors with their history."""
+    """Wraps a kernel's result or results as tensors with history."""
     return _many(prim, r, ins, kw) if r.__class__ is tuple else link(prim, wrap(r), ins, kw)
 
 
 def link(prim: Primitive, outs: Any, ins: Sequence[Any], kw: dict[str, Any]) -> Any:
-    """Gives a primitive's results (a Tensor or a tuple) what they are views of, and their history."""
+    """Records views and history of a primitive's results (a Tensor or a tuple)."""
     if prim.view:
         if outs.__class__ is tuple:
             register_views(outs, ins[0])
@@ -462,7 +490,7 @@ def _many(prim, arrays, ins, kw):
 
 
 def _wrapped(arrays):
-    """`wrap` of each, looked at once what is the same for all (a view 0.2 us less)."""
+    """Like `wrap` for each array, with the common checks made once (saves 0.2 us per view)."""
     outs = []
     for a in arrays:
         if a.__class__ is np.ndarray and a.flags.carray:
@@ -476,7 +504,10 @@ def _wrapped(arrays):
 
 
 def _declared(signature: str) -> tuple[list[str], tuple[int, ...], list[str]]:
-    """(names of the tensors, positions of those that may be None, names of the constants) of "a, b=None, *, dim, keepdim"."""
+    """Parses a signature such as "a, b=None, *, dim, keepdim".
+
+    Returns (names of the tensors, positions of those that may be None, names of the constants).
+    """
     before, _, behind = signature.partition("*")
     tensors = [p.strip() for p in before.split(",") if p.strip()]
     optional = tuple(i for i, p in enumerate(tensors) if p.endswith("=None"))
@@ -488,7 +519,7 @@ _TAKEN = re.compile(r"out\d*|shapes|dtypes|needs|prim|edges|vals|kw|meta|seq|hoo
 
 
 def host_kernel(name: str) -> Kernel:
-    """The host's kernel for a primitive that is about to be declared."""
+    """Returns the host's kernel for a primitive that is about to be declared."""
     if name in PRIMITIVES:
         raise ValueError(f"there is a primitive {name!r} already")
     fwd = HOST.get(name)
@@ -500,33 +531,38 @@ def host_kernel(name: str) -> Kernel:
 def primitive(name: str, signature: str, *grads: Rule | None, node: str | None = None, view: bool = False, raw: bool = False,
               nondiff: tuple[int, ...] = (), held: tuple[int, ...] = (), saves: Sequence[str] = (), order: tuple[int, ...] | None = None,
               layout: Layout | tuple[Layout | None, ...] | None = None) -> PrimitiveFunction:
-    """Makes a differentiable function over Tensors out of the kernels that devices have under this name.
+    """Creates a differentiable function over Tensors from the devices' kernels of this name.
 
-    name       unique; the kernels are in the devices' tables (backend/kernels.py).
-    signature  "a, b=None, *, dim, keepdim": before the star tensors (`=None`: may be None), behind it constants, which are
-               plain Python values.  A kernel gets the tensors' arrays in this order and the constants by keyword, and returns one
-               result or a tuple of them.
-    grads      one rule `lambda c, g: ...` per tensor (None: not differentiable), or one rule for all of them
-               (returning a tuple).  A rule reads what the forward had as c.<parameter>, c.out (c.out0, ...), c.<constant>,
-               c.shapes, c.dtypes, c.needs; only what it reads is saved.  Gradients are reduced to the input's shape and
-               dtype by the engine, so rules of broadcasting kernels need not care.  Rules are written with Tensor ops, so
-               they can be differentiated again.
-    node       the name of grad_fn's class where it is not the primitive's in capitals.
-    view       the result shares the first input's memory.
-    raw        the kernel moves bits and takes float16/bfloat16 as they are; otherwise those are computed in float32.
-    nondiff    indices of outputs that have no gradient.
-    held       indices of outputs (arrays or None) that gradient rules and other primitives read, and nobody else: they are no Tensors.
-    order      positions of the inputs in the order in which gradients leave, where torch's graph has another than that of the inputs: hooks
-               on parameters see it.
-    layout     rule of the results' strides (core/layout.py) where an operand is out of C order; default: elementwise order for
-               elementwise kernels, C order for others.
+        name       unique; the kernels are in the devices' tables (backend/kernels.py)
+        signature  "a, b=None, *, dim, keepdim": tensors before the star (`=None`: may be None),
+                   constants after it, which are plain Python values. A kernel receives the tensors'
+                   arrays in this order and the constants by keyword, and returns one result or a
+                   tuple
+        grads      one rule `lambda c, g: ...` per tensor (None: not differentiable), or one rule
+                   for all of them that returns a tuple. A rule reads the forward's values as
+                   c.<parameter>, c.out (c.out0, ...), c.<constant>, c.shapes, c.dtypes, c.needs;
+                   only what it reads is saved. The engine reduces gradients to the input's shape
+                   and dtype, so rules of broadcasting kernels need not do so. Rules use Tensor ops
+                   and are therefore differentiable themselves
+        node       class name of grad_fn, if it is not derived from the primitive's name
+        view       the result shares the first input's memory
+        raw        the kernel only moves bits and accepts float16/bfloat16 directly; other kernels
+                   compute these in float32
+        nondiff    indices of outputs without a gradient
+        held       indices of outputs (arrays or None) that only gradient rules and other primitives
+                   read; they are not Tensors
+        order      positions of the inputs in the order in which gradients are returned, where
+                   PyTorch's order differs from that of the inputs; hooks on parameters can observe
+                   it
+        layout     rule for the results' strides (core/layout.py) where an operand is not in C
+                   order; default: elementwise order for elementwise kernels, C order for others
     """
     fwd = host_kernel(name)
     inputs, optional, statics = _declared(signature)
     read = set().union(*[_names_read(rule.__code__) for rule in grads if rule is not None])
     taken = [n for n in (*inputs, *statics) if n in read and _TAKEN.fullmatch(n)]
     if taken:
-        raise ValueError(f"primitive {name!r}: gradient rules read something else as c.{taken[0]}")
+        raise ValueError(f"primitive {name!r}: a parameter that gradient rules read cannot be named {taken[0]!r}, which is reserved")
     prim = Primitive(name, fwd, grads, inputs, statics, node, view, raw, nondiff, saves, order, layout, held)
     prim.optional = optional
     given = {f"s{i}_": n for i, n in enumerate(statics)}
@@ -537,7 +573,7 @@ def primitive(name: str, signature: str, *grads: Rule | None, node: str | None =
              "from_array": from_array, "Tensor": Tensor, "MODE": mode, "INFERENCE": INFERENCE, "record": record, "_low": _low, "_many": _many, "Held": Held,
              "_bad": _bad, "STRIDED": STRIDED, "_strided": _strided, "register_view": register_view, "FLAGS": FLAGS, "finish": finish}
     src = _primitive_source(len(inputs), optional, len(statics), bool(grads), view, raw, prim.elementwise, prim.rest)
-    # (That of a plain parameter is None, that of a constant the function's own.)
+    # Optional tensors default to None; constants have no default.
     first = optional[0] if optional else len(inputs)
     f: Any = function(src, given, re.sub(r"\W", "_", name), f"<primitive {name}>", scope, (None,) * (len(inputs) - first))
     f.prim, prim.function = prim, f

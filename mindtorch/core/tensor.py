@@ -1,8 +1,8 @@
-"""Tensor's substance: one object that is a MindSpore tensor and knows its memory as a NumPy array.
+"""Tensor core: one object that is a MindSpore tensor and references its memory as a NumPy array.
 
-On CPU a MindSpore tensor's memory is host memory, so every Tensor carries `_a`, a strided NumPy view straight on it.
-Host kernels, views and in-place writes work on `_a`; MindSpore kernels take the object itself.  A tensor made by a
-MindSpore kernel gets its `_a` at first use.
+On CPU a MindSpore tensor's memory is host memory, so every Tensor has `_a`, a strided NumPy view of
+it. Host kernels, views and in-place writes work on `_a`; MindSpore kernels receive the object
+itself. A tensor created by a MindSpore kernel gets its `_a` on first use.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mindtorch.core.dtypes import default_np, dtype as DType, of_np
 from mindtorch.core.foreign import type_name
 from mindtorch.core.grad_mode import INFERENCE, mode
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE: dict[Any, str] = {**dict.fromkeys(["shape", "dtype", "device", "ndim", "__hash__", "numel", "__getitem__", "__add__", "__radd__", "__mul__", "__new__",
                             "__instancecheck__", "taken", "__get__", "__repr__"], "safe"), ("requires_grad", 1): "safe"}
 
@@ -87,7 +87,7 @@ def _index(x):
 
 
 class Version:
-    """Counter of writes, shared by all tensors on one storage; a stale saved tensor is found by it."""
+    """Version counter shared by all tensors on one storage; used to detect stale saved tensors."""
 
     __slots__ = ("v", "__weakref__")
 
@@ -96,7 +96,7 @@ class Version:
 
 
 class _Transforms:
-    """How many function transforms are under way, in all threads (core/transforms.py)."""
+    """Number of active function transforms in all threads (core/transforms.py)."""
 
     __slots__ = ("count",)
 
@@ -115,14 +115,15 @@ _USERS = property(lambda self: user_attributes(self), lambda self, value: set_us
 
 
 class _TensorMeta(_NativeMeta):
-    """isinstance by the class's own line of descent (0.1 us; the ABC machinery of MindSpore's metaclass takes 0.3).
+    """isinstance() via the MRO: 0.1 us vs 0.3 us for the ABC machinery of MindSpore's metaclass.
 
-    A tensor that MindSpore made counts as a Tensor, for facade functions take it as one.  Asking leaves it as it is; it becomes one (`adopt`)
-    where it is handed over: see `taken`.
+    A tensor created by MindSpore counts as a Tensor, since facade functions accept it as one.
+    isinstance() does not change it; it is converted (`adopt`) when it is passed on: see `taken`.
     """
 
     def __new__(mcls, name, bases, namespace, **kwargs):
-        if any([getattr(b, "_shows_users_attributes", False) for b in bases]):   # (a mixin has a `__dict__` of its own, which would show memory)
+        # a mixin's own `__dict__` would expose internal attributes
+        if any([getattr(b, "_shows_users_attributes", False) for b in bases]):
             namespace.setdefault("__dict__", _USERS)
         return super().__new__(mcls, name, bases, namespace, **kwargs)
 
@@ -137,7 +138,7 @@ class _TensorMeta(_NativeMeta):
 
 
 class UserAttributes(dict):
-    """What a user has hung on a tensor; writes go to the tensor itself."""
+    """User-defined attributes of a tensor; writes go to the tensor itself."""
 
     __slots__ = ("_of",)
     _of: dict[str, Any]
@@ -169,7 +170,7 @@ class UserAttributes(dict):
 
 
 def user_attributes(t: Tensor) -> UserAttributes:
-    """What a user has hung on a tensor, without what tensors carry themselves."""
+    """Returns the user-defined attributes of a tensor, without the internal ones."""
     real, own = attributes(t), own_names()
     shown = UserAttributes((k, v) for k, v in real.items() if k not in own)
     shown._of = real
@@ -177,7 +178,7 @@ def user_attributes(t: Tensor) -> UserAttributes:
 
 
 def set_user_attributes(t: Tensor, value: Mapping[str, Any]) -> None:
-    """`t.__dict__ = value`."""
+    """Implements `t.__dict__ = value`."""
     shown = user_attributes(t)
     for k in list(shown):
         del shown[k]
@@ -188,7 +189,7 @@ _own: frozenset[str] | None = None
 
 
 def own_names() -> frozenset[str]:
-    """Names in a tensor's real __dict__ that are not a user's."""
+    """Names in a tensor's real __dict__ that are not user-defined."""
     global _own
     if _own is None:
         with_all = Parameter(wrap(np.zeros(1, np.float32)))
@@ -198,7 +199,10 @@ def own_names() -> frozenset[str]:
 
 
 class _Memory:
-    """`_a` of a tensor that does not have it yet: one that a MindSpore kernel made.  Lives on `mindspore.Tensor` itself."""
+    """Descriptor for `_a` of a tensor created by a MindSpore kernel, before it is set.
+
+    It lives on `mindspore.Tensor` itself.
+    """
 
     def __get__(self, t, cls=None):
         if t is None:
@@ -215,14 +219,15 @@ put("mindspore.common.tensor:Tensor._a", _Memory())
 
 
 class _Geometry:
-    """What a tensor is, apart from its values: read by everything above core, whatever memory the tensor stands on.
+    """Geometry and dtype of a tensor, independent of where its memory is.
 
-    (Getters in C: 15 ns more than asking the array that carries them, where a Python function would cost 45.)
+    Used by all layers above core. C getters add 15 ns to reading the array's attribute; a Python
+    function would add 45 ns.
     """
 
     __slots__ = ()
     _sizes = property(operator.attrgetter("_a.shape"))              # `shape` as a plain tuple
-    _stype = property(operator.attrgetter("_a.dtype"))              # `dtype` as core/dtypes.py's element type
+    _stype = property(operator.attrgetter("_a.dtype"))  # `dtype` as a NumPy dtype (core/dtypes.py)
     _numel = property(operator.attrgetter("_a.size"))
     _nbytes = property(operator.attrgetter("_a.nbytes"))
     _contiguous = property(operator.attrgetter("_a.flags.c_contiguous"))
@@ -230,9 +235,9 @@ class _Geometry:
 
 
 class _OfOurs:
-    """A private attribute of ours asked of a tensor of MindSpore's own: it is adopted by that.
+    """Descriptor for a private attribute read from a MindSpore tensor, which is adopted on access.
 
-    Nobody but the facade's own code knows these names, and it asks for them when a tensor has been handed to it.
+    Only the facade's own code uses these names, and only on a tensor that was passed to it.
     """
 
     def __init__(self, name):
@@ -247,39 +252,46 @@ class _OfOurs:
 
 
 class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
-    """Multi-dimensional array with torch's interface (https://pytorch.org/docs/stable/tensors.html)."""
+    """Multi-dimensional array with PyTorch's interface.
 
-    # Defaults live on the class, so that making a tensor sets nothing but its memory.
-    _a: Array          # its memory, or (on another device) an array that knows its geometry only
-    _torch_face = True  # (see private.is_ours)
+    See https://pytorch.org/docs/stable/tensors.html.
+    """
+
+    # Defaults are class attributes, so that creating a tensor sets only its memory.
+    _a: Array  # its memory, or (on another device) a geometry-only array
+    _torch_face = True  # see private.is_ours
     _rg = False        # requires grad
-    _gnode: Any = None      # the node that made it; None for leaves
-    _oi = 0            # which output of that node
-    _when = 0          # in which window between two synchronisations a device's kernel was asked for it (core/devices.py, Doubt); 0: nobody noted it
+    _gnode: Any = None  # node that produced it; None for leaves
+    _oi = 0  # index among that node's outputs
+    # synchronization window in which a device kernel for it was queued (core/devices.py, Doubt), or
+    # 0
+    _when = 0
     _g: Tensor | None = None          # .grad
-    _tan: dict[int, Tensor | None] | None = None      # its tangents, by level (core/forward.py)
-    _ver: Version | None = None        # Version, made at the first view, write or save
-    _base: Tensor | None = None       # tensor this one is a differentiable view of
+    _tan: dict[int, Tensor | None] | None = None  # tangents by level (core/forward.py)
+    _ver: Version | None = None  # created at the first view, write or save
+    _base: Tensor | None = None  # tensor of which this one is a differentiable view
     _views: list[weakref.ref[Tensor]] | None = None      # weak references to the views of this base
-    _fragile: str | None = None    # "multi", "no_grad", "inference", "custom": a view that autograd does not follow through writes (see core/viewed.py)
-    _made = 0          # a fragile view's write count when it was made
-    _lvl = 0           # serial number of the function transform it was made in (core/transforms.py)
-    _orphan = False    # a view that requires grad only because its base does, without history of its own
+    # "multi", "no_grad", "inference", "custom": a view through which autograd does not track writes
+    # (see core/viewed.py)
+    _fragile: str | None = None
+    _made = 0  # version count when a fragile view was created
+    _lvl = 0  # serial number of the function transform in which it was created (core/transforms.py)
+    _orphan = False  # a view without history that requires grad only because its base does
     _thooks: dict[int, Callable[..., Any]] | None = None     # hooks on a leaf's gradient
     _acchooks: dict[int, Callable[..., Any]] | None = None   # hooks after a leaf's gradient was accumulated
-    _accnode: Any = None    # weak reference to its AccumulateGrad (core/nodes.py), where that was asked for
+    _accnode: Any = None  # weak reference to its AccumulateGrad (core/nodes.py), once created
     _retain = False
     _dev = _device.cpu
-    _h: Handle | None = None          # handle of memory that is not the host's (core/devices.py)
-    _real = False      # of such a tensor: MindSpore's code sees that memory in it as well (see `real`)
+    _h: Handle | None = None  # handle of memory on a device (core/devices.py)
+    _real = False  # of a device tensor: MindSpore's code sees the same memory (see `real`)
     _inference = False
-    _cut = 0           # of a tensor that detach_ cut off: the number (of nodes) from which on it counts as what it is now
-    _passed = False    # as a gradient: somebody else may hold the same memory
-    _lent = False      # MindSpore's code was given it, and may share its memory
-    _foreign = False   # made by MindSpore, adopted here
-    _standin: Any = None    # what MindSpore's ops get in its place (see interop.py)
+    _cut = 0  # node sequence number at which detach_ detached this tensor; 0: never
+    _passed = False  # as a gradient: other code may reference the same memory
+    _lent = False  # passed to MindSpore's code, which may share its memory
+    _foreign = False  # created by MindSpore and adopted
+    _standin: Any = None  # proxy that MindSpore's ops receive in its place (see interop.py)
 
-    # (In the class body: a class's __dict__ cannot be given such an attribute later.)
+    # In the class body, because `__dict__` cannot be added to a class later.
     __dict__ = _USERS
     _shows_users_attributes = True
 
@@ -289,7 +301,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     def __init__(self, *args, **kwargs):
         pass
 
-    # ---- what it is
+    # ---- properties
     @property
     def shape(self) -> Size:
         return tuple.__new__(Size, self._a.shape)
@@ -305,7 +317,7 @@ class Tensor(_Geometry, MSTensor, metaclass=_TensorMeta):
     ndim = _Geometry.ndim
 
     def asnumpy(self) -> Array:
-        """MindSpore's: the values as an ndarray, sharing memory where that is the host's."""
+        """Implements MindSpore's asnumpy: the values as an ndarray, which shares host memory."""
         if self._h is not None:
             if self._h.__class__ is Bits:
                 raise bits.refused(self)
@@ -367,7 +379,7 @@ for _name in ("_sizes", "_stype", "_numel", "_contiguous", *PRIVATE):
     put("mindspore.common.tensor:Tensor." + _name, _OfOurs(_name))
 
 
-#: called where memory that is read-only is given out; set by core.memory
+#: called where read-only memory is exposed; set by core.memory
 _unlocked: Callable[[Tensor], object] = None  # type: ignore[assignment]
 
 
@@ -378,7 +390,7 @@ def _warn_nonleaf():
                   "Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=3)
 
 
-_legacy_constructor: Callable[..., Tensor] = None  # type: ignore[assignment]     # set by the ops floor: torch.Tensor(2, 3), torch.Tensor([1., 2.])
+_legacy_constructor: Callable[..., Tensor] = None  # type: ignore[assignment]     # set by the ops layer: torch.Tensor(2, 3), torch.Tensor([1., 2.])
 
 
 def _legacy(cls, args, kwargs):
@@ -392,11 +404,12 @@ def _legacy(cls, args, kwargs):
     return t
 
 
-_subclass_made: Callable[..., None] | None = None           # set by the facade: __torch_function__ has to be asked from now on
+# set by the facade: __torch_function__ must be checked from now on
+_subclass_made: Callable[..., None] | None = None
 
 
 def wrap(a: Any) -> Tensor:
-    """Tensor over an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
+    """Creates a Tensor on an ndarray's memory (no copy); a NumPy scalar becomes a 0-dim tensor."""
     if a.__class__ is not ndarray:
         a = np.asarray(a) if not isinstance(a, Opaque) else a.copy()
     t = (from_contiguous(a) if a.flags.carray else from_array(a)) if not FLAGS.meta else native_of(a)
@@ -412,7 +425,10 @@ _blanks: list[Any] = []
 
 
 def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
-    """Tensor on a device's memory; `geometry`: an array without memory of its shape, element type and strides."""
+    """Creates a Tensor on a device's memory.
+
+    geometry: array without memory that has its shape, dtype and strides.
+    """
     t = blank()
     t._a = geometry if geometry.__class__ is Opaque else geometry.view(Opaque)
     t._h, t._dev = handle, dev
@@ -422,14 +438,15 @@ def on_device(dev: _device.device, handle: Handle, geometry: Array) -> Tensor:
 
 
 def real(t: Tensor) -> None:
-    """Puts the native tensor that a device's tensor also is on the device's memory, for MindSpore's own code (5 us, which most never need).
+    """Makes the native MindSpore tensor of a device tensor use the device's memory.
 
-    (A Parameter stays a native tensor of its own, for MindSpore's tape and graphs know it by that.)
+    Needed for MindSpore's own code only: it costs 5 us, and most tensors never need it. A Parameter
+    keeps its own native tensor, because MindSpore's autograd and graphs identify it by that.
     """
     if not isinstance(t._h, MSTensor):
         if t._h.__class__ is Bits and not isinstance(t, MSParameter):
-            raise NotImplementedError(f"MindSpore's code cannot be given a {t.dtype} tensor with a conjugate or negative bit on device {t._dev}: "
-                                      "use resolve_conj() or resolve_neg()")
+            raise NotImplementedError(f"a {t.dtype} tensor with the conjugate or negative bit on device {t._dev} cannot be passed to "
+                                      "MindSpore code: call resolve_conj() or resolve_neg() first")
         return
     steps.settle("MindSpore's code uses a tensor")
     if t._real:
@@ -448,9 +465,10 @@ def real(t: Tensor) -> None:
 
 
 def blank() -> Any:
-    """A Tensor on nothing, to be given a device's memory.
+    """Returns a Tensor without memory, which then receives a device's memory.
 
-    (Made in batches: one takes 0.8 us, but 2.5 right after a kernel of MindSpore's has emptied the processor's caches.)
+    Created in batches: one takes 0.8 us, but 2.5 us right after a MindSpore kernel has evicted the
+    processor's caches.
     """
     try:
         return _blanks.pop()
@@ -465,7 +483,7 @@ def blank() -> Any:
 
 
 def again(t: Any) -> Tensor:
-    """Another Tensor on the same memory, without history."""
+    """Returns another Tensor on the same memory, without history."""
     if t._h is None:
         return wrap(t._a)
     if t._h.__class__ is wrapped.Elsewhere:
@@ -478,7 +496,10 @@ def again(t: Any) -> Tensor:
 
 
 def native_of(a: Array) -> Any:
-    """MindSpore tensor on an array; an empty one for an array without memory, where its kernels could read nothing."""
+    """Returns a MindSpore tensor on an array; an empty one for a meta array.
+
+    A meta array has no values that MindSpore's kernels could read.
+    """
     if FLAGS.meta and a.size and is_blank(a):
         if not a.flags.c_contiguous:
             STRIDED.on = True
@@ -486,18 +507,19 @@ def native_of(a: Array) -> Any:
     return from_contiguous(a) if a.flags.carray else from_array(a)
 
 
-#: (MindSpore's tensor, device or None) -> the device and handle of one whose memory is not the host's; None for others. Set by core.accelerator.
+#: (MindSpore tensor, device or None) -> (device, handle, geometry) for memory on a device, else
+#: None; set by core.accelerator
 housed: Callable[[Any, Any], tuple[_device.device, Handle, Array] | None] | None = None
 
 
-#: class of those whose values are put off; set by core.differentiate
+#: class of tensors with deferred values; set by core.differentiate
 later: Any = None
 
 
 def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
-    """Tensor out of a MindSpore tensor: the object itself changes its class and keeps its memory.
+    """Converts a MindSpore tensor to a Tensor: the object changes its class and keeps its memory.
 
-    dev: where it is to be, if what is known of it does not say.  (MindSpore's tensors have no device of their own.)
+    dev: its device, if that is not known otherwise. (MindSpore tensors have no device attribute.)
     """
     if Tensor in type(t).__mro__:
         return t
@@ -526,9 +548,9 @@ def adopt(t: Any, dev: _device.device | None = None) -> Tensor:
 
 
 def taken(x: object, kind: type | None = None) -> TypeGuard[Tensor]:
-    """Whether an argument is a Tensor (or a Parameter: `kind`); a tensor of MindSpore's own is adopted.
+    """True if an argument is a Tensor (or `kind`, e.g. a Parameter); a MindSpore tensor is adopted.
 
-    This is how functions outside the op table, which are not called by the dispatcher, take tensors over.
+    Functions outside the op table, which the dispatcher does not call, convert tensors this way.
     """
     t = type(x)
     if t is not Tensor:
@@ -547,7 +569,7 @@ def _is_native(x):
 
 @dispatch.layer("ops", "native")
 def _adopt_arguments(entry, args, kwargs, below):
-    """MindSpore's own tensors among the arguments (also in lists and tuples) become Tensors."""
+    """Dispatcher layer: adopts MindSpore tensors among the arguments, also in lists and tuples."""
     if any([a.__class__ not in dispatch.PLAIN and _is_native(a) for a in (*args, *kwargs.values())]) or any(
             [a.__class__ in (list, tuple) and any([_is_native(x) for x in a]) for a in args]):
         args, kwargs = tuple([_as_tensor(a) for a in args]), {k: _as_tensor(v) for k, v in kwargs.items()}
@@ -560,11 +582,14 @@ def _as_tensor(a):
     return adopt(a) if _is_native(a) else a
 
 
-_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.interop: gives a tensor that MindSpore's tape knows its history
+_adopted: Callable[[Tensor], object] = None  # type: ignore[assignment]     # set by core.interop: attaches the history of a tensor that MindSpore's autograd recorded
 
 
 class Const(_Geometry):
-    """A number of known dtype standing where a kernel takes a tensor: no MindSpore object, no history."""
+    """Scalar operand of known dtype in place of a kernel's tensor operand.
+
+    It has no MindSpore object and no history.
+    """
 
     __slots__ = ("_a",)
     _rg = False
@@ -584,7 +609,10 @@ class Const(_Geometry):
 
 
 class Held(_Geometry):
-    """What a kernel returned for gradient rules and other kernels alone: no MindSpore object (1 us), no history, not to be written to."""
+    """Kernel output that only gradient rules and other kernels read.
+
+    It has no MindSpore object (which would cost 1 us) and no history, and must not be modified.
+    """
 
     __slots__ = ("_a", "_h", "_dev")
     _rg = False
@@ -595,12 +623,12 @@ class Held(_Geometry):
 
 
 def shown(held: Held) -> Tensor:
-    """A Tensor on what a kernel held back, for an op that gives it out after all."""
+    """Wraps a held kernel output as a Tensor, for an op that returns it after all."""
     return again(held)
 
 
 def read_only(t: Tensor) -> None:
-    """From now on a write to `t` is an error."""
+    """Makes further writes to `t` an error."""
     if t._h is None:
         t._a.flags.writeable = False
     else:
@@ -608,12 +636,12 @@ def read_only(t: Tensor) -> None:
 
 
 def is_read_only(t: Tensor) -> bool:
-    """Whether a write to `t` is an error."""
+    """True if a write to `t` is an error."""
     return not t._a.flags.writeable if t._h is None else t._a.frozen      # type: ignore[attr-defined]
 
 
 def version(t: Tensor) -> Version:
-    """The shared write counter of `t`'s storage."""
+    """Returns the version counter of `t`'s storage."""
     v = t._ver
     if v is None:
         v = t._ver = Version()
@@ -621,7 +649,7 @@ def version(t: Tensor) -> Version:
 
 
 def bump(t: Tensor) -> None:
-    """Notes a write into `t`'s memory, so that values saved for backward are known to be stale."""
+    """Records a write to `t`'s memory, so that stale saved tensors are detected."""
     v = t._ver
     if v is None:
         v = t._ver = Version()
@@ -629,7 +657,7 @@ def bump(t: Tensor) -> None:
 
 
 def detached(t: Tensor) -> Tensor:
-    """A tensor on the same memory and write counter, without history."""
+    """Returns a tensor on the same memory and version counter, without history."""
     d = again(t)
     v = t._ver
     if v is None:
@@ -642,11 +670,11 @@ def detached(t: Tensor) -> Tensor:
     return d
 
 
-_enrol: Callable[[Tensor], None] = None  # type: ignore[assignment]                  # set by core.meta: notes that a tensor without values exists
+_enrol: Callable[[Tensor], None] = None  # type: ignore[assignment]                  # set by core.meta: registers a meta tensor
 
 
 def put_on(t: Tensor, device: _device.device) -> None:
-    """Says on which device a tensor is."""
+    """Sets the device of a tensor."""
     if device.type == "meta":
         _enrol(t)
     else:
@@ -654,7 +682,7 @@ def put_on(t: Tensor, device: _device.device) -> None:
 
 
 def stand_on(t: Tensor, x: Tensor) -> None:
-    """Puts `t` on the memory of the tensor `x`, all that `x` sees of it."""
+    """Rebases `t` on the memory of the tensor `x`, with the same geometry."""
     if x._h is None:
         replace_memory(t, x._a)
         if t._h is not None:
@@ -669,29 +697,31 @@ def stand_on(t: Tensor, x: Tensor) -> None:
 
 
 def replace_memory(t: Tensor, a: Array) -> None:
-    """Makes `t` stand on another array: `.data =`, `set_`, `resize_`.
+    """Rebases `t` on another array, for `.data =`, `set_` and `resize_`.
 
-    Of a Parameter the native tensor stays and gets the memory, for a compiled graph of MindSpore's may hold it; not with another
-    dtype or shape, for it keeps those it was first used with.  `_native` tells one native tensor from the next.
+    The native tensor of a Parameter stays and receives the memory, since a compiled MindSpore graph
+    may hold it. It is replaced if dtype or shape change, since it keeps those of its first use;
+    `_native` then identifies the new one.
     """
     if Parameter not in type(t).__mro__:
         swap_impl(t, native_of(a))
     elif a.dtype == t._a.dtype and a.shape == t._a.shape:
         MSTensor.assign_value_cpp(t, native_of(a))
     else:
-        native = native_parameter(a)            # (a graph takes a plain tensor for a constant)
+        native = native_parameter(a)  # a graph would treat a plain tensor as a constant
         native.param_info = t.param_info
         swap_impl(t, native)
         t._native = object()
     t._a = a
 
 
-#: called with a tensor that no public function made while there are function transforms; set by core.transforms
+#: called with tensors that no public function created while function transforms are active; set by
+#: core.transforms
 made_in_transform: Callable[[Tensor], object] = None  # type: ignore[assignment]
 
 
 def set_requires_grad(t: Tensor, value: bool) -> None:
-    """`requires_grad = value` with torch's errors."""
+    """Implements `requires_grad = value` with PyTorch's errors."""
     value = bool(value)
     if t._gnode is not None:
         if not value:
@@ -707,7 +737,7 @@ def set_requires_grad(t: Tensor, value: bool) -> None:
     if t._orphan:
         t._orphan = False
     if t._views is not None and t._base is None:
-        # Views without history count as requiring grad exactly when their base does.
+        # Views without history require grad exactly when their base does.
         for ref in t._views:
             v = ref()
             if v is not None and v._gnode is None and v._rg is not value and (v._orphan or value):
@@ -717,7 +747,7 @@ def set_requires_grad(t: Tensor, value: bool) -> None:
 
 
 def set_grad(t: Tensor, value: Any) -> None:
-    """`.grad = value` with torch's errors."""
+    """Implements `.grad = value` with PyTorch's errors."""
     if value is None:
         t._g = None
         return
@@ -741,13 +771,15 @@ def set_grad(t: Tensor, value: Any) -> None:
 
 
 class Parameter(Tensor, MSParameter):
-    """A leaf tensor that a Module lists among its parameters; also a `mindspore.Parameter` on the same memory.
+    """A leaf tensor registered as a parameter of a Module.
+
+    It is also a `mindspore.Parameter` on the same memory.
 
     https://pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html
     """
 
     _native = None     # see replace_memory
-    _native_stype: Stype | None = None     # element type of the native tensor that `real` made
+    _native_stype: Stype | None = None  # dtype of the native tensor created by `real`
 
     def __new__(cls, data=None, requires_grad=True):
         if data is None:
@@ -756,7 +788,7 @@ class Parameter(Tensor, MSParameter):
             if not isinstance(data, MSTensor):
                 raise TypeError(f"cannot create a Parameter from '{type_name(data)}': a Tensor is needed")
             data = adopt(data)
-        elif hasattr(data, "_as_parameter"):     # a subclass with parameters of its own kind
+        elif hasattr(data, "_as_parameter"):  # a subclass with its own kind of Parameter
             return data._as_parameter(requires_grad)
         p = native_parameter(data._a if data._h is None and data._dev.type != "meta" else np.empty(0, np.float32))
         p.__class__ = cls
@@ -792,7 +824,7 @@ class Parameter(Tensor, MSParameter):
 
 
 def _follow(p, t):
-    """Puts a Parameter on the memory and write counter of `t`."""
+    """Rebases a Parameter on the memory and version counter of `t`."""
     stand_on(p, t)
     p._ver = version(t)
 

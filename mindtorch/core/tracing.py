@@ -1,8 +1,9 @@
-"""Tracing: runs a function once and records which ops it calls, as a `Graph` (backend/graph.py).
+"""Tracing: runs a function once and records the ops that it calls as a `Graph` (backend/graph.py).
 
-A trace is a layer of the dispatcher, for ops and for primitives.  An op that the caller's `leaf` knows is recorded as a
-whole; into another the trace descends, down to the primitives.  A tensor that comes out of an op unrecorded, though it went
-in with recorded ones, gives an opaque node: nothing is ever taken for a constant because an op was overlooked.
+A trace is a dispatcher layer for ops and for primitives. An op accepted by the caller's `leaf` is
+recorded as one node; other ops are traced down to their primitives. If an unrecorded op returns a
+tensor computed from recorded ones, it becomes an opaque node, so a missed op never turns a value
+into a constant.
 """
 import threading
 from typing import Any
@@ -27,7 +28,7 @@ _LEFT_ALONE = frozenset("""__init__ __new__ __hash__ __repr__ __str__ __format__
 
 
 class TraceError(NotImplementedError):
-    """What a function does cannot be recorded."""
+    """Raised for operations that cannot be recorded."""
 
 
 class _Active(threading.local):
@@ -38,11 +39,11 @@ active = _Active()
 
 
 def is_tracing() -> bool:
-    """Whether this thread is inside a trace."""
+    """True if this thread is tracing."""
     return active.tracer is not None
 
 
-# ------------------------------------------------------------------ what a trace sees
+# ------------------------------------------------------------------ recorded calls
 _INPLACE_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "div": "div", "mod": "remainder",
                       "floordiv": "floor_divide", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
                       "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
@@ -50,7 +51,10 @@ _PLACES = frozenset(["__setitem__", "copy_", "fill_", "zero_"])
 
 
 class _Call:
-    """One function as a trace sees it: its name, what it is, whether it writes to its first argument, how to call what lies below."""
+    """A function as a trace records it.
+
+    Holds its name, the function, whether it writes to its first argument, and the layers below.
+    """
 
     __slots__ = ("name", "fn", "inplace", "below", "entry")
 
@@ -61,17 +65,20 @@ class _Call:
         return self.below(self.entry, args, kwargs)
 
 
-_calls: dict[Any, _Call] = {}         # (entry or primitive, what lies below) -> how a trace sees it
+_calls: dict[Any, _Call] = {}  # (entry or primitive, layer below) -> recorded form
 
 
 def _writes(name):
-    """Whether a method of that name, which has no record, writes to its tensor."""
+    """True if a method without a record writes to its tensor, judging by its name."""
     return name in _PLACES or name[-1] == "_" and name[-2:] != "__" or name[:3] == "__i" and name[3:-2] in _INPLACE_OPERATORS
 
 
 def name_of(entry):
-    """The name that a recording has for a function: its record's ("nn.functional.conv2d"), also for methods written by hand, and
-    "Tensor.add_" for methods that have none or that write."""
+    """Returns the name under which a function is recorded.
+
+    This is the name of its record ("nn.functional.conv2d"), also for handwritten methods, and
+    "Tensor.add_" for methods without a record or with an in-place effect.
+    """
     name = entry.name
     if entry.op is None and name.startswith("Tensor.") and name[7:] in TABLE and not (entry.inplace or _writes(name[7:])):
         return name[7:]
@@ -79,7 +86,10 @@ def name_of(entry):
 
 
 def _seen(entry, below):
-    """The call as a trace sees it, or None where it looks through: functions that are no ops, and methods that only ask."""
+    """Returns the call as a trace records it.
+
+    None for calls that are not recorded: functions that are not ops, and methods that only query.
+    """
     key = entry, below
     if key in _calls:
         return _calls[key]
@@ -99,7 +109,7 @@ def _seen(entry, below):
 
 
 def writes_first(entry: Any) -> bool:
-    """Whether a call writes to its first argument."""
+    """True if a call writes to its first argument."""
     return entry.inplace or _writes(entry.name.rpartition(".")[2])
 
 
@@ -137,7 +147,7 @@ def _writable_copy(t):
 
 
 class Tracer:
-    """See `trace`."""
+    """Implements `trace` for functional graphs."""
 
     functional = True
 
@@ -158,17 +168,20 @@ class Tracer:
         return Value(kind, t._a.shape, dtype_name(t._a.dtype), t._a if t._h.__class__ is not Bits else bits.values(t), **more)
 
     def value_of(self, t):
-        """The Value of a tensor; one not seen before is a parameter (if it has a name) or a constant."""
+        """Returns the Value of a tensor.
+
+        An unknown tensor becomes a parameter if it has a name, else a constant.
+        """
         k = self.known.get(id(t))
         if k is not None:
             if k.stale is not None:
-                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} is used after {k.stale} wrote to its memory through "
-                                 "another view; write out of place")
+                raise TraceError(f"tracing does not support reading a tensor of shape {list(t._a.shape)} after {k.stale} wrote to its "
+                                 "memory through another view; use the out-of-place op")
             if k.version == _version(t):
                 return k.value
             if k.value.dynamic:
-                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} was written to in place in a way that the trace does "
-                                 "not see")
+                raise TraceError(f"tracing: a tensor of shape {list(t._a.shape)} was modified in place by code that the trace cannot "
+                                 "record")
         name = self.names.get(id(t))
         if name is not None:
             v = self.new(t, "parameter", name=name, tensor=t)
@@ -176,7 +189,7 @@ class Tracer:
             return self.bind(t, v)
         same = self.arrays.get(id(t._a))
         if same is not None and k is None:
-            return self.bind(t, same[0])        # .data, detach(): another object on the same memory
+            return self.bind(t, same[0])  # .data, detach(): another object on the same memory
         a = t._a
         for other in self.known.values():
             if other.value.kind == "node" and other.value.dynamic and a.size and np.may_share_memory(a, other.tensor._a):
@@ -188,7 +201,7 @@ class Tracer:
         return self.bind(t, v)
 
     def dynamic(self, args):
-        """Whether recorded tensors that are no constants are among nested arguments."""
+        """True if nested arguments contain recorded tensors that are not constants."""
         for t in _tensors(args):
             k = self.known.get(id(t))
             if k is not None and k.value.dynamic or id(t) in self.names:
@@ -238,7 +251,7 @@ class Tracer:
         return out
 
     def current(self, t):
-        """Whether the trace knows how this tensor came about."""
+        """True if the trace has recorded how this tensor was computed."""
         k = self.known.get(id(t))
         if k is not None:
             return k.stale is None and k.version == _version(t)
@@ -251,11 +264,11 @@ class Tracer:
         return [self.known[id(t)].value for t in _tensors(args) if id(t) in self.known]
 
     def node(self, op, fn, args, kwargs=None, opaque=False):
-        """A node for a call of `fn`, its outputs yet to come."""
+        """Returns a node for a call of `fn`, without its outputs yet."""
         return Node(op, fn, args, kwargs or {}, [], inside=tuple(self.inside), opaque=opaque)
 
     def opaque(self, name, fn, args, kwargs):
-        """A node of which only the operands are known."""
+        """Returns a node of which only the operands are recorded."""
         return self.node(name, fn, (), {"given": self.encode_known((args, kwargs))}, True)
 
     def unseen(self, e, args, kwargs):
@@ -266,7 +279,7 @@ class Tracer:
             self.paused -= 1
 
     def record(self, e, args, kwargs):
-        """One node for the whole op."""
+        """Records the op as one node."""
         b = signature(e.fn).bind(*args, **kwargs)
         b.apply_defaults()
         b.arguments.pop("out", None)
@@ -294,13 +307,16 @@ class Tracer:
         self.nodes.append(node)
 
     def keep(self, t):
-        """Before a write to `t`: what the trace has noted of its memory is copied."""
+        """Called before a write to `t`: copies recorded arrays that share its memory."""
         for k in self.known.values():
             if np.may_share_memory(k.tensor._a, t._a) and k.value.kind != "parameter" and k.value.array is k.tensor._a:
                 k.value.array = _writable_copy(k.tensor)
 
     def written(self, t, what):
-        """After a write to `t`, whose new value is known: tensors that share its memory get theirs from it."""
+        """Called after a write to `t`, whose new value is known.
+
+        Tensors that share its memory get new values derived from it.
+        """
         name = self.names.get(id(t))
         if name is not None:
             self.mutations.append(name)
@@ -317,7 +333,7 @@ class Tracer:
                 self.add(self.node("written_through", _written_through, (k.value, me.value, places)), [k.tensor])
 
     def write(self, e, args, kwargs):
-        """In-place ops: the value that the tensor has afterwards is a new node, computed out of place."""
+        """Records an in-place op: the tensor's new value is a new node, computed out of place."""
         t = args[0]
         short = e.name.rpartition(".")[2]
         if not self.dynamic((args, kwargs)):
@@ -339,7 +355,7 @@ class Tracer:
             self.written(t, short)
             return out
         a = _writable_copy(t)
-        # The op runs twice, out of place for the trace and as it is for its effect.
+        # The op runs twice: out of place for the trace, and in place for its effect.
         r = o.fn(t, *args[1:], **kwargs)
         if r is t:
             raise TraceError(f"tracing: {short} of a tensor with shape {list(a.shape)} could not be recorded out of place")
@@ -354,9 +370,10 @@ class Tracer:
 
 
 class AsRan(Tracer):
-    """A trace whose nodes are the calls as they were made, outermost ones, writes and modes included: the graph is not functional.
+    """Tracer whose nodes are the outermost calls as executed, including writes and modes.
 
-    `leaf` says which calls are written down as a whole; `refused` is asked before each and may raise.  Nothing reads a tensor's memory.
+    The graph is not functional. `leaf` selects the calls that are recorded as one node. `refused`
+    is called before each and may raise. No tensor's memory is read.
     """
 
     functional = False
@@ -366,7 +383,11 @@ class AsRan(Tracer):
         return Value(kind, tuple(t._sizes), dtype_name(t._stype), **more)
 
     def value_of(self, t):
-        """The Value of a tensor; of one that shares another's memory without an op having made it (`.data` of old code) that of its detach()."""
+        """Returns the Value of a tensor.
+
+        A tensor that shares another one's memory without a recorded op (old code's `.data`) is
+        recorded as its detach().
+        """
         k = self.known.get(id(t))
         if k is not None:
             return k.value
@@ -409,7 +430,7 @@ class AsRan(Tracer):
         return out
 
     def finish(self, node, out, writes=False):
-        """Writes a call down that has been made; one without tensors in its result only if it writes."""
+        """Records a call that has run; a call without tensors in its result only if it writes."""
         node.places, node.modes = [], (mode.on, mode.inference, autocast.state.to, autocast.state.there)
         dynamic = any(v.dynamic for v in node.values)
 
@@ -435,9 +456,9 @@ def _addresses(a):
 
 
 def _places(a, written):
-    """For every element of `a` its place in [all of a, all of `written`] after the write; empty if they share none.
+    """Maps every element of `a` to its index in [all of a, all of `written`] after the write.
 
-    None if elements overlap in part.
+    Returns an empty sequence if they share no element, None if elements overlap partially.
     """
     mine, theirs = _addresses(a), _addresses(written)
     order = np.argsort(theirs, kind="stable")
@@ -454,7 +475,7 @@ def _tensors(x):
     return [t for t in leaves(x) if taken(t)]
 
 
-# ------------------------------------------------------------------ writes, out of place
+# ------------------------------------------------------------------ in-place ops, out of place
 def _setitem(self, index, value):
     r = TABLE["clone"].fn(self)
     r[index] = value
@@ -483,23 +504,25 @@ def _as_written(value, like):
 
 
 _WRITES = {"setitem": _setitem, "copy_": _copied, "fill_": _filled, "zero_": _zeroed}
-#: nodes of a graph that are no op's and no primitive's
+#: nodes of a graph that are neither ops nor primitives
 STEPS = frozenset([*_WRITES, "written_through", "type_as_written", "Tensor.detach", "Tensor.__getitem__"])
 
 
 # ------------------------------------------------------------------ entry
 def trace(fn, inputs, *, leaf, names=None, input_names=(), call=None, escaped=None, kind=Tracer):
-    """Runs fn on `inputs` (tensors) and returns (Graph, what fn returned).
+    """Runs fn on `inputs` (tensors) and returns (Graph, result of fn).
 
-    leaf         leaf(op name) says whether an op is to be recorded as a whole
-    names        {id(tensor): name} of parameters and buffers; other tensors that fn uses are constants
-    call         how to call: call(fn, inputs); default fn(*inputs)
-    escaped      called with the name of an op by which a traced value becomes a Python number
-    kind         Tracer: a functional graph; AsRan (or a class of that kind): the calls as they were made
-    TraceError   (a NotImplementedError) where memory is written to in a way that cannot be followed
+        leaf         leaf(op name): True if an op is recorded as one node
+        names        {id(tensor): name} of parameters and buffers; other tensors that fn uses are
+                     constants
+        call         how to call fn: call(fn, inputs); default: fn(*inputs)
+        escaped      called with the name of an op that converts a traced value to a Python number
+        kind         Tracer: a functional graph; AsRan or a subclass: the calls as executed
+
+    Raises TraceError (a NotImplementedError) for writes to memory that cannot be tracked.
     """
     if active.tracer is not None:
-        raise TraceError("a trace inside a trace")
+        raise TraceError("nested traces are not supported")
     t = kind(leaf, names or {}, escaped)
     values = []
     for i, x in enumerate(inputs):

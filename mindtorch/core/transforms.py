@@ -1,8 +1,11 @@
-"""Which function transforms (torch.func) a thread is in, and which tensors were made inside them.
+"""Tracks the active function transforms (torch.func) of each thread, and the tensors created in
+them.
 
-Transforms work on plain tensors: what torch knows by its wrappers, here a number on the tensor tells.  Every level has a serial number, rising;
-while there is a level, the results of public calls are given that of the innermost one.  So a tensor was made inside a level, or has been handed
-to it, if its number is at least the level's, and is captured otherwise.  A view or another face of a captured tensor is captured.
+Transforms work on plain tensors: where PyTorch uses wrapper tensors, a number on the tensor is
+enough here. Every level has a serial number, in rising order. While there is a level, the results
+of public calls get the number of the innermost one. A tensor belongs to a level (was created inside
+it or passed to it) if its number is at least the level's; otherwise it is captured. A view or alias
+of a captured tensor is captured.
 """
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _lock = module_lock(globals(), "_lock", threading.Lock)
 
 
 class Level:
-    """A transform under way.  kind: "grad", "jvp", "vmap" or "functionalize"; size, randomness: of a vmap."""
+    """An active transform.
+
+    kind: "grad", "jvp", "vmap" or "functionalize"; size, randomness: of a vmap.
+    """
 
     __slots__ = ("kind", "serial", "size", "randomness", "given", "listens", "around")
 
@@ -33,7 +39,7 @@ class Level:
         self.kind, self.serial, self.size, self.randomness = kind, 0, size, randomness
         self.listens = False
         self.around: tuple[Level, ...] = ()
-        self.given: dict[int, Any] = {}         # id of an entered tensor -> (it, what it stands for)
+        self.given: dict[int, Any] = {}  # id of an entered tensor -> (tensor, original tensor, ...)
 
     def __enter__(self) -> Level:
         self.serial = next(_serials)
@@ -51,7 +57,7 @@ class Level:
         self.listen(False)
 
     def listen(self, on: bool) -> None:
-        """Whether calls are looked at for this level's sake."""
+        """Turns the dispatcher layer on or off for this level."""
         if self.listens is not on:
             self.listens = on
             (dispatch.want if on else dispatch.drop)("ops", "transform")
@@ -59,22 +65,22 @@ class Level:
 
 class _Thread(threading.local):
     levels: tuple[Level, ...] = ()
-    all: tuple[Level, ...] = ()         # with those that this is `below`
-    inside = False          # a call's own calls are its affair
+    all: tuple[Level, ...] = ()  # including the levels hidden by `below`
+    inside = False  # True inside a call: its own calls are not marked
 
 
 _thread = _Thread()
-#: this thread's; `inside`: what is called now is the affair of a call that has been seen
+#: this thread's state; `inside`: the current code belongs to a call that has been handled
 thread = _thread
 
 
 def levels() -> tuple[Level, ...]:
-    """The transforms that this thread is in, the innermost last."""
+    """Returns this thread's transforms, innermost last."""
     return _thread.levels
 
 
 def numbered(n: int) -> Level:
-    """The level of a number, from 1 for the outermost; RuntimeError if there is none such."""
+    """Returns the level with number `n` (1: outermost); RuntimeError if there is none."""
     if not 0 < n <= len(_thread.all):
         raise RuntimeError(f"there is no transform of level {n}")
     return _thread.all[n - 1]
@@ -82,7 +88,7 @@ def numbered(n: int) -> Level:
 
 @contextlib.contextmanager
 def below(level: Level) -> Iterator[None]:
-    """Inside, this thread is in those transforms alone that are around `level`."""
+    """Context manager that restricts this thread to the transforms around `level`."""
     before = _thread.levels
     _thread.levels = before[:before.index(level)]
     try:
@@ -92,13 +98,16 @@ def below(level: Level) -> Iterator[None]:
 
 
 def enter(level: Level, t: Tensor, original: Tensor, *more: Any) -> None:
-    """Notes that `t` stands for `original` inside; more: the dimension that it is a slice along."""
+    """Records that `t` represents `original` inside a level.
+
+    more: the dimension along which it is a slice.
+    """
     t._lvl = level.serial
     level.given[id(t)] = (t, original, *more)
 
 
 def made(t: Tensor) -> None:
-    """Notes that `t` is made where this thread is."""
+    """Records that `t` was created at this thread's current level."""
     now = _thread.levels
     if now:
         t._lvl = now[-1].serial
@@ -108,13 +117,13 @@ _tensor.made_in_transform = made
 
 
 def left(t: Tensor) -> None:
-    """Notes that `t` leaves for where this thread is."""
+    """Moves `t` to this thread's current level."""
     now = _thread.levels
     t._lvl = now[-1].serial if now else 0
 
 
 def back(level: Level, t: Any) -> Any:
-    """A result of a level for where this thread is: what was made inside, or is new, is now made here."""
+    """Moves a level's result to the current level if it was created inside or is new."""
     if isinstance(t, Tensor) and (t._lvl >= level.serial or not t._lvl):
         left(t)
     return t
@@ -158,7 +167,7 @@ def _over(below):
 
 @dispatch.layer("ops", "transform")
 def _note(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], below: Any) -> Any:
-    """Refuses writes to captured tensors; the results are made where the call is."""
+    """Dispatcher layer: rejects writes to captured tensors, assigns levels to results."""
     return _over(below)(entry, args, kwargs)
 
 
@@ -206,7 +215,7 @@ def _refuse(level, entry, args, kwargs):
 
 
 def refuse_requires_grad() -> None:
-    """RuntimeError inside a transform: which tensors are differentiated by is the transform's affair."""
+    """Raises RuntimeError inside a transform, which itself selects the tensors to differentiate."""
     if _thread.levels and not _thread.inside:
         raise RuntimeError("You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being "
                            "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, "
@@ -214,7 +223,7 @@ def refuse_requires_grad() -> None:
 
 
 def refuse_retain_grad() -> None:
-    """RuntimeError inside a transform that differentiates."""
+    """Raises RuntimeError inside a transform that differentiates."""
     if any([level.kind != "functionalize" for level in _thread.levels]):
         raise RuntimeError("You are attempting to call Tensor.retain_grad() inside of a function being transformed by a functorch transform. This is "
                            "unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call retain_grad() "
@@ -222,19 +231,19 @@ def refuse_retain_grad() -> None:
 
 
 def refuse_backward() -> None:
-    """RuntimeError inside a transform."""
+    """Raises RuntimeError inside a transform."""
     if _thread.levels:
         raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
                            "backward() outside of functorch transforms.")
 
 
 def differentiating() -> bool:
-    """Whether this thread is in a transform that differentiates backward."""
+    """True if this thread is in a reverse-mode transform."""
     return any([level.kind == "grad" for level in _thread.levels])
 
 
 def level_number(t: Tensor) -> int:
-    """Of the level a tensor was made in: 0 for none, -1 for one that is over."""
+    """Returns the number of a tensor's level: 0 for none, -1 for a level that has ended."""
     if not t._lvl:
         return 0
     for i, level in enumerate(_thread.levels):
@@ -244,5 +253,5 @@ def level_number(t: Tensor) -> int:
 
 
 def shown_in(t: Tensor) -> list[tuple[int, Level]]:
-    """(number, level) of the levels that a tensor was made inside of, the innermost first."""
+    """Returns (number, level) of the levels in which a tensor was created, innermost first."""
     return [(i + 1, level) for i, level in enumerate(_thread.levels) if level.serial <= t._lvl][::-1]

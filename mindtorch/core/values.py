@@ -1,7 +1,9 @@
-"""Where ops and the host meet: the one place at which values are waited for, and the one at which host values become tensors.
+"""Transfers between ops and the host: the only place where values are synchronized, and the only
+place where host values become tensors.
 
-On `cpu` both cost nothing. On a device the first is a synchronisation and a copy, so an op reads values only where torch does too (sizes
-that depend on data, `item`, errors that depend on values); everything else is a kernel.
+On `cpu` both are free. On a device, reading values is a synchronization and a copy. Ops therefore
+read values only where PyTorch does too (data-dependent sizes, `item`, errors that depend on
+values); everything else runs in kernels.
 """
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from mindtorch.core.wrapped import is_batched, is_wrapped
 
 
 def of_all(t: Tensor) -> Array:
-    """As `values`, of all slices where t stands for those of a vmap: for what a rule may know of all of them together (whether some are zero)."""
+    """Like `values`, but for a vmap tensor returns the values of all slices.
+
+    For rules that may inspect all slices together, such as whether any element is zero.
+    """
     found: Any = t
     while is_batched(found):
         found = found._h.value
@@ -29,9 +34,9 @@ def of_all(t: Tensor) -> Array:
 
 
 def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
-    """The function of two tensors that a kernel answers with one Python value (whether they are equal): its reader waits for it.
+    """Returns a function of two tensors that returns one Python value, such as equality.
 
-    (No tensor is made for the answer, which would cost 1.5 us.)
+    Calling it synchronizes. No tensor is created for the result, which would cost 1.5 us.
     """
     answer = HOST[name]
 
@@ -45,7 +50,10 @@ def asked(name: str) -> Callable[[Tensor, Tensor], Any]:
 
 
 def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
-    """A tensor on a host array's values, on the device of the tensor `like` (default: cpu, sharing the array's memory)."""
+    """Returns a tensor with a host array's values, on the device of `like`.
+
+    Without `like`: on cpu, sharing the array's memory.
+    """
     if like is None or plain(like)._h is None or is_wrapped(like) and not (is_batched(like) and like._dev.type in devices.DEVICES):
         within = devices.WITHIN
         return devices.from_host(array, within.there) if within.on and devices.DEVICES[within.there.type].of_host else wrap(array)
@@ -53,7 +61,10 @@ def tensor_from(array: Array, like: Tensor | None = None) -> Tensor:
 
 
 def array_operand(x: object) -> Tensor | None:
-    """A tensor for an ndarray that stands beside one, on its memory if that is in C order; None for anything else."""
+    """Converts an ndarray operand next to a tensor to a tensor; returns None for any other object.
+
+    It shares the array's memory if that is in C order.
+    """
     if not isinstance(x, np.ndarray):
         return None
     of_np(x.dtype)
@@ -61,5 +72,5 @@ def array_operand(x: object) -> Tensor | None:
 
 
 def array_of(nested: Any) -> Array:
-    """A host array of nested lists of numbers; ValueError if their lengths differ."""
+    """Returns a host array of nested lists of numbers; ValueError if their lengths differ."""
     return np.array(nested)

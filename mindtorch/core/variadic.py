@@ -1,10 +1,10 @@
-"""Primitives over a sequence of tensors: what joins them (cat, stack).
+"""Primitives over a sequence of tensors, for joining ops (cat, stack).
 
-    cat_ = variadic("cat", "tensors, *, dim", rule)
-    cat_([x, y], dim=0)
+        cat_ = variadic("cat", "tensors, *, dim", rule)
+        cat_([x, y], dim=0)
 
-The kernel gets the arrays one by one, fwd(*arrays, dim=dim), so that half precision, layout rules and the meta device work by what
-`primitive` has for them.
+The kernel receives the arrays one by one, fwd(*arrays, dim=dim), so half precision, layout rules
+and the meta device work as for `primitive`.
 """
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from mindtorch.core.tensor import Tensor
 
 
 class Variadic(Primitive):
-    """A primitive whose inputs are as many as a call gives."""
+    """A primitive with a variable number of inputs."""
 
     variadic = True
 
     def needed(self, mask: int) -> tuple[Any, ...]:
         names = _names_read(self.grads[0].__code__)         # type: ignore[union-attr]
         r = self._masks[0] = (), (), "shapes" in names, "dtypes" in names, False
-        # (The mask is that of one call's inputs; what is saved does not depend on it.)
+        # The mask depends on one call's inputs, but what is saved does not.
         self._masks = _Always(r)
         return r
 
@@ -44,7 +44,7 @@ class Variadic(Primitive):
 
 
 class _Always(dict):
-    """One value whatever the key."""
+    """A dict with the same value for every key."""
 
     def __init__(self, value):
         self.value = value
@@ -94,12 +94,14 @@ def _source(statics, raw):
 
 
 def variadic(name: str, signature: str, rule: Rule, *, node: str | None = None, raw: bool = False, layout: Layout | None = None) -> PrimitiveFunction:
-    """Makes a differentiable function over a sequence of tensors out of the kernels that devices have under this name.
+    """Creates a differentiable function over a sequence of tensors from devices' kernels.
 
-    signature  "tensors, *, dim": the sequence, behind the star constants (at least one), which are plain Python values.
-    rule       rule(c, g): the gradients, one for each tensor, None where `c.needs` (one bool for each) says that nobody asks.  It reads
-               c.shapes, c.dtypes and c.<constant>; the tensors are not saved.
-    node, raw, layout  as in `primitive`; there is one result, an array.
+        signature  "tensors, *, dim": the sequence; after the star at least one constant, which is a
+                   plain Python value
+        rule       rule(c, g): returns one gradient per tensor, None where `c.needs` (one bool per
+                   tensor) is false. It reads c.shapes, c.dtypes and c.<constant>; the tensors are
+                   not saved
+        node, raw, layout  as in `primitive`; there is one result, an array
     """
     fwd = host_kernel(name)
     tensors, _, constants = signature.partition("*")

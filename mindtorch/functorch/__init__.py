@@ -1,4 +1,5 @@
-"""functorch: the older name of torch.func (https://pytorch.org/docs/stable/func.migrating.html); every call says so by a FutureWarning."""
+"""functorch: the former name of torch.func (https://pytorch.org/docs/stable/func.migrating.html);
+every call emits a FutureWarning."""
 import functools
 import warnings
 

@@ -1,6 +1,6 @@
-"""What each op means: families of ops declared on the op table, written on kernels and on each other.
+"""Op families: declared in the op table, implemented with kernels and with each other.
 
-Importing this package fills the table; the order of the imports is the order of dependence.
+Importing this package fills the table. The families are imported in order of dependence.
 """
 import importlib
 
@@ -19,7 +19,7 @@ FAMILIES = [
 for _name in FAMILIES:
     importlib.import_module("mindtorch.ops." + _name)
 
-# (When all primitives have their names.)
+# Imported after the families: these modules need all primitives to be registered.
 from mindtorch.core import accelerator, batching, forward  # noqa: E402,F401
 
 forward.at_first.append(lambda: importlib.import_module("mindtorch.ops._tangents"))

@@ -1,15 +1,17 @@
-"""How a vmap computes primitives for all slices at once: loaded with the first vmap.
+"""Batching rules of primitives, loaded with the first vmap.
 
-A rule gets the operands over all slices, whose first dimension tells the slices apart where `mapped` says so, and gives results that have that dimension, too;
-None where it has nothing to say.  Most primitives share one of a few rules, which their signature tells how to use:
+A rule receives the operands over all slices. `mapped` says which of them have the slice dimension,
+which is always the first. Results have the slice dimension in front, too. A rule that does not
+support a case returns None. Most primitives share one of a few rules, which derive the details from
+the signature of the primitive:
 
-    pointwise   the slices' dimensions are put in line from the right
-    leading     the kernel takes any number of dimensions in front of its own
-    along       constants that name dimensions count one more; those that are a size have the number of slices in front
-    whole       reductions over everything are reductions over all dimensions but the first
-    views       as their own constants say
+    pointwise   broadcasts the dimensions of a slice from the right
+    leading     the kernel accepts any number of leading dimensions
+    along       attributes that name dimensions are shifted by one; sizes get the number of slices in front
+    whole       full reductions become reductions over all dimensions but the first
+    views       depends on the attributes of each view
 
-What is in no list is computed slice by slice (core/batching.py).
+Primitives without a rule are computed slice by slice (`mindtorch/core/batching.py`).
 """
 import math
 
@@ -27,12 +29,12 @@ _arange, _reshape, _where = (TABLE[n].fn for n in ("arange", "reshape", "where")
 
 
 def _ndim(v, m):
-    """The dimensions of a slice."""
+    """Returns the number of dimensions of a slice."""
     return v.ndim - m
 
 
 def full(v, m, level):
-    """An operand for all slices, also where it is the same for them."""
+    """Returns an operand over all slices; an operand shared by all slices is expanded."""
     if v is None or m:
         return again(v) if v.__class__ is Held else v
     if v.__class__ is Held or v.__class__ is Const:
@@ -41,29 +43,31 @@ def full(v, m, level):
 
 
 def fitted_one(v):
-    """With a dimension of size 1 in front."""
+    """Adds a dimension of size 1 in front."""
     return pick(v, key=(None, ...))
 
 
 def to_front(x, dim):
-    """The dimension `dim` in front of the others."""
+    """Moves the dimension `dim` to the front."""
     return x if not dim else _permute(x, dims=(dim, *[d for d in range(x.ndim) if d != dim]))
 
 
 # ------------------------------------------------------------------ elementwise
 def pointwise(prim, vals, mapped, kw, level):
-    """Broadcast from the right: between the first dimension and a slice's there are as many of size 1 as it lacks."""
+    """Broadcasts from the right: inserts dimensions of size 1 after the slice dimension until all
+    slices have equally many dimensions."""
     n = max([_ndim(v, m) for v, m in zip(vals, mapped) if v is not None])
     return call(prim, [v if v is None else fitted(v, m, n) for v, m in zip(vals, mapped)], kw)
 
 
 def like_first(prim, vals, mapped, kw, level):
-    """The same where the result has the first operand's shape."""
+    """Like `pointwise`, for results that have the shape of the first operand."""
     return pointwise(prim, [full(vals[0], mapped[0], level), *vals[1:]], [True, *mapped[1:]], kw, level)
 
 
 def alike(prim, vals, mapped, kw, level):
-    """The same for gradients of elementwise functions, whose kernels may write the result over any operand: all of them are there for all slices."""
+    """Like `pointwise`, for gradients of elementwise functions. Their kernels may write the result
+    over any operand, so all tensor operands are expanded to all slices."""
     number = [v.__class__ is Const for v in vals]
     return pointwise(prim, [v if c else full(v, m, level) for v, m, c in zip(vals, mapped, number)], [not c for c in number], kw, level)
 
@@ -78,7 +82,8 @@ _LIKE_FIRST = "copy zero"
 
 
 def filled(prim, vals, mapped, kw, level):
-    """With one value for all slices, or one for each, which the kernel (and its gradient) does not know."""
+    """Fills with one value for all slices, or with one value per slice, which the kernel and its
+    gradient rule do not support."""
     if not mapped[1]:
         return like_first(prim, vals, mapped, kw, level)
     if prim.name == "fill":
@@ -89,9 +94,9 @@ def filled(prim, vals, mapped, kw, level):
     return _where(mask, value, a)
 
 
-# ------------------------------------------------------------------ kernels that take dimensions in front
+# ------------------------------------------------------------------ leading dimensions
 def leading(prim, vals, mapped, kw, level):
-    """All operands have the same dimensions in front."""
+    """Expands all operands to the same leading dimension."""
     return call(prim, [full(v, m, level) for v, m in zip(vals, mapped)], kw)
 
 
@@ -103,9 +108,9 @@ _LEADING = """
 """
 
 
-# ------------------------------------------------------------------ constants that name dimensions, and sizes
+# ------------------------------------------------------------------ dimension and size attributes
 def _moved(name, value, ndim):
-    """A constant for one more dimension in front, of slices of `ndim` dimensions."""
+    """Adjusts an attribute for one more leading dimension, for slices of `ndim` dimensions."""
     if name in ("dim", "axis", "dim0", "dim1", "dim2"):
         return value + 1 if value >= 0 else value
     return tuple([d % max(ndim, 1) + 1 for d in value]) if value is not None else tuple(range(1, ndim + 1))
@@ -119,9 +124,11 @@ def _constants(kw, ndim, level):
 
 
 def along(prim, vals, mapped, kw, level):
-    """All operands for all slices, constants for one dimension more; slices without dimensions get one."""
+    """Expands all operands to all slices and shifts the attributes by one dimension. 0-dim slices
+    become 1-D."""
     ndim = max([_ndim(v, m) for v, m in zip(vals, mapped) if v is not None])
-    alone = [v is not None and ndim and not _ndim(v, m) for v, m in zip(vals, mapped)]         # (a number, which some kernels take for an operand)
+    # Some kernels accept a 0-dim operand as a scalar.
+    alone = [v is not None and ndim and not _ndim(v, m) for v, m in zip(vals, mapped)]
     if any([a and m for a, m in zip(alone, mapped)]):
         return None
     vals = [v if a else full(v, m, level) for v, m, a in zip(vals, mapped, alone)]
@@ -150,7 +157,7 @@ _ALONG = """
 
 
 def vector_norm(prim, vals, mapped, kw, level):
-    """Along dimensions, of all where none are named."""
+    """Norm along dimensions; along all of them if none is named."""
     x, = vals
     if x.ndim == 1:
         return None
@@ -159,7 +166,7 @@ def vector_norm(prim, vals, mapped, kw, level):
 
 
 def spread(prim, vals, mapped, kw, level):
-    """What was reduced, over the shape that it had."""
+    """Broadcasts a reduced tensor to the shape that it had before the reduction."""
     g, shape, axes = vals[0], kw["shape"], kw["axes"]
     axes = tuple(range(1, len(shape) + 1)) if axes is None else tuple([d % max(len(shape), 1) + 1 for d in axes]) if shape else ()
     if g.ndim != len(shape) + 1:
@@ -190,7 +197,8 @@ def new_full(prim, vals, mapped, kw, level):
 
 
 def region(prim, vals, mapped, kw, level):
-    """Zeros with a value in the region that a basic index names, or a copy with one replaced."""
+    """Zeros with a value in the region that a basic index selects, or a copy with that region
+    replaced."""
     kw = {**kw, "key": _key(kw["key"])}
     if "shape" in kw:
         kw["shape"] = (level.size, *kw["shape"])
@@ -203,9 +211,9 @@ def diag_embed(prim, vals, mapped, kw, level):
     return prim.function(vals[0], offset=kw["offset"], dim1=kw["dim1"] % n + 1, dim2=kw["dim2"] % n + 1)
 
 
-# ------------------------------------------------------------------ reductions of everything
+# ------------------------------------------------------------------ full reductions
 def prod_backward(prim, vals, mapped, kw, level):
-    """Of a product along a dimension, or of everything."""
+    """Gradient of a product along a dimension, or of a full product."""
     if kw["axis"] is not None:
         return along(prim, vals, mapped, kw, level)
     g, a, out = (full(v, m, level) for v, m in zip(vals, mapped))
@@ -214,7 +222,7 @@ def prod_backward(prim, vals, mapped, kw, level):
 
 
 def whole(op, **more):
-    """Over all dimensions but the first."""
+    """Returns a rule that reduces over all dimensions but the first."""
     reduce = PRIMITIVES[op]
 
     def rule(prim, vals, mapped, kw, level):
@@ -333,7 +341,8 @@ def stack(prim, vals, mapped, kw, level):
 
 # ------------------------------------------------------------------ products
 def mm(prim, vals, mapped, kw, level):
-    """One product of batches of matrices, or of one matrix with all rows where only the left operand has slices."""
+    """Batched matrix product, or a single product with all rows if only the left operand is mapped.
+    """
     (a, b), (_, mb), ta, tb = vals, mapped, kw["ta"], kw["tb"]
     if not mb and not ta:
         n, m, k = a._sizes
@@ -342,12 +351,12 @@ def mm(prim, vals, mapped, kw, level):
 
 
 def _rows(x):
-    """(slices, rows, columns)."""
+    """Reshapes to (slices, rows, columns)."""
     return x if x.ndim == 3 else _reshape(x, (x._sizes[0], math.prod(x._sizes[1:-1]), x._sizes[-1]))
 
 
 def linear(prim, vals, mapped, kw, level):
-    """One product with all rows where the weight is the same for all slices."""
+    """A single product with all rows if all slices share the weight."""
     (x, w), b = vals[:2], vals[2] if len(vals) > 2 else None
     (mx, mw), mb = mapped[:2], len(vals) > 2 and mapped[2]
     if not mw and not mb:
@@ -404,7 +413,7 @@ def outer(prim, vals, mapped, kw, level):
 
 def addmm(prim, vals, mapped, kw, level):
     c, a, b = vals
-    n = max(_ndim(a, mapped[1]), _ndim(b, mapped[2]))          # (3: of batches of matrices)
+    n = max(_ndim(a, mapped[1]), _ndim(b, mapped[2]))  # n is 3 for batches of matrices
     if n == 2 and (mapped[1] or mapped[2]):
         r = mm(prim, (a, b), mapped[1:], {"ta": False, "tb": False}, level)
     else:
@@ -412,7 +421,7 @@ def addmm(prim, vals, mapped, kw, level):
     if kw["alpha"] != 1:
         r = r * kw["alpha"]
     c = fitted(c, mapped[0], n)
-    if not kw["beta"]:          # (its values are not read, but it has a gradient)
+    if not kw["beta"]:  # c is not read, but it has a gradient
         r = full(r, mapped[1] or mapped[2], level)
         return PRIMITIVES["copy"](_expand(c, size=r._sizes), r)
     return r + (c if kw["beta"] == 1 else c * kw["beta"])
@@ -436,37 +445,45 @@ def _adjacent(dims):
 
 
 def _slices_index(level, n):
-    """0, 1, ... of the slices, before n dimensions of size 1."""
+    """Returns the index 0, 1, ... of the slices, followed by n dimensions of size 1."""
     return _reshape(_arange(level.size), (level.size, *[1] * n))
 
 
 class _Places:
-    """How index tensors at dimensions of slices are said over all slices: indices, dims, and where the slices' dimension is in the result."""
+    """Rewrites index tensors at dimensions of a slice as indices into the tensor of all slices.
+
+    `indices` and `dims` are the rewritten index. `source` and `target` say how the dimensions of
+    the result have to move.
+    """
 
     def __init__(self, indices, mapped, dims, level, whole):
-        # (whole: what is indexed has slices itself)
+        # whole: the indexed tensor itself has the slice dimension.
         any_index = any(mapped)
         self.n = n = max([_ndim(i, m) for i, m in zip(indices, mapped)])
         adjacent = _adjacent(dims)
         if not any_index:
             self.indices, self.dims = tuple(indices), tuple([d + 1 for d in dims])
-            # torch, as NumPy, puts the result of indices that do not stand side by side in front of all else.
+            # Like NumPy, PyTorch puts the result dimensions of non-adjacent indices in front of all
+            # others.
             self.source, self.target = (range(0), range(0)) if adjacent else (range(n, n + 1), range(1))
         elif whole:
             self.indices = (_slices_index(level, n), *[fitted(i, m, n) for i, m in zip(indices, mapped)])
             self.dims = (0, *[d + 1 for d in dims])
-            # (the slices' index among them: the result in front, unless they are side by side, which is the same)
+            # The slice index is one of the indices, so the result dimensions of the indices come
+            # first. They move back only if the indices of a slice are adjacent and do not start at
+            # dimension 0.
             self.source, self.target = (range(1, n + 1), range(dims[0] + 1, dims[0] + 1 + n)) if adjacent and dims[0] else (range(0), range(0))
         else:
             self.indices, self.dims = tuple([fitted(i, m, n) for i, m in zip(indices, mapped)]), dims
             self.source, self.target = (range(dims[0], dims[0] + 1), range(1)) if adjacent and dims[0] else (range(0), range(0))
 
     def out(self, r):
-        """The result with the slices' dimension in front."""
+        """Moves the slice dimension of a result to the front."""
         return r.movedim(tuple(self.source), tuple(self.target)) if self.source else r
 
     def back(self, g):
-        """What stands for such a result, as the indexed tensor's places are."""
+        """Inverse of `out`: orders the dimensions of `g`, which has the layout of a result, as the
+        indexed tensor expects."""
         return g.movedim(tuple(self.target), tuple(self.source)) if self.source else g
 
 
@@ -525,7 +542,7 @@ def index_select_backward(prim, vals, mapped, kw, level):
 
 
 def with_source(prim, vals, mapped, kw, level):
-    """index_add, index_copy and index_fill where the places are the same for all slices."""
+    """index_add, index_copy and index_fill with the same indices for all slices."""
     *own, i = vals
     if mapped[-1] or _ndim(vals[0], mapped[0]) == 0:
         return None
@@ -538,7 +555,7 @@ def with_source(prim, vals, mapped, kw, level):
 
 
 def embedding(prim, vals, mapped, kw, level):
-    """Rows of all slices' weights, one under the other."""
+    """Looks up the rows of all slices in one stacked weight."""
     w, i = vals
     if not mapped[0]:
         return call(prim, vals, kw)
@@ -559,14 +576,14 @@ def embedding_backward(prim, vals, mapped, kw, level):
     return _reshape(r, (level.size, rows, r._sizes[-1]))
 
 
-# ------------------------------------------------------------------ what is known of values
+# ------------------------------------------------------------------ miscellaneous
 def same_question(prim, vals, mapped, kw, level):
-    """Of all slices' values at once."""
+    """Calls the primitive unchanged on the tensors of all slices."""
     return prim.function(*vals, **kw)
 
 
 def put_along(prim, vals, mapped, kw, level):
-    """Places along a dimension."""
+    """put_along and take_along: indices along a dimension."""
     g, i = (full(v, m, level) for v, m in zip(vals, mapped))
     if not kw["shape"]:
         return None
@@ -574,7 +591,7 @@ def put_along(prim, vals, mapped, kw, level):
 
 
 def declare(rules):
-    """rules: {names: rule}."""
+    """Sets the batching rules of primitives. rules: {space-separated names: rule}."""
     for names, rule in rules.items():
         for name in names.split():
             PRIMITIVES[name].prim.batch = rule
@@ -608,9 +625,9 @@ for _f in PRIMITIVES.values():
         _f.prim.batch = alike
 
 
-# ------------------------------------------------------------------ ops as a whole
+# ------------------------------------------------------------------ whole ops
 def detach(level, args, kwargs):
-    """Without the history inside of the vmap and without that of all slices."""
+    """Detaches from the history inside the vmap and from that of the tensor of all slices."""
     return batching.detached(args[0], level)
 
 
@@ -635,7 +652,7 @@ def _like(name):
 
 
 def _new(name):
-    """Of all slices' sizes, so that slices may be written to it."""
+    """new_* with the size of all slices, so that slices can be written to the result in place."""
     def rule(level, args, kwargs):
         v, m = batching.taken_out(args[0], level)
         if not m:

@@ -1,4 +1,4 @@
-"""Argument checks that many op families share, with torch's exception types and messages."""
+"""Argument checks shared by many op families, with PyTorch's exception types and messages."""
 from operator import index
 
 from mindtorch.core.dtypes import of_np
@@ -8,33 +8,39 @@ from mindtorch.core.tensor import Const, Tensor, taken
 
 
 def unsupported(name, *of, dtype=None):
-    """The refusal of the first operand's dtype, or of `dtype` (NumPy's), to be raised; the device is the first tensor's, or given itself."""
+    """Returns the NotImplementedError for the dtype of the first operand, or for `dtype` (a NumPy
+    dtype).
+
+    The device is that of the first tensor operand; a device can be passed directly, too.
+    """
     device = next(getattr(x, "device", x) for x in of if x.__class__ is not Const)
     return NotImplementedError(f"'{name}' is not implemented for dtype {of_np(of[0]._stype if dtype is None else dtype)} on device {device}")
 
 
 def not_tensor(name, arg, position, value):
-    """The TypeError for an argument that has to be a tensor, to be raised."""
+    """Returns the TypeError for an argument that must be a tensor."""
     return TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(value)}")
 
 
 def need_tensor(name, value, arg="input", position=1):
-    """TypeError unless `value` is a tensor."""
+    """Raises TypeError unless `value` is a tensor."""
     if not (value.__class__ is Tensor or taken(value)):
         raise not_tensor(name, arg, position, value)
 
 
 def need_number(name, arg, value, kind="float"):
-    """The number that stands in an argument's place, a tensor's as its record says (core/records.py); TypeError where there is none."""
+    """Returns the scalar passed for an argument. A tensor is converted as the op's record allows
+    (`mindtorch/core/records.py`). Raises TypeError for None."""
     if value is None:
         raise TypeError(f"{name}(): argument '{arg}' must be {kind.replace('number', 'Number')}, not NoneType")
     return read(name, arg, kind, value)
 
 
 def as_index(name, d):
-    """An int given as `dim`; TypeError for anything that is not one."""
+    """Returns `dim` as an int; raises TypeError for anything else."""
     try:
-        if is_foreign(d) or d.__class__ is bool:        # they would be indices, and torch.max(x, d), x.topk(2, True) something else
+        # Both have `__index__`, but torch.max(x, d) and x.topk(2, True) mean something else.
+        if is_foreign(d) or d.__class__ is bool:
             raise TypeError
         return index(d)
     except TypeError:
@@ -42,7 +48,8 @@ def as_index(name, d):
 
 
 def wrap_dim(name, d, ndim):
-    """Non-negative axis number; a 0-dim tensor takes 0 and -1.  IndexError if out of range."""
+    """Returns `d` as a non-negative dimension. A 0-dim tensor accepts 0 and -1. Raises IndexError
+    if out of range."""
     if d.__class__ is not int:
         d = as_index(name, d)
     n = ndim or 1
@@ -55,7 +62,8 @@ def wrap_dim(name, d, ndim):
 
 
 def wrap_dims(name, dim, ndim):
-    """Ascending tuple of axes for NumPy, or None for all of them (`dim` None or empty)."""
+    """Returns an ascending tuple of axes for NumPy, or None for all of them (`dim` is None or
+    empty)."""
     if dim is None:
         return None
     if dim.__class__ is int:
@@ -76,7 +84,8 @@ def _all_of_scalar(name, dim):
 
 
 def broadcast_of(a, b):
-    """The shape that two shapes broadcast to; RuntimeError if they do not."""
+    """Returns the shape that two shapes broadcast to; raises RuntimeError if they do not broadcast.
+    """
     n, out = max(len(a), len(b)), []
     for i in range(1, n + 1):
         p, q = a[-i] if i <= len(a) else 1, b[-i] if i <= len(b) else 1

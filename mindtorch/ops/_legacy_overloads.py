@@ -1,4 +1,5 @@
-"""Argument orders of old that torch still takes (with a warning): x.add_(alpha, y), x.addcdiv_(value, a, b), torch.addmm(beta, x, alpha, a, b)."""
+"""Deprecated argument orders that PyTorch still accepts (with a warning): x.add_(alpha, y),
+x.addcdiv_(value, a, b), torch.addmm(beta, x, alpha, a, b)."""
 import functools
 import warnings
 
@@ -8,7 +9,7 @@ from mindtorch.core.tensor import Tensor, taken
 
 _NUMBERS = (int, float, complex, bool)
 
-# op -> how often a number may stand before its tensors, and the keyword that it is
+# op -> keyword of the scalar that may precede its tensors
 _BEFORE_SECOND = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
 _PRODUCTS = ("addmm", "addmv", "addr", "addbmm", "baddbmm")
 
@@ -47,14 +48,15 @@ def _product(fn, name, method):
 
 
 def _of_old(name, legacy, usual):
-    """Gives an op, its method and its in-place method the older order too."""
+    """Adds the deprecated argument order to an op, its method and its in-place method."""
     o = TABLE[name]
     o.public = publish(o, lambda fn: legacy(fn, name, False), usual)
     for m in (name, name + "_"):
         f = vars(Tensor).get(m)
         if f is None:
             continue
-        entry = dispatch.ENTRIES.get(f) or dispatch.Entry(f, f"Tensor.{m}", None, m != name)        # (one in place may be written by hand)
+        # hand-written in-place methods have no entry
+        entry = dispatch.ENTRIES.get(f) or dispatch.Entry(f, f"Tensor.{m}", None, m != name)
         body = dispatch.inner(f) if dispatch.is_generated(f) else f
         run = legacy(body, m, True)
         new = dispatch.Entry(run, entry.name, entry.op, entry.inplace)

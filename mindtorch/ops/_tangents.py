@@ -1,13 +1,15 @@
-"""How tangents go through primitives, where core/forward.py has to be told: loaded with the first level that is opened.
+"""Forward-mode rules of primitives, loaded when the first dual level is opened.
 
-Views take a view of the tangent, elementwise real functions have their gradient rule, everything else is derived from its gradient rule.  What is
-linear is computed quicker by the primitive itself, and what has no gradient rule though its result depends on its operands is refused.
+By default, a view takes the same view of the tangent, a real elementwise function uses its gradient
+rule, and the rule of any other primitive is derived from its gradient rule. This module lists the
+exceptions. Linear primitives are applied to the tangent, which is faster. Ops whose result depends
+on their operands but that have no gradient rule raise an error.
 """
 from mindtorch.core import forward
 from mindtorch.core.records import TABLE
 from mindtorch.core.tape import PRIMITIVES
 
-#: linear in all the operands that have gradients, taken together
+#: linear in all differentiable operands jointly
 _LINEAR = """
     cat stack clone clone_format copies to_copy to_copy_format to_device transposed_copy unsafe_view unsafe_transpose squeeze_batch unsqueeze_batch
     broadcast expand_elements repeat repeat_interleave roll flip flip_axis shift diag_embed trace tril triu diff cumsum cumsum_backward pair_sums
@@ -42,9 +44,10 @@ def _bilinear(c, tans):
     return parts[0] if len(parts) == 1 else parts[0].add(parts[1])
 
 
-# ------------------------------------------------------------------ rules of their own
+# ------------------------------------------------------------------ special rules
 def _cholesky(c, tans):
-    """With S = L^-1 dA L^-H, halved on the diagonal and without its upper part: L S.  (That derived is the same for Hermitian dA.)"""
+    """Returns L S, where S is L^-1 dA L^-H with a halved diagonal and without its upper triangle.
+    (The derived rule gives the same for Hermitian dA.)"""
     f = c.out.mH if c.upper else c.out
     s = solve_triangular(f, tans[0], upper=False)
     s = solve_triangular(f.mH, s, upper=True, left=False).tril()
@@ -53,7 +56,8 @@ def _cholesky(c, tans):
 
 
 def _eigh(c, tans):
-    """The diagonal of V^H dA V, and V times its rest over E, E_ij = l_j - l_i."""
+    """Returns the diagonal of P = V^H dA V, and V times the off-diagonal part of P divided by E,
+    with E_ij = l_j - l_i."""
     values, v = c.out0, c.out1
     p = v.mH @ (tans[0] @ v)
     on = p.diagonal(dim1=-2, dim2=-1)
@@ -63,7 +67,7 @@ def _eigh(c, tans):
 
 
 def _vector_norm(c, tans):
-    """At zero, where there is no slope, 0."""
+    """Tangent of a norm; 0 where the norm is 0 and has no derivative."""
     a, y, p = c.a, c.out, c.p
     if p == 2:
         t = tans[0]

@@ -1,4 +1,5 @@
-"""The few primitives everything else stands on: cast, copy, sum to a shape, add, multiply."""
+"""The few primitives that everything else is built on: cast, copy, sum to a shape, add, multiply.
+"""
 from mindtorch.core import alias, autocast, devices, engine, fitting, gradients, meta, promote, tape
 from mindtorch.core.conjugate import conj_view
 from mindtorch.core.layout import kept, like, pointwise
@@ -14,26 +15,27 @@ def _cast_back(g, dtype):
 
 
 def cast(x, dtype):
-    """Tensor in NumPy dtype `dtype`; `x` itself if it has it already."""
+    """Casts a tensor to NumPy dtype `dtype`; returns `x` itself if it already has that dtype."""
     if x._stype == dtype:
         return x
     return _cast(x, dtype=dtype)
 
 
 def cast_grad(g, dtype):
-    """A gradient in the dtype of what it belongs to."""
+    """Casts a gradient to the dtype of its tensor."""
     return cast(g, dtype)
 
 
 promote._cast = autocast._cast = cast
 
 
-#: a copy on another device
+#: copies to another device
 _moved = primitive("to_device", "a, *, source, target", lambda c, g: move(g, c.source), raw=True, node="ToCopyBackward0")
 
 
 def move(x, dev):
-    """Tensor on the device `dev` (a torch.device); `x` itself if it is there."""
+    """Moves a tensor to the device `dev` (a torch.device); returns `x` itself if it is already
+    there."""
     return x if x._dev == dev else _moved(x, source=x._dev, target=dev)
 
 
@@ -44,39 +46,40 @@ broadcast = primitive("broadcast", "a, *, shape", lambda c, g: sum_to(g, size=c.
 clone = primitive("clone", "a", lambda c, g: g, raw=True, layout=like)
 
 # ------------------------------------------------------------------ tensors of one value
-#: new_full(like, size=, value=, stype=): on the device of `like`, whose values nobody reads.
+#
+# new_full(like, size=, value=, stype=): on the device of `like`, whose values are not read.
 new_full = primitive("new_full", "like, *, size, value, stype", raw=True)
 
 
 def zeros_like(g):
-    """The gradient of something piecewise constant."""
+    """Returns the zero gradient of a piecewise constant function."""
     return new_full(g, size=g._sizes, value=0, stype=g._stype)
 
 
 alias.new_full = new_full
 
 
-# ------------------------------------------------------------------ arithmetic that gradients are made of
+# ------------------------------------------------------------------ arithmetic of gradient rules
 add_ = primitive("add", "a, b", lambda c, g: g, lambda c, g: g)
 sub_ = primitive("sub", "a, b", lambda c, g: g, lambda c, g: neg_(g))
 neg_ = primitive("neg", "a", lambda c, g: neg_(g))
 mul_ = primitive("mul", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
 _conj = primitive("conj", "a", lambda c, g: _conj(g))
 
-# ------------------------------------------------------------------ masks that gradients are made of: bool tensors
+# ------------------------------------------------------------------ bool masks of gradient rules
 eq_, ne_, lt_, le_, gt_, ge_ = [primitive(n, "a, b") for n in ("eq", "ne", "lt", "le", "gt", "ge")]
 and_, or_, not_ = primitive("logical_and", "a, b"), primitive("logical_or", "a, b"), primitive("logical_not", "a")
-#: keep(g, mask): g where mask, else 0 (also where g is nan or inf); the mask is a bool tensor.
+#: keep(g, mask): g where the bool tensor `mask` is True, else 0 (also where g is NaN or inf).
 keep = primitive("keep", "g, mask", lambda c, g: keep(g, c.mask), None, raw=True, layout=pointwise, node="MaskedFillBackward0")
 
 
 def conj(x):
-    """Complex conjugate; a real tensor is returned as it is."""
+    """Returns the complex conjugate; a real tensor is returned unchanged."""
     return _conj(x) if x._stype.kind == "c" and (x.__class__ is Tensor or taken(x)) else (x if x._stype.kind != "c" else _const_conj(x))
 
 
 def lazy_conj(x):
-    """The conjugate as a view of a complex tensor; a real one is returned as it is."""
+    """Returns the conjugate of a complex tensor as a view; a real tensor is returned unchanged."""
     return conj_view(x) if x._stype.kind == "c" else x
 
 

@@ -1,8 +1,10 @@
-"""Ops on C kernels, for torch.compile: convolution, batch norm with what follows it, max pooling after relu, linear layers, LSTM.
+"""Ops with C kernels for torch.compile: convolution, batch norm with the ops fused after it, max
+pooling after relu, linear layers, LSTM.
 
-Each of these primitives exists for the host's C code alone and does what a plain op does; torch/_inductor/_plans.py puts it in the place of
-a recorded call where backend/native/plans.py says that C is faster.  The plan's verdict is a constant (`fast`).  When the backward
-pass is itself recorded, gradients are taken through the plain ops.
+Each of these primitives is implemented only in the host's C code and computes the same as a plain
+op. `mindtorch/torch/_inductor/_plans.py` substitutes it for a recorded call where
+`mindtorch/backend/native/plans.py` says that C is faster. That decision is a constant attribute
+(`fast`). When the backward pass itself is recorded, gradients are computed through the plain ops.
 """
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import any_suggests, batch_norm as _norm_layout, by_operand
@@ -45,13 +47,14 @@ _conv = primitive("compiled_convolution", "x, w, b=None, *, stride, padding, dil
 
 
 def conv_numbers(w, stride, padding, dilation):
-    """(stride, padding before and after, dilation) of a conv2d with a weight of shape `w`, a pair of each."""
+    """Returns (stride, padding before and after, dilation) of a conv2d with a weight of shape `w`,
+    a pair each."""
     stride, dilation = (_numbers(v, 2, "conv2d", what) for v, what in ((stride, "stride"), (dilation, "dilation")))
     return stride, _pads(padding, 2, "conv2d", w[2:], stride, dilation), dilation
 
 
 def conv2d(stride, pads, dilation, out, fast):
-    """conv2d with these numbers."""
+    """Returns a conv2d specialized to these parameters."""
     def conv2d(x, w, b=None, *rest, **kw):
         return _conv(x, w, b, stride=stride, padding=pads, dilation=dilation, out=out, fast=fast)
     return conv2d
@@ -77,14 +80,15 @@ _transposed = primitive("compiled_convolution_transposed", "x, w, b=None, *, siz
 
 
 def conv_transpose_numbers(stride, padding, output_padding, dilation):
-    """(stride, padding before and after, dilation, output_padding) of a conv_transpose2d, a pair of each."""
+    """Returns (stride, padding before and after, dilation, output_padding) of a conv_transpose2d, a
+    pair each."""
     stride, dilation, padding, extra = (_numbers(v, 2, "conv_transpose2d", what) for v, what in (
         (stride, "stride"), (dilation, "dilation"), (padding, "padding"), (output_padding, "output_padding")))
     return stride, tuple((p, p) for p in padding), dilation, extra
 
 
 def conv_transpose2d(stride, pads, dilation, size, fast):
-    """conv_transpose2d with these numbers."""
+    """Returns a conv_transpose2d specialized to these parameters."""
     def conv_transpose2d(x, w, b=None, *rest, **kw):
         return _transposed(x, w, b, size=size, stride=stride, padding=pads, dilation=dilation, fast=fast)
     return conv_transpose2d
@@ -110,13 +114,14 @@ def _leaky(y, slope):
 
 _bn_backward = primitive("compiled_batch_norm_backward", "g, x, y=None, w=None, mean, rstd, *, act, slope, needs",
                          layout=(by_operand(1), None, None, None))
-#: (y, mean, 1 / std); the running mean and variance rm and rv are written
+#: (y, mean, 1 / std); writes the running mean rm and variance rv
 _bn = primitive("compiled_batch_norm", "x, w=None, b=None, res=None, rm=None, rv=None, *, eps, momentum, act, slope", _bn_rule, held=(1, 2),
                 node="NativeBatchNormBackward0", layout=(_norm_layout, None, None))
 
 
 def batch_norm(momentum, eps, act, slope):
-    """Training batch_norm, then + res, then relu (1) or leaky relu (2)."""
+    """Returns a training batch_norm, followed by + res, then by relu (act 1) or leaky relu (act 2).
+    """
     def batch_norm(x, rm, rv, w, b, res=None):
         y = _bn(x, w, b, res, rm, rv, eps=eps, momentum=momentum, act=act, slope=slope)[0]
         if rm is not None:
@@ -135,18 +140,19 @@ def _pool_rule(c, g):
 
 
 _pool_backward = primitive("compiled_max_pool2d_backward", "g, where, *, shape")
-#: (y, place of each maximum in its plane)
+#: (y, index of each maximum in its plane)
 _pool = primitive("compiled_max_pool2d", "x, *, size, kernel, stride, padding, relu", _pool_rule, held=(1,),
                   node="MaxPool2DWithIndicesBackward0", layout=(by_operand(0), None))
 
 
 def pool_numbers(x, kernel_size, stride, padding, dilation):
-    """(kernel, stride, padding, dilation, output size) of a max_pool2d over an input of shape `x`, a pair of each."""
+    """Returns (kernel, stride, padding, dilation, output size) of a max_pool2d over an input of
+    shape `x`, a pair each."""
     return tuple([tuple(v) for v in _window("max_pool2d", 2, x, kernel_size, stride, padding, dilation, False)])
 
 
 def max_pool(kernel, stride, padding, size, relu):
-    """max_pool2d with these numbers, of relu(x) if `relu`."""
+    """Returns a max_pool2d specialized to these parameters, applied to relu(x) if `relu`."""
     def max_pool(x, *rest, **kw):
         return _pool(x, size=size, kernel=kernel, stride=stride, padding=padding, relu=int(relu))[0]
     return max_pool
@@ -165,7 +171,7 @@ _linear_relu = primitive("compiled_linear_relu", "x, w, b=None, *, relu", _linea
 
 
 def linear_layer(relu):
-    """linear, then relu if wanted."""
+    """Returns a linear layer, followed by relu if `relu`."""
     run = _linear_relu if relu else _linear
 
     def linear_(x, w, b=None):

@@ -1,7 +1,8 @@
-"""torch.masked: reductions and normalisations that leave out the elements whose mask is False.
+"""torch.masked: reductions and normalizations that skip the elements whose mask is False.
 
-Each is the plain op over the input with the masked-out places filled by what changes nothing: 0 for a sum, 1 for a product,
--inf for a maximum.  Where all is masked out, that filling is the result.
+Each is the plain op over the input, with masked-out elements replaced by the identity of the op: 0
+for a sum, 1 for a product, -inf for a maximum. If all elements are masked out, that value is the
+result.
 """
 import math
 
@@ -26,9 +27,10 @@ from mindtorch.ops.elementwise.unary import neg, sqrt
 
 
 
-# ------------------------------------------------------------------ masks and fillings
+# ------------------------------------------------------------------ masks and fill values
 def _mask_of(input, mask):
-    """The mask as a bool tensor that broadcasts to the input; IndexError or RuntimeError if it does not."""
+    """Returns the mask as a bool tensor that broadcasts to the input; raises IndexError or
+    RuntimeError if it does not."""
     if not (mask.__class__ is Tensor or taken(mask)):
         raise TypeError(f"masked operations need a Tensor as mask, not {type_name(mask)}")
     m, a = mask._sizes, input._sizes
@@ -43,19 +45,20 @@ def _mask_of(input, mask):
 
 
 def _extreme_value(name, d, largest):
-    """The largest or smallest value of a dtype."""
+    """Returns the largest or smallest value of a dtype."""
     if d.kind in "fV":
         return math.inf if largest else -math.inf
     if d.kind in "iu":
         info = dtypes.iinfo(of_np(d))
         return info.max if largest else info.min
     if d.kind == "c":
-        raise TypeError(f"masked.{name}: complex numbers have no order, so no value to fill masked-out places with")
+        raise TypeError(f"masked.{name} does not support complex dtypes: complex numbers have no order")
     raise NotImplementedError(f"identity of {name} on {of_np(d)} input is not supported on device cpu")
 
 
 def _filled(name, input, mask, value):
-    """input where mask, else `value` ("low", "high": the dtype's own extreme)."""
+    """Returns input where mask is True, else `value` ("low", "high": the dtype's smallest and
+    largest value)."""
     if mask is None:
         return input
     m, d = _mask_of(input, mask), input._stype
@@ -65,7 +68,7 @@ def _filled(name, input, mask, value):
 
 
 def _dims(dim, ndim):
-    """Ascending tuple of the dimensions meant; None, () and [] mean all."""
+    """Returns an ascending tuple of the dimensions; None, () and [] mean all of them."""
     if dim is None or (dim.__class__ is tuple or dim.__class__ is list) and not dim:
         return tuple(range(ndim))
     if dim.__class__ is int:
@@ -89,7 +92,7 @@ def _finish(r, dtype):
 
 
 def _enter(name, input, dtype):
-    """The input in the dtype asked for."""
+    """Returns the input in the requested dtype."""
     need_tensor(f"masked.{name}", input)
     return input if dtype is None else cast(input, as_np(dtype))
 
@@ -97,7 +100,8 @@ def _enter(name, input, dtype):
 # ------------------------------------------------------------------ sum, prod, extremes
 @op(ns="masked", name="sum")
 def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Sum of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 0."""
+    """Sum of the unmasked elements over `dim` (one, several or all). Integers give int64; an empty
+    sum is 0."""
     x = _enter("sum", input, dtype)
     axes = _dims(dim, x.ndim)
     return _finish(reduce.sum_op(_filled("sum", x, mask, 0), axes, keepdim), dtype)
@@ -105,12 +109,15 @@ def sum_(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op(ns="masked")
 def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Product of the unmasked elements over `dim` (one, several or all); integers give int64, nothing gives 1."""
+    """Product of the unmasked elements over `dim` (one, several or all). Integers give int64; an
+    empty product is 1."""
     x = _enter("prod", input, dtype)
     axes = _dims(dim, x.ndim)
     r = _filled("prod", x, mask, 1)
     if dim.__class__ is list and not dim:
-        return _finish(r, dtype)            # (of products alone torch takes an empty list, not an empty tuple, for no dimension at all)
+        # For prod only, PyTorch takes an empty list, but not an empty tuple, as no dimension at
+        # all.
+        return _finish(r, dtype)
     if not axes:
         return _finish(reduce.prod(r), dtype)
     for d in reversed(axes):
@@ -120,7 +127,8 @@ def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op(ns="masked")
 def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Largest unmasked element over `dim` (one, several or all); where there is none, the dtype's smallest value."""
+    """Largest unmasked element over `dim` (one, several or all); where there is none, the dtype's
+    smallest value."""
     need_tensor("masked.amax", input)
     axes = _dims(dim, input.ndim)
     return _finish(reduce.amax(_filled("amax", input, mask, "low"), axes, keepdim), dtype)
@@ -128,7 +136,8 @@ def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op(ns="masked")
 def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Smallest unmasked element over `dim` (one, several or all); where there is none, the dtype's largest value."""
+    """Smallest unmasked element over `dim` (one, several or all); where there is none, the dtype's
+    largest value."""
     need_tensor("masked.amin", input)
     axes = _dims(dim, input.ndim)
     return _finish(reduce.amin(_filled("amin", input, mask, "high"), axes, keepdim), dtype)
@@ -139,25 +148,28 @@ def _index_of(name, plain, input, dim, keepdim, dtype, mask, value):
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"{name}(): argument 'dim' (position 2) must be int, not {type(dim).__name__}")
     r = plain(_filled(name, input, mask, value), dim, bool(keepdim))
-    # torch gives the index in the dtype of the input.
+    # PyTorch returns the index in the dtype of the input.
     return cast(r, input._stype if dtype is None else as_np(dtype))
 
 
 @op(ns="masked")
 def argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Index of the largest unmasked element, of all (flattened) or along `dim`, in the dtype of the input."""
+    """Index of the largest unmasked element of all (flattened) or along `dim`, in the dtype of the
+    input."""
     return _index_of("argmax", reduce.argmax, input, dim, keepdim, dtype, mask, "low")
 
 
 @op(ns="masked")
 def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Index of the smallest unmasked element, of all (flattened) or along `dim`, in the dtype of the input."""
+    """Index of the smallest unmasked element of all (flattened) or along `dim`, in the dtype of the
+    input."""
     return _index_of("argmin", reduce.argmin, input, dim, keepdim, dtype, mask, "high")
 
 
 # ------------------------------------------------------------------ moments
 def _count(x, mask, axes, keepdim):
-    """How many elements are unmasked: an int64 tensor that broadcasts to what a reduction of x gives."""
+    """Returns the number of unmasked elements: an int64 tensor that broadcasts to the result of a
+    reduction of x."""
     if mask is None:
         return new_full(x, size=(), value=math.prod([x._sizes[d] for d in axes]), stype=I64)
     return _count_true(_mask_of(x, mask), shape=x._sizes, axes=axes, keepdim=bool(keepdim))
@@ -167,13 +179,14 @@ _count_true = primitive("masked_count", "mask, *, shape, axes, keepdim", raw=Tru
 
 
 def _over(x, n):
-    """x / n for a tensor of counts."""
+    """Returns x / n for a tensor of counts."""
     return div_(x, cast(n, x._stype))
 
 
 @op(ns="masked")
 def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Mean of the unmasked elements over `dim` (one, several or all); nan where there is none. ValueError for integers."""
+    """Mean of the unmasked elements over `dim` (one, several or all); NaN where there is none.
+    Raises ValueError for integers."""
     need_tensor("masked.mean", input)
     d, which = (input._stype, "Input") if dtype is None else (as_np(dtype), "Optional")
     if d.kind not in "fcV":
@@ -185,7 +198,7 @@ def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 
 def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
-    """Variance of the unmasked elements, before its cast to `dtype`."""
+    """Returns the variance of the unmasked elements, before its cast to `dtype`."""
     need_tensor(f"masked.{name}", input)
     if unbiased is not None and correction is not None:
         raise AssertionError("Only one of unbiased and correction may be given")
@@ -210,19 +223,22 @@ def _moment(name, input, dim, unbiased, correction, keepdim, dtype, mask):
 
 @op(ns="masked")
 def var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
-    """Variance of the unmasked elements over `dim` (one, several or all); integers give the default dtype."""
+    """Variance of the unmasked elements over `dim` (one, several or all); integers give the default
+    dtype."""
     return _finish(_moment("var", input, dim, unbiased, correction, keepdim, dtype, mask), dtype)
 
 
 @op(ns="masked")
 def std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
-    """Standard deviation of the unmasked elements over `dim` (one, several or all); integers give the default dtype."""
+    """Standard deviation of the unmasked elements over `dim` (one, several or all); integers give
+    the default dtype."""
     return _finish(sqrt(_moment("std", input, dim, unbiased, correction, keepdim, dtype, mask)), dtype)
 
 
 @op(ns="masked")
 def median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
-    """Lower median of the unmasked elements along `dim`, nan left out; `dtype` counts for integers alone, as in torch."""
+    """Lower median of the unmasked elements along `dim`, ignoring NaN. As in PyTorch, `dtype`
+    applies to integer inputs only."""
     need_tensor("masked.median", input)
     d, ndim = input._stype, input.ndim
     if d.kind == "c":
@@ -252,7 +268,7 @@ def _norm(name, input, ord, dim, keepdim, dtype, mask):
             raise AssertionError(f"input must be floating point, got {x.dtype}")
         x = _filled(name, x, mask, math.inf if ord == -math.inf else 0)
     if x._stype.kind not in "fcV":
-        dtype = None        # which does not help an integer input: vector_norm raises torch's error
+        dtype = None  # vector_norm raises PyTorch's error for integer inputs in any case
     return reduce.vector_norm(x, ord, axes, bool(keepdim), dtype)
 
 
@@ -265,7 +281,8 @@ def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op(ns="masked")
 def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
-    """input divided by the `ord`-norm (at least `eps`) of its unmasked elements over `dim`; 0 where masked out."""
+    """input divided by the `ord`-norm (at least `eps`) of its unmasked elements over `dim`; 0 where
+    masked out."""
     need_tensor("masked.normalize", input)
     length = _norm("normalize", input, ord, dim, True, dtype, mask)
     d = length._stype
@@ -284,7 +301,7 @@ def _soft(name, plain, input, dim, dtype, mask, value, sign=None):
 
 @op(ns="masked")
 def softmax(input, dim, *, dtype=None, mask=None):
-    """Softmax of the unmasked elements along `dim`; 0 where masked out, nan where all is."""
+    """Softmax of the unmasked elements along `dim`; 0 where masked out, NaN if all elements are."""
     return _soft("softmax", _plain_softmax, input, dim, dtype, mask, "low")
 
 
@@ -305,7 +322,7 @@ def _running(name, plain, input, dim, dtype, mask, value):
     d = input._stype if dtype is None else as_np(dtype)
     if d.kind == "b":
         raise unsupported(f"masked.{name}", input, dtype=d)
-    # Unlike cumsum and cumprod themselves these keep an integer dtype.
+    # Unlike cumsum and cumprod, these keep an integer dtype.
     return plain(_filled(name, cast(input, d), mask, value), dim, dtype=of_np(d))
 
 
@@ -324,7 +341,8 @@ def cumprod(input, dim, *, dtype=None, mask=None):
 # ------------------------------------------------------------------ sums of exponentials
 @op(ns="masked")
 def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """log(sum(exp)) of the unmasked elements over `dim` (one, several or all), in the dtype of the input."""
+    """log(sum(exp)) of the unmasked elements over `dim` (one, several or all), in the dtype of the
+    input."""
     need_tensor("masked.logsumexp", input)
     d = input._stype
     value = -math.inf if d.kind == "c" else "low"
@@ -335,22 +353,25 @@ def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op(ns="masked")
 def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
-    """log(exp(input) + exp(other)), a masked-out operand counting as exp(-inf); in the dtype of input."""
+    """log(exp(input) + exp(other)) in the dtype of input; a masked-out operand counts as exp(-inf).
+    """
     need_tensor("masked.logaddexp", input)
     need_tensor("masked.logaddexp", other, "other", 2)
     r = _plain_logaddexp(_filled("logaddexp", input, input_mask, "low"), _filled("logaddexp", other, other_mask, "low"))
     return cast(r, input._stype if dtype is None else as_np(dtype))
 
 
-# ------------------------------------------------------------------ what masked-out places are filled with
+# ------------------------------------------------------------------ fill values
 _FILLINGS = {"sum": 0, "cumsum": 0, "prod": 1, "cumprod": 1, "amax": "low", "argmax": "low", "logsumexp": "low", "logaddexp": "low", "amin": "high",
              "argmin": "high", "median": math.nan, "norm": 0, "linalg_vector_norm": 0, "mean": None, "var": None, "std": None}
 
 
 def identity_of(op_name, input, *args):
-    """The value that changes nothing in the reduction `op_name` ("sum", "masked.sum") of tensors like input, as a tensor without dimensions.
+    """Returns the identity element of the reduction `op_name` ("sum", "masked.sum") for tensors
+    like input, as a 0-dim tensor.
 
-    None for moments, which have none; args: for "norm", the order. NotImplementedError for other ops and for dtypes without one.
+    Returns None for moments, which have none. args: for "norm", the order. Raises
+    NotImplementedError for other ops and for dtypes without an identity.
     """
     name = op_name.rpartition(".")[2]
     if name not in _FILLINGS:

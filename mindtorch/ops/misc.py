@@ -1,4 +1,5 @@
-"""Ops that belong to no family: statistics of observations, Vandermonde matrices, copies of slices, norms of slices."""
+"""Ops that belong to no family: covariance and correlation, Vandermonde matrices, copies of slices,
+norms of slices."""
 import math
 import warnings
 
@@ -36,9 +37,11 @@ def _weights(name, x, w, kinds, wanted):
 
 @op
 def cov(input, *, correction=1, fweights=None, aweights=None):
-    """Covariance matrix of variables (rows) over observations (columns); of one variable its variance, 0-dim.
+    """Covariance matrix of variables (rows) over observations (columns); for a single variable its
+    variance, 0-dim.
 
-    fweights (integers) say how often an observation was made, aweights (floats) how much it counts.
+    fweights (integers) are the repetition counts of the observations, aweights (floats) their
+    relative weights.
     """
     need_tensor("cov", input)
     correction = read("cov", "correction", "int", correction)
@@ -93,7 +96,8 @@ def corrcoef(input):
 
 @op(method=False)
 def vander(x, N=None, increasing=False):
-    """Powers of the elements of a vector as columns, N of them, from high to low unless `increasing`."""
+    """Vandermonde matrix: powers of the elements of a vector in N columns, descending unless
+    `increasing`."""
     need_tensor("vander", x, "x")
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
@@ -112,7 +116,7 @@ def vander(x, N=None, increasing=False):
 # ------------------------------------------------------------------ copies
 @op(method=False, out="same")
 def slice_copy(input, dim=0, start=None, end=None, step=1):
-    """A slice along `dim` as a copy."""
+    """Returns a slice along `dim` as a copy."""
     need_tensor("slice_copy", input)
     axis = wrap_dim("slice_copy", dim, input.ndim)
     if step <= 0:
@@ -122,7 +126,7 @@ def slice_copy(input, dim=0, start=None, end=None, step=1):
 
 @op(method=False, out=True)
 def detach_copy(input):
-    """A copy without history."""
+    """Returns a copy without history."""
     need_tensor("detach_copy", input)
     return _detach_copy(input)
 
@@ -132,7 +136,7 @@ _detach_copy = primitive("detach_copy", "a", raw=True)
 
 @op
 def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
-    """The memory of input seen with the shape and strides of src."""
+    """Views the memory of input with the shape and strides of src."""
     need_tensor("slice_inverse", input)
     need_tensor("slice_inverse", src, "src", 2)
     return input.as_strided(src._sizes, src.stride(), src.storage_offset())
@@ -141,7 +145,7 @@ def slice_inverse(input, src, dim=0, start=None, end=None, step=1):
 # ------------------------------------------------------------------ norms of slices
 @op(method=False)
 def norm_except_dim(v, pow=2, dim=0):
-    """Norm of each slice along `dim` (-1: of all), shaped to broadcast against v."""
+    """Norm of each slice along `dim` (-1: of the whole tensor), shaped to broadcast against v."""
     need_tensor("norm_except_dim", v, "v")
     if dim == -1:
         return v.norm(pow)
@@ -161,7 +165,7 @@ def _method(fn):
 
 
 def _resized(self, sizes):
-    # Unlike in view, each size is a number of its own, and none is left to be found out.
+    # Unlike in view, all sizes are explicit: none is inferred.
     if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) != self._numel or (sizes and min(sizes) < 0):
         raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))}, but the given tensor has a size of {'x'.join(map(str, self._sizes))} "
                            f"({self._numel} elements). resize can only change the shape of a tensor, not how many elements it has")
@@ -170,20 +174,20 @@ def _resized(self, sizes):
 
 @_method
 def resize(self, *sizes):
-    """Another shape of as many elements; deprecated."""
+    """Returns the elements in another shape; deprecated."""
     warnings.warn("non-inplace resize is deprecated", stacklevel=2)
     return _resized(self, sizes)
 
 
 @_method
 def resize_as(self, tensor):
-    """The shape of another tensor of as many elements; deprecated."""
+    """Returns the elements in the shape of another tensor; deprecated."""
     warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
     return _resized(self, tensor._sizes)
 
 
 @_method
 def reinforce(self, reward):
-    """Removed from torch, where it raises an error as well."""
+    """Removed from PyTorch, where it raises an error, too."""
     raise RuntimeError("reinforce() was removed. Use torch.distributions instead: sample from a distribution, and differentiate "
                        "-log_prob(action) * reward.")

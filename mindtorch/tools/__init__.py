@@ -1,18 +1,20 @@
-"""What a user calls by hand.
+"""Utilities that a user calls directly.
 
-``from mindtorch.tools import mstorch_enable``   from here on ``import torch`` gives the facade
-``mindtorch.tools.mstorch_disable()``            and from here on real torch again
-``with mindtorch.tools.enabled(): ...``          the facade inside the block, afterwards whatever was before
-``mindtorch.tools.is_enabled()``                 which of the two it is now
+    from mindtorch.tools import mstorch_enable    `import torch` returns the facade from here on
+    mindtorch.tools.mstorch_disable()             `import torch` returns PyTorch again
+    with mindtorch.tools.enabled(): ...           the facade inside the block, then the previous
+                                                  state
+    mindtorch.tools.is_enabled()                  True while the facade is enabled
 
-Importing this package enables nothing and loads neither MindSpore nor torch.
+Importing this package enables nothing and loads neither MindSpore nor PyTorch.
 """
 import importlib
 
 from mindtorch.tools._hook import disable as mstorch_disable, enabled, is_enabled
 
-# Public name -> the private module that has it, imported when the name is first used: most of them need MindSpore.
-# (`mstorch_enable` is not among them: it is a submodule, and importing it is what enables.)
+# Public name -> the private module that defines it. Modules are imported on first use because most
+# of them need MindSpore. (`mstorch_enable` is not listed: it is a submodule, and importing it
+# enables the facade.)
 _LAZY = {
     "cast_to_adapter_tensor": "mindtorch.tools._convert",
     "cast_to_ms_tensor": "mindtorch.tools._convert",

@@ -1,7 +1,9 @@
-"""A dataset's items kept in memory or on disk, for all worker processes and epochs of one machine.
+"""Cache of a dataset's items in memory or on disk, shared by all worker processes and epochs on one
+machine.
 
-Built on SQLite (Python's sqlite3): several processes read and write one file, a process that is killed leaves it whole, and
-nothing has to be installed.  In memory means a file in /dev/shm, which goes with the process that made it.
+Built on SQLite (Python's sqlite3): several processes can read and write one file, a killed process
+leaves the file intact, and there is no extra dependency. A cache in memory is a file in /dev/shm
+that is deleted with the process that created it.
 """
 import contextlib
 import fcntl
@@ -24,12 +26,13 @@ from mindtorch.torch.utils.data import Dataset, IterableDataset
 _FILE, _LOCK, _PREFIX = "items.sqlite", "lock", "mindtorch-cache-"
 _FORMAT = 1
 _MEMORY = "/dev/shm"
-_PATIENCE = 120.0                # seconds that one process waits for the write of another
-_LARGEST = 900 << 20             # SQLite takes a value of up to 10**9 bytes
+_PATIENCE = 120.0  # seconds to wait for another process's write
+_LARGEST = 900 << 20  # SQLite limits a value to 10**9 bytes
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors by their memory, without the reference to a storage that other tensors might share."""
+    """Pickles tensors by their bytes, without the reference to a storage that other tensors might
+    share."""
 
     def reducer_override(self, obj):
         reduced = parts_of(obj)
@@ -40,7 +43,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _restore(buffer, *rest):
-    # What was read-only when it was stored comes back as bytes.
+    # A buffer that was read-only when it was stored is unpickled as bytes.
     return tensor_of_parts(buffer if isinstance(buffer, bytearray) else bytearray(buffer), *rest)
 
 
@@ -56,11 +59,13 @@ _no_new_files = threading.Lock()    # held during a fork
 
 
 class _File:
-    """The SQLite file of a cache, which one thread uses at a time: ``with file as db``.
+    """The SQLite file of a cache, used by one thread at a time: ``with file as db``.
 
-    A fork waits until no thread is inside SQLite, which has locks for all of its files.  A child that begins while a thread of its
-    parent has one waits for ever in its first access: 5 of 114 forks beside two threads that made and dropped caches.
-    So every connection is opened, used and closed with its lock held, also the one of a cache that the garbage collector takes.
+    A fork waits until no thread is inside SQLite, because SQLite's locks cover all of its files. A
+    child that is forked while a thread of its parent holds such a lock hangs in its first access:
+    this happened in 5 of 114 forks with two other threads creating and dropping caches. So every
+    connection is opened, used and closed with its lock held, including the connection of a cache
+    that the garbage collector collects.
     """
 
     def __init__(self, folder, durable):
@@ -85,11 +90,12 @@ class _File:
     def _connect(self):
         db = sqlite3.connect(self._path, _PATIENCE, isolation_level=None, check_same_thread=False)
         try:
-            # Measured for items of 150 KB: larger pages halve the time to write, mapping the file divides the time to
-            # read by 3 (to 35 us).
+            # Measured for items of 150 KB: larger pages halve the write time. Mapping the file
+            # makes reads 3x faster (35 us).
             db.execute("pragma page_size=16384")
             db.execute("pragma mmap_size=2147418112")
-            # Readers and a writer do not wait for each other; a crash of the machine loses at most the last items.
+            # Readers and a writer do not block each other. A crash of the machine loses at most the
+            # last items.
             db.execute("pragma journal_mode=wal")
             db.execute(f"pragma synchronous={'normal' if self._durable else 'off'}")
             db.execute("create table if not exists items (i unique, item blob)")
@@ -105,15 +111,16 @@ class _File:
             db.close()
 
     def close(self):
-        """Closes it until it is used again."""
+        """Closes the connection. The next use opens it again."""
         with self._lock:
             self._disconnect()
 
     def give_up(self):
-        """Closes it for good: its cache is gone.
+        """Closes the connection permanently, because its cache has been deleted.
 
-        The garbage collector calls this, perhaps in a thread that has another file's lock, so it never waits.  Only a fork can have
-        this file's lock, and a fork closes the files that it locks.
+        The garbage collector calls this, perhaps in a thread that holds another file's lock, so it
+        never blocks. Only a fork can hold this file's lock at that time, and a fork closes the
+        files that it locks.
         """
         if self._lock.acquire(False):
             try:
@@ -127,7 +134,8 @@ _held = []
 
 
 def _before_fork():
-    """An SQLite file must not be open across a fork: its locks belong to the process that took them."""
+    """Closes and locks all SQLite files. They must not be open across a fork, because SQLite's
+    locks belong to the process that acquired them."""
     _no_new_files.acquire()
     for file in list(_files):
         file._lock.acquire()
@@ -145,20 +153,21 @@ at_fork("caches", before=_before_fork, after_in_parent=_after_fork, after_in_chi
 
 
 class CachedDataset(Dataset):
-    """A map-style dataset whose items are computed once and then read from a cache.
+    """A map-style dataset that computes each item once and then reads it from a cache.
 
-    All processes that have this object share the cache: workers of a DataLoader however they are started, and this
-    process.  Every access gives new objects, so that changing an item in place changes no other.  Whatever is random in
-    `dataset` is frozen with the item: put it into `transform`.
+    All processes that have this object share the cache: this process and DataLoader workers, with
+    any start method. Every access returns new objects, so modifying an item in place changes no
+    other item. Randomness in `dataset` is frozen together with the item: move it to `transform`.
 
-    dataset    with ``__getitem__`` for int or str; TypeError for an IterableDataset
-    folder     where the cache is kept for later runs; None: in memory (/dev/shm), gone with this object.  It must be on
-               a local disk and yours, with nobody else who may write there (PermissionError): its content is unpickled
-    transform  applied to every item on its way out, never cached
-    max_bytes  from this size on nothing is added, and what is not in the cache is computed every time; by default half
-               of what is free there now
-    key        a string that names the dataset and its parameters; ValueError if `folder` was filled under another key or
-               from a dataset of another length
+        dataset    a dataset with ``__getitem__`` for int or str; TypeError for an IterableDataset
+        folder     directory that keeps the cache for later runs; None: in memory (/dev/shm),
+                   deleted with this object. It must be on a local disk, belong to you, and be
+                   writable by no other user (PermissionError), because its content is unpickled
+        transform  applied to every item after it is read, never cached
+        max_bytes  size limit: beyond it nothing is added, and items that are not cached are
+                   computed at every access; default: half of the free space
+        key        a string that identifies the dataset and its parameters; ValueError if `folder`
+                   was filled under another key or from a dataset of another length
     """
 
     def __init__(self, dataset, folder=None, *, transform=None, max_bytes=None, key=""):
@@ -172,10 +181,11 @@ class CachedDataset(Dataset):
             self.folder = _memory_folder(self)
         else:
             self.folder = os.path.abspath(os.fspath(folder))
-            # What is unpickled from there is run: nobody else may have written it.
+            # Unpickling executes code from the file, so no other user may have written it.
             self.folder = owned.folder(self.folder, parents=False, mode=0o700)
             for name in (_FILE, f"{_FILE}-wal"):
-                with contextlib.suppress(FileNotFoundError):        # (another process takes the second away when it closes the first)
+                # (Another process deletes the -wal file when it closes the first.)
+                with contextlib.suppress(FileNotFoundError):
                     owned.check(os.path.join(self.folder, name))
         self._durable = folder is not None
         if max_bytes is None:
@@ -208,20 +218,21 @@ class CachedDataset(Dataset):
                                      "use another folder, or delete it")
 
     def close(self):
-        """Closes the file in this process (the next access opens it again); a cache in memory is given up."""
+        """Closes the file in this process; the next access opens it again. A cache in memory is
+        deleted."""
         self._file.close()
         if self._finalizer is not None:
             self._finalizer()
 
     def clear(self):
-        """Forgets all items, for every process."""
+        """Removes all items, for every process."""
         with self._file as db:
-            # The file keeps its size and is filled anew.
+            # The file keeps its size and is refilled.
             db.execute("delete from items")
             self._full = False
 
     def stored(self):
-        """(number of items, bytes that they take)."""
+        """Returns (number of items, their size in bytes)."""
         with self._file as db:
             return db.execute("select count(*) from items").fetchone()[0], self._bytes(db)
 
@@ -248,7 +259,7 @@ class CachedDataset(Dataset):
             item = self.dataset[i]
             data = _dumps(item)
             self._store(i, data)
-            # Also the first time an object of its own, whatever the dataset keeps.
+            # Return a new object the first time as well: the dataset may keep its own.
             item = pickle.loads(data)
         return item if self.transform is None else self.transform(item)
 
@@ -268,10 +279,10 @@ class CachedDataset(Dataset):
                 if "full" not in str(e):
                     raise
                 self._full, why = True, str(e)
-        warnings.warn(f"cache {self.folder}: {why}; what is not in it is computed every time", stacklevel=4)
+        warnings.warn(f"cache {self.folder}: {why}; items that are not in it are computed at every access", stacklevel=4)
 
     def __getattr__(self, name):
-        # What else the dataset has, such as its classes.
+        # Other attributes of the dataset, such as its classes.
         if name.startswith("_") or name == "dataset":
             raise AttributeError(name)
         return getattr(self.dataset, name)
@@ -279,7 +290,7 @@ class CachedDataset(Dataset):
     # ---- other processes
     def __getstate__(self):
         state = self.__dict__.copy()
-        # The file belongs to who made it: a copy does not take it away.
+        # Only the process that created the file owns it: a copy must not delete it.
         for name in ("_file", "_full"):
             del state[name]
         state["_finalizer"] = None
@@ -292,11 +303,13 @@ class CachedDataset(Dataset):
 
 # ------------------------------------------------------------------ caches in memory
 def _memory_folder(cache):
-    """A new folder in memory that goes with `cache`, or by and by if this process is killed."""
+    """Creates a folder in memory that is deleted with `cache`, or later by `_sweep` if this process
+    is killed."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK) else tempfile.gettempdir()
     _sweep(parent)
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    # Locked before it has its name, so that nobody takes a folder that is being made for an abandoned one.
+    # The file is locked before it gets its final name. Otherwise another process could mistake a
+    # folder that is being created for an abandoned one.
     fd = os.open(os.path.join(folder, "new"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.rename(os.path.join(folder, "new"), os.path.join(folder, _LOCK))
@@ -311,12 +324,12 @@ def _remove(folder, fd, pid):
 
 
 def _sweep(parent):
-    """Removes what killed processes have left: nobody holds its lock."""
+    """Deletes folders of killed processes: their lock file is unlocked."""
     for name in os.listdir(parent):
         folder = os.path.join(parent, name)
         if not name.startswith(_PREFIX):
             continue
-        with contextlib.suppress(OSError):      # another process may be tidying up too
+        with contextlib.suppress(OSError):  # another process may be cleaning up too
             if os.lstat(folder).st_uid == os.geteuid():
                 _take_away(folder)
 

@@ -1,10 +1,11 @@
-"""Where a right answer is not one value: what of two answers has to agree.
+"""Comparators for ops whose correct answer is not unique.
 
-Results are compared value by value first. Only where that fails one of these decides, by what the op promises: a
-factorisation multiplies to its matrix, indices point at the values that were returned, eigenvectors are such. Each takes
-(want, got, given): results and arguments as NumPy arrays and plain values, `given` a pair (args, kwargs); it returns None,
-or what is wrong. Gradients are always compared by value: torch's own samples first take something of the result that no
-sign, phase or order changes.
+Results are first compared value by value. Where that fails, one of these comparators checks what
+the op guarantees: the product of the factors equals the matrix, indices point at the returned
+values, eigenvectors satisfy A v = w v. Each is called with (want, got, given): results and
+arguments as NumPy arrays and plain values, where `given` is a pair (args, kwargs). It returns None,
+or a description of the mismatch. Gradients are always compared by value: torch's own samples first
+reduce the result to something that does not depend on the choice of sign, phase or order.
 """
 import numpy as np
 
@@ -12,11 +13,11 @@ RTOL, ATOL = 1e-4, 1e-5
 
 
 def _off(what, a, b, rtol=RTOL, atol=ATOL):
-    """None if two arrays are equal within tolerance, relative to the largest element."""
+    """Returns None if two arrays are equal within tolerance, relative to the largest element."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return f"{what}: shape {a.shape}, expected {b.shape}"
-    same = (a == b) | (a != a) & (b != b)           # infinities and NaN of both
+    same = (a == b) | (a != a) & (b != b)  # equal infinities, and NaN in both
     a, b = np.where(same, 0, a), np.where(same, 0, b)
     big = float(np.abs(b).max()) if b.size else 0.0
     far = float(np.abs(a - b).max()) if b.size else 0.0
@@ -47,11 +48,12 @@ def _argument(given, position, name, default):
 
 
 def _chosen(dim_at, distinct, indices_only=False):
-    """Values are equal; each index points at its value, and where several are chosen, no place is chosen twice."""
+    """Compares values exactly. Each index must point at its value, and where several elements are
+    chosen no index may occur twice."""
     def compare(want, got, given):
         x, dim = given[0][0], _argument(given, dim_at, "dim", -1)
         if _argument(given, len(given[0]), "stable", False) is True:
-            return "indices differ, though a stable order is asked for"
+            return "indices differ, although stable=True"
         if not indices_only and not isinstance(want, list):
             return "values differ"
         index = got if indices_only else got[1]
@@ -65,8 +67,8 @@ def _chosen(dim_at, distinct, indices_only=False):
         if at.size and (at.min() < 0 or at.max() >= x.shape[dim]):
             return "an index is out of range"
         if distinct and at.size and (np.diff(np.sort(at, dim), axis=dim) == 0).any():
-            return "an index is given twice"
-        # What torch's indices choose is the value; NaN is equal to NaN.
+            return "an index occurs twice"
+        # The expected value is the one at torch's index. NaN equals NaN.
         if not np.array_equal(np.take_along_axis(x, at, dim), np.take_along_axis(x, there, dim), equal_nan=x.dtype.kind in "fc"):
             return "indices point at other values"
         return None if indices_only else _off("values", got[0], want[0], 0, 0)
@@ -83,7 +85,7 @@ def _scaled(usv, h):
 
 
 def _svd(h):
-    """U S V^H of both is the same matrix; U and V have orthonormal columns."""
+    """Compares the products U S V^H; U and V must have orthonormal columns."""
     def compare(want, got, given):
         if not isinstance(want, (list, tuple)) or not want[0].size or not want[2].size:
             return "values differ"
@@ -110,7 +112,8 @@ def _plu(want, got, given):
 
 
 def _unpacked(lu, pivots):
-    """The matrix whose factors lie in `lu`, rows swapped as `pivots` (counted from 1) say."""
+    """Multiplies the factors packed in `lu` and undoes the row swaps of `pivots` (counted from 1).
+    """
     lu = _wide(lu)
     m, n = lu.shape[-2:]
     k = min(m, n)
@@ -131,7 +134,8 @@ def _lu_factor(want, got, given):
 
 # ------------------------------------------------------------------ eigenvalues
 def _matched(a, b):
-    """`a` in the order of `b`, the nearest of those left for each; None where one is far from all."""
+    """Reorders `a` to match `b`: for each element of `b`, takes the nearest remaining element of
+    `a`."""
     out, a = np.array(a), np.array(a)
     for row, left, to in zip(out.reshape(-1, a.shape[-1]), a.reshape(-1, a.shape[-1]), b.reshape(-1, a.shape[-1]), strict=True):
         left = list(left)
@@ -145,7 +149,8 @@ def _eigenvalues(want, got, given):
 
 
 def _eig(want, got, given):
-    """The same eigenvalues up to their order; each vector has length one and is one; together they span as much as torch's."""
+    """Checks that the eigenvalues agree up to their order, that each vector is an eigenvector of
+    length one, and that the vectors span a space of the same rank as torch's."""
     (w, v), a = map(_wide, got), _wide(given[0][0])
     ranks = [np.linalg.matrix_rank(_wide(x), tol=1e-3) for x in (v, want[1])]
     return _first(_eigenvalues(want[0], w, given), _off("A V - V w", a @ v, v * w[..., None, :], 1e-4, 1e-4 * (1 + float(np.abs(a).max(initial=0)))),
@@ -157,19 +162,19 @@ def _eigh(want, got, given):
     (w, v), a = map(_wide, got), _wide(given[0][0])
     lower = str(_argument(given, 1, "UPLO", "L")).upper() == "L"
     a = np.tril(a) if lower else np.triu(a)
-    a = a + _h(a) - np.eye(a.shape[-1]) * a.real         # the imaginary part of the diagonal is not looked at
+    a = a + _h(a) - np.eye(a.shape[-1]) * a.real  # the imaginary part of the diagonal is ignored
     return _first(_off("eigenvalues", w, want[0]), _unitary("V", v), _off("A V - V w", a @ v, v * w[..., None, :], 1e-4, 1e-4))
 
 
-#: op -> (what must hold, in words; the comparator)
+#: op -> (the property that must hold, as text; the comparator)
 COMPARATORS = {
     "sort": ("sorted values; indices that gather them", _chosen(1, True)),
     "topk": ("values; indices that gather them", _chosen(2, True)),
     "argsort": ("indices that gather sorted values", _chosen(1, True, indices_only=True)),
-    "kthvalue": ("value; an index where it is", _chosen(2, False)),
-    "mode": ("value; an index where it is", _chosen(1, False)),
-    "median": ("value; an index where it is", _chosen(1, False)),
-    "nanmedian": ("value; an index where it is", _chosen(1, False)),
+    "kthvalue": ("value; an index that points at it", _chosen(2, False)),
+    "mode": ("value; an index that points at it", _chosen(1, False)),
+    "median": ("value; an index that points at it", _chosen(1, False)),
+    "nanmedian": ("value; an index that points at it", _chosen(1, False)),
     "svd": ("S, U S V^H, orthonormal columns", _svd(False)),
     "linalg.svd": ("S, U S V^H, orthonormal columns", _svd(True)),
     "svd_lowrank": ("S, U S V^H, orthonormal columns", _svd(False)),
@@ -185,6 +190,6 @@ COMPARATORS = {
     "linalg.eigh": ("eigenvalues, A V = V w, V unitary", _eigh),
 }
 
-#: op -> why only shape, dtype and strides can be compared
-SHAPE_ONLY = {name: "its memory is not initialised" for name in (
+#: op -> the reason why only shape, dtype and strides can be compared
+SHAPE_ONLY = {name: "uninitialized memory" for name in (
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")}

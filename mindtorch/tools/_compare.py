@@ -1,4 +1,5 @@
-"""compare_layers: one model under the facade and under real torch, layer by layer, and where they first part."""
+"""`compare_layers`: runs one model under the facade and under PyTorch, layer by layer, and finds
+the first divergence."""
 import inspect
 import json
 import os
@@ -18,31 +19,46 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
                    optimizer="sgd", fault=None, seed=0, dropout="off", ops=False, grads=True, workdir=None,
                    torch_python=None, timeout=600, sides="torch,cpu", before=None, standin=None,
                    kernels=(), statistics=False, layers=(), every=1):
-    """Runs a model under the facade and under real torch, or on two devices, from the same weights and inputs, and compares all of it.
+    """Runs a model under the facade and under PyTorch, or on two devices, from the same weights and
+    inputs, and compares all recorded values.
 
-    target        'script.py:build_model', or a script's path with `builder`, or the builder function itself (one that
-                  stands in a file); it returns a torch.nn.Module, or a pair of it and its inputs
-    inputs        arrays: a list for positional inputs, a dict by name, or the path of an .npz file
-    shapes        instead of inputs: shapes of random ones, as (8, 3, 32, 32) or '8,16:int64:100' (integers below 100)
-    state         a state dict written by real torch, loaded first; without it the reference's initial weights are taken
-    loss          name of a function of the script: loss(output, *targets) -> scalar; default: a fixed random projection
-    steps         optimizer steps to compare after the first backward (a number: how many; '0,10,100-110' or a list: which), with
-                  `optimizer`: sgd, adam, adamw or the name of a function of the script, optimizer(model)
-    fault         name of a function of the script, fault(model), applied on the second side only (to try things out)
-    dropout       'off' (probabilities become 0) or 'seeded' (both sides draw from the same seed)
-    ops           also record functions and Tensor methods called between the modules
-    torch_python  the interpreter that has real torch (default: this one)
-    sides         where it runs: two of torch, cpu, npu, each with a dtype where wanted ('npu:float32,npu:bfloat16'), to which the model
-                  and its floating inputs are cast; the second is judged by the first, by the tolerance of the coarser dtype
-    statistics    keep statistics of tensors, not their values: two kilobytes of each, of whatever size it is
-    layers        names of modules to look at, as 'encoder.*' (or several, in a list or with commas), and `every` n-th call of these
-    standin       'cpu' or 'torch': an npu side runs on the stand-in for CANN, whose launches those compute; `kernels`: Python files
-                  that are run over its table of kernels
-    before        a Python file that is run first in the process of an npu side, before MindSpore is set up by mindtorch
+        target        'script.py:build_model', or a script's path with `builder`, or the builder
+                      function itself (a module-level function); it returns a torch.nn.Module, or a
+                      pair of the module and its inputs
+        inputs        arrays: a list for positional inputs, a dict by name, or the path of an .npz
+                      file
+        shapes        instead of inputs: shapes of random inputs, as (8, 3, 32, 32) or
+                      '8,16:int64:100' (integers below 100)
+        state         a state dict written by PyTorch, loaded first; by default the initial weights
+                      of the reference are used
+        loss          name of a function of the script: loss(output, *targets) -> scalar; default: a
+                      fixed random projection
+        steps         optimizer steps to compare after the first backward (an int: how many;
+                      '0,10,100-110' or a list: which ones), with `optimizer`: sgd, adam, adamw or
+                      the name of a function of the script, optimizer(model)
+        fault         name of a function of the script, fault(model), applied on the second side
+                      only (to test the comparison)
+        dropout       'off' (probabilities become 0) or 'seeded' (both sides use the same seed)
+        ops           also record functions and Tensor methods called between the modules
+        torch_python  the interpreter that has PyTorch (default: this one)
+        sides         where it runs: two of torch, cpu, npu, each with an optional dtype
+                      ('npu:float32,npu:bfloat16') to which the model and its floating inputs are
+                      cast; the second is compared with the first, by the tolerance of the coarser
+                      dtype
+        statistics    store statistics of tensors instead of their values: 2 KB per tensor of any
+                      size
+        layers        names of the modules to record, as 'encoder.*' (or several, in a list or with
+                      commas); `every` n: record every n-th call of them
+        standin       'cpu' or 'torch': an npu side runs on the CANN simulator, and this is what
+                      computes its kernel launches; `kernels`: Python files executed over its kernel
+                      table
+        before        a Python file that is executed first in the process of an npu side, before
+                      mindtorch sets MindSpore up
 
-    Each side runs in a process of its own, so nothing of this one matters or is changed. Returns a Comparison.
-    ValueError for sides that are none. CompareError (with one sentence) if a side cannot be run or is not deterministic, or if the two do not make the same
-    calls: it names the first that differs.
+    Each side runs in its own process, so the state of this process neither matters nor changes.
+    Returns a `Comparison`. ValueError for invalid sides. CompareError (with one sentence) if a side
+    cannot run or is not deterministic, or if the two sides do not make the same calls: it names the
+    first call that differs.
     """
     file, builder = _target(target, builder)
     if dropout not in ("off", "seeded"):
@@ -65,7 +81,7 @@ def compare_layers(target, builder=None, *, inputs=None, shapes=(), state=None, 
 
 
 def _numbers(steps):
-    """A number of steps as it is; '0,10,100-110', or a list, as a list of steps."""
+    """Returns an int unchanged; '0,10,100-110' or a list becomes a sorted list of steps."""
     if isinstance(steps, int):
         return steps
     if not isinstance(steps, str):
@@ -76,7 +92,7 @@ def _numbers(steps):
     for part in steps.split(","):
         m = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if m is None or m[2] and int(m[2]) < int(m[1]):
-            raise ValueError(f"{steps!r} are no steps: a number of them, or which, as 0,10,100-110")
+            raise ValueError(f"invalid steps {steps!r}: expected a count, or a list such as 0,10,100-110")
         out |= set(range(int(m[1]), int(m[2] or m[1]) + 1))
     return sorted(out)
 
@@ -96,13 +112,13 @@ def _target(target, builder):
         except TypeError:
             file = None
         if file is None or "<locals>" in target.__qualname__ or not os.path.exists(file):
-            raise CompareError(f"{target.__qualname__} must stand at the top of a file, for the other process to find it")
+            raise CompareError(f"{target.__qualname__} must be a module-level function of a file, so that the worker process can import it")
         return os.path.abspath(file), target.__qualname__
     file = os.fspath(target)
     if builder is None:
         file, colon, builder = file.rpartition(":")
         if not colon or not file or not builder.isidentifier():
-            raise CompareError(f"{target!r} names no builder: write script.py:build_model")
+            raise CompareError(f"no builder in {target!r}: write script.py:build_model")
     if not os.path.isfile(file):
         raise CompareError(f"there is no file {file}")
     return os.path.abspath(file), _name(builder)
@@ -116,13 +132,13 @@ def _inputs(inputs, shapes, targets, seed, folder):
             with np.load(inputs, allow_pickle=False) as z:
                 arrays = {k: z[k] for k in z.files}
         except (ValueError, OSError, AttributeError) as e:
-            raise CompareError(f"{inputs} is no .npz file of arrays ({e})") from e
+            raise CompareError(f"{inputs} is not an .npz file of arrays ({e})") from e
     elif inputs is None and shapes:
         rng = np.random.RandomState(seed)
         arrays = {f"arr_{i}": _random(rng, s) for i, s in enumerate(shapes)}
     elif inputs is None:
         if targets:
-            raise CompareError("targets go with inputs or shapes, which are not given")
+            raise CompareError("targets need inputs or shapes as well")
         return None
     elif isinstance(inputs, dict):
         arrays = {k: np.asarray(v) for k, v in inputs.items()}
@@ -139,25 +155,25 @@ def _random(rng, shape):
         return rng.randn(*shape).astype(np.float32)
     m = re.fullmatch(r"(\d+(?:,\d+)*)(?::(\w+))?(?::(\d+))?", shape.replace(" ", ""))
     if m is None:
-        raise CompareError(f"{shape!r} is no shape: write 8,3,32,32 or 8,16:int64:100")
+        raise CompareError(f"invalid shape {shape!r}: write 8,3,32,32 or 8,16:int64:100")
     size, dtype = [int(n) for n in m[1].split(",")], m[2] or "float32"
     try:
         kind = np.dtype(dtype)
     except TypeError as e:
-        raise CompareError(f"{dtype!r} in {shape!r} is no dtype of NumPy") from e
+        raise CompareError(f"{dtype!r} in {shape!r} is not a NumPy dtype") from e
     if kind.kind in "iu":
         return rng.randint(0, int(m[3] or 10), size).astype(kind)
     return (rng.rand(*size) < 0.5) if kind.kind == "b" else rng.randn(*size).astype(kind)
 
 
 def run(jobs, folder, workdir=None, torch_python=None, timeout=600, sides=_sides.DEFAULT, before=None, standin=None, kernels=()):
-    """[(first side's record, second side's record)] of the jobs, one process for each side; the second waits for the weights
-    of the first. Files go to `folder`."""
+    """Runs the jobs, one process per side, and returns [(first side's record, second side's
+    record)]. The second side waits for the weights of the first. Files are written to `folder`."""
     if standin is None:
         return _run(jobs, folder, workdir, torch_python, timeout, sides, before, None)
     from mindtorch.tools.standin import _build, _session
     if all(side.place != "npu" for side in sides):
-        raise CompareError("the stand-in is for an npu side, and there is none (--sides torch,npu)")
+        raise CompareError("the CANN simulator needs an npu side (--sides torch,npu)")
     for path in kernels:
         if not os.path.isfile(path):
             raise CompareError(f"there is no file {path}")
@@ -218,11 +234,12 @@ def _environment(side, other, machine, log):
     else:
         env = dict(os.environ)
         if side.place == "npu" == other.place and "MINDTORCH_STANDIN_LOG" in env:
-            env["MINDTORCH_STANDIN_LOG"] = log                  # a log for each
+            env["MINDTORCH_STANDIN_LOG"] = log  # one log per side
     if "MINDTORCH_STANDIN_LOG" in env and side.place == "npu":
         open(env["MINDTORCH_STANDIN_LOG"], "a").close()
     if side.place == "npu" and other.place != "npu":
-        env.setdefault("MINDTORCH_NPU_RANDOM", "host")         # else what draws random numbers would differ for that alone
+        # otherwise ops that draw random numbers would always differ
+        env.setdefault("MINDTORCH_NPU_RANDOM", "host")
     return env
 
 

@@ -1,4 +1,5 @@
-"""Configurations: a YAML file whose entries can be given on the command line, for `init_env` and training scripts."""
+"""Configurations for `init_env` and training scripts: a YAML file whose entries can be overridden
+on the command line."""
 import argparse
 import os
 import re
@@ -6,15 +7,17 @@ import typing
 
 
 def read_config(path=None, args=None, **defaults):
-    """The entries of a YAML file, overridden by the command line; a namespace with them as attributes.
+    """Reads a YAML file, applies the command line, and returns a namespace with the entries as
+    attributes.
 
-    path      the YAML file; `--config_path FILE` on the command line names another one
-    args      the command line (a list of strings), default sys.argv[1:]
-    defaults  entries for what the file leaves out
+        path      the YAML file; `--config_path FILE` on the command line replaces it
+        args      the command line (a list of strings), default sys.argv[1:]
+        defaults  values of entries that the file omits
 
-    Every entry becomes an option of the same name and type: `--lr 0.1`, `--amp true`, `--optimizer.momentum 0.8` for entries of
-    entries.  Unknown options end the program with a message, as argparse does.  ImportError without the package jsonargparse;
-    FileNotFoundError; ValueError if the file is no mapping.
+    Every entry becomes an option of the same name and type: `--lr 0.1`, `--amp true`,
+    `--optimizer.momentum 0.8` for nested entries. Unknown options end the program with a message,
+    as in argparse. ImportError without the package jsonargparse; FileNotFoundError; ValueError if
+    the file is not a mapping.
     """
     try:
         import jsonargparse
@@ -30,7 +33,7 @@ def read_config(path=None, args=None, **defaults):
         with open(given.config_path, encoding="utf-8") as f:
             found = yaml.load(f, _loader(yaml)) or {}
         if not isinstance(found, dict):
-            raise ValueError(f"{given.config_path} holds a {type(found).__name__}, not entries with names")
+            raise ValueError(f"{given.config_path} must contain a mapping, not a {type(found).__name__}")
         entries = _merged(entries, found)
     parser = jsonargparse.ArgumentParser(description="Options are the entries of the configuration file.")
     parser.add_argument("--config_path", default=given.config_path, type=str | None, help="a YAML file")
@@ -39,7 +42,7 @@ def read_config(path=None, args=None, **defaults):
 
 
 def _loader(yaml):
-    """YAML's safe loader, to which 1e-3 is a number (YAML 1.1 wants 1.0e-3)."""
+    """Returns YAML's safe loader, extended to parse 1e-3 as a float (YAML 1.1 requires 1.0e-3)."""
     class Loader(yaml.SafeLoader):
         pass
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789"))

@@ -1,16 +1,18 @@
-"""Judges the facade by PyTorch's own op database, op by op, in one process with real torch.
+"""Checks the facade against PyTorch's own op database, op by op, in one process with PyTorch.
 
-Every op of `torch.testing._internal.common_methods_invocations.op_db` comes with sample inputs.  Each sample is run by real
-torch and by the facade; values, dtypes, shapes and gradients are compared.  A check ends as
+Every op of `torch.testing._internal.common_methods_invocations.op_db` comes with sample inputs.
+Each sample is run by PyTorch and by the facade; values, dtypes, shapes and gradients are compared.
+A check has one of these outcomes:
 
     pass        equal within tolerance, or equal in what the op determines (`_comparators.py`)
-    shape only  shape, dtype and strides are equal, and more there is not to compare: memory that is not initialised
+    shape only  shape, dtype and strides are equal; the values are uninitialized memory
     wrong       a value, dtype or shape differs
-    refused     NotImplementedError, or the name is not there
-    error       any other exception where torch gives a result
-    unchecked   nothing was compared: every sample fell out, for the reasons given
+    refused     NotImplementedError, or the name does not exist
+    error       any other exception where PyTorch returns a result
+    unchecked   nothing was compared: every sample was skipped, for the reasons given
 
-This module needs real torch (and expecttest, which torch's op database imports); nothing else in the package does.
+This module needs PyTorch (and expecttest, which PyTorch's op database imports); nothing else in the
+package does.
 """
 import importlib
 import itertools
@@ -23,7 +25,7 @@ import numpy as np
 
 from mindtorch.tools._comparators import COMPARATORS, SHAPE_ONLY
 
-#: dtype -> (rtol, atol), of values; gradients get ten times that.
+#: dtype -> (rtol, atol) of values. Gradients get ten times that.
 TOLERANCE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-8), "complex64": (1e-4, 1e-5), "complex128": (1e-6, 1e-8),
              "float16": (2e-3, 1e-3), "bfloat16": (2e-2, 1e-3)}
 CHECKS = ("forward", "method", "inplace", "grad")
@@ -31,7 +33,8 @@ DTYPES = ("float32", "int64", "bool", "complex64")
 
 
 def real_torch():
-    """Real torch and its op database; ImportError where it is not installed, or where the facade stands in its place."""
+    """Returns PyTorch and its op database. ImportError if PyTorch is not installed, or if `torch`
+    is the facade."""
     import torch
     if not hasattr(torch._C, "_jit_get_all_schemas"):
         raise ImportError("the conformance run needs real torch, but `torch` is the facade here; disable the hook")
@@ -40,7 +43,8 @@ def real_torch():
         from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
         from torch.testing._internal.opinfo import core
-    # (Every list of samples looks for the unittest.TestCase that asks for it, on the whole stack: under pytest nine tenths of the time.)
+    # (Every list of samples searches the entire stack for the calling unittest.TestCase, which
+    # takes nine tenths of the time under pytest.)
     common_utils.extract_test_fn = core.extract_test_fn = _no_test
     return torch, op_db
 
@@ -54,9 +58,10 @@ def facade():
     return mt
 
 
-# ------------------------------------------------------------------ carrying values over
+# ------------------------------------------------------------------ converting values
 class Carrier:
-    """Real torch values -> facade values on a device; one tensor stays one tensor."""
+    """Converts PyTorch values to facade values on a device. Each tensor is converted once, so
+    shared tensors stay shared."""
 
     def __init__(self, torch, mt, device="cpu"):
         self.torch, self.mt, self.seen, self.device = torch, mt, {}, device
@@ -88,9 +93,10 @@ class Carrier:
         return x
 
     def _module(self, x):
-        """The facade's module of the same name, with the same settings; one with state of its own is not rebuilt."""
+        """Creates the facade's module of the same name with the same settings. A module with state
+        is not rebuilt."""
         if type(x).__module__.partition(".")[0] != "torch" or next(iter(x.state_dict()), None) or next(x.children(), None):
-            raise Skip(f"a {type(x).__name__} of real torch's is not carried over")
+            raise Skip(f"a {type(x).__name__} of real torch cannot be converted")
         m = getattr(self.mt.nn, type(x).__name__)()
         vars(m).update({k: self(v) for k, v in vars(x).items() if k[0] != "_"})
         return m
@@ -101,7 +107,8 @@ class Carrier:
             if t.layout != self.torch.strided or t.is_quantized or t.is_nested:
                 raise Skip("only strided tensors are compared")
             base = t.detach().resolve_conj().resolve_neg()
-            # Its whole storage, so that strides and offsets matter on both sides alike, and ops that look beyond it see the same.
+            # Convert the entire storage, so that strides and offsets have the same effect on both
+            # sides, and ops that read beyond the view read the same values.
             flat = self.torch.empty(0, dtype=base.dtype).set_(base.untyped_storage())
             whole = base.is_contiguous() and flat.numel() == base.numel()
             flat = base if whole else flat
@@ -113,9 +120,9 @@ class Carrier:
                 m = m.to(self.device)
             if not whole:
                 m = m.as_strided(tuple(base.shape), base.stride(), base.storage_offset())
-            # Nobody steps along a dimension of one or none.
+            # The stride of a dimension of size 0 or 1 has no effect.
             if base.numel() and any(n > 1 and a != b for n, a, b in zip(base.shape, m.stride(), base.stride())):
-                raise RuntimeError(f"strides {base.stride()} were carried over as {m.stride()}")
+                raise RuntimeError(f"strides {base.stride()} became {m.stride()} in the conversion")
             if t.requires_grad:
                 m.requires_grad_(True)
             self.seen[key] = (m, t)
@@ -123,15 +130,15 @@ class Carrier:
 
 
 class Skip(Exception):
-    """A sample that says nothing about the facade."""
+    """Raised for a sample that cannot be used to compare the facade."""
 
 
 class _Modules(dict):
-    """Globals of a function written for real torch, with `torch` and what comes from it replaced."""
+    """Globals of a function written for PyTorch, with `torch` and its submodules replaced."""
 
 
 def rebound(fn, mt, depth=0):
-    """A Python function of torch's test-suite, bound to the facade instead of torch."""
+    """Rebinds a Python function of PyTorch's test suite to the facade."""
     scope = _Modules(fn.__globals__)
     for name, value in list(scope.items()):
         if isinstance(value, types.ModuleType) and (value.__name__ == "torch" or value.__name__.startswith("torch.")):
@@ -180,7 +187,7 @@ def _named(builtin, mt):
 
 
 def resolve(root, path):
-    """Object at a dotted path, importing submodules where needed."""
+    """Returns the object at a dotted path below `root`."""
     obj = root
     for part in path.split("."):
         obj = getattr(obj, part)
@@ -188,7 +195,7 @@ def resolve(root, path):
 
 
 def facade_op(op, torch, mt):
-    """The facade's counterpart of an OpInfo's callable."""
+    """Returns the facade's counterpart of an OpInfo's callable."""
     fn = op.op
     if isinstance(fn, types.FunctionType) and fn.__module__.startswith("torch.testing"):
         return rebound(fn, mt)
@@ -220,7 +227,8 @@ def _numpy(t):
 
 
 def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
-    """None if equal, else what differs. `values`: False for shapes, dtypes and strides, None for shapes and dtypes only."""
+    """Returns None if equal, else a description of the difference. `values`: False compares shapes,
+    dtypes and strides; None compares shapes and dtypes only."""
     if isinstance(want, torch.Tensor):
         if not isinstance(got, mt.Tensor):
             return f"{where}: expected a tensor, got {type(got).__name__}"
@@ -268,11 +276,11 @@ def difference(torch, mt, want, got, where="out", scale=1.0, values=True):
         return None if isinstance(got, mt.device) else f"{where}: {got}, expected a device"
     if isinstance(want, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
         return None if str(want) == str(got) else f"{where}: {got}, expected {want}"
-    return f"{where}: nothing here compares a {type(want).__name__}"
+    return f"{where}: cannot compare a {type(want).__name__}"
 
 
 def _arrays(x):
-    """A result or argument with NumPy arrays in the place of tensors."""
+    """Returns a result or argument with its tensors replaced by NumPy arrays."""
     if hasattr(x, "detach"):
         return _numpy(x)
     if isinstance(x, (list, tuple)):
@@ -281,7 +289,8 @@ def _arrays(x):
 
 
 def determined(torch, mt, op, want, got, given, scale=1.0):
-    """None if two results agree in what the op determines, else what differs."""
+    """Returns None if two results agree in what the op determines, else a description of the
+    difference."""
     if op.name in SHAPE_ONLY:
         return difference(torch, mt, want, got, values=False)
     d = difference(torch, mt, want, got, scale=scale)
@@ -301,7 +310,7 @@ def _float_leaves(torch_type, x):
 
 
 def _loss(torch, outs, seed=0):
-    """sum(out * fixed weights), the same weights on both sides."""
+    """Computes sum(out * fixed weights), with the same weights on both sides."""
     rs, total = np.random.RandomState(seed), None
     for o in outs:
         w = rs.uniform(0.5, 1.5, tuple(o.shape)).astype(np.float64)
@@ -314,9 +323,11 @@ def _loss(torch, outs, seed=0):
 
 
 def judge(op, dtype, limit=8, device="cpu"):
-    """Yields (check, outcome, detail) for one OpInfo and dtype name, on a device of the facade's; at least one of the forward.
+    """Yields (check, outcome, detail) for one OpInfo and dtype name, on a device of the facade; at
+    least one for the forward.
 
-    limit  how many samples that tell something are taken: one with a result of no elements does not count (of such, 8 * limit are seen).
+        limit  number of samples to use. A sample whose result has no elements does not count (up to
+               8 * limit of these are run).
     """
     torch, _ = real_torch()
     mt = facade()
@@ -342,8 +353,9 @@ def judge(op, dtype, limit=8, device="cpu"):
                     judged[check] = True
                     yield check, outcome, detail
             if len(telling) == told:
-                telling.append(True)         # (torch refuses the sample)
-        # Whatever the forward of no sample was compared for, and a check that only we could not make, has not passed.
+                telling.append(True)  # (PyTorch rejects the sample.)
+        # A forward that was compared for no sample has not passed, nor has a check that only the
+        # facade could not run.
         if "forward" not in judged:
             reasons.setdefault("forward", "no sample")
         for check, detail in reasons.items():
@@ -365,7 +377,8 @@ def _one(op, fn, s, torch, mt, wants_grad, n, telling, device):
             if check == "forward":
                 telling.append(_has_elements(torch, want))
         except (RuntimeError, TypeError, ValueError, IndexError, Skip) as e:
-            yield check, "skipped", f"torch: {type(e).__name__}: {e}"         # torch itself refuses this form of the sample
+            # PyTorch itself rejects this form of the sample
+            yield check, "skipped", f"torch: {type(e).__name__}: {e}"
             return
         try:
             mt.manual_seed(7)
@@ -416,7 +429,7 @@ def _one(op, fn, s, torch, mt, wants_grad, n, telling, device):
             ins = _float_leaves(T.Tensor, args) + _float_leaves(T.Tensor, list(kwargs.values()))
             if not leaves or not ins:
                 raise Skip("nothing to differentiate")
-            # No gradient and a gradient of zeros say the same.
+            # A missing gradient and a gradient of zeros are equivalent.
             return list(T.autograd.grad(_loss(T, leaves), ins, allow_unused=True, materialize_grads=True))
 
         def mine():
@@ -432,7 +445,7 @@ def _detached(T, args):
 
 
 def namespace(name):
-    """'torch', 'nn.functional', 'linalg', ... of an op name."""
+    """Returns the namespace of an op name: 'torch', 'nn.functional', 'linalg', ..."""
     for ns in ("nn.functional", "linalg", "special", "fft", "masked", "signal.windows"):
         if name.startswith(ns + "."):
             return ns
@@ -448,7 +461,7 @@ def _exists(root, path):
 
 
 def ops(db=None):
-    """The OpInfos that are about public functions of strided tensors, by full name (variants included)."""
+    """Yields (full name, OpInfo) of public functions of strided tensors (variants included)."""
     torch, all_ops = real_torch()
     for op in db if db is not None else all_ops:
         name = op.full_name if hasattr(op, "full_name") else op.name

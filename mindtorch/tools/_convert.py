@@ -1,4 +1,4 @@
-"""Explicit conversions between facade tensors and MindSpore's own type, in any nesting."""
+"""Explicit conversions between facade tensors and MindSpore's tensor type, in any nesting."""
 import mindtorch.torch.tensor  # noqa: F401      (puts the two on the function that `torch.tensor` is)
 import mindtorch.torch as _torch
 

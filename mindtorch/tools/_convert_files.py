@@ -1,7 +1,9 @@
-"""`python -m mindtorch convert SOURCE TARGET`: parameters between torch's, MindSpore's and safetensors files.
+"""`python -m mindtorch convert SOURCE TARGET`: converts parameters between PyTorch, MindSpore and
+safetensors files.
 
-The ends of the names say which format it is: .pth, .pt, .bin (torch), .ckpt (MindSpore), .safetensors.  Names, shapes,
-dtypes and values stay as they are.  What cannot be stored in the target's format is an error, and no file is written.
+The file name extension selects the format: .pth, .pt, .bin (PyTorch), .ckpt (MindSpore),
+.safetensors. Names, shapes, dtypes and values are unchanged. If the target format cannot store an
+entry, it is an error, and no file is written.
 """
 import json
 import os
@@ -12,13 +14,13 @@ import sys
 TORCH = (".pth", ".pt", ".bin", ".tar")
 FORMATS = {**dict.fromkeys(TORCH, "torch"), ".ckpt": "MindSpore", ".safetensors": "safetensors"}
 
-# safetensors' names of the dtypes.
+# Dtype names in safetensors.
 _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
           "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool", "C64": "complex64"}
 
 
 class Refused(Exception):
-    """A conversion that cannot be done; the text says why and what to do."""
+    """Raised for a conversion that is not possible; the message says why and what to do."""
 
 
 def configure(parser):
@@ -31,10 +33,10 @@ def configure(parser):
 
 
 def format_of(path):
-    """'torch', 'MindSpore' or 'safetensors', by the end of the name."""
+    """Returns 'torch', 'MindSpore' or 'safetensors', by the file name extension."""
     end = pathlib.Path(path).suffix.lower()
     if end not in FORMATS:
-        raise Refused(f"{path}: unknown kind of file {end!r}; known are {', '.join(FORMATS)}")
+        raise Refused(f"{path}: unknown file extension {end!r}; supported are {', '.join(FORMATS)}")
     return FORMATS[end]
 
 
@@ -86,7 +88,8 @@ def _write_mindspore(tensors, path):
 def _write_safetensors(tensors, path):
     import numpy as np
 
-    # Written here, because the library takes no bfloat16 arrays: length of the header, header, contents.
+    # Written here because the library accepts no bfloat16 arrays: length of the header, header,
+    # contents.
     codes = {v: k for k, v in _NAMES.items()}
     header, blocks, at = {"__metadata__": {"format": "pt"}}, [], 0
     for name, t in tensors.items():
@@ -112,7 +115,7 @@ def _is_state(x, tensor):
 
 
 def select(loaded, key, path):
-    """The dict of parameters inside what a file held."""
+    """Returns the dict of parameters inside the object loaded from a file."""
     from mindtorch.core.tensor import Tensor
     if key is not None:
         for part in key.split("."):
@@ -123,8 +126,8 @@ def select(loaded, key, path):
         return loaded
     if isinstance(loaded, dict):
         inner = [k for k, v in loaded.items() if _is_state(v, Tensor)]
-        raise Refused(f"{path} holds no parameters at this level. "
-                      + (f"Say which entry with --key: {', '.join(map(str, inner))}" if inner else
+        raise Refused(f"{path} has no parameters at the top level. "
+                      + (f"Select an entry with --key: {', '.join(map(str, inner))}" if inner else
                          f"The entries are {_listed(loaded)}"))
     raise Refused(f"{path} holds a {type(loaded).__name__}, not a dict of parameters")
 
@@ -137,10 +140,11 @@ def _listed(x):
 
 
 def convert(source, target, key=None, tensors_only=False):
-    """Writes the parameters of file `source` into file `target`; the names of what was left out (tensors_only).
+    """Writes the parameters of file `source` into file `target`; returns the names of the entries
+    left out (tensors_only).
 
-    Raises Refused (nothing is written) for unknown kinds of files, entries that are no tensors, and dtypes that the
-    target's format does not have.
+    Raises `Refused`, and writes nothing, for unknown file extensions, entries that are no tensors,
+    and dtypes that the target format does not support.
     """
     from mindtorch.torch import Tensor
     read, write = READ[format_of(source)], WRITE[format_of(target)]

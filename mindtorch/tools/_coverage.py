@@ -1,7 +1,9 @@
-"""`python -m mindtorch coverage`: what passes, is wrong or is refused, per namespace and device, judged by PyTorch's op database.
+"""`python -m mindtorch coverage`: counts what passes, is wrong or is refused, per namespace and
+device, using PyTorch's op database.
 
-The npu device is there for it in any case: on MindSpore's CPU target where MindSpore has no other.
-`--kernels` and `--op NAME` judge nothing: they print what the records of primitives and ops say (tools/_kernels.py).
+The npu device is always available here: it uses MindSpore's CPU target where MindSpore has no
+other. `--kernels` and `--op NAME` run no op: they print the registered information on primitives
+and ops (tools/_kernels.py).
 """
 import collections
 import contextlib
@@ -13,21 +15,22 @@ RIGHT = ("pass", "shape only")
 
 
 def configure(parser):
-    parser.add_argument("--samples", type=int, default=4, help="samples an op and dtype (default 4)")
+    parser.add_argument("--samples", type=int, default=4, help="samples per op and dtype (default 4)")
     parser.add_argument("--dtypes", default="float32,int64,bool,complex64")
-    parser.add_argument("--devices", default="cpu,npu", help="whose kernels are judged (default cpu,npu)")
-    parser.add_argument("--npu-samples", type=int, default=2, help="samples an op and dtype on the npu device (default 2)")
+    parser.add_argument("--devices", default="cpu,npu", help="devices to check (default cpu,npu)")
+    parser.add_argument("--npu-samples", type=int, default=2, help="samples per op and dtype on the npu device (default 2)")
     parser.add_argument("--npu-dtypes", default="float32,int64")
     parser.add_argument("--filter", default="", help="only ops whose name contains this")
     parser.add_argument("--failures", action="store_true", help="list every check that did not pass")
     parser.add_argument("--markdown", metavar="FILE", help="write the table and the failures as Markdown")
-    parser.add_argument("--kernels", action="store_true", help="instead: which primitives have a kernel on which device")
-    parser.add_argument("--op", metavar="NAME", help="instead: all that is known of one op, or of one primitive, and of its kernels")
+    parser.add_argument("--kernels", action="store_true", help="instead: list the primitives with a kernel on each device")
+    parser.add_argument("--op", metavar="NAME", help="instead: describe one op or primitive and its kernels")
 
 
 @contextlib.contextmanager
 def npu():
-    """The npu device, within; on MindSpore's CPU target where there is no other."""
+    """Context manager that provides the npu device, on MindSpore's CPU target where there is no
+    other."""
     import mindtorch.torch  # noqa: F401  (fills the tables)
     from mindtorch.core import devices
     if "npu" in devices.DEVICES:
@@ -45,7 +48,8 @@ def npu():
 
 @contextlib.contextmanager
 def _placed(device):
-    """New tensors are made on a device, whose random numbers are the host's and whose fallbacks are silent, within."""
+    """Context manager that creates new tensors on a device. Inside it the device uses the host's
+    random numbers, and CPU fallbacks do not warn."""
     if device == "cpu":
         yield
         return
@@ -62,11 +66,12 @@ def _placed(device):
 
 
 class Judged:
-    """What was found on one device.
+    """Results of one device.
 
-    checks    {namespace: Counter of outcomes per check}
-    ops       {op: (whether it passes wholly, names of the primitives that the host computed for it, namespace)}
-    failures  [(op, dtype, check, outcome, detail)]
+        checks    {namespace: Counter of outcomes per check}
+        ops       {op: (whether every check passes, primitives that fell back to the host,
+                  namespace)}
+        failures  [(op, dtype, check, outcome, detail)]
     """
 
     def __init__(self, device, samples, dtypes):
@@ -75,7 +80,7 @@ class Judged:
 
 
 def collect(samples, dtypes, text="", device="cpu"):
-    """A `Judged` of the ops whose name contains a text."""
+    """Returns the `Judged` of the ops whose name contains `text`."""
     from mindtorch.core.devices import FALLBACKS
     from mindtorch.tools import _conformance as C
     torch, db = C.real_torch()
@@ -103,10 +108,11 @@ def collect(samples, dtypes, text="", device="cpu"):
 
 # ------------------------------------------------------------------ ops by namespace
 def summary(judged):
-    """(heads, rows): how many ops there are in each namespace, and how many pass wholly on each device."""
+    """Returns (heads, rows): the number of ops in each namespace, and how many of them pass every
+    check on each device."""
     head = ["namespace", "ops"]
     for j in judged:
-        head += [j.device] if j.device == "cpu" else [j.device, f"{j.device} without the host's help"]
+        head += [j.device] if j.device == "cpu" else [j.device, f"{j.device} without CPU fallback"]
     by = collections.defaultdict(list)
     for name, (*_, ns) in judged[0].ops.items():
         by[ns].append(name)
@@ -123,7 +129,7 @@ def summary(judged):
 
 
 def verdict(found):
-    """How one op did on one device, in words."""
+    """Describes the result of one op on one device."""
     clean, helped, _ = found
     return f"{'passes' if clean else 'fails'}{f', on the host: {chr(32).join(helped)}' if helped else ''}"
 
@@ -155,45 +161,47 @@ def _table(head, body):
     return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in body)]
 
 
-# What stands between these in the page was written by a person, and stays through every generation.
+# The text between these marks is written by hand and is preserved when the page is generated.
 BY_HAND = "<!-- by hand -->", "<!-- /by hand -->"
 
 
 def by_hand(page):
-    """The lines of a page's text, marks included, that were not generated; none where it has no marks."""
+    """Returns the hand-written lines of a page, marks included; an empty list if the page has no
+    marks."""
     start, mark, rest = page.partition(BY_HAND[0])
     inside, end, _ = rest.partition(BY_HAND[1])
     return [BY_HAND[0] + inside + BY_HAND[1]] if end else []
 
 
 def markdown(judged, page=""):
-    """The page as text; `page` is what stands there now, of which the part written by hand is kept."""
+    """Returns the page as text; `page` is its current text, whose hand-written part is preserved.
+    """
     from mindtorch.tools._comparators import COMPARATORS, SHAPE_ONLY
-    lines = ["# Coverage", "", "Generated by `python -m mindtorch coverage --markdown docs/coverage.md`: PyTorch's own op database, "
-             f"up to {judged[0].samples} samples an op and dtype ({', '.join(judged[0].dtypes)}); forward, method, in-place form and, of floating dtypes, "
-             "gradient of each sample are compared with real torch: values, dtype, shape. Random numbers come from the same seed and "
-             "are compared like others.", ""]
+    lines = ["# Coverage", "", "Generated by `python -m mindtorch coverage --markdown docs/coverage.md` from PyTorch's own op database, "
+             f"with up to {judged[0].samples} samples per op and dtype ({', '.join(judged[0].dtypes)}). The forward, method and in-place form of each sample, "
+             "and for floating dtypes the gradient, are compared with real torch: values, dtype, shape. Random numbers use the same seed and "
+             "are compared like other values.", ""]
     if len(judged) > 1:
         lines += ["*npu* is the npu device on MindSpore's CPU target (`MINDTORCH_NPU=cpu`) with the host's random numbers "
-                  "(`MINDTORCH_NPU_RANDOM=host`): every tensor is there. "
-                  f"{judged[1].samples} samples an op and dtype ({', '.join(judged[1].dtypes)}) are judged there. What it "
-                  "has no kernel for it has the host compute, and counts; such an op "
-                  "passes with the host's help.", ""]
-    lines += ["Ops that pass wholly:", "", *_table(*summary(judged))]
+                  "(`MINDTORCH_NPU_RANDOM=host`), and every tensor is on it. "
+                  f"It is checked with {judged[1].samples} samples per op and dtype ({', '.join(judged[1].dtypes)}). Primitives "
+                  "without a kernel fall back to the host, which is counted: such an op "
+                  "passes only with CPU fallback.", ""]
+    lines += ["Ops that pass every check:", "", *_table(*summary(judged))]
     for j in judged:
         lines += ["", f"## Checks on {j.device}", "", *_table(HEAD, rows(j))]
-    lines += ["", "## What does not pass", "", "*refused* says so itself (NotImplementedError, or the name is absent); *error* raises "
-              "where torch does not; *wrong* differs; *unchecked*: nothing was compared, which fails too.", "",
+    lines += ["", "## Failed checks", "", "*refused*: NotImplementedError, or the name does not exist; *error*: raises "
+              "where torch does not; *wrong*: a result differs; *unchecked*: nothing was compared, which counts as a failure.", "",
               *_table(["device", "op", "dtype", "check", "outcome", ""], [(j.device, n, d, c, o, _cell(t)) for j in judged for n, d, c, o, t in j.failures])]
-    lines += ["", "## Where values may differ", "", "The values of these are compared too. Where they are not equal, since more than one "
-              "answer is right (an order of equal values, a sign, a phase), this must hold in their place. Gradients are always compared by "
-              "value, of something that no such choice changes.", "",
+    lines += ["", "## Ops without a unique result", "", "The values of these ops are compared too. More than one "
+              "result is correct (an order of equal values, a sign, a phase), so if the values differ, this property must hold instead. Gradients are always "
+              "compared by value, of a function of the result that does not depend on the choice.", "",
               *_table(["op", "what must hold"], [(n, _cell(text)) for n, (text, _) in sorted(COMPARATORS.items())])]
-    lines += ["", "Of these only shape, dtype and strides are compared:", "", *_table(["op", "why"], sorted(SHAPE_ONLY.items()))]
+    lines += ["", "Only shape, dtype and strides of these ops are compared:", "", *_table(["op", "why"], sorted(SHAPE_ONLY.items()))]
     for part in by_hand(page):
         lines += ["", part]
     if len(judged) > 1:
-        lines += ["", "## Op by op", "", "*on the host*: the primitives that the host computed in the course of it.", "",
+        lines += ["", "## Op by op", "", "*on the host*: the primitives of the op that the host computed.", "",
                   *_table(["op", *(j.device for j in judged)], [(n, *(verdict(j.ops[n]) for j in judged)) for n in sorted(judged[0].ops)])]
     return "\n".join(lines) + "\n"
 
@@ -203,11 +211,11 @@ def _cell(text):
 
 
 def _records(args):
-    """`--kernels` and `--op`; the exit status."""
+    """Runs `--kernels` and `--op`; returns the exit status."""
     from mindtorch.tools import _kernels
     if args.op:
         lines = _kernels.describe(args.op)
-        print("\n".join(lines) or f"there is no op and no primitive {args.op!r}", file=sys.stdout if lines else sys.stderr)
+        print("\n".join(lines) or f"there is no op or primitive {args.op!r}", file=sys.stdout if lines else sys.stderr)
         return 0 if lines else 1
     print(_kernels.text_report(args.filter))
     if args.markdown:

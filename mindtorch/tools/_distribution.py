@@ -1,6 +1,6 @@
-"""What `importlib.metadata` says about ``torch`` while the hook is enabled.
+"""Metadata that `importlib.metadata` returns for ``torch`` while the hook is enabled.
 
-A module of its own because it needs `importlib.metadata`, which takes longer to import than the hook itself.
+A separate module because `importlib.metadata` takes longer to import than the hook itself.
 """
 import pathlib
 import pkgutil
@@ -10,14 +10,16 @@ import mindtorch
 
 
 def version():
-    """The facade's ``torch.__version__``, without importing the facade (and MindSpore with it)."""
+    """Returns the facade's ``torch.__version__`` without importing the facade (and MindSpore with
+    it)."""
     scope = {}
-    exec(pkgutil.get_data("mindtorch", "torch/version.py"), scope)  # constants only, as torch's own version.py
+    # constants only, as in PyTorch's version.py
+    exec(pkgutil.get_data("mindtorch", "torch/version.py"), scope)
     return scope["__version__"]
 
 
 class TorchDistribution(Distribution):
-    """The distribution ``torch`` as which the facade passes."""
+    """The facade's distribution metadata, under the name ``torch``."""
 
     package, says = "torch", "PyTorch's interface on MindSpore"
 
@@ -32,13 +34,14 @@ class TorchDistribution(Distribution):
 
 
 class TorchNpuDistribution(TorchDistribution):
-    """The distribution ``torch_npu``, which libraries look for before they ask for an NPU."""
+    """Distribution metadata of ``torch_npu``, which libraries check before they request an NPU."""
 
     package, says = "torch_npu", "torch_npu's interface on MindSpore"
 
 
 def find(context):
-    """What answers one question of `importlib.metadata`: ours, unless another name or a folder is asked for."""
+    """Returns the distributions for a query of `importlib.metadata`; none if the query has another
+    name or a path."""
     asked = vars(context) if context is not None else {}
     name = asked.get("name")
     if "path" in asked:

@@ -1,4 +1,5 @@
-"""``python -m mindtorch doctor``: what is installed, what is set, what is known to hurt, and the remedy for each."""
+"""``python -m mindtorch doctor``: checks the installation, settings and known problems, and
+suggests fixes."""
 import importlib.util
 import os
 import platform
@@ -10,13 +11,14 @@ from mindtorch.tools import _hook
 
 OK, SLOW, BAD = "ok", "warning", "error"
 PIP_MINDSPORE, PIP_NUMPY = "pip install 'mindspore>=2.10,<2.11'", "pip install 'numpy>=1.26,<2'"
-SLOW_CONVOLUTIONS = "where the processor has AVX-512, convolutions take 50 to 80 times longer with it"
-SLOW_KERNELS = "without them eager steps take up to twice as long, and torch.compile gains nothing"
-SLOW_LAUNCH = "asynchronous launch makes small networks 3 to 5 times slower on CPU, and errors come up at a later op"
+SLOW_CONVOLUTIONS = "if the processor has AVX-512, using it makes convolutions 50 to 80 times slower"
+SLOW_KERNELS = "without them eager steps take up to twice as long, and torch.compile is no faster than eager"
+SLOW_LAUNCH = "asynchronous launch makes small networks 3 to 5 times slower on CPU, and errors are reported at a later op"
 
 
 class Finding:
-    """One line of the report: what was looked at, what was found, how bad that is, and what to do about it."""
+    """One line of the report: what was checked, what was found, how severe it is, and the remedy.
+    """
 
     def __init__(self, what, found, state=OK, remedy=None):
         self.what, self.found, self.state, self.remedy = what, found, state, remedy
@@ -28,10 +30,10 @@ class Finding:
 
 def configure(parser):
     """Declares the arguments of the command."""
-    parser.add_argument("--kernels", action="store_true", help="compare what the kernels in C compute with what NumPy's do (a quarter of a minute)")
-    parser.add_argument("--libraries", nargs="*", metavar="NAME", help="run a small program on each library for torch that is installed (or on these)")
-    parser.add_argument("--device", nargs="+", choices=("cpu", "npu"), default=["cpu"], help="with --libraries: where they are run, on one or on both")
-    parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the result into a table (docs/libraries.md), whose other cells stay")
+    parser.add_argument("--kernels", action="store_true", help="compare the results of the kernels in C with NumPy's (about 15 s)")
+    parser.add_argument("--libraries", nargs="*", metavar="NAME", help="run a small program for each installed library for torch (or for the named ones)")
+    parser.add_argument("--device", nargs="+", choices=("cpu", "npu"), default=["cpu"], help="with --libraries: the devices to run on")
+    parser.add_argument("--markdown", metavar="FILE", help="with --libraries: write the results into a table (docs/libraries.md); other cells are preserved")
 
 
 def main(args):
@@ -50,7 +52,8 @@ def main(args):
 
 
 def check():
-    """The findings, in order; MindSpore is imported only if its version and NumPy's allow it."""
+    """Returns the findings in order. MindSpore is imported only if its version and NumPy's version
+    allow it."""
     findings = [Finding("mindtorch", f"{mindtorch.__version__} in {os.path.dirname(mindtorch.__file__)}"),
                 _python(), _numpy(), _mindspore(), _real_torch(), *_environment()]
     if all(f.state != BAD for f in findings):
@@ -89,7 +92,7 @@ def _mindspore():
     if found is None and importlib.util.find_spec("mindspore") is None:
         return Finding("mindspore", "not installed", BAD, PIP_MINDSPORE)
     if found is None:
-        return Finding("mindspore", "there, but pip knows nothing of it")
+        return Finding("mindspore", "importable, but without package metadata (version unknown)")
     if not found.startswith("2.10."):
         return Finding("mindspore", found, BAD, f"this mindtorch is written for 2.10: {PIP_MINDSPORE}")
     return Finding("mindspore", found)
@@ -109,7 +112,7 @@ def _real_torch():
 
 
 def _environment():
-    """Variables that are known to cost speed or to hide errors."""
+    """Checks environment variables that are known to reduce speed or hide errors."""
     get = os.environ.get
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         value = get(name)
@@ -123,12 +126,12 @@ def _environment():
         yield Finding("GLOG_v", get("GLOG_v"), SLOW, "MindSpore logs every op: unset it, or set it to 2 or 3")
     cores, threads = os.cpu_count() or 1, get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > cores:
-        yield Finding("OMP_NUM_THREADS", threads, SLOW, f"this machine has {cores} cores; more threads get in each "
-                      "other's way")
+        yield Finding("OMP_NUM_THREADS", threads, SLOW, f"this machine has {cores} cores; more threads slow "
+                      "each other down")
 
 
 def _runtime():
-    """What only MindSpore itself can tell."""
+    """Runs the checks that need MindSpore."""
     try:
         from mindtorch.backend.mindspore import runtime
     except ImportError as e:
@@ -140,13 +143,13 @@ def _runtime():
         findings.append(Finding("blocking launch", "on") if on else
                         Finding("blocking launch", "off", SLOW, f"{SLOW_LAUNCH}: unset MINDTORCH_LAUNCH_BLOCKING"))
     findings.append(Finding("oneDNN", "uses AVX-512", SLOW, f"{SLOW_CONVOLUTIONS}: set ONEDNN_MAX_CPU_ISA=AVX2")
-                    if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as it should be"))
+                    if runtime.onednn_uses_avx512() else Finding("oneDNN", "without AVX-512, as intended"))
     findings += [_kernels(), _works(runtime), *_patches(), *_npu()]
     return findings
 
 
 def _patches():
-    """What mindtorch replaces in MindSpore, NumPy and CPython, or relies on in them."""
+    """Reports what mindtorch replaces in MindSpore, NumPy and CPython, or relies on in them."""
     from mindtorch.backend import patching
     try:
         import mindtorch.torch  # noqa: F401  (which makes them)
@@ -156,21 +159,21 @@ def _patches():
     for p in patching.PATCHES.values():
         good, said = p.state()
         yield Finding(f"patch of {p.name}", f"{p.kind}: {p.why}; {said}", OK if good else SLOW,
-                      None if good else "the versions that mindtorch is tested with are in its pyproject.toml; MINDTORCH_PORTABLE=1, if set, asks for this")
+                      None if good else "install the versions in mindtorch's pyproject.toml; if MINDTORCH_PORTABLE=1 is set, it disables patches")
 
 
 def _npu():
-    """What the npu device is, and what of it is computed on the host."""
+    """Describes the npu device, and lists the primitives that are computed on the host."""
     import mindtorch.torch as torch
     from mindtorch.core.devices import DEVICES
     from mindtorch.core.tape import PRIMITIVES
     from mindtorch.backend.kernels import TABLES
     device = DEVICES.get("npu")
     if device is None:
-        yield Finding("npu", "none, MindSpore's device target is not Ascend (MINDTORCH_NPU=cpu makes one of its CPU target, to try)")
+        yield Finding("npu", "none: MindSpore's device target is not Ascend (to try it, MINDTORCH_NPU=cpu uses MindSpore's CPU target)")
         return
     if device.target == "CPU":
-        yield Finding("npu", "MindSpore's CPU target in the place of one (MINDTORCH_NPU=cpu)")
+        yield Finding("npu", "MindSpore's CPU target instead of an NPU (MINDTORCH_NPU=cpu)")
     else:
         names = sorted({torch.npu.get_device_name(i) for i in range(torch.npu.device_count())})
         yield Finding("npu", f"{torch.npu.device_count()} of {', '.join(names)}")
@@ -182,45 +185,47 @@ def _npu():
 
 
 def _version_in(path):
-    """The first line of a version file that says something."""
+    """Returns the first line of a version file that contains a version."""
     try:
         with open(path) as f:
             lines = [line.strip() for line in f]
     except OSError as e:
         return f"unknown, {path}: {e.strerror}"
-    return next((line for line in lines if "ersion" in line), f"unknown, {path} does not say")
+    return next((line for line in lines if "ersion" in line), f"unknown, {path} contains no version")
 
 
 def _kernels():
-    """Whether there are kernels in C that load and compute; they are compiled now if they have not been yet."""
+    """Checks that the kernels in C load and compute. They are compiled now if they have not been
+    yet."""
     from mindtorch.backend.native import build as native_build
     what = "kernels in C"
     if os.environ.get("MINDTORCH_NATIVE", "1") == "0":
         return Finding(what, "off", SLOW, f"{SLOW_KERNELS}: unset MINDTORCH_NATIVE")
     if native_build.compiler() is None:
         return Finding(what, "none, no C compiler was found (CC, cc, gcc, clang)", SLOW, f"{SLOW_KERNELS}: install a C compiler (apt install gcc), or set CC")
-    # In a process of its own: a library that ends the process must not end the doctor.
+    # In a child process: a library that crashes must not end the doctor.
     found, right = native_build.load_in_child()
     if right:
         return Finding(what, found)
-    return Finding(what, f"none, {found}", SLOW, f"{SLOW_KERNELS}: MINDTORCH_CACHE names the folder that they are kept in: one of yours that nobody "
-                   "else can write to, on a disk with space")
+    return Finding(what, f"none, {found}", SLOW, f"{SLOW_KERNELS}: set MINDTORCH_CACHE to a folder that only you can "
+                   "write to, on a disk with free space")
 
 
 def _values():
-    """Whether the kernels in C, which this machine's compiler has made, compute what NumPy's do."""
+    """Checks that the kernels in C, as compiled on this machine, compute the same values as NumPy.
+    """
     from mindtorch.backend.native import build as native_build
     from mindtorch.tools import _kernel_values
     what, remedy = "values of the kernels in C", "set MINDTORCH_NATIVE=0, or CC to another compiler, and report the compiler's version"
     if os.environ.get("MINDTORCH_NATIVE", "1") == "0" or native_build.compiler() is None:
-        return Finding(what, "there are none")
+        return Finding(what, "not compared: there are no kernels in C")
     try:
         wrong, count = _kernel_values.differing()
     except (RuntimeError, OSError) as e:
         return Finding(what, f"not compared: {e}", BAD, remedy)
     if wrong:
-        return Finding(what, f"{len(wrong)} of {count} results are others than NumPy's: {', '.join(wrong)}", BAD, remedy)
-    return Finding(what, f"{count} results are NumPy's but for rounding")
+        return Finding(what, f"{len(wrong)} of {count} results differ from NumPy's: {', '.join(wrong)}", BAD, remedy)
+    return Finding(what, f"{count} results match NumPy's up to rounding")
 
 
 def _works(runtime):
@@ -233,6 +238,6 @@ def _works(runtime):
         return Finding(what, f"fails: {e}", BAD, "the device or the installation is broken; MindSpore's own check: "
                        "python -c 'import mindspore; mindspore.run_check()'")
     if not np.array_equal(got, a @ a.T):
-        return Finding(what, f"gives {got.tolist()}, not {(a @ a.T).tolist()}", BAD,
-                       "MindSpore computes wrongly here: install it afresh, with numpy, in a new environment")
+        return Finding(what, f"returns {got.tolist()}, not {(a @ a.T).tolist()}", BAD,
+                       "MindSpore computes wrong results here: reinstall it, with numpy, in a new environment")
     return Finding(what, "is right")

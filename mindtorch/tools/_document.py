@@ -1,4 +1,5 @@
-"""One HTML file that needs nothing else: no script, no network; light or dark as the reader's system is."""
+"""A self-contained HTML file: no scripts, no network access; light or dark as the user's system is.
+"""
 import string
 
 from mindtorch.tools import _svg
@@ -25,13 +26,14 @@ $body
 
 
 def document(heading, below, parts):
-    """The page's text. `parts`: [(title, HTML, a sentence under it)]."""
+    """Returns the page's text. `parts`: [(title, HTML, a sentence under it)]."""
     body = "".join(f"<h2>{_svg.escaped(title)}</h2>{inner}" + (f'<div class="dim">{_svg.escaped(said)}</div>' if said else "") for title, inner, said in parts)
     return _PAGE.substitute(title=_svg.escaped(heading), heading=_svg.escaped(heading), below=_svg.escaped(below), variables=_svg.variables(), body=body)
 
 
 def table(lines, right=()):
-    """A table of texts, the first line its head; columns in `right` stand to the right."""
+    """Returns an HTML table of texts. The first line is the head; columns in `right` are
+    right-aligned."""
     def cells(tag, row):
         return "".join(f'<{tag}{" class=num" if i in right else ""}>{_svg.escaped(x)}</{tag}>' for i, x in enumerate(row))
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in lines[1:])
@@ -39,5 +41,5 @@ def table(lines, right=()):
 
 
 def plain(text):
-    """Lines of text as they are."""
+    """Returns preformatted text as HTML."""
     return f'<pre class="scroll">{_svg.escaped(text)}</pre>'

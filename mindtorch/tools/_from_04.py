@@ -1,4 +1,4 @@
-"""`mindtorch.utils` of mindtorch 0.4: which device and mode MindSpore is in."""
+"""`mindtorch.utils` of mindtorch 0.4: queries MindSpore's device target and mode."""
 from mindtorch.backend.mindspore.runtime import ms
 
 __all__ = ["get_backend", "graph_mode_condition", "is_under_ascend_context", "is_under_cpu_context", "is_under_gpu_context", "pynative_mode_condition",
@@ -6,34 +6,34 @@ __all__ = ["get_backend", "graph_mode_condition", "is_under_ascend_context", "is
 
 
 def get_backend():
-    """MindSpore's device target: "CPU", "Ascend" or "GPU"."""
+    """Returns MindSpore's device target: "CPU", "Ascend" or "GPU"."""
     return ms.get_context("device_target")
 
 
 def is_under_cpu_context():
-    """Whether MindSpore computes on the CPU."""
+    """True if MindSpore computes on the CPU."""
     return get_backend() == "CPU"
 
 
 def is_under_ascend_context():
-    """Whether MindSpore computes on Ascend."""
+    """True if MindSpore computes on Ascend."""
     return get_backend() == "Ascend"
 
 
 def is_under_gpu_context():
-    """Whether MindSpore computes on a GPU."""
+    """True if MindSpore computes on a GPU."""
     return get_backend() == "GPU"
 
 
 def graph_mode_condition():
-    """Whether MindSpore is in graph mode."""
+    """True if MindSpore is in graph mode."""
     return ms.get_context("mode") == ms.GRAPH_MODE
 
 
 def pynative_mode_condition():
-    """Whether MindSpore is in PyNative mode."""
+    """True if MindSpore is in PyNative mode."""
     return ms.get_context("mode") == ms.PYNATIVE_MODE
 
 
 def unsupported_attr(attr):
-    """Marks an argument without effect, for readers; does nothing, as in 0.4."""
+    """Marks an argument without effect, as documentation. Does nothing, as in 0.4."""

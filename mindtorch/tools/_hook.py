@@ -1,10 +1,12 @@
-"""The import hook: while it is enabled, ``torch`` and every ``torch.x.y`` are the facade's own module objects.
+"""Import hook: while it is enabled, ``torch`` and every ``torch.x.y`` resolve to the facade's own
+module objects.
 
-One module object, two names.  ``mindtorch.torch.nn`` is always imported under that name, by Python's own machinery; a
-finder at the head of ``sys.meta_path`` answers ``torch.nn`` with the very same object.  While enabled, a facade module
-is *published*: it stands in ``sys.modules`` under torch's name too, and it, its classes and its functions bear that
-name in ``__name__``, ``__spec__`` and ``__module__``, so that reprs and pickles look like torch's.  Disabling takes all
-of it back, name by name, from a record of what was changed.
+Each facade module is one object with two names. ``mindtorch.torch.nn`` is always imported under
+that name, by Python's standard import system. A finder at the head of ``sys.meta_path`` resolves
+``torch.nn`` to the same object. While the hook is enabled, a facade module is *published*: it is
+also in ``sys.modules`` under torch's name, and the ``__name__``, ``__spec__`` and ``__module__`` of
+the module, its classes and its functions use that name, so that reprs and pickles match PyTorch's.
+Disabling reverts all of this, name by name, from a record of the changes.
 """
 import contextlib
 import functools
@@ -21,7 +23,8 @@ from mindtorch.backend.cpython import module_lock, put, take_back
 
 TORCH = "torch"
 FACADE = "mindtorch.torch"
-#: the packages that are answered for, and where they are: torch, what scripts for Ascend import beside it, and torch.func's older name
+#: public package -> its implementation: torch, the package that scripts for Ascend import next to
+#: it, and torch.func's older name
 PACKAGES = {TORCH: FACADE, "torch_npu": "mindtorch.torch_npu", "functorch": "mindtorch.functorch"}
 _FACADES = {facade: public for public, facade in PACKAGES.items()}
 
@@ -34,7 +37,7 @@ def _under(name, package):
 
 
 def _package(name, packages):
-    """The one of `packages` that a dotted name is or is in; None."""
+    """Returns the package in `packages` that a dotted name equals or belongs to, or None."""
     for package in packages:
         if _under(name, package):
             return package
@@ -43,25 +46,25 @@ def _package(name, packages):
 
 @functools.lru_cache(1024)
 def _public(name):
-    """torch's name of a facade name."""
+    """Returns the torch name of a facade name."""
     facade = _package(name, _FACADES)
     return _FACADES[facade] + name[len(facade):]
 
 
 def _private(name):
-    """The facade's name of a torch name."""
+    """Returns the facade name of a torch name."""
     package = _package(name, PACKAGES)
     return PACKAGES[package] + name[len(package):]
 
 
-@functools.lru_cache(1024)      # (asked of every function's module)
+@functools.lru_cache(1024)  # (called for the module of every function)
 def _is_facade(name):
     return _package(name, _FACADES) is not None
 
 
 # ---------------------------------------------------------------- loading
 class _Alias:
-    """Loader of a ``torch`` name: imports the facade's module and hands out that object."""
+    """Loader of a ``torch`` name: imports the facade's module and returns that object."""
 
     def __init__(self, fullname, path=None):
         self.name, self.path, self._handed_out = fullname, path, False
@@ -71,7 +74,8 @@ class _Alias:
         module = importlib.import_module(real)
         self._handed_out = True
         with _lock:
-            # Modules that the publishing loader did not load: made by hand, or namespace packages.
+            # Publish modules that the publishing loader did not load: modules created by hand, and
+            # namespace packages.
             if is_enabled() and real not in _published and not getattr(module.__spec__, "_initializing", False):
                 _publish(real, module, module.__spec__)
         return module
@@ -82,7 +86,8 @@ class _Alias:
 
 
 class _SourceAlias(_Alias, SourceFileLoader):
-    """The same for a source file, whose text `inspect`, `runpy` and tracebacks can then ask for under torch's name."""
+    """Like `_Alias`, for a source file: `inspect`, `runpy` and tracebacks find its source under
+    torch's name."""
 
     def exec_module(self, module):
         if not self._handed_out:               # importlib.reload
@@ -90,7 +95,7 @@ class _SourceAlias(_Alias, SourceFileLoader):
 
 
 class _Refusal:
-    """Loader of a module of torch's that is not there on purpose."""
+    """Loader of a torch module that is deliberately unsupported."""
 
     def __init__(self, reason):
         self.reason = reason
@@ -99,11 +104,11 @@ class _Refusal:
         raise ModuleNotFoundError(f"{spec.name} is not supported: {self.reason}", name=spec.name)
 
     def exec_module(self, module):
-        """Never reached: there is no module."""
+        """Never called, because `create_module` raises."""
 
 
 class _Publishing:
-    """Loader of a facade module: the usual one, and then the module is published."""
+    """Loader of a facade module: delegates to the standard loader, then publishes the module."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -115,8 +120,9 @@ class _Publishing:
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
-        # Runs under the facade's name from end to end, so that locks, circular imports and whatever looks a new class's
-        # module up in sys.modules (dataclasses, enum, typing) meet nothing unusual; the names change at its end.
+        # The module executes under the facade's name, so that locks, circular imports and lookups
+        # of a new class's module in sys.modules (dataclasses, enum, typing) see a consistent name.
+        # The names change only when it has finished.
         spec = module.__spec__
         self.loader.exec_module(module)
         spec.loader = module.__loader__ = self.loader
@@ -126,7 +132,8 @@ class _Publishing:
 
 
 class _Finder:
-    """Meta-path finder for ``torch``, ``torch_npu`` and the facade's packages, and what `importlib.metadata` asks for ``torch``."""
+    """Meta-path finder for ``torch``, ``torch_npu`` and the facade's packages. It also serves
+    `importlib.metadata` queries for ``torch``."""
 
     def find_spec(self, fullname, path=None, target=None):
         if _package(fullname, PACKAGES):
@@ -152,7 +159,8 @@ class _Finder:
         return find(context)
 
     def invalidate_caches(self):
-        """Nothing is cached here; the finders that are asked have their own."""
+        """Nothing to do: the finder has no cache, and the finders it delegates to have their own.
+        """
 
 
 _finder = _Finder()
@@ -171,8 +179,8 @@ def _find_alias(fullname):
 
 
 def _alias_spec(fullname, spec, module):
-    """What ``importlib.util.find_spec(fullname)`` answers, from the spec of the facade's module (None if it was made by
-    hand)."""
+    """Creates the result of ``importlib.util.find_spec(fullname)`` from the spec of the facade's
+    module (None if the module was created by hand)."""
     loader = getattr(spec, "loader", None)
     if isinstance(loader, _Publishing):
         loader = loader.loader
@@ -188,14 +196,14 @@ def _alias_spec(fullname, spec, module):
 
 # ---------------------------------------------------------------- names
 class _Published:
-    """What was changed on one module, to be taken back."""
+    """Changes made to one module, and how to undo them."""
 
     _ATTRIBUTES = ("__name__", "__package__", "__loader__", "__spec__")
 
     def __init__(self, module):
         self.module = module
         self.before = {a: getattr(module, a, None) for a in self._ATTRIBUTES}
-        self.renamed = []          # (class or function, the __module__ it had)
+        self.renamed = []  # (class or function, its previous __module__)
 
     def undo(self):
         for a, value in self.before.items():
@@ -206,7 +214,7 @@ class _Published:
 
 def _publish(real, module, spec):
     name = _public(real)
-    module.__spec__ = spec         # a circular import under torch's name may have put its own here meanwhile
+    module.__spec__ = spec  # a circular import under torch's name may have set its own spec
     record = _published[real] = _Published(module)
     alias = _alias_spec(name, spec, module)
     module.__name__, module.__spec__, module.__loader__ = name, alias, alias.loader
@@ -220,7 +228,8 @@ def _publish(real, module, spec):
 
 
 def _publish_made_by_hand(module):
-    """A module that another one has made and put into sys.modules (torch.backends.cudnn) comes by no loader."""
+    """Publishes a module that another module created and put into sys.modules
+    (torch.backends.cudnn), so that no loader has seen it."""
     name = vars(module).get("__name__", "")
     if vars(module).get("__spec__") is None and _is_facade(name) and name not in _published:
         if sys.modules.get(name) is module:
@@ -228,7 +237,8 @@ def _publish_made_by_hand(module):
 
 
 def _rename(thing, record):
-    """Gives a class (with all that is defined in it) or a function its name under torch, once."""
+    """Sets the torch name in the ``__module__`` of a class (with everything defined in it) or of a
+    function, once."""
     if isinstance(thing, (staticmethod, classmethod)):
         thing = thing.__func__
     elif isinstance(thing, property):
@@ -251,7 +261,7 @@ def _rename(thing, record):
 
 # ---------------------------------------------------------------- spawned processes
 class _EnableOnLoad:
-    """Unpickling this enables the hook in the process that does it."""
+    """An object whose unpickling enables the hook in the unpickling process."""
 
     def __init__(self, path):
         self.path = path
@@ -275,15 +285,18 @@ def _get_preparation_data(name):
 
 
 def _wrap_spawn():
-    """Children of multiprocessing's spawn and forkserver must be enabled before they unpickle anything of torch's.
+    """Enables the hook in children of multiprocessing's spawn and forkserver before they unpickle
+    anything of torch.
 
-    The first thing such a child reads is its preparation data, a plain dict that multiprocessing pickles for it; only
-    then come the main module and the Process object with the user's classes in it.  So one more entry of that dict,
-    whose unpickling is the act of enabling, comes early enough, for every kind of pool, without an environment variable
-    (it would also reach unrelated programs and outlive disabling), a .pth file (it would act at every start of Python)
-    or a wrapped target (it would be unpickled together with what needs the hook).  The child has not set sys.path yet
-    at that moment, so the entry brings the parent's, and the folder of this package last; multiprocessing sets its own
-    right afterwards.  Forked children inherit the hook as it is.
+    The first thing that such a child reads is its preparation data, a plain dict that
+    multiprocessing pickles for it. The main module and the Process object with the user's classes
+    come only after that. So this adds an entry to that dict whose unpickling enables the hook. It
+    works for every kind of pool. The alternatives are worse: an environment variable would also
+    reach unrelated programs and outlive disabling, a .pth file would act at every start of Python,
+    and a wrapped target would be unpickled together with the objects that need the hook. The child
+    has not set sys.path yet at that moment, so the entry carries the parent's path, with the folder
+    of this package last; multiprocessing sets its own path right afterwards. Forked children
+    inherit the hook unchanged.
     """
     from multiprocessing import spawn
 
@@ -293,20 +306,22 @@ def _wrap_spawn():
 
 
 def _unwrap_spawn():
-    # If somebody wrapped it once more meanwhile, ours stays in the chain and, disabled, adds nothing.
+    # If the function has been wrapped again meanwhile, this wrapper stays in the chain and, while
+    # disabled, adds nothing.
     take_back(_SPAWNING)
 
 
 # ---------------------------------------------------------------- on and off
 def is_enabled():
-    """Whether ``import torch`` gives the facade now."""
+    """True if ``import torch`` currently returns the facade."""
     return _finder in sys.meta_path
 
 
 def enable():
-    """Makes ``torch`` the facade; does nothing if it is already.
+    """Makes ``torch`` the facade; does nothing if it already is.
 
-    RuntimeError if another torch has been imported before: modules that hold it could not be changed any more.
+    RuntimeError if PyTorch has been imported before, because modules that already hold it could not
+    be changed.
     """
     with _lock:
         if is_enabled():
@@ -314,11 +329,13 @@ def enable():
         other = sys.modules.get(TORCH)
         if other is not None:
             raise RuntimeError(_too_late(other))
-        if "MINDTORCH_STANDIN_SOCKET" in os.environ:        # a process on the stand-in for CANN: also ranks and workers of one
+        # this process runs on the CANN simulator (also its ranks and workers)
+        if "MINDTORCH_STANDIN_SOCKET" in os.environ:
             from mindtorch.tools.standin import _attach
             _attach.attach()
         for name in [n for n in sys.modules if _package(n, PACKAGES)]:
-            del sys.modules[name]  # None, which forbids the import, or what a failed import of real torch left behind
+            # None, which blocks the import, or the remains of a failed import of PyTorch
+            del sys.modules[name]
         sys.meta_path.insert(0, _finder)
         _wrap_spawn()
         for name, module in list(sys.modules.items()):
@@ -328,10 +345,10 @@ def enable():
 
 
 def disable():
-    """Gives ``torch`` back: the next ``import torch`` finds real torch, if it is installed.
+    """Restores ``torch``: the next ``import torch`` finds PyTorch, if it is installed.
 
-    The facade stays as it is under ``mindtorch.torch``; modules that imported it as ``torch`` keep it.  Does nothing if
-    the hook is not enabled.
+    The facade stays available as ``mindtorch.torch``, and modules that imported it as ``torch``
+    keep it. Does nothing if the hook is not enabled.
     """
     with _lock:
         if not is_enabled():
@@ -343,14 +360,16 @@ def disable():
         _published.clear()
         for name in [n for n in sys.modules if _package(n, PACKAGES)]:
             del sys.modules[name]
-        # Forgotten, so that a later `from mindtorch.tools import mstorch_enable` runs and enables again.
+        # Removed from sys.modules, so that a later `from mindtorch.tools import mstorch_enable`
+        # executes and enables the hook again.
         if sys.modules.pop("mindtorch.tools.mstorch_enable", None) is not None:
             vars(sys.modules["mindtorch.tools"]).pop("mstorch_enable", None)
 
 
 @contextlib.contextmanager
 def enabled():
-    """Context manager: ``torch`` is the facade inside the block; afterwards it is what it was before."""
+    """Context manager: ``torch`` is the facade inside the block; afterwards the previous state is
+    restored."""
     before = is_enabled()
     enable()
     try:

@@ -1,4 +1,5 @@
-"""`init_env(cfg)`: the run-time environment of MindSpore's training scripts, set for the facade as well."""
+"""`init_env(cfg)`: sets up the environment of MindSpore's training scripts, for MindSpore and the
+facade."""
 import warnings
 
 from mindtorch.backend.mindspore.runtime import ms
@@ -8,13 +9,15 @@ MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 
 
 def init_env(cfg):
-    """Sets seed, device, mode and process group as `cfg` says; fills in what it leaves open.
+    """Sets seed, device, mode and process group from `cfg`, and fills in the missing values.
 
-    cfg  any object with the attributes `seed`, `device_target` ('None' lets MindSpore choose, 'Ascend', 'GPU', 'CPU'),
-         `context_mode` ('graph' or 'pynative'), `device_num`, and if wanted `device_id` and `all_reduce_fusion_config`.
+        cfg  any object with the attributes `seed`, `device_target` ('None' lets MindSpore choose,
+             'Ascend', 'GPU', 'CPU'), `context_mode` ('graph' or 'pynative'), `device_num`, and
+             optionally `device_id` and `all_reduce_fusion_config`.
 
-    Afterwards cfg.device_target is the device in use, and cfg.device_num and cfg.rank_id are those of the group.
-    ValueError for other values, or if the group has another size than cfg.device_num.
+    Afterwards cfg.device_target is the device in use, and cfg.device_num and cfg.rank_id are those
+    of the group. ValueError for other values, or if the size of the group differs from
+    cfg.device_num.
     """
     target = str(cfg.device_target)
     if target not in TARGETS:

@@ -1,8 +1,8 @@
-"""When do two runs of one computation differ, and when is it only rounding?
+"""Decides whether two runs of one computation differ, or differ only by rounding.
 
-A result of floating point arithmetic carries an error that grows with the number of terms it sums (as the square root:
-roundings are independent), with the number of layers before it, and with the error that its inputs came with.  `bound`
-is that growth; what exceeds it is "different".
+The error of a floating point result grows with the square root of the number of terms it sums
+(because roundings are independent), with the number of layers before it, and with the error of its
+inputs. `bound` models that growth; a larger difference is "different".
 """
 import dataclasses
 
@@ -14,15 +14,16 @@ SAME, NOISE, DIFFERENT = "same", "noise", "different"
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23,
         "complex128": 2.0**-52, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 FEW_ULP = 4
-SUMMED = 1e-5, 1e-13        # of sums in float32 and in float64
+SUMMED = 1e-5, 1e-13  # relative error of float32 and float64 sums
 
 
 @dataclasses.dataclass
 class Verdict:
-    """How one tensor of the second side (`a`) compares with the first's (`b`).
+    """Result of comparing one tensor of the second side (`a`) with the first side's (`b`).
 
-    `relative` is the largest difference over the size (root mean square) of the tensor, `max_rel` over the element itself;
-    `ulp` counts units in the last place: of the element, or of the tensor's size where the element is smaller than that.
+    `relative` is the largest difference divided by the root mean square of the tensor; `max_rel` is
+    the largest difference relative to the element itself. `ulp` counts units in the last place of
+    the element, or of the tensor's root mean square where the element is smaller.
     """
 
     verdict: str
@@ -44,7 +45,8 @@ class Verdict:
 
 
 def bound(dtype, depth=0, terms=1):
-    """The relative error to be expected at `depth` layers from the input, in sums of `terms` terms."""
+    """Returns the expected relative error at `depth` layers from the input, in sums of `terms`
+    terms."""
     return 4 * _EPS.get(dtype, 0.0) * (1 + depth) ** 0.5 * (1 + terms) ** 0.5
 
 
@@ -57,7 +59,7 @@ def rms(a):
 
 
 def coarsest(*dtypes):
-    """The dtype with the largest rounding error."""
+    """Returns the dtype with the largest rounding error."""
     return max(dtypes, key=lambda d: _EPS.get(d, 0.0))
 
 
@@ -65,17 +67,17 @@ WHO = "real torch", "mindtorch"
 
 
 def judge(a, b, tolerance=0.0, floor=0.0, who=WHO):
-    """Compares two Held tensors (either may be None: it was not there).
+    """Compares two `Held` tensors (either may be None if it does not exist).
 
-    tolerance  relative to the element and to the root mean square of the tensor
-    floor      absolute error that is to be expected anyway
-    who        names of b's side and of a's
+        tolerance  relative to the element and to the root mean square of the tensor
+        floor      absolute error that is expected in any case
+        who        names of b's side and of a's
     """
     if a is None or b is None:
         if a is b:
             return Verdict(SAME)
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                       f"there is none in {who[a is None]}")
+                       f"missing in {who[a is None]}")
     if a.shape != b.shape:
         return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
                        f"shape {list(a.shape)}, in {who[0]} {list(b.shape)}")
@@ -99,7 +101,7 @@ def judge(a, b, tolerance=0.0, floor=0.0, who=WHO):
         if not np.array_equal(x[odd], y[odd], equal_nan=True):
             at = int((odd & ~((x == y) | (np.isnan(x) & np.isnan(y)))).sum())
             return Verdict(DIFFERENT, float("inf"), float("inf"), float("inf"), 0.0, float("inf"), tolerance,
-                           f"NaN or infinity in one only, at {at} of {x.size} elements")
+                           f"NaN or infinity on one side only, at {at} of {x.size} elements")
         x, y = np.where(odd, 0, x), np.where(odd, 0, y)
         if np.array_equal(x, y):
             return Verdict(SAME, tolerance=tolerance)
@@ -109,7 +111,7 @@ def judge(a, b, tolerance=0.0, floor=0.0, who=WHO):
     spacing = np.maximum(np.abs(y), np.finfo(np.float32).tiny) * unit
     with np.errstate(over="ignore"):
         relative = d / np.maximum(np.abs(y), np.finfo(np.float64).tiny)
-    if b.of is not None:            # what is computed of all elements has rounding of its own
+    if b.of is not None:  # statistics computed over all elements have their own rounding error
         floor = floor + np.where(np.arange(len(d)) < len(d) - FUNCTIONALS, 0, SUMMED[b.dtype == "float64"] * size)
     ok = (d <= tolerance * (size + np.abs(y)) + floor) | (d <= FEW_ULP * spacing)
     norm = np.linalg.norm(x) * np.linalg.norm(y)
@@ -120,6 +122,7 @@ def judge(a, b, tolerance=0.0, floor=0.0, who=WHO):
 
 
 def worst(verdicts):
-    """The one that says most: different before noise before same, then the largest relative error."""
+    """Returns the most severe verdict: different before noise before same, then the largest
+    relative error."""
     order = {SAME: 0, NOISE: 1, DIFFERENT: 2}
     return max(verdicts, key=lambda v: (order[v.verdict], v.relative), default=Verdict(SAME))

@@ -1,6 +1,8 @@
-"""What the kernels in C compute beside those in NumPy, for `doctor`: they are compiled by the machine's own compiler, which may err.
+"""Compares the results of the kernels in C with NumPy's, for `doctor`: the machine's own compiler
+built them and may have miscompiled.
 
-A process with them and one without run the same programs from the same seed; what differs by more than rounding is named.
+One process with these kernels and one without run the same programs from the same seed. Results
+that differ by more than rounding are listed.
 """
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-#: Elements of the largest in a result by which two may differ: sums in another order, functions within some units in the last place.
+#: Tolerance relative to the largest element of a result: sums may run in another order, and
+#: functions may differ by a few units in the last place.
 _CLOSE = 1e-4
 
 
 def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """(what is computed, a function of torch): of each library of C something in every shape that has code of its own."""
+    """Yields (what is computed, a function of torch). The programs cover every C library with every
+    shape that has its own code path."""
     def on(*sizes, grad=True):
         def deco(f):
             def run(torch):
@@ -26,7 +30,8 @@ def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
                 y = f(torch, *xs)
                 if not grad:
                     return y
-                # (Neighbours differ, or the gradient of softmax were what rounding leaves of equal numbers.)
+                # (Neighbouring weights differ. With equal weights the gradient of softmax would be
+                # only rounding error.)
                 gs = torch.autograd.grad((y * ((torch.arange(y.numel()) % 7 + 1) / 4).view(y.shape)).sum(), xs)
                 return (y, *gs)
             return run
@@ -115,7 +120,7 @@ def _programs() -> Iterator[tuple[str, Callable[[Any], Any]]]:
 
 
 def compute(path: str) -> None:
-    """Writes what the programs give to a file of arrays."""
+    """Writes the results of the programs to a file of arrays."""
     import mindtorch.torch as torch
     found = {}
     for name, run in _programs():
@@ -127,7 +132,8 @@ def compute(path: str) -> None:
 
 
 def differing() -> tuple[list[str], int]:
-    """(what C computes otherwise than NumPy, of how many results); RuntimeError where a process ends with an error."""
+    """Returns (results in which C differs from NumPy, number of results). RuntimeError if a process
+    fails."""
     with tempfile.TemporaryDirectory() as folder:
         sides = []
         for native in ("1", "0"):
@@ -136,8 +142,8 @@ def differing() -> tuple[list[str], int]:
             code = f"import sys; sys.path.insert(0, {root!r}); from mindtorch.tools._kernel_values import compute; compute({path!r})"
             done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MINDTORCH_NATIVE": native}, capture_output=True, text=True, timeout=600)
             if done.returncode:
-                raise RuntimeError(f"a process {'with' if native == '1' else 'without'} them ended with status {done.returncode}: "
-                                   + (done.stderr.strip().splitlines() or ["it says nothing"])[-1])
+                raise RuntimeError(f"the process {'with' if native == '1' else 'without'} kernels in C ended with status {done.returncode}: "
+                                   + (done.stderr.strip().splitlines() or ["no output"])[-1])
             with np.load(path) as arrays:
                 sides.append(dict(arrays))
     return [n for n, a in sides[0].items() if not _alike(a, sides[1][n])], len(sides[0])

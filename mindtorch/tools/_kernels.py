@@ -1,4 +1,5 @@
-"""What is known of ops and primitives, read from their records: `coverage --kernels` and `coverage --op NAME`."""
+"""Information on ops and primitives, read from their records: `coverage --kernels` and `coverage
+--op NAME`."""
 import contextlib
 import functools
 import inspect
@@ -11,12 +12,14 @@ HEAD = ["primitive", "signature", "gradient"]
 
 
 def devices():
-    """Types of the devices that kernels can be of: the host, meta, and whatever has been registered, under its first name."""
+    """Returns the device types that can have kernels: cpu, meta, and every registered device under
+    its primary name."""
     from mindtorch.core.devices import DEVICES
     return ["cpu", "meta", *sorted(n for n, d in DEVICES.items() if getattr(d, "type", n) == n)]
 
 
-# Which kernels there are for a target is settled when they are imported: another target's are asked for in a process of its own.
+# The kernels for a target are selected when their modules are imported, so another target's kernels
+# are listed in a separate process.
 _ASK = """
 import json, sys
 import mindtorch.torch
@@ -35,7 +38,8 @@ print(json.dumps({n: sorted(t.name for t in f.only) if getattr(f, "only", None) 
 
 @functools.cache
 def of_target(target):
-    """{name: element types that it takes ([]: any)} of the npu device's kernels on a target of MindSpore's, which need not be there."""
+    """Returns {name: supported element types ([]: any)} of the npu device's kernels on a MindSpore
+    target, which need not be available here."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("MINDTORCH_NPU")}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run([sys.executable, "-c", _ASK, target], env=env, capture_output=True, text=True, check=False)
@@ -45,12 +49,13 @@ def of_target(target):
 
 
 def targets(on):
-    """MindSpore's targets, for the columns of the npu device."""
+    """Returns MindSpore's targets, for the columns of the npu device."""
     return ["CPU", "Ascend"] if "npu" in on else []
 
 
 def on_target(prim, target):
-    """What the npu device has for a primitive on a target: `by`, and behind a colon the element types that it is limited to."""
+    """Describes how the npu device computes a primitive on a target: as in `by`, and after a colon
+    the element types that the kernel is limited to."""
     kernels = of_target(target)
     if prim.name not in kernels:
         return "sent" if not prim.inputs else "copy" if prim.name == "to_device" else "view" if prim.view else ""
@@ -59,18 +64,20 @@ def on_target(prim, target):
 
 
 def primitives(text=""):
-    """Name -> record, in the order of names."""
+    """Returns {name: record}, sorted by name."""
     import mindtorch.torch.distributed.tensor  # noqa: F401  (declares one of its own)
     from mindtorch.core.tape import PRIMITIVES
     return {n: PRIMITIVES[n].prim for n in sorted(PRIMITIVES) if text in n}
 
 
 def by(prim, device):
-    """By what a device computes a primitive: "kernel", "rule" (meta: of shapes), what that follows from, or "" for nothing."""
+    """Returns how a device computes a primitive: "kernel", "rule" (meta: shapes only), another path
+    as described by the markdown page, or "" if it is unsupported."""
     from mindtorch.backend.kernels import TABLES
     has = prim.name in TABLES.get(device, {})
     if device == "meta":
-        # (A view is worked out by the host's kernel; what has no rule runs on arrays of zeros.)
+        # (The shape of a view is computed by the host's kernel. A primitive without a rule runs on
+        # arrays of zeros.)
         return "view" if prim.view else "rule" if has else "elementwise" if prim.elementwise else "host's on zeros"
     if has:
         return "kernel"
@@ -82,13 +89,14 @@ def by(prim, device):
 
 
 def signature(prim):
-    """Its tensors, then behind a star its constants."""
+    """Returns the tensor arguments, then after a star the constants."""
     tensors = [f"{n}=None" if i in prim.optional else n for i, n in enumerate(prim.inputs)]
     return ", ".join([*tensors, *(["*", *prim.statics] if prim.statics else [])])
 
 
 def gradient(prim):
-    """What the rules reach: all of the operands, some of them, or none."""
+    """Returns which operands have a gradient: "yes" for all of them, some names, or "-" for none.
+    """
     rules = [g is not None for g in prim.grads]
     if not any(rules):
         return "-"
@@ -97,7 +105,7 @@ def gradient(prim):
 
 
 def table(text=""):
-    """(heads, rows, totals): a row for each primitive, a column for each device."""
+    """Returns (heads, rows, totals): a row for each primitive, a column for each device."""
     on, found = devices(), primitives(text)
     plain = [d for d in on if d != "npu"]
     rows = [[n, signature(p), gradient(p), *(by(p, d) or "-" for d in plain), *(on_target(p, t) or "-" for t in targets(on))] for n, p in found.items()]
@@ -115,14 +123,15 @@ def _counts(kinds):
 
 
 def lacking(text=""):
-    """Device -> names of primitives that it has nothing for."""
+    """Returns {device: names of the primitives that it does not support}."""
     on, found = devices(), primitives(text)
     r = {d: [n for n, p in found.items() if not by(p, d)] for d in on if d != "npu"}
     return {**r, **{f"npu on {t}": [n for n, p in found.items() if not on_target(p, t)] for t in targets(on)}}
 
 
 def strangers():
-    """Device -> kernels in its table that are no primitive's: writes in place, what is called by itself, and primitives yet to be made."""
+    """Returns {device: kernels in its table that belong to no primitive}: in-place writes, kernels
+    that are called directly, and primitives not created yet."""
     from mindtorch.backend.kernels import TABLES
     known, on = primitives(), devices()
     tables = {**{d: TABLES.get(d, {}) for d in on if d != "npu"}, **{f"npu on {t}": of_target(t) for t in targets(on)}}
@@ -130,7 +139,7 @@ def strangers():
 
 
 def _runs(names):
-    """Names in order, those that differ in their last number as one: "index_4..32"."""
+    """Sorts names and merges those that differ only in a trailing number: "index_4..32"."""
     runs = {}
     for n in names:
         stem = n.rstrip("0123456789")
@@ -145,16 +154,16 @@ def text_report(text=""):
     head, rows, totals = table(text)
     lines = [_columns([head, *rows]), "", f"{len(rows)} primitives", _columns([TOTALS, *totals])]
     lines += [f"{d} has no kernel for: {' '.join(names)}" for d, names in lacking(text).items() if names]
-    lines += [f"{d} has kernels besides, of no primitive: {' '.join(names)}" for d, names in strangers().items() if names]
+    lines += [f"{d} also has kernels that belong to no primitive: {' '.join(names)}" for d, names in strangers().items() if names]
     return "\n".join(lines)
 
 
 def markdown(text=""):
     head, rows, totals = table(text)
     lines = ["# Kernels", "", "Generated by `python -m mindtorch coverage --kernels --markdown FILE` from the records of the primitives. "
-             "*rule*: shapes by a rule of its own; *elementwise*, *host's on zeros*: shapes by the host's kernel; *view*: worked out by the "
-             "host's kernel, made by the device's one `view`; *sent*: of no tensors, the host's numbers are sent; *-*: computed on the host, "
-             "with a warning. Behind a colon: the element types that a kernel takes; others are computed on the host.", "", *_markdown([TOTALS, *totals])]
+             "*rule*: shapes by the primitive's own rule; *elementwise*, *host's on zeros*: shapes by the host's kernel; *view*: geometry by the "
+             "host's kernel, then the device's `view`; *sent*: no tensor inputs, the host's result is copied; *-*: computed on the host, "
+             "with a warning. After a colon: the element types that a kernel supports; others are computed on the host.", "", *_markdown([TOTALS, *totals])]
     lines += ["", f"## {len(rows)} primitives", "", *_markdown([head, *rows])]
     for title, names in (("Without a kernel", lacking(text)), ("Kernels of no primitive", strangers())):
         found = [f"- {d}: {', '.join(f'`{n}`' for n in v)}" for d, v in names.items() if v]
@@ -174,7 +183,7 @@ def _markdown(rows):
 
 # ------------------------------------------------------------------ one op
 def names_of(op):
-    """Under which names a script calls an op."""
+    """Returns the names under which a script can call an op."""
     from mindtorch.core.tensor import Tensor
     dotted = [n if "." in n or not op.ns else f"{op.ns}.{n}" for n in (op.qualname, *op.aliases)]
     plain = [op.name, *(a for a in op.aliases if "." not in a)]
@@ -187,7 +196,8 @@ def names_of(op):
 
 
 def parts_of(fn, depth=2):
-    """The primitives that a function's code names, also inside the functions that it is made of and names."""
+    """Returns the primitives that a function's code references, including those of the ops
+    functions that it references."""
     found, seen = [], set()
 
     def look(f, left):
@@ -209,16 +219,16 @@ def parts_of(fn, depth=2):
 
 
 def _cells(f):
-    """What a function's closure holds by now."""
+    """Returns the current values of a function's closure."""
     found = {}
     for n, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
-        with contextlib.suppress(ValueError):           # (empty as yet)
+        with contextlib.suppress(ValueError):  # (still empty)
             found[n] = cell.cell_contents
     return found
 
 
 def place(fn):
-    """Where a function stands."""
+    """Returns the source location of a function."""
     f = inspect.unwrap(fn)
     code = getattr(f, "__code__", None)
     if code is None:
@@ -235,22 +245,22 @@ def describe_op(op):
         yield f"  {doc[0]}"
     yield f"  declared   {place(op.body)}"
     yield f"  names      {' '.join(names_of(op))}{' (out=)' if op.out else ''}"
-    yield f"  autocast   {'by its arguments' if callable(op.autocast) else op.autocast or 'as it comes'}"
+    yield f"  autocast   {'depends on the arguments' if callable(op.autocast) else op.autocast or 'unchanged'}"
     if op.inplace or op.out:
-        yield f"  overlap    {op.overlap or 'of out= nothing is checked'}"
-    yield f"  placement  {op.placement or 'on the whole'}"
+        yield f"  overlap    {op.overlap or 'not checked for out='}"
+    yield f"  placement  {op.placement or 'on complete tensors'}"
     yield f"  capture    {op.capture or 'recorded'}"
     if op.writes:
         yield f"  writes     unless {op.writes[0]} is {op.writes[1]}"
-    yield f"  lowering   {place(op.lowering) if op.lowering else 'by its parts'}"
-    yield f"  primitives {' '.join(parts_of(op.body)) or 'none that its code names'}"
+    yield f"  lowering   {place(op.lowering) if op.lowering else 'by its primitives'}"
+    yield f"  primitives {' '.join(parts_of(op.body)) or 'none in its code'}"
 
 
 def describe_primitive(prim):
     from mindtorch.backend.kernels import TABLES
     yield f"primitive {prim.name}({signature(prim)})"
     yield f"  gradient   {gradient(prim)}  (grad_fn {prim.node_class.__name__})"
-    traits = [t for t, has in (("view", prim.view), ("raw: float16 and bfloat16 as they are", prim.raw), ("elementwise", prim.elementwise),
+    traits = [t for t, has in (("view", prim.view), ("raw: float16 and bfloat16 without upcast", prim.raw), ("elementwise", prim.elementwise),
                                ("a sequence of tensors", prim.variadic)) if has]
     if prim.nondiff:
         traits.append(f"results without gradient: {', '.join(map(str, prim.nondiff))}")
@@ -273,7 +283,8 @@ def _rule(rule):
 
 
 def describe(name):
-    """Everything that the records say of what has this name, as lines; none if nothing has it."""
+    """Returns everything that the records contain on ops and primitives of this name, as lines; an
+    empty list if there are none."""
     from mindtorch.core.records import TABLE
     known = primitives()
     ops = {}

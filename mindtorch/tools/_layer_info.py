@@ -1,4 +1,5 @@
-"""debug_layer_info: what goes into and comes out of every layer of a model, printed and recorded as it runs."""
+"""`debug_layer_info`: prints and records the inputs and outputs of every layer of a model while it
+runs."""
 import json
 import sys
 
@@ -9,15 +10,17 @@ _COLUMNS = ("max", "min", "mean", "std")
 
 
 def debug_layer_info(net, frame="mindtorch", *, file=None, arrays=False, quiet=False):
-    """Hooks `net` so that every forward and backward prints, layer by layer, the statistics of what passes.
+    """Hooks `net` so that every forward and backward prints, layer by layer, statistics of the
+    inputs, outputs and gradients.
 
-    net     a torch.nn.Module: the facade's under frame='mindtorch', real PyTorch's under frame='pytorch'
-    file    where to print (default: standard output at the time of printing)
-    arrays  keep the values themselves too, not only their statistics (for `save`)
-    quiet   print nothing while the model runs
+        net     a torch.nn.Module: the facade's for frame='mindtorch', PyTorch's for frame='pytorch'
+        file    where to print (default: standard output at the time of printing)
+        arrays  store the values too, not only their statistics (for `save`)
+        quiet   print nothing while the model runs
 
-    Returns a LayerInfo: `calls`, `table()`, `save(path)`, `remove()`; as a context manager it removes its hooks at the
-    end. Results do not change. TypeError if `net` is no Module of that framework, ValueError for another frame.
+    Returns a `LayerInfo`: `calls`, `table()`, `save(path)`, `remove()`; as a context manager it
+    removes its hooks at the end. Results do not change. TypeError if `net` is not a Module of that
+    framework, ValueError for another frame.
     """
     return LayerInfo(net, frame, file=file, arrays=arrays, quiet=quiet)
 
@@ -25,10 +28,10 @@ def debug_layer_info(net, frame="mindtorch", *, file=None, arrays=False, quiet=F
 class LayerInfo:
     """The record of `debug_layer_info`.
 
-    calls       one dict per call in the order in which they ended: name, type, nth, leaf, training, and under 'inputs',
-                'outputs', 'grad_outputs' {path: statistics}
-    parameters  {name: statistics} at the time of the call of debug_layer_info; `buffers` likewise
-    gradients   {parameter name: statistics} of the last backward
+        calls       one dict per call, in the order in which they ended: name, type, nth, leaf,
+                    training, and under 'inputs', 'outputs', 'grad_outputs' {path: statistics}
+        parameters  {name: statistics} when debug_layer_info was called; `buffers` likewise
+        gradients   {parameter name: statistics} of the last backward
     """
 
     def __init__(self, net, frame, file=None, arrays=False, quiet=False):
@@ -37,7 +40,7 @@ class LayerInfo:
         self.parameters = {n: _trace.statistics(_trace.held(p)) for n, p in net.named_parameters() if _has_values(p)}
         self.buffers = {n: _trace.statistics(_trace.held(b)) for n, b in net.named_buffers() if _has_values(b)}
         self._grads, self.calls = {}, []
-        self._live = {}          # id(Call) -> its dict, for gradients that come later
+        self._live = {}  # id(Call) -> its dict, for gradients that arrive later
         self._recorder = _trace.Recorder(net, finished=self._finished, gradient=self._gradient)
         self._handles = [p.register_hook(self._parameter_hook(n)) for n, p in net.named_parameters()
                          if p.requires_grad and _has_values(p)]
@@ -87,7 +90,7 @@ class LayerInfo:
         return {n: _trace.statistics(g) if self._arrays else g for n, g in self._grads.items()}
 
     def table(self, leaves=True):
-        """The calls as text, one line for each output; with leaves=False containers too."""
+        """Returns the calls as text, one line per output; leaves=False includes containers."""
         rows = [("layer", "type", "output", "max", "min", "mean", "std", "nan/inf")]
         for c in self.calls:
             if c["leaf"] or not leaves:
@@ -101,14 +104,16 @@ class LayerInfo:
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
     def as_dict(self):
-        """Everything recorded, as JSON can hold it."""
+        """Returns everything recorded as a dict of JSON types."""
         return {"frame": self.frame, "model": type(self._net).__name__, "parameters": self.parameters,
                 "buffers": self.buffers, "calls": self.calls, "gradients": self.gradients}
 
     def save(self, path):
-        """Writes the record to one file: statistics as JSON if `path` ends in .json, else .npz with all that is kept.
+        """Writes the record to one file: statistics as JSON if `path` ends in .json, else .npz with
+        everything that was stored.
 
-        `mindtorch.tools.load_layer_info(path)` reads both as the dict of `as_dict` (with 'values' if arrays=True).
+        `mindtorch.tools.load_layer_info(path)` reads both formats as the dict of `as_dict` (with
+        'values' if arrays=True).
         """
         if str(path).endswith(".json"):
             with open(path, "w", encoding="utf-8") as f:
@@ -120,12 +125,12 @@ class LayerInfo:
         _trace.save(path, value)
 
     def clear(self):
-        """Forgets what has been recorded, for the next batch; the hooks stay."""
+        """Discards the recorded data, for the next batch; the hooks stay."""
         self._recorder.clear()
         self.calls, self._live, self._grads = [], {}, {}
 
     def remove(self):
-        """Takes the hooks away; what has been recorded stays. Doing it twice is fine."""
+        """Removes the hooks; the recorded data stays. Calling it twice is allowed."""
         self._recorder.remove()
         for h in self._handles:
             h.remove()
@@ -150,7 +155,7 @@ class LayerInfo:
 
 
 def load_layer_info(path):
-    """The dict that `LayerInfo.save` wrote. ValueError if `path` is no such file."""
+    """Loads the dict that `LayerInfo.save` wrote. ValueError if `path` is not such a file."""
     if str(path).endswith(".json"):
         with open(path, encoding="utf-8") as f:
             return json.load(f)
@@ -167,7 +172,7 @@ def _check(net, frame):
                         "hook is enabled, or it was built with mindtorch.torch): leave `frame` out")
     if not is_facade and frame == "mindtorch":
         if real is not None and isinstance(net, real):
-            raise TypeError(f"{type(net).__name__} is a model of real PyTorch: say frame='pytorch', or enable mindtorch "
+            raise TypeError(f"{type(net).__name__} is a model of real PyTorch: pass frame='pytorch', or enable mindtorch "
                             "before torch is imported")
         raise TypeError(f"debug_layer_info() takes a torch.nn.Module, not {type(net).__name__}")
     if not is_facade and not (real is not None and isinstance(net, real)):
@@ -191,7 +196,8 @@ def _kind(s):
 
 
 def _number(v):
-    """A number of even width that always has a point in it, so that columns can be read and parsed."""
+    """Formats a number at a fixed precision, always with a decimal point, so that columns can be
+    read and parsed."""
     if v is None:
         return "-"
     if v != v or abs(v) == float("inf"):

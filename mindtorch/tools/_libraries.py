@@ -1,4 +1,5 @@
-"""``python -m mindtorch doctor --libraries``: what runs of the libraries for torch that are installed, on the cpu and on the npu device."""
+"""``python -m mindtorch doctor --libraries``: tests installed libraries for torch on the cpu and
+npu devices."""
 import importlib.util
 import json
 import os
@@ -18,11 +19,13 @@ _LIMIT = 300          # seconds
 
 
 class Outcome:
-    """What came of one library's check on one device.
+    """Result of one library's check on one device.
 
-    state    runs, fails, absent (the library, or something that it needs), or apart (it ran, and asked nothing of the device)
-    on_host  primitives that the host computed for the device
-    compared how many of its figures are those of real torch's run, or why none was compared
+        state     runs, fails, absent (the library or one of its requirements is missing), or apart
+                  (it ran, but executed nothing on the device)
+        on_host   primitives that the host computed for the device
+        compared  number of its figures that match PyTorch's run, or the reason why none was
+                  compared
     """
 
     def __init__(self, name, release, state, what, seconds, device="cpu", on_host=(), compared=""):
@@ -30,7 +33,7 @@ class Outcome:
         self.device, self.on_host, self.compared = device, on_host, compared
 
     def comparison(self):
-        """What is said of it beside that it runs."""
+        """Describes the comparison with PyTorch."""
         if not self.compared:
             return ""
         if isinstance(self.compared, str):
@@ -38,15 +41,15 @@ class Outcome:
         return f"{self.compared} figure{'s' * (self.compared != 1)} as torch's"
 
     def cell(self):
-        """What the table's column of the device says."""
+        """Returns the text of the device's table cell."""
         if self.state == "runs":
             ran = f"yes, {self.comparison()}" if self.compared else "yes"
             return f"{ran}; on the host: {', '.join(self.on_host)}" if self.on_host else ran
-        return {"absent": "absent", "apart": "asks nothing of a device"}.get(self.state) or f"no: {self.what}"
+        return {"absent": "absent", "apart": "runs nothing on the device"}.get(self.state) or f"no: {self.what}"
 
 
 def installed(name):
-    """A package's version, or None."""
+    """Returns a package's version, or None."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -58,7 +61,7 @@ def _missing(needs):
 
 
 def check(name, device="cpu"):
-    """Runs one check in a process of its own."""
+    """Runs one check in a separate process."""
     fn, needs = CHECKS[name]
     release = installed(name)
     if release is None:
@@ -74,13 +77,14 @@ def check(name, device="cpu"):
             done = subprocess.run([sys.executable, "-W", "ignore", "-c", _PROGRAM.format(name=name, device=device)], env=env, cwd=folder, capture_output=True,
                                   text=True, timeout=_LIMIT)
         except subprocess.TimeoutExpired:
-            return Outcome(name, release, "fails", f"not done in {_LIMIT} s", _LIMIT, device)
+            return Outcome(name, release, "fails", f"not finished in {_LIMIT} s", _LIMIT, device)
     seconds = time.monotonic() - start
     if done.returncode == 0:
         return _done(name, release, fn.__doc__, seconds, device, done.stdout)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     error = next((line for line in reversed(lines) if not line.startswith(" ")), lines[-1] if lines else f"exit status {done.returncode}")
-    needed = re.search(r"No module named .(?!torch\b)", error) is not None       # a module of torch itself that is missing is our failure
+    # a missing module of torch itself is our failure
+    needed = re.search(r"No module named .(?!torch\b)", error) is not None
     return Outcome(name, release, "absent" if needed else "fails", error[:200], seconds, device)
 
 
@@ -99,14 +103,14 @@ def _done(name, release, what, seconds, device, stdout):
 
 
 def report(names, markdown=None, devices=("cpu",)):
-    """Prints one line for each library and device; 1 if one of them fails."""
+    """Prints one line for each library and device. Returns 1 if one of them fails."""
     unknown = [n for n in names if n not in CHECKS]
     if unknown:
         print(f"no check for {', '.join(unknown)}; there are: {', '.join(sorted(CHECKS))}")
         return 2
     places = {d: _place(d) for d in devices}
     if None in places.values():
-        print("there is no npu device: MindSpore's device target is not Ascend (MINDTORCH_NPU=cpu makes one of its CPU target)")
+        print("there is no npu device: MindSpore's device target is not Ascend (MINDTORCH_NPU=cpu uses its CPU target instead)")
         return 2
     outcomes = []
     for name in names or sorted(CHECKS, key=str.lower):
@@ -120,16 +124,17 @@ def report(names, markdown=None, devices=("cpu",)):
             print(f"{o.state:7} {o.name} {o.release}{'' if device == 'cpu' else f' on {device}'}: {o.what}{compared}{on_host}"
                   + (f" ({o.seconds:.0f} s)" if o.seconds else ""), flush=True)
             if markdown:
-                _write(markdown, outcomes, places)          # (at once: what is stopped has told what it found)
+                # (immediately, so that an interrupted run keeps its results)
+                _write(markdown, outcomes, places)
     for device in places:
         count = {s: sum(o.state == s and o.device == device for o in outcomes) for s in ("runs", "fails", "absent", "apart")}
-        print(f"{'' if device == 'cpu' else f'on {device}: '}{count['runs']} run, {count['fails']} fail, {count['absent']} lack something"
-              + (f", {count['apart']} ask nothing of the device" if count["apart"] else ""))
+        print(f"{'' if device == 'cpu' else f'on {device}: '}{count['runs']} run, {count['fails']} fail, {count['absent']} absent"
+              + (f", {count['apart']} run nothing on the device" if count["apart"] else ""))
     return 1 if any(o.state == "fails" for o in outcomes) else 0
 
 
 def _place(device):
-    """What a device is in the table's words, or None where there is none."""
+    """Describes a device for the table, or returns None if it does not exist."""
     if device == "cpu":
         return "the cpu device"
     import mindtorch.torch  # noqa: F401  (which registers the npu)
@@ -137,7 +142,7 @@ def _place(device):
     npu = DEVICES.get(device)
     if npu is None:
         return None
-    return "MindSpore's CPU target in the place of an NPU (MINDTORCH_NPU=cpu)" if npu.target == "CPU" else f"MindSpore's {npu.target} target"
+    return "MindSpore's CPU target instead of an NPU (MINDTORCH_NPU=cpu)" if npu.target == "CPU" else f"MindSpore's {npu.target} target"
 
 
 # ------------------------------------------------------------------ the table
@@ -147,33 +152,34 @@ _COLUMNS = ("library", "version", "cpu", "npu", "what was run, or what is missin
 def _heading(place):
     return f"""# Libraries
 
-Made by `python -m mindtorch doctor --libraries --device cpu npu --markdown docs/libraries.md` with mindtorch {mindtorch.__version__}, MindSpore
-{installed('mindspore')}, NumPy {installed('numpy')}, Python {sys.version.split()[0]}: each library is installed from PyPI with
-`pip install --no-deps` (so that pip does not bring torch) and used unmodified, by a small program of `mindtorch/tools/_library_checks.py` that
-builds something tiny, runs it forward and backward and looks at the results, in a process of its own.
+Generated by `python -m mindtorch doctor --libraries --device cpu npu --markdown docs/libraries.md` with mindtorch {mindtorch.__version__}, MindSpore
+{installed('mindspore')}, NumPy {installed('numpy')}, Python {sys.version.split()[0]}. Each library is installed from PyPI with
+`pip install --no-deps` (so that pip does not install torch) and used unmodified. A small program of `mindtorch/tools/_library_checks.py`
+builds something tiny, runs it forward and backward and checks the results, in a separate process.
 
-"N figures as torch's": the same program has been run with real torch {figures.release()} and the same seed, and what it had in its hands where its
-functions return (losses, parameters, gradients, results: a tensor by the mean of its absolute values) is the same here, within {figures.BOUND:g} of it or of
-{figures.SMALL:g}, whichever is larger (on npu within {figures.DEVICE_BOUND:g}, with `MINDTORCH_NPU_RANDOM=host`). Torch's figures are in
-`mindtorch/tools/library_figures.json`, which `python -m mindtorch.tools._library_torch` makes.
+"N figures as torch's": the same program was run with real torch {figures.release()} and the same seed. The local variables of its functions when they
+return (losses, parameters, gradients, results: a tensor as the mean of its absolute values) are equal here
+within {figures.BOUND:g}, relative to torch's figure or
+to {figures.SMALL:g}, whichever is larger (on npu within {figures.DEVICE_BOUND:g}, with `MINDTORCH_NPU_RANDOM=host`). Torch's figures are in
+`mindtorch/tools/library_figures.json`, which `python -m mindtorch.tools._library_torch` writes.
 
-In the column npu the same program runs with the [npu device](npu.md) as its default device, or as the one that the library is told to use:
+In the column npu the same program runs with the [npu device](npu.md) as its default device, or as the device that is passed to the library:
 {place}.
-After "on the host" come the primitives that had no kernel there for what was asked, so that the host computed them, with copies there and back.
+"on the host" lists the primitives that had no kernel there, so that the host computed them, with copies there and back.
 
-The command writes the cells that it takes; those of earlier runs with the same versions stay. An empty cell was not taken.
+The command writes the cells that it measures; cells of earlier runs with the same versions stay. An empty cell was not measured.
 """
 
 
 def _write(path, outcomes, places):
-    """The table with these outcomes; what it had of the same libraries' versions on the other device stays, and of other libraries, if it has
-    the same heading."""
+    """Writes the table with these outcomes. If the existing page has the same heading, its other
+    cells are preserved: other libraries, and the other device of the same library versions."""
     old = ""
     if os.path.exists(path):
         with open(path) as f:
             old = f.read()
     kept = re.search(r":\n(MindSpore's .* target.*)\.\n", old)
-    heading = _heading(places.get("npu") or (kept.group(1) if kept else "not taken"))
+    heading = _heading(places.get("npu") or (kept.group(1) if kept else "not measured"))
     rows = _rows(old) if old.startswith(heading) else {}
     for o in outcomes:
         row = rows.setdefault(o.name, [o.name, o.release, "", "", ""])

@@ -1,8 +1,9 @@
-"""Small programs on libraries that are written for torch: each builds something tiny, runs it forward and backward, and
-looks at the result.  `python -m mindtorch doctor --libraries` runs those whose library is installed, each in a process of
-its own with the import hook on.
+"""Small programs for libraries that are written for torch: each builds something tiny, runs it
+forward and backward, and checks the result. `python -m mindtorch doctor --libraries` runs those
+whose library is installed, each in a separate process with the import hook enabled.
 
-A check is a function whose docstring says what it runs; the library's name on PyPI is in `CHECKS`.
+A check is a function whose docstring says what it runs; `CHECKS` maps the library's PyPI name to
+it.
 """
 import tempfile
 
@@ -15,7 +16,8 @@ def torchvision():
     """ResNet and Mask R-CNN training steps, nms, roi_align, deformable convolution, v2 transforms, feature extraction"""
     import torch
     import torchvision as tv
-    # (One step: norms over few values magnify the last bit; after a second one a ten-millionth of the weights would be two thousandths of the gradients.)
+    # (One step only: normalization over few values amplifies rounding. In a second step a relative
+    # difference of 1e-7 in the weights would become 2e-3 in the gradients.)
     _train(tv.models.resnet18(num_classes=3), (torch.randn(4, 3, 64, 64),), steps=1)
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30]])
     assert tv.ops.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5).tolist() == [0, 2]
@@ -43,7 +45,7 @@ def torchvision():
 
 @_check("timm")
 def timm():
-    """convnext, ViT and EfficientNet training steps, a scheduler, an optimizer of its own"""
+    """convnext, ViT and EfficientNet training steps, a scheduler, one of its optimizers"""
     import timm.optim
     import timm.scheduler
     import torch
@@ -112,7 +114,8 @@ def _trainer(L):
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(16, 4)), batch_size=4)
     with tempfile.TemporaryDirectory() as d:
         trainer = L.Trainer(max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=d, devices=1,
-                            accelerator="cpu" if _place() == "cpu" else "cuda")       # (the npu device's other name, the one that it knows)
+                            # (npu's other name, which the library accepts)
+                            accelerator="cpu" if _place() == "cpu" else "cuda")
         net = Net()
         trainer.fit(net, data)
         trainer.save_checkpoint(d + "/last.ckpt")
@@ -183,7 +186,7 @@ def torchdiffeq():
     """odeint with dopri5 and rk4, the adjoint method's gradients"""
     import torch
     from torchdiffeq import odeint, odeint_adjoint
-    t = torch.linspace(0, 1, 5, dtype=torch.float64)       # (in float32 the size of a step is rounding's to say)
+    t = torch.linspace(0, 1, 5, dtype=torch.float64)  # (in float32 rounding decides the step size)
     for method in ("dopri5", "rk4"):
         y = odeint(lambda t, y: -y, torch.ones(1, dtype=torch.float64), t, method=method)
         assert torch.allclose(y[-1], torch.exp(-torch.ones(1, dtype=torch.float64)), atol=1e-3)
@@ -282,7 +285,7 @@ def peft():
 
 @_check("trl", "transformers", "accelerate", "datasets")
 def trl():
-    """SFTTrainer and DPOTrainer on a tiny Llama, a tokenizer made in memory"""
+    """SFTTrainer and DPOTrainer on a tiny Llama, a tokenizer created in memory"""
     import datasets
     import torch
     import transformers as tf
@@ -784,8 +787,9 @@ def tensorboard():
 
 
 def run(name, device="cpu", hook=True):
-    """Runs one check in this process, from a seed, with the hook on (or with what torch is); lines say what it had in its hands, and what the
-    device was asked for."""
+    """Runs one check in this process, from a fixed seed, with the hook enabled (or, with
+    hook=False, with the installed torch). Prints the recorded figures and the kernels that the
+    device executed."""
     import importlib
     import json
     if hook:

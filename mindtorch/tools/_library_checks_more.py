@@ -1,9 +1,10 @@
-"""More small programs on libraries that are written for torch (see _library_checks.py): tools that count and prune, optimizers, second derivatives, flows,
-signals, attention in other forms, reinforcement learning."""
+"""More small programs for libraries that are written for torch (see _library_checks.py): profiling
+and pruning, optimizers, second derivatives, flows, signals, other forms of attention, reinforcement
+learning."""
 from mindtorch.tools._library_parts import check as _check, place as _place, train as _train
 
 
-# ------------------------------------------------------------------ what looks at networks
+# ------------------------------------------------------------------ inspection of networks
 def _small(torch):
     nn = torch.nn
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
@@ -18,7 +19,8 @@ def torchsummary():
     from torchsummary import summary
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        summary(_small(torch), (3, 8, 8), device="cpu" if _place() == "cpu" else "cuda")      # (it knows these two; cuda is npu's other name)
+        # (the library accepts these two; cuda is npu's other name)
+        summary(_small(torch), (3, 8, 8), device="cpu" if _place() == "cpu" else "cuda")
     assert "Total params: 130" in said.getvalue() and "[-1, 4, 6, 6]" in said.getvalue()
 
 
@@ -54,7 +56,7 @@ def torch_pruning():
 
 @_check("torch-lr-finder")
 def torch_lr_finder():
-    """a range test of learning rates, everything put back afterwards"""
+    """a range test of learning rates, state restored afterwards"""
     import torch
     from torch_lr_finder import LRFinder
     net = torch.nn.Linear(4, 1)
@@ -69,7 +71,7 @@ def torch_lr_finder():
 
 # ------------------------------------------------------------------ optimizers
 def _descends(make, steps=25):
-    """An optimizer finds its way down a parabola."""
+    """Checks that an optimizer reduces a quadratic loss."""
     import torch
     torch.manual_seed(0)
     net, x = torch.nn.Linear(4, 3), torch.randn(16, 4)
@@ -87,7 +89,7 @@ def _descends(make, steps=25):
 
 @_check("pytorch-optimizer")
 def pytorch_optimizer():
-    """AdaBelief, Adan, Lion, Shampoo, SAM: each goes down"""
+    """AdaBelief, Adan, Lion, Shampoo, SAM: each reduces the loss"""
     import pytorch_optimizer as po
     import torch
     for name in ("AdaBelief", "Adan", "Lion", "Shampoo"):
@@ -120,7 +122,7 @@ def adabelief_pytorch():
 
 @_check("pytorch-warmup")
 def pytorch_warmup():
-    """linear and RAdam warm-up about a scheduler"""
+    """linear and RAdam warm-up around a scheduler"""
     import pytorch_warmup as warmup
     import torch
     p = torch.nn.Parameter(torch.zeros(2))
@@ -139,7 +141,7 @@ def pytorch_warmup():
 
 @_check("torch-ema")
 def torch_ema():
-    """a moving average of parameters, in the place of them for a while"""
+    """a moving average of parameters, swapped in temporarily"""
     import torch
     from torch_ema import ExponentialMovingAverage
     net = torch.nn.Linear(2, 1)
@@ -156,7 +158,7 @@ def torch_ema():
 # ------------------------------------------------------------------ gradients of other kinds
 @_check("opacus")
 def opacus():
-    """gradients of single samples against one by one, a private training step"""
+    """per-sample gradients compared with a loop over samples, a private training step"""
     import torch
     from opacus import GradSampleModule, PrivacyEngine
     net, x = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(9, 1)), torch.randn(4, 2, 5)
@@ -180,7 +182,7 @@ def opacus():
 
 @_check("backpack-for-pytorch", "unfoldnd", "einops")
 def backpack_for_pytorch():
-    """gradients of single samples, diagonal of the Gauss-Newton matrix"""
+    """per-sample gradients, diagonal of the Gauss-Newton matrix"""
     import torch
     from backpack import backpack, extend
     from backpack.extensions import BatchGrad, DiagGGNExact
@@ -208,7 +210,7 @@ def higher():
 
 @_check("torchjd")
 def torchjd():
-    """two losses, their Jacobian's rows put together so that neither rises"""
+    """two losses, their Jacobian's rows aggregated so that neither increases"""
     import torch
     from torchjd.aggregation import ConFIG
     from torchjd.autojac import backward
@@ -385,7 +387,8 @@ def performer_pytorch():
 
 @_check("local-attention", "hyper_connections", "einops")
 def local_attention():
-    """windows that see themselves and those before: training step of a small transformer"""
+    """windows that attend to themselves and the previous one: training step of a small transformer
+    """
     import torch
     from local_attention import LocalAttention
     from local_attention.transformer import LocalTransformer
@@ -397,7 +400,7 @@ def local_attention():
 
 @_check("perceiver-pytorch", "einops")
 def perceiver_pytorch():
-    """a Perceiver on pictures: training step"""
+    """a Perceiver on images: training step"""
     import torch
     from perceiver_pytorch import Perceiver
     net = Perceiver(input_channels=3, input_axis=2, num_freq_bands=2, max_freq=4.0, depth=1, num_latents=4, latent_dim=16, cross_heads=1, latent_heads=2,
@@ -469,7 +472,7 @@ def pytorch_crf():
 
 @_check("lpips", "torchvision", placed=True)
 def lpips():
-    """the distance of pictures over a network without weights, with gradients"""
+    """perceptual distance of images with a randomly initialized network, with gradients"""
     import torch
     import lpips as library
     distance = library.LPIPS(net="alex", pretrained=False, pnet_rand=True, verbose=False).to(_place())

@@ -1,10 +1,13 @@
-"""What a library's check has in its hands, told by numbers: so real torch's run of it and ours can be compared, seed for seed.
+"""Numeric fingerprints of a library check, so that runs with PyTorch and with mindtorch can be
+compared for the same seed.
 
-`Seen` notes the local variables of the checks' own functions where these return: tensors and arrays by the mean of their absolute values, modules by
-those of their parameters, gradients and buffers, numbers as they are. The libraries' own frames are not looked at, nothing is put
-into them, and no op is called while they run.
+`Seen` records the local variables of the checks' own functions when these return: tensors and
+arrays as the mean of their absolute values; modules as that of their parameters, gradients and
+buffers; scalars unchanged. It does not inspect or modify the libraries' own frames, and calls no op
+while they run.
 
-library_figures.json has what real torch gave; `python -m mindtorch.tools._library_torch` makes it, in an environment with torch and the libraries.
+library_figures.json holds PyTorch's figures; `python -m mindtorch.tools._library_torch` generates
+it, in an environment with PyTorch and the libraries.
 """
 import json
 import math
@@ -13,24 +16,28 @@ import random
 import sys
 
 FILE = os.path.join(os.path.dirname(__file__), "library_figures.json")
-#: calls of a check's functions that are noted, beside the check itself (a right-hand side of an equation is called hundreds of times)
+#: number of recorded function calls, in addition to the check itself (the right-hand side of an
+#: equation is called hundreds of times)
 _CALLS = 24
 _OTHER = "other calls or variables"
 _PARTS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
-#: how far a figure may be apart, relatively, and below what size it counts as this size (gradients of 0.004 behind norms over few values are 1% apart in
-#: float32, and torch's are as far from its own in float64)
+#: relative tolerances of a figure, and the size below which a figure counts as this size (gradients
+#: of 0.004 after normalization over few values differ by 1% in float32, and PyTorch's differ as
+#: much from its own in float64)
 BOUND, DEVICE_BOUND, SMALL = 2e-3, 1e-2, 1e-2
 
 
 class Seen:
-    """Notes what functions of these files have when they return, while it is entered."""
+    """Context manager that records the local variables of functions of these files when they
+    return."""
 
     def __init__(self, *files):
         self.files, self.calls = files, []
         self.own = None
 
     def __enter__(self):
-        # Where a debugger or coverage.py traces already, it stays; a profile function sees calls and returns, too, and takes several times as long.
+        # If a debugger or coverage.py is already tracing, leave it active. A profile function also
+        # sees calls and returns, but is several times slower.
         self.profiles = sys.gettrace() is not None
         if self.profiles:
             sys.setprofile(self._profiled)
@@ -65,7 +72,8 @@ class Seen:
 
 
 def tell(value, depth=0):
-    """A value's figures: a number, a list of those, or None where there is nothing to be told."""
+    """Returns the figures of a value: a number, a nested list of numbers, or None if there are
+    none."""
     import numpy as np
     torch = sys.modules.get("torch")
     if isinstance(value, (bool, int, float)):
@@ -92,7 +100,8 @@ def _tensor(x):
         torch, x = sys.modules["torch"], x.detach().cpu()
         x = (x.to_dense() if x.is_sparse else x).as_subclass(torch.Tensor)
         return _size(x.to(torch.complex128 if x.is_complex() else torch.float64).numpy())
-    except (RuntimeError, ValueError, TypeError):       # (a value of a transform, vmap's for one, is nobody's to read)
+    # (a value inside a transform such as vmap cannot be read)
+    except (RuntimeError, ValueError, TypeError):
         return "unread"
 
 
@@ -107,7 +116,7 @@ def _short(number):
 
 
 def seed():
-    """What a check starts from."""
+    """Seeds all random number generators for a check."""
     import numpy as np
     import torch
     torch.manual_seed(0)
@@ -116,7 +125,7 @@ def seed():
 
 
 def apart(mine, theirs, bound=BOUND):
-    """Where two checks' figures differ, as sentences."""
+    """Returns the differences between two checks' figures, as sentences."""
     said = []
     names = [[c[0], sorted(c[1])] for c in mine], [[c[0], sorted(c[1])] for c in theirs]
     if names[0] != names[1]:
@@ -138,7 +147,7 @@ def _same(a, b, bound):
 
 
 def count(calls):
-    """How many figures there are."""
+    """Returns the number of figures."""
     def one(value):
         return sum(map(one, value)) if isinstance(value, list) else 1
     return sum(one(v) for _, found in calls for v in found.values())
@@ -150,15 +159,16 @@ def _read():
 
 
 def release():
-    """The version of torch whose figures these are."""
+    """Returns the PyTorch version of the stored figures."""
     return _read()["torch"]
 
 
 def expected(name, release):
-    """What real torch gave for a library's version, or why there is nothing to compare with ("" where it was never asked)."""
+    """Returns PyTorch's figures for a library's version, or the reason why there are none ("" if it
+    was never run)."""
     row = _read()["libraries"].get(name)
     if row is None:
         return ""
     if row["version"] != release:
-        return f"torch's figures are of {row['version']}"
+        return f"torch's figures are for version {row['version']}"
     return row.get("why") or row["calls"]

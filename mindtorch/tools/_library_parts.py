@@ -1,7 +1,9 @@
-"""What the programs on libraries are made of (_library_checks.py): their table, the device they are run on, and a few steps of training."""
+"""Shared parts of the library checks (_library_checks.py): the registry, the device under test, and
+a few training steps."""
 
 CHECKS = {}
-#: checks that put what they compute on the device themselves, as users do; for the others it is the default device
+#: checks that move their tensors to the device themselves, as users do; for the others it is the
+#: default device
 PLACED = set()
 
 
@@ -10,10 +12,11 @@ class _Place:
 
 
 def check(package, *also, placed=False):
-    """Notes a check for a package (that needs other packages as well).
+    """Registers a check for a package (which may need other packages as well).
 
-    placed: where the default device is not the host, the library mixes tensors of the host with tensors made there (`torch.Tensor([1.0])`, a generator
-    of the host, `torch.empty(()).numpy()`). torch refuses that too, so the program puts network and inputs on `place()`, as its users do.
+    placed: with another default device than the host, the library mixes host tensors with tensors
+    on that device (`torch.Tensor([1.0])`, a host generator, `torch.empty(()).numpy()`). PyTorch
+    rejects that too, so the program moves network and inputs to `place()`, as its users do.
     """
     def deco(fn):
         CHECKS[package] = (fn, also)
@@ -24,12 +27,12 @@ def check(package, *also, placed=False):
 
 
 def place():
-    """The name of the device that the check is run on: cpu, npu."""
+    """Returns the name of the device that the check runs on: cpu, npu."""
     return _Place.name
 
 
 def settle(name, device):
-    """Makes a device the one that the check `name` is run on."""
+    """Selects the device that the check `name` runs on."""
     _Place.name = device
     if device != "cpu" and name not in PLACED:
         import torch
@@ -37,7 +40,7 @@ def settle(name, device):
 
 
 def train(module, inputs, target=None, steps=2, loss=None, lr=1e-2):
-    """A few steps of SGD; the losses must be numbers, and every gradient that there is too."""
+    """Runs a few steps of SGD. Asserts that no loss is NaN and that every gradient is finite."""
     import torch
     opt = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=lr)
     losses = []

@@ -1,4 +1,5 @@
-"""`python -m mindtorch.tools._library_torch [NAME ...]`: the figures of library checks with real torch, written into library_figures.json."""
+"""`python -m mindtorch.tools._library_torch [NAME ...]`: writes the figures of library checks under
+PyTorch into library_figures.json."""
 import json
 import os
 import subprocess
@@ -12,8 +13,8 @@ _PROGRAM = "from mindtorch.tools._library_checks import run; run({name!r}, hook=
 
 
 def main(names):
-    """Writes what real torch gives for these libraries, or for all. What it gave an earlier time of the same program has to be the same, or is not to be
-    compared."""
+    """Writes PyTorch's figures of these libraries, or of all. A library whose figures differ from
+    those of an earlier run of the same version is marked as not comparable."""
     rows = figures._read()["libraries"] if os.path.exists(figures.FILE) else {}
     for name in names or sorted(CHECKS, key=str.lower):
         version = installed(name)

@@ -1,4 +1,4 @@
-"""What two recorded runs of one model say about each other, and where they first part."""
+"""Comparison of two recorded runs of one model, and the location of their first divergence."""
 import dataclasses
 import itertools
 import json
@@ -8,21 +8,25 @@ import numpy as np
 from mindtorch.tools._judge import NOISE, SAME, WHO, Verdict, bound, coarsest, judge, rms, worst
 from mindtorch.tools._trace import FUNCTIONALS, Held
 
-AMPLIFICATION = 16       # by this much may a layer enlarge the rounding errors that its inputs bring
-UPDATE = 5e-3            # relative difference of weights' updates: Adam's, near a gradient of zero, is any sign
-MOST_TERMS = 1024        # longer sums are made of blocks, whose errors grow no further
+AMPLIFICATION = 16  # factor by which a layer may amplify the rounding error of its inputs
+# relative difference of weight updates: near a zero gradient, Adam's update can have either sign
+UPDATE = 5e-3
+MOST_TERMS = 1024  # longer sums are computed in blocks, whose errors do not grow further
 MOST_CARRIED = 1e-4
-KINKED = 1e-4            # of so many elements rounding may decide on which side of a kink they fall
-MOST_TIPPED = 0.02       # relative norm of what such elements may bring into the gradients, before it is enlarged
-CHAOS = 0.25             # relative difference that one step may make of rounding, where it tips a ReLU or a maximum over
-GROWTH = 64              # ... and by which it enlarges what gradients differed by in the step before
+KINKED = 1e-4  # fraction of the elements that rounding may move across a kink
+# relative norm of what such elements may add to the gradients, before amplification
+MOST_TIPPED = 0.02
+# relative difference that rounding may cause in one step by flipping a ReLU or a maximum
+CHAOS = 0.25
+GROWTH = 64  # ... and the factor by which it may amplify the previous step's gradient difference
 EXACT = ("float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "complex32", "float32", "complex64", "float64", "complex128")
 RECURRENT = ("RNN", "LSTM", "GRU")
 
 
 @dataclasses.dataclass
 class Finding:
-    """The first place where the two part. `phase`: forward, gradient, buffer, optimizer, weights or loss."""
+    """The first divergence of the two runs. `phase`: forward, gradient, buffer, optimizer, weights
+    or loss."""
 
     layer: str
     phase: str
@@ -31,16 +35,16 @@ class Finding:
     verdict: Verdict
     tensor: str = ""
     step: int = 0
-    around: str | None = None       # the module in whose own forward the cause lies, where that is known
-    call: int = -1                  # number (`begun`) of the call whose launches are at fault
+    around: str | None = None  # the module whose own forward contains the cause, if known
+    call: int = -1  # number (`begun`) of the call whose launches are at fault
 
 
 class CompareError(RuntimeError):
-    """The two sides cannot be compared; the message is one sentence for the user."""
+    """Raised if the two sides cannot be compared; the message is one sentence for the user."""
 
 
 class Row:
-    """One call on both sides, the second's `a` and the first's `b`."""
+    """One call on both sides: the second side's `a` and the first side's `b`."""
 
     def __init__(self, a, b):
         self.a, self.b = a, b
@@ -58,7 +62,8 @@ class Row:
 
 @dataclasses.dataclass
 class Parting:
-    """Where two records no longer have the same calls: a sentence, the names in it, torch's calls that had ended before."""
+    """The first point where two records have different calls: a sentence, the names in it, and the
+    reference's calls that ended before."""
 
     text: str
     names: list
@@ -66,7 +71,7 @@ class Parting:
 
 
 def _events(calls):
-    """A record in the order of time: (call, whether it ends here)."""
+    """Returns a record in chronological order: (call, whether it ends here)."""
     begun, below = {c.begun for c in calls}, {}
     for c in sorted(calls, key=lambda c: c.begun):
         below.setdefault(c.parent if c.parent in begun else -1, []).append(c)
@@ -84,7 +89,8 @@ def _titled(c):
 
 
 def parted(torch, ours, who=WHO):
-    """The Parting of two lists of calls, or None: other calls, another order or nesting, other tensors in a result."""
+    """Returns the `Parting` of two lists of calls, or None. Calls, their order or nesting, or the
+    tensors of a result may differ."""
     around, ended, n = [], [], 1
     for b, a in itertools.zip_longest(_events(torch), _events(ours), fillvalue=(None, True)):
         if a[1] == b[1] and a[0] is not None and b[0] is not None and a[0].key == b[0].key:
@@ -99,8 +105,8 @@ def parted(torch, ours, who=WHO):
                 continue
             said = " and ".join(f"{len(p)} tensor{'s' * (len(p) != 1)} ({', '.join(p)}) in {w}" if p else f"no tensor in {w}"
                                 for w, p in zip(who, paths))
-            return Parting(f"{_titled(b[0])} gives {said}", [], ended)
-        said = [f"{w} calls {_titled(c)}" if not end else f"{w} calls nothing more"
+            return Parting(f"{_titled(b[0])} returns {said}", [], ended)
+        said = [f"{w} calls {_titled(c)}" if not end else f"{w} makes no further call"
                 for w, (c, end) in zip(who, (b, a))]
         inside = f", in the forward of {_titled(around[-1])}" if around else ""
         return Parting(f"at call {n}{inside}, {said[0]} and {said[1]}", [c.name for c, end in (b, a) if not end], ended)
@@ -108,15 +114,19 @@ def parted(torch, ours, who=WHO):
 
 
 class Comparison:
-    """What `compare_layers` found.
+    """Result of `compare_layers`.
 
-    ok               nothing differs beyond rounding
-    first            the Finding, or None; `first_diverging` is its layer's name ('' is the model itself) or None
-    layers           [(leaf module's name, largest absolute difference of its outputs)] in forward order
-    grads            {parameter name: largest absolute difference of its gradient}; input_grads likewise
-    rows             all calls (Row), `steps` a list of {kind: {name: Verdict}}
-    unjudged         the first step whose gradients cannot be judged, because training has enlarged rounding so far; or None
-    table(), as_dict(), save(path): the report as text, as a dict, and as .json or .html
+        ok         True if nothing differs beyond rounding
+        first      the Finding, or None; `first_diverging` is its layer's name ('' is the model) or
+                   None
+        layers     [(leaf module's name, largest absolute difference of its outputs)] in forward
+                   order
+        grads      {parameter name: largest absolute difference of its gradient}; input_grads
+                   likewise
+        rows       all calls (Row); `steps` is a list of {kind: {name: Verdict}}
+        unjudged   the first step whose gradients cannot be judged, because training has amplified
+                   rounding too much; or None
+        table(), as_dict(), save(path): the report as text, as a dict, and as .json or .html
     """
 
     def __init__(self, ours, reference, title=""):
@@ -148,13 +158,13 @@ class Comparison:
     # ------------------------------------------------------------------ results
     @property
     def sides(self):
-        """(second, first), short: what was compared with what."""
+        """Returns the short names (second, first) of the compared sides."""
         short = [x.get("side", s) for x, s in ((self.ours, "cpu"), (self.reference, "torch"))]
         return tuple({"cpu": "mindtorch"}.get(s, s) if "torch" in short else s for s in short)
 
     @property
     def against(self):
-        """The sides in words, for titles."""
+        """Returns the names of the sides as text, for titles."""
         return " against ".join(self.sides) + (f" {self.reference['version']}" if self.sides[1] == "torch" else "")
 
     @property
@@ -201,7 +211,8 @@ class Comparison:
 
     @property
     def launches(self):
-        """{side: lines} of what was launched where the two part, in the order of its launches; {} where no log was written."""
+        """Returns {side: lines}, the kernels launched at the divergence in launch order; {} if no
+        log was written."""
         f = self.first
         if f is None:
             return {}
@@ -220,10 +231,10 @@ class Comparison:
         return out
 
     def summary(self):
-        """One sentence."""
+        """Returns the result as one sentence."""
         if self.first is None:
-            return f"{len(self.rows)} calls agree; what differs is rounding" + (
-                f" (from step {self.unjudged} on it has grown too large to judge gradients)" if self.unjudged else "")
+            return f"{len(self.rows)} calls agree; all differences are within rounding error" + (
+                f" (from step {self.unjudged} on rounding error is too large to judge gradients)" if self.unjudged else "")
         return self.first.text
 
     # ------------------------------------------------------------------ matching
@@ -233,7 +244,8 @@ class Comparison:
         self._by_begun = {r.b.begun: r for r in self.rows}
 
     def _leave_out(self):
-        """Parameters of modules none of whose calls was looked at: how large their gradients' rounding may be is not known."""
+        """Drops parameters of modules with no recorded call, because the rounding error of their
+        gradients is unknown."""
         looked = {r.name for r in self.rows if r.call.sampled}
         out = {p for name, own in self._own_parameters(self.reference["grads"]).items() if name not in looked for p in own}
         for record in (self.ours, self.reference) if looked else ():
@@ -242,19 +254,21 @@ class Comparison:
                     step[kind] = {n: h for n, h in step.get(kind, {}).items() if n not in out and n.rpartition(".")[0] not in out}
 
     def _parted(self, parting):
-        """The sentence for two sides that do not make the same calls. What differs already before that is the likely cause."""
+        """Returns the sentence for two sides that do not make the same calls. A difference before
+        that point is the likely cause."""
         self._match(parting.ended)
         self._forward()
         first = self._first_forward()
         before = f"; before that, {first.text}" if first else \
-            f"; the outputs of the {len(self.rows)} calls that ended before that agree" if self.rows else ""
+            f"; the outputs of the {len(self.rows)} calls that ended before that point agree" if self.rows else ""
         there = [{n for n, _ in side["modules"]} for side in (self.reference, self.ours)]
-        only = [f"{n} is a module in {who} only (another one may be shared in its place)"
+        only = [f"{n} is a module in {who} only (the other side may share another module instead)"
                 for i, who in enumerate(self.who) for n in dict.fromkeys(parting.names) if n in there[i] - there[1 - i]]
         return "; ".join([f"the two sides do not make the same calls: {parting.text}", *only]) + before
 
     def _own_parameters(self, names):
-        """{name of a called module: its parameters, and those of modules below it that are not called themselves}."""
+        """Returns {name of a called module: its parameters, and those of its submodules that are
+        not called themselves}."""
         called = {r.name for r in self.rows if r.kind == "module"}
         out = {}
         for name in names:
@@ -265,7 +279,7 @@ class Comparison:
         return out
 
     def _terms(self, row, params):
-        """How many terms an element of the output sums."""
+        """Returns the number of terms summed in one output element."""
         shapes = [self.reference["shapes"][p] for p in params]
         terms = max((int(np.prod(s[1:])) for s in shapes if len(s) > 1), default=1)
         inputs, outputs = (sum(h.size for h in x.values()) for x in (row.call.inputs, row.call.outputs))
@@ -277,7 +291,8 @@ class Comparison:
 
     # ------------------------------------------------------------------ forward
     def _forward(self):
-        # `level` is the rounding error that has come so far: a layer that sums nothing carries on what others made.
+        # `level` is the rounding error accumulated so far: a layer that sums nothing passes on the
+        # error of earlier layers.
         own, all_own, depth, level = self._own_parameters(self.reference["grads"]), self._own_parameters(self.reference["shapes"]), 0, 0.0
         self.least = min((_least(r) for r in self.rows), key=_exactness, default="float32")
         seen, unseen = 0.0, 0
@@ -287,14 +302,15 @@ class Comparison:
             inside = [x for x in self.rows if x.call.parent == r.call.begun]
             r.terms = max([self._terms(r, all_own.get(r.name, []) if r.kind == "module" else []), *(x.terms for x in inside)])
             depth += r.leaf or r.kind == "op"
-            # Each of the layers since the last one that was looked at may have enlarged what that one gave.
+            # Each layer since the last recorded one may have amplified that layer's error.
             hidden = min(MOST_CARRIED, max(seen, level) * AMPLIFICATION ** min(unseen, 4)) if unseen else 0.0
             r.inputs = worst(self._values(r, "inputs", r.depth, 1, max(level, hidden)))
-            # A module may err by as much as those inside it.
+            # A module may have as much error as the modules inside it.
             noise = max([level, 0.0 if r.inputs.bad else AMPLIFICATION * r.inputs.relative,
                          *(x.outputs.tolerance for x in inside)])
             r.amplified = max([noise, *(x.amplified for x in inside)])
-            # Results of a subtraction may be smaller than what was subtracted, and err by the rounding of that.
+            # The result of a subtraction may be smaller than its operands but carries their
+            # rounding error.
             floor = bound(_least(r), 0, 0) / 2 * max([rms(h.a) for h in r.b.inputs.values()
                                                           if h.a.dtype.kind in "fc"], default=0.0)
             r.outputs = worst(self._values(r, "outputs", r.depth + 1, r.terms, noise, floor))
@@ -317,7 +333,8 @@ class Comparison:
         a, b = getattr(r.a, field), getattr(r.b, field)
         for path in {**b, **a}:
             if field == "grad_inputs" and (path in r.a.wants) != (path in r.b.wants):
-                continue        # where gradients are cut off before this call, it has no part in that
+                # gradients are cut off before this call on one side; this call is not the cause
+                continue
             h = b.get(path) or a.get(path)
             yield path, self._judge(a.get(path), b.get(path), max(noise, bound(_lower(h, r), depth, terms)), floor)
 
@@ -333,7 +350,7 @@ class Comparison:
         size = _size(r.outputs)
         other = f"{r.type}, in {self.who[1]} {r.a.type}" if r.a.type != r.type else r.type
         if r.inputs.bad:
-            at = r              # the outermost call around it whose inputs differ already
+            at = r  # the outermost enclosing call whose inputs differ already
             while around is not None and around.inputs.bad:
                 at, around = around, self._by_begun.get(around.call.parent)
             before = [x for x in self.rows[:i] if x.call.parent == at.call.parent and x.call.sampled]
@@ -359,17 +376,19 @@ class Comparison:
         ours, reference, level = self.ours, self.reference, 0.0
         rows = self.rows[::-1]
         self.tipped = 2 * any("Max" in r.type or "max" in r.type for r in rows) + sum(_tipped(r) for r in rows)
-        self.far = 0.0              # relative norm of what tipped kinks have brought into the gradients so far
+        self.far = 0.0  # relative norm that flipped kinks have added to the gradients so far
         for r in rows:
             depth = 2 * self.depth - r.depth
             forward = 0.0 if r.outputs.bad else r.outputs.relative
             r.back_noise = max(AMPLIFICATION * forward, r.amplified, level)
             r.grad_outputs = worst(self._gradients(r, "grad_outputs", depth, r.terms, r.back_noise))
             r.far = self.far
-            # A ReLU's gradient jumps where its input is zero: rounding upstream of it reaches far.
+            # A ReLU's gradient is discontinuous at zero, so rounding upstream of it has a large
+            # effect.
             r.grad_noise = 0.0 if r.grad_outputs.bad else AMPLIFICATION * min(r.grad_outputs.relative, MOST_CARRIED)
             level = self._carried(r, level, r.grad_outputs, depth)
-        inner, fars = {}, {}        # what comes out of a module's backward may be off by what is off inside it
+        # the input gradient of a module may have the error of the modules inside it
+        inner, fars = {}, {}
         for r in reversed(rows):
             noise, self.far = (max(x, y.get(r.b.begun, 0.0)) for x, y in
                                ((max(r.back_noise, r.grad_noise), inner), (r.far, fars)))
@@ -387,7 +406,8 @@ class Comparison:
                                for n, h in reference["input_grads"].items()}
 
     def _sent(self, r, depth, noise):
-        """Judges the gradients that a call gives to its inputs, and the tolerance for those of its parameters."""
+        """Judges the gradients of a call's inputs, and sets the tolerance for the gradients of its
+        parameters."""
         gout = max([rms(h.a) for h in r.b.grad_outputs.values()], default=0.0)
         x = max([rms(h.a) for h in r.b.inputs.values() if h.a.dtype.kind in "fc"], default=0.0)
         r.grad_inputs = worst(self._gradients(r, "grad_inputs", depth + 1, r.terms, noise, bound(_least(r)) / 2 * gout))
@@ -395,21 +415,22 @@ class Comparison:
             initial = self.reference["initial"][p]
             n = max([h.size for h in r.b.grad_outputs.values()], default=1) / max(1, (*initial.shape, 1)[0])
             tolerance = max(noise, bound(initial.dtype, depth, min(max(n, r.terms), MOST_TERMS)))
-            # What the sum's terms are uncertain by, though they may cancel: a bias before a BatchNorm.
+            # The uncertainty of the terms of the sum, which may cancel: a bias before a BatchNorm.
             f, t, far = self._floors.get(p, (0.0, 0.0, 0.0))
             self._floors[p] = f + tolerance * gout * (1 + x) * max(n, 1) ** 0.5, max(t, tolerance), max(far, self.far)
 
     def _gradients(self, r, field, depth, terms, noise, floor=0.0):
         for path, v in self._by_path(r, field, depth, terms, noise, floor):
             if v.bad and np.isfinite(v.relative):
-                # Rounding may decide on which side of a kink (ReLU, max) an element or two of many fall. Those of a ReLU
-                # are seen in the forward; a maximum taken from another place is not, and moves the gradient of two elements.
+                # Rounding may decide on which side of a kink (ReLU, max) a few elements fall. Those
+                # of a ReLU are visible in the forward. A maximum taken from another index is not,
+                # and changes the gradient of two elements.
                 a, b = getattr(r.a, field)[path], getattr(r.b, field)[path]
                 if v.beyond <= max(b.a.size * KINKED, min(self.tipped, b.a.size / 64)):
-                    v.verdict, v.why = NOISE, v.why + ": rounding tips a kink"
+                    v.verdict, v.why = NOISE, v.why + ": rounding flips a ReLU or maximum"
                     self.far = max(self.far, min(_distance(a, b), MOST_TIPPED))
                 elif b.of is not None and _functionals_only(a, b, v.tolerance):
-                    v.verdict, v.why = NOISE, v.why + ": rounding tips a kink"
+                    v.verdict, v.why = NOISE, v.why + ": rounding flips a ReLU or maximum"
                 elif _forgiven(v, a, b, self.far).verdict == NOISE:
                     self.far = max(self.far, min(_distance(a, b), MOST_TIPPED))
             yield v
@@ -427,7 +448,7 @@ class Comparison:
             below = children.get(r.call.begun, [])
             inner = [c for c in below if c in guilty or c.grad_outputs.bad]
             if any(c in guilty for c in _all_below(r, children)):
-                continue                            # one of those inside says it more exactly
+                continue  # an inner call locates the cause more precisely
             wrong = [n for n, v in r.params.items() if v.bad]
             if inner:
                 c = inner[-1]
@@ -437,7 +458,7 @@ class Comparison:
                                f"({r.type}), after {c.title}", c.grad_outputs, around=r.name, call=r.b.begun)
             v = worst([r.params[n] for n in wrong] or [r.grad_inputs])
             what = f"the gradient of its {', '.join(_below(n, r.name) for n in wrong)}" if wrong else \
-                "the gradient that it sends to its inputs"
+                "the gradient of its inputs"
             return Finding(r.name, "gradient", False,
                            f"forward agrees, but in the backward of {r.title} ({r.type}) {what} differs ({_size(v)}), "
                            "while the gradient of its output agrees", v, wrong[0] if wrong else "", call=r.b.begun)
@@ -478,18 +499,19 @@ class Comparison:
 
     def _steps(self):
         ours, reference, out, drift, whole = self.ours, self.reference, [], 0.0, 0.0
-        unsure = {}                 # {parameter: elements whose gradient has been little more than rounding}
-        grown = {}                  # relative differences of gradients so far: what the optimizer was given
+        unsure = {}  # {parameter: elements whose gradient has been little more than rounding error}
+        grown = {}  # relative differences of the gradients so far, which the optimizer receives
         self.numbers = [b.get("step", i) for i, b in enumerate(reference["steps"])]
         for i, a, b in zip(self.numbers, ours["steps"], reference["steps"]):
-            still = {p for p, h in b["grads"].items()       # gradients that are nothing but rounding
+            still = {p for p, h in b["grads"].items()  # gradients that are only rounding error
                      if h is not None and h.a.size and np.abs(h.a).max() <= self._floors.get(p, (0.0, 0.0, 0.0))[0]}
             step = {"weights": {}, "state": {}, "grads": {}}
             apart = max(CHAOS, GROWTH * max([whole, *grown.values()]))
             if i and apart >= 1 and self.unjudged is None:
                 self.unjudged = i
             for n, h in b["grads"].items():
-                # Those of the first step are those of the backward, which has been judged.
+                # Gradients of the first step are those of the backward, which has already been
+                # judged.
                 step["grads"][n] = _moved(a["grads"].get(n), h, None, None, n in still, apart, who=self.who) if i else self.param_verdicts[n]
                 unsure[n] = unsure.get(n, False) | _little(a["grads"].get(n), h)
                 if n not in still and not step["grads"][n].bad:
@@ -497,13 +519,15 @@ class Comparison:
             whole = max(whole, _distance_of_all(a["grads"], b["grads"]))
             step["buffers"] = self._buffers(a["buffers"], b["buffers"], 4 * (i + 1), drift,
                                             max(grown.values(), default=0.0))
-            # Optimizers that divide by the size of gradients make full steps of small elements too, in whichever direction.
+            # Optimizers that divide by the size of gradients also make full steps for small
+            # elements, in either direction.
             root = 2 * any(n.endswith(("sq", "square_avg", "sum", "inf")) for n in b["state"])
             for n, h in b["weights"].items():
                 tolerance = UPDATE * (i + 1) + 4 * grown.get(n, 0.0) + root * grown.get(n, 0.0) ** 0.5
                 step["weights"][n] = _moved(a["weights"].get(n), h, ours["initial"].get(n), reference["initial"][n],
                                             n in still, tolerance, unsure.get(n) if root else None, self.who)
-            # Adam makes steps of full size of them, and a BatchNorm after such a bias takes them into its running mean.
+            # Adam makes full-size steps for these, and a BatchNorm after such a bias adds them to
+            # its running mean.
             drift = max([drift, *(step["weights"][n].max_abs for n in still)])
             for n in {**b["state"], **a["state"]}:
                 step["state"][n] = _moved(a["state"].get(n), b["state"].get(n), None, None,
@@ -532,7 +556,8 @@ class Comparison:
 
 
 def _leveled(reference, ours):
-    """Where the two sides compute in different dtypes, everything floating is judged by the coarser one."""
+    """If the two sides compute in different dtypes, judges all floating values by the coarser one.
+    """
     dtypes = [side.get("dtype") for side in (reference, ours)]
     if dtypes[0] == dtypes[1]:
         return
@@ -556,7 +581,8 @@ def _leveled(reference, ours):
 
 
 def _functionals_only(a, b, tolerance):
-    """Whether the elements of two sketches agree, and what was computed of all of them nearly: few others may have tipped over."""
+    """True if the elements of two sketches agree and their statistics nearly do: then only few
+    other elements can have been flipped."""
     n = len(b.a) - FUNCTIONALS
     off, size = np.abs(a.a - b.a), rms(b.a[:n])
     nearly = off[n:] <= KINKED ** 0.5 * max(size, rms(b.a[n:]))
@@ -564,19 +590,21 @@ def _functionals_only(a, b, tolerance):
 
 
 def _little(a, b):
-    """Which elements of a gradient are little more than rounding, to judge by how far those of the two sides are apart."""
+    """Returns a mask of the gradient elements that are little more than rounding, estimated by the
+    difference of the two sides."""
     if a is None or b is None or a.shape != b.shape:
         return False
     return np.abs(b.a) <= 32 * rms(a.a.astype(np.float64) - b.a)
 
 
 def _moved(a, b, a0, b0, still, tolerance, unsure=None, who=WHO):
-    """Compares what changed since (a0, b0) as a whole, by norms, `unsure` elements left out: they may go either way."""
+    """Compares the change since (a0, b0) by norms. `unsure` elements are left out, because they may
+    move in either direction."""
     v = judge(a, b, bound(b.dtype if b is not None else "float32", 4, 16), who=who)
     if not v.bad or a is None or b is None or a.shape != b.shape or not np.isfinite(v.relative):
         return v
     if still:
-        v.verdict, v.why = NOISE, "its gradient is rounding only"
+        v.verdict, v.why = NOISE, "its gradient is only rounding error"
         return v
     x, y = a.a.astype(np.float64), b.a.astype(np.float64)
     moved = y - (b0.a if b0 is not None else 0)
@@ -589,15 +617,16 @@ def _moved(a, b, a0, b0, still, tolerance, unsure=None, who=WHO):
 
 
 def _forgiven(v, a, b, far):
-    """After tipped kinks gradients are off in many elements, each by little: compared as a whole, by norms."""
+    """Compares gradients by norms after flipped kinks, when many elements differ slightly."""
     if far and v.bad and np.isfinite(v.relative) and a is not None and b is not None and (
             _distance(a, b) <= AMPLIFICATION * far):
-        v.verdict, v.why = NOISE, "rounding has tipped a kink further down"
+        v.verdict, v.why = NOISE, "rounding has flipped a ReLU or maximum in a later layer"
     return v
 
 
 def _tipped(row):
-    """How many values are zero on one side and rounding on the other: what a ReLU makes of the two sides of its kink."""
+    """Returns the number of values that are zero on one side and rounding error on the other, as a
+    ReLU produces at its kink."""
     if row.outputs.bad or row.inputs.bad:
         return 0
     pairs = [(x.a, y.a) for f in ("inputs", "outputs") for k, y in getattr(row.b, f).items()
@@ -606,7 +635,7 @@ def _tipped(row):
 
 
 def _below(name, layer):
-    """A parameter's name as its layer calls it."""
+    """Returns a parameter's name relative to its layer."""
     return name[len(layer) + 1:] if layer and name.startswith(layer + ".") else name
 
 
@@ -618,7 +647,8 @@ def _distance(a, b):
 
 
 def _distance_of_all(a, b):
-    """The same of all gradients together: where each alone is rounding only, it still says how far they are apart."""
+    """Like `_distance`, for all gradients together: it is meaningful even where each single
+    gradient is only rounding error."""
     pairs = [(a[n].a, h.a) for n, h in b.items() if h is not None and a.get(n) is not None and a[n].a.shape == h.a.shape]
     size = sum(float(np.sum(np.abs(y.astype(np.float64)) ** 2)) for _, y in pairs)
     far = sum(float(np.sum(np.abs(x.astype(np.float64) - y) ** 2)) for x, y in pairs)
@@ -630,13 +660,14 @@ def _exactness(dtype):
 
 
 def _least(row):
-    """The least exact of the floating dtypes that a call gives."""
+    """Returns the least precise of the floating dtypes of a call's outputs."""
     kinds = [_lower(h, row) for h in row.call.outputs.values() if h.a.dtype.kind in "fc"]
     return min(kinds, key=_exactness, default="float32")
 
 
 def _lower(h, row):
-    """The dtype that decides: the least exact among a value and what it came from."""
+    """Returns the dtype that limits precision: the least precise one among a value and the call's
+    inputs."""
     kinds = [x.dtype for x in row.call.inputs.values()] + [h.dtype]
     for low in ("bfloat16", "float16"):
         if low in kinds:

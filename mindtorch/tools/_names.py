@@ -1,6 +1,7 @@
-"""Which names of torch's API a Python source uses: imports, aliases, attribute chains, and methods of clear tensors.
+"""Names of torch's API used by a Python source: imports, aliases, attribute chains, and methods of
+expressions known to be tensors.
 
-Only the text is read; nothing of it is executed.
+The source is only parsed, never executed.
 """
 import ast
 import dataclasses
@@ -9,12 +10,13 @@ import tokenize
 
 PACKAGES = ("torch", "mindtorch.torch")
 LIKELY = "<perhaps a tensor>"   # an argument of a module's forward
-TENSOR = "<tensor>"     # what is known of an expression: TENSOR, "instance:torch.optim.SGD", a dotted name, or None
+# inferred kind of an expression: TENSOR, "instance:torch.optim.SGD", a dotted name, or None
+TENSOR = "<tensor>"
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """One place where a name of torch's is used."""
+    """One use of a torch name."""
 
     name: str
     line: int
@@ -22,12 +24,12 @@ class Use:
     keywords: tuple = ()        # of the call, if the name is called
     guarded: bool = False       # inside a try whose except catches the failure
     method: bool = False        # Tensor.<name> through a value
-    sure: bool = True           # False: nothing is known of that value
-    module: str = ""            # the module that an import statement has to find
+    sure: bool = True  # False: the kind of that value is unknown
+    module: str = ""  # the module that an import statement requires
 
 
 def public(name):
-    """torch's name of a dotted name, or None if it is not of torch."""
+    """Returns the torch name of a dotted name, or None if it does not belong to torch."""
     for package in reversed(PACKAGES):
         if name == package or name.startswith(package + "."):
             return "torch" + name[len(package):]
@@ -49,20 +51,22 @@ _CATCHES = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception",
 
 
 class Reader(ast.NodeVisitor):
-    """Collects `uses`. `facts` answers what reading alone cannot tell (see _scan.Facts)."""
+    """AST visitor that collects `uses`. `facts` provides what the source alone does not tell (see
+    `_scan.Facts`)."""
 
     def __init__(self, facts, path=None, files=None):
         self.facts, self.uses, self.path = facts, [], path
-        self.files = {} if files is None else files       # names at the top of files that are imported from
+        # module-level names of files that are imported from
+        self.files = {} if files is None else files
         self.scope, self.guards, self.typing, self.later = _Scope(), 0, 0, []
         self.scope_of_file = self.scope
 
     def read(self, tree):
-        # A method that the script defines itself is not Tensor's, whatever it is called.
+        # A method that the script defines itself is not Tensor's, even if it has the same name.
         self.own = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))} | {
             n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
         self.visit(tree)
-        while self.later:       # bodies of functions run after the module's own names are all there
+        while self.later:  # function bodies run after all module-level names exist
             scope, node = self.later.pop(0)
             self.scope, self.guards = scope, 0
             for statement in node.body if isinstance(node.body, list) else [node.body]:
@@ -71,7 +75,7 @@ class Reader(ast.NodeVisitor):
 
     # ------------------------------------------------------------------ results
     def use(self, name, node, keywords=(), method=False, sure=True, module=""):
-        # Of a chain over several lines, the last name and the line where it stands.
+        # For a chain over several lines, report the last name and its line.
         line, column = node.lineno, node.col_offset + 1
         if isinstance(node, ast.Attribute):
             line, column = node.end_lineno, node.end_col_offset - len(node.attr.encode()) + 1
@@ -121,12 +125,14 @@ class Reader(ast.NodeVisitor):
                 self.use(name, a, module=public(base) or "")
 
     def ours(self, name, node):
-        """Notes what is asked of this package beside torch's names, if it is not there (mindtorch 0.4 had other modules)."""
+        """Records a use of this package outside torch's names if it does not exist (mindtorch 0.4
+        had other modules)."""
         if name.startswith("mindtorch.") and public(name) is None and not self.facts.has(name):
             self.use(name, node)
 
     def elsewhere(self, module, node):
-        """Notes a package beside torch that the script imports without asking whether it is there, and that is not there."""
+        """Records a package other than torch that the script imports unconditionally and that is
+        not installed."""
         root = module.partition(".")[0]
         if self.guards or self.typing or root == "mindtorch" or self.facts.installed(root) or any(
                 os.path.exists(os.path.join(folder, root + end)) for folder in self._folders() for end in ("", ".py")):
@@ -134,7 +140,8 @@ class Reader(ast.NodeVisitor):
         self.use(root, node, module=root)
 
     def _folders(self):
-        """The script's folder and those that it is in: one of them is on the path when the script runs."""
+        """Yields the script's folder and its parents: one of them is on sys.path when the script
+        runs."""
         folder = os.path.dirname(os.path.abspath(self.path)) if self.path is not None else os.getcwd()
         while True:
             yield folder
@@ -144,7 +151,7 @@ class Reader(ast.NodeVisitor):
             folder = outer
 
     def visit_If(self, node):
-        """A block under TYPE_CHECKING does not run."""
+        """Visits a conditional. A block under TYPE_CHECKING is marked as not executed."""
         typing = isinstance(node.test, (ast.Name, ast.Attribute)) and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
         self.visit(node.test)
         self.typing += typing
@@ -155,7 +162,8 @@ class Reader(ast.NodeVisitor):
             self.visit(s)
 
     def _local(self, module, level):
-        """{name: what it is} at the top of one of the script's own files, where that is found beside it."""
+        """Returns {name: its kind} at module level of one of the script's own files, if it is found
+        next to the script."""
         if self.path is None:
             return {}
         folder = os.path.dirname(os.path.abspath(self.path))
@@ -166,19 +174,20 @@ class Reader(ast.NodeVisitor):
         if path is None:
             return {}
         if path not in self.files:
-            self.files[path] = {}           # while it is being read: files may import from each other
+            # placeholder while the file is read: files may import from each other
+            self.files[path] = {}
             inner = Reader(self.facts, path, self.files)
             try:
                 with tokenize.open(path) as f:
                     inner.read(ast.parse(f.read(), path))
             except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-                return {}                   # said where that file itself is scanned
+                return {}  # reported when that file itself is scanned
             self.files[path] = {n: k for n, k in inner.scope_of_file.names.items() if n[0] != "_"}
         return self.files[path]
 
     # ------------------------------------------------------------------ names
     def dotted(self, node):
-        """The name of torch's that an expression stands for, or None."""
+        """Returns the torch name that an expression refers to, or None."""
         if isinstance(node, ast.Name):
             found = self.scope.find(node.id)
             return found if found and found[0] != "<" and ":" not in found else None
@@ -191,7 +200,7 @@ class Reader(ast.NodeVisitor):
         return None
 
     def kind(self, node):
-        """What an expression is: TENSOR, 'instance:<class>', a dotted name, or None."""
+        """Returns the kind of an expression: TENSOR, 'instance:<class>', a dotted name, or None."""
         name = self.dotted(node)
         if name is not None:
             return name
@@ -225,7 +234,8 @@ class Reader(ast.NodeVisitor):
         if kind == TENSOR:
             self.use(f"torch.Tensor.{node.attr}", node, keywords, True)
         elif kind and kind.startswith("instance:") and self.facts.has(f"{kind[9:]}.{node.attr}"):
-            # An instance may have more than its class, so only what is there can be said for certain.
+            # An instance may have attributes that its class lacks, so only existing attributes are
+            # reported.
             self.use(f"{kind[9:]}.{node.attr}", node, keywords, True)
         elif (kind is None or kind == LIKELY) and node.attr not in self.own and self.facts.refused_method(node.attr):
             self.use(f"torch.Tensor.{node.attr}", node, keywords, True, kind == LIKELY)
@@ -249,7 +259,7 @@ class Reader(ast.NodeVisitor):
             self.visit(x)
 
     def _by_string(self, node):
-        """getattr(torch, "name")"""
+        """Handles getattr(torch, "name")."""
         if node.func.id == "getattr" and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
             base = self.dotted(node.args[0])
             if base and isinstance(node.args[1].value, str):
@@ -258,7 +268,7 @@ class Reader(ast.NodeVisitor):
     # ------------------------------------------------------------------ bindings
     def bind(self, target, kind):
         if isinstance(target, ast.Name):
-            # Of a name bound twice nothing is known, unless both say the same.
+            # The kind of a name bound twice is unknown, unless both bindings agree.
             known = self.scope.names.get(target.id, kind)
             self.scope.names[target.id] = kind if known == kind or self.scope.parent is None else None
         elif isinstance(target, (ast.Tuple, ast.List)):

@@ -1,8 +1,9 @@
-"""Where NaN and infinity come from: the call that made them of finite values, followed through calls that hand them on.
+"""Origin of NaN and infinity: the call that produced them from finite inputs, tracked through the
+calls that propagate them.
 
-Not every infinity is a fault: attention fills scores with -inf on purpose, and its softmax consumes them. So a place where
-some begin is only noted; what it gave is followed, and it is told once that reaches the model's output, the loss or a
-gradient.
+Not every infinity is an error: attention fills scores with -inf on purpose, and its softmax
+consumes them. So an origin is only recorded at first. The values are tracked, and the origin is
+reported once they reach the model's output, the loss or a gradient.
 """
 import dataclasses
 import math
@@ -12,26 +13,28 @@ import numpy as np
 
 from mindtorch.tools import _trace
 
-#: Ops, by autograd's names in lower case, that write given values: where they give infinity, it was meant.
+#: Ops, by autograd's names in lower case, that write given values: infinity in their results is
+#: intended.
 FILLS = ("maskedfill", "where", "indexfill", "fill", "indexput", "copyslices", "constantpad", "scatter", "maskedscatter")
 
 
 @dataclasses.dataclass
 class Origin:
-    """Where a value that is not finite was made. `name` is the module in whose forward it was, `at` the time on its clock."""
+    """The origin of a non-finite value. `name` is the module in whose forward it appeared, `at` the
+    clock time."""
 
     name: str
     op: str | None
     where: str
-    deliberate: bool = False        # written there on purpose, or given so
-    tracked: bool = True            # gradients go through it
+    deliberate: bool = False  # written on purpose, or passed in
+    tracked: bool = True  # gradients flow through it
     at: int = 0
-    nan: bool = False               # it is NaN, or has become so
+    nan: bool = False  # it is NaN, or has become NaN
 
 
 @dataclasses.dataclass
 class Frame:
-    """A module call that goes on."""
+    """A module call in progress."""
 
     module: object
     name: str
@@ -49,11 +52,11 @@ class Frame:
 
 
 class Origins:
-    """What is known of the values of one step. `ops`: every function is seen, not only modules."""
+    """Origins of the values of one step. `ops`: all functions are observed, not only modules."""
 
     def __init__(self, ops):
         self.ops, self.clock, self.stack = ops, 0, []
-        self.entered = {}       # {module's name: when its forward began last}
+        self.entered = {}  # {module's name: start time of its last forward}
         self.clear()
 
     def clear(self):
@@ -66,15 +69,20 @@ class Origins:
         self.stack.append(frame)
 
     def born(self, bad, given, name, op, where, *, at, written=False):
-        """`bad` are results that are not finite, `given` what the call was given of that kind as [(tensor, has NaN)], `at` the
-        frame whose code made the call; `written`: it was told to write infinity."""
+        """Records the origin of `bad`, results that are not finite.
+
+        `given` are the call's non-finite arguments as [(tensor, has NaN)]; `at` is the frame whose
+        code made the call; `written` means that infinity was passed to the call as a value to
+        write.
+        """
         origins = [self._of(t, nan, at) for t, nan in given]
         faults = sorted((o for o in origins if not o.deliberate), key=lambda o: o.at)
         nan = any(has_nan(t) for t in bad)
         if faults:
             origin = faults[0]
         elif nan or not origins:
-            # NaN can only have been made here now. Infinity of finite values: an overflow, unless it is what the call writes.
+            # NaN can only have been produced here. Infinity from finite values is an overflow,
+            # unless the call writes it.
             meant = not nan and (written or fills(op))
             origin = self._new(name, op, where, meant, any(t.requires_grad for t in bad))
         else:
@@ -84,7 +92,8 @@ class Origins:
             self._remember(t, origin)
 
     def left(self, bad):
-        """The innermost module call gives `bad`. What no followed function has made came to it or was made in it."""
+        """Records `bad` as outputs of the innermost module call. Values that no observed function
+        produced were either passed to it or produced in it."""
         frame, unknown = self.stack[-1], [t for t in bad if self.known(t) is None]
         for t in unknown:
             carried = self._carried(t, has_nan(t), len(self.stack) - 1)
@@ -94,8 +103,9 @@ class Origins:
                 self.born([t], not_finite(frame.given()), frame.name, made_by(t), frame.where, at=len(self.stack) - 2)
 
     def _carried(self, t, nan, at):
-        """The fault that is most likely what `t` holds, which a function has made that is not followed, in the forward of frame
-        `at`: what that was given, or what has been noted in it. None if there is no such."""
+        """Returns the most likely fault behind `t`, which an unobserved function produced in the
+        forward of frame `at`: from the arguments of that frame, or from the origins recorded in it.
+        None if there is no such fault."""
         frame = self.stack[at]
         if not nan and (fills(made_by(t)) or self.ops and not t.requires_grad):
             return None
@@ -108,22 +118,24 @@ class Origins:
         self._known.pop(_memory(t), None)
 
     def known(self, t):
-        """The Origin of what a tensor holds, where that is known."""
+        """Returns the known `Origin` of a tensor's values, or None."""
         refs, origin = self._known.get(_memory(t), ((), None))
-        return origin if any(r() is not None for r in refs) else None       # else the memory may be another tensor's by now
+        # otherwise the memory may belong to another tensor by now
+        return origin if any(r() is not None for r in refs) else None
 
     def _remember(self, t, origin):
         refs, _ = self._known.get(_memory(t), ((), None))
         self._known[_memory(t)] = [r for r in refs if r() is not None] + [weakref.ref(t)], origin
 
     def _of(self, t, nan, at):
-        """The Origin of a tensor that is not finite and that the code of frame `at` has handed to a call."""
+        """Returns the `Origin` of a non-finite tensor that the code of frame `at` passed to a call.
+        """
         origin = self.known(t)
         if origin is not None:
             return origin
         outside, memory = not self.stack, _memory(t)
         while at >= 0 and any(_memory(g) == memory for g in self.stack[at].given()):
-            at -= 1             # given to it too: it comes from further out
+            at -= 1  # an argument of this frame too: it comes from further out
         if at < 0:
             what = "what the loss is given" if outside else "the model's input"
             origin = self._new(what, None, what, not nan and (outside or _mask(t)), t.requires_grad)
@@ -131,7 +143,7 @@ class Origins:
             frame, op = self.stack[at], made_by(t)
             origin = self._carried(t, nan, at)
             following = f", before {self.stack[at + 1].name}" if at + 1 < len(self.stack) else ""
-            # Where functions are followed, what none of them made is a constant.
+            # If functions are observed, a value that none of them produced is a constant.
             meant = not nan and (_mask(t) or fills(op) or self.ops and not t.requires_grad)
             origin = origin or self._new(frame.name, op, frame.where + following, meant, t.requires_grad)
         origin.nan |= nan
@@ -143,22 +155,23 @@ class Origins:
         self.made.append(origin)
         return origin
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ queries
     def fault(self, tensors):
-        """The earliest Origin of these that nobody meant, or None."""
+        """Returns the earliest unintended `Origin` of these tensors, or None."""
         found = [o for o in map(self.known, tensors) if o is not None and not o.deliberate]
         return min(found, key=self.made.index, default=None)
 
     def behind(self, parameter):
-        """The Origin that explains why a parameter's gradient, the first in backward, is not finite: the last one in the forward
-        that is no earlier than the parameter's own use."""
+        """Returns the `Origin` that explains why a parameter's gradient, the first in backward, is
+        not finite: the last origin in the forward that is no earlier than the parameter's own use.
+        """
         owner = parameter.rpartition(".")[0]
         found = [o for o in self.made if not o.deliberate and o.tracked and o.at >= self.entered.get(owner, 0)]
         return found[-1] if found else None
 
 
 def _memory(t):
-    """What tells a tensor's memory from others': its views have the same."""
+    """Returns a key of a tensor's memory; its views have the same key."""
     try:
         return t.untyped_storage().data_ptr() or id(t)
     except (RuntimeError, NotImplementedError, AttributeError):        # sparse, meta and wrapped tensors
@@ -166,7 +179,8 @@ def _memory(t):
 
 
 def _mask(t):
-    """Made to be added to scores: zeros or numbers, and -inf, outside of autograd."""
+    """True if the tensor looks like an attention mask: zeros or finite values, and -inf, without
+    autograd."""
     if t.requires_grad:
         return False
     a = array(t)
@@ -178,20 +192,20 @@ def fills(op):
 
 
 def made_by(t):
-    """The op that made a tensor, as far as autograd knows it."""
+    """Returns the op that produced a tensor, if autograd knows it."""
     fn = getattr(t, "grad_fn", None)
     return fn.name().partition("Backward")[0] if fn is not None else None
 
 
 def writes_infinity(x):
-    """Whether a function is given infinity as a number."""
+    """True if a function's arguments contain infinity as a Python scalar."""
     if isinstance(x, (list, tuple)):
         return any(map(writes_infinity, x))
     return writes_infinity(list(x.values())) if isinstance(x, dict) else isinstance(x, float) and math.isinf(x)
 
 
 def not_finite(tensors):
-    """[(tensor, has NaN)] of those that are not finite."""
+    """Returns [(tensor, has NaN)] for the tensors that are not finite."""
     return [(t, has_nan(t)) for t in tensors if not finite(t)]
 
 
@@ -200,7 +214,7 @@ def has_nan(t):
 
 
 def array(t):
-    """The values of a tensor, in its own memory where that is possible."""
+    """Returns a tensor's values as an array, without a copy where possible."""
     t = t.detach()
     if "bfloat16" in str(t.dtype):
         t = t.float()
@@ -214,8 +228,8 @@ def finite(t):
         return True
     a = array(t)
     with np.errstate(all="ignore"):
-        # One pass without a temporary: squares that are all finite come from finite values. Only if they are not, which
-        # large values too can bring about, one by one.
+        # One pass without a temporary: if the sum of squares is finite, so are all values.
+        # Otherwise check the elements, because large finite values can overflow the sum too.
         if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
             flat = a.reshape(-1)
             if math.isfinite(np.dot(flat, flat)):

@@ -1,6 +1,6 @@
-"""The HTML page of a Comparison: one file that needs nothing else, no script, no network.
+"""The HTML page of a `Comparison`: a self-contained file without scripts or network access.
 
-Made with the standard library's string templates; the drawings are SVG.
+It uses the standard library's string templates; the drawings are SVG.
 """
 import html
 import math
@@ -63,15 +63,15 @@ number of terms and the precision of the type.</div>$curves
 
 
 def page(c):
-    """The page as text."""
+    """Returns the page as text."""
     worst = _worst(c)
     return _PAGE.substitute(
         title=html.escape(c.title), model=html.escape(c.model), sides=html.escape(" against ".join(c.sides)), against=html.escape(c.against),
         state="same" if c.ok else "different",
-        headline="They agree" if c.ok else f"First different: {html.escape(c.first.layer or 'the model itself')}"
+        headline="They agree" if c.ok else f"First difference: {html.escape(c.first.layer or 'the model itself')}"
         f" ({html.escape(c.first.phase)})",
         summary=html.escape(c.summary()), launches=_launches(c), plot=_plot(c), curves=_curves(c), key=_KEY, tree=_tree(c),
-        worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'Where it begins'}: "
+        worst="Histograms" if worst is None else f"{'Largest difference' if c.ok else 'First difference'}: "
         f"{html.escape(worst.title)}", histograms=_histograms(worst, c.sides), layers=_layers(c), others=_others(c))
 
 
@@ -82,7 +82,7 @@ def _launches(c):
 
 
 def _worst(c):
-    """The call to draw: where it begins, or the largest error there is."""
+    """Returns the call to draw: the first divergence, or the call with the largest error."""
     both = [r for r in c.rows if r.a is not None and r.b is not None]
     if c.first is not None:
         for r in both:
@@ -93,13 +93,14 @@ def _worst(c):
 
 _KEY = ('<span class="key">square: output, circle: gradients</span>' + "".join(
     f'<span class="key"><span class="chip" style="background:var(--{color})"></span>{word}</span>' for color, word in (
-        ("same", "the same"), ("noise", "rounding"), ("slight", "different, little"), ("different", "different, much"),
+        ("same", "the same"), ("noise", "rounding"), ("slight", "slightly different"), ("different", "very different"),
         ("line", "none"))))
 
 
 def _color(v):
-    """A CSS colour: green for equal, blue for noise (the stronger the closer to the tolerance), yellow to red (by the
-    logarithm of the error, from the tolerance to the size of the values themselves) for different."""
+    """Returns a CSS color: green for equal, blue for noise (stronger near the tolerance), yellow to
+    red for different (by the logarithm of the error, from the tolerance to the size of the values).
+    """
     if v.verdict == "different":
         low = math.log10(min(max(v.tolerance, 1e-7), 0.1))
         much = 1.0 if not math.isfinite(v.relative) or v.relative <= 0 else 1 - math.log10(v.relative) / low
@@ -153,16 +154,17 @@ def _plot(c):
 
 
 def _curves(c):
-    """Loss and gradients of both sides by step, and how far they are apart; nothing where no steps were made."""
+    """Draws the loss and gradients of both sides by step, and their differences; empty if there
+    were no steps."""
     numbers = list(c.numbers)
     if len(numbers) < 2:
         return ""
     sides = [(c.sides[1], "--theirs", "", c.reference), (c.sides[0], "--ours", "6 4", c.ours)]
     marks = []
     if c.first is not None:
-        marks.append((c.first.step, f"they part: {c.first.layer or 'the model itself'} ({c.first.phase})"))
+        marks.append((c.first.step, f"first difference: {c.first.layer or 'the model itself'} ({c.first.phase})"))
     if c.unjudged:
-        marks.append((c.unjudged, "from here on rounding has grown too large to judge gradients"))
+        marks.append((c.unjudged, "from here on rounding error is too large to judge gradients"))
     losses, norms = [], []
     for name, color, dash, record in sides:
         told = [s["loss"] if s["loss"] is not None else record.get("loss") for s in record["steps"]]
@@ -173,7 +175,7 @@ def _curves(c):
     apart.insert(0, ("loss", "--different", "", [(i, _off(a, b)) for (i, a), (_, b) in zip(losses[1][3], losses[0][3])]))
     drawn = [_svg.curves(losses, "the loss", marks=marks, log=_svg.wide(v for *_, points in losses for _, v in points)),
              _svg.curves(norms, "norm of all gradients", marks=marks),
-             _svg.curves(apart, "relative difference, the largest of any parameter; 0 lies on the lower edge", marks=marks, log=True, height=240)]
+             _svg.curves(apart, "relative difference, maximum over the parameters; 0 is drawn on the lower edge", marks=marks, log=True, height=240)]
     return '<h2>Loss and gradients by step</h2><div class="curves">' + "".join(drawn) + "</div>"
 
 
@@ -182,7 +184,8 @@ def _scalar(held):
 
 
 def _norm(grads):
-    """The norm of all gradients together; of a sketch by its root mean square."""
+    """Returns the norm of all gradients together. The norm of a sketch follows from its root mean
+    square."""
     total = 0.0
     for h in grads.values():
         if h is not None and h.a.size:
@@ -202,22 +205,22 @@ def _off(a, b):
 def _histograms(r, sides):
     if r is None:
         return ""
-    # What differs is drawn: the output, or the gradients where the output agrees.
+    # Draw whatever differs: the output, or the gradients if the output agrees.
     verdict, pairs, what = r.outputs, [], "the output"
     fields = [("outputs", r.outputs, "the output"), ("grad_outputs", r.grad_outputs, "the gradient that reaches it"),
-              ("grad_inputs", r.grad_inputs, "the gradient that it sends to its input")]
+              ("grad_inputs", r.grad_inputs, "the gradient of its input")]
     for field, v, name in sorted(fields, key=lambda f: not f[1].bad):
         a, b = getattr(r.a, field), getattr(r.b, field)
         both = [(a[p], h) for p, h in b.items() if p in a and a[p].a.shape == h.a.shape and h.a.size]
         if both and not pairs:
             verdict, pairs, what = v, both, name
     if not pairs:
-        return '<div class="dim">It has no values that could be drawn.</div>'
+        return '<div class="dim">There are no values to draw.</div>'
     a, b = (np.abs(h.a).astype(float).ravel() if h.a.dtype.kind == "c" else h.a.astype(float).ravel() for h in pairs[0])
     fine = np.isfinite(a) & np.isfinite(b)
     a, b = a[fine], b[fine]
     if not a.size:
-        return '<div class="dim">It has no finite values.</div>'
+        return '<div class="dim">There are no finite values.</div>'
     edges = np.histogram_bin_edges(np.concatenate([a, b]), 40)
     values = [(np.histogram(x, edges)[0], color) for x, color in ((b, "--theirs"), (a, "--ours"))]
     left = _bars(values, edges, f"values of {what}: {sides[1]} (blue, filled) and {sides[0]} (orange line)", "{:.3g}")
@@ -238,7 +241,7 @@ def _bars(series, edges, caption, form):
     step = (w - 30) / (len(edges) - 1)
     for k, (counts, color) in enumerate(series):
         heights = [n / top * (h - bottom - 14) for n in counts]
-        if k:           # the second one as an outline, so that both are seen
+        if k:  # the second one as an outline, so that both are visible
             points = " ".join(f"{15 + (i + j) * step:.1f},{h - bottom - size:.1f}" for i, size in enumerate(heights)
                               for j in (0, 1))
             out.append(f'<polyline points="{points}" fill="none" stroke="var({color})" stroke-width="1.6"/>')
@@ -277,7 +280,7 @@ def _tree(c):
         square, circle = (_color(v), _color(back)) if rows else ("var(--line)", "var(--line)")
         text = f"relative {number(v.relative)}" if rows else "not called as a module"
         here = " here" if c.first is not None and c.first.layer == name else ""
-        # From one part in 10^9 to the size of the values, by logarithm.
+        # The bar is logarithmic, from a relative error of 1e-9 to the size of the values.
         share = 0 if not v.relative else 100 if v.relative == math.inf else max(3, min(100, 100 + 11 * math.log10(v.relative)))
         label = (f'<span class="row"><span class="chip" style="background:{square}"></span>'
                  f'<span class="chip round" style="background:{circle}"></span><span><span class="name{here}">'

@@ -1,7 +1,9 @@
-"""Distributed checkpoints as MindSpore has them: a folder for each rank, and a strategy file that tells how parameters are split.
+"""MindSpore's distributed checkpoints: one folder per rank, and a strategy file that describes how
+parameters are split.
 
-torch.distributed.checkpoint's folders become such and come from such, so that `mindspore.transform_checkpoints`,
-`load_distributed_checkpoint` and training under SEMI_AUTO_PARALLEL take up what was trained here, and the other way round.
+Converts between these and the folders of torch.distributed.checkpoint, so that
+`mindspore.transform_checkpoints`, `load_distributed_checkpoint` and training under
+SEMI_AUTO_PARALLEL can use checkpoints written here, and vice versa.
 """
 import glob
 import json
@@ -23,27 +25,31 @@ __all__ = ["write_rank_checkpoints", "read_rank_checkpoints"]
 
 
 def _split_dim(md, ranks):
-    """The dimension along which a stored tensor is split, if `ranks` equal parts can be made along it; else None."""
+    """Returns the dimension along which a stored tensor is split, if it can be split there into
+    `ranks` equal parts; else None."""
     starts = [{c.offsets[d] for c in md.chunks} for d in range(len(md.size))]
     split = [d for d, s in enumerate(starts) if len(s) > 1]
     return split[0] if len(split) == 1 and md.size[split[0]] % ranks == 0 else None
 
 
 def write_rank_checkpoints(checkpoint, folder, ranks, prefix="checkpoint", strategy_file=None, key="", split=None, integrated=False):
-    """Writes a checkpoint of torch.distributed.checkpoint as `folder/rank_<i>/<prefix>.ckpt` and a strategy file.
+    """Writes a checkpoint of torch.distributed.checkpoint as `folder/rank_<i>/<prefix>.ckpt` and a
+    strategy file.
 
-    Tensors that are stored in parts along one dimension are split along it, the others are whole in every rank's file; `split`
-    ({name: dimension or None}) says otherwise.  `key` ("model") takes the tensors below it, under their names there.  With
-    `integrated` every rank's file has whole tensors, and there is no strategy file.  The strategy file's name decides its form:
-    JSON for .json, else protobuf; by default `folder/src_strategy.ckpt`.
+    Tensors stored in parts along one dimension are split along that dimension; the others are
+    complete in every rank's file. `split` ({name: dimension or None}) overrides this. `key`
+    ("model") selects the tensors below it and removes it from their names. With `integrated`, every
+    rank's file has complete tensors, and there is no strategy file. The extension of the strategy
+    file selects its format: JSON for .json, else protobuf; the default is
+    `folder/src_strategy.ckpt`.
 
-    Returns the names of what was left out because it is no tensor.
+    Returns the names of the entries left out because they are not tensors.
     """
     metadata = FileSystemReader(checkpoint).read_metadata()
     below = key + "." if key else ""
     chosen = {n[len(below):]: md for n, md in metadata.state_dict_metadata.items() if n.startswith(below)}
     if not chosen:
-        raise KeyError(f"the checkpoint has nothing below '{key}'")
+        raise KeyError(f"the checkpoint has no entries below '{key}'")
     split = split or {}
     unknown = sorted(set(split) - set(chosen))
     if unknown:
@@ -95,7 +101,7 @@ def _write_strategy(path, layouts):
 
 
 def _read_strategy(path):
-    """{name: layout} of a strategy file."""
+    """Returns {name: layout} of a strategy file."""
     if path.endswith(".json"):
         with open(path, encoding="utf-8") as f:
             return json.load(f)["parallel_layout_item"]
@@ -110,7 +116,7 @@ def _read_strategy(path):
 
 
 def _offset(name, layout, rank, shape):
-    """(shape of the whole, where this rank's part begins)."""
+    """Returns (shape of the complete tensor, offsets of this rank's part)."""
     matrix, table = layout["dev_matrix"], layout["tensor_map"]
     if table and isinstance(table[0], list):
         if len(table) != 1:
@@ -130,7 +136,7 @@ def _offset(name, layout, rank, shape):
 
 
 class _Parts(DefaultSavePlanner):
-    """Hands the writer the parts of one rank."""
+    """Planner that returns the parts of one rank to the writer."""
 
     def __init__(self, parts):
         super().__init__()
@@ -143,8 +149,9 @@ class _Parts(DefaultSavePlanner):
 def read_rank_checkpoints(folder, checkpoint, strategy_file=None, prefix=None):
     """Writes MindSpore's `folder/rank_<i>/*.ckpt` as a checkpoint of torch.distributed.checkpoint.
 
-    strategy_file tells how parameters are split (None: every rank has them whole).  Where a rank's folder has several files,
-    the last one by name counts, or the last one that begins with `prefix`.
+    strategy_file describes how parameters are split (None: every rank has complete parameters). If
+    a rank's folder has several files, the last one by name is used, or the last one that begins
+    with `prefix`.
     """
     found = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "rank_*")):

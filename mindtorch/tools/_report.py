@@ -1,6 +1,8 @@
-"""The report of a Comparison: text, a coloured table for terminals, JSON. (The HTML page: `_page.py`.)
+"""The report of a `Comparison`: text, a colored table for terminals, JSON. (The HTML page:
+`_page.py`.)
 
-Rich draws the table where it is installed (`pip install mindtorch[tools]`); without it, the same lines come as plain text.
+Rich draws the table if it is installed (`pip install mindtorch[tools]`); otherwise the same lines
+are printed as plain text.
 """
 import math
 
@@ -13,7 +15,8 @@ def number(v):
 
 
 def rows(lines, right=()):
-    """Lines of a table, cells padded to one width; columns in `right` stand to the right."""
+    """Returns the lines of a table with cells padded to equal width; columns in `right` are
+    right-aligned."""
     widths = [max(len(r[i]) for r in lines) for i in range(len(lines[0]))]
     return ["  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()
             for r in lines]
@@ -24,7 +27,7 @@ _RIGHT = (3, 4, 5, 6, 7)
 
 
 def _calls(c, everything):
-    """[(verdict, cells)] of the table's lines."""
+    """Returns [(verdict, cells)] of the table's lines."""
     out = []
     for r in c.rows:
         if not (r.leaf or r.kind == "op" or everything or r.outputs.bad) or not r.call.sampled:
@@ -38,7 +41,8 @@ def _calls(c, everything):
 
 
 def _groups(c, everything):
-    """[(title, [(verdict, cells)])] of what is not a call: gradients, buffers, optimizer steps."""
+    """Returns [(title, [(verdict, cells)])] of everything that is not a call: gradients, buffers,
+    optimizer steps."""
     groups = [("gradients", c.param_verdicts), ("gradients of inputs", c.input_verdicts), ("buffers", c.buffers)]
     for i, step in zip(c.numbers, c.steps):
         groups += [(f"{kind} {'at' if kind in ('grads', 'loss') else 'after'} step {i}", v) for kind, v in step.items()]
@@ -56,11 +60,11 @@ def _title(c):
     return f"{c.title}  {c.model}: {c.against}"
 
 
-MOST = 40       # launches shown
+MOST = 40  # maximum number of launches shown
 
 
 def launched(c):
-    """Lines about what was launched where the two part."""
+    """Returns lines that list the kernels launched at the divergence."""
     out = []
     for side, lines in c.launches.items():
         out += ["", f"launched there on {side}: {len(lines) or 'nothing'}", *(f"  {x}" for x in lines[:MOST])]
@@ -70,7 +74,8 @@ def launched(c):
 
 
 def text(c, everything=False, color=False):
-    """The report as text. `everything`: also containers, and gradients, buffers and weights that agree."""
+    """Returns the report as text. `everything`: also containers, and gradients, buffers and weights
+    that agree."""
     def paint(s, kind):
         return f"\033[{_PAINT[kind]}m{s}\033[0m" if color else s
 
@@ -90,7 +95,8 @@ _STYLE = {"same": "green", "noise": "cyan", "different": "bold red"}
 
 
 def draw(c, everything=False, console=None):
-    """Draws the report with Rich; without `console` on standard output. ImportError where Rich is not installed."""
+    """Draws the report with Rich, by default on standard output. ImportError if Rich is not
+    installed."""
     from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
@@ -101,7 +107,7 @@ def draw(c, everything=False, console=None):
     def table(lines, right, header=()):
         t = Table(box=None, pad_edge=False, show_header=bool(header), header_style="bold")
         for i in range(len(header or lines[0][1])):
-            # On a narrow terminal names are folded, so that none is cut off.
+            # On a narrow terminal names are wrapped instead of truncated.
             t.add_column(header[i] if header else "", justify="right" if i in right else "left", no_wrap=i in right,
                          overflow="fold")
         for kind, cells in lines:
@@ -122,7 +128,7 @@ def draw(c, everything=False, console=None):
 
 
 def _json(v):
-    """JSON knows no infinity."""
+    """Converts infinities and NaN to strings, because JSON has neither."""
     if isinstance(v, dict):
         return {k: _json(x) for k, x in v.items()}
     return str(v) if isinstance(v, float) and not math.isfinite(v) else v
@@ -133,7 +139,7 @@ def verdicts(d):
 
 
 def plain(c):
-    """The report as JSON can hold it; infinities are the strings 'inf' and 'nan'."""
+    """Returns the report as JSON types; infinities and NaN become the strings 'inf' and 'nan'."""
     first = None
     if c.first is not None:
         f = c.first

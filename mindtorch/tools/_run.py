@@ -1,9 +1,10 @@
-"""``python -m mindtorch run script.py args``: an unmodified torch script with the hook enabled.
+"""``python -m mindtorch run script.py args``: runs an unmodified torch script with the hook
+enabled.
 
-The script finds what it would find under ``python script.py args``: sys.argv, __name__, __file__, sys.path, exit
-status, and tracebacks that begin with its own first line.  ``run -m package.module args`` stands for
-``python -m package.module args``, and ``run - args`` reads the script from standard input, as ``run`` alone does
-where that is no terminal.
+The script sees the same environment as under ``python script.py args``: sys.argv, __name__,
+__file__, sys.path, exit status, and tracebacks that begin with its own first line. ``run -m
+package.module args`` corresponds to ``python -m package.module args``. ``run - args`` reads the
+script from standard input, as does ``run`` without arguments if standard input is not a terminal.
 """
 import argparse
 import builtins
@@ -22,8 +23,8 @@ from mindtorch.tools import _hook
 def configure(parser):
     """Declares the arguments of the command."""
     parser.usage = "%(prog)s [-h] [--device DEVICE] (-m MODULE | SCRIPT) [ARGS ...]"
-    parser.add_argument("--device", metavar="DEVICE", help="the default device, where the script's tensors are made: npu, npu:1, ...")
-    # From the script's or module's name on everything belongs to the script, options included.
+    parser.add_argument("--device", metavar="DEVICE", help="the default device for new tensors: npu, npu:1, ...")
+    # Everything after the script's or module's name belongs to the script, including options.
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...",
                         help="a module, and its arguments")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...",
@@ -32,7 +33,8 @@ def configure(parser):
 
 
 def main(args):
-    """Runs the script. Returns when the script has come to its end; SystemExit and exceptions pass through."""
+    """Runs the script. Returns when the script has finished; SystemExit and exceptions propagate.
+    """
     if args.module is None:
         find, command = _find_script, args.script
     else:
@@ -65,16 +67,18 @@ def main(args):
 class _NotRunnable(Exception):
     def __init__(self, message, status, usage=False):
         super().__init__(message)
-        self.status, self.usage = status, usage       # as the plain interpreter's in that case
+        self.status, self.usage = status, usage  # the same status as the plain interpreter's
 
 
 def _find_script(path, rest):
-    """(code, attributes of the module __main__, sys.argv) for a file, folder or zip file, or for standard input ("-")."""
+    """Returns (code, attributes of the module __main__, sys.argv) for a file, folder or zip file,
+    or for standard input ("-")."""
     if path == "-":
         return _find_input(path, rest)
     if pkgutil.get_importer(path) is not None:      # a folder or a zip file
         return _find_in_folder(path, rest)
-    full = os.path.join(os.getcwd(), path)      # not abspath: the interpreter, too, leaves `..` in __file__
+    # not abspath: the interpreter also keeps `..` in __file__
+    full = os.path.join(os.getcwd(), path)
     try:
         with io.open_code(full) as f:
             source = f.read()
@@ -82,7 +86,7 @@ def _find_script(path, rest):
         raise _NotRunnable(f"can't open file {full!r}: [Errno {e.errno}] {e.strerror}", 2) from e
     if not _safe_path():
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-    # The script's own future statements and flags are the ones that count, not this module's.
+    # Only the script's own future statements and flags apply, not this module's.
     code = compile(source, full, "exec", dont_inherit=True)
     attributes = {"__file__": full, "__cached__": None, "__loader__": SourceFileLoader("__main__", full),
                   "__package__": None, "__spec__": None}
@@ -90,7 +94,7 @@ def _find_script(path, rest):
 
 
 def _find_input(name, rest):
-    """The same for the script on standard input."""
+    """Like `_find_script`, for the script on standard input."""
     if sys.stdin is None:
         raise _NotRunnable("there is no standard input to read the script from", 1)
     source = sys.stdin.buffer.read()
@@ -115,7 +119,8 @@ def _find_in_folder(path, rest):
 
 
 def _find_module(name, rest):
-    """The same for a module name, as ``python -m`` looks it up: a package stands for its ``__main__``."""
+    """Like `_find_script`, for a module name, which is resolved as by ``python -m``: for a package,
+    its ``__main__``."""
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -126,7 +131,7 @@ def _find_module(name, rest):
                                    1)
     except (ModuleNotFoundError, ValueError) as e:
         if isinstance(e, ModuleNotFoundError) and not (e.name and (name + ".").startswith(e.name + ".")):
-            raise                   # a package on the way does not find something of its own
+            raise  # a parent package fails to import another module
         raise _NotRunnable(f"No module named {name}", 1) from e
     if spec is None:
         raise _NotRunnable(f"No module named {name}", 1)
@@ -142,18 +147,20 @@ def _attributes(spec):
 
 
 def _safe_path():
-    """Whether Python was told not to put the script's folder on sys.path (-P, -I)."""
+    """True if Python was started without the script's folder on sys.path (-P, -I)."""
     return getattr(sys.flags, "safe_path", False) or bool(sys.flags.isolated)
 
 
 def _execute(code, attributes):
     main_module = types.ModuleType("__main__")
     vars(main_module).update(attributes, __builtins__=builtins, __annotations__={})
-    # For good, not for the time of the call: exit handlers, threads and pickling look __main__ up later, too.
+    # Permanently, not only during the call: exit handlers, threads and pickling also look __main__
+    # up later.
     former = sys.modules["__main__"]
     sys.modules["__main__"] = main_module
-    # Workers that are spawned know the script as __mp_main__. multiprocessing lets their parent find what they return
-    # under that name, too, which it has bound to the module that was __main__ when it was imported.
+    # Spawned workers import the script as __mp_main__, and their parent resolves the workers'
+    # results under that name. multiprocessing has bound the name to the module that was __main__
+    # when multiprocessing was imported.
     if sys.modules.get("__mp_main__") is former:
         sys.modules["__mp_main__"] = main_module
     try:
@@ -162,16 +169,17 @@ def _execute(code, attributes):
         raise
     except BaseException as e:
         _report_from(e, code)
-        raise                       # to the interpreter, for the exit status
+        raise  # to the interpreter, which sets the exit status
     return 0
 
 
 def _report_from(error, code):
-    """Makes the interpreter's report of an error begin at the script: no frame of ours, nor of ``python -m``."""
+    """Makes the interpreter's traceback of an error begin at the script, without frames of
+    mindtorch and ``python -m``."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code is not code:
         traceback = traceback.tb_next
-    report = sys.excepthook         # perhaps the script's own
+    report = sys.excepthook  # may have been replaced by the script
 
     def begin_at_script(kind, value, _):
         value.__traceback__ = sys.last_traceback = traceback

@@ -1,7 +1,9 @@
-"""``python -m mindtorch scan PATH...``: every torch API that scripts use, and whether mindtorch has it.
+"""``python -m mindtorch scan PATH...``: lists the torch APIs that scripts use, and whether
+mindtorch supports them.
 
-The scripts are read, not run. Each name is looked up in mindtorch's own namespace and op table, so the answer is what an
-import would find. Exit status: 0 everything is supported, 1 something is not, 2 a file cannot be read.
+The scripts are parsed, not run. Each name is looked up in mindtorch's own namespace and op table,
+so the result matches what an import would find. Exit status: 0 everything is supported, 1 something
+is not, 2 a file cannot be read.
 """
 import ast
 import dataclasses
@@ -29,7 +31,7 @@ from mindtorch.tools._refused_modules import why
 SUPPORTED, PARTLY, UNSUPPORTED = "supported", "partly", "unsupported"
 _NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
-#: names of mindtorch 0.4 that are not there -> what to write (docs/from-mindtorch-0.4.md)
+#: names of mindtorch 0.4 that no longer exist -> their replacement (docs/from-mindtorch-0.4.md)
 FROM_04 = {
     "mindtorch.module_hooker": "mindtorch.tools: mstorch_enable, mstorch_disable, enabled", "mindtorch.package_info": "mindtorch.__version__",
     "torch.logging": "Python's logging and warnings", "torch.common": "the functions of torch itself: mindtorch.torch.common was private",
@@ -42,7 +44,7 @@ FROM_04 = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """One use of a name: where, what, whether it is supported, why not, and what to write instead."""
+    """One use of a name: location, name, verdict, reason, and what to write instead."""
 
     file: str
     line: int
@@ -54,7 +56,7 @@ class Found:
 
 
 class Facts:
-    """What mindtorch has: `verdict(use)`, and what the reader must know of results."""
+    """Queries on mindtorch's API: `verdict(use)`, and the result types that the reader needs."""
 
     def __init__(self):
         import mindtorch.torch as facade
@@ -65,7 +67,7 @@ class Facts:
 
     # ---- looking up
     def find(self, name):
-        """(object, None), or (None, (the part that is there, the missing name))."""
+        """Returns (object, None), or (None, (the existing prefix, the missing name))."""
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]
@@ -78,7 +80,8 @@ class Facts:
                 here = getattr(here, part)
             except AttributeError:
                 here = self._imported(full) if isinstance(here, types.ModuleType) else getattr(self._imported(done), part, None)
-                if here is None:        # (a function may have a module of its name, which gives it more: torch.tensor)
+                # (a submodule with the name of a function can add attributes to it: torch.tensor)
+                if here is None:
                     return None, (done, part)
             except NotImplementedError as e:
                 return None, (done, f"{part} ({e})")
@@ -95,7 +98,8 @@ class Facts:
             raise
 
     def has(self, name):
-        """Whether a name is there; a module of ours that is not loaded is looked for and not run: some do something when they are (mstorch_enable)."""
+        """True if a name exists. An unloaded module of mindtorch is located but not imported,
+        because importing some modules has side effects (mstorch_enable)."""
         if name.startswith("mindtorch.") and name not in sys.modules:
             here, lacking = self.find(name.rpartition(".")[0])
             if lacking is None and hasattr(here, "__path__") and importlib.util.find_spec(name) is not None:
@@ -103,7 +107,7 @@ class Facts:
         return self.find(name)[1] is None
 
     def installed(self, package):
-        """Whether a package beside torch is there to be imported; nothing of it runs."""
+        """True if a package other than torch can be imported. It is located but not imported."""
         if package not in self._installed:
             try:
                 found = package in sys.modules or importlib.util.find_spec(package) is not None
@@ -113,13 +117,13 @@ class Facts:
         return self._installed[package]
 
     def star(self, module):
-        """The names that `from module import *` gives."""
+        """Returns the names that `from module import *` binds."""
         found = self.find(module)[0]
         return getattr(found, "__all__", [n for n in vars(found) if n[0] != "_"]) if found is not None else ()
 
     # ---- results
     def result(self, name):
-        """What a call of this name gives, if that is certain."""
+        """Returns the kind of a call's result, if it is certain."""
         if name in ("torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.Tensor", "torch.nn.Parameter"):
             return TENSOR
         short = name.removeprefix("torch.").removeprefix("_C._")
@@ -133,8 +137,8 @@ class Facts:
         return TENSOR if base in self.table and self._one(base) else None
 
     def refused_method(self, name):
-        """Whether Tensor has a method of this name that does nothing but refuse; one that lists, strings ... have too does
-        not count, as it is seldom a tensor's."""
+        """True if Tensor has a method of this name that always raises NotImplementedError. Methods
+        that lists, strings etc. also have are ignored, because the receiver is rarely a tensor."""
         if name not in self._refused:
             found = getattr(self.facade.Tensor, name, None) if name[0] != "_" else None
             common = any(hasattr(t, name) for t in (list, dict, set, tuple, str, bytes, int, float))
@@ -142,7 +146,7 @@ class Facts:
         return self._refused[name]
 
     def _one(self, op):
-        """Whether an op gives one tensor: not a named tuple, a number, or a list."""
+        """True if an op returns a single tensor, not a named tuple, a Python scalar, or a list."""
         if op not in self._single:
             self._single[op] = self._gives_one(op)
         return self._single[op]
@@ -169,9 +173,9 @@ class Facts:
 
     # ---- verdicts
     def verdict(self, use):
-        """(verdict, reason, instead)"""
+        """Returns (verdict, reason, instead)."""
         if use.module and use.module.partition(".")[0] not in ("torch", "mindtorch"):
-            return PARTLY, f"its import fails here: there is no package {use.module}, neither installed nor beside the script", ""
+            return PARTLY, f"its import fails here: the package {use.module} is neither installed nor next to the script", ""
         found, missing = self.find(use.name)
         if use.module and missing is None and not self.importable(use.module):
             return self._failing(use)
@@ -188,24 +192,25 @@ class Facts:
             return (UNSUPPORTED, refusal, "") if use.sure else (PARTLY, f"if this is a tensor: {refusal}", "")
         unknown = [k for k in use.keywords if not _accepts(found, k)]
         if unknown:
-            return PARTLY, f"takes no argument {', '.join(map(repr, unknown))}", ""
+            return PARTLY, f"does not accept the argument {', '.join(map(repr, unknown))}", ""
         if refusal:
-            return PARTLY, f"refuses some cases: {refusal}", ""
+            return PARTLY, f"some cases are not supported: {refusal}", ""
         return SUPPORTED, "", ""
 
     def importable(self, module):
-        """Whether `import module` works: a class or a function has no modules in it, whatever else it has."""
+        """True if `import module` works. Classes and functions have no submodules, whatever
+        attributes they have."""
         if module not in self._modules:
             target = module if module.startswith("mindtorch") else "mindtorch." + module
             self._modules[module] = target in sys.modules or self._imported(module) is not None
         return self._modules[module]
 
     def _failing(self, use):
-        """The verdict of an import of what is there, and is no module."""
+        """Returns the verdict of an import of something that exists but is not a module."""
         holder = use.module
         while not self.importable(holder):
             holder, _, part = holder.rpartition(".")
-        reason = f"its import fails: {holder}.{part} is no module"
+        reason = f"its import fails: {holder}.{part} is not a module"
         if use.guarded:
             return PARTLY, reason + "; the script catches that", ""
         return UNSUPPORTED, reason, f"from {holder} import {part}"
@@ -221,7 +226,7 @@ class Facts:
 
 
 def _source(fn):
-    """The syntax tree of a function, or None if there is no text of it."""
+    """Returns the syntax tree of a function, or None if its source is unavailable."""
     fn = inspect.unwrap(getattr(fn, "__func__", fn))
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(fn))).body[0]
@@ -234,13 +239,15 @@ def _named_tuple(node):
         ast.unparse(node.func).partition(".")[0] in ("return_types", "tuple", "list", "bool", "int", "float"))
 
 
-# Messages that speak of mindtorch. Others are torch's own: a mode that there is none of, a module without forward.
+# Matches messages about mindtorch's own limits. Others are PyTorch's own: an invalid mode, a module
+# without forward.
 _OURS = re.compile(r"\b(not |un)(yet )?(be )?(supported|implemented|available)|there (is|are) no|one process", re.I)
 
 
 @functools.cache
 def _refusals(found):
-    """(what the source of a function or class says it does not do, whether it does nothing else)."""
+    """Returns (the message of a NotImplementedError in the source of a function or class, whether
+    it always raises)."""
     bodies = [found]
     if isinstance(found, type):
         bodies = [vars(found).get(n) for n in ("__new__", "__init__", "forward", "step")]
@@ -258,20 +265,23 @@ def _refusals(found):
             if isinstance(n, ast.Raise) and n.exc is not None and "NotImplementedError" in ast.unparse(n.exc)[:40]:
                 args = n.exc.args if isinstance(n.exc, ast.Call) else []
                 said = _literal(args[0], names) if args else ""
-                # The methods of an abstract class raise it without words, or say that a subclass has to write them.
+                # In an abstract class, methods raise it without a message, or say that a subclass
+                # must implement them.
                 if _OURS.search(said):
                     text = text or said
     return " ".join(text.split()), always
 
 
-#: calls within calls that are followed to a refusal
+#: maximum depth of nested calls that are followed to a NotImplementedError
 _DEEP = 4
 
 
 def _dead_end(statements, names, deep=_DEEP):
-    """What these statements say as they raise NotImplementedError, if no way leads past that; else "".
+    """Returns the message of the NotImplementedError that every path through these statements
+    raises; else "".
 
-    A call of a function that does nothing else counts. Other errors, of arguments for example, may come before it.
+    A call of a function that always raises counts. Other errors, for example about arguments, may
+    come first.
     """
     for s in statements:
         if isinstance(s, ast.Raise):
@@ -295,7 +305,7 @@ def _dead_end(statements, names, deep=_DEEP):
 
 
 def _of_call(call, names, deep):
-    """What the function that is called says, if it does nothing but refuse."""
+    """Returns the message of the called function, if it always raises NotImplementedError."""
     helper = names.get(call.func.id) if isinstance(call.func, ast.Name) else None
     if not deep or not isinstance(helper, types.FunctionType):
         return ""
@@ -307,7 +317,7 @@ def _of_call(call, names, deep):
 
 
 def _names_of(fn):
-    """{name: value} that a function's own code sees, for the words of its messages."""
+    """Returns {name: value} visible to a function's code, to fill in its messages."""
     fn = inspect.unwrap(getattr(fn, "__func__", fn))
     try:
         seen = inspect.getclosurevars(fn)
@@ -317,7 +327,7 @@ def _names_of(fn):
 
 
 def _literal(node, names):
-    """A message as text, with ... for what is not known before it is raised."""
+    """Returns a message as text, with ... for parts that are only known at run time."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -342,7 +352,8 @@ def _accepts(found, keyword):
 
 # ------------------------------------------------------------------ files
 def scan(paths, facts=None):
-    """([Found] in order of file and line, [messages about files that could not be read])."""
+    """Returns ([Found] in order of file and line, [messages about files that could not be read]).
+    """
     facts = facts or Facts()
     found, failed, files = [], [], {}
     for path in _files(paths, failed):
@@ -360,7 +371,7 @@ def scan(paths, facts=None):
         for use in sorted(uses, key=lambda u: (u.line, u.column, u.name)):
             if (use.name, use.line) not in seen:
                 seen.add((use.name, use.line))
-                # Python counts bytes of UTF-8; readers of the report count UTF-16 units.
+                # Python's column counts UTF-8 bytes; consumers of the report count UTF-16 units.
                 before = lines[use.line - 1].encode()[:use.column - 1].decode(errors="replace") if use.line <= len(lines) else ""
                 column = len(before.encode("utf-16-le")) // 2 + 1
                 found.append(Found(path, use.line, column, use.name, *facts.verdict(use)))
@@ -368,7 +379,8 @@ def scan(paths, facts=None):
 
 
 def _uses(facts, path, source, files):
-    """What a source uses. One whose nesting exceeds Python's usual limit is read again on a larger stack."""
+    """Returns the uses in a source. If its nesting exceeds Python's usual limit, it is parsed again
+    on a larger stack."""
     def read():
         return Reader(facts, path, files).read(ast.parse(source, path))
     try:
@@ -377,12 +389,13 @@ def _uses(facts, path, source, files):
         return _on_large_stack(read)
 
 
-#: recursion limit and stack (bytes) of a second attempt
+#: recursion limit and stack size (bytes) of the second attempt
 _LIMIT, _STACK = 15_000, 512 << 20
 
 
 def _on_large_stack(f):
-    """f() in a thread with a large stack and recursion limit; its result or error."""
+    """Runs f() in a thread with a large stack and recursion limit; returns its result or raises its
+    error."""
     results = []
 
     def run():
@@ -413,9 +426,10 @@ def _files(paths, failed):
             for folder, below, names in os.walk(path, onerror=lambda e: failed.append(f"{e.filename}: {e.strerror}")):
                 below[:] = sorted(d for d in below if d[0] != "." and d != "__pycache__")
                 for full in [os.path.join(folder, n) for n in sorted(names) if n.endswith(".py")]:
-                    # A pipe would wait for a writer, and a device may never end.
+                    # Opening a pipe would block until it has a writer, and reading a device may
+                    # never end.
                     if os.path.exists(full) and not os.path.isfile(full):
-                        failed.append(f"{full}: it is no regular file")
+                        failed.append(f"{full}: not a regular file")
                     else:
                         yield full
         elif os.path.exists(path):
@@ -425,7 +439,8 @@ def _files(paths, failed):
 
 
 def text(found):
-    """One line for each use, `file:line: name: verdict`, reasons below it, and a sum."""
+    """Returns one line per use, `file:line: name: verdict`, with the reason below it, and a
+    summary."""
     words = {SUPPORTED: "supported", PARTLY: "partly supported", UNSUPPORTED: "UNSUPPORTED"}
     lines = []
     for f in found:
@@ -440,7 +455,8 @@ def text(found):
 
 
 def sarif(found):
-    """The report in SARIF 2.1.0, as code hosts read it: what is partly or not supported."""
+    """Returns the report in SARIF 2.1.0, which code hosts read: names that are partly or not
+    supported."""
     rules = {PARTLY: "torch-api-partly-supported", UNSUPPORTED: "torch-api-unsupported"}
     results = [{"ruleId": rules[f.verdict], "level": "error" if f.verdict == UNSUPPORTED else "note",
                 "message": {"text": f"{f.name}: {f.reason}" + (f" (instead: {f.instead})" if f.instead else "")},
@@ -462,8 +478,8 @@ def configure(parser):
     """Declares the arguments of the command."""
     parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, or folders with them")
     parser.add_argument("--format", choices=("text", "json", "sarif"), default="text")
-    parser.add_argument("--problems", action="store_true", help="only what is partly or not supported")
-    parser.add_argument("--output", metavar="FILE", help="where to write it (default: standard output)")
+    parser.add_argument("--problems", action="store_true", help="list only names that are not fully supported")
+    parser.add_argument("--output", metavar="FILE", help="where to write the report (default: standard output)")
 
 
 def main(args):

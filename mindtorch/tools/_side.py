@@ -1,6 +1,7 @@
-"""One side of a comparison, as a process of its own: ``python _side.py jobs.json`` runs models and writes what it saw.
+"""One side of a comparison, in a separate process: ``python _side.py jobs.json`` runs models and
+writes the recorded values.
 
-Under real torch this file is all that runs of mindtorch, together with `_trace.py`, which it loads by its path.
+Under PyTorch, only this file and `_trace.py`, which it loads by path, are executed from mindtorch.
 """
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ import numpy as np
 
 
 class Refused(Exception):
-    """Something that the user must mend; the text is what to say to them."""
+    """An error that the user must fix; its text is the message."""
 
 
 def _load(name, path):
@@ -27,7 +28,7 @@ def _load(name, path):
 
 
 class Side:
-    """Builds the model and runs it, as the job says."""
+    """Builds the model and runs it according to the job."""
 
     def __init__(self, job, trace):
         self.job, self.trace, self.model = job, trace, None
@@ -56,7 +57,8 @@ class Side:
             raise Refused(f"{what} failed in {self.who}: {type(e).__name__}: {text[:600]}{where}{self._not_moved()}") from e
 
     def _not_moved(self):
-        """What may be the cause on another device: tensors of the model that `.to(device)` does not know of."""
+        """Returns a likely cause of a failure on another device: the model's tensors that
+        `.to(device)` does not move."""
         stray = [] if self.model is None else [
             f"{n}.{k}" if n else k for n, m in self.model.named_modules() for k, v in vars(m).items()
             if self.trace.is_tensor(v) and v.device.type != self.device]
@@ -72,10 +74,10 @@ class Side:
             import torch
         except ImportError as e:
             raise Refused(f"real torch cannot be imported by {sys.executable} ({e}): install it there (pip install "
-                          "torch) or name another interpreter with --torch-python") from e
+                          "torch) or select another interpreter with --torch-python") from e
         if "mindtorch.torch" in sys.modules:
-            raise Refused("`import torch` gave mindtorch's facade in the process meant for real torch: something "
-                          "enables it at the start of Python")
+            raise Refused("`import torch` returned mindtorch's facade in the process for real torch: something "
+                          "enables it when Python starts")
         return torch
 
     def _start(self):
@@ -89,8 +91,8 @@ class Side:
         from mindtorch.tools import mstorch_enable  # noqa: F401
         import torch
         if self.job["place"] == "npu" and not torch.npu.is_available():
-            raise Refused("there is no npu device on this machine: MindSpore's target is not Ascend (MINDTORCH_NPU=cpu puts MindSpore's CPU target "
-                          "in its place)")
+            raise Refused("there is no npu device on this machine: MindSpore's target is not Ascend (MINDTORCH_NPU=cpu uses MindSpore's CPU target "
+                          "instead)")
         return torch
 
     def _import_script(self):
@@ -115,12 +117,12 @@ class Side:
         self.torch.manual_seed(s)
 
     def build(self):
-        """The model, with weights as on the other side, and its inputs."""
+        """Builds the model, with the other side's weights, and its inputs."""
         job, torch = self.job, self.torch
         builder = self._named(job["builder"], "the model's builder")
         self.seed()
         if job["place"] != "torch":
-            torch.set_default_device(None)              # (a job before this one may have set it)
+            torch.set_default_device(None)  # (an earlier job may have set it)
         model = self._stage(f"{job['builder']}()", builder)
         given = None
         if isinstance(model, tuple) and len(model) == 2:
@@ -137,7 +139,8 @@ class Side:
         self.model = model
         self._stage(f"model.to({self.device})", lambda: model.to(device=self.device, dtype=self.dtype))
         if self.device != "cpu":
-            torch.set_default_device(self.device)        # for what forward, loss and optimizer make
+            # for tensors created by forward, loss and optimizer
+            torch.set_default_device(self.device)
         self._weights(model)
         if job["fault"] and not job["first"]:
             self._stage(f"{job['fault']}()", self._named(job["fault"], "fault"), model)
@@ -159,26 +162,29 @@ class Side:
             arrays, kinds = {}, {}
             for k, v in items:
                 k = k if isinstance(k, str) else f"arr_{k}"
-                if self.trace.is_tensor(v):     # NumPy has no bfloat16: the type is kept beside the values
+                if self.trace.is_tensor(v):  # NumPy has no bfloat16: the dtype is stored separately
                     h = self.trace.held(v)
                     v, kinds[k] = h.a, h.dtype
                 arrays[k] = np.asarray(v)
         self.targets = [a for k, a in arrays.items() if k.startswith("target")]
         arrays = {k: a for k, a in arrays.items() if not k.startswith("target")}
         accepted = inspect.signature(model.forward).parameters
-        # Names in the file that are all names of forward's parameters are such; otherwise their order counts.
+        # If all names in the file are parameters of forward, they are passed by name; otherwise by
+        # position.
         self.by_name = all(k in accepted for k in arrays)
         self.arrays = arrays
         self.kinds = {k: getattr(torch, kind) for k, kind in kinds.items()}
 
     def moved(self, array, dtype=None):
-        """A tensor of a NumPy array on this side's device, of this side's dtype where it is a floating one."""
+        """Creates a tensor from a NumPy array on this side's device; a floating one is cast to this
+        side's dtype."""
         t = self.torch.from_numpy(np.array(array))
         t = t if dtype is None else t.to(dtype)
         return t.to(device=self.device, dtype=self.dtype if t.is_floating_point() and self.dtype else t.dtype)
 
     def call(self, model, leaves=None, moved=True):
-        """One forward. `leaves` gets the input tensors whose gradients are wanted; moved=False: on the cpu, as they were given."""
+        """Runs one forward. `leaves` receives the input tensors that need gradients. With
+        moved=False the inputs stay on the cpu in their original dtype."""
         args = {}
         for k, a in self.arrays.items():
             kind = self.kinds.get(k)
@@ -186,7 +192,7 @@ class Side:
             t = t if moved or kind is None else t.to(kind)
             if leaves is not None and (t.is_floating_point() or t.is_complex()):
                 leaves[k] = t.requires_grad_()
-                t = t.clone()       # no leaf, so that the model may write into it
+                t = t.clone()  # not a leaf, so that the model may modify it in place
             args[k] = t
         return model(**args) if self.by_name else model(*args.values())
 
@@ -202,14 +208,14 @@ class Side:
         end = time.monotonic() + job["timeout"]
         while not os.path.exists(job["weights"]):
             if time.monotonic() > end or os.getppid() != job["parent"]:
-                raise Refused(f"{self.other} has not given its weights in time")
+                raise Refused(f"{self.other} did not write its weights in time")
             time.sleep(0.02)
         (theirs, values), mine = self.trace.load_each(job["weights"]), self._live(model)
         wrong = [f"{k} only in {self.other if k in theirs else self.who}" for k in sorted({*theirs} ^ {*mine})]
         wrong += [f"{k} is {s} in {self.other} and {list(mine[k].shape)} in {self.who}"
                   for k, s in theirs.items() if k in mine and s != list(mine[k].shape)]
         if wrong:
-            raise Refused("the weights do not fit, the builder gives two different models: " + "; ".join(wrong[:5])
+            raise Refused("the weights do not match, the builder returns two different models: " + "; ".join(wrong[:5])
                           + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""))
         with torch.no_grad():
             for k, h in values:
@@ -218,17 +224,20 @@ class Side:
         os.unlink(job["weights"])
 
     def _live(self, model):
-        """{name: parameters and buffers}, those that state_dict leaves out included."""
+        """Returns {name: tensor} of all parameters and buffers, including those that state_dict
+        omits."""
         return {k: t.detach() for k, t in [*model.named_parameters(), *model.named_buffers()]}
 
     def _kept(self, named):
-        """{name: what is kept} of those parameters or buffers that are looked at."""
+        """Returns {name: recorded values} of the selected parameters or buffers."""
         return {k: None if t is None else self.keep(t) for k, t in named if self.sampled.tensor(k)}
 
     # ---- running
     def dry_run(self, model):
-        """Two forwards from one seed must agree; what they change is put back."""
-        # (With statistics only there is no memory for a second model: what a forward changes are its buffers.)
+        """Checks that two forwards from one seed agree, and restores the tensors that they modify.
+        """
+        # (With --statistics there is no memory for a second copy of the model, so only buffers are
+        # saved and restored.)
         few = isinstance(self.keep, self.trace.Sketch)
         live = dict(model.named_buffers()) if few else self._live(model)
         saved, versions = {k: t.detach().clone() for k, t in live.items()}, [p._version for p in model.parameters()]
@@ -239,7 +248,7 @@ class Side:
                 out = self._stage("the model's forward", self.call, model)
                 values = [self.keep(t).a for _, t in self.trace.tensors(out)]
                 if few and versions != [p._version for p in model.parameters()]:
-                    raise Refused("the model's forward writes into its parameters: that cannot be put back with --statistics")
+                    raise Refused("the model's forward modifies its parameters, which cannot be restored with --statistics")
                 for k, t in (dict(model.named_buffers()) if few else self._live(model)).items():
                     t.detach().copy_(saved[k])
             if first is None:
@@ -249,7 +258,7 @@ class Side:
         if [v.shape for v in first] != [v.shape for v in values] or not all(
                 np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in zip(first, values)):
             raise Refused(f"the model is not deterministic: two forwards in {self.who} from the same seed, weights and "
-                          "inputs differ; nothing can be compared with it")
+                          "inputs differ; it cannot be compared")
 
     def loss(self, out):
         name = self.job["loss"]
@@ -259,7 +268,7 @@ class Side:
             if not self.trace.is_tensor(value) or value.numel() != 1:
                 raise Refused(f"{name}() must return a tensor with one element")
             return value
-        # A fixed random direction: unlike a sum, it is blind to no symmetry of the output.
+        # A fixed random projection: unlike a sum, it does not hide a symmetry of the output.
         total, rng = None, np.random.RandomState(17)
         for _, t in self.trace.tensors(out):
             w = rng.randn(*t.shape) / max(1, t.numel()) ** 0.5
@@ -283,7 +292,7 @@ class Side:
         try:
             self.seed(1)
             out = self._stage("the model's forward", self.call, model, leaves)
-            recorder.busy += 1          # functions called by the loss belong to no layer
+            recorder.busy += 1  # functions called by the loss belong to no layer
             loss = self._stage("the loss", self.loss, out) if job["grads"] else None
             if loss is not None and loss.requires_grad:
                 self._stage("backward()", loss.backward)
@@ -311,7 +320,7 @@ class Side:
         os.replace(job["out"] + ".part", job["out"])
 
     def train(self, model):
-        """The optimizer's steps; the first uses the gradients that are there."""
+        """Runs the optimizer's steps; the first one uses the gradients that already exist."""
         job, trace, steps = self.job, self.trace, []
         opt = self._stage("the optimizer", self.optimizer, model)
         names = {id(p): n for n, p in model.named_parameters()}
@@ -349,9 +358,10 @@ class Side:
 
 
 def _peak():
-    """The most memory that this process has had, in bytes; 0 where that is not told."""
+    """Returns the peak memory of this process in bytes; 0 if it is not available."""
     try:
-        with open("/proc/self/status", encoding="ascii") as f:      # (what getrusage says begins with the parent's)
+        # (getrusage starts from the parent's peak)
+        with open("/proc/self/status", encoding="ascii") as f:
             return next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM")), 0)
     except OSError:
         return 0
@@ -367,7 +377,8 @@ def _no_dropout(model):
 
 # ------------------------------------------------------------------ functions between the modules
 def _trace_functions(torch, recorder, trace):
-    """Records calls of torch's functions and Tensor methods that the user's own modules make; returns what undoes it."""
+    """Records calls of torch functions and Tensor methods from the user's own modules; returns a
+    function that removes the recording."""
     inside = False
 
     def wrap(name, fn):
@@ -382,7 +393,8 @@ def _trace_functions(torch, recorder, trace):
                 if not given:
                     return fn(*args, **kwargs)
                 recorder.busy += 1
-                values = {p: recorder.held(t) for p, t in given}    # before the function may write into them
+                # before the function may modify them in place
+                values = {p: recorder.held(t) for p, t in given}
                 recorder.busy -= 1
                 around = current[1].name
                 call = recorder.begin(f"{around}:{name}" if around else name, name, "op", inputs=values)
@@ -401,7 +413,8 @@ def main(path):
     with open(path, encoding="utf-8") as f:
         top = json.load(f)
     here = os.path.dirname(os.path.abspath(__file__))
-    # Python puts the folder of a script first; this one's names must not stand before anybody else's.
+    # Python puts the folder of a script first on sys.path; the names in this folder must not shadow
+    # other modules.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     trace = _load("mindtorch_trace", os.path.join(here, "_trace.py"))
     shared = {k: v for k, v in top.items() if k != "jobs"}

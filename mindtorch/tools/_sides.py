@@ -1,4 +1,5 @@
-"""The two sides of a comparison: real torch, mindtorch's cpu device or its npu device, each in a dtype where one is named."""
+"""The two sides of a comparison: PyTorch, mindtorch's cpu device or its npu device, each with an
+optional dtype."""
 import dataclasses
 
 PLACES = ("torch", "cpu", "npu")
@@ -7,7 +8,8 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One side: where the model runs, and the dtype that it and its floating inputs are cast to (None: as built)."""
+    """One side: where the model runs, and the dtype to which it and its floating inputs are cast
+    (None: unchanged)."""
 
     place: str
     dtype: str | None = None
@@ -16,14 +18,15 @@ class Place:
         return self.place + (f":{self.dtype}" if self.dtype else "")
 
     def called(self, other):
-        """How a sentence names it, beside the other side."""
+        """Returns its name in messages, which depends on the other side."""
         name = {"torch": "real torch", "cpu": "mindtorch" if other.place == "torch" else "the cpu device",
                 "npu": "the npu device"}[self.place]
         return name + (f" in {self.dtype}" if self.dtype else "")
 
 
 def parse(text):
-    """(first, second) of 'torch,npu' or 'npu:float32,npu:bfloat16'; the first is what the second is judged by. ValueError for what is no such pair."""
+    """Parses 'torch,npu' or 'npu:float32,npu:bfloat16' into (first, second); the second is compared
+    with the first. ValueError for anything else."""
     parts = text.replace(" ", "").split(",") if isinstance(text, str) else [str(x) for x in text]
     if len(parts) != 2:
         raise ValueError(f"sides must be two, as in torch,npu or npu:float32,npu:bfloat16, not {text!r}")
@@ -31,7 +34,7 @@ def parse(text):
     for part in parts:
         place, colon, dtype = part.partition(":")
         if place not in PLACES or colon and dtype not in DTYPES:
-            raise ValueError(f"{part!r} is no side: {', '.join(PLACES)}, or one of them with a dtype ({', '.join(DTYPES)}) after a colon")
+            raise ValueError(f"invalid side {part!r}: expected one of {', '.join(PLACES)}, optionally with a dtype ({', '.join(DTYPES)}) after a colon")
         out.append(Place(place, dtype or None))
     return tuple(out)
 

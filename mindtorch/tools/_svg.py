@@ -1,7 +1,9 @@
-"""Drawings as SVG text: curves, bars and lanes, for the pages of tools and the pictures of benchmarks.
+"""Drawings as SVG text: curves, bars and timelines, for the pages of the tools and the figures of
+benchmarks.
 
-The standard library alone; the same data give the same text. In a page the drawings take the page's colours (`--ink`, `--dim`, `--card`, `--line`,
-and those that a series names); `alone` makes a file of its own of one, light or dark as its reader's system is.
+Uses only the standard library; equal data produce equal text. In a page the drawings use the page's
+colors (`--ink`, `--dim`, `--card`, `--line`, and those named by a series). `alone` turns a drawing
+into a standalone file, light or dark as the user's system is.
 """
 import html
 import itertools
@@ -9,34 +11,37 @@ import math
 
 FONT = 11
 WIDTH = 1040
-#: colours of a drawing that stands alone, and of pages that say nothing else: (name, light, dark)
+#: default colors, for standalone drawings and pages that define no others: (name, light, dark)
 COLORS = (("--ink", "#1c2330", "#e6e9ef"), ("--dim", "#667085", "#98a2b3"), ("--paper", "#ffffff", "#14171c"), ("--card", "#f6f7f9", "#1d2128"),
           ("--line", "#d9dde3", "#343a44"), ("--same", "#2f9e62", "#2f9e62"), ("--noise", "#4c8bd6", "#4c8bd6"), ("--slight", "#e8a013", "#e8a013"),
           ("--different", "#d6373f", "#e5484d"), ("--ours", "#d97706", "#d97706"), ("--theirs", "#4c8bd6", "#4c8bd6"), ("--third", "#8b5fbf", "#a884d6"),
           ("--fourth", "#2f9e62", "#2f9e62"))
-MOST_POINTS = 700       # of a curve: more are drawn as the least and the largest of each of half as many stretches
+# per curve: longer ones are reduced to the minimum and maximum of each of half as many segments
+MOST_POINTS = 700
 
 
 def variables():
-    """CSS that sets the colours, for light and dark."""
+    """Returns CSS that sets the colors, for light and dark."""
     light, dark = ("".join(f"{name}: {c[k]}; " for name, *c in COLORS) for k in (0, 1))
     return f":root {{ color-scheme: light dark; {light}}} @media (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
 
 
 def escaped(text):
-    """Any text as XML can hold it: markup escaped; characters that XML has not (controls, halves of surrogates) replaced."""
+    """Returns any text in a form that XML can hold: markup escaped, and characters that XML lacks
+    (controls, lone surrogates) replaced."""
     text = str(text).encode("utf-8", "replace").decode("utf-8")
     return html.escape("".join(c if c in "\t\n" or c >= " " and c not in "\x7f\ufffe\uffff" else "\ufffd" for c in text))
 
 
 def width_of(text, size=FONT):
-    """How wide a text is at most, about, in a common font."""
-    # (fsum: the same on every Python; sum() adds floats in another way since 3.12.)
+    """Returns an approximate upper bound of a text's width in a common font."""
+    # (fsum gives the same result on every Python; sum() of floats changed in 3.12.)
     return size * math.fsum(0.75 if c in "MW@%mw" else 0.6 if " " <= c < "\x7f" else 1.05 for c in text)
 
 
 def shortened(text, width, size=FONT, front=True):
-    """A text that takes at most that width: its front is cut off, for the ends of names tell more; or its end."""
+    """Shortens a text to at most that width. By default the front is cut off, because the end of a
+    name is more specific."""
     if width_of(text, size) <= width:
         return text
     while text and width_of("…" + text, size) > width:
@@ -49,7 +54,7 @@ def _px(v):
 
 
 def words(x, y, text, anchor="start", **more):
-    """A line of text."""
+    """Returns a line of text."""
     return f'<text x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"{_attributes(more)}>{escaped(text)}</text>'
 
 
@@ -62,19 +67,19 @@ def line(x1, y1, x2, y2, **more):
 
 
 def rect(x, y, w, h, color, tip="", **more):
-    """A box; `tip` is what a pointer over it shows."""
+    """Returns a box; `tip` is its tooltip."""
     inner = f"<title>{escaped(tip)}</title>" if tip else ""
     return f'<rect x="{_px(x)}" y="{_px(y)}" width="{_px(w)}" height="{_px(h)}" fill="var({color})"{_attributes(more)}>{inner}</rect>'
 
 
 def drawing(parts, height, title, width=WIDTH):
-    """The element of a drawing; `title` is its name for who does not see it."""
+    """Returns the SVG element of a drawing; `title` is its accessible name."""
     name = escaped(title)
     return f'<svg viewBox="0 0 {width} {_px(height)}" role="img" aria-label="{name}"><title>{name}</title>' + "".join(parts) + "</svg>"
 
 
 def alone(svg):
-    """A drawing as a file of its own."""
+    """Returns a drawing as a standalone file."""
     style = (f"<style>{variables()} svg {{ background: var(--card); }} text {{ fill: var(--dim); font: {FONT}px system-ui, sans-serif; }} "
              ".grid { stroke: var(--line); } .head { fill: var(--ink); font-weight: 600; }</style>")
     head, rest = svg.split(">", 1)
@@ -88,7 +93,8 @@ def finite(v):
 
 
 class Axis:
-    """Places of values between two edges. `log`: by their logarithms, those that are not above zero left out; `whole`: ticks at whole numbers only."""
+    """Maps values to positions between two edges. `log`: logarithmic, values that are not above
+    zero are left out; `whole`: ticks at integers only."""
 
     def __init__(self, values, first, last, log=False, whole=False, count=5):
         values = [float(v) for v in values if finite(v) and (v > 0 or not log)] or [1.0]
@@ -96,7 +102,7 @@ class Axis:
         low, high = min(values), max(values)
         if log:
             low, high = math.log10(low), math.log10(high)
-            if high - low < 0.05:       # equal values, or nearly: a decade around them
+            if high - low < 0.05:  # (nearly) equal values: a decade around them
                 low, high = low - 0.5, high + 0.5
         elif high <= low + 1e-12 * max(abs(low), abs(high)):
             low, high = (low - 0.5, high + 0.5) if whole or not low else (low - abs(low) / 2, high + abs(high) / 2)
@@ -104,7 +110,7 @@ class Axis:
         self.ticks = [(self.at(v), text) for v, text in (_log_ticks(low, high, count) if log else _ticks(low, high, count, whole))]
 
     def at(self, v):
-        """The place of a value; one beyond the edges is put on the edge."""
+        """Returns the position of a value; a value beyond the edges is placed on the edge."""
         v = self.low if self.log and v <= 0 else math.log10(v) if self.log else v
         share = (min(max(v, self.low), self.high) - self.low) / (self.high - self.low)
         return self.first + share * (self.last - self.first)
@@ -134,7 +140,8 @@ def _log_ticks(low, high, count):
 
 
 def legend(items, left, top, right, line_height=16):
-    """([parts], height) of a row of keys, (name, colour, dash); rows, where one has no room for all. `dash` None: a box, else a line."""
+    """Returns ([parts], height) of a legend of (name, color, dash), in several rows if needed.
+    `dash` None draws a box, else a line."""
     out, x, y = [], left, top
     for name, color, dash in items:
         name = shortened(name, right - left - 40)
@@ -150,7 +157,8 @@ def legend(items, left, top, right, line_height=16):
 
 # ------------------------------------------------------------------ curves
 def thinned(points, most=MOST_POINTS):
-    """Of many points the least and the largest of each stretch, in their order, and one that is not finite: what a curve of that width can show."""
+    """Reduces many points to the minimum, the maximum and one non-finite point of each segment, in
+    their order: what a curve of that width can show."""
     if len(points) <= most:
         return list(points)
     size, out = math.ceil(len(points) / (most / 2)), []
@@ -166,11 +174,12 @@ def thinned(points, most=MOST_POINTS):
 
 
 def curves(series, title, *, x="step", log=False, marks=(), height=280, width=WIDTH, whole=True, log_x=False):
-    """Curves over one axis.
+    """Draws curves over one axis.
 
-    series  [(name, colour's variable, dash, [(x, y)])]; a y that is not finite breaks the curve and is a cross at the upper edge, one of at most 0
-            on a logarithmic axis lies on the lower edge
-    marks   [(x, text)]: vertical lines with a text; those of one place share a line
+        series  [(name, color variable, dash, [(x, y)])]; a y that is not finite interrupts the
+                curve and is drawn as a cross at the upper edge; a y of at most 0 on a logarithmic
+                axis is drawn on the lower edge
+        marks   [(x, text)]: vertical lines with a text; marks at the same x share a line
     """
     series = [(name, color, dash, thinned(points)) for name, color, dash, points in series]
     left, right = 70, width - 16
@@ -206,7 +215,8 @@ def curves(series, title, *, x="step", log=False, marks=(), height=280, width=WI
 
 
 def wide(values):
-    """Whether values are seen better by their logarithms: all above zero, over more than three powers of ten."""
+    """True if values are better shown on a logarithmic axis: all positive, over more than three
+    powers of ten."""
     values = [v for v in values if finite(v)]
     return bool(values) and min(values) > 0 and max(values) > 1e3 * min(values)
 
@@ -217,7 +227,8 @@ def _cross(x, y, color, tip):
 
 
 def _marks(marks, across, top, low, left, right):
-    """([parts], height of the texts): vertical lines, each with its text in a line of its own; the last there is room for counts those that are left."""
+    """Returns ([parts], height of the texts): vertical lines, each with its text on its own line;
+    the last text that fits gives the number of the remaining ones."""
     out, together = [], {}
     for at, text in marks:
         together.setdefault(at, []).append(text)
@@ -238,9 +249,10 @@ def _marks(marks, across, top, low, left, right):
 
 # ------------------------------------------------------------------ bars
 def bars(groups, series, title, *, note="", base=1.0, width=WIDTH):
-    """([parts], height): for each group one bar for each of its series, from `base` on a logarithmic axis, its value beside it.
+    """Returns ([parts], height): for each group one bar per series, from `base` on a logarithmic
+    axis, labelled with its value.
 
-    groups  [(label, {series: value})]; series [(name, colour's variable)]
+        groups  [(label, {series: value})]; series [(name, color variable)]
     """
     groups, thick, room = [g for g in groups if g[1]], 12, 46
     left = min(360, max((width_of(label) for label, _ in groups), default=0) + 16)
@@ -273,17 +285,19 @@ def bars(groups, series, title, *, note="", base=1.0, width=WIDTH):
 
 
 def moved(parts, down):
-    """Parts of a drawing, further down."""
+    """Returns parts of a drawing, shifted down."""
     return [f'<g transform="translate(0 {_px(down)})">', *parts, "</g>"]
 
 
-# ------------------------------------------------------------------ lanes
+# ------------------------------------------------------------------ timelines
 def lanes(rows, steps, end, title, *, unit="ms", width=WIDTH, left=230):
-    """What happened when, a lane for each kind; below them a curve of steps.
+    """Draws a timeline: a row for each kind of event, and below them a step curve.
 
-    rows   [(lane, colour's variable, [(time, tip)])]; moments that fall together on a pixel are one mark, taller the more they are
-    steps  (name, [(time, value)], text of a value) or None: a value that keeps until the next
-    end    the time at the right edge
+        rows   [(name, color variable, [(time, tip)])]; events on the same pixel share one mark,
+               whose height grows with their number
+        steps  (name, [(time, value)], function that formats a value) or None: a value that holds
+               until the next one
+        end    the time at the right edge
     """
     tall, top, right = 18, 10, width - 16
     across = Axis([0.0, max(end, 1e-6)], left, right, count=8)

@@ -1,7 +1,9 @@
-"""Records what goes through a model's modules, by hooks, the same way under real torch and under the facade.
+"""Records the inputs, outputs and gradients of a model's modules by hooks, in the same way under
+PyTorch and under the facade.
 
-It knows neither of the two: it uses only what both offer, so that what it says of one can be compared with the other.
-Needs NumPy, imports nothing of mindtorch, and may therefore be loaded by its path in a process that has real torch only.
+It depends on neither of them and uses only what both provide, so that their records can be
+compared. It needs NumPy and imports nothing of mindtorch, so it can be loaded by path in a process
+that has only PyTorch.
 """
 import ctypes
 import dataclasses
@@ -20,10 +22,12 @@ VERSION = 1
 
 @dataclasses.dataclass(slots=True)
 class Held:
-    """A tensor's values at one moment. `dtype` is torch's name of the type; bfloat16 values are held as float32.
+    """A tensor's values at one moment. `dtype` is torch's dtype name; bfloat16 values are stored as
+    float32.
 
-    Where only statistics are kept (`Sketch`), `of` is the tensor's shape, `a` a few of its elements and `FUNCTIONALS` numbers more, `odd` how many
-    elements are NaN and how many infinite.
+    If only statistics are stored (`Sketch`), `of` is the tensor's shape, `a` holds a few of its
+    elements followed by `FUNCTIONALS` statistics, and `odd` the numbers of NaN and infinite
+    elements.
     """
 
     a: np.ndarray
@@ -42,25 +46,27 @@ class Held:
 
 @dataclasses.dataclass(slots=True)
 class Call:
-    """One call of a module (kind 'module') or of a function (kind 'op'), in the order in which the calls ended."""
+    """One call of a module (kind 'module') or of a function (kind 'op'); calls are listed in the
+    order in which they ended."""
 
     name: str
     type: str
     kind: str = "module"
-    nth: int = 0            # how often it had been called before
-    parent: int = -1        # number (`begun`) of the call around it, -1 outermost
+    nth: int = 0  # number of earlier calls
+    parent: int = -1  # number (`begun`) of the enclosing call, -1 for the outermost
     begun: int = 0
     depth: int = 0
     leaf: bool = True
     training: bool = True
-    sampled: bool = True    # its tensors have been looked at
-    own: bool = False       # the class comes from torch itself, not from the user
+    sampled: bool = True  # its tensors were recorded
+    own: bool = False  # the class is torch's own, not the user's
     wants: list = dataclasses.field(default_factory=list)       # paths of inputs that require gradients
     inputs: dict = dataclasses.field(default_factory=dict)
     outputs: dict = dataclasses.field(default_factory=dict)
     grad_inputs: dict = dataclasses.field(default_factory=dict)
     grad_outputs: dict = dataclasses.field(default_factory=dict)
-    launches: dict = dataclasses.field(default_factory=dict)    # phase -> lines of a device's log, those of calls inside excepted
+    # phase -> lines of a device's log, without those of nested calls
+    launches: dict = dataclasses.field(default_factory=dict)
 
     @property
     def key(self):
@@ -72,7 +78,7 @@ def is_tensor(x):
 
 
 def held(t):
-    """A copy of a tensor's values."""
+    """Returns a copy of a tensor's values."""
     name = str(t.dtype).rpartition(".")[2]
     t = t.detach()
     if getattr(t, "is_sparse", False):
@@ -85,15 +91,19 @@ def held(t):
     return Held(np.array(t.cpu().numpy()), name)
 
 
-#: numbers that a sketch has behind the elements: least, greatest, mean, root mean square, sums with random signs
+#: number of statistics stored after the elements: min, max, mean, root mean square, random-sign
+#: sums
 FUNCTIONALS = 7
 
 
 class Sketch:
-    """Statistics in the place of values: of a tensor of any size some two kilobytes are kept.
+    """Computes statistics of a tensor instead of storing its values: about 2 KB per tensor of any
+    size.
 
-    They are computed where the tensor lies, with memory for a chunk of it, and come to the host in one copy: evenly spread elements, their least, greatest,
-    mean and root mean square, and three sums with fixed random signs over the root of the number, which see what changes place. No random number is drawn.
+    They are computed on the tensor's device, with memory for one chunk, and copied to the host at
+    once: evenly spaced elements; their minimum, maximum, mean and root mean square; and three sums
+    with fixed random signs, divided by the square root of the number of elements, which detect
+    permuted values. No random number is consumed.
     """
 
     ELEMENTS, WIDTH, CHUNK, SUMS = 256, 1024, 1 << 22, FUNCTIONALS - 4
@@ -124,7 +134,8 @@ class Sketch:
             wide = torch.float64 if flat.dtype is torch.float64 else torch.float32 if floating else torch.int64
             step = max(1, n // self.ELEMENTS)
             while step > 1 and any(np.gcd(step, s) > 1 for s in shape if s > 1):
-                step -= 1           # (a multiple of a dimension would see one place of it alone)
+                # (a step with a common factor of a dimension would sample only some of its indices)
+                step -= 1
             rows = [self._partial(flat[i:i + self.CHUNK].to(wide), floating) for i in range(0, n, self.CHUNK)]
             got = torch.cat([flat[::step][:self.ELEMENTS].to(wide), *rows]).cpu().numpy()
         elements, rows = got[:-len(rows) * (6 + self.SUMS)], got[-len(rows) * (6 + self.SUMS):].reshape(len(rows), -1)
@@ -140,7 +151,8 @@ class Sketch:
         return Held(a, name, shape, (int(nan.sum()), int(inf.sum())))
 
     def _partial(self, x, floating):
-        """Of a chunk: least, greatest, sum, sum of squares, how many are NaN and infinite, sums with signs."""
+        """Computes of one chunk: min, max, sum, sum of squares, counts of NaN and infinite
+        elements, random-sign sums."""
         torch = self.torch
         nan = inf = x[:1] * 0 if not floating else None
         if floating:
@@ -162,7 +174,8 @@ class Sketch:
 
 
 class Sampled:
-    """Which calls and parameters are looked at: names of modules that fit one of `patterns`, and every n-th call of those; the model itself always."""
+    """Selects the calls and parameters to record: modules whose name matches one of `patterns`, and
+    every n-th call of those; the model itself always."""
 
     def __init__(self, patterns=(), every=1):
         self.patterns, self.every, self._seen = tuple(patterns), every, 0
@@ -179,12 +192,13 @@ class Sampled:
         return (self._seen - 1) % self.every == 0
 
     def tensor(self, name):
-        """Whether a parameter or buffer belongs to such a module."""
+        """True if a parameter or buffer belongs to a selected module."""
         return self.fits(name.rpartition(".")[0])
 
 
 def tensors(x, path=""):
-    """[(path, tensor)] of everything in a nested value: containers, mappings, dataclasses."""
+    """Returns [(path, tensor)] of all tensors in a nested value: containers, mappings, dataclasses.
+    """
     if is_tensor(x):
         return [(path or "0", x)]
     if isinstance(x, Mapping):
@@ -199,7 +213,8 @@ def tensors(x, path=""):
 
 
 def replaced(x, fn):
-    """The same nested value with fn(tensor) for every tensor; only plain containers are rebuilt."""
+    """Returns the nested value with fn(tensor) for every tensor; only plain containers are rebuilt.
+    """
     if is_tensor(x):
         return fn(x)
     if type(x) in (list, tuple):
@@ -210,7 +225,7 @@ def replaced(x, fn):
 
 
 def statistics(h):
-    """Numbers that describe a Held tensor, for reading; all None where there are no values."""
+    """Returns readable statistics of a `Held` tensor; all None if it has no elements."""
     a = h.a
     out = {"shape": list(a.shape), "dtype": h.dtype, "max": None, "min": None, "mean": None, "std": None, "norm": None,
            "zeros": None, "nan": 0, "inf": 0}
@@ -228,15 +243,16 @@ def statistics(h):
 
 
 class Recorder:
-    """Hooks on every module of `net`. `calls` is what they have seen since the last `clear`.
+    """Hooks on every module of `net`. `calls` holds the calls recorded since the last `clear`.
 
-    separate   also the gradient that each call sends to each of its inputs, apart from what other users of the same
-               tensor send to it. For this, calls get views of their inputs; values stay what they are.
-    keep       what is kept of a tensor (`held`, or a `Sketch`)
-    sampled    which calls are looked at (`Sampled`)
-    log        what says where a device's log of launches ends (`Launches`): each call gets what is launched in it
-    finished   called with every Call as it ends
-    gradient   called with (Call, path) when a gradient of an output has come
+        separate   also record the gradient that each call sends to each of its inputs, separately
+                   from the gradients of other users of the same tensor. For this, calls receive
+                   views of their inputs; values do not change
+        keep       function that stores a tensor (`held`, or a `Sketch`)
+        sampled    selects the calls to record (`Sampled`)
+        log        the device's launch log (`Launches`): each call gets the kernels launched in it
+        finished   called with every Call when it ends
+        gradient   called with (Call, path) when a gradient of an output has arrived
     """
 
     def __init__(self, net, separate=False, finished=None, gradient=None, grads=True, log=None, keep=held,
@@ -245,7 +261,7 @@ class Recorder:
         self.net, self.separate, self.finished, self.gradient, self.grads = net, separate, finished, gradient, grads
         self.log = Launches() if log is None else log
         self.calls, self._stack, self._count, self._begun = [], [], {}, 0
-        self.busy = 0            # > 0: what happens now is our own doing
+        self.busy = 0  # > 0 while the recorder itself calls torch
         self._handles = []
         for name, m in net.named_modules():
             leaf = next(iter(m.children()), None) is None
@@ -258,7 +274,7 @@ class Recorder:
         self.calls, self._stack, self._count, self._begun = [], [], {}, 0
 
     def remove(self):
-        """Takes all hooks away; what has been recorded stays."""
+        """Removes all hooks; the recorded data stays."""
         for h in self._handles:
             h.remove()
         self._handles = []
@@ -274,7 +290,7 @@ class Recorder:
     def _before(self, name, leaf, own):
         def hook(module, args, kwargs):
             if module is self.net:
-                del self._stack[:]      # a forward before this one may have ended with an exception
+                del self._stack[:]  # an earlier forward may have ended with an exception
             self.busy += 1
             self.log.leave()
             call = None
@@ -295,7 +311,8 @@ class Recorder:
         return hook
 
     def _separate(self, call, args, kwargs):
-        # The same tensor given twice stays the same object: attention, for one, asks whether query is key.
+        # A tensor that is passed twice must stay the same object: attention, for example, checks
+        # whether query is key.
         views = {}
         for path, t in _arguments(args, kwargs):
             if id(t) not in views and t.requires_grad and not getattr(t, "is_sparse", False):
@@ -307,7 +324,7 @@ class Recorder:
 
     def _after(self, module, args, kwargs, output):
         while self._stack and self._stack[-1][0] is not module:
-            self._stack.pop()           # calls that ended with an exception somebody caught
+            self._stack.pop()  # calls that ended with a caught exception
         if self._stack:
             self.end(self._stack.pop()[1], output)
 
@@ -331,10 +348,10 @@ class Recorder:
             self.busy -= 1
 
     def _keep(self, into, path, said=None, after=None):
-        # after: the call whose backward goes on behind this gradient
+        # after: the call whose backward continues after this gradient
         def hook(g):
             if g is None:
-                return              # (nothing arrived)
+                return  # (no gradient arrived)
             self.busy += 1
             self.log.leave()
             try:
@@ -349,14 +366,15 @@ class Recorder:
 
     @property
     def current(self):
-        """(module, Call) of the innermost call going on, or None."""
+        """Returns (module, Call) of the innermost running call, or None."""
         return self._stack[-1] if self._stack else None
 
 
 class Launches:
-    """What a device launches in each call, by the places where the log that it writes ends; without a file nothing is asked.
+    """Assigns a device's kernel launches to calls by offsets into its log; does nothing without a
+    file.
 
-    settled   called before the log is looked at: waits until all has been launched
+        settled   called before the log is read: waits until everything has been launched
     """
 
     def __init__(self, path=None, settled=None):
@@ -367,26 +385,27 @@ class Launches:
         return os.path.getsize(self.path)
 
     def enter(self, call, phase):
-        """From here on what is launched belongs to this call (None: to nobody)."""
+        """Assigns launches from here on to this call (None: to no call)."""
         if self.path is not None:
             self._open = None if call is None else (call, phase, self.here())
 
     def leave(self):
-        """What is launched from here on belongs to nobody."""
+        """Assigns launches from here on to no call."""
         if self.path is not None and self._open is not None:
             call, phase, start = self._open
             self._parts.append((call, phase, start, self.here()))
             self._open = None
 
     def hand_out(self):
-        """Gives the calls their lines."""
+        """Distributes the log lines to the calls."""
         if self.path is not None:
             for call, phase, start, end in self._parts:
                 call.launches.setdefault(phase, []).extend(self.between(start, end))
             self._parts = []
 
     def between(self, start, end):
-        """[text] of launches between two places of the log: kernel and arguments, copies between host and device too."""
+        """Returns [text] of the launches between two offsets of the log: kernel and arguments, and
+        copies between host and device."""
         with open(self.path, "rb") as f:
             f.seek(start)
             lines = [json.loads(x) for x in f.read(end - start).splitlines()]
@@ -410,10 +429,11 @@ _OPERATORS = ("add sub mul truediv floordiv mod pow matmul neg abs invert and or
 
 
 def patch(torch, wrap, more=False):
-    """Puts wrap(name, function) in the place of torch's functions and Tensor methods; returns a function that undoes it,
-    whose `names` are those of all that was replaced.
+    """Replaces torch's functions and Tensor methods by wrap(name, function). Returns a function
+    that undoes this, whose `names` are the replaced names.
 
-    `more`: methods that write into their tensor and casts, too. Functions that somebody has taken from torch's modules before are not reached.
+    `more`: also in-place methods and casts. References that were taken from torch's modules earlier
+    are not replaced.
     """
     undo, names = [], set()
 
@@ -436,7 +456,8 @@ def patch(torch, wrap, more=False):
     for n in dir(F):
         if n[0] != "_" and n.islower() and _is_function(getattr(F, n)):
             put(F, n, f"F.{n}")
-    # A function of torch that is a method too computes something of a tensor; these few take lists of them.
+    # A torch function that is also a method computes something from a tensor; these few accept
+    # lists of tensors.
     for n in [*shared, "cat", "concat", "stack", "hstack", "vstack", "einsum", "bmm", "where"]:
         if hasattr(torch, n) and (n in shared or not hasattr(Tensor, n)):
             put(torch, n, f"torch.{n}")
@@ -455,21 +476,23 @@ def patch(torch, wrap, more=False):
     return restore
 
 
-# A class that gets a __getitem__ in Python becomes a sequence for C, and stays one when the attribute is gone: sq_item of its
-# PySequenceMethods is set then. Real torch's Tensor is a mapping alone; as a sequence it makes torch.tensor([tensor(1.), tensor(2.)]) fail,
-# which then takes the length of each element.
-_AS_SEQUENCE, _SQ_ITEM = 104, 24            # offsets in CPython's PyTypeObject and PySequenceMethods, 3.10 to 3.12, where a pointer has 8 bytes
+# A class that gets a __getitem__ from Python becomes a sequence for C, and stays one after the
+# attribute is deleted, because sq_item of its PySequenceMethods stays set. PyTorch's Tensor is only
+# a mapping. As a sequence it makes torch.tensor([tensor(1.), tensor(2.)]) fail, which then takes
+# the length of each element.
+# offsets in PyTypeObject and PySequenceMethods, CPython 3.10-3.12, 64-bit
+_AS_SEQUENCE, _SQ_ITEM = 104, 24
 
 
 def _item_slot(cls):
-    """The pointer sq_item of a class."""
+    """Returns the sq_item pointer of a class."""
     methods = ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE).value
     return ctypes.c_void_p.from_address(methods + _SQ_ITEM)
 
 
 @functools.cache
 def _can_clear_items():
-    """Whether this interpreter keeps sq_item where `_item_slot` looks for it."""
+    """True if this interpreter stores sq_item where `_item_slot` looks for it."""
     if sys.implementation.name != "cpython" or not (3, 10) <= sys.version_info[:2] <= (3, 12) or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
 
@@ -481,7 +504,7 @@ def _can_clear_items():
 
 
 def _clear_items(cls):
-    """Takes sq_item from a class, and from those derived from it that have no __getitem__ of their own."""
+    """Clears sq_item of a class, and of its subclasses that define no __getitem__."""
     _item_slot(cls).value = None
     for derived in type.__subclasses__(cls):
         if "__getitem__" not in vars(derived):
@@ -494,7 +517,8 @@ def _is_function(x):
 
 # ------------------------------------------------------------------ one file
 class Packer:
-    """Puts nested values with Held tensors into one .npz: the structure as JSON, the arrays beside it."""
+    """Packs nested values with `Held` tensors into one .npz: the structure as JSON, the arrays next
+    to it."""
 
     def __init__(self):
         self.arrays = {}
@@ -516,7 +540,8 @@ class Packer:
 
 
 def save(path, value):
-    """Writes a nested value with Held tensors and Calls to one file (exactly this name)."""
+    """Writes a nested value with `Held` tensors and `Call`s to one file (with exactly this name).
+    """
     p = Packer()
     text = json.dumps({"version": VERSION, "value": p.plain(value)})
     with open(path, "wb") as f:
@@ -524,7 +549,7 @@ def save(path, value):
 
 
 def load(path):
-    """What `save` wrote. ValueError for other files."""
+    """Loads a file that `save` wrote. ValueError for other files."""
     with np.load(path, allow_pickle=False) as z:
         if "mindtorch.json" not in z.files:
             raise ValueError(f"{path} is not a record written by mindtorch")
@@ -547,7 +572,7 @@ def load(path):
 
 
 def save_each(path, items):
-    """Writes (name, Held) one after the other, with memory for one."""
+    """Writes (name, Held) pairs one by one, with memory for only one."""
     names = []
     with zipfile.ZipFile(path, "w") as z:
         for name, h in items:
@@ -558,7 +583,8 @@ def save_each(path, items):
 
 
 def load_each(path):
-    """({name: shape} of what `save_each` wrote, an iterator of the (name, Held))."""
+    """Returns ({name: shape} of a file that `save_each` wrote, an iterator of its (name, Held)
+    pairs)."""
     with zipfile.ZipFile(path) as z:
         names = json.loads(z.read("names.json"))
 

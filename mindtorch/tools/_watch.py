@@ -1,4 +1,4 @@
-"""watch: what goes wrong in a training run, at the step and the layer where it begins."""
+"""`watch`: finds problems of a training run, and the step and layer where they begin."""
 import functools
 import math
 import sys
@@ -11,42 +11,55 @@ from mindtorch.tools._overflow import array as _array, finite as _finite
 _ENDS = {"Sigmoid": (0.0, 1.0), "Hardsigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0),
          "Softsign": (-1.0, 1.0)}
 _RELUS = ("ReLU", "ReLU6")
-MOST_STEPS = 20_000     # of a history: beyond it every second of the earlier half is dropped
+# length of a history: beyond it, every second entry of the earlier half is dropped
+MOST_STEPS = 20_000
 
 
 def watch(model, optimizer=None, **options):
-    """Watches a training run: `with watch(model, optimizer) as w: ...`; afterwards `w.findings` is a list of dicts.
+    """Watches a training run: `with watch(model, optimizer) as w: ...`; afterwards `w.findings` is
+    a list of dicts.
 
-    Each finding has 'kind', 'name' (of the layer or parameter), 'step' (counted from 0), 'text', and what was measured:
+    Each finding has 'kind', 'name' (of the layer or parameter), 'step' (counted from 0), 'text',
+    and the measured value:
 
-    overflow                  NaN or infinity reaches the model's output or a gradient; reported is where it began: the
-                              layer (also 'op'), or the gradient. Infinity that is consumed on the way, as a softmax does
-                              with scores masked by -inf, is none, nor is a mask that the model gives
-    vanishing_gradient        the largest element of a parameter's gradient is below `vanishing` (1e-9)
-    exploding_gradient        ... above `exploding` (1e4)
-    unchanged_weight          a parameter with requires_grad has not changed in `patience` (3) steps on end
-    weight_change_too_large   the largest change is more than `change` (10) times the largest element
-    dead_relu                 of the units of an nn.ReLU, more than `dead` (0.9) are zero for whole batches, `patience`
-                              steps on end
-    saturated_activation      more than `saturated` (0.95) of the outputs of an nn.Sigmoid, Tanh ... are at its ends
+        overflow                  NaN or infinity reaches the model's output or a gradient. The
+                                  finding names its origin: the layer (also 'op'), or the gradient.
+                                  Infinity that is consumed before that (as by a softmax of scores
+                                  masked with -inf) does not count, nor does a mask that the model
+                                  returns
+        vanishing_gradient        the largest element of a parameter's gradient is below `vanishing`
+                                  (1e-9)
+        exploding_gradient        ... above `exploding` (1e4)
+        unchanged_weight          a parameter with requires_grad has not changed in `patience` (3)
+                                  consecutive steps
+        weight_change_too_large   the largest change is more than `change` (10) times the largest
+                                  element
+        dead_relu                 more than `dead` (0.9) of the units of an nn.ReLU are zero for the
+                                  entire batch, in `patience` consecutive steps
+        saturated_activation      more than `saturated` (0.95) of the outputs of an nn.Sigmoid, Tanh
+                                  ... are at its limits
 
-    every       look at each n-th step only; in the others there are no hooks on the model, so that they cost nothing
-    ops         follow every torch function too, those of the loss included, and name the very one that made NaN or infinity of
-                finite values (slow; for hunting)
-    on_finding  called with each finding as it is made; the default prints it to standard error
+        every       check only every n-th step; in the other steps the model has no hooks, so that
+                    they cost nothing
+        ops         observe every torch function, including those of the loss, and name the one that
+                    produced NaN or infinity from finite values (slow; for debugging)
+        on_finding  called with each finding immediately; by default prints it to standard error
 
-    `history` has, for each step looked at, (step, loss, norm of all gradients, the least and the largest norm of a parameter's gradient), of long runs
-    fewer of the early ones; `save(path)` draws it as a page. The loss is what the last `backward()` before the step was called on; `w.loss(value)` tells
-    another (an unscaled one, say).
+    `history` has, for each checked step, (step, loss, norm of all gradients, the smallest and the
+    largest norm of a parameter's gradient); in long runs the early steps are thinned out.
+    `save(path)` draws it as a page. The loss is the tensor on which the last `backward()` before
+    the step was called; `w.loss(value)` overrides it (with an unscaled one, for example).
 
-    With an optimizer, its `step()` marks the steps. Without one call `w.step_end()` after each (or hand `w` to a trainer
-    as its callback). Works for models of the facade and of real torch alike, and changes no result.
+    With an optimizer, its `step()` marks the steps. Without one, call `w.step_end()` after each
+    step (or pass `w` to a trainer as its callback). Works for models of the facade and of PyTorch,
+    and changes no result.
     """
     return Watch(model, optimizer, **options)
 
 
 def watch_training(model, optimizer, step, n_steps, **options):
-    """Calls step(0) ... step(n_steps - 1), each a whole training step, under `watch`; returns the findings."""
+    """Calls step(0) ... step(n_steps - 1), each a complete training step, under `watch`; returns
+    the findings."""
     options.setdefault("on_finding", None)
     with Watch(model, optimizer, **options) as w:
         for i in range(n_steps):
@@ -55,12 +68,12 @@ def watch_training(model, optimizer, step, n_steps, **options):
 
 
 def report(finding):
-    """The default of `on_finding`: one line to standard error."""
+    """Prints a finding as one line to standard error (the default `on_finding`)."""
     print(f"watch: {finding['text']}", file=sys.stderr)
 
 
 class Watch:
-    """See `watch`."""
+    """Watcher of one model. See `watch`."""
 
     def __init__(self, model, optimizer=None, *, vanishing=1e-9, exploding=1e4, change=10.0, dead=0.9, saturated=0.95,
                  patience=3, every=1, ops=False, on_finding=report):
@@ -86,7 +99,7 @@ class Watch:
         self.stop()
 
     def start(self):
-        """Begins to watch; `stop` ends it. What `with` does."""
+        """Starts watching, as `with` does; `stop` ends it."""
         if self._steps:
             raise RuntimeError("this watch has been started already")
         opt = self.optimizer
@@ -96,7 +109,7 @@ class Watch:
         self._arm()
 
     def stop(self):
-        """Takes all hooks away; doing it twice is fine."""
+        """Removes all hooks; calling it twice is allowed."""
         self._cut_short()
         self._disarm()
         for h in self._steps:
@@ -111,7 +124,8 @@ class Watch:
             self._hooks.append(m.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             self._hooks.append(m.register_forward_hook(self._leave))
         self._before = {n: _copied(_array(p)) for n, p in self._parameters()}
-        torch = _torch_of(self.model)       # that which this model is made of: the facade's, or the real one
+        # the module that the model is built from: the facade or PyTorch
+        torch = _torch_of(self.model)
         undo = _trace.patch(torch, self._follow, more=True) if self.ops else lambda: None
         _listen(torch, self)
 
@@ -150,7 +164,8 @@ class Watch:
         return hook
 
     def _leave(self, module, args, output):
-        inside, self._inside = self._inside, True       # what is called to look at values is not the model's
+        # calls made to inspect values are not the model's
+        inside, self._inside = self._inside, True
         try:
             self._left(module, output)
         finally:
@@ -159,7 +174,7 @@ class Watch:
     def _left(self, module, output):
         stack = self._origins.stack
         while stack and stack[-1].module is not module:
-            stack.pop()                 # calls that ended with an exception somebody caught
+            stack.pop()  # calls that ended with a caught exception
         if not stack:
             return
         found = _trace.tensors(output)
@@ -176,7 +191,8 @@ class Watch:
                 self._saturation(frame.name, frame.kind, _array(found[0][1]))
 
     def _cut_short(self):
-        """A forward that ended with an exception has no output that its NaN could reach: they may be its very cause."""
+        """Reports the NaN of a forward that ended with an exception: it has no output that NaN
+        could reach, and NaN may be the cause of the exception."""
         if self._origins.stack and not self._overflow:
             self._tell(next((o for o in self._origins.made if not o.deliberate), None))
         self._origins.stack = []
@@ -191,7 +207,7 @@ class Watch:
             self._add("overflow", name, f"NaN or infinity first in {where}" + (f", op {op}" if op else "") + what, op=op)
 
     def _backward_of(self, loss):
-        """backward() is called on a tensor."""
+        """Called when backward() is called on a tensor."""
         inside, self._inside = self._inside, True
         self._told = loss.detach()
         self._inside = inside
@@ -199,7 +215,8 @@ class Watch:
             self._loss(loss)
 
     def loss(self, value):
-        """Tells the loss of this step, a tensor or a number, where it is not what `backward()` is called on."""
+        """Sets the loss of this step, a tensor or a Python scalar, if it is not the one on which
+        `backward()` is called."""
         self._told = value.detach() if hasattr(value, "detach") else value
 
     def _loss(self, loss):
@@ -210,7 +227,7 @@ class Watch:
         finally:
             self._inside = inside
         origin = self._origins.fault([loss])
-        if origin is None:              # infinity that was meant has come as far as this
+        if origin is None:  # intended infinity has reached the loss
             self._found_overflow("the loss", _overflow.made_by(loss), "the loss")
         self._tell(origin)
 
@@ -251,7 +268,7 @@ class Watch:
         if count >= self.patience:
             share = float(dead.mean()) if dead.size else 0.0
             if share > self.dead:
-                self._add("dead_relu", name, f"{share:.0%} of the units of {name} were zero in {count} batches on end",
+                self._add("dead_relu", name, f"{share:.0%} of the units of {name} were zero in {count} consecutive batches",
                           share=share)
             self._quiet.pop(name)
 
@@ -259,19 +276,20 @@ class Watch:
         low, high = _ENDS[kind]
         share = float(((a - low < 1e-3) | (high - a < 1e-3)).mean()) if a.size else 0.0
         if share > self.saturated:
-            self._add("saturated_activation", name, f"{share:.0%} of the outputs of {name} ({kind}) are at its ends",
+            self._add("saturated_activation", name, f"{share:.0%} of the outputs of {name} ({kind}) are at its limits",
                       share=share)
 
     # ------------------------------------------------------------------ gradients and weights
     def _before_step(self):
         self._gradients()
-        self._inside = True             # the optimizer's own functions are not followed
+        self._inside = True  # the optimizer's own functions are not observed
 
     def _gradients(self):
         if not self._hooks:
             return
         norms = []
-        # Backward comes to the last parameters first: what overflows there has not come from others.
+        # Backward reaches the last parameters first, so an overflow there was not propagated from
+        # other gradients.
         for name, p in reversed(self._parameters()):
             if p.grad is None:
                 continue
@@ -298,7 +316,7 @@ class Watch:
         self._norms = (math.hypot(*norms), _least(norms), max(norms, key=_rank)) if norms else (math.nan,) * 3
 
     def step_end(self, *_, gradients=True):
-        """The end of a training step (an optimizer given to `watch` calls it by itself)."""
+        """Ends a training step (called automatically if `watch` received an optimizer)."""
         self._inside = False
         self._cut_short()
         if self._hooks:
@@ -323,7 +341,8 @@ class Watch:
             self.history[:MOST_STEPS // 2] = self.history[:MOST_STEPS // 2:2]
 
     def save(self, path):
-        """Writes a page of what was seen: curves of the loss and the gradients, the findings at their steps. One HTML file that needs nothing else."""
+        """Writes a self-contained HTML page: curves of the loss and the gradients, with the
+        findings at their steps."""
         from mindtorch.tools import _watch_page
         with open(path, "w", encoding="utf-8") as f:
             f.write(_watch_page.page(self))
@@ -345,11 +364,11 @@ class Watch:
                               + ("" if p.grad is not None else "; it has no gradient"), steps=still)
                 continue
             self._still[name] = 0
-            if size == 0:       # began as zeros: the scale is that of the other weights
+            if size == 0:  # initialized to zeros: use the scale of the other weights
                 scale = scale or max((t for t in (_top(_array(q)) for _, q in self._parameters() if q.numel())
                                       if math.isfinite(t)), default=0.0)
                 size = scale
-            if not moved <= self.change * size:     # the bounds do not tell: now exactly
+            if not moved <= self.change * size:  # the bounds are inconclusive: compute exactly
                 moved, size = _top(old), max(size, _top(new - old))
             ratio = moved / (size + 1e-6)
             if ratio > self.change and math.isfinite(ratio):
@@ -364,29 +383,34 @@ def _copied(a):
 
 
 def _silent(a, units, share):
-    """Which units are zero in the whole batch, or, if it is clear that no more than `share` are, which may be."""
+    """Returns a mask of the units that are zero in the entire batch, or, if clearly at most `share`
+    of them are, of those that may be."""
     if not a.size:
         return np.zeros(0, bool)
     others = tuple(i for i in range(a.ndim) if i != units)
     if units == 1:
         first = ~a[:1].any(axis=others)
-        if first.mean() <= share:       # units that the first element of the batch moves are alive
+        # units that are nonzero for the first element of the batch are alive
+        if first.mean() <= share:
             return first
     return ~a.any(axis=others)
 
 
 def _between(a):
-    """(at least, at most) the largest absolute value: by the norm, in one fast pass, where that can be trusted."""
+    """Returns (lower, upper) bounds of the largest absolute value, from the norm in one fast pass
+    where possible."""
     return _measured(a, False)[:2]
 
 
 def _measured(a, wanted=True):
-    """(at least, at most) the largest absolute value, and the norm if it is wanted: all of one fast pass, where that can be trusted."""
+    """Returns (lower, upper) bounds of the largest absolute value, and the norm if `wanted`, in one
+    fast pass where possible."""
     if a.flags.c_contiguous and a.dtype.kind == "f" and a.itemsize >= 4:
         flat = a.reshape(-1)
         with np.errstate(all="ignore"):
-            norm = math.sqrt(max(float(np.dot(flat, flat)), 0.0))       # max: of NaN it is 0 or NaN, both seen below
-        if 1e-15 < norm < math.inf:         # else squares may have been too small or too large
+            # of NaN, max is 0 or NaN; both are handled below
+            norm = math.sqrt(max(float(np.dot(flat, flat)), 0.0))
+        if 1e-15 < norm < math.inf:  # otherwise squares may have under- or overflowed
             return 0.99 * norm / math.sqrt(flat.size), 1.01 * norm, norm
     top = _top(a)
     with np.errstate(all="ignore"):
@@ -394,7 +418,7 @@ def _measured(a, wanted=True):
 
 
 def _rank(v):
-    """For the largest of some values: NaN is beyond all."""
+    """Sort key for the largest of some values: NaN sorts last."""
     return math.inf if math.isnan(v) else v
 
 
@@ -403,14 +427,15 @@ def _least(values):
 
 
 def _number(value):
-    """A loss as a float; NaN where there is none, or more than one element."""
+    """Returns a loss as a float; NaN if there is none, or if it has more than one element."""
     if value is None or hasattr(value, "numel") and value.numel() != 1:
         return math.nan
     return float(_array(value).reshape(-1)[0].real) if hasattr(value, "numel") else float(value)
 
 
 def _top(a):
-    """The largest absolute value, NaN if there is one; without a temporary array."""
+    """Returns the largest absolute value, or NaN if there is one, without a temporary array (except
+    for complex values)."""
     return max(float(a.max()), -float(a.min())) if a.dtype.kind != "c" else float(np.abs(a).max())
 
 
@@ -419,7 +444,8 @@ def _torch_of(model):
     return facade if facade is not None and isinstance(model, facade.nn.Module) else sys.modules["torch"]
 
 
-# torch -> (its Tensor.backward, the watches that want to know what it is called on): several watches may begin and end in any order.
+# torch -> (its original Tensor.backward, the watches notified of its calls): several watches may
+# start and end in any order.
 _LISTENING: dict = {}
 
 

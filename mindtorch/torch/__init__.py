@@ -1,4 +1,5 @@
-"""The facade: PyTorch's interface on MindSpore.  `import torch` gives this module under mindtorch's hook."""
+"""The facade: PyTorch's interface on MindSpore. Under mindtorch's import hook, `import torch`
+returns this module."""
 import importlib as _importlib
 import math as _math
 
@@ -73,12 +74,12 @@ def __getattr__(name):
         return _importlib.import_module("mindtorch.torch.futures").Future
     if name == "Storage":
         return storage.CLASS_OF[_dtypes.get_default_dtype()]
-    if name in ("cast_to_adapter_tensor", "cast_to_ms_tensor"):           # (mindtorch 0.4's)
+    if name in ("cast_to_adapter_tensor", "cast_to_ms_tensor"):  # names of mindtorch 0.4
         return getattr(_importlib.import_module("mindtorch.torch.tensor"), name)
     if name in _ASSERTS:
         return getattr(_importlib.import_module("mindtorch.torch._asserts"), name)
     if not name.startswith("__") or name in ("__config__", "__future__"):
-        # torch imports many submodules on its own; here they are imported when first touched.
+        # PyTorch imports many submodules eagerly; here they are imported on first access.
         try:
             return _importlib.import_module(f"mindtorch.torch.{name}")
         except ModuleNotFoundError as err:

@@ -1,15 +1,16 @@
-"""Checks that raise with a message: torch._assert, torch._check and their like."""
+"""Checks that raise with a message: torch._assert, torch._check and similar functions."""
 from mindtorch.core.tensor import taken
 from mindtorch.torch._function_protocol import overrides as _overrides
 from mindtorch.torch.cuda.streams import Event, Stream  # noqa: F401
 from mindtorch.torch._refusing import refuse
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile handles the functions of this module (see
+#: `mindtorch/torch/_dynamo/_capture.py`)
 CAPTURE = "followed"
 
 
 def _assert(condition, message):
-    """AssertionError with the message unless the condition holds."""
+    """Raises AssertionError(message) unless the condition holds."""
     if type(condition) is not bool and _overrides(condition):
         from mindtorch.torch import overrides
         return overrides.handle_torch_function(_assert, (condition,), condition, message)
@@ -21,7 +22,7 @@ _assert.__module__ = "mindtorch.torch"
 
 
 def _assert_async(input, assert_msg=None):
-    """RuntimeError unless a one-element tensor is not zero."""
+    """Raises RuntimeError if a one-element tensor is zero."""
     if not input.is_nonzero():
         raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
 
@@ -44,44 +45,44 @@ def _raise(kind, cond, message):
 
 
 def _check(cond, message=None):
-    """RuntimeError with message() unless cond."""
+    """Raises RuntimeError(message()) unless cond is True."""
     _raise(RuntimeError, cond, message)
 
 
 def _check_is_size(i, message=None, *, max=None):
-    """RuntimeError unless i can be a size."""
+    """Raises RuntimeError unless 0 <= i <= max."""
     _raise(RuntimeError, i >= 0 and (max is None or i <= max), message)
 
 
 def _check_index(cond, message=None):
-    """IndexError with message() unless cond."""
+    """Raises IndexError(message()) unless cond is True."""
     _raise(IndexError, cond, message)
 
 
 def _check_value(cond, message=None):
-    """ValueError with message() unless cond."""
+    """Raises ValueError(message()) unless cond is True."""
     _raise(ValueError, cond, message)
 
 
 def _check_type(cond, message=None):
-    """TypeError with message() unless cond."""
+    """Raises TypeError(message()) unless cond is True."""
     _raise(TypeError, cond, message)
 
 
 def _check_not_implemented(cond, message=None):
-    """NotImplementedError with message() unless cond."""
+    """Raises NotImplementedError(message()) unless cond is True."""
     _raise(NotImplementedError, cond, message)
 
 
 def _check_with(error_type, cond, message):
-    """An error of a given class with message() unless cond."""
+    """Raises error_type(message()) unless cond is True."""
     if not issubclass(error_type, Exception) or issubclass(error_type, Warning):
         raise AssertionError(f"error_type must be a subclass of Exception but not Warning, got {error_type}")
     _raise(error_type, cond, message)
 
 
 def _check_tensor_all_with(error_type, cond, message=None):
-    """An error of a given class with message() unless all elements of a bool tensor hold."""
+    """Raises error_type(message()) unless all elements of a bool tensor are True."""
     if not taken(cond):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     if cond._stype.kind != "b":
@@ -90,12 +91,12 @@ def _check_tensor_all_with(error_type, cond, message=None):
 
 
 def _check_tensor_all(cond, message=None):
-    """RuntimeError with message() unless all elements of a bool tensor hold."""
+    """Raises RuntimeError(message()) unless all elements of a bool tensor are True."""
     _check_tensor_all_with(RuntimeError, cond, message)
 
 
 def _shape_as_tensor(self):
-    """The sizes as an int64 tensor."""
+    """Returns the shape as an int64 tensor on the cpu."""
     from mindtorch.torch import tensor
     return tensor(list(self.shape), device="cpu")
 

@@ -1,8 +1,10 @@
-"""What aten calls a primitive: the operator, and its arguments.
+"""Maps primitives to aten calls: the operator and its arguments.
 
-NAMES holds, under a primitive's name, a function of its operands and constants that gives (operator, arguments[, named arguments]); what has none is an
-operator of the namespace `mindtorch`, which takes the primitive's operands in their order and its constants by name.  DECOMPOSED holds those that aten has
-several operators for: functions over tensors, whose calls are seen one by one.
+`NAMES` maps a primitive's name to a function of its operands and attributes that returns (operator,
+arguments[, named arguments]). A primitive without an entry is an operator of the `mindtorch`
+namespace, with the primitive's operands in order and its attributes by keyword. `DECOMPOSED` holds
+primitives that correspond to several aten operators: functions over tensors, whose calls are
+dispatched one by one.
 """
 import math
 
@@ -22,12 +24,12 @@ NAMES, DECOMPOSED = {}, {}
 
 
 def decomposition(prim):
-    """How a primitive is said in several operators; None: it is one."""
+    """Returns the function that expresses a primitive as several operators, or None."""
     return DECOMPOSED.get(prim.name)
 
 
 def _number(x):
-    """An operand as aten has it: numbers are Python's."""
+    """Converts an operand to what aten receives: scalar operands become Python scalars."""
     if x.__class__ is Const:
         v = x._a.item()
         return v if v.__class__ in (int, float, bool, complex) else float(v)
@@ -39,12 +41,12 @@ def _same(r):
 
 
 def _as_results(r):
-    """Results of an operator that returns several, as a primitive's."""
+    """Converts the results of a multi-output operator to the primitive's results."""
     return tuple(r) if isinstance(r, (list, tuple)) else r
 
 
 class Primitive(_ops.OpOverload):
-    """A primitive that aten has no operator for."""
+    """A primitive that has no aten operator."""
 
     def __init__(self, prim):
         packet = _ops.OpOverloadPacket("mindtorch", prim.name)
@@ -73,7 +75,11 @@ def _own_overload(prim):
 
 
 def of(prim, args, kw):
-    """(operator, arguments, named arguments, what makes the primitive's results of the operator's) of a call of a primitive."""
+    """Returns the aten form of a call of a primitive.
+
+    The result is (operator, arguments, named arguments, function from the operator's results to the
+    primitive's results).
+    """
     fn = NAMES.get(prim.name)
     if fn is not None:
         found = fn(*args, **kw)
@@ -93,7 +99,7 @@ _NUMBER_CLASSES = (int, float, bool, complex)
 
 
 def overload_for(name, args, kwargs):
-    """The operator of a method that writes to its tensor, None if aten has none of that name."""
+    """Returns the operator of an in-place method; None if aten has none of that name."""
     other = args[1] if len(args) > 1 else kwargs.get("other", kwargs.get("value"))
     scalar = other.__class__ in _NUMBER_CLASSES
     base = name.rstrip("_")
@@ -111,7 +117,7 @@ _TWO = frozenset("""eq ne lt le gt ge pow remainder fmod fill bitwise_and bitwis
  """.split())
 
 
-#: aten's operators whose result lies on the memory of their first operand
+#: aten operators whose result shares memory with their first operand
 VIEWS = frozenset("""alias as_strided detach diagonal expand expand_as flatten movedim narrow permute real imag reshape select slice split split_with_sizes
  squeeze swapaxes swapdims t transpose unbind unfold unsqueeze view view_as view_as_complex view_as_real adjoint mT mH T H numpy_T chunk tensor_split
  hsplit vsplit dsplit conj _conj _neg_view _reshape_alias""".split())
@@ -142,7 +148,8 @@ NAMES["neg_view"] = lambda a: ("_neg_view.default", (a,))
 
 
 def _two(prims, overloads=("Tensor", "Scalar")):
-    """Operators of two operands, by whether the second is a tensor or a number."""
+    """Registers binary operators, whose overload depends on whether the second operand is a tensor.
+    """
     for n in prims.split():
         def fn(a, b, _n=n):
             if a.__class__ is Const:
@@ -284,7 +291,7 @@ def _list(x):
 
 
 def _format(fmt):
-    """A memory format, of what the primitive calls it."""
+    """Returns the torch memory format for the primitive's name of it."""
     from mindtorch.torch import _types
     return _types.NAMES.get(fmt + "_format" if fmt in ("contiguous", "preserve") else fmt)
 
@@ -421,7 +428,7 @@ _END = 2 ** 63 - 1
 
 
 def _steps(ndim, key):
-    """The views, each of one dimension, that a basic index is: (how, dimension, item)."""
+    """Splits a basic index into single-dimension views: [(kind, dimension, item)]."""
     key = key if key.__class__ is tuple else (key,)
     taken_up = sum([k is not None and k is not ... for k in key])
     steps, d = [], 0
@@ -457,7 +464,7 @@ def _pick_name(a, *, key):
 
 
 def _pick(a, *, key):
-    pick(np.ndarray.view(a._a, np.ndarray), key=key)            # (which says what is wrong with the index)
+    pick(np.ndarray.view(a._a, np.ndarray), key=key)  # raises the error of an invalid index
     steps = _steps(a.ndim, key)
     if len(steps) < 2:
         return NotImplemented
@@ -492,7 +499,7 @@ NAMES["slice_backward"], DECOMPOSED["slice_backward"] = _place_name, _place
 
 
 def _at(dims, indices):
-    """aten's list of indices: None for a dimension that has none."""
+    """Returns aten's list of indices, with None for dimensions without an index."""
     by = dict(zip(dims, indices))
     return [by.get(d) for d in range(max(dims) + 1)]
 
@@ -520,7 +527,7 @@ for _n in "123":
 
 # ------------------------------------------------------------------ layers
 def _padding(pairs):
-    """One number for each dimension; None where the two sides differ."""
+    """Returns one padding value per dimension; None if the two sides of a dimension differ."""
     return [lo for lo, _ in pairs] if all([lo == hi for lo, hi in pairs]) else None
 
 
@@ -542,7 +549,7 @@ def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, gr
 
 
 def _without_zeros(pads):
-    """Pairs without those of the leading dimensions that are not padded."""
+    """Drops the pairs of leading dimensions that are not padded."""
     n = next((i for i, pair in enumerate(pads) if any(pair)), len(pads))
     return pads[n:]
 

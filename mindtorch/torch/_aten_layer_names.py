@@ -1,4 +1,5 @@
-"""Names of the operators of torch/_aten_layer_ops.py, which is imported when one of them is asked for."""
+"""Names of the operators of `mindtorch/torch/_aten_layer_ops.py`, which is imported on first use of
+one."""
 RESIZED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d""".split()
 _PADS = [f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)]
 _POOLS = [name.format(n) for n in (2, 3) for name in ("max_pool{}d_with_indices_backward", "avg_pool{}d_backward", "_adaptive_avg_pool{}d",

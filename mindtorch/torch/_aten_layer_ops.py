@@ -1,6 +1,8 @@
-"""Operators of aten for layers and their gradients: what handlers of __torch_dispatch__ compute for the names of torch/_aten_layers.py.
+"""aten operators for layers and their gradients. Handlers of `__torch_dispatch__` call them to
+compute the operators of `mindtorch/torch/_aten_layers.py`.
 
-A gradient is computed by the primitives that the tape has for it, or by computing the layer again and differentiating it.
+A gradient is computed either by the primitives of the autograd graph, or by re-executing the layer
+and differentiating it.
 """
 import functools
 
@@ -20,7 +22,7 @@ def _f(name):
 
 
 def _one(fn):
-    """An operator that is seen as itself where somebody asks."""
+    """Makes a function visible as one operator to active modes and `__torch_dispatch__` classes."""
     name = fn.__name__
 
     @functools.wraps(fn)
@@ -32,7 +34,8 @@ def _one(fn):
 
 
 def _gradients(fn, operands, mask, g):
-    """Gradients of fn(*operands) where the mask asks for them, None elsewhere."""
+    """Returns the gradients of fn(*operands) for the operands in the mask, and None for the others.
+    """
     with grad_mode.enable_grad():
         leaves = [t.detach().requires_grad_() if on else t for t, on in zip(operands, mask)]
         out = fn(*leaves)
@@ -44,7 +47,8 @@ def _gradients(fn, operands, mask, g):
 # ------------------------------------------------------------------ convolutions
 @_one
 def convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask):
-    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
+    """Returns (grad_input, grad_weight, grad_bias), with None for those that output_mask excludes.
+    """
     pads, n = tuple([(p, p) for p in padding]), weight.ndim - 2
     named = {"stride": tuple(stride), "padding": pads, "dilation": tuple(dilation), "groups": groups}
     g, one = grad_output, input.ndim == n + 1
@@ -69,7 +73,8 @@ def convolution_backward(grad_output, input, weight, bias_sizes, stride, padding
 # ------------------------------------------------------------------ normalisation
 @_one
 def native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask):
-    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
+    """Returns (grad_input, grad_weight, grad_bias), with None for those that output_mask excludes.
+    """
     axes, shape = [d for d in range(input.ndim) if d != 1], [1, -1] + [1] * (input.ndim - 2)
     mean, rstd = (save_mean, save_invstd) if train else (running_mean, (running_var + eps).rsqrt())
     mean, rstd = mean.reshape(shape), rstd.reshape(shape)
@@ -87,7 +92,8 @@ def native_batch_norm_backward(grad_out, input, weight, running_mean, running_va
 
 @_one
 def native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask):
-    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
+    """Returns (grad_input, grad_weight, grad_bias), with None for those that output_mask excludes.
+    """
     axes = list(range(-len(normalized_shape), 0))
     shape = (*input._sizes[:-len(axes)], *[1] * len(axes))
     x = (input - mean.reshape(shape)) * rstd.reshape(shape)
@@ -106,7 +112,8 @@ def native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, we
 
 @_one
 def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
-    """(gradient of the input, of the weight, of the bias), None for those that output_mask leaves out."""
+    """Returns (grad_input, grad_weight, grad_bias), with None for those that output_mask excludes.
+    """
     x = ((input.reshape(N, group, -1) - mean.unsqueeze(-1)) * rstd.unsqueeze(-1)).reshape(N, C, HxW)
     g = grad_out.reshape(N, C, HxW)
     found = [None, None, None]
@@ -125,28 +132,28 @@ def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, g
 # ------------------------------------------------------------------ pooling
 def _pools(n):
     def max_pool_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
-        """Gradient of a maximum pool, by the places of the maxima."""
+        """Gradient of max pooling, from the indices of the maxima."""
         return PRIMITIVES["scatter_places"](grad_output, indices, size=self._sizes[-n:])
 
     def avg_pool_backward(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
-        """Gradient of a pool of means."""
+        """Gradient of average pooling."""
         return _gradients(lambda x: _f(f"nn.functional.avg_pool{n}d")(x, kernel_size, stride or None, padding, ceil_mode, count_include_pad, divisor_override),
                           [self], [True], grad_output)[0]
 
     def adaptive_avg_pool(self, output_size):
-        """Means over as many windows as are asked for."""
+        """Average pooling to a given output size."""
         return PRIMITIVES[f"adaptive_avg_pool{n}d"](self, out=tuple(output_size))
 
     def adaptive_avg_pool_backward(grad_output, self):
-        """Gradient of it."""
+        """Gradient of adaptive average pooling."""
         return PRIMITIVES[f"adaptive_avg_pool{n}d_backward"](grad_output, size=self._sizes[-n:])
 
     def adaptive_max_pool(self, output_size):
-        """(maxima of as many windows as are asked for, their places)"""
+        """Max pooling to a given output size. Returns (maxima, indices)."""
         return PRIMITIVES[f"adaptive_max_pool{n}d"](self, target=tuple(output_size), places=True)
 
     def adaptive_max_pool_backward(grad_output, self, indices):
-        """Gradient of it, by the places."""
+        """Gradient of adaptive max pooling, from the indices of the maxima."""
         return PRIMITIVES["scatter_places"](grad_output, indices, size=self._sizes[-n:])
     made = {f"max_pool{n}d_with_indices_backward": max_pool_with_indices_backward, f"avg_pool{n}d_backward": avg_pool_backward,
             f"_adaptive_avg_pool{n}d": adaptive_avg_pool, f"_adaptive_avg_pool{n}d_backward": adaptive_avg_pool_backward,
@@ -163,7 +170,7 @@ _pools(3)
 # ------------------------------------------------------------------ losses
 def _losses(suffix):
     def forward(self, target, weight, reduction, ignore_index):
-        """(loss, sum of the weights of the targets that count)"""
+        """Returns (loss, total weight of the targets that are not ignored)."""
         loss = _f("nn.functional.nll_loss")(self, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
         with grad_mode.no_grad():
             counts = target != ignore_index
@@ -171,7 +178,7 @@ def _losses(suffix):
             return loss, each.sum() if reduction else self.new_zeros(())
 
     def backward(grad_output, self, target, weight, reduction, ignore_index, total_weight):
-        """Gradient of the loss."""
+        """Gradient of nll_loss."""
         return _gradients(lambda x: _f("nn.functional.nll_loss")(x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction]),
                           [self], [True], grad_output)[0]
     forward.__name__, backward.__name__ = f"nll_loss{suffix}_forward", f"nll_loss{suffix}_backward"
@@ -189,7 +196,7 @@ def _attention(q, k, v, dropout_p, is_causal, attn_mask, scale):
 
 @_one
 def _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    """(attention, log of the sums of the scores' exponentials)"""
+    """Returns (attention output, logsumexp of the scores)."""
     y = _attention(query, key, value, dropout_p, is_causal, attn_mask, scale)
     with grad_mode.no_grad():
         if query._sizes[1] != key._sizes[1]:
@@ -204,7 +211,7 @@ def _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p=0.0
 
 @_one
 def _scaled_dot_product_flash_attention_for_cpu_backward(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None):
-    """(gradient of the query, of the key, of the value)"""
+    """Returns (grad_query, grad_key, grad_value)."""
     return _gradients(lambda q, k, v: _attention(q, k, v, dropout_p, is_causal, attn_mask, scale), [query, key, value], [True] * 3, grad_out)
 
 
@@ -233,8 +240,8 @@ def _resized(name):
 
     def backward(grad_output, output_size, input_size, *rest):
         return PRIMITIVES["upsample_backward"](grad_output, size=tuple(input_size[2:]), kind=name, **split(rest, grad_output.ndim - 2))
-    _added(forward, name, "Spatial dims resampled.")
-    _added(backward, name + "_backward", "Gradient of it.")
+    _added(forward, name, "Resamples the spatial dimensions.")
+    _added(backward, name + "_backward", "Gradient of the resampling.")
 
 
 for _name in RESIZED:
@@ -247,8 +254,8 @@ def _repeated(mode, stem, n):
 
     def backward(grad_output, self, padding):
         return _gradients(lambda x: _f("nn.functional.pad")(x, list(padding), mode), [self], [True], grad_output)[0]
-    _added(forward, f"{stem}_pad{n}d", "The last dims continued.")
-    _added(backward, f"{stem}_pad{n}d_backward", "Gradient of it.")
+    _added(forward, f"{stem}_pad{n}d", "Pads the last dimensions.")
+    _added(backward, f"{stem}_pad{n}d_backward", "Gradient of the padding.")
 
 
 for _n in (1, 2, 3):
@@ -258,7 +265,7 @@ for _n in (1, 2, 3):
 
 @_one
 def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
-    """Gradient of an embedding's weight."""
+    """Gradient of the weight of an embedding."""
     return PRIMITIVES["embedding_dense_backward"](grad_output, indices, padding=padding_idx, by_freq=scale_grad_by_freq, rows=num_weights)
 
 
@@ -276,7 +283,7 @@ def col2im(self, output_size, kernel_size, dilation, padding, stride):
 
 @_one
 def leaky_relu_backward(grad_output, self, negative_slope, self_is_result):
-    """Gradient of leaky_relu, of its operand or its result."""
+    """Gradient of leaky_relu, given its input or its result."""
     return PRIMITIVES["leaky_relu_backward"](grad_output, self, slope=negative_slope)
 
 

@@ -1,4 +1,5 @@
-"""The layers of torch/_aten_layers.py: what is said for primitives and ops, and how they are differentiated."""
+"""Entries of `mindtorch/torch/_aten_layers.py`: the aten form of primitives and ops, and their
+gradients."""
 import math
 
 from mindtorch.core.dtypes import F32
@@ -29,7 +30,8 @@ def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out):
     if out is not None:
         return NotImplemented
     if any([lo != hi for lo, hi in padding]):
-        # The smaller side is what both are padded by; the rest is laid around the input before.
+        # aten pads both sides equally. The smaller side is passed as padding, and the difference is
+        # padded explicitly beforehand.
         x = _f("nn.functional.pad")(x, [n for lo, hi in reversed(padding) for n in (max(lo - hi, 0), max(hi - lo, 0))])
     pads = [min(lo, hi) for lo, hi in padding]
     return say("convolution", x, w, b, list(stride), pads, list(dilation), False, [0] * len(pads), groups)
@@ -63,7 +65,7 @@ def _batch_norm(input, running_mean, running_var, weight, bias, training, moment
     if not taken(input) or input.ndim < 2 or input._stype.kind not in "fV":
         return NotImplemented
     if training and input._numel // (input._sizes[1] or 1) == 1 or (running_mean is None) != (running_var is None) or running_mean is None and not training or eps < 0:
-        return NotImplemented                   # (The op says what is wrong, by these.)
+        return NotImplemented  # the op itself raises the error for these
     norm._check_bn(input._stype, input._sizes[1], running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     return say("native_batch_norm", input, weight, bias, running_mean, running_var, bool(training), 0.0 if momentum is None else momentum, eps)[0]
 
@@ -117,7 +119,7 @@ def _group_norm(x, w=None, b=None, *, groups, eps):
 
 # ------------------------------------------------------------------ pooling
 def _each(x, n, default=None):
-    """A size as aten's list of n."""
+    """Expands a size to aten's list of n."""
     if x is None:
         return default
     if isinstance(x, (tuple, list)):
@@ -255,7 +257,7 @@ def _flash_backward(g, args, named, outs, mask):
 
 
 def _bias(mask, like):
-    """A mask as numbers to be added."""
+    """Converts an attention mask to an additive bias."""
     if mask._stype.kind != "b":
         return mask
     return _f("where")(mask, like.new_zeros(()), like.new_full((), -math.inf))
@@ -269,7 +271,7 @@ def _flash_allowed():
 
 @prim("scaled_dot_product_attention")
 def _attention(q, k, v, bias=None, *, causal, scale, keep, generator):
-    if q.ndim == 5 and k.ndim == 5 and k._sizes[2] == 1 and bias is None:       # (heads that share a key)
+    if q.ndim == 5 and k.ndim == 5 and k._sizes[2] == 1 and bias is None:  # heads that share a key
         y = _attention(q.flatten(1, 2), k.squeeze(2), v.squeeze(2), None, causal=causal, scale=scale, keep=keep, generator=generator)
         return y if y is NotImplemented else (y[0].unflatten(1, q._sizes[1:3]), None, None)
     e = q._sizes[-1]
@@ -301,7 +303,11 @@ def _attention(q, k, v, bias=None, *, causal, scale, keep, generator):
 # ------------------------------------------------------------------ sums of products
 @prim("vm")
 def _gradient_of_vector(a, u):
-    """A gradient that is summed to the vector's shape anyway, of a product with batches of matrices: that with all of their rows."""
+    """Gradient of the vector in a batched matrix-vector product.
+
+    It is summed to the vector's shape anyway, so one product over the rows of all batches computes
+    it.
+    """
     if a.ndim < 3 or a._sizes[:-1] != u._sizes or mode.on and (a._rg or u._rg):
         return NotImplemented
     return run("mv", a.reshape(-1, a._sizes[-1]).t(), u.reshape(-1))
@@ -309,7 +315,7 @@ def _gradient_of_vector(a, u):
 
 @prim("einsum")
 def _sum_of_products(a, b, *, la, lb, lo):
-    """Two tensors' product as one of batches of matrices."""
+    """Expresses a two-operand einsum as a batched matrix product."""
     both = [k for k in lo if k in la and k in lb]
     rows, cols = [k for k in lo if k in la and k not in lb], [k for k in lo if k in lb and k not in la]
     summed = [k for k in la if k in lb and k not in lo]
@@ -320,7 +326,7 @@ def _sum_of_products(a, b, *, la, lb, lo):
         return NotImplemented
 
     if all([sizes[k] == 1 for k in summed]):
-        # Nothing is summed: a plain product.
+        # No summed dimension: an element-wise product.
         made = [*lo, *summed]
 
         def aligned(t, labels):
@@ -408,7 +414,8 @@ def _rnn(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep)
 PRIMITIVES["rnn"] = _rnn
 
 
-# (Cells in torch's order: the product with the state comes first, whose gradient is computed last.)
+# Cells compute in PyTorch's order: the product with the state comes first, so its gradient is
+# computed last.
 @prim("rnn_cell")
 def _rnn_cell(x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, relu, sizes, reverse, keep):
     z = _f("nn.functional.linear")(h0, w_hh, b_hh)
@@ -429,7 +436,7 @@ def _lstm_cell(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes,
 
 @prim("lstm")
 def _lstm(x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep):
-    # (torch has one operator of its own, mkldnn_rnn_layer, for those of float32 that are not packed.)
+    # PyTorch has a dedicated operator, mkldnn_rnn_layer, for unpacked float32 LSTMs.
     if x._stype == F32 and w_hr is None and len(set(sizes)) < 2:
         return NotImplemented
     return (*rnn._compose_lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse), None)

@@ -1,11 +1,15 @@
-"""Layers as aten has them: one operator forward and one backward, where the tape here has several primitives for either.
+"""Layers as aten defines them: one operator forward and one backward, where mindtorch's autograd
+uses several primitives for either.
 
-A call of such a layer under a mode, or with operands of a class with __torch_dispatch__, is said as aten's operator (`say`).  What the handler returns gets a history whose
-backward is said as aten's operator of the gradient (convolution_backward and its like); where that has to be differentiated itself, the layer is computed once more and
-differentiated by ordinary operations.
+A call of such a layer under a mode, or with operands of a class with `__torch_dispatch__`, is
+dispatched as the aten operator (`say`). The handler's result gets an autograd node whose backward
+is dispatched as aten's gradient operator (such as convolution_backward). If that gradient must
+itself be differentiable, the layer is re-executed and differentiated through ordinary ops.
 
-PRIMITIVES (filled by torch/_aten_layer_table.py) holds, by a primitive's name, how it is said; what is there is called as gradients are recorded and returns the primitive's results, or NotImplemented.
-OPS is the same for ops that are made of several primitives, by their qualified name, with the op's arguments.
+`PRIMITIVES` (filled by `mindtorch/torch/_aten_layer_table.py`) maps a primitive's name to the
+function that dispatches its aten form. The function is called in the caller's grad mode and returns
+the primitive's results, or NotImplemented. `OPS` does the same for ops that are composed of several
+primitives; its keys are qualified names and its functions receive the op's arguments.
 """
 import contextlib
 import threading
@@ -16,19 +20,25 @@ from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.tensor import TRANSFORMS, taken
 from mindtorch.torch import _ops
 
-#: set by torch/_dispatch_protocol.py: (operator, args, kwargs) -> what modes and operands' classes answer, or computes it; whether there are any of them;
-#: a context manager in which nobody is asked; whether a tensor's class has a __torch_dispatch__
+#: Set by `mindtorch/torch/_dispatch_protocol.py`. `answer`: (operator, args, kwargs) -> the result
+#: of modes and operands' classes, or the computed one. `asked_for`: true if there are any such
+#: modes or classes. `unseen`: context manager that disables them. `takes_part`: true if a tensor's
+#: class has a `__torch_dispatch__`.
 answer = asked_for = unseen = takes_part = None
 
 PRIMITIVES, OPS, LAYERS = {}, {}, {}
 
 
 class Layer:
-    """How an operator is differentiated.
+    """Gradient rule of an operator.
 
-    backward(gs, args, named, outs, mask) gives a gradient (or None) for each tensor among args; mask says which are wanted, outs holds the results that `keeps` names.
-    loose: places among the arguments whose tensors are only looked at for their shape, or may be written to in between.  again(*args): a function that can be
-    differentiated, where the operator's own would do more.
+        backward  backward(g, args, named, outs, mask) returns a gradient (or None) for each tensor
+                  among args. mask marks the required ones; outs maps the indices in `keeps` to
+                  the saved results
+        loose     indices of arguments whose tensors are only used for their shape, or may be
+                  modified in place in between
+        again     again(*args): differentiable function to use where the operator itself has side
+                  effects
     """
 
     def __init__(self, name, node, backward, keeps=(), loose=(), again=None):
@@ -37,7 +47,7 @@ class Layer:
 
     @property
     def function(self):
-        """The class of its histories."""
+        """The autograd.Function class of its nodes."""
         if self._function is None:
             from mindtorch.torch.autograd.function import Function
             cls = type(self.node, (Function,), {"forward": staticmethod(_forward), "backward": staticmethod(_backward), "__module__": __name__})
@@ -47,7 +57,7 @@ class Layer:
 
 
 def layer(name, node, **named):
-    """Decorator of a layer's backward."""
+    """Decorator that registers a layer's backward."""
     def register(fn):
         LAYERS[name] = Layer(name, node, fn, **named)
         return fn
@@ -55,7 +65,8 @@ def layer(name, node, **named):
 
 
 class _State(threading.local):
-    """Per thread: whether layers are said as the primitives that they are made of."""
+    """Per-thread state: whether layers are dispatched as the primitives that they are composed of.
+    """
 
     taken_apart = False
 
@@ -64,12 +75,13 @@ state = _State()
 
 
 def usable():
-    """False inside of torch.func's transforms and of forward-mode differentiation, and while a gradient is made that can be differentiated: these go by primitives."""
+    """False inside torch.func transforms and forward-mode differentiation, and while a
+    differentiable gradient is computed. These go through primitives."""
     return not state.taken_apart and FLAGS.dual is None and not (TRANSFORMS.count and transforms.levels())
 
 
 def tensors_of(args):
-    """The tensors among arguments and in their lists."""
+    """Returns the tensors among the arguments, including those in lists."""
     found = []
     for a in args:
         if taken(a):
@@ -80,7 +92,8 @@ def tensors_of(args):
 
 
 def say(name, *args, **named):
-    """The operator `name` of aten, asked for where somebody asks, with history."""
+    """Dispatches the aten operator `name` to active modes and classes (or computes it) and records
+    its gradient."""
     func = _ops.find_overload("aten::" + name)
     found = tensors_of((*args, *named.values()))
     if not (mode.on and any([t._rg for t in found])):
@@ -123,7 +136,7 @@ def _backward(ctx, *gs):
 
 
 def _again(made, func, args, named, g, mask):
-    """Gradients that can be differentiated."""
+    """Returns gradients that are themselves differentiable."""
     from mindtorch.torch.autograd import grad
     wanted, leaves = iter(mask), []
 
@@ -148,12 +161,12 @@ def _again(made, func, args, named, g, mask):
 
 
 def run(name, *args, **named):
-    """An operator of aten that needs no history."""
+    """Dispatches an aten operator without recording its gradient."""
     return answer(_ops.find_overload("aten::" + name), args, named)
 
 
 def _three(mask, args):
-    """aten's mask of gradients for arguments of which some may be None."""
+    """Expands the mask to aten's output_mask; arguments that are None get False."""
     it = iter(mask)
     return [next(it) if taken(a) else False for a in args]
 
@@ -163,7 +176,8 @@ def _present(found, args):
 
 
 def _trimmed(given, defaults):
-    """Arguments without those at the end that are the defaults (which belong to the last of them)."""
+    """Drops trailing arguments that equal their defaults. `defaults` holds the defaults of the last
+    arguments."""
     given, n = list(given), len(given)
     while n and len(given) - n < len(defaults) and _equal(given[n - 1], defaults[n - 1 - len(given)]):
         n -= 1
@@ -175,7 +189,7 @@ def _equal(a, b):
 
 
 def prim(name):
-    """Decorator: how a primitive is said."""
+    """Decorator that registers the aten form of a primitive."""
     def register(fn):
         PRIMITIVES[name] = fn
         return fn
@@ -183,7 +197,8 @@ def prim(name):
 
 
 def op(*names):
-    """Decorator: how an op is said; called with its arguments by name, all of them."""
+    """Decorator that registers the aten form of an op. The function receives all of the op's
+    arguments by name."""
     def register(fn):
         for n in names:
             OPS[n] = fn
@@ -192,7 +207,8 @@ def op(*names):
 
 
 def of_op(entry, args, kwargs):
-    """What an op of OPS gives; NotImplemented for any other, and where it is not said as aten's."""
+    """Returns the result of an op of `OPS`; NotImplemented for any other op, or if the call has no
+    aten form."""
     found = entry.op
     fn = None if found is None or entry.inplace else OPS.get(found.main.qualname)
     if fn is None or kwargs.get("out") is not None or not usable():

@@ -1,11 +1,12 @@
-"""Losses under aten's signatures: `reduction` is a number there (0 none, 1 mean, 2 sum), at a place of its own."""
+"""Losses with aten's signatures, where `reduction` is an integer (0 none, 1 mean, 2 sum) and may be
+positional."""
 import functools
 
 from mindtorch.core.table import TABLE
 
 REDUCTIONS = ("none", "mean", "sum")
 
-#: aten's name -> (the function of nn.functional, aten's parameters with their defaults)
+#: aten's name -> (function of nn.functional, aten's parameters with their defaults)
 SIGNATURES = {
     "cross_entropy_loss": ("cross_entropy", {"weight": None, "reduction": 1, "ignore_index": -100, "label_smoothing": 0.0}),
     "nll_loss": ("nll_loss", {"weight": None, "reduction": 1, "ignore_index": -100}),
@@ -22,7 +23,7 @@ SIGNATURES = {
 
 @functools.cache
 def function(name):
-    """The operator as a function of (input, target, ...), or None."""
+    """Returns the operator as a function of (input, target, ...), or None."""
     known = SIGNATURES.get(name)
     row = None if known is None else TABLE.get(f"nn.functional.{known[0]}")
     if row is None:
@@ -41,7 +42,10 @@ def function(name):
 
 
 def arguments(name, bound):
-    """aten's arguments for a call of nn.functional's function with these, trailing defaults left out; None if it has none of that meaning."""
+    """Returns aten's arguments for a call of the nn.functional loss, without trailing defaults.
+
+    None if aten has no equivalent call.
+    """
     parameters = SIGNATURES[name][1]
     if bound.get("size_average") is not None or bound.get("reduce") is not None or bound.get("reduction", "mean") not in REDUCTIONS:
         return None

@@ -1,4 +1,5 @@
-"""Operators of aten that have no function in torch's namespaces: what handlers of __torch_dispatch__ and captured graphs call."""
+"""aten operators that have no function in PyTorch's public namespaces. Handlers of
+`__torch_dispatch__` and captured graphs call them."""
 import importlib
 
 from mindtorch.core.table import TABLE
@@ -16,7 +17,7 @@ def _own(fn):
 
 
 def function(name):
-    """The operator as a function, or None."""
+    """Returns the operator as a function, or None."""
     found = _OWN.get(name)
     if found is None and name in _aten_layer_names.NAMES:
         found = _OWN[name] = getattr(importlib.import_module("mindtorch.torch._aten_layer_ops"), name)
@@ -30,38 +31,38 @@ def _op(name):
 
 @_own
 def _to_copy(input, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
-    """A copy in another dtype, on another device or in another memory format."""
+    """Copies a tensor to another dtype, device or memory format."""
     named = {k: v for k, v in (("dtype", dtype), ("device", device), ("memory_format", memory_format)) if v is not None}
     return input.to(copy=True, **named)
 
 
 @_own
 def _local_scalar_dense(input):
-    """The value of a tensor of one element, as a Python number."""
+    """Returns the value of a one-element tensor as a Python scalar."""
     return input.item()
 
 
 @_own
 def _unsafe_view(input, size):
-    """view whose result autograd does not take for one."""
+    """Like view, but autograd does not treat the result as a view."""
     return PRIMITIVES["unsafe_view"](input, size=tuple(size))
 
 
 @_own
 def _softmax(input, dim, half_to_float=False):
-    """softmax, computed and given in float32 for half_to_float."""
+    """softmax; with half_to_float it is computed and returned in float32."""
     return _op("softmax")(input.float() if half_to_float else input, dim)
 
 
 @_own
 def _log_softmax(input, dim, half_to_float=False):
-    """log_softmax, computed and given in float32 for half_to_float."""
+    """log_softmax; with half_to_float it is computed and returned in float32."""
     return _op("log_softmax")(input.float() if half_to_float else input, dim)
 
 
 @_own
 def slice(input, dim=0, start=None, end=None, step=1):
-    """View of every step-th place from start to end along one dimension."""
+    """View of every step-th element from start to end along one dimension."""
     import builtins
     return input[(builtins.slice(None),) * (dim % max(input.ndim, 1)) + (builtins.slice(start, end, step),)]
 
@@ -86,13 +87,13 @@ def _placed(g, sizes, dim, item):
 
 @_own
 def alias(input):
-    """View of all of a tensor."""
+    """Returns a view of the entire tensor."""
     return input[...]
 
 
 @_own
 def lift_fresh(input):
-    """The tensor itself."""
+    """Returns the tensor itself."""
     return input
 
 
@@ -101,31 +102,32 @@ lift = _own(lift_fresh)
 
 @_own
 def copy(input, src, non_blocking=False):
-    """What input.copy_(src) makes of it, as a tensor of its own."""
+    """Out-of-place form of input.copy_(src)."""
     return _op("empty_like")(input).copy_(src)
 
 
 @_own
 def zero(input):
-    """What input.zero_() makes of it, as a tensor of its own."""
+    """Out-of-place form of input.zero_()."""
     return _op("zeros_like")(input)
 
 
 @_own
 def index(input, indices):
-    """input[indices], where None stands for a whole dimension."""
+    """Returns input[indices], where None selects an entire dimension."""
     import builtins
     return input[tuple([builtins.slice(None) if i is None else i for i in indices])]
 
 
 @_own
 def index_put(input, indices, values, accumulate=False):
-    """A copy of the input with values written (or added) at the places input[indices], where None stands for a whole dimension."""
+    """Returns a copy of the input with values written to (or added at) input[indices], where None
+    selects an entire dimension."""
     if not any([i is None for i in indices]):
         return Tensor.index_put(input, tuple(indices), values, accumulate)
     at = [(d, i) for d, i in enumerate(indices) if i is not None]
     if len(at) > 3 or any([i._stype.kind == "b" for _, i in at]):
-        raise NotImplementedError("torch.ops.aten.index_put: whole dimensions beside masks, or beside more than three index tensors, are not supported")
+        raise NotImplementedError("torch.ops.aten.index_put: None indices together with masks, or with more than three index tensors, are not supported")
     name = f"index_put_add_{len(at)}" if accumulate else f"index_put_{len(at)}"
     values = values.to(input.dtype).expand(index(input, indices)._sizes)
     return PRIMITIVES[name](input, values, *[i for _, i in at], dims=tuple([d for d, _ in at]))
@@ -133,7 +135,7 @@ def index_put(input, indices, values, accumulate=False):
 
 @_own
 def t(input):
-    """Transpose of a matrix; vectors and numbers are their own."""
+    """Transposes a matrix; returns vectors and 0-d tensors unchanged."""
     return Tensor.t(input)
 
 
@@ -143,7 +145,8 @@ def _layer(kind, n):
 
 @_own
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """Convolution over as many dimensions as the weight has, or its transpose."""
+    """Convolution, or transposed convolution, with the number of spatial dimensions of the weight.
+    """
     n = weight.ndim - 2
     if transposed:
         return _layer("conv_transpose", n)(input, weight, bias, tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation))
@@ -152,13 +155,13 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
 
 @_own
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    """Rows of the weight."""
+    """Looks up rows of the weight."""
     return _op("nn.functional.embedding")(indices, weight, padding_idx=None if padding_idx == -1 else padding_idx, scale_grad_by_freq=scale_grad_by_freq,
                                           sparse=sparse)
 
 
 def _backward(name, *, to=None, constants=()):
-    """The gradient of an activation: (gradient, input or result, constants)."""
+    """Registers an activation's gradient: fn(grad_output, input or result, *constants)."""
     prim = PRIMITIVES[to or name]
 
     def fn(grad_output, other, *args):
@@ -187,42 +190,42 @@ def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
 
 @_own
 def is_same_size(input, other):
-    """Whether two tensors have the same shape."""
+    """True if two tensors have the same shape."""
     return input.shape == other.shape
 
 
 @_own
 def sym_numel(input):
-    """How many elements there are."""
+    """Returns the number of elements."""
     return input.numel()
 
 
 @_own
 def sym_stride(input, dim=None):
-    """The strides, or that of one dimension."""
+    """Returns the strides, or the stride of one dimension."""
     return input.stride() if dim is None else input.stride(dim)
 
 
 @_own
 def sym_storage_offset(input):
-    """Where in its storage a tensor begins."""
+    """Returns the offset of a tensor in its storage, in elements."""
     return input.storage_offset()
 
 
 @_own
 def _is_all_true(input):
-    """Whether all elements of a bool tensor are True, as a tensor."""
+    """Returns a 0-d bool tensor: whether all elements of a bool tensor are True."""
     return input.all()
 
 
 @_own
 def _is_any_true(input):
-    """Whether an element of a bool tensor is True, as a tensor."""
+    """Returns a 0-d bool tensor: whether any element of a bool tensor is True."""
     return input.any()
 
 
 @_own
 def _assert_async(input, assert_msg=None):
-    """RuntimeError unless the only element is true."""
+    """Raises RuntimeError unless the only element is true."""
     if not (taken(input) and bool(values(input).all())):
         raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")

@@ -1,7 +1,9 @@
-"""Ops that are one operator in aten and no primitive of that name here: modes and classes with __torch_dispatch__ see them as that operator.
+"""Ops that are a single operator in aten but not a primitive here. Modes and classes with
+`__torch_dispatch__` see them as that operator.
 
-What the handler returns gets a history of its own: backward computes the op once more from its operands, unseen where these are plain tensors, and
-differentiates that; the primitives of the gradient are seen.  Random ops, views and writes are none of these.
+The handler's result gets its own autograd node. Its backward recomputes the op from the operands
+(with dispatch disabled if these are plain tensors) and differentiates the recomputation; the
+primitives of the gradient are dispatched. Random ops, views and in-place ops are not included.
 """
 from mindtorch.core import transforms
 from mindtorch.core.dispatch import FLAGS
@@ -10,10 +12,12 @@ from mindtorch.core.grad_mode import enable_grad, mode
 from mindtorch.core.tensor import TRANSFORMS, taken
 from mindtorch.torch import _aten_losses, _ops
 
-#: set by torch/_dispatch_protocol.py: whether a tensor's class has a __torch_dispatch__; a context manager in which nobody is asked
+#: Set by `mindtorch/torch/_dispatch_protocol.py`. `takes_part`: true if a tensor's class has a
+#: `__torch_dispatch__`. `unseen`: context manager that disables dispatch to modes and classes.
 takes_part = unseen = None
 
-#: ops whose arguments are aten's, under the same name ("linalg.qr" is linalg_qr, "nn.functional.elu" is elu), overload "default"
+#: ops with aten's arguments and name ("linalg.qr" is linalg_qr, "nn.functional.elu" is elu),
+#: overload "default"
 _AS_GIVEN = """addmv addbmm addr block_diag renorm dist put aminmax index_reduce lu_unpack rot90 narrow_copy alias_copy expand_copy diagonal_copy
  as_strided_copy permute_copy unsqueeze_copy view_copy unfold_copy t_copy detach_copy split_with_sizes_copy _safe_softmax
  cummax cummin kthvalue mode logcumsumexp bincount masked_scatter scatter_add index_copy index_add complex polar cholesky cholesky_inverse
@@ -24,7 +28,7 @@ _AS_GIVEN = """addmv addbmm addr block_diag renorm dist put aminmax index_reduce
  nn.functional.elu nn.functional.celu nn.functional.softshrink
  nn.functional.soft_margin_loss nn.functional.multi_margin_loss nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits"""
 
-#: the same of ops that have no derivative
+#: like `_AS_GIVEN`, for ops that have no derivative
 _FLAT = """histc special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 special.modified_bessel_i0 special.modified_bessel_i1
  special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 special.spherical_bessel_j0"""
 
@@ -34,7 +38,8 @@ for _n in _AS_GIVEN.split() + _FLAT.split():
     _ROWS[_n] = lambda a, _o=_short + ".default": _o
 
 
-# Rows: from the arguments by name (which they may change) to the overload; None: not said as one operator.
+# Entries: functions from the arguments by name (which they may change) to the overload; None if the
+# call is not a single operator.
 def _moments(name):
     def fn(a):
         dim, unbiased = a["dim"], a.pop("unbiased")
@@ -52,7 +57,7 @@ def _moments(name):
 
 
 class _Keyword:
-    """A value that goes by keyword, though the public function takes it by position."""
+    """A value that aten receives by keyword and the public function by position."""
 
     def __init__(self, value):
         self.value = value
@@ -88,7 +93,8 @@ _signatures = {}
 
 
 def of(entry, args, kwargs):
-    """(operator, arguments, named arguments) of a call of an op that is one operator in aten; None for any other."""
+    """Returns (operator, arguments, named arguments) for a call of an op that is a single operator
+    in aten; None for any other."""
     op = entry.op
     if op is None:
         return _subscript(*args) if entry.name == "Tensor.__getitem__" and not kwargs else None
@@ -123,7 +129,11 @@ def of(entry, args, kwargs):
 
 
 def _subscript(x, key):
-    """x[key] with a mask in the key: the basic items as views, the tensors as one index operator, which gets masks as they are."""
+    """Returns the aten form of x[key] if the key contains a mask, else None.
+
+    The basic items become views; the tensors go to one index operator, which receives masks
+    unchanged.
+    """
     if FLAGS.dual is not None or TRANSFORMS.count and transforms.levels():
         return None
     items, masked = [], False
@@ -137,7 +147,7 @@ def _subscript(x, key):
         return None
     given = sum([k.ndim if taken(k) and k._stype.kind == "b" else k is not None and k is not Ellipsis for k in items])
     if given > x.ndim or len([k for k in items if k is Ellipsis]) > 1:
-        return None                     # (refused where it is computed)
+        return None  # the op itself raises the error
     basic, indices = [], []
     for k in items:
         if k is Ellipsis:
@@ -156,7 +166,7 @@ def _subscript(x, key):
 
 
 def _trimmed(sig, a):
-    """Arguments without those at the end, and by keyword, that are the defaults."""
+    """Drops trailing and keyword arguments that equal their defaults."""
     given, named, n = [], {}, 0
     for k, v in a.items():
         p = sig.parameters[k]
@@ -175,7 +185,7 @@ def _trimmed(sig, a):
     return tuple(given[:n]), named
 
 
-# ------------------------------------------------------------------ history
+# ------------------------------------------------------------------ autograd graph
 def _tensors(args, kwargs):
     found = []
     for a in (*args, *kwargs.values()):
@@ -186,11 +196,12 @@ def _tensors(args, kwargs):
     return found
 
 
-_PLACE = object()           # stands for a tensor: those are kept as saved tensors alone
+_PLACE = object()  # placeholder for a tensor: tensors are stored as saved tensors only
 
 
 def _put_in(args, kwargs, tensors):
-    """The same arguments with other tensors."""
+    """Returns the arguments with their tensors (and placeholders) replaced by `tensors`, in order.
+    """
     it = iter(tensors)
 
     def one(a):
@@ -204,7 +215,7 @@ _functions = {}
 
 
 def recorded(entry, func, args, kwargs, ask):
-    """What `ask()`, the handler, returns, with history."""
+    """Returns the result of the handler `ask()`, with its gradient recorded."""
     found = _tensors(args, kwargs)
     if not (mode.on and any([t._rg for t in found])) or entry.op is not None and entry.op.main.qualname in _WITHOUT_GRADIENT:
         return ask()

@@ -3,23 +3,28 @@
 __all__ = ["compile"]
 
 BACKENDS = ("inductor", "eager", "aot_eager", "mindspore")
-#: name -> (compiler, tags), of torch._dynamo.register_backend
+#: backends of torch._dynamo.register_backend: name -> (compiler, tags)
 REGISTERED: dict = {}
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
-    """A compiled form of a module or function: calls are captured once a variant and replayed (docs/compile.md).
+    """Compiles a module or function: calls are captured once per variant and replayed
+    (docs/compile.md).
 
-    fullgraph  raise torch._dynamo.exc.Unsupported where a call cannot be captured whole, instead of running it eagerly
-    dynamic    on the npu device False: every shape has a graph of its own, else sizes share them (docs/graphs.md); on cpu accepted: every shape gets
-               a variant of its own, up to torch._dynamo.config.recompile_limit
-    backend    "inductor" generates C code where a compiler is found; "eager" and "aot_eager" replay the ops as they are; "mindspore" runs
-               MindSpore graphs (docs/graphs.md), which is what becomes of tensors on the npu device anyway; a callable, or the
-               name that torch._dynamo.register_backend gave it, gets (torch.fx.GraphModule, example inputs) and returns what runs instead
-    mode       torch's modes; all compile alike here
-    options    settings of torch._inductor.config for this function
-    disable    True: the model itself
+        fullgraph  raise torch._dynamo.exc.Unsupported if a call cannot be captured as one graph,
+                   instead of running it eagerly
+        dynamic    npu: False compiles one graph per shape, otherwise shapes share graphs
+                   (docs/graphs.md). cpu: accepted; every shape gets its own variant, up to
+                   torch._dynamo.config.recompile_limit
+        backend    "inductor" generates C code if a C compiler is available; "eager" and "aot_eager"
+                   replay the ops unchanged; "mindspore" runs MindSpore graphs (docs/graphs.md),
+                   which tensors on the npu device use in any case. A callable, or its name in
+                   torch._dynamo.register_backend, receives (torch.fx.GraphModule, example inputs)
+                   and returns the callable to run instead
+        mode       PyTorch's modes; all of them compile the same way here
+        options    settings of torch._inductor.config for this function
+        disable    True returns the model itself
     """
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
@@ -41,7 +46,10 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
 
 def resolved(backend):
-    """A backend of our own by its name, others as what was registered; InvalidBackend."""
+    """Returns the name of a built-in backend, or the callable registered under another name.
+
+    InvalidBackend if the name is unknown.
+    """
     if not isinstance(backend, str) or backend in BACKENDS:
         return backend
     if backend not in REGISTERED:
@@ -52,7 +60,7 @@ def resolved(backend):
 
 def _check(backend, mode, options):
     if not isinstance(backend, str):
-        return             # (the callable gets them)
+        return  # passed on to the callable
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
     if options:

@@ -1,4 +1,4 @@
-"""torch.cond and torch.while_loop, as plain Python control flow."""
+"""torch.cond and torch.while_loop as plain Python control flow."""
 from mindtorch.core import batching
 from mindtorch.core.dispatch import wanted
 from mindtorch.core.table import TABLE
@@ -9,7 +9,8 @@ __all__ = ["cond", "while_loop"]
 
 
 def _truth(name, value):
-    """The bool that a condition stands for; RuntimeError unless it is a bool or a tensor of one element."""
+    """Converts a condition to bool. RuntimeError unless it is a Python scalar or a one-element
+    tensor."""
     if taken(value):
         if value.numel() != 1:
             raise RuntimeError(f"Expected {name} to be bool or single-element tensor, but got a tensor of shape {list(value.shape)}.")
@@ -20,7 +21,8 @@ def _truth(name, value):
 
 
 def cond(pred, true_fn, false_fn, operands=()):
-    """true_fn(*operands) if pred (a bool or a one-element tensor), else false_fn(*operands)."""
+    """Returns true_fn(*operands) if pred (a bool or a one-element tensor), else
+    false_fn(*operands)."""
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")
     if not isinstance(operands, (tuple, list)) or any([not taken(t) and not isinstance(t, (int, float, bool)) for t in tree_flatten(operands)[0]]):
@@ -34,12 +36,13 @@ def cond(pred, true_fn, false_fn, operands=()):
 
 
 def taken_branch(pred, true_fn, false_fn, operands):
-    """What the branch gives that pred says; where vmap's slices say different things, both are computed, and each slice gets its own."""
+    """Runs the branch that pred selects. If pred differs between the slices of a vmap, both
+    branches run and each slice gets the result of its own."""
     level = batching.level_of(pred) if taken(pred) else None
     if level is None:
         return true_fn(*operands) if _truth("pred", pred) else false_fn(*operands)
     if pred.numel() != 1:
-        _truth("pred", pred)                # raises
+        _truth("pred", pred)  # raises the error
     said = pred.reshape(()).bool()
     (a, spec), (b, other) = tree_flatten(true_fn(*operands)), tree_flatten(false_fn(*operands))
     if spec != other or any([x.shape != y.shape or x.dtype != y.dtype if taken(x) and taken(y) else x is not y for x, y in zip(a, b)]):
@@ -48,9 +51,10 @@ def taken_branch(pred, true_fn, false_fn, operands):
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):
-    """Replaces the carried inputs (pytrees) by body_fn(*carried) while cond_fn(*carried); returns what the body gave last, or them as a tuple.
+    """Replaces the carried inputs (pytrees) by body_fn(*carried) while cond_fn(*carried) is true.
 
-    RuntimeError where the body changes their number, structure, shapes or dtypes.
+    Returns the last result of body_fn, or the carried inputs as a tuple if it never ran.
+    RuntimeError if the body changes the number, structure, shapes or dtypes.
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")

@@ -1,13 +1,14 @@
-"""Warnings of names that torch keeps for older programs."""
+"""Warnings for names that PyTorch keeps for backward compatibility."""
 import functools
 import warnings
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile handles the functions of this module (see
+#: `mindtorch/torch/_dynamo/_capture.py`)
 CAPTURE = "followed"
 
 
 def deprecated(message, category=FutureWarning):
-    """Decorator: a call of the function gives the warning; `__deprecated__` holds the message."""
+    """Decorator: calling the function emits the warning. `__deprecated__` holds the message."""
     def mark(fn):
         @functools.wraps(fn)
         def warning(*args, **kwargs):
@@ -19,7 +20,8 @@ def deprecated(message, category=FutureWarning):
 
 
 def deprecated_class(message, category=FutureWarning):
-    """Decorator: a new instance of the class gives the warning, and so does a class statement that derives from it."""
+    """Decorator: creating an instance of the class emits the warning, and so does deriving a class
+    from it."""
     def mark(cls):
         def __new__(made, *args, **kwargs):
             if made is cls:
@@ -29,7 +31,7 @@ def deprecated_class(message, category=FutureWarning):
         def __init_subclass__(derived, **kwargs):
             warnings.warn(message, category=category, stacklevel=2)
             super(cls, derived).__init_subclass__(**kwargs)
-        __new__.__wrapped__ = cls.__init__          # inspect.signature asks __new__ first
+        __new__.__wrapped__ = cls.__init__  # inspect.signature reads `__new__` first
         cls.__new__, cls.__init_subclass__, cls.__deprecated__ = __new__, classmethod(__init_subclass__), message
         return cls
     return mark

@@ -1,6 +1,7 @@
-"""Storages of tensors whose memory is a device's: a flat tensor over all of the memory, under torch.UntypedStorage.
+"""Storages in device memory: a flat tensor over the entire memory, behind torch.UntypedStorage.
 
-Bytes that come from a file have no element type yet; they go to the device when the first tensor is made on them, in that tensor's type.
+Bytes read from a file have no element type yet. They are copied to the device when the first tensor
+is made on them, with that tensor's dtype.
 """
 import numpy as np
 
@@ -14,17 +15,18 @@ _U8 = np.dtype(np.uint8)
 
 
 def home(t):
-    """The array without memory that stands for all of the memory in which a tensor lies: the same object for all that share it."""
+    """Returns the geometry-only array that represents the storage of a tensor. Tensors that share a
+    storage get the same object."""
     return home_of(t._a)
 
 
 def nbytes(x):
-    """Bytes of that memory."""
+    """Returns the size of that storage in bytes."""
     return stretch(x._a).size
 
 
 def flat_of(t):
-    """A flat tensor over all of the memory in which the tensor `t` lies."""
+    """Returns a flat tensor over the entire storage of the tensor `t`."""
     root = home_of(t._a)
     if not root.size or not t._numel:
         return devices.from_host(np.empty(0, root.dtype), t._dev)
@@ -37,24 +39,26 @@ def _lying(t, view):
 
 
 def sent(u8, device, dtype):
-    """A flat tensor on `device` with a host's bytes, as elements of `dtype` where they are whole ones."""
+    """Copies host bytes to `device` as a flat tensor of `dtype`, or of uint8 if they are not a
+    whole number of elements."""
     return devices.from_host(u8.view(dtype) if not len(u8) % dtype.itemsize else u8, device)
 
 
 def on_host(flat):
-    """The bytes of a flat tensor: a copy, not to be written to."""
+    """Returns the bytes of a flat tensor as a read-only host copy."""
     u8 = values(flat).view(_U8)
     u8.flags.writeable = False
     return u8
 
 
 def overwrite(flat, u8):
-    """Writes a host's bytes to all of a flat tensor."""
+    """Overwrites an entire flat tensor with host bytes."""
     flat.detach().copy_(devices.from_host(u8.view(flat._stype), flat._dev))
 
 
 def part(flat, dtype, offset, size, stride):
-    """The tensor of the given geometry (in elements of `dtype`) on the memory of a flat one, which is large enough."""
+    """Returns a tensor of the given geometry (in elements of `dtype`) on the memory of a flat
+    tensor, which must be large enough."""
     if 0 in size:
         return devices.from_host(np.empty(size, dtype), flat._dev)
     k = dtype.itemsize
@@ -63,6 +67,6 @@ def part(flat, dtype, offset, size, stride):
 
 
 def copied(flat):
-    """Another flat tensor with the same values, copied on the device."""
+    """Returns a copy of a flat tensor, made on the device."""
     return clone(flat.detach())
 

@@ -1,15 +1,21 @@
-"""__torch_dispatch__: how modes and tensors of classes with that method take over calls at the level of aten's operators, below autograd.
+"""`__torch_dispatch__`: modes and tensor subclasses with that method intercept calls at the level
+of aten operators, below autograd.
 
-This is a layer of the dispatcher (core/dispatch.py), in use while there are such tensors or a mode is on.  It sees the primitives: torch/_aten_calls.py says each
-one under the name and with the arguments that aten has for it, the handler is called without recording, and what it returns gets the primitive's history, so
-that gradients are computed by further primitives, which are seen in turn.  What is no primitive (writes, `detach`, `item`) is seen among the ops.
+This is a layer of the dispatcher (`mindtorch/core/dispatch.py`), active while such tensors exist or
+a mode is on. It intercepts primitives. `mindtorch/torch/_aten_calls.py` maps each primitive to
+aten's name and arguments, and the handler is called without recording. Its result gets the
+primitive's autograd node, so gradients are computed by further primitives, which are intercepted in
+turn. Calls that are no primitive (in-place writes, `detach`, `item`) are intercepted as ops.
 
-Ops that are one operator in aten and something else here are seen as that operator (torch/_aten_whole.py), registered operators as themselves (torch/_ops.py); layers
-and their gradients as aten's (torch/_aten_layers.py).
+Ops that are a single operator in aten but not here are dispatched as that operator
+(`mindtorch/torch/_aten_whole.py`), registered operators as themselves (`mindtorch/torch/_ops.py`),
+layers and their gradients as aten's (`mindtorch/torch/_aten_layers.py`).
 
-Where this differs from torch: any other op arrives as the primitives that its record is made of here.  A primitive that aten has no operator for is an operator
-of the namespace `mindtorch`: dropout, recurrent layers and fft among them.  A write to a tensor while gradients are recorded arrives as the operator that computes the value, and for a tensor of such a class
-`copy_` behind it.  Calls that read no operand's values and make none (sizes, `requires_grad_`) do not arrive.
+Differences from PyTorch: any other op arrives as the primitives that it is composed of here. A
+primitive that aten has no operator for becomes an operator of the namespace `mindtorch`; dropout,
+recurrent layers and fft are examples. An in-place write while gradients are recorded arrives as the
+operator that computes the value, followed by `copy_` for a tensor of such a class. Calls that
+neither read nor compute values (sizes, `requires_grad_`) do not arrive.
 """
 import threading
 import weakref
@@ -31,7 +37,8 @@ CAPTURE = "followed"
 
 
 class State(threading.local):
-    """Per thread: the modes that are on, how often tensors' classes are not asked, and whether the caller of the innermost handler records."""
+    """Per-thread state: the active modes, the nesting depth of disabled class dispatch, and whether
+    the caller of the innermost handler records gradients."""
 
     modes = ()
     off = 0
@@ -41,9 +48,10 @@ class State(threading.local):
 state = State()
 
 
-# ------------------------------------------------------------------ who takes part
+# ------------------------------------------------------------------ participating tensors
 class _Live:
-    """Weak references to the tensors of such classes, by their ids; how many calls found none of them."""
+    """Weak references to the live tensors of such classes, by id, and the number of calls that
+    found none."""
 
     refs = {}
     idle = 0
@@ -59,7 +67,7 @@ def _own(found):
 
 
 def takes_part(x):
-    """Whether a tensor's class has a __torch_dispatch__ of its own."""
+    """True if a tensor's class defines its own `__torch_dispatch__`."""
     cls = x.__class__
     try:
         return _takes[cls]
@@ -78,7 +86,8 @@ def _disabled(cls, func, types, args=(), kwargs=None):
 
 
 class disabled:
-    """Context manager: neither modes nor classes are asked inside; operators are computed as for any tensor."""
+    """Context manager that disables dispatch to modes and classes: operators are computed as for
+    plain tensors."""
 
     def __enter__(self):
         self._modes, state.modes = state.modes, ()
@@ -90,7 +99,7 @@ class disabled:
 
 
 def disabled_impl(func, types, args=(), kwargs=None):
-    """A __torch_dispatch__ that computes the operator as for any tensor."""
+    """`__torch_dispatch__` implementation that computes the operator as for a plain tensor."""
     return _disabled(None, func, types, args, kwargs)
 
 
@@ -98,19 +107,19 @@ Tensor.__torch_dispatch__ = classmethod(_disabled)
 
 
 def activate():
-    """From now on calls are looked at; to be matched by `deactivate`."""
+    """Starts intercepting calls. Each call must be matched by `deactivate`."""
     dispatch.want("primitives", "dispatch")
     dispatch.want("ops", "dispatch")
 
 
 def deactivate():
-    """Takes one `activate` back."""
+    """Undoes one `activate`."""
     dispatch.drop("primitives", "dispatch")
     dispatch.drop("ops", "dispatch")
 
 
 def enrol(t):
-    """Notes that a tensor of such a class exists."""
+    """Records that a tensor of such a class exists."""
     key = id(t)
     if key not in _Live.refs:
         _Live.refs[key] = weakref.ref(t, lambda _: _Live.refs.pop(key, None))
@@ -121,7 +130,7 @@ def enrol(t):
 
 
 def _changed(t):
-    """Notes a tensor that has become one of such a class, or is none any more."""
+    """Updates the records after a tensor's class changed."""
     if not takes_part(t):
         _Live.refs.pop(id(t), None)
     elif id(t) not in _Live.refs:
@@ -129,7 +138,9 @@ def _changed(t):
 
 
 def _nobody():
-    """Called where no mode is on and no operand takes part: once there have been no such tensors for a while, calls are as fast again as before."""
+    """Called if no mode is on and no operand participates. After more than 500 such calls without
+    live tensors of such classes, interception is deactivated so that calls regain their full speed.
+    """
     if _Live.wanted and not _Live.refs:
         _Live.idle += 1
         if _Live.idle > 500:
@@ -138,7 +149,7 @@ def _nobody():
 
 
 def _listed(t):
-    """How many weak references to a tensor are those of this module."""
+    """Returns the number of weak references to a tensor that only track its lifetime."""
     return (id(t) in _Live.refs) + wrapped.is_wrapped(t)
 
 
@@ -146,7 +157,7 @@ wrapped.listed = _listed
 
 
 def takes_part_class(cls):
-    """Whether tensors of a class take part."""
+    """True if tensors of a class participate."""
     if cls not in _takes:
         found = getattr(cls, "__torch_dispatch__", None)
         _takes[cls] = found is not None and _own(found)
@@ -154,12 +165,13 @@ def takes_part_class(cls):
 
 
 def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_grad):
-    """A tensor of a class with __torch_dispatch__ that tells a geometry and has no memory."""
+    """Returns a tensor of a class with `__torch_dispatch__` that reports a geometry but has no
+    memory."""
     t = _new(cls)
     t._a = _placed(tuple(int(n) for n in size), dtype.np, None if strides is None else tuple(int(s) for s in strides), int(storage_offset or 0))
     t._h = wrapped.Elsewhere(t)
     if device is not None and device.type == "meta":
-        t._dev = device          # (it tells where it is; its memory is nowhere in any case)
+        t._dev = device  # only the reported device; there is no memory in any case
     elif device is not None:
         put_on(t, device)
     enrol(t)
@@ -170,7 +182,7 @@ def make_wrapper(cls, size, strides, storage_offset, dtype, device, requires_gra
 
 
 def _new(cls):
-    # (A class with __slots__ cannot be put on a tensor that exists.)
+    # A class with `__slots__` cannot be assigned to an existing tensor.
     t = MSTensor.__new__(cls)
     MSTensor.__init__(t, blank())
     return t
@@ -180,7 +192,7 @@ def _placed(size, stype, strides, offset):
     a = placed(size, stype, strides)
     if not offset:
         return a
-    # (The offset is told by the place in the array that this one is a view of.)
+    # The offset is represented by the position of this view within a larger array.
     span = 1 + sum([(n - 1) * s for n, s in zip(size, strides if strides is not None else ())]) if 0 not in size else 0
     if strides is None:
         span, strides = a.size, tuple([s // stype.itemsize for s in a.strides])
@@ -189,13 +201,14 @@ def _placed(size, stype, strides, offset):
     return view_of(whole, part)
 
 
-# ------------------------------------------------------------------ asking
+# ------------------------------------------------------------------ calling the handlers
 def _asks(a):
     return hasattr(a.__class__, "_torch_face") and takes_part(a)
 
 
 def relevant_of(args):
-    """Operands (also in lists and tuples) whose classes are asked, one of a class, subclasses before their bases."""
+    """Returns the operands (also in lists, tuples and dicts) whose classes have a handler: one per
+    class, subclasses before their bases."""
     found = []
     if not state.off:
         collect(args, found, _asks, (list, tuple, dict))
@@ -203,7 +216,8 @@ def relevant_of(args):
 
 
 def call(func, relevant, args, kwargs):
-    """Asks the innermost mode, then the operands' classes, without recording; TypeError if all decline."""
+    """Calls the handler of the innermost mode, then those of the operands' classes, without
+    recording. TypeError if all return NotImplemented."""
     types = tuple([type(a) for a in relevant])
     asked = []
     before, modes, follow = mode.on, state.modes, grad_mode.follow
@@ -235,14 +249,16 @@ def call(func, relevant, args, kwargs):
 
 
 def written_to(x):
-    """Counts a write that an operator made to its argument (a tensor of such a class, or several), where the handler did not."""
+    """Bumps the version counter of the argument (a tensor of such a class, or several) that an
+    operator modified in place, if the handler did not."""
     for t in x if isinstance(x, (list, tuple)) else (x,):
         if taken(t) and wrapped.is_elsewhere(t):
             bump(t)
 
 
 def _registered(op, args, kwargs, computed):
-    """A registered operator below autograd: what modes and operands' classes make of it, or `computed(args, kwargs)`."""
+    """Runs a registered operator below autograd: through modes and operands' classes, or else
+    `computed(args, kwargs)`."""
     relevant = relevant_of((*args, *kwargs.values()))
     if not relevant and not state.modes:
         return computed(args, kwargs)
@@ -255,7 +271,8 @@ def _registered(op, args, kwargs, computed):
 
 
 class reentrant:
-    """Context manager inside a handler: operations are recorded as where the operator was called."""
+    """Context manager for handlers: inside, ops are recorded as they are for the operator's caller.
+    """
 
     def __enter__(self):
         self._before, mode.on = mode.on, state.recorded
@@ -264,7 +281,7 @@ class reentrant:
         mode.on = self._before
 
 
-#: classes of operands that nobody asks for, and of other arguments that hold none
+#: classes of operands that never have a handler, and of other arguments that contain no tensors
 _EVERYDAY = frozenset((Tensor, Parameter, Const, Held, type(None)))
 _NO_TENSORS = frozenset(dispatch.PLAIN - {list, tuple})
 
@@ -287,7 +304,7 @@ def _primitive(prim, args, kw, below):
         _nobody()
         return below(prim, args, kw)
     if ins and all([x is None or x.__class__ is Const or x.__class__ is Held for x in ins]):
-        return below(prim, args, kw)            # (arithmetic of numbers)
+        return below(prim, args, kw)  # arithmetic on Python scalars
     layer = _aten_layers.PRIMITIVES.get(prim.name)
     if layer is not None and _aten_layers.usable() and (r := layer(*args, **kw)) is not NotImplemented:
         return r
@@ -315,7 +332,7 @@ def _without_recording(fn, args, kw):
 
 
 def _linked(prim, r, ins, kw):
-    """What a handler returned as the primitive's results, with their history."""
+    """Returns the handler's result as the primitive's results, with their autograd node."""
     several = r.__class__ is tuple
     outs = list(r) if several else [r]
     for i, t in enumerate(outs):
@@ -339,12 +356,13 @@ def _linked(prim, r, ins, kw):
 
 
 def plain_alias(t):
-    """Another tensor on the same values without history."""
+    """Returns another tensor that shares the values, without autograd history."""
     return _detached(t) if takes_part(t) else alias.again(t)
 
 
 def _lie_within(prim, outs, ins, kw):
-    """Puts the views' geometry into that of what they are views of, so that writes find them."""
+    """Places the geometry of views inside the geometry of their base, so that in-place writes find
+    them."""
     x = ins[0]
     if not wrapped.is_elsewhere(x) or not all([t is None or wrapped.is_elsewhere(t) for t in outs]):
         return
@@ -355,7 +373,7 @@ def _lie_within(prim, outs, ins, kw):
 
 
 def _keep_results(outs):
-    """Results that a node has saved are kept as tensors of their class, not as memory."""
+    """Results that a node saves are stored as tensors of their class, not as memory."""
     node = next((t._gnode for t in outs if t is not None and t.__class__ is not Held and t._gnode is not None), None)
     if node is None:
         return
@@ -381,7 +399,7 @@ def _saved(t, node, i):
     return nodes._Packed(kept, unpack, None)
 
 
-# ------------------------------------------------------------------ what the house asks of such a tensor
+# ------------------------------------------------------------------ callbacks for core
 def _detached(t):
     r = call(_ops.find_overload("aten::detach"), [t], (t,), {}) if not state.off else _shallow(t)
     if r is t:
@@ -390,7 +408,7 @@ def _detached(t):
 
 
 def _shallow(t):
-    """A tensor of the same class and attributes, without history."""
+    """Returns a tensor of the same class and attributes, without autograd history."""
     r = make_wrapper(type(t), (), None, 0, of_np(t._a.dtype), None, False)
     r._a, r._dev = t._a, t._dev
     for c in type(t).__mro__:
@@ -415,12 +433,13 @@ def _write(t, value):
 
 
 def _no_memory(t):
-    raise RuntimeError(f"the memory of a {type(t).__name__} was asked for, which is a tensor subclass without memory of its own "
-                       "(torch.Tensor._make_wrapper_subclass): its __torch_dispatch__ has the values")
+    raise RuntimeError(f"cannot access the memory of a {type(t).__name__}: it is a wrapper subclass without storage "
+                       "(torch.Tensor._make_wrapper_subclass); its values are only available through __torch_dispatch__")
 
 
 def _values(t):
-    """The values as a host array, asked for one by one: for ops that look at a few."""
+    """Returns the values as a host array, read one element at a time; for ops that read only a few
+    values."""
     def numbers():
         return [call(_ops.find_overload("aten::_local_scalar_dense"), [e], (e,), {}) for e in (t.reshape(-1).unbind(0) if t.ndim else (t,))]
     if state.off:
@@ -432,7 +451,7 @@ wrapped.again, wrapped.write, wrapped.values, wrapped.changed = _again, _write, 
 _ops.dispatched, _aten_whole.takes_part, _aten_whole.unseen = _registered, takes_part, disabled
 
 
-# ------------------------------------------------------------------ ops that are no primitives
+# ------------------------------------------------------------------ ops that are not primitives
 _NUMBERS = {"item": lambda r: r, "__bool__": bool, "__float__": float, "__int__": int, "__index__": int, "__complex__": complex, "is_nonzero": bool}
 
 
@@ -485,7 +504,7 @@ def _answer(func, relevant, args, kwargs):
 
 
 def _answered(func, args, kwargs):
-    """An operator below autograd: what is answered for it, or itself computed."""
+    """Runs an operator below autograd: through modes and operands' classes, or else computes it."""
     relevant = relevant_of((*args, *kwargs.values()))
     if not relevant and not state.modes:
         return _without_recording(func.fn, args, kwargs)
@@ -499,7 +518,7 @@ def _asked_for(args, kwargs):
 _aten_layers.answer, _aten_layers.asked_for, _aten_layers.unseen, _aten_layers.takes_part = _answered, _asked_for, disabled, takes_part
 
 
-#: methods that look at memory
+#: methods that access memory
 _MEMORY = frozenset("data_ptr tolist numpy __array__ untyped_storage storage _typed_storage __dlpack__ asnumpy apply_ map_ share_memory_".split())
 _LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
  new_empty_strided""".split())
@@ -529,15 +548,15 @@ def _into(entry, out, args, kwargs):
     pairs = zip(out, r) if isinstance(out, (tuple, list)) else ((out, r),)
     for a, b in pairs:
         if a._sizes != b._sizes:
-            raise NotImplementedError(f"{entry.name}: out= of shape {list(a._sizes)} would have to be resized to {list(b._sizes)}, which a tensor subclass without "
-                                      "memory cannot be")
+            raise NotImplementedError(f"{entry.name}: cannot resize out= from {list(a._sizes)} to {list(b._sizes)}: it is a wrapper subclass without storage; "
+                                      "pass an out= tensor of the result's shape")
         _write(a, b)
         bump(a)
     return out
 
 
 def _written(entry, name, relevant, args, kwargs, below):
-    """A method that writes to its tensor."""
+    """Dispatches a method that modifies its tensor in place."""
     x = args[0]
     if not taken(x) or name in ("requires_grad_", "detach_", "share_memory_", "rename_"):
         return below(entry, args, kwargs)
@@ -561,7 +580,7 @@ def _written(entry, name, relevant, args, kwargs, below):
 
 
 def _copied(x, src, non_blocking=False):
-    """copy_ that is recorded."""
+    """copy_ with gradient recording."""
     from mindtorch.core.tape import sequence
     alias.check_inplace(x, src._rg, True)
     since = next(sequence)
@@ -576,7 +595,7 @@ def _set_item(x, args, relevant, entry, below):
     keys = key if isinstance(key, tuple) else (key,)
     if any([taken(k) or isinstance(k, list) for k in keys]):
         if not all([k.__class__ is slice and k == slice(None) or taken(k) for k in keys]):
-            raise NotImplementedError(f"{type(x).__name__}[...] = value with index tensors among other items is not supported for a tensor subclass without memory: "
+            raise NotImplementedError(f"{type(x).__name__}[...] = value with both index tensors and other indices is not supported for a wrapper subclass without storage: "
                                       "use index_put_")
         indices = [k if taken(k) else None for k in keys]
         x.index_put_(tuple(indices), value if taken(value) else Tensor.new_full(x, (), value))

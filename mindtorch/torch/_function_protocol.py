@@ -1,7 +1,9 @@
-"""__torch_function__: how arguments with that method, and TorchFunctionMode, take over calls of torch's functions.
+"""`__torch_function__`: how arguments with that method, and TorchFunctionMode, intercept calls of
+torch functions.
 
-This is a layer of the dispatcher (core/dispatch.py), in use while a mode is on, and from the first instance of a user's Tensor subclass
-on.  Arguments that are no tensors but have the method are known by their class where a function requires them.
+This is a layer of the dispatcher (`mindtorch/core/dispatch.py`). It is active while a mode is on,
+and permanently after the first instance of a user's Tensor subclass is created. Arguments that are
+no tensors but have the method are recognized by their class where a function requires them.
 """
 import importlib
 import sys
@@ -16,12 +18,14 @@ from mindtorch.core.sparse import Sparse
 from mindtorch.core.tensor import Parameter, Size, Tensor, taken
 from mindtorch.torch import _meta
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile handles the functions of this module (see
+#: `mindtorch/torch/_dynamo/_capture.py`)
 CAPTURE = "followed"
 
 
 class State(threading.local):
-    """Per thread: how often dispatch is switched off, by which functions, the modes that are on."""
+    """Per-thread state: nesting depth of disabled dispatch, the functions that disabled it, and the
+    active modes."""
 
     off = 0
     running = ()
@@ -32,7 +36,7 @@ state = State()
 
 
 class Disabled:
-    """Context manager: __torch_function__ of arguments is not asked inside."""
+    """Context manager inside which the `__torch_function__` of arguments is not called."""
 
     def __enter__(self):
         state.off += 1
@@ -44,7 +48,10 @@ class Disabled:
 
 
 class StackedMode:
-    """A mode as context manager: while it is on, it lies on the modes of its protocol (a module with `state.modes`, `activate` and `deactivate`)."""
+    """A mode as a context manager: while active, it is on top of its protocol's stack of modes.
+
+    The protocol is a module with `state.modes`, `activate` and `deactivate`.
+    """
 
     _protocol = None
 
@@ -60,15 +67,16 @@ class StackedMode:
 
     @classmethod
     def push(cls, *args, **kwargs):
-        """The mode itself, made."""
+        """Returns a new mode."""
         return cls(*args, **kwargs)
 
 
 def disabled_impl(func, types, args=(), kwargs=None):
-    """A __torch_function__ that calls the function itself."""
+    """`__torch_function__` implementation that calls the function itself."""
     kwargs = kwargs or {}
     if func in state.running:
-        # Nothing of this library asks while dispatch is off: real PyTorch does, and would until the stack overflows.
+        # No function of this library calls a handler while dispatch is off. The real PyTorch does,
+        # and would recurse until the stack overflows.
         raise TypeError(foreign.refusal(func))
     before = state.running
     state.running = (*before, func)
@@ -87,12 +95,12 @@ def _converted(r, cls):
     return r
 
 
-# What torch gives back as it is, also for a subclass.
+# Results that PyTorch does not convert to the subclass.
 _PLAIN = frozenset(["grad", "is_leaf", "as_subclass", "data", "backward", "numpy", "tolist", "item"])
 
 
 def _tensor_function(cls, func, types, args=(), kwargs=None):
-    """Calls the function and gives its tensors the subclass."""
+    """Calls the function and converts its tensors to the subclass."""
     if not all(issubclass(cls, t) for t in types):
         if any(map(foreign.is_foreign_class, types)):
             raise TypeError(foreign.refusal(func))
@@ -102,29 +110,35 @@ def _tensor_function(cls, func, types, args=(), kwargs=None):
 
 
 Tensor.__torch_function__ = classmethod(_tensor_function)
-Parameter.__torch_function__ = Sparse.__torch_function__ = staticmethod(disabled_impl)     # neither is a user's subclass
+# neither is a user's subclass
+Parameter.__torch_function__ = Sparse.__torch_function__ = staticmethod(disabled_impl)
 
 
 def overrides(x):
-    """Whether an argument's type takes part in the protocol."""
+    """True if the type of an argument takes part in the protocol."""
     cls = type(x)
     if cls is Tensor or cls is Parameter:
         return False
     f = getattr(cls, "__torch_function__", None)
-    # (Tensors of real torch, where that is loaded beside: their handler would call this library's function again, for ever.)
+    # Tensors of the real PyTorch, if it is loaded too, are excluded: their handler would call this
+    # library's function again, endlessly.
     return f is not None and f is not disabled_impl and not foreign.is_foreign(x)
 
 
 def overloaded(args):
-    """Arguments (also in lists and tuples) that take part, one of a type, subclasses before their bases."""
+    """Returns the arguments (also in lists and tuples) that take part: one per type, subclasses
+    before their bases."""
     found = []
     collect(args, found, overrides)
     return found
 
 
 def collect(args, found, takes, nests=(list, tuple), depth=16):
-    """Adds to `found` those arguments of which `takes` holds, one of a type, subclasses before their bases; also from inside of `nests`, no further than
-    `depth` inside each other: a list may contain itself."""
+    """Adds the arguments for which `takes` is true to `found`: one per type, subclasses before
+    their bases.
+
+    Also searches `nests`, down to `depth` levels, because a list may contain itself.
+    """
     for a in args:
         cls = type(a)
         if cls is Tensor:
@@ -142,7 +156,8 @@ _OPERATORS = frozenset([f"__{n}__" for n in ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def call(func, relevant, args, kwargs):
-    """Asks the modes, then the arguments; TypeError if all decline."""
+    """Calls the handler of the innermost mode, then those of the arguments. TypeError if all return
+    NotImplemented."""
     types = tuple(type(a) for a in relevant)
     asked = []
     if state.modes:
@@ -162,7 +177,9 @@ def call(func, relevant, args, kwargs):
             return r
         asked.append(type(a).__name__)
     if func.__name__ in _OPERATORS:
-        return NotImplemented           # Python asks the other operand, and then compares by identity or says what it cannot do
+        # Python then tries the other operand, and otherwise compares by identity or raises
+        # TypeError
+        return NotImplemented
     raise TypeError(f"Multiple dispatch failed for 'torch.{func.__name__}'; all __torch_function__ handlers returned "
                     f"NotImplemented: {asked}")
 
@@ -181,7 +198,7 @@ def _functions(entry, args, kwargs, below):
 
 def _asked(entry, relevant, args, kwargs):
     if len(args) == 2 and entry.func.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
-        args = (args[0], *args[1])          # handlers get operands one by one, however they were given
+        args = (args[0], *args[1])  # handlers receive operands one by one, however they were passed
     return call(entry.func, relevant, args, kwargs)
 
 
@@ -190,7 +207,8 @@ def _shapes(entry, args, kwargs, below):
     if _meta.takes(entry.func, args, kwargs):
         return _meta.call(entry.func, lambda *a, **k: below(entry, a, k), args, kwargs)
     if not _core_meta.alive():
-        # Once there have been none for a while, calls are as fast again as before.
+        # After more than 500 calls without live meta tensors this layer is deactivated, so that
+        # calls regain their full speed.
         global _idle
         _idle += 1
         if _idle > 500:
@@ -211,23 +229,24 @@ dispatch.NUMBERS.update((Size, dtype, device))
 
 
 def activate():
-    """From now on calls ask modes and arguments; to be matched by `deactivate`."""
+    """Starts dispatching calls to modes and arguments. Each call must be matched by `deactivate`.
+    """
     dispatch.want("ops", "function")
 
 
 def deactivate():
-    """Takes one `activate` back."""
+    """Undoes one `activate`."""
     dispatch.drop("ops", "function")
 
 
-# ------------------------------------------------------------------ who takes part
+# ------------------------------------------------------------------ overridable functions
 _NOT_METHODS = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __repr__ __str__ __format__ __hash__ __reduce__
  __reduce_ex__ __setstate__ __deepcopy__ __dir__ __setattr__ __getattr__ __getattribute__ __del__ as_subclass _make_subclass _make_wrapper_subclass
  __array__ __dlpack__ __dlpack_device__ register_hook requires_grad_ _typed_storage storage untyped_storage""".split())
 
 
 def functions():
-    """Every function that takes part: (function, where it is)."""
+    """Yields (function, its namespace) for every overridable function."""
     torch = sys.modules["mindtorch.torch"]
     for scope in (torch, torch.nn.functional, torch.linalg, torch.fft, torch.special):
         for name, f in vars(scope).items():
@@ -239,7 +258,7 @@ def functions():
             yield f, Tensor
 
 
-# Functions of the torch namespace that no argument can take over.
+# Functions of the torch namespace that arguments cannot override.
 _NOT_FUNCTIONS = frozenset("""load save compile is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state typename
  set_default_dtype get_default_dtype set_default_device get_default_device set_printoptions is_grad_enabled
  is_inference_mode_enabled get_num_threads set_num_threads set_default_tensor_type use_deterministic_algorithms vmap
@@ -248,7 +267,7 @@ _NOT_FUNCTIONS = frozenset("""load save compile is_tensor is_storage manual_seed
 
 
 def install():
-    """Makes functions of the facade that are no rows of the op table take part as well."""
+    """Makes the facade functions that are not in the op table overridable too."""
     made = {}
 
     def generated(f, name, method):
@@ -256,8 +275,9 @@ def install():
             made[f] = dispatch.function(f, dispatch.Entry(f, name), method=method, ducks=False)
         return made[f]
 
-    names = {}          # scope -> {id of what is in it: its names there}
-    for f, scope in sorted(functions(), key=lambda x: x[1] is not Tensor):        # (a function that is also a method is known as that)
+    names = {}  # scope -> {id of an object: its names in the scope}
+    # a function that is also a method is registered as the method
+    for f, scope in sorted(functions(), key=lambda x: x[1] is not Tensor):
         if dispatch.is_generated(f):
             continue
         method = scope is Tensor
@@ -275,7 +295,7 @@ def install():
         entry.func = q.__get__
 
 
-# Properties that give tensors: a handler gets the property's `__get__`.
+# Properties that return tensors. A handler receives the property's `__get__`.
 _GETTERS = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
@@ -284,7 +304,7 @@ _observer = None
 
 
 def observe(fn):
-    """Has fn(func, original, args, kwargs) run every call from now on; None ends it."""
+    """Routes every call through fn(func, original, args, kwargs) from now on; None ends it."""
     global _observer
     if fn is not None and _observer is None:
         dispatch.want("ops", "observe")
@@ -299,7 +319,7 @@ _idle = 0
 
 
 def _meta_wanted():
-    """Calls have to be looked at for meta tensors."""
+    """Activates the layer that checks calls for meta tensors."""
     global _idle
     with _lock:
         _idle = 0
@@ -314,7 +334,7 @@ def _meta_unwanted():
 
 
 for _name, _f in vars(Tensor).items():
-    # Handlers know operators by Python's names for them.
+    # Handlers identify operators by Python's names for them.
     if isinstance(_f, FunctionType) and _name.startswith("__") and _f.__name__.startswith("_") and not _f.__name__.startswith("__"):
         _f.__name__ = _name
 
@@ -322,19 +342,24 @@ for _name, _f in vars(Tensor).items():
 _core_meta.watch(_meta_wanted)
 
 
-_known = set()    # subclasses of which an instance was made
+_known = set()  # subclasses that have been instantiated
 
 
-_dispatching = {}     # subclass that stands on memory -> whether it has a __torch_dispatch__ of its own
+_dispatching = {}  # subclass with its own memory -> True if it defines its own `__torch_dispatch__`
 
 
 def subclass_made(cls, made=None):
-    """Called where an instance of a Tensor subclass is made; made: the instance, where it stands on memory of its own (torch/_dispatch_protocol.py knows of the others)."""
+    """Called when an instance of a Tensor subclass is created.
+
+    made: the instance if it has its own memory (`mindtorch/torch/_dispatch_protocol.py` tracks the
+    others).
+    """
     if made is not None:
         asks = _dispatching.get(cls)
         if asks is None:
             asks = _dispatching[cls] = getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
-                "mindtorch.torch._dispatch_protocol").takes_part_class(cls)       # (which stands upon this module)
+                # imported here because it depends on this module
+                "mindtorch.torch._dispatch_protocol").takes_part_class(cls)
         if asks:
             importlib.import_module("mindtorch.torch._dispatch_protocol").enrol(made)
     if cls not in _known:
@@ -342,7 +367,8 @@ def subclass_made(cls, made=None):
         f = getattr(cls, "__torch_function__", None)
         if getattr(f, "__func__", f) is _tensor_function and getattr(cls, "__torch_dispatch__", None) is not None and importlib.import_module(
                 "mindtorch.torch._dispatch_protocol").takes_part_class(cls):
-            cls.__torch_function__ = staticmethod(disabled_impl)        # (results are of the class that __torch_dispatch__ makes them)
+            # `__torch_dispatch__` determines the class of the results
+            cls.__torch_function__ = staticmethod(disabled_impl)
         if getattr(cls, "__torch_function__", None) is not disabled_impl and not cls.__module__.startswith(("mindtorch.", "torch.")):
             activate()
 

@@ -1,4 +1,5 @@
-"""Functions of the torch namespace that are not ops: predicates, type promotion, global switches."""
+"""Functions of the torch namespace that are not ops: predicates, type promotion, global settings.
+"""
 import importlib
 import os
 
@@ -33,12 +34,12 @@ __all__ = [
 
 
 def is_tensor(obj):
-    """True for a torch.Tensor."""
+    """True if `obj` is a torch.Tensor."""
     return isinstance(obj, Tensor)
 
 
 def is_storage(obj):
-    """True for a storage object."""
+    """True if `obj` is a storage."""
     return isinstance(obj, (storage.TypedStorage, storage.UntypedStorage))
 
 
@@ -58,27 +59,27 @@ def is_nonzero(input):
 
 
 def is_signed(input):
-    """True if the tensor's dtype can hold negative numbers."""
+    """True if the tensor's dtype can represent negative numbers."""
     return input.is_signed()
 
 
 def is_distributed(input):
-    """False: no tensor is spread over machines."""
+    """Always False: no tensor is distributed over machines."""
     return False
 
 
 def get_device(input):
-    """Index of the accelerator a tensor is on; -1 on the CPU."""
+    """Returns the index of the accelerator that a tensor is on; -1 on the CPU."""
     return input.get_device()
 
 
 def detach(input):
-    """The same memory without history."""
+    """Returns a tensor on the same memory, without autograd history."""
     return input.detach()
 
 
 def is_inference(input):
-    """True for a tensor made under inference_mode."""
+    """True for a tensor that was created under inference_mode."""
     return input.is_inference()
 
 
@@ -98,14 +99,14 @@ def is_same_size(input, other):
 
 
 def numel(input):
-    """Number of elements."""
+    """Returns the number of elements."""
     if not isinstance(input, Tensor):
         raise TypeError(f"numel(): argument 'input' (position 1) must be Tensor, not {type_name(input)}")
     return input.numel()
 
 
 def typename(obj):
-    """Qualified name of an object's type."""
+    """Returns the qualified name of an object's type."""
     if isinstance(obj, Tensor):
         return obj.type()
     cls = obj if isinstance(obj, type) else type(obj)
@@ -114,23 +115,24 @@ def typename(obj):
 
 
 def result_type(tensor1, tensor2):
-    """dtype of an arithmetic operation on the two operands."""
+    """Returns the dtype of an arithmetic operation on the two operands."""
     return dtypes.of_np(promote.result_dtype(tensor1, tensor2))
 
 
 def promote_types(type1, type2):
-    """Smallest dtype that both promote to."""
+    """Returns the smallest dtype that both types promote to."""
     return dtypes.of_np(promote.promote_types(type1.np, type2.np))
 
 
 def can_cast(from_, to):
-    """True if torch's casting rules allow the conversion in an out= or in-place result."""
+    """True if PyTorch's casting rules allow the conversion in an out= or in-place result."""
     order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
     return order[from_.np.kind] <= order[to.np.kind]
 
 
 def set_default_tensor_type(t):
-    """Sets the default dtype, and device, by the name of a tensor type ('torch.DoubleTensor', 'torch.cuda.FloatTensor')."""
+    """Sets the default dtype and device by a tensor type name such as 'torch.DoubleTensor' or
+    'torch.cuda.FloatTensor'."""
     where, _, key = (t if isinstance(t, str) else _types.type_name(t)).rpartition(".")
     where = where.removeprefix("torch").removeprefix(".")
     if key not in _types.TYPED:
@@ -147,13 +149,17 @@ _threads = None
 
 
 def get_num_threads():
-    """Threads that kernels use: what set_num_threads said, else the processors of this process, at most OMP_NUM_THREADS and 8."""
+    """Returns the number of threads that kernels use.
+
+    This is the value of set_num_threads, else the number of processors of this process, at most
+    OMP_NUM_THREADS and 8.
+    """
     from mindtorch.backend.cpu import threads
     return _threads or threads.count()
 
 
 def set_num_threads(n):
-    """Threads that MindSpore's kernels and NumPy's BLAS may use."""
+    """Sets the number of threads for MindSpore's kernels and NumPy's BLAS."""
     global _threads
     if not isinstance(n, int) or isinstance(n, bool):
         raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
@@ -180,7 +186,10 @@ def set_num_interop_threads(n):
 
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
-    """Ops without a deterministic implementation raise (or warn), and new memory is filled; all kernels are deterministic as it is.
+    """Makes ops without a deterministic implementation raise (or warn), and fills uninitialized
+    memory.
+
+    All kernels are deterministic in any case.
 
     https://pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html
     """
@@ -202,7 +211,7 @@ _DEBUG_MODES = ("default", "warn", "error")
 
 
 def set_deterministic_debug_mode(debug_mode):
-    """Another way of saying use_deterministic_algorithms: "default" or 0, "warn" or 1, "error" or 2."""
+    """Alternative to use_deterministic_algorithms: "default" or 0, "warn" or 1, "error" or 2."""
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str):
@@ -223,7 +232,7 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision):
-    """Accepted: float32 products are computed in float32."""
+    """Accepted: float32 matrix products are always computed in float32."""
     global _precision
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
@@ -235,12 +244,12 @@ def get_float32_matmul_precision():
 
 
 def set_flush_denormal(mode):
-    """False: the setting is not available."""
+    """Returns False: the setting is not available."""
     return False
 
 
 def set_warn_always(b):
-    """Whether warnings that come once in a process come each time."""
+    """Sets whether warnings that normally appear once per process appear every time."""
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
     from mindtorch.core import said
@@ -253,7 +262,7 @@ def is_warn_always_enabled():
 
 
 def is_autocast_cpu_enabled():
-    """True inside an autocast region of the CPU."""
+    """True inside an autocast region for the CPU."""
     return is_autocast_enabled("cpu")
 
 
@@ -266,7 +275,7 @@ def is_vulkan_available():
 
 
 def get_device_module(device=None):
-    """The module of a device type (torch.cuda, torch.npu)."""
+    """Returns the module of a device type (torch.cuda, torch.npu)."""
     name = (*accelerator(), "cuda")[0] if device is None else _device_type(device)
     return importlib.import_module("mindtorch.torch." + name)
 
@@ -277,7 +286,8 @@ def _device_type(d):
 
 # ------------------------------------------------------------------ other libraries' tensors
 def from_dlpack(ext_tensor, *, device=None, copy=None):
-    """Tensor on the memory of another library's tensor (or of a DLPack capsule); a copy if asked for."""
+    """Returns a tensor on the memory of another library's tensor or of a DLPack capsule. With
+    copy=True the data is copied."""
     if not hasattr(ext_tensor, "__dlpack__") and type(ext_tensor).__name__ != "PyCapsule":
         raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
     a = dlpack.array_of(ext_tensor)
@@ -286,27 +296,27 @@ def from_dlpack(ext_tensor, *, device=None, copy=None):
 
 
 def to_dlpack(tensor):
-    """DLPack capsule of the tensor's memory."""
+    """Returns a DLPack capsule of the tensor's memory."""
     return tensor.__dlpack__()
 
 
-# ------------------------------------------------------------------ switches of other subsystems
+# ------------------------------------------------------------------ settings of other subsystems
 def get_autocast_cpu_dtype():
     return get_autocast_dtype("cpu")
 
 
 def get_autocast_gpu_dtype():
-    """dtype of autocast regions of the GPU."""
+    """Returns the dtype of autocast regions for the GPU."""
     return get_autocast_dtype("cuda")
 
 
 def set_autocast_cpu_dtype(dtype):
-    """Sets the dtype of autocast regions of the CPU."""
+    """Sets the dtype of autocast regions for the CPU."""
     set_autocast_dtype("cpu", dtype)
 
 
 def set_autocast_gpu_dtype(dtype):
-    """Sets the dtype of autocast regions of the GPU."""
+    """Sets the dtype of autocast regions for the GPU."""
     set_autocast_dtype("cuda", dtype)
 
 
@@ -316,21 +326,21 @@ def set_autocast_cpu_enabled(enabled):
 
 
 def clear_autocast_cache():
-    """Accepted: no cast weights are kept."""
+    """Accepted: casts of weights are not cached."""
 
 
 _nesting = 0
 
 
 def autocast_increment_nesting():
-    """Counts an entered autocast region; returns how many there are."""
+    """Counts an entered autocast region and returns the nesting depth."""
     global _nesting
     _nesting += 1
     return _nesting
 
 
 def autocast_decrement_nesting():
-    """Counts a left autocast region; returns how many there are."""
+    """Counts an exited autocast region and returns the nesting depth."""
     global _nesting
     _nesting -= 1
     return _nesting
@@ -343,7 +353,10 @@ def set_anomaly_enabled(mode, check_nan=True):
 
 
 def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False):
-    """Tensor of `size` elements on a file's memory; shared: writes go to the file, which is made as long as needed."""
+    """Returns a tensor of `size` elements on the memory of a file.
+
+    shared: writes go to the file, which is extended if necessary.
+    """
     d = (dtypes.get_default_dtype() if dtype is None else dtype).np
     if shared:
         with open(filename, "ab") as f:
@@ -360,7 +373,7 @@ def is_anomaly_enabled():
 
 
 def is_anomaly_check_nan_enabled():
-    """True while anomaly detection looks for nan."""
+    """True while anomaly detection checks for NaN."""
     from mindtorch.torch.autograd import anomaly_mode
     return is_anomaly_enabled() and anomaly_mode._State.check_nan
 
@@ -370,10 +383,10 @@ def init_num_threads():
 
 
 def cudnn_is_acceptable(tensor):
-    """False: there is no cuDNN."""
+    """Always False: there is no cuDNN."""
     return False
 
 
 def get_file_path(*path_components):
-    """Path of a file of this package."""
+    """Returns the path of a file of this package."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *path_components)

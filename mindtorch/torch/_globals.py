@@ -1,7 +1,7 @@
-"""Names in pickles: what torch calls a thing, and where it is here.
+"""Names in pickles: PyTorch's name of an object, and its location in this package.
 
-Files carry torch's names, whether the package runs as `torch` or as `mindtorch.torch`, and whether or not real torch is
-loaded beside it.
+Files contain PyTorch's names, whether this package runs as `torch` or as `mindtorch.torch`, and
+whether or not the real PyTorch is loaded too.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from mindtorch.core import dtypes as _dtypes
 
 _PACKAGE = "mindtorch.torch"
 
-# Things whose module here is not where torch's users find them.
+# Objects whose module here is not the one where PyTorch users find them.
 _PUBLIC = {
     ("mindtorch.core.tensor", "Tensor"): ("torch", "Tensor"),
     ("mindtorch.core.tensor", "Parameter"): ("torch.nn.parameter", "Parameter"),
@@ -24,7 +24,7 @@ _PUBLIC = {
 }
 _HERE = {v: k for k, v in _PUBLIC.items()}
 
-# Homes of functions that torch has built in.
+# Modules that hold the counterparts of PyTorch's built-in functions.
 _BUILTIN_HOMES = {
     ("torch._C", "_VariableFunctionsClass"): "mindtorch.torch",
     ("torch._C", "_VariableFunctions"): "mindtorch.torch",
@@ -37,18 +37,20 @@ _ALIASES = {
     ("torch._C", "Generator"): ("mindtorch.torch", "Generator"),
 }
 
-#: Modules of Python 2 under the names they have now.
+#: modules of Python 2 -> their current names
 PYTHON2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 def torch_name(obj):
-    """(module, name) under which torch knows a class or function of this package; None for anything else."""
+    """Returns (module, name) of a class or function of this package in PyTorch; None for anything
+    else."""
     module = getattr(obj, "__module__", None)
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     if not isinstance(module, str) or name is None:
         return None
     if is_torch(module):
-        # The import hook, where it is enabled, gives the facade's modules torch's names; else this is real torch's.
+        # If the import hook is enabled, it gives the facade's modules PyTorch's names; otherwise
+        # the object belongs to the real PyTorch.
         if not _holds("mindtorch." + module, name, obj):
             return None
         module = "mindtorch." + module
@@ -74,16 +76,17 @@ def _holds(module, name, obj):
 
 
 def importable(obj):
-    """Whether Python's own pickler finds a class or function under the name that it bears."""
+    """True if Python's own pickler finds a class or function under its name."""
     return "." not in obj.__qualname__ and _holds(obj.__module__, obj.__qualname__, obj)
 
 
 class Missing(Exception):
-    """A name that torch may have and this package has not."""
+    """Raised for a name that PyTorch may have and this package does not."""
 
 
 class _Functions:
-    """Stands for torch's built-in function tables, out of which pickles take functions by getattr."""
+    """Replacement for PyTorch's built-in function tables, from which pickles take functions with
+    getattr."""
 
     def __init__(self, module):
         self._module = module
@@ -93,7 +96,7 @@ class _Functions:
 
 
 def resolve(module, name):
-    """The object of this package for a name of torch's; Missing if there is none."""
+    """Returns the object of this package for a PyTorch name. Raises Missing if there is none."""
     if module == "torch" and name in _dtypes.NAMES:
         return _dtypes.NAMES[name]
     if (module, name) in _BUILTIN_HOMES:
@@ -116,12 +119,13 @@ def resolve(module, name):
 
 
 def is_torch(module):
-    """Whether a pickle's module name is torch's own (and so is answered by this package)."""
+    """True if a pickle's module name belongs to PyTorch and is therefore resolved by this package.
+    """
     return module == "torch" or module.startswith("torch.")
 
 
 def canonical(module, name):
-    """One spelling for names that moved between releases of Python and NumPy."""
+    """Returns one spelling for names that moved between releases of Python and NumPy."""
     module = PYTHON2.get(module, module)
     if module.startswith("numpy.core"):
         module = "numpy._core" + module[len("numpy.core") :]
@@ -129,7 +133,7 @@ def canonical(module, name):
 
 
 def label(obj):
-    """The canonical full name of a class or function, as files give it."""
+    """Returns the canonical full name of a class or function, as used in files."""
     known = torch_name(obj)
     if known is not None:
         return canonical(*known)

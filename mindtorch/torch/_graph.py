@@ -1,10 +1,10 @@
-"""Graphs of modules and functions: what ms.export, torch.onnx.export, torch.jit.save and a compiler build on.
+"""Graphs of modules and functions, the basis of ms.export, torch.onnx.export and torch.jit.save.
 
-    graph = capture(model, (x,))              # runs the model once under no_grad
-    graph.run(x)                              # computes the same with the facade's ops, parameters as they are now
-    cell = graph_cell(graph)                  # a MindSpore Cell of native ops (for ms.jit, ms.export)
+    graph = capture(model, (x,))     # runs the model once under no_grad
+    graph.run(x)                     # same result, with the facade's ops and current parameters
+    cell = graph_cell(graph)         # a MindSpore Cell of native ops (for ms.jit, ms.export)
 
-docs/export.md describes the pieces.
+docs/export.md describes the components.
 """
 import contextlib
 import copy
@@ -27,7 +27,7 @@ __all__ = ["capture", "graph_cell", "is_tracing", "Differs", "TraceError"]
 
 # ------------------------------------------------------------------ inputs
 def _leaves(x, path):
-    """[(name, tensor)] of nested arguments."""
+    """Returns [(name, tensor)] of nested arguments."""
     if taken(x):
         return [(path, x)]
     if isinstance(x, (tuple, list)):
@@ -38,12 +38,12 @@ def _leaves(x, path):
 
 
 def _refill(x, tensors):
-    """Nested arguments with the tensors replaced, in order."""
+    """Returns nested arguments with the tensors replaced in order."""
     return rebuilt(x, lambda v: next(tensors) if taken(v) else v)
 
 
 def _named(fn, args, kwargs):
-    """[(name, tensor)] of the arguments, named as fn's parameters are."""
+    """Returns [(name, tensor)] of the arguments, named after fn's parameters."""
     target = fn.forward if isinstance(fn, Module) else getattr(fn, "construct", fn)
     try:
         given = inspect.signature(target).bind(*args, **kwargs).arguments
@@ -56,7 +56,7 @@ def _named(fn, args, kwargs):
 
 
 def _names(fn):
-    """{id(tensor): dotted name} of a module's parameters and buffers."""
+    """Returns {id(tensor): dotted name} of a module's parameters and buffers."""
     if isinstance(fn, Module):
         return {id(t): n for n, t in [*fn.named_buffers(), *fn.named_parameters()]}
     found = {}
@@ -70,7 +70,8 @@ def _names(fn):
 
 @contextlib.contextmanager
 def _unchanged(fn):
-    """Buffers and random numbers afterwards are what they were: a trace leaves no marks."""
+    """Context manager that restores buffers and the random generators' state: a trace has no side
+    effects."""
     saved = [(b, b._a.copy()) for b in fn.buffers()] if isinstance(fn, Module) else []
     try:
         with fork_rng():
@@ -83,7 +84,8 @@ def _unchanged(fn):
 
 @contextlib.contextmanager
 def evaluating(fn):
-    """Every module of `fn` in evaluation mode, and afterwards as it was."""
+    """Context manager that puts every module of `fn` into evaluation mode and restores the modes on
+    exit."""
     modules = list(fn.modules()) if isinstance(fn, Module) else [c for _, c in fn.cells_and_names() if isinstance(c, Module)] if hasattr(
         fn, "cells_and_names") else []
     before = [(m, m.training) for m in modules]
@@ -98,29 +100,33 @@ def evaluating(fn):
 
 # ------------------------------------------------------------------ capture
 def recordable(name):
-    """Whether an op is recorded as a whole: what ONNX has a lowering of, and all primitives."""
+    """True if an op is recorded as one node: the ops with an ONNX lowering, and all primitives."""
     from mindtorch.backend.export.lowering import has_lowering
     return has_lowering(name) or name.startswith("prim.")
 
 
 def capture(fn, args=(), kwargs=None, *, leaf=recordable, dynamic=None, check=True, grad=False, escaped=None):
-    """The Graph of fn(*args, **kwargs); `fn` is a Module, a function, or a Cell around Modules.
+    """Returns the Graph of fn(*args, **kwargs). `fn` is a Module, a function, or a Cell around
+    Modules.
 
-    leaf      which ops are recorded as a whole (default: those that ONNX's lowerings know, and primitives)
-    dynamic   {number of the input: {axis: name}}: sizes that are to stay free; fn is run twice more for each
-    check     also computes the graph for other values of the inputs and compares with fn, so that nothing that depends on
-              values (a branch, item(), random numbers) has become a constant
-    grad      record with gradients on (default: under no_grad)
+        leaf      predicate of the ops that are recorded as one node (default: ops with an ONNX
+                  lowering, and primitives)
+        dynamic   {index of the input: {axis: name}}: the dynamic sizes. fn is run two more times
+                  for each
+        check     also runs the graph on other input values and compares with fn, so that nothing
+                  that depends on values (a branch, item(), random numbers) has become a constant
+        grad      record with gradients enabled (default: under no_grad)
 
-    Inputs are the tensors among the arguments, in order; graph.result has the nest of what fn returns.
-    TraceError (NotImplementedError) where memory is written in a way that cannot be followed; Differs (also one) if a free size
-    changes the computation; RuntimeError if the graph does not hold for other values.
+    The inputs are the tensors among the arguments, in order. graph.result has the structure of fn's
+    return value. Raises TraceError (a NotImplementedError) if an in-place write cannot be tracked,
+    Differs (likewise) if a dynamic size changes the computation, and RuntimeError if the graph does
+    not hold for other values.
     """
     fn, args, kwargs = on_host(fn, args, kwargs)
     named = _named(fn, args, kwargs)
     inputs = [t for _, t in named]
     if len({id(t) for t in inputs}) != len(inputs):
-        # One tensor given twice is one input to fn, but two to the graph.
+        # A tensor that is passed twice is one input of fn, but two inputs of the graph.
         args, kwargs = _refill((tuple(args), kwargs), iter([wrap(t._a) for t in inputs]))
         inputs = [t for _, t in _named(fn, args, kwargs)]
     order = {id(t): i for i, t in enumerate(inputs)}
@@ -158,12 +164,12 @@ def _in_order(nest, order, tensors):
 
 
 def tensors_in(x):
-    """Tensors of nested arguments, in order."""
+    """Returns the tensors of nested arguments, in order."""
     return [t for t in leaves(x) if taken(t)]
 
 
 def _longer(inputs, dynamic, name, i, axis, more):
-    """The inputs with the size called `name` larger by `more`: values are repeated."""
+    """Returns the inputs with the size called `name` enlarged by `more`, by repeating values."""
     out = []
     for j, t in enumerate(inputs):
         a = t._a
@@ -176,14 +182,16 @@ def _longer(inputs, dynamic, name, i, axis, more):
 
 
 def _hold(graph, run, inputs):
-    """RuntimeError unless the graph computes what `run` does for the inputs with their elements in another order."""
+    """Raises RuntimeError unless the graph matches `run` on the inputs with their elements
+    reordered."""
     for n in graph.nodes:
         if n.opaque:
-            return          # it cannot be run, and no lowering will take it
+            return  # it cannot be run, and no lowering accepts it
     if any(not a.flags.c_contiguous and a.size > 1 for a in (t._a for t in inputs)):
         inputs = [wrap(np.ascontiguousarray(t._a)) for t in inputs]
     flipped = [np.ascontiguousarray(t._a.reshape(-1)[::-1].reshape(t._sizes)) for t in inputs]
-    # Smaller, so that values stay in their range; where values became numbers also of the other sign, for branches.
+    # Smaller values stay in their valid range. If values became Python scalars, the other sign is
+    # tried too, because of branches.
     trials = [[a * a.dtype.type(0.75) if a.dtype.kind in "fc" else a for a in flipped]]
     if graph.escapes:
         trials.append([-a if a.dtype.kind in "fc" else a for a in flipped])
@@ -191,7 +199,7 @@ def _hold(graph, run, inputs):
         try:
             want = flat_tensors(_plain(run([wrap(a.copy()) for a in trial])))
         except Exception:
-            continue        # the function takes no such values
+            continue  # the function does not accept such values
         got = flat_tensors(_plain(graph.run(*map(wrap, trial))))
         for i, (a, b) in enumerate(zip(got, want)):
             try:
@@ -207,14 +215,15 @@ def _hold(graph, run, inputs):
 
 
 def _plain(x):
-    """Mapping types and dataclasses of a result are looked into as dicts."""
+    """Converts mapping types and dataclasses of a result to dicts."""
     if isinstance(x, dict):
         return dict(x)
     return x
 
 
 def on_host(fn, args, kwargs=None):
-    """(fn, args, kwargs) of which everything is in the host's memory, as the constants of a graph in a file are: a Module on a device is copied."""
+    """Returns (fn, args, kwargs) with everything in host memory, where the constants of an exported
+    graph must be. A Module on a device is copied."""
     if isinstance(fn, Module) and any([t._h is not None for t in (*fn.parameters(), *fn.buffers())]):
         fn = copy.deepcopy(fn).cpu()
     nest = (tuple(args), kwargs or {})
@@ -225,7 +234,8 @@ def on_host(fn, args, kwargs=None):
 
 
 def graph_cell(graph, class_name="Traced", old=False):
-    """A MindSpore Cell that computes a graph: see torch/_mindir.py.  (What exports need is loaded by the first.)"""
+    """Returns a MindSpore Cell that computes a graph; see torch/_mindir.py. (The export modules are
+    imported on first use.)"""
     from mindtorch.torch import _mindir
     return _mindir.graph_cell(graph, class_name, old)
 
@@ -237,9 +247,11 @@ def _close(*values):
 
 # ------------------------------------------------------------------ mindspore.export
 def export_cell(net, inputs, file_format):
-    """What mindspore.export writes for a Module (or a Cell around Modules) in evaluation mode, of these inputs.
+    """Returns what mindspore.export writes for a Module (or a Cell around Modules) in evaluation
+    mode, for these inputs.
 
-    A Cell of MindSpore's primitives; for "ONNX" the bytes of the file, if the package onnx is there to write it.
+    This is a Cell of MindSpore primitives. For "ONNX" it is the content of the file, if the package
+    onnx is installed to write it.
     """
     xs = []
     dynamic = {}

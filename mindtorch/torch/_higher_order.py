@@ -1,4 +1,4 @@
-"""Operators that take functions, or bring rules of their own for transforms."""
+"""Operators that accept functions, or register their own rules for transforms."""
 from mindtorch.torch._C import _functorch
 from mindtorch.torch._C._more import DispatchKey
 from mindtorch.torch._dispatch_protocol import state as protocol
@@ -6,10 +6,12 @@ from mindtorch.torch._ops import _tensors as tensors_of, below
 
 
 class HigherOrderOperator:
-    """An operator that takes functions, or brings rules of its own for transforms: a rule for each key, registered by `py_impl`.
+    """Operator that accepts functions, or registers its own rules for transforms: one rule per key,
+    set with `py_impl`.
 
-    Keys are of torch._C.DispatchKey or torch._C._functorch.TransformType.  A call goes to the rule of the innermost transform, and outside of
-    transforms to that of autograd, then of the device.  NotImplementedError where there is none.
+    Keys are members of torch._C.DispatchKey or torch._C._functorch.TransformType. A call runs the
+    rule of the innermost transform. Outside of transforms it runs the autograd rule, or else the
+    device's. NotImplementedError if there is no rule.
     """
 
     def __init__(self, name, *, cacheable=False):
@@ -23,20 +25,20 @@ class HigherOrderOperator:
         return self._name
 
     def name(self):
-        """The name it was given."""
+        """Returns the operator's name."""
         return self._name
 
     @property
     def namespace(self):
-        """"higher_order"."""
+        """Always "higher_order"."""
         return self._ns
 
     def cacheable(self):
-        """Whether the operator said that it may be kept in caches."""
+        """Returns the `cacheable` flag passed to the constructor."""
         return self._cacheable
 
     def py_impl(self, k):
-        """Decorator: the rule for a key; RuntimeError if there is one."""
+        """Decorator that registers the rule for a key. RuntimeError if there is one already."""
         def register(fn):
             if k in self.py_kernels:
                 raise RuntimeError(f"Trying to override a python impl for {k} on operator {self._name}")
@@ -45,11 +47,11 @@ class HigherOrderOperator:
         return register
 
     def has_kernel_for_dispatch_key(self, k):
-        """Whether there is a rule for a key."""
+        """True if there is a rule for a key."""
         return k in self.py_kernels
 
     def fallthrough(self, dispatch_key):
-        """Calls pass over this key."""
+        """Makes calls skip this key."""
         self._passed.add(dispatch_key)
 
     def __call__(self, *args, **kwargs):

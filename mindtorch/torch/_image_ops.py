@@ -1,4 +1,5 @@
-"""The operators of the namespace "image" (reading and writing pictures) on Pillow; tensors are uint8, [C, H, W]."""
+"""Operators of the namespace "image" (reading and writing images), based on Pillow. Tensors are
+uint8 of shape [C, H, W]."""
 import io
 
 from mindtorch.backend.cpu import vision
@@ -20,7 +21,7 @@ def _pillow():
     try:
         from PIL import Image, ImageOps, ImageSequence
     except ImportError as err:
-        raise RuntimeError("pictures are read and written with Pillow, which is not installed") from err
+        raise RuntimeError("reading and writing images requires Pillow, which is not installed") from err
     return Image, ImageOps, ImageSequence
 
 
@@ -36,7 +37,7 @@ def _open(data, formats=None):
     try:
         return image.open(io.BytesIO(raw), formats=formats)
     except (OSError, SyntaxError) as err:
-        raise RuntimeError(f"not a picture in one of the formats {formats or 'that Pillow knows'}: {err}") from err
+        raise RuntimeError(f"not an image in one of the formats {formats or 'that Pillow supports'}: {err}") from err
 
 
 def _decode(data, mode, apply_exif_orientation, formats=None):
@@ -45,7 +46,7 @@ def _decode(data, mode, apply_exif_orientation, formats=None):
         picture = _pillow()[1].exif_transpose(picture)
     if picture.mode.startswith("I;16") or picture.mode == "I":
         if mode not in (0, 1):
-            raise NotImplementedError("image::decode of 16 bit gray pictures is supported unchanged or as gray only")
+            raise NotImplementedError(f"image::decode of a 16-bit grayscale image supports only mode 0 (unchanged) and 1 (gray), got {mode}")
         return tensor_from(vision.wide_gray(picture))
     target = _MODES[mode]
     if target is None and picture.mode in ("P", "1", "CMYK", "PA"):
@@ -55,7 +56,7 @@ def _decode(data, mode, apply_exif_orientation, formats=None):
 
 @_op("read_file(str filename) -> Tensor")
 def read_file(filename):
-    """Bytes of a file."""
+    """Returns the bytes of a file."""
     try:
         return tensor_from(vision.read_bytes(filename))
     except OSError as err:
@@ -71,7 +72,8 @@ def write_file(filename, data):
 
 @_op("decode_image(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor")
 def decode_image(data, mode, apply_exif_orientation=False):
-    """Picture in any format that Pillow reads; an animated GIF as [N, C, H, W]."""
+    """Decodes an image of any format that Pillow supports. An animated GIF has shape [N, C, H, W].
+    """
     if _bytes(data)[:4] == b"GIF8":
         return decode_gif(data)
     return _decode(data, mode, apply_exif_orientation)
@@ -94,7 +96,7 @@ def decode_webp(encoded_data, mode):
 
 @_op("decode_gif(Tensor data) -> Tensor")
 def decode_gif(data):
-    """[C, H, W], or [N, C, H, W] for several frames."""
+    """Returns shape [C, H, W], or [N, C, H, W] for several frames."""
     picture = _open(data, ["GIF"])
     frames = vision.frames([f.convert("RGB") for f in _pillow()[2].Iterator(picture)])
     return tensor_from(frames[0] if len(frames) == 1 else frames)
@@ -113,13 +115,13 @@ def _encode(data, kind, **options):
 
 @_op("encode_png(Tensor data, int compression_level) -> Tensor")
 def encode_png(data, compression_level):
-    """Bytes of a PNG file."""
+    """Returns the bytes of a PNG file."""
     return _encode(data, "PNG", compress_level=compression_level)
 
 
 @_op("encode_jpeg(Tensor data, int quality) -> Tensor")
 def encode_jpeg(data, quality):
-    """Bytes of a JPEG file."""
+    """Returns the bytes of a JPEG file."""
     return _encode(data, "JPEG", quality=quality)
 
 

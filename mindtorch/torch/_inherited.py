@@ -1,7 +1,8 @@
-"""Closes the door on MindSpore methods that bear the name of a torch method.
+"""Hides inherited MindSpore methods that have the name of a torch method.
 
-Tensor derives from `mindspore.Tensor`, so a torch method that is not defined here would silently be MindSpore's method of
-that name, with other arguments, no CPU kernel or no effect in place.  Such a name raises AttributeError instead.
+Tensor derives from `mindspore.Tensor`, so a torch method that is not defined here would silently be
+MindSpore's method of that name, with other arguments, no CPU kernel or no in-place effect. Such a
+name raises AttributeError instead.
 """
 from mindtorch.core.tensor import Parameter, Tensor
 
@@ -37,7 +38,7 @@ _SHARED = """
 
 
 class _Closed:
-    """Descriptor of a name that is not there."""
+    """Descriptor of a name that is not available."""
 
     __slots__ = ("name",)
 
@@ -49,17 +50,17 @@ class _Closed:
                              f"Tensor.{self.name} is not supported yet on device cpu")
 
     def __set__(self, obj, value):
-        # A user may put an attribute of that name on a tensor, as on any torch tensor.
+        # Users can set an attribute of that name on a tensor, as on any torch tensor.
         obj.__dict__[self.name] = value
 
 
 def is_closed(name):
-    """Whether a name of the class Tensor is one that is not there."""
+    """True if a name of the class Tensor is hidden."""
     return isinstance(Tensor.__dict__.get(name), _Closed)
 
 
 def close():
-    """Closes every shared name that the facade does not define."""
+    """Hides every shared name that the facade does not define."""
     for name in _SHARED:
         if name not in Tensor.__dict__:
             setattr(Tensor, name, _Closed(name))

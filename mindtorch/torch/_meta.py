@@ -1,4 +1,5 @@
-"""What a function does that gets a meta tensor, or is asked to make one: shapes, strides, dtypes and history, no values."""
+"""Calls that receive or create meta tensors: they compute shapes, strides, dtypes and autograd
+history, but no values."""
 from mindtorch.core import alias, device as _device, meta
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.tensor import Tensor, bump, taken
@@ -8,10 +9,10 @@ from mindtorch.ops.linalg.solve import LinAlgError
 
 DEVICE = meta.DEVICE
 
-# In-place methods that write without reading anything.
+# In-place methods that write without reading.
 _FILLS = frozenset("""normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ fill_ zero_ fill_diagonal_""".split())
 
-# What needs values: the message's first word is the error, as in torch.
+# Calls that need values. The first entry is the exception class, as in PyTorch.
 _VALUES = {
     **dict.fromkeys(["__bool__", "__float__", "__int__", "__complex__", "__index__", "is_nonzero", "item", "__contains__"],
                     (RuntimeError, "Tensor.item() cannot be called on meta tensors")),
@@ -24,7 +25,8 @@ _VALUES = {
                                           "do not have")),
 }
 
-# Functions that make new tensors out of sizes and values, on the device named by device= or on the default device.
+# Functions that create tensors from sizes and values, on the device given by device= or on the
+# default device.
 _MAKERS = frozenset("""empty empty_permuted empty_strided ones arange bartlett_window blackman_window eye fftfreq rfftfreq full
  hamming_window hann_window kaiser_window linspace logspace rand randn randint randperm range tensor as_tensor scalar_tensor asarray
  zeros tril_indices triu_indices""".split())
@@ -32,7 +34,7 @@ _LIKE = frozenset("""zeros_like ones_like full_like empty_like rand_like randn_l
  new_empty_strided new_tensor""".split())
 _SIZED = frozenset(["empty", "ones", "rand", "randn", "zeros"])
 
-# Elementwise functions mix devices only where one side is a number.
+# Element-wise functions accept mixed devices only if one operand is a scalar.
 _ARITHMETIC = frozenset("""add sub mul div true_divide subtract multiply divide pow maximum minimum eq ne lt le gt ge __add__ __radd__
  __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ add_ sub_ mul_
  div_ __iadd__ __isub__ __imul__ __itruediv__ mm bmm matmul __matmul__ addmm baddbmm""".split())
@@ -48,7 +50,7 @@ def _tensors(args, found):
 
 
 def takes(func, args, kwargs):
-    """Whether a call is one for this module."""
+    """True if this module handles a call."""
     name = func.__name__
     if meta.alive():
         for a in args:
@@ -71,7 +73,7 @@ def takes(func, args, kwargs):
 
 
 def call(func, original, args, kwargs):
-    """The call's result: meta tensors for tensors."""
+    """Returns the result of a call, with meta tensors for tensors."""
     name = func.__name__
     if meta.state.on:
         return original(*args, **kwargs)
@@ -109,7 +111,7 @@ def call(func, original, args, kwargs):
 
 
 def _overwrite(name, args, kwargs):
-    """copy_ and assignment to a region, without history."""
+    """copy_ and assignment to a region, without autograd history."""
     x, value = args[0], args[-1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
     alias.check_inplace(x, False, True)
     region = x._sizes if name == "copy_" else _quietly(name, Tensor.__getitem__, args[:2], {})._sizes
@@ -128,7 +130,7 @@ def _quietly(name, original, args, kwargs):
         with meta.running():
             return original(*args, **kwargs)
     except LinAlgError as e:
-        raise NotImplementedError(f"'{name}' is not implemented on device meta: it looks at values ({str(e)[:60]}...)") from None
+        raise NotImplementedError(f"'{name}' is not implemented on device meta: it reads values ({str(e)[:60]}...)") from None
     except ValueError as e:
         if "read-only" not in str(e):
             raise
@@ -153,7 +155,7 @@ def _make(name, original, args, kwargs):
         device = like._dev if device is None else device
     target = _device._default if device is None else _device.check(device)
     if target.type != "meta":
-        return original(*args, **kwargs)          # they read shapes only
+        return original(*args, **kwargs)  # reads shapes only
     if kwargs.get("out") is not None:
         raise NotImplementedError(f"'{name}' with out= is not implemented on device meta")
     if name in ("empty_strided", "new_empty_strided"):

@@ -1,7 +1,9 @@
-"""A traced graph as a Cell of MindSpore's primitives: its ops run once on the kernels of the npu device, whose calls are written down.
+"""Converts a traced graph to a Cell of MindSpore primitives: the ops run once on the kernels of the
+npu device, and the kernel calls are recorded.
 
-On machines without an NPU these are the kernels of MindSpore's CPU target.  Every op's result is compared with what the facade computed, and so is what the
-Cell gives: one that computes something else is never handed out.
+On machines without an NPU these are the kernels of MindSpore's CPU target. The result of every op
+and the output of the Cell are compared with what the facade computed. A Cell that computes
+something else is never returned.
 """
 import contextlib
 
@@ -16,14 +18,14 @@ from mindtorch.core import device as _device, devices, lazy
 from mindtorch.core.grad_mode import no_grad
 from mindtorch.core.tensor import wrap
 
-#: sizes in recordings for free ones
+#: sizes used for dynamic dimensions in recordings
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
 @contextlib.contextmanager
 def _device_for_recordings():
     if lazy.current.session is not None:
-        raise NotImplementedError("export to MindIR: inside of a compiled function the device's kernels are not run; export outside of it")
+        raise NotImplementedError("export to MindIR is not possible inside a compiled function, where the device's kernels are deferred: export outside of it")
     device = scribe(devices.DEVICES.get("npu"))
     device.notes, policy = None, devices.fallback.policy
     with devices.ALONE, no_grad(), eagerly():
@@ -34,14 +36,17 @@ def _device_for_recordings():
         finally:
             devices.fallback.policy = policy
             devices.unregister(device)
-            del device.notes            # (and with it all tensors of the last recording)
+            del device.notes  # this releases all tensors of the last recording
 
 
 def graph_cell(graph, class_name="Traced", old=False):
-    """A MindSpore Cell that computes the graph: its inputs in order, its output a tensor or a tuple of tensors.
+    """Returns a MindSpore Cell that computes the graph, with the graph's inputs in order. Its
+    output is a tensor or a tuple of tensors.
 
-    Parameters bear the torch names.  old: of primitives that MindSpore's ONNX writer knows, where there are such.  NotImplementedError naming the op if it cannot be said in MindSpore's primitives, Differs (also one) if it cannot for
-    all of the sizes that are free; AssertionError if a result is not the facade's.
+    Parameters have their torch names. old: use primitives that MindSpore's ONNX writer supports,
+    where available. NotImplementedError with the op's name if an op cannot be expressed in
+    MindSpore's primitives, Differs (likewise) if that fails for some dynamic size, AssertionError
+    if a result differs from the facade's.
     """
     if not graph.outputs:
         raise NotImplementedError("export to MindIR: the function returns no tensor")
@@ -73,22 +78,24 @@ def graph_cell(graph, class_name="Traced", old=False):
 
 
 def _holds(graph, cell, sizes):
-    """Differs unless the Cell computes what the graph does for these free sizes."""
+    """Raises Differs unless the Cell matches the graph for these dynamic sizes."""
     inputs = _of_sizes(graph, sizes)
     with no_grad(), eagerly():
         try:
             want = [t._a for t in flat_tensors(graph.run(*map(wrap, inputs)))]
         except Exception:
-            return          # there is no such size
+            return  # the size is not valid
         try:
             _compare(cell, inputs, want)
         except (AssertionError, RuntimeError, ValueError, TypeError, IndexError) as e:
-            raise Differs(f"export to MindIR: the computation is another one where {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
+            raise Differs(f"export to MindIR: the computation differs if {', '.join(f'{k} is {n}' for k, n in sizes.items())}: {e}") from e
 
 
 def _free(graph):
-    """{name of a free size: (input, axis, its sizes in the two recordings and in two more runs)}"""
-    # (None that something else has: what is equal by chance would be recorded as equal. Nor 1, which is broadcast.)
+    """Returns {name of a dynamic size: (input, axis, its sizes in the two recordings and in two
+    more runs)}."""
+    # Avoids sizes that occur elsewhere, because an accidental equality would be recorded as one,
+    # and 1, because it broadcasts.
     others = {n for node in graph.nodes for v in (*node.outputs, *node.values) for n in v.shape if isinstance(n, int)}
     good = iter([n for n in _PRIMES if n not in others] + [n for n in _PRIMES if n in others])
     found = {}
@@ -100,7 +107,7 @@ def _free(graph):
 
 
 def _of_sizes(graph, sizes):
-    """Inputs with these free sizes, whose values repeat those of the example."""
+    """Returns inputs with these dynamic sizes, by repeating the example's values."""
     out = []
     for v in graph.inputs:
         a = np.asarray(v.array)
@@ -120,7 +127,11 @@ def _compare(cell, inputs, outputs):
 
 
 def _recorded(graph, device, dev, inputs, check, old):
-    """What the graph does for such inputs; check: also which op gave something else than it has in the graph (a singular vector may be another one)."""
+    """Records the graph for these inputs.
+
+    check: also returns which op gave a result that differs from the graph's (singular vectors, for
+    example, are not unique).
+    """
     notes = device.notes = Notes(device, old)
     env = {}
 
@@ -159,7 +170,7 @@ def _recorded(graph, device, dev, inputs, check, old):
         except NoGraph as e:
             raise NotImplementedError(f"{what} cannot be part of a graph: {e}") from None
         except NotImplementedError as e:
-            raise NotImplementedError(f"{what} has no kernel of MindSpore's: {e}") from None
+            raise NotImplementedError(f"{what} has no MindSpore kernel: {e}") from None
         for v, t in zip(n.outputs, flat_tensors(out), strict=True):
             if not odd and check:
                 odd = _difference(device.seen(t._h), np.asarray(v.array), f"what the kernels of {n.title} do")
@@ -173,7 +184,7 @@ def _recorded(graph, device, dev, inputs, check, old):
 
 
 def _difference(got, want, what):
-    """How a result differs from what the facade computed; "" where it does not."""
+    """Returns how a result differs from what the facade computed; "" if it does not."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{what} gives {got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
     try:
@@ -184,7 +195,7 @@ def _difference(got, want, what):
 
 
 def _there(x, dev):
-    """Nested arguments with the device for recordings in the place of the host."""
+    """Returns nested arguments with the recording device in place of the cpu."""
     if isinstance(x, _device.device) and x.type == "cpu" or x.__class__ is str and x == "cpu":
         return dev
     if type(x) in (tuple, list):

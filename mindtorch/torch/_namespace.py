@@ -4,7 +4,10 @@ from mindtorch.core.tensor import Tensor
 
 
 def fill(scope, ns):
-    """Puts every public op of namespace `ns` into a module's globals; names that are there stay. Returns the names."""
+    """Adds every public op of namespace `ns` to a module's globals and returns the added names.
+
+    Existing names stay.
+    """
     names = []
     for o in list(TABLE.values()):
         if o.ns == ns and o.public is not None and o.name not in scope:
@@ -15,12 +18,13 @@ def fill(scope, ns):
 
 
 def _publish(f, name, scope):
-    """Gives a function the module where users and pickles look for it (the first one, if it has several)."""
+    """Sets the `__module__` of a function to where users and pickles look for it (the first module,
+    if there are several)."""
     if f.__name__ == name and f.__module__.startswith(("mindtorch.ops", "mindtorch.core")):
         f.__module__ = scope["__name__"]
 
 
-# In-place ops that torch also offers as functions.
+# In-place ops that PyTorch also provides as functions.
 _FUNCTIONS = """abs acos acosh addmv alpha_dropout as_strided conj_physical arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu
  clamp clamp_max clamp_min clip cos cosh deg2rad detach dropout erf erfc erfinv exp exp2 expm1 feature_alpha_dropout
  feature_dropout fill fix floor frac gcd i0 index_put lcm ldexp log log10 log1p log2 logit nan_to_num neg negative rad2deg

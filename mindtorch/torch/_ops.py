@@ -1,7 +1,8 @@
-"""torch.ops: operators by namespace and name, and the kernels that torch.library registers for them.
+"""torch.ops: operators by namespace and name, and the kernels that torch.library registers for
+them.
 
-`aten` and `prims` answer with the facade's own functions.  Some libraries bring kernels in C++, which cannot be loaded
-here; _BUILTIN names the modules that define the same operators in Python.
+`aten` and `prims` resolve to the facade's own functions. Some libraries ship C++ kernels, which
+cannot be loaded here; `_BUILTIN` names the modules that define the same operators in Python.
 """
 import importlib
 import threading
@@ -16,7 +17,8 @@ from mindtorch.torch import _schema
 _BUILTIN = {"torchvision": "mindtorch.torch._vision_ops", "image": "mindtorch.torch._image_ops",
             "profiler": "mindtorch.torch._profiler_ops"}
 
-#: set by torch/_dispatch_protocol.py: (operator, args, kwargs, computes it) -> its result below autograd, where modes and operands' classes are asked
+#: set by `mindtorch/torch/_dispatch_protocol.py`: (operator, args, kwargs, function that computes
+#: it) -> its result below autograd, after dispatch to modes and operands' classes
 dispatched = None
 
 #: (namespace, name) -> OpOverloadPacket
@@ -24,7 +26,8 @@ _packets = {}
 
 
 class _Below(threading.local):
-    """True while a kernel for an autograd key runs: operators that it calls go on to the kernel below."""
+    """Per-thread flag: True while a kernel for an autograd key runs. Operators that it calls run
+    the kernel below autograd."""
 
     autograd = False
 
@@ -33,7 +36,7 @@ below = _Below()
 
 
 class below_autograd:
-    """Context manager: operators skip their autograd kernels."""
+    """Context manager under which operators skip their autograd kernels."""
 
     def __enter__(self):
         self._before, below.autograd = below.autograd, True
@@ -43,7 +46,8 @@ class below_autograd:
 
 
 def _asked(op, args, kwargs):
-    """What modes and arguments with __torch_function__ answer for a call of an operator; NotImplemented if there are none."""
+    """Returns the result of modes and arguments with `__torch_function__` for a call of an
+    operator; NotImplemented if there are none."""
     from mindtorch.torch import _function_protocol as protocol
     state = protocol.state
     if not state.modes and state.off:
@@ -65,7 +69,7 @@ def _is_default(value, default):
 
 
 class OpOverload:
-    """One overload of an operator; callable."""
+    """One overload of an operator. Callable."""
 
     def __init__(self, packet, schema):
         self._overloadpacket, self._schema = packet, schema
@@ -109,7 +113,8 @@ class OpOverload:
         return NotImplemented
 
     def _bind(self, args, kwargs):
-        """All arguments in the schema's order, defaults filled in; the keyword-only ones apart."""
+        """Returns all positional arguments in the schema's order with defaults filled in, and the
+        keyword-only arguments as a dict."""
         parameters = self._schema.arguments
         if not parameters and not args and not kwargs:
             return (), {}
@@ -139,7 +144,8 @@ class OpOverload:
         return tuple(out), named
 
     def _shortened(self, args, kwargs):
-        """Bound arguments as handlers get them: without those at the end, and those by keyword, that are the defaults."""
+        """Returns bound arguments as handlers receive them: without trailing and keyword arguments
+        that equal their defaults."""
         positional = [p for p in self._schema.arguments if not p.kwarg_only]
         n = len(args)
         while n and positional[n - 1].has_default and _is_default(args[n - 1], positional[n - 1].default_value):
@@ -202,7 +208,7 @@ class OpOverload:
     def _differentiable(self, kernel, args, kwargs):
         from mindtorch.torch.autograd.function import Function
         op, named, at, flat = self, list(kwargs), [], []
-        # Lists of tensors are laid out flat, so that the tape sees every tensor.
+        # Flattens lists of tensors, so that autograd sees every tensor.
         for a in (*args, *kwargs.values()):
             if isinstance(a, (list, tuple)) and any(taken(t) for t in a):
                 at.append((len(flat), len(a), type(a)))
@@ -247,7 +253,8 @@ class OpOverload:
 
 
 class OpOverloadPacket:
-    """An operator with all its overloads; calling it calls the one that takes the arguments."""
+    """An operator with all its overloads. Calling it runs the overload that accepts the arguments.
+    """
 
     def __init__(self, namespace, name):
         self._namespace, self._name = namespace, name
@@ -260,7 +267,7 @@ class OpOverloadPacket:
         return f"<OpOverloadPacket(op='{self._namespace}.{self._name}')>"
 
     def __deepcopy__(self, memo):
-        return self         # (a key of tables, which are copied)
+        return self  # packets are used in tables that are deep-copied
 
     def __str__(self):
         return f"{self._namespace}.{self._name}"
@@ -295,7 +302,8 @@ class OpOverloadPacket:
 
 
 class _AtenOverload(OpOverload):
-    """An overload of an operator that is one of the facade's functions, which tells the cases apart itself."""
+    """Overload of an operator that is a facade function. The function distinguishes the overloads
+    itself."""
 
     def __init__(self, packet, name, fn):
         super().__init__(packet, _schema.FunctionSchema(packet._qualified_op_name, "" if name == "default" else name))
@@ -340,7 +348,8 @@ def _facade_function(name):
     return f if callable(f) else None
 
 
-# Operators that torch's own code is made of, and that libraries name to tell what happens to a subclass.
+# Operators that PyTorch's own code is composed of, and that libraries name to define the behavior
+# of a subclass.
 _INTERNAL = frozenset("""_to_copy slice sym_stride sym_numel sym_storage_offset index _pin_memory _fft_c2c _fft_r2c _fft_c2r
  _reshape_alias_copy _grouped_mm _local_scalar_dense _conj _neg_view _assert_async sym_constrain_range_for_size _unsafe_view _reshape_alias lift_fresh
  _sparse_mm_reduce_impl _sparse_addmm _is_all_true _is_any_true _embedding_bag _assert_tensor_metadata _assert_scalar _unsafe_index
@@ -351,17 +360,18 @@ _INTERNAL = frozenset("""_to_copy slice sym_stride sym_numel sym_storage_offset 
 
 
 def sym_size(input, dim):
-    """Size of a dimension, as graphs with free sizes ask for it."""
+    """Returns the size of a dimension, as graphs with dynamic sizes query it."""
     return input.size(dim)
 
 
 def numpy_T(input):
-    """Tensor.T."""
+    """Returns Tensor.T."""
     return input.T
 
 
 def _native_batch_norm_legit_functional(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """(batch norm, mean, 1 / sqrt(var + eps), running mean and running variance afterwards), nothing written to."""
+    """Returns (batch norm, mean, 1 / sqrt(var + eps), new running mean, new running variance)
+    without modifying anything in place."""
     mean, var = running_mean.detach().clone(), running_var.detach().clone()
     out = TABLE["nn.functional.batch_norm"].fn(input, mean, var, weight, bias, training, momentum, eps)
     with grad_mode.no_grad():
@@ -411,7 +421,7 @@ class _OpNamespace(types.ModuleType):
 
 
 def load_builtin(namespace):
-    """Imports the module that defines a namespace's operators in Python, if there is one; True if there is."""
+    """Imports the module that defines a namespace's operators in Python. True if there is one."""
     module = _BUILTIN.get(namespace)
     if module is None:
         return False
@@ -420,7 +430,7 @@ def load_builtin(namespace):
 
 
 def find_packet(namespace, name):
-    """The operator, or None."""
+    """Returns the operator, or None."""
     packet = _packets.get((namespace, name))
     if packet is None and namespace in ("aten", "prims"):
         from mindtorch.torch import _aten_losses, _aten_ops
@@ -433,7 +443,7 @@ def find_packet(namespace, name):
 
 
 def find_overload(qualname):
-    """OpOverload of "ns::name" or "ns::name.overload", or None."""
+    """Returns the OpOverload for "ns::name" or "ns::name.overload", or None."""
     namespace, _, rest = qualname.partition("::")
     name, _, overload = rest.partition(".")
     packet = find_packet(namespace, name)
@@ -446,7 +456,7 @@ def find_overload(qualname):
 
 
 def define(namespace, text):
-    """Adds an operator by its schema; RuntimeError if it exists."""
+    """Adds an operator by its schema. RuntimeError if it exists."""
     schema = _schema.parse(text)
     name = schema.name.rpartition("::")[2]
     packet = _packets.setdefault((namespace, name), OpOverloadPacket(namespace, name))
@@ -460,7 +470,7 @@ def define(namespace, text):
 
 
 def undefine(overload):
-    """Removes an operator's overload."""
+    """Removes an overload of an operator."""
     packet = overload._overloadpacket
     packet._overloads.pop(overload._overloadname, None)
     if not packet._overloads:
@@ -472,7 +482,7 @@ _namespaces = {}
 
 
 def namespace(name):
-    """torch.ops.<name>."""
+    """Returns torch.ops.<name>."""
     return _namespaces.setdefault(name, _OpNamespace(name))
 
 

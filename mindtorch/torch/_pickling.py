@@ -1,4 +1,5 @@
-"""Pickling for files: storages by reference, and this package's classes and functions under torch's names."""
+"""Pickling for files: storages by reference, and this package's classes and functions under
+PyTorch's names."""
 
 import functools
 import io
@@ -12,32 +13,33 @@ from mindtorch.torch.storage import CLASS_OF, TypedStorage, UntypedStorage
 
 
 class _NeedsPython(Exception):
-    """C's pickler cannot write this one down."""
+    """Raised if the C pickler cannot write an object."""
 
 
 class Storages:
-    """Storages of one file in order of appearance, and the dtype each is read as."""
+    """Storages of one file in order of appearance, and the dtype with which each is read."""
 
     def __init__(self, legacy, tag):
-        self._tag = tag  # gives a storage's device tag
+        self._tag = tag  # returns the device tag of a storage
         self._keys = {}
         self._dtypes = {}
-        self.items = {}  # key -> UntypedStorage; keeps them alive, so that ids stay their own
+        self.items = {}  # key -> UntypedStorage; keeps them alive, so that their ids are not reused
         self._legacy = legacy
 
     def width(self, key):
-        """Bytes of an element as the file counts them."""
+        """Returns the element size in bytes that the file uses for a storage."""
         dtype = self._dtypes[key]
         return 1 if dtype is None else dtype.itemsize
 
     def reference(self, storage):
-        """What a pickle holds in place of a storage."""
+        """Returns the persistent id that a pickle stores in place of a storage."""
         untyped = storage.untyped()
         if untyped.device.type == "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         dtype = storage.dtype if isinstance(storage, TypedStorage) else None
         size = untyped.nbytes()
-        # Two arrays may share memory without knowing of each other: the address tells.
+        # Arrays may share memory without a common base, so storages are identified by their
+        # address.
         place = (untyped.data_ptr(), size) if size else id(untyped)
         key = self._keys.get(place)
         if key is None:
@@ -52,7 +54,7 @@ class Storages:
             self._dtypes[key] = dtype or self._dtypes[key]
         if dtype is not None and dtype not in CLASS_OF:
             raise RuntimeError(
-                f"a TypedStorage of {dtype} has no name in files: save the tensor, or its untyped storage"
+                f"the file format has no storage class for a TypedStorage of {dtype}: save the tensor or its untyped storage"
             )
         kind = UntypedStorage if dtype is None else CLASS_OF[dtype]
         location = self._tag(untyped)
@@ -61,12 +63,13 @@ class Storages:
 
 
 class _Naming:
-    """Pickler parts shared by C's and Python's: storages by reference, this package's things under torch's names."""
+    """Mixin for both the C and the Python pickler: storages by reference, this package's objects
+    under PyTorch's names."""
 
     def __init__(self, file, protocol, storages):
         super().__init__(file, protocol)
         self._storages = storages
-        self.renamed = {}  # (module, qualname) as written by C -> torch's
+        self.renamed = {}  # (module, qualname) as written by the C pickler -> PyTorch's
 
     def persistent_id(self, obj):
         t = type(obj)
@@ -98,7 +101,7 @@ _PARAMETER_REDUCE = Parameter.__reduce_ex__
 
 
 class _CPickler(_Naming, pickle.Pickler):
-    """C's pickler writes this package's own names; `pickled` puts torch's in their place."""
+    """The C pickler writes this package's own names; `pickled` replaces them by PyTorch's."""
 
     def _global(self, obj, module, name):
         if isinstance(obj, _dtypes.dtype) or not _globals.importable(obj):
@@ -109,7 +112,8 @@ class _CPickler(_Naming, pickle.Pickler):
 
 
 class _AnyPickler(_Naming):
-    """Over a pickler written in Python (the standard library's or dill's): writes torch's names at once."""
+    """Mixin for a pickler written in Python (the standard library's or dill's). Writes PyTorch's
+    names directly."""
 
     def _global(self, obj, module, name):
         self._name = module, name
@@ -135,7 +139,7 @@ def _python_pickler(base):
 
 
 def pickled(obj, pickle_module, protocol, legacy, tag):
-    """(bytes, storages) of one object."""
+    """Pickles one object and returns (bytes, storages)."""
     base = pickle_module.Pickler
     if base is pickle.Pickler:
         if protocol < 4:
@@ -145,12 +149,12 @@ def pickled(obj, pickle_module, protocol, legacy, tag):
                 pickler.dump(obj)
                 return _rename(buffer.getvalue(), pickler.renamed), storages
             except _NeedsPython:
-                pass  # the slower pickler below writes the same
+                pass  # the slower pickler below produces the same result
         base = pickle._Pickler
     elif not issubclass(base, pickle._Pickler):
         raise NotImplementedError(
             f"torch.save with pickle_module={pickle_module.__name__} is not supported: its Pickler is not written in "
-            "Python, so that torch's names cannot be given to what is pickled"
+            "Python, so objects cannot be saved under torch's names"
         )
     storages, buffer = Storages(legacy, tag), io.BytesIO()
     _python_pickler(base)(buffer, protocol, storages).dump(obj)
@@ -160,7 +164,8 @@ def pickled(obj, pickle_module, protocol, legacy, tag):
 def _rename(data, renamed):
     parts = []
     for (home, qualname), (module, name) in renamed.items():
-        # Every global is written once and remembered.  A second match would be user data that looks like one.
+        # Every global is written once and then memoized. A second match would be user data that
+        # looks like one.
         old = f"c{home}\n{qualname}\n".encode()
         if data.count(old) != 1:
             raise _NeedsPython

@@ -1,10 +1,11 @@
-"""Functions of torch that exist by name and say that they are not supported.
+"""Functions of torch that exist by name and raise NotImplementedError.
 
-Kernels of one vendor's library (cuDNN, MIOpen, oneDNN, FBGEMM) and quantized tensors.
+Kernels of vendor libraries (cuDNN, MIOpen, oneDNN, FBGEMM), float8 and float4 matrices, quantized
+tensors, and parts of TorchScript.
 """
 
 _REASONS = {
-    "is a kernel of a library that this build does not have": """
+    "is a kernel of a vendor library that is not available": """
         batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats
         batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats cudnn_affine_grid_generator
         cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose

@@ -1,4 +1,4 @@
-"""Names that are there to be imported, and refuse when they are used."""
+"""Placeholders for unsupported names: importable, but they raise NotImplementedError when used."""
 
 
 def _qualify(scope, name):
@@ -6,9 +6,11 @@ def _qualify(scope, name):
 
 
 def refuse(scope, reason, functions="", classes=""):
-    """Adds functions and classes to a module's globals that raise NotImplementedError with `reason` when called.
+    """Adds functions and classes to a module's globals that raise NotImplementedError with `reason`
+    when called.
 
-    Names that the module defines itself stay.  Classes can be subclassed and given to isinstance.
+    Names that the module already defines are left alone. The classes can be subclassed and passed
+    to isinstance.
     """
     for name in functions.split():
         scope.setdefault(name, _function(_qualify(scope, name), name, reason, scope["__name__"]))

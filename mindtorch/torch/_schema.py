@@ -1,4 +1,5 @@
-"""Operator schemas: parsing torch's one-line notation, and inferring it from a function's annotations."""
+"""Operator schemas: parsing of PyTorch's one-line notation and inference from a function's
+annotations."""
 import ast
 import collections.abc
 import inspect
@@ -14,7 +15,7 @@ from mindtorch.core.tensor import Tensor
 
 @dataclass
 class Argument:
-    """One parameter of a schema; `is_write` if the operator changes it."""
+    """One parameter of a schema. `is_write` is True if the operator mutates it."""
 
     name: str
     type: str
@@ -46,7 +47,7 @@ class FunctionSchema:
 
 
 def _split(text):
-    """Parts between the commas that are in no bracket and no quotes."""
+    """Splits text at the commas outside brackets and quotes."""
     parts, depth, quote, start = [], 0, None, 0
     for i, c in enumerate(text):
         if quote:
@@ -73,7 +74,7 @@ def _default(text):
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return text            # contiguous_format, cpu: a word whose meaning its reader knows
+        return text  # a symbolic name such as contiguous_format or cpu: the caller interprets it
 
 
 def _argument(text, kwarg_only):
@@ -86,7 +87,8 @@ def _argument(text, kwarg_only):
 
 
 def parse(text):
-    """FunctionSchema of "ns::name.overload(Tensor x, int n=3, *, float? s=None) -> Tensor"."""
+    """Parses "ns::name.overload(Tensor x, int n=3, *, float? s=None) -> Tensor" into a
+    FunctionSchema."""
     m = re.match(r"\s*(?P<name>[\w:]+)(?:\.(?P<overload>\w+))?\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.*?)\s*$", text, re.S)
     if m is None:
         raise RuntimeError(f"cannot read the operator schema {text!r}: expected 'name(Tensor x, ...) -> Tensor'")
@@ -101,7 +103,7 @@ def parse(text):
     return FunctionSchema(m["name"], m["overload"] or "", arguments, [r.split()[0] for r in returns], text.strip())
 
 
-# ------------------------------------------------------------------ from annotations
+# ------------------------------------------------------------------ inference from annotations
 _TYPES = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str", dtype: "ScalarType", device: "Device",
           typing.Union[int, float, bool]: "Scalar"}
 
@@ -129,7 +131,8 @@ def _default_text(v):
 
 
 def infer(fn, mutates_args, op_name=None):
-    """Schema text of an annotated function; ValueError for what has no notation."""
+    """Returns the schema text of an annotated function. Raises ValueError for an annotation that
+    schemas cannot express."""
     hints = typing.get_type_hints(fn)
     signature = inspect.signature(fn)
     if not isinstance(mutates_args, str):

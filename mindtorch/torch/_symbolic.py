@@ -1,4 +1,5 @@
-"""sym_int, sym_max, ... on plain Python numbers: sizes are never symbolic here, so SymInt and its like have no instances."""
+"""sym_int, sym_max, ... on plain Python scalars. Sizes are never symbolic, so SymInt and its
+siblings have no instances."""
 import math
 
 __all__ = ["SymInt", "SymFloat", "SymBool", "sym_int", "sym_float", "sym_max", "sym_min", "sym_not", "sym_ite", "sym_sum", "sym_sqrt",
@@ -6,47 +7,48 @@ __all__ = ["SymInt", "SymFloat", "SymBool", "sym_int", "sym_float", "sym_max", "
 
 
 class _Symbol:
-    """Never made: `isinstance(n, torch.SymInt)` is False for every size."""
+    """Base of classes that cannot be instantiated: `isinstance(n, torch.SymInt)` is False for every
+    size."""
 
     def __new__(cls, *args, **kwargs):
-        raise NotImplementedError(f"torch.{cls.__name__} is not supported: sizes are plain numbers here")
+        raise NotImplementedError(f"torch.{cls.__name__} is not supported: sizes are plain ints")
 
 
 class SymInt(_Symbol):
-    """A symbolic int, of which there are none."""
+    """Symbolic int. Has no instances."""
 
 
 class SymFloat(_Symbol):
-    """A symbolic float, of which there are none."""
+    """Symbolic float. Has no instances."""
 
 
 class SymBool(_Symbol):
-    """A symbolic bool, of which there are none."""
+    """Symbolic bool. Has no instances."""
 
 
 def sym_int(a):
-    """int(a), towards zero."""
+    """Converts to int, rounding toward zero."""
     return math.trunc(a) if isinstance(a, float) else int(a)
 
 
 def sym_float(a):
-    """float(a)."""
+    """Converts to float."""
     return float(a)
 
 
 def _larger(a, b, pick):
     r = pick(a, b)
-    # A float among the operands makes the result a float, whichever wins.
+    # If either operand is a float the result is a float, even if the int operand is picked.
     return float(r) if isinstance(a, float) or isinstance(b, float) else r
 
 
 def sym_max(a, b):
-    """The larger of two numbers; a float if either is one."""
+    """Returns the larger of two scalars, as a float if either is a float."""
     return _larger(a, b, max)
 
 
 def sym_min(a, b):
-    """The smaller of two numbers; a float if either is one."""
+    """Returns the smaller of two scalars, as a float if either is a float."""
     return _larger(a, b, min)
 
 
@@ -56,14 +58,14 @@ def sym_not(a):
 
 
 def sym_ite(b, t, f):
-    """t if b, else f."""
+    """Returns t if b, else f."""
     if not isinstance(b, bool) or type(t) is not type(f):
         raise TypeError(f"sym_ite needs a bool and two values of one type, got {type(b).__name__}, {type(t).__name__}, {type(f).__name__}")
     return t if b else f
 
 
 def sym_sum(*args):
-    """Sum of a sequence of numbers."""
+    """Sum of a sequence of scalars."""
     return sum(args[0] if len(args) == 1 and not isinstance(args[0], (int, float)) else args)
 
 
@@ -73,16 +75,16 @@ def sym_sqrt(a):
 
 
 def sym_constrain_range(size, *, min=None, max=None):
-    """RuntimeError if a number lies outside [min, max]."""
+    """Raises RuntimeError if a scalar is outside [min, max]."""
     if min is not None and size < min or max is not None and size > max:
         raise RuntimeError(f"Invalid value range for {size} between [{min}, {max}].")
 
 
 def sym_constrain_range_for_size(size, *, min=None, max=None):
-    """RuntimeError if a size lies outside [min, max]."""
+    """Raises RuntimeError if a size is outside [min, max]."""
     sym_constrain_range(size, min=min, max=max)
 
 
 def sym_fresh_size(expr):
-    """The size itself."""
+    """Returns the size unchanged."""
     return expr

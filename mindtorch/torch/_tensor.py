@@ -1,4 +1,5 @@
-"""Tensor methods that are not ops: conversion to Python and NumPy, printing, dtype and device moves, autograd calls."""
+"""Tensor methods that are not ops: conversion to Python and NumPy, printing, metadata, autograd
+calls, copies and subclasses."""
 import collections
 import weakref
 
@@ -27,20 +28,21 @@ from mindtorch.ops.shapes.shape import format_name
 from mindtorch.torch import _function_protocol, _types
 from mindtorch.torch._inherited import is_closed
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = {"<lambda>": "safe", "_layout": "safe"}
 
 
 def _def(fn):
-    """Adds a function to Tensor as a method."""
+    """Decorator that adds a function to Tensor as a method."""
     setattr(Tensor, fn.__name__, fn)
     return fn
 
 
-# ------------------------------------------------------------------ to Python and NumPy
+# ------------------------------------------------------------------ conversion to Python and NumPy
 @_def
 def numpy(self, *, force=False):
-    """The tensor's memory as an ndarray, shared; force=True detaches and copies where sharing is impossible."""
+    """Returns the tensor's memory as an ndarray without copying. With force=True, detaches and
+    copies where sharing is impossible."""
     if force:
         a = values(self)
         return a.astype(np.float32) if a.dtype == bfloat16_np else a
@@ -74,7 +76,7 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 @_def
 def item(self):
-    """The value of a one-element tensor as a Python number."""
+    """Returns the value of a one-element tensor as a Python scalar."""
     a = values(self)
     if a.size != 1:
         raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
@@ -85,7 +87,7 @@ def item(self):
 
 @_def
 def tolist(self):
-    """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+    """Returns nested lists of Python scalars (a single scalar for a 0-dim tensor)."""
     a = values(self)
     return (a.astype(np.float32) if a.dtype == bfloat16_np else a).tolist()
 
@@ -101,7 +103,7 @@ def __bool__(self):
 
 
 def _only(t):
-    """The value of a one-element tensor, for Python's own numbers."""
+    """Returns the value of a one-element tensor, for float(), int() and complex()."""
     if t._numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     if t._rg and mode.on:
@@ -128,7 +130,8 @@ def __int__(self):
     return int(_real(_only(self), "int64_t"))
 
 
-Tensor.__round__ = None             # (torch has none; MindSpore's would be inherited)
+# PyTorch has no __round__; without this line MindSpore's would be inherited.
+Tensor.__round__ = None
 
 
 @_def
@@ -190,7 +193,7 @@ def _meta_repr(t):
 
 @_def
 def __repr__(self, *, tensor_contents=None):
-    """As torch prints it."""
+    """Formats the tensor like PyTorch."""
     if self._lvl and TRANSFORMS.count:
         from mindtorch.torch.func._printing import wrapped
         text = wrapped(self)
@@ -206,7 +209,7 @@ def __repr__(self, *, tensor_contents=None):
         try:
             _ = self.grad_fn
         except RuntimeError:
-            fn = "Invalid"          # (a write has overtaken this view)
+            fn = "Invalid"  # an in-place write has invalidated this view
     dev = None if self._dev.type == "cpu" else str(self._dev)
     text = printing.tensor_str(a, name, requires_grad=self._rg, grad_fn_name=fn, device=dev)
     if FLAGS.dual is not None:
@@ -228,7 +231,7 @@ Tensor.__str__ = Tensor.__repr__
 
 
 def _subclass_repr(t, contents):
-    """What a subclass prints whose contents are given, or are not known."""
+    """Formats a tensor subclass. `contents` is its text, or None if its values are unavailable."""
     more = [] if contents is not None else [f"size={tuple(t._sizes)}", f"dtype={t.dtype}"]
     if t._gnode is not None:
         more.append(f"grad_fn=<{type(t._gnode).__name__}>")
@@ -254,10 +257,10 @@ def __dir__(self):
     return sorted({n for n in object.__dir__(self) if not is_closed(n)} - {"__cuda_array_interface__"})
 
 
-# ------------------------------------------------------------------ what it is
+# ------------------------------------------------------------------ metadata
 @_def
 def size(self, dim=None):
-    """Shape, or the extent of one dimension."""
+    """Returns the shape, or the size of one dimension."""
     if dim is None:
         return tuple.__new__(Size, self._sizes)
     s = self._sizes
@@ -296,10 +299,10 @@ Tensor.nbytes = property(lambda self: self._nbytes)
 
 @_def
 def stride(self, dim=None):
-    """Strides in elements."""
+    """Returns the strides in elements."""
     a = self._a
     s = torch_strides(a)
-    if not a.size and any(a.strides):           # a part of something, of no elements
+    if not a.size and any(a.strides):  # an empty slice of another array: return its actual strides
         s = tuple([n // a.itemsize for n in a.strides])
     if dim is None:
         return s
@@ -308,7 +311,7 @@ def stride(self, dim=None):
 
 @_def
 def storage_offset(self):
-    """Offset of the first element in the storage, in elements."""
+    """Returns the offset of the first element in the storage, in elements."""
     a = self._a
     if self._h is not None:
         return alias.home_of(self)[0] // a.itemsize
@@ -320,7 +323,7 @@ def storage_offset(self):
 
 @_def
 def data_ptr(self):
-    """Address of the first element."""
+    """Returns the address of the first element."""
     if self._h is not None:
         if self._h.__class__ is bits.Bits:
             return data_ptr(self._h.of)
@@ -365,10 +368,10 @@ def is_same_size(self, other):
 
 @_def
 def is_set_to(self, tensor):
-    """True if both stand on the same memory with the same shape and strides."""
+    """True if both tensors have the same memory, shape and strides."""
     if self._h is not None or tensor._h is not None:
         if self._h.__class__ is bits.Bits or tensor._h.__class__ is bits.Bits:
-            return False            # (as torch says, whatever the bits)
+            return False  # like PyTorch, which ignores the lazy bits here
         return self._dev == tensor._dev and self._sizes == tensor._sizes and self.stride() == tensor.stride() and data_ptr(self) == data_ptr(tensor)
     a, b = self._a, tensor._a
     return a.shape == b.shape and a.strides == b.strides and root_of(a) is root_of(b) and (address(a) == address(b) or not a.size)
@@ -381,13 +384,13 @@ def get_device(self):
 
 @_def
 def is_conj(self):
-    """True if the values are those of the memory conjugated."""
+    """True if the lazy conjugate bit is set: the values are the conjugate of the stored memory."""
     return bits.is_conj(self)
 
 
 @_def
 def is_neg(self):
-    """True if the values are those of the memory negated."""
+    """True if the lazy negative bit is set: the values are the negation of the stored memory."""
     return bits.is_neg(self)
 
 
@@ -399,7 +402,8 @@ def _is_view(self):
 for _name, _value in [("is_cpu", "cpu"), ("is_meta", "meta"), ("is_mps", "mps"), ("is_xpu", "xpu"), ("is_xla", "xla"),
                       ("is_ipu", "ipu"), ("is_hpu", "hpu"), ("is_mtia", "mtia"), ("is_vulkan", "vulkan"), ("is_maia", "maia")]:
     setattr(Tensor, _name, property(lambda self, v=_value: self.device.type == v))
-# torch.cuda.is_available() is True where there is an npu, so `device = "cuda" if x.is_cuda else "cpu"` has to find x there under either name.
+# `torch.cuda.is_available()` is True on a machine with an NPU, so `device = "cuda" if x.is_cuda
+# else "cpu"` must find x there under either name.
 Tensor.is_cuda = property(lambda self: _device.answers_to(self.device, "cuda"))
 Tensor.is_npu = property(lambda self: _device.answers_to(self.device, "npu"))
 for _name in ("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"):
@@ -423,9 +427,10 @@ def _has_rank(fmt, ndim):
 
 @_def
 def dim_order(self, *, ambiguity_check=False):
-    """Dimensions from the outermost to the innermost in memory.
+    """Returns the dimensions from the outermost to the innermost in memory.
 
-    ambiguity_check: True, or memory formats: RuntimeError where the strides allow several orders (or, of those formats, not exactly one).
+    ambiguity_check: True, or a list of memory formats. Raises RuntimeError if the strides allow
+    several orders and the tensor does not match exactly one of those formats.
     """
     s = torch_strides(self._a)
     if ambiguity_check is not False:
@@ -439,7 +444,8 @@ def dim_order(self, *, ambiguity_check=False):
 
 # ------------------------------------------------------------------ autograd
 def _data_get(self):
-    d = again(self)            # its own write counter: writes through .data are invisible to autograd, as in torch
+    # a version counter of its own: autograd does not see writes through .data, as in PyTorch
+    d = again(self)
     if self._dev is not d._dev:
         put_on(d, self._dev)
     return d
@@ -456,7 +462,7 @@ def _data_set(self, value):
 
 
 def _kept(text):
-    """A deleter of what cannot be deleted."""
+    """Returns a property deleter that raises RuntimeError with `text`."""
     def refuse(self):
         raise RuntimeError(text)
     return refuse
@@ -464,7 +470,7 @@ def _kept(text):
 
 def _set_grad_fn(self, value):
     if value is not None:
-        raise TypeError("the only value that _grad_fn can be given is None")
+        raise TypeError("_grad_fn can only be set to None")
     self.detach_()
 
 
@@ -481,7 +487,8 @@ Tensor._grad = property(lambda self: self._g, set_grad, _delete_grad)
 
 @_def
 def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-    """Gradients of this tensor with respect to the graph's leaves, added to their .grad."""
+    """Computes the gradients of this tensor with respect to the graph's leaves and accumulates them
+    in their .grad."""
     from mindtorch.torch.autograd import backward as run
     run(self, gradient, retain_graph, create_graph, inputs=inputs)
 
@@ -496,13 +503,14 @@ def requires_grad_(self, requires_grad=True):
 
 @_def
 def detach(self):
-    """The same memory without history; writes to either are seen by both."""
+    """Returns a tensor that shares this tensor's memory but has no autograd history. In-place
+    writes to either are visible in both."""
     return detached(self)
 
 
 @_def
 def detach_(self):
-    """Cuts the tensor from its history, in place."""
+    """Detaches the tensor from its autograd history, in place."""
     if self._base is not None:
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
                            "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
@@ -517,7 +525,7 @@ def detach_(self):
 
 @_def
 def retain_grad(self):
-    """Keeps .grad of a non-leaf tensor in the next backward."""
+    """Makes the next backward pass store .grad of this non-leaf tensor."""
     if not self._rg:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if TRANSFORMS.count:
@@ -536,7 +544,8 @@ Tensor.retains_grad = property(lambda self: self._retain)
 
 @_def
 def register_hook(self, hook):
-    """hook(grad) -> None or a new gradient, each time the gradient of this tensor is computed."""
+    """Registers hook(grad) -> None or a new gradient, called each time the gradient of this tensor
+    is computed."""
     if not self._rg:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     n = self._gnode
@@ -555,7 +564,7 @@ def register_hook(self, hook):
 
 @_def
 def register_post_accumulate_grad_hook(self, hook):
-    """hook(param) after the gradient of this leaf was accumulated."""
+    """Registers hook(param), called after the gradient of this leaf is accumulated."""
     if not self._rg:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if self._gnode is not None:
@@ -585,7 +594,7 @@ def _hooks_set(self, value):
 Tensor._backward_hooks = property(_hooks_get, _hooks_set, _kept("Deletion of _backwards_hooks not allowed!"))
 
 
-# ------------------------------------------------------------------ copies, pickles, subclasses
+# ------------------------------------------------------------------ copies, pickling, subclasses
 @_def
 def __deepcopy__(self, memo):
     from mindtorch.torch.serialization import deepcopy_tensor
@@ -603,7 +612,7 @@ def __reduce_ex__(self, proto):
 
 @_def
 def storage(self):
-    """The typed storage under this tensor."""
+    """Returns this tensor's storage as a TypedStorage."""
     from mindtorch.torch.storage import TypedStorage
     return TypedStorage._of(self)
 
@@ -613,13 +622,13 @@ Tensor._typed_storage = storage
 
 @_def
 def untyped_storage(self):
-    """The storage under this tensor."""
+    """Returns this tensor's storage."""
     from mindtorch.torch.storage import UntypedStorage
     return UntypedStorage._of(self)
 
 
 class LazyCloneBackward0(Node):
-    """The gradient of a lazy copy is that of the tensor."""
+    """Autograd node of `_lazy_clone`: passes the gradient through unchanged."""
 
     __slots__ = ()
 
@@ -629,9 +638,11 @@ class LazyCloneBackward0(Node):
 
 @_def
 def _lazy_clone(self):
-    """A copy that shares the memory until one of both is written to, or its memory is given out (data_ptr(), numpy(), DLPack).
+    """Returns a copy-on-write clone: it shares memory until either tensor is modified or its memory
+    is exposed (data_ptr(), numpy(), DLPack).
 
-    Where somebody who is no tensor holds the memory already, and for a device's tensors, it is copied at once.
+    Copies immediately if the memory is already exposed to something other than a tensor, or if the
+    tensor is on a device.
     """
     a = lazy_memory(self)
     if a is None:
@@ -646,11 +657,12 @@ def _lazy_clone(self):
 
 @_def
 def as_subclass(self, cls):
-    """This tensor as an instance of a Tensor subclass, sharing memory and history."""
+    """Returns this tensor as an instance of a Tensor subclass that shares its memory and autograd
+    history."""
     t = self.view_as(self) if self._rg else detached(self)
     try:
         t.__class__ = cls
-    except TypeError:           # (a class with __slots__ of its own)
+    except TypeError:  # the class defines its own __slots__
         own = attributes(t)
         t, first = MSTensor.__new__(cls), t
         MSTensor.__init__(t, first)
@@ -662,7 +674,7 @@ def as_subclass(self, cls):
 @staticmethod
 def _make_subclass(cls, data, require_grad=False, dispatch_sizes_strides_policy=None):
     if issubclass(cls, Parameter):
-        # A mindspore.Parameter too, whatever its class's own __new__ does.
+        # This makes the result a mindspore.Parameter too, whatever the class's own __new__ does.
         t = Parameter.__new__(Parameter, detached(data), False)
     else:
         t = detached(data)
@@ -683,7 +695,7 @@ def _make_wrapper_subclass(cls, size, strides=None, storage_offset=None, memory_
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError("cls must be a type (got " + type(cls).__name__ + ")")
     if not _dispatch_protocol.takes_part_class(cls):
-        raise RuntimeError(f"{cls.__name__} must define __torch_dispatch__: a tensor without memory of its own has nothing else to compute with")
+        raise RuntimeError(f"{cls.__name__} must define __torch_dispatch__: a wrapper tensor has no storage to compute on")
     return _dispatch_protocol.make_wrapper(cls, size, strides, storage_offset, dtype or dtypes.get_default_dtype(), device, requires_grad)
 
 
@@ -710,7 +722,7 @@ def _check_numbers(values):
 
 
 def _check_mapped(name, self, **others):
-    """The operands of map_ and map2_: of one type, and without gradient."""
+    """Checks the operands of map_ and map2_: same dtype, none requires grad."""
     if self._rg or any([o._rg for o in others.values()]):
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     for k, o in others.items():
@@ -720,7 +732,7 @@ def _check_mapped(name, self, **others):
 
 @_def
 def map_(self, tensor, fn):
-    """self[i] = fn(self[i], tensor[i]), in place."""
+    """Sets self[i] = fn(self[i], tensor[i]) in place."""
     _check_mapped("map_", self, other=tensor)
     a, b = np.broadcast_arrays(host_memory(self), values(tensor))
     self._a[...] = np.array([fn(x, y) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())],
@@ -731,7 +743,7 @@ def map_(self, tensor, fn):
 
 @_def
 def to_dense(self, dtype=None, *, masked_grad=None):
-    """The tensor itself: every tensor here is strided."""
+    """Returns the tensor itself (this class is always strided), cast to `dtype` if passed."""
     return self if dtype is None else cast(self, as_np(dtype))
 
 
@@ -744,7 +756,7 @@ def _refused(name, why):
 
 @_def
 def sum_to_size(self, *size):
-    """Sums over the dimensions that broadcasting from `size` would have made."""
+    """Sums over the dimensions along which broadcasting `size` to this shape would expand."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
     a = self._sizes
@@ -753,32 +765,34 @@ def sum_to_size(self, *size):
     lead = len(a) - len(size)
     dims = [i for i in range(len(a)) if i < lead or size[i - lead] == 1 != a[i]]
     if not dims:
-        return self if a else self.sum()       # as torch: a 0-dim tensor is summed, integers then in int64
+        # like PyTorch: a 0-dim tensor is summed, an integer one to int64
+        return self if a else self.sum()
     r = self.sum(dims, keepdim=True)
     return r.view(r.shape[lead:]) if lead else r
 
 
 @_def
 def storage_type(self):
-    """The legacy class (torch.FloatStorage, ...) that the typed storage counts as."""
+    """Returns the legacy storage class (torch.FloatStorage, ...) of this tensor's dtype."""
     from mindtorch.torch.storage import CLASS_OF, TypedStorage
     return CLASS_OF.get(self.dtype, TypedStorage)
 
 
 @_def
 def const_data_ptr(self):
-    """Address of the first element, for reading: a lazy copy stays one."""
+    """Returns the address of the first element for reading: a copy-on-write clone is not
+    materialized."""
     return data_ptr(self) if self._h is not None or not self._numel or self._dev.type == "meta" else address(self._a)
 
 
 @_def
 def record_stream(self, stream):
-    """Accepted: there are no streams without an accelerator."""
+    """Does nothing: there are no streams without an accelerator."""
 
 
 @_def
 def map2_(self, x, y, fn):
-    """self[i] = fn(self[i], x[i], y[i]), in place."""
+    """Sets self[i] = fn(self[i], x[i], y[i]) in place."""
     _check_mapped("map2_", self, x=x, y=y)
     a, b, c = np.broadcast_arrays(host_memory(self), values(x), values(y))
     flat = [fn(*v) for v in zip(*(t.reshape(-1).tolist() for t in (a, b, c)))]
@@ -789,13 +803,14 @@ def map2_(self, x, y, fn):
 
 @_def
 def module_load(self, other, assign=False):
-    """The value that Module.load_state_dict gives this parameter."""
+    """Returns the value that Module.load_state_dict assigns to this parameter."""
     return other.detach() if assign else self.copy_(other).detach()
 
 
 @_def
 def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-    """DLPack capsule of the memory (of a copy if asked for); BufferError where it cannot be shared."""
+    """Returns a DLPack capsule of the memory (of a copy if copy=True). Raises BufferError if the
+    memory cannot be shared."""
     if self._rg:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self._dev.type == "meta":
@@ -803,7 +818,7 @@ def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None
     if bits.is_conj(self):
         raise BufferError("Can't export tensors with the conjugate bit set")
     if bits.is_neg(self):
-        raise BufferError("Can't export tensors with the negative bit set: a reader would not know of it. Use resolve_neg() first")
+        raise BufferError("Can't export tensors with the negative bit set: DLPack cannot represent it. Use resolve_neg() first")
     if self._h is not None and dl_device is not None and tuple(dl_device) == (1, 0) and copy is not False:
         return dlpack.export(values(self))
     if self._h is not None:
@@ -851,7 +866,8 @@ Parameter.__module__ = "mindtorch.torch.nn.parameter"
 
 
 def _set_data(self, data, slice_shape=False):
-    """MindSpore's way to give a parameter a new value: the memory stays, so that every view and optimizer sees it."""
+    """Sets the value of a parameter (MindSpore's API). Same shape and dtype are written in place,
+    so views and optimizers see the value."""
     if not isinstance(data, MSTensor):
         raise TypeError(f"Parameter.set_data needs a tensor, got {data.__class__.__name__}")
     if getattr(data, "has_init", False):
@@ -869,7 +885,8 @@ def _set_data(self, data, slice_shape=False):
 
 
 def _param_clone(self, init=None, *, memory_format=None):
-    """torch's clone; called MindSpore's way (`clone('zeros')`), a new `mindspore.Parameter` made as that initializer says."""
+    """Like Tensor.clone. With `init` (MindSpore's signature, `clone('zeros')`), a new
+    mindspore.Parameter filled by that initializer."""
     if init is None:
         return Tensor.clone(self, memory_format=memory_format)
     return MSParameter(from_array(values(self).copy()), name=self.name, requires_grad=self._rg).clone(init)
@@ -879,7 +896,8 @@ Parameter.clone = _param_clone
 Parameter.set_data = _set_data
 Parameter.name = property(MSParameter.name.fget, MSParameter.name.fset)
 
-# What mindspore.Tensor and mindspore.Parameter both have: a Parameter's own is meant (saving and Model.train call them).
+# Methods that both mindspore.Tensor and mindspore.Parameter define: Parameter's version must win,
+# because saving and Model.train call it.
 for _name in ("init_data", "_offload", "value"):
     setattr(Parameter, _name, vars(MSParameter)[_name])
 

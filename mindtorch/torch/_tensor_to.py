@@ -1,4 +1,5 @@
-"""Tensor methods that change dtype or device: `to` and its relatives, `type`, shared memory."""
+"""Tensor methods that change dtype or device (`to`, `float`, `cpu`, `cuda`, `type`, ...) and shared
+memory."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core import device as _device, dtypes, meta
 from mindtorch.core.bits import Bits, plain
@@ -53,7 +54,8 @@ def _parse_to(args, kwargs):
 
 @_def
 def to(self, *args, **kwargs):
-    """Tensor in another dtype, memory format and/or on another device; itself if nothing changes and copy is False."""
+    """Converts the dtype, memory format and/or device. Returns self if nothing changes and copy is
+    False."""
     dev, d, copy, fmt = _parse_to(args, kwargs)
     if dev is not None:
         dev = _device.check(dev)
@@ -68,10 +70,12 @@ def to(self, *args, **kwargs):
 
 
 def _elsewhere(x, dev, d, fmt):
-    """A tensor on another device, in another element type (None: its own) and memory format, by one copy."""
+    """Copies a tensor to another device with one copy, in dtype `d` (None: unchanged) and memory
+    format `fmt`."""
     if x._dev.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    # (The host casts what it can, which every device agrees with; bytes go to a device before they are widened.)
+    # Cast on the host where possible: every device agrees with the result. One-byte dtypes are
+    # moved to a device before they are widened.
     later = d is not None and (x._h is not None or x._stype.itemsize == 1 < d.itemsize and dev.type in _device.registered)
     if d is not None and not later:
         x = cast(x, d)
@@ -95,7 +99,7 @@ def _casting(name, d):
             return to(self, d, memory_format=memory_format)
         return self if self._stype == np_type else cast(self, np_type)
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"The tensor in {d}."
+    method.__doc__ = f"Converts the tensor to {d}."
     setattr(Tensor, name, method)
 
 
@@ -112,20 +116,20 @@ def chalf(self, *, memory_format=None):
 
 @_def
 def cpu(self, *, memory_format=None):
-    """The tensor in host memory (itself on CPU)."""
+    """Returns the tensor in host memory (self if it is on the CPU)."""
     return to(self, _device.cpu, memory_format=memory_format)
 
 
 @_def
 def cuda(self, device=None, non_blocking=False, memory_format=None):
-    """The tensor on the accelerator; RuntimeError where there is none."""
+    """Returns the tensor on the accelerator. Raises RuntimeError if there is none."""
     return to(self, _device.device("cuda") if device is None else
               _device.device("cuda", device) if isinstance(device, int) else device)
 
 
 @_def
 def npu(self, device=None, non_blocking=False):
-    """The tensor on the NPU; RuntimeError where there is none."""
+    """Returns the tensor on the NPU. Raises RuntimeError if there is none."""
     return to(self, _device.device("npu") if device is None else
               _device.device("npu", device) if isinstance(device, int) else device)
 
@@ -152,7 +156,8 @@ _NAME_TYPES = {v: k for k, v in _TYPE_NAMES.items()}
 
 
 def _type(self, dtype=None, non_blocking=False, *, memory_format=None):
-    """Name of the tensor's type, or the tensor cast to one (dtype, 'torch.FloatTensor', torch.FloatTensor)."""
+    """Returns the name of the tensor's type, or casts to a type (a dtype, 'torch.FloatTensor' or
+    torch.FloatTensor)."""
     if dtype is None:
         return f"torch.{'' if plain(self)._h is None else self._dev.type + '.'}{_TYPE_NAMES.get(self.dtype.name, self.dtype.name)}"
     if isinstance(dtype, type) and dtype.__name__ in _NAME_TYPES:
@@ -172,13 +177,14 @@ Tensor.type = _type
 
 @_def
 def type_as(self, other):
-    """The tensor in the dtype of `other`, on its device."""
+    """Converts to the dtype and device of `other`."""
     return cast(self, other._stype) if self._dev is other._dev else to(self, other)
 
 
 @_def
 def pin_memory(self, device=None):
-    """The tensor itself: MindSpore gives no pinned host memory to others, so it is not pinned, and `is_pinned` says so."""
+    """Returns self. MindSpore does not expose pinned host memory, so the tensor is not pinned and
+    `is_pinned` returns False."""
     if self._h is not None:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     return self
@@ -186,19 +192,20 @@ def pin_memory(self, device=None):
 
 @_def
 def share_memory_(self):
-    """Moves the storage, with every tensor on it, to memory that other processes see: forked ones, and those it is sent to."""
+    """Moves the storage, with every tensor on it, to memory shared with forked processes and with
+    processes that receive it."""
     from mindtorch.torch.multiprocessing import reductions
     if self._h.__class__ is Bits:
         share_memory_(self._h.of)
         return self
     if self._h is not None:
-        raise NotImplementedError(f"share_memory_ of a tensor on device {self._dev} is not supported: MindSpore cannot give a device's memory to other processes; "
+        raise NotImplementedError(f"share_memory_ of a tensor on device {self._dev} is not supported: MindSpore cannot share device memory between processes; "
                                   "share a copy on cpu")
     return reductions.share(self)
 
 
 @_def
 def is_shared(self):
-    """Whether other processes can see the tensor's memory (`share_memory_`)."""
+    """True if other processes can access the tensor's memory (see `share_memory_`)."""
     from mindtorch.torch.multiprocessing import reductions
     return plain(self)._h is None and reductions.is_shared(plain(self))

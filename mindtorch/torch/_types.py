@@ -1,14 +1,14 @@
-"""Small value types of the torch namespace: layouts, memory formats, typed tensor constructors."""
+"""Small value types of torch: layouts, memory formats and typed tensor constructors."""
 from mindtorch.backend.mindspore.private import is_ours
 from mindtorch.core import dtypes
 from mindtorch.core.tensor import Tensor
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "safe"
 
 
 class layout:
-    """Memory layout of a tensor (torch.strided is the only one with kernels here)."""
+    """Memory layout of a tensor."""
 
     __slots__ = ("_name",)
 
@@ -29,7 +29,7 @@ class memory_format(layout):
 
 
 class qscheme(layout):
-    """Quantisation scheme; no kernels here."""
+    """Quantization scheme. Quantized kernels are unsupported."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class _TypedMeta(type):
 
 
 def type_name(kind):
-    """The name of a tensor type: "torch.FloatTensor", "torch.cuda.FloatTensor"."""
+    """Returns the name of a tensor type, e.g. "torch.FloatTensor" or "torch.cuda.FloatTensor"."""
     return f"{kind.__module__.removeprefix('mindtorch.')}.{kind.__name__}"
 
 

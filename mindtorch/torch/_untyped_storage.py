@@ -1,7 +1,8 @@
 """torch.UntypedStorage: the memory that tensors are views of, as bytes.
 
-A tensor's memory is the root of its array's ``base`` chain.  A storage object is a window on those bytes; while one is
-alive, every tensor on the same memory gives the same object, so that pickling and copying can see what is shared.
+A tensor's memory is the root of its array's ``base`` chain. A storage object is a window on those
+bytes. While it is alive, all tensors on that memory return the same storage object, so pickling and
+copying can detect sharing.
 """
 
 import contextlib
@@ -25,24 +26,26 @@ from mindtorch.torch import _device_storage as _there
 
 _U8 = np.dtype(np.uint8)
 _alive = weakref.WeakValueDictionary()  # id(root array) -> its UntypedStorage
-_kept: dict[int, dict[str, object]] = {}        # id(root array) -> attributes of a storage object that is gone
+# id(root array) -> user attributes of a storage object that was garbage-collected
+_kept: dict[int, dict[str, object]] = {}
 _OWN = frozenset(("_u8", "_root", "_device", "_flat", "_pending", "_ver", "filename"))
 
 
 # ------------------------------------------------------------------ geometry
 def offset_of(t, storage):
-    """Elements between the start of a tensor's storage and its first element."""
+    """Returns the offset of a tensor's first element from the start of its storage, in elements."""
     t = plain(t)
     a = t._a
     if t._dev.type == "meta":
         return (address(a) - address(storage._root)) // a.itemsize if a.size else 0
     offset, rest = divmod(address(a) - address(storage._bytes if t._h is None else storage._root), a.itemsize)
-    # A view without elements may stand anywhere, even outside its storage.
+    # A view without elements may have any address, even one outside its storage.
     return offset if a.size or not rest and 0 <= offset * a.itemsize <= storage.nbytes() else 0
 
 
 def untyped(t):
-    """The UntypedStorage under a tensor; the same object for all tensors on the same memory while it lives."""
+    """Returns a tensor's UntypedStorage: the same object for all tensors on the same memory while
+    it is alive."""
     t = plain(t)
     root = root_of(t._a) if t._h is None else _there.home(t)
     storage = _alive.get(id(root))
@@ -59,7 +62,10 @@ def untyped(t):
 
 
 def _checked(dtype, offset, size, stride):
-    """(offset, size, stride) as integers, of arguments that may come from a file; TypeError or RuntimeError if they describe no tensor."""
+    """Returns (offset, size, stride) as ints. The arguments may come from a file.
+
+    Raises TypeError or RuntimeError if they do not describe a tensor.
+    """
     if not isinstance(dtype, _dtypes.dtype):
         raise TypeError(f"dtype must be torch.dtype, not {type(dtype).__name__}")
     offset = _integer("storage_offset", offset)
@@ -71,7 +77,7 @@ def _checked(dtype, offset, size, stride):
 
 
 def checked_size(size, name="size"):
-    """A size (or strides) as a tuple of integers of 64 bits; TypeError if it is something else."""
+    """Returns a size (or strides) as a tuple of 64-bit ints. Raises TypeError for anything else."""
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"{name} must be a tuple of ints, not {type(size).__name__}")
     return tuple(_integer(name, n) for n in size)
@@ -91,7 +97,7 @@ def _integer(name, n):
 
 
 def _in_bounds(nbytes, item, offset, size, stride):
-    """RuntimeError if a tensor of that geometry would reach outside of a storage."""
+    """Raises RuntimeError if a tensor of that geometry would reach outside its storage."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
     if offset < 0 or any(s < 0 for s in size) or any(s < 0 for s in stride):
@@ -109,7 +115,8 @@ def _in_bounds(nbytes, item, offset, size, stride):
 
 
 def view_on(storage, dtype, offset, size, stride):
-    """Array on a storage's bytes; RuntimeError if it would reach outside."""
+    """Returns an array view on a storage's bytes. Raises RuntimeError if it would reach outside the
+    storage."""
     np_dtype = dtype.np
     u8, item = storage._bytes, np_dtype.itemsize
     _in_bounds(len(u8), item, offset, size, stride)
@@ -118,7 +125,7 @@ def view_on(storage, dtype, offset, size, stride):
     try:
         return noted(np.ndarray(size, np_dtype, u8, offset * item, tuple([s * item for s in stride])))
     except (ValueError, OverflowError) as e:
-        raise RuntimeError(f"sizes {list(size)} with strides {list(stride)} make no tensor: {e}") from e
+        raise RuntimeError(f"sizes {list(size)} with strides {list(stride)} do not describe a valid tensor: {e}") from e
 
 
 def _empty_view(u8, np_dtype, offset, size, stride):
@@ -127,7 +134,8 @@ def _empty_view(u8, np_dtype, offset, size, stride):
     try:
         return np.ndarray(size, np_dtype, u8[start:], 0, tuple([s * item for s in stride]))
     except (ValueError, OverflowError):
-        # NumPy lets even an empty array's strides stay within the buffer; without elements they mean nothing.
+        # NumPy requires even an empty array's strides to stay within the buffer. Without elements
+        # the strides mean nothing.
         return np.empty(size, np_dtype)
 
 
@@ -136,7 +144,7 @@ NO_DATA = "Cannot copy out of meta tensor; no data!"
 
 
 class _StorageBase:
-    """What both kinds of storage answer alike."""
+    """Methods common to typed and untyped storages."""
 
     is_sparse = False
     is_sparse_csr = False
@@ -158,7 +166,7 @@ class _StorageBase:
         return self.clone()
 
     def is_shared(self):
-        """Whether other processes can see the memory."""
+        """True if other processes can access the memory."""
         from mindtorch.torch.multiprocessing import reductions
 
         return self.untyped()._flat is None and reductions.is_shared_array(self.untyped()._root)
@@ -169,23 +177,23 @@ class _StorageBase:
     def pin_memory(self, device="cuda"):
         if self.device.type != "cpu":
             raise TypeError(f"cannot pin '{self.untyped().type()}' only CPU memory can be pinned")
-        raise NotImplementedError("pin_memory of a storage is not supported: MindSpore gives no pinned host memory to others")
+        raise NotImplementedError("pin_memory of a storage is not supported: MindSpore does not expose pinned host memory")
 
     def share_memory_(self):
-        """Moves the memory to where other processes see it, with the tensors that stand on it."""
+        """Moves the memory, with the tensors on it, to shared memory."""
         from mindtorch.torch.multiprocessing import reductions
 
         if self.device.type == "meta":
             raise RuntimeError("_share_fd_: only available on CPU")
         if self.device.type != "cpu":
-            raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot give a device's memory to other "
-                                      "processes; share a copy on cpu")
+            raise NotImplementedError(f"share_memory_ of a storage on device {self.device} is not supported: MindSpore cannot share device memory between "
+                                          "processes; share a copy on cpu")
         memory.own(self.untyped()._root)
         reductions.share_root(self.untyped()._root)
         return self
 
     def _share_fd_cpu_(self):
-        """Moves the memory to shared memory: (a descriptor of it, its size in bytes)."""
+        """Moves the memory to shared memory and returns (file descriptor, size in bytes)."""
         if self.device.type != "cpu":
             raise RuntimeError("_share_fd_: only available on CPU")
         from mindtorch.torch.multiprocessing import reductions
@@ -197,10 +205,11 @@ class _StorageBase:
     def _share_filename_cpu_(self):
         if self.device.type != "cpu":
             raise RuntimeError("_share_filename_: only available on CPU")
-        raise NotImplementedError("sharing a storage by a file name is not supported: shared memory has no name here, it is sent by its descriptor")
+        raise NotImplementedError("sharing a storage by file name is not supported: shared memory is anonymous here and is sent as a file descriptor")
 
     def _write_file(self, f, is_real_file, save_size, element_size):
-        """Writes the bytes to a file, after the number of elements (8 bytes, little endian) if save_size."""
+        """Writes the bytes to a file. With save_size, first writes the number of elements (8 bytes,
+        little endian)."""
         u8 = self.untyped()._copied()
         if save_size:
             f.write(struct.pack("<q", len(u8) // element_size))
@@ -208,7 +217,8 @@ class _StorageBase:
 
     @classmethod
     def _new_shared(cls, size, *, device="cpu"):
-        """A storage in shared memory: of `size` bytes, or elements for a typed one."""
+        """Returns a storage in shared memory of `size` bytes, or of `size` elements for a typed
+        storage."""
         from mindtorch.torch.multiprocessing import reductions
         from mindtorch.torch.storage import TypedStorage
 
@@ -228,13 +238,17 @@ class _StorageBase:
 
 
 class StorageBase(_StorageBase):
-    """What UntypedStorage and classes of a user's own beside it are made of; not to be made itself (RuntimeError)."""
+    """Base of UntypedStorage and of users' own storage classes. Raises RuntimeError if instantiated
+    directly."""
 
-    _flat = _pending = None     # of memory that is a device's
-    _fixed = False              # whether it is a slice of another one, whose size stays
+    # device memory: `_flat` is a tensor that covers it, `_pending` are bytes not yet sent to the
+    # device
+    _flat = _pending = None
+    _fixed = False  # True for a slice of another storage, whose size cannot change
 
     def __del__(self):
-        # What a user has hung on a storage stays as long as its memory; a later storage object on that has it again. (None: the interpreter ends.)
+        # Attributes that a user set on a storage live as long as its memory: a later storage object
+        # on that memory gets them back. (`_OWN` is None at interpreter shutdown.)
         own = self.__dict__
         if len(own) > 3 and _OWN is not None and (kept := {k: v for k, v in own.items() if k not in _OWN}) and own.get("_root") is not None:
             _kept[id(self._root)] = kept
@@ -262,13 +276,14 @@ class StorageBase(_StorageBase):
             self._set(_new_bytes("torch.UntypedStorage()", what), device)
 
     def _set(self, root, device):
-        # `_root` is what keeps the memory; `_u8` its plain view.
+        # `_root` keeps the memory alive; `_u8` is its view as bytes.
         if device.type == "meta":
             self._u8 = None
             self._root = root if root.base is not None and is_blank(root) else root_of(meta.blank((root.nbytes,), _U8))
             root = self._root
         elif device is not _device.cpu and device.type in _device.registered:
-            # (No tensor is on it yet: the bytes are sent there when one is made, in that one's type.)
+            # No tensor is on this storage yet. The bytes are sent to the device when the first
+            # tensor is created, in that tensor's dtype.
             self._u8 = None
             self._root = self._pending = _bytes_of(root)
         else:
@@ -278,21 +293,23 @@ class StorageBase(_StorageBase):
         _alive[id(root)] = self
 
     def _set_flat(self, flat, root=None):
-        # A device's memory, all of which the tensor `flat` covers.
+        # Device memory; the tensor `flat` covers all of it.
         self._u8 = self._pending = None
         self._flat, self._device = flat, flat._dev
         self._root = _there.home(flat) if root is None else root
         _alive[id(self._root)] = self
 
     def _flat_of(self, dtype=_U8):
-        """A device's memory as a flat tensor, of `dtype` if it is sent there only now."""
+        """Returns the device memory as a flat tensor. Bytes that are still pending are sent to the
+        device now, as `dtype`."""
         if self._flat is None:
             self._set_flat(_there.sent(self._pending, self._device, dtype))
         return self._flat
 
     @property
     def _bytes(self):
-        """The bytes as an array: the memory itself, or a copy of a device's, not to be written to; NotImplementedError on device meta."""
+        """The bytes as an array: the memory itself, or a read-only copy of device memory. Raises
+        NotImplementedError on device meta."""
         if self._device.type == "meta":
             raise NotImplementedError("Not available for 'meta' device type")
         if self._u8 is not None:
@@ -300,33 +317,34 @@ class StorageBase(_StorageBase):
         return self._pending if self._flat is None else _there.on_host(self._flat)
 
     def _copied(self):
-        """The same, for those who want the values elsewhere."""
+        """Returns `_bytes` for copying elsewhere; PyTorch's "no data" error on device meta."""
         if self._device.type == "meta":
             raise NotImplementedError(NO_DATA)
         return self._bytes
 
     @staticmethod
     def _of(t):
-        """The storage under a tensor."""
+        """Returns a tensor's storage."""
         return untyped(t)
 
     @classmethod
     def _of_bytes(cls, u8, device=None):
-        """Storage on an existing one-dimensional uint8 array that is the root of its memory."""
+        """Wraps an existing 1-D uint8 array, which must be the root of its memory."""
         self = object.__new__(cls)
         self._set(u8, device or _device.cpu)
         return self
 
     @staticmethod
     def from_file(filename, shared=False, nbytes=0):
-        """Storage on a file's bytes; shared=True writes through to the file, which is made `nbytes` long if it is shorter."""
+        """Returns a storage on a file's bytes. shared=True writes through to the file and extends a
+        shorter file to `nbytes`."""
         filename = os.fspath(filename)
         if shared:
             with open(filename, "ab") as f:
                 if f.tell() < nbytes:
                     f.truncate(nbytes)
         elif os.path.getsize(filename) < nbytes:
-            raise RuntimeError(f"file {filename} has {os.path.getsize(filename)} bytes, fewer than the {nbytes} asked for")
+            raise RuntimeError(f"file {filename} has {os.path.getsize(filename)} bytes, fewer than the requested {nbytes}")
         if not nbytes:
             return UntypedStorage(0)
         u8 = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
@@ -353,7 +371,7 @@ class StorageBase(_StorageBase):
         return 1
 
     def data_ptr(self):
-        """Address of the first byte, for writing as well; 0 without memory."""
+        """Returns the address of the first byte, also for writing; 0 without memory."""
         if self._device.type == "meta":
             return 0
         if memory.COW.on:
@@ -386,7 +404,8 @@ class StorageBase(_StorageBase):
             else:
                 if memory.COW.on:
                     memory.own(self._root)
-                # A storage of its own that starts at 0, on the same bytes: a memoryview ends the chain of bases, and keeps them.
+                # A separate storage that starts at offset 0 of the same bytes: the memoryview ends
+                # the chain of bases and keeps the memory alive.
                 part._root = np.frombuffer(memoryview(self._bytes[i]), _U8)       # type: ignore[arg-type]
                 part._u8 = _bytes_of(part._root)
                 _alive[id(part._root)] = part
@@ -402,7 +421,8 @@ class StorageBase(_StorageBase):
 
     @contextlib.contextmanager
     def _written(self):
-        """The bytes, to be written to."""
+        """Context manager: yields the bytes for writing, and sends them back if they are device
+        memory."""
         if memory.COW.on:
             memory.own(self._root)
         u8 = self._u8 if self._u8 is not None else self._pending
@@ -442,7 +462,7 @@ class StorageBase(_StorageBase):
         return self if self._device.type == "cpu" else self.to(_device.cpu)
 
     def to(self, device=None, non_blocking=False):
-        """The same bytes on `device`; itself if they are there already."""
+        """Returns the same bytes on `device`, or self if they are already there."""
         device = _device.check(device)
         if device == self._device:
             return self
@@ -483,14 +503,15 @@ class StorageBase(_StorageBase):
                 u8.view(f"u{width}").byteswap(inplace=True)
 
     def resizable(self):
-        """Whether `resize_` may be asked for: not of a slice of another storage."""
+        """True if `resize_` is allowed: it is not for a slice of another storage."""
         return not self._fixed
 
     def resize_(self, size):
-        """Makes the storage `size` bytes long; tensors on it stay on it.
+        """Resizes the storage to `size` bytes. Tensors on it stay on it.
 
-        On the cpu the memory moves, with its values, and new bytes are undefined.  NotImplementedError where a tensor would reach beyond the end of
-        a storage that shrinks, and for a device's memory.
+        On the CPU the memory is reallocated with its values; new bytes are undefined. Raises
+        NotImplementedError if a tensor would reach beyond the end of a shrunken storage, and for
+        device memory.
         """
         if self._fixed:
             raise RuntimeError("Trying to resize storage that is not resizable")
@@ -502,8 +523,8 @@ class StorageBase(_StorageBase):
             self._resize_blank(size)
             return self
         if self._flat is not None:
-            raise NotImplementedError(f"UntypedStorage.resize_ is not supported on device {self._device}: tensors hold memory of fixed size there (here "
-                                      f"{self.size()} bytes, asked for {size}); use Tensor.resize_")
+            raise NotImplementedError(f"UntypedStorage.resize_ is not supported on device {self._device}: device memory has a fixed size ("
+                                      f"{self.size()} bytes, requested {size}); use Tensor.resize_")
         if self._u8 is None:
             new = np.empty(size, _U8)
             n = min(size, len(self._pending))
@@ -516,15 +537,15 @@ class StorageBase(_StorageBase):
         for t in tensors:
             if byte_bounds(t._a)[1] - start > size:
                 raise NotImplementedError(f"UntypedStorage.resize_ to {size} bytes is not supported on device cpu while a tensor (shape {list(t._sizes)}, dtype "
-                                          f"{t.dtype}) reaches beyond them: what it holds could not be read any more; drop the tensor, or give it other "
-                                          "memory by set_()")
+                                          f"{t.dtype}) reaches beyond the new end; delete the tensor, or move it to other memory with "
+                                          "set_()")
         new, n = np.empty(size, _U8), min(size, len(self._u8))
         new[:n] = self._u8[:n]
         memory.move(self._root, new, tensors)
         return self
 
     def _resize_blank(self, size):
-        # (Tensors of a storage that shrinks keep their shapes: nothing is read of them.)
+        # When a meta storage shrinks its tensors keep their shapes: there are no values to read.
         root = self._root
         if size <= root.nbytes:
             if id(root) not in _cut:
@@ -543,7 +564,7 @@ class StorageBase(_StorageBase):
         key = ("mindtorch.storage", id(self._root))
         new = memo.get(key)
         if new is None:
-            # The memo also keeps this object alive, so that the id stays its own.
+            # The memo also keeps this object alive, so its id is not reused.
             new = memo[key] = self.clone()
             memo[id(self)] = new
         return new
@@ -552,7 +573,8 @@ class StorageBase(_StorageBase):
         from mindtorch.torch import storage
 
         if protocol >= 5:
-            # The writer may carry the bytes out of band, or put them into the pickle without another copy.
+            # The pickler may carry the bytes out of band, or write them into the pickle without
+            # another copy.
             return storage._storage_from_buffer, (pickle.PickleBuffer(self._copied()), str(self._device))
         return storage._load_from_bytes, (storage._to_bytes(self),)
 
@@ -563,16 +585,17 @@ class StorageBase(_StorageBase):
 class UntypedStorage(StorageBase):
     """A block of bytes (https://pytorch.org/docs/stable/storage.html).
 
-    ``UntypedStorage(n)`` is new memory of n bytes, ``UntypedStorage([1, 2])`` holds the given bytes.
+    ``UntypedStorage(n)`` allocates n bytes; ``UntypedStorage([1, 2])`` is initialized with the
+    given bytes.
     """
 
 
 UntypedStorage.__module__ = "mindtorch.torch.storage"
-_cut: dict[int, int] = {}       # id(root) of a meta storage that has shrunk -> its size
+_cut: dict[int, int] = {}  # id(root) of a meta storage that was shrunk -> its size
 
 
 def _moved(root, new):
-    """The storage on the memory `root` stands on `new` from now on."""
+    """Moves the storage object on the memory `root` to the memory `new`."""
     storage = _alive.pop(id(root), None)
     if storage is not None and storage._root is root:
         storage._set(new, storage._device)

@@ -1,6 +1,7 @@
-"""Functions that pickles of tensors name: how a tensor is written down, put together again, and copied.
+"""Functions that pickled tensors refer to by name: they reduce, rebuild and copy tensors.
 
-The names and arguments of the `_rebuild_*` functions are part of the file format, which real torch reads and writes.
+The names and arguments of the `_rebuild_*` functions are part of the file format, which PyTorch
+reads and writes too.
 """
 
 import copy
@@ -20,20 +21,22 @@ from mindtorch.core.values import tensor_from, values
 from mindtorch.torch import _types, storage as _storage
 
 
-# ------------------------------------------------------------------ writing down
+# ------------------------------------------------------------------ reducing
 def reduce_tensor(t, protocol):
-    """``Tensor.__reduce_ex__``: (function, arguments) in torch's own form; storages stay shared within one pickle."""
+    """``Tensor.__reduce_ex__``: returns (function, arguments) in PyTorch's format. Storages stay
+    shared within one pickle."""
     return reduced(t, False)
 
 
 def reduced(t, for_file):
-    """The reduce value of a tensor.  In a file (`for_file`) a storage is written as one of its dtype's legacy class."""
+    """Returns the reduce value of a tensor. With `for_file` the storage is written as the legacy
+    class of its dtype."""
     if t._thooks and not for_file:
         warnings.warn("backward hooks of a tensor are not pickled: register them again after loading", stacklevel=4)
     kind = type(t)
     state = _attributes(t)
     if taken(t, Parameter):
-        # A Parameter's data is written as a Tensor of its own, without the Parameter's flags.
+        # A Parameter's data is written as a separate Tensor, without the Parameter's flags.
         data = _Reduced(_plain(t, for_file, False))
         if state:
             return _rebuild_parameter_with_state, (data, t._rg, OrderedDict(), state)
@@ -45,7 +48,7 @@ def reduced(t, for_file):
 
 
 class _Reduced:
-    """Stands in a pickle for the object that its reduce value makes."""
+    """Pickles as the object that the stored reduce value creates."""
 
     __slots__ = ("value",)
 
@@ -69,13 +72,14 @@ def _plain(t, for_file, requires_grad):
 
 
 def _attributes(t):
-    """What a user hung on a tensor, without what tensors carry themselves."""
+    """Returns the attributes that a user set on a tensor, without the tensor's own fields."""
     return dict(t.__dict__)
 
 
-# ------------------------------------------------------------------ putting together
+# ------------------------------------------------------------------ rebuilding
 def _rebuild_from_type_v2(func, new_type, args, state):
-    """Tensor of a subclass, or with attributes of its own (`torch._tensor._rebuild_from_type_v2` in files)."""
+    """Rebuilds a tensor of a subclass or with user attributes
+    (`torch._tensor._rebuild_from_type_v2` in files)."""
     t = func(*args)
     if type(t) is not new_type:
         t = t.as_subclass(new_type)
@@ -92,19 +96,20 @@ def _untyped(storage):
 
 
 def _rebuild_tensor(storage, storage_offset, size, stride):
-    """Tensor on a typed storage."""
+    """Rebuilds a tensor on a typed storage."""
     return _storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride)
 
 
 def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None):
-    """Tensor on a typed storage; `metadata` holds the flags of lazily conjugated or negated ones."""
+    """Rebuilds a tensor on a typed storage. `metadata` contains the lazy conjugate and negative
+    bits."""
     return _resolved(
         _storage.tensor_on(_untyped(storage), storage.dtype, storage_offset, size, stride), requires_grad, metadata
     )
 
 
 def _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None):
-    """Tensor of `dtype` on an untyped storage."""
+    """Rebuilds a tensor of `dtype` on an untyped storage."""
     return _resolved(
         _storage.tensor_on(_untyped(storage), dtype, storage_offset, size, stride), requires_grad, metadata
     )
@@ -134,17 +139,18 @@ def _with_grad(t, requires_grad):
 
 
 def _rebuild_parameter(data, requires_grad, backward_hooks):
-    """Parameter on a tensor's memory."""
+    """Rebuilds a Parameter on a tensor's memory."""
     return Parameter(_made(data), _flag("requires_grad", requires_grad))
 
 
 def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
-    """Parameter with the attributes a user gave it."""
+    """Rebuilds a Parameter with the attributes that a user set on it."""
     return set_state(Parameter(_made(data), _flag("requires_grad", requires_grad)), state)
 
 
 def _made(data):
-    # (copy.copy gives these functions what `reduced` made, without a pickle in between.)
+    # copy.copy passes these functions the value returned by `reduced` directly, without pickling
+    # it.
     if data.__class__ is _Reduced:
         function, args = data.value
         return function(*args)
@@ -154,7 +160,7 @@ def _made(data):
 
 
 def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
-    """Tensor without values."""
+    """Rebuilds a meta tensor."""
     return _with_grad(_storage.tensor_on(_storage.UntypedStorage(0, device="meta"), dtype, 0, size, stride), requires_grad)
 
 
@@ -165,12 +171,13 @@ def _unsupported(name, what):
         )
 
     rebuild.__name__ = rebuild.__qualname__ = name
-    rebuild.__doc__ = f"Refuses {what} by name."
+    rebuild.__doc__ = f"Raises NotImplementedError: {what} cannot be loaded."
     return rebuild
 
 
 def _rebuild_sparse_tensor(layout, data):
-    """Sparse tensor out of (indices, values, size[, is_coalesced]), or of (compressed indices, plain indices, values, size)."""
+    """Rebuilds a sparse tensor from (indices, values, size[, is_coalesced]) or (compressed indices,
+    plain indices, values, size)."""
     if type(layout) is not _types.layout or not isinstance(data, tuple):
         raise TypeError(f"a sparse tensor's layout and parts were expected, got {type(layout).__name__} and {type(data).__name__}")
     if repr(layout) != "torch.sparse_coo":
@@ -193,7 +200,7 @@ def _parts(size, *tensors):
 
 
 def _rebuild_sparse_csr_tensor(layout, data):
-    """Compressed tensor out of (compressed indices, plain indices, values, size)."""
+    """Rebuilds a compressed tensor from (compressed indices, plain indices, values, size)."""
     return _rebuild_sparse_tensor(layout, data)
 
 
@@ -203,7 +210,7 @@ _rebuild_wrapper_subclass = _unsupported("_rebuild_wrapper_subclass", "a wrapper
 
 
 def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
-    """Tensor out of an array, as backends without storages write it."""
+    """Rebuilds a tensor from an array, the form written by backends without storages."""
     if not isinstance(data, np.ndarray):
         raise TypeError(f"a tensor's array was expected, got {type(data).__name__}")
     if data.dtype.hasobject:
@@ -214,7 +221,7 @@ def _rebuild_device_tensor_from_numpy(data, dtype, device, requires_grad):
 
 
 def _rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad):
-    """Tensor of a backend without storages, written through a CPU one."""
+    """Rebuilds a tensor from a CPU tensor, the form written by backends without storages."""
     from mindtorch.backend.cpu.basic import cast_array
 
     if not taken(data):
@@ -236,7 +243,7 @@ def _placed(t, device, requires_grad):
 
 
 def set_state(obj, state):
-    """Gives an object the attributes of a pickle's state: a dict, or (dict, dict of slots)."""
+    """Sets an object's attributes from a pickle's state: a dict, or (dict, dict of slots)."""
     slots = None
     if isinstance(state, tuple):
         if len(state) != 2:
@@ -250,7 +257,8 @@ def set_state(obj, state):
 
 # ------------------------------------------------------------------ copying
 def deepcopy_tensor(t, memo):
-    """``Tensor.__deepcopy__``: new memory (shared among copies as among the originals), gradient and attributes too."""
+    """``Tensor.__deepcopy__``: copies memory (shared between the copies as between the originals),
+    gradient and attributes."""
     if id(t) in memo:
         return memo[id(t)]
     if t._gnode is not None:
@@ -278,7 +286,7 @@ def deepcopy_tensor(t, memo):
 
 
 def _deepcopy_parameter(t, memo):
-    # As in torch a Parameter is copied alone: compact, without .grad and attributes.
+    # As in PyTorch, a Parameter is copied by itself: compact, without .grad and attributes.
     a = t._a
     if t._dev.type == "meta":
         r = memo[id(t)] = type(t)(t.detach(), t._rg)
@@ -293,19 +301,19 @@ def _deepcopy_parameter(t, memo):
         put_on(r, t._dev)
     name = t.name
     if not is_generated(name):
-        r.name = name           # the place in a MindSpore network that was copied around it
+        r.name = name  # its name in the MindSpore network that is being copied
     memo[id(t)] = r
     return r
 
 
 def _like(a):
-    # NumPy forgets the order of axes for extension dtypes in some releases: go through the bytes.
+    # Some NumPy releases lose the order of axes for extension dtypes: go through the bytes.
     return np.empty_like(a.view(np.uint16), order="K", subok=False).view(a.dtype)
 
 
-# ------------------------------------------------------------------ small helpers that libraries import
+# ------------------------------------------------------------------ helpers that libraries import
 def _flatten_dense_tensors(tensors):
-    """One contiguous 1-D tensor out of tensors of one dtype."""
+    """Concatenates tensors of one dtype into one contiguous 1-D tensor."""
     tensors = list(tensors)
     if len({t.dtype for t in tensors}) > 1:
         raise TypeError("all tensors must have the same dtype")
@@ -313,7 +321,7 @@ def _flatten_dense_tensors(tensors):
 
 
 def _unflatten_dense_tensors(flat, tensors):
-    """Views of `flat` with the shapes of `tensors`."""
+    """Returns views of `flat` with the shapes of `tensors`."""
     views, pos = [], 0
     for t in tensors:
         n = t._numel
@@ -323,7 +331,7 @@ def _unflatten_dense_tensors(flat, tensors):
 
 
 class ExceptionWrapper:
-    """An exception with its traceback as text, so that it can cross a process or thread boundary."""
+    """Exception with its traceback as text, so that it can cross a process or thread boundary."""
 
     def __init__(self, exc_info=None, where="in background"):
         if exc_info is None:
@@ -333,8 +341,9 @@ class ExceptionWrapper:
         self.where = where
 
     def reraise(self):
-        """Raises an exception of the same type, whose message is the original traceback."""
-        # Not through a local name: frame and traceback would keep each other, and the loader, alive.
+        """Raises an exception of the same type with the original traceback as its message."""
+        # No local variable: frame and traceback would reference each other and keep the data loader
+        # alive.
         raise self._exception()
 
     def _exception(self):
@@ -347,7 +356,7 @@ class ExceptionWrapper:
                 return self.exc_type(message=message)
             return self.exc_type(message)
         except Exception:
-            # The type's constructor wants something else than a message.
+            # The exception's constructor does not accept a message.
             return RuntimeError(message)
 
 
@@ -357,14 +366,15 @@ class _Verbatim(str):
 
 
 def _get_available_device_type():
-    """"npu" or "cuda" where MindSpore has such a device, else None: the processor does not count."""
+    """Returns "npu" or "cuda" if MindSpore has such a device, else None (never "cpu")."""
     import mindtorch.torch as torch
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return None if kind is None else kind.type
 
 
 def _get_device_module(device_type):
-    """torch.cuda for "cuda", and so on; RuntimeError if there is none."""
+    """Returns the module of a device type (torch.cuda for "cuda", ...). Raises RuntimeError if
+    there is none."""
     import mindtorch.torch as torch
     try:
         return torch.get_device_module(device_type)
@@ -373,7 +383,7 @@ def _get_device_module(device_type):
 
 
 def _element_size(dtype):
-    """Bytes of an element of a dtype."""
+    """Returns the size of one element of a dtype in bytes."""
     if not isinstance(dtype, _dtypes.dtype):
         raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
     return dtype.itemsize

@@ -1,7 +1,8 @@
-"""The operators of the namespace "torchvision" in Python; their library's own kernels are C++ and cannot be loaded.
+"""Operators of the "torchvision" namespace in Python: torchvision's own kernels are C++ and cannot
+be loaded.
 
-Kernels are the host's (backend/cpu/vision.py): box suppression, means and maxima over the bins of regions, what the moved taps of a convolution
-read.  Another device has its tensors computed there.
+The kernels run on the host (`backend/cpu/vision.py`): NMS, mean and max over region bins, and
+deformable im2col. Tensors of other devices are computed there too.
 """
 import math
 
@@ -12,7 +13,7 @@ from mindtorch.torch import _meta, _ops
 
 
 def _op(schema, keys="CompositeImplicitAutograd"):
-    """Registers an operator; tensors of the meta device go through it as through an op of the table."""
+    """Registers an operator. Meta tensors are handled as for a built-in op."""
     def deco(fn):
         def kernel(*args):
             return _meta.call(fn, fn, args, {}) if _meta.takes(fn, args, {}) else fn(*args)
@@ -23,7 +24,8 @@ def _op(schema, keys="CompositeImplicitAutograd"):
 
 @_op("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", "CompositeExplicitAutograd")
 def nms(dets, scores, iou_threshold):
-    """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
+    """Returns the indices of the remaining boxes, best score first. A box is dropped if its IoU
+    with a better one exceeds the threshold."""
     if dets.dim() != 2:
         raise RuntimeError(f"boxes should be a 2d tensor, got {dets.dim()}D")
     if dets.size(1) != 4:
@@ -48,7 +50,7 @@ def _floating(name, t):
 
 
 def _same_type(first, **others):
-    """The kernels read all of them as the first one's dtype."""
+    """Raises RuntimeError unless all have the dtype of `first`, as which the kernels read them."""
     for name, t in others.items():
         if t.dtype != first.dtype:
             raise RuntimeError(f"{name} has the dtype {t.dtype}, expected {first.dtype}")
@@ -73,13 +75,15 @@ def _gathered(c, g):
     return _bins(g, c.rois, kind=c.kind, scale=c.scale, size=c.size, samples=c.samples)
 
 
-#: means over the bins of regions (backend/cpu/vision.py) and the gradient of their images; each is linear, and the other's gradient
+#: Mean over the bins of regions (`backend/cpu/vision.py`) and its gradient for the image. Both are
+#: linear; each is the other's gradient.
 _bins = primitive("region_bins", "image, rois, *, kind, scale, size, samples", _spread, None)
 _bins_backward = primitive("region_bins_backward", "grad, rois, *, kind, scale, size, samples, shape", _gathered, None)
 
 
 def _scattered(grad, rois, options, shape):
-    """Gradient of the images, of that shape; the result's has to be of their channels, for as many regions and bins as said."""
+    """Returns the gradient of the images, of shape `shape`. Raises RuntimeError if the shape of
+    `grad` does not match the channels, regions and bins."""
     _check_rois(grad, rois)
     bins = math.prod(options["size"])
     channels = shape[1] // bins if options["kind"].startswith("ps") and bins else shape[1]
@@ -101,7 +105,8 @@ def _aligned(aligned):
 @_op("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
      "bool aligned) -> Tensor")
 def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
-    """Mean of bilinear samples in each bin of each region: [K, C, pooled_height, pooled_width]."""
+    """Mean of bilinear samples in each bin of each region. Returns [K, C, pooled_height,
+    pooled_width]."""
     _check_rois(input, rois)
     return _bins(input, rois, **_options(_aligned(aligned), spatial_scale, pooled_height, pooled_width, sampling_ratio))
 
@@ -114,7 +119,7 @@ def _roi_align_backward(grad, rois, spatial_scale, pooled_height, pooled_width, 
 
 
 def _own_channels(input, pooled_height, pooled_width):
-    """Channels of each bin."""
+    """Returns the number of channels per bin."""
     bins = pooled_height * pooled_width
     if bins < 1 or input.shape[1] % bins:
         raise RuntimeError("input channels must be a multiple of pooling height * pooling width")
@@ -124,7 +129,8 @@ def _own_channels(input, pooled_height, pooled_width):
 @_op("ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio) "
      "-> (Tensor, Tensor)")
 def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio):
-    """Position-sensitive roi_align: each bin reads its own group of channels."""
+    """Position-sensitive roi_align: each bin reads its own group of channels. Returns (output,
+    channel mapping)."""
     _check_rois(input, rois)
     c = _own_channels(input, pooled_height, pooled_width)
     r = _bins(input, rois, **_options("ps_align", spatial_scale, pooled_height, pooled_width, sampling_ratio))
@@ -139,21 +145,24 @@ def _ps_roi_align_backward(grad, rois, channel_mapping, spatial_scale, pooled_he
 
 
 def _mapping(input, shape):
-    """Which channel each bin reads."""
+    """Returns the index of the channel that each bin reads."""
     return torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=input.device).reshape(shape[1:]).expand(shape).clone()
 
 
 @_op("roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
 def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
-    """Largest value in each bin of each region, and where it is: [K, C, pooled_height, pooled_width] (0 and -1 if empty)."""
+    """Maximum in each bin of each region and its index, both [K, C, pooled_height, pooled_width] (0
+    and -1 for an empty bin)."""
     _check_rois(input, rois)
     index, mask, where = _roi_maxima(input, rois, scale=spatial_scale, height=pooled_height, width=pooled_width)
     if not input.numel():
-        return mask.reshape(where.shape) + input.sum(), where         # (no bin has a pixel; the sum of nothing has a history)
+        # no bin contains a pixel; adding the empty sum attaches the autograd history
+        return mask.reshape(where.shape) + input.sum(), where
     return input.reshape(-1).index_select(0, index).reshape(where.shape) * mask, where
 
 
-#: places of the maxima in the whole flat input (0 where a bin is empty), 1 or 0 where it is empty, places in their planes or -1
+#: Returns (index of each maximum in the flattened input, 0 for an empty bin; mask with 0 for an
+#: empty bin, else 1; index in its plane, -1 for an empty bin).
 _roi_maxima = primitive("roi_maxima", "input, rois, *, scale, height, width", raw=True)
 
 
@@ -175,7 +184,8 @@ def _roi_pool_backward(grad, rois, argmax, spatial_scale, pooled_height, pooled_
 
 @_op("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)")
 def ps_roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
-    """Mean over each bin of each region, each bin in its own group of channels."""
+    """Position-sensitive roi_pool: mean over each bin, each reading its own group of channels.
+    Returns (output, channel mapping)."""
     _check_rois(input, rois)
     c = _own_channels(input, pooled_height, pooled_width)
     r = _bins(input, rois, **_options("ps_pool", spatial_scale, pooled_height, pooled_width))
@@ -191,7 +201,8 @@ def _ps_roi_pool_backward(grad, rois, channel_mapping, spatial_scale, pooled_hei
 # ------------------------------------------------------------------ deformable convolution
 def _columns_rule(c, g):
     if grad_mode.on:
-        # A gradient that shall be differentiated again is that of ops which have gradients; of aliases, for the operands may depend on each other.
+        # For a differentiable gradient (create_graph) use differentiable ops. They run on aliases,
+        # because the operands may depend on each other.
         given = [None if t is None else t.view_as(t) for t in (c.image, c.offset, c.mask)]
         found = iter(torch.autograd.grad(_compose_columns(*given, c.groups, c.geometry), [t for t in given if t is not None and t.requires_grad], g,
                                          create_graph=True))
@@ -199,13 +210,14 @@ def _columns_rule(c, g):
     return _columns_backward(g, c.image, c.offset, c.mask, groups=c.groups, geometry=c.geometry)
 
 
-#: what the moved taps of a convolution read, [N, oh, ow, taps, C]; geometry: kernel, out, stride, padding, dilation, two numbers each
+#: Deformable im2col: the values read by the displaced taps, [N, oh, ow, taps, C]. `geometry`:
+#: kernel, out, stride, padding, dilation, two ints each.
 _columns = primitive("deformed_columns", "image, offset, mask=None, *, groups, geometry", _columns_rule)
 _columns_backward = primitive("deformed_columns_backward", "grad, image, offset, mask=None, *, groups, geometry")
 
 
 def _compose_columns(x, offset, mask, groups, geometry):
-    """The same by ops, each of which has gradients of its own."""
+    """Like `_columns`, composed of differentiable ops."""
     kh, kw, oh, ow, sh, sw, ph, pw, dh, dw = geometry
     n, c, h, w = x.shape
     like = {"dtype": x.dtype, "device": x.device}
@@ -254,7 +266,8 @@ def _check_deformed(input, weight, offset, mask, bias, out, offset_groups, group
      "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor")
 def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups,
                   offset_groups, use_mask):
-    """Convolution whose taps are moved by `offset` [N, 2 * offset_groups * kh * kw, oh, ow] and weighted by `mask`."""
+    """Convolution whose taps are displaced by `offset` [N, 2 * offset_groups * kh * kw, oh, ow] and
+    weighted by `mask`."""
     for name, t in (("input", input), ("weight", weight), ("offset", offset)) + ((("mask", mask),) if use_mask else ()):
         if t.dim() != 4:
             raise RuntimeError(f"{name} must have 4 dimensions, got {tuple(t.shape)}")
@@ -285,7 +298,8 @@ def _refused(name):
 
 _op("_cuda_version() -> int")(lambda: -1)
 
-# Quantized tensors are not supported, and the gradients of deform_conv2d come from the tape.
+# Unsupported operators: quantized tensors are not supported, and the gradients of deform_conv2d
+# come from autograd.
 _REGION = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _CONV = ("SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
          "SymInt offset_groups, bool use_mask")

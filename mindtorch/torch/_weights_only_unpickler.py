@@ -1,8 +1,10 @@
-"""The unpickler behind ``torch.load(weights_only=True)``: it builds data and calls nothing outside an allowlist.
+"""The unpickler behind ``torch.load(weights_only=True)``: it builds data and calls only allowlisted
+functions.
 
-It is a small stack machine for the opcodes that pickles of data consist of (protocols 2 to 5). Names in the file are
-looked up in a table, never imported; what a table entry may be called with is checked too, because even
-`bytearray(10**12)` or a codec can do harm. Anything unexpected is a ``pickle.UnpicklingError``.
+It is a small stack machine for the opcodes used by pickles of data (protocols 2 to 5). Names in the
+file are looked up in a table, never imported. The arguments of allowlisted functions are checked
+too, because even `bytearray(10**12)` or a codec can do harm. Anything unexpected raises
+``pickle.UnpicklingError``.
 """
 
 import contextlib
@@ -19,11 +21,13 @@ from mindtorch.torch import storage as _storage
 
 _BLOCKED = {"sys", "os", "posix", "nt", "subprocess", "importlib", "runpy", "shutil"}
 
-# Nodes of a dict key or set member that are worth hashing: shared tuples in tuples take exponential time.
+# Maximum number of nodes hashed for a dict key or set member: nested shared tuples take exponential
+# time to hash.
 _KEY_NODES = 10_000
 
 
-# What nobody is to be told to allow: with these a file does what it likes.
+# Names that an error message must never suggest to allowlist: with them a file can run arbitrary
+# code.
 _RUNNERS = {"bdb", "code", "codeop", "commands", "ctypes", "imp", "marshal", "multiprocessing", "pdb", "pickle", "_pickle", "pip", "platform", "popen2",
             "profile", "cProfile", "pty", "socket", "_socket", "timeit", "trace", "urllib", "webbrowser"}
 _RUNNING_BUILTINS = {"__import__", "apply", "breakpoint", "compile", "delattr", "eval", "exec", "execfile", "file", "getattr", "globals", "input",
@@ -32,7 +36,8 @@ _HOSTILE = "It can run any code, and no checkpoint needs it: do not trust this f
 
 
 class Refused(pickle.UnpicklingError):
-    """The file names something that weights_only does not allow; allowing it would help."""
+    """Raised when the file names a global that weights_only does not allow. Allowlisting it would
+    let the load continue."""
 
 
 # ------------------------------------------------------------------ the user's allowlist
@@ -52,7 +57,8 @@ def _named(item):
 
 
 def add_safe_globals(safe_globals):
-    """Lets `weights_only` loads use these classes and functions; an entry may be (object, "full.name.in.the.file")."""
+    """Lets `weights_only` loads use these classes and functions. An entry may be a pair (object,
+    "full.name.in.the.file")."""
     if not isinstance(safe_globals, (list, tuple, set)):
         raise TypeError(f"add_safe_globals takes a list of classes and functions, got {type(safe_globals).__name__}")
     _safe.update([_named(item) for item in safe_globals])
@@ -63,19 +69,19 @@ _entries = []
 
 
 def get_safe_globals():
-    """What has been allowed by `add_safe_globals`."""
+    """Returns the entries added by `add_safe_globals`."""
     return list(_entries)
 
 
 def clear_safe_globals():
-    """Forgets all that `add_safe_globals` allowed."""
+    """Removes all entries added by `add_safe_globals`."""
     _safe.clear()
     _entries.clear()
 
 
 @contextlib.contextmanager
 def safe_globals(safe_globals):
-    """`add_safe_globals` for the length of a ``with`` block."""
+    """Context manager: `add_safe_globals` for the duration of a ``with`` block."""
     before = list(_entries), dict(_safe)
     add_safe_globals(safe_globals)
     try:
@@ -86,13 +92,13 @@ def safe_globals(safe_globals):
         _safe.update(names)
 
 
-# ------------------------------------------------------------------ what is allowed by default
+# ------------------------------------------------------------------ default allowlist
 def _fail(text):
     raise pickle.UnpicklingError(text)
 
 
 def _check_key(key):
-    """Refuses keys whose hash would be unaffordable or impossible."""
+    """Rejects keys that are too expensive or impossible to hash."""
     if type(key) not in (tuple, frozenset):
         return
     left, stack = _KEY_NODES, [key]
@@ -107,7 +113,7 @@ def _check_key(key):
 
 def _members(values):
     if not isinstance(values, (list, tuple)):
-        _fail(f"a set was expected to be given by a list, got {type(values).__name__}")
+        _fail(f"the members of a set must be a list or tuple, got {type(values).__name__}")
     for v in values:
         _check_key(v)
     return values
@@ -132,7 +138,7 @@ def _ordered_dict(*args):
 
 def _counter(*args):
     if args and not isinstance(args[0], dict):
-        _fail("Counter of something else than a dict")
+        _fail(f"Counter expects a dict, got {type(args[0]).__name__}")
     return Counter(*args)
 
 
@@ -157,21 +163,21 @@ def _encode(text, encoding="utf-8"):
 
 
 def _bytes(*args):
-    # Protocol 2 writes an empty one as a call.
+    # Protocol 2 writes an empty bytes object as a call.
     if args:
-        _fail("bytes of something")
+        _fail("bytes called with arguments is not allowed")
     return b""
 
 
 def _complex(*args):
     if len(args) > 2 or not all(isinstance(a, (int, float)) for a in args):
-        _fail("complex of something else than numbers")
+        _fail(f"complex expects at most two numbers, got {[type(a).__name__ for a in args]}")
     return complex(*args)
 
 
 def _size(*args):
     if len(args) > 1 or args and not isinstance(args[0], (tuple, list)):
-        _fail("torch.Size of something else than a tuple")
+        _fail(f"torch.Size expects a tuple or list, got {[type(a).__name__ for a in args]}")
     return Size(*args)
 
 
@@ -188,11 +194,11 @@ def _get_layout(name):
 
 
 def _from_type(func, new_type, args, state):
-    # `func` has passed the table already; what it may be is narrowed to the functions that make tensors.
+    # `func` comes from the allowlist. Here only the functions that rebuild tensors are accepted.
     if id(func) not in _REBUILDERS or not isinstance(args, tuple) or not isinstance(new_type, type):
-        _fail("_rebuild_from_type_v2 with arguments that make no tensor")
+        _fail("invalid arguments of _rebuild_from_type_v2")
     if not issubclass(new_type, Tensor):
-        _fail(f"_rebuild_from_type_v2 for {new_type.__name__}, which is no tensor class")
+        _fail(f"_rebuild_from_type_v2 for {new_type.__name__}, which is not a tensor class")
     for part in state if isinstance(state, tuple) else (state,):
         for name in part or ():
             if not isinstance(name, str) or name in own_names():
@@ -224,7 +230,8 @@ _REBUILD_NAMES = (
 )
 _REBUILDERS = {id(getattr(_utils, n)) for n in _REBUILD_NAMES} | {id(_with_state)}
 
-# Name in files -> what it stands for.  Functions here may be called, classes and dtypes only named.
+# Name in files -> object. Functions in this table may be called; classes and dtypes may only be
+# referenced.
 _DEFAULT = {
     "collections.OrderedDict": _ordered_dict,
     "collections.Counter": _counter,
@@ -247,7 +254,7 @@ _DEFAULT.update((f"torch._utils.{n}", getattr(_utils, n)) for n in _REBUILD_NAME
 _DEFAULT.update((f"torch.{n}", d) for n, d in _dtypes.NAMES.items())
 for _n, _c in _storage.CLASSES.items():
     _DEFAULT[f"torch.{_n}"] = _DEFAULT[f"torch.cuda.{_n}"] = _c
-# By identity: hashing what a hostile file puts on the stack could take forever.
+# Ids are used because hashing an object that a hostile file put on the stack could take forever.
 _CALLABLE = {id(f) for f in _DEFAULT.values() if callable(f) and not isinstance(f, type)}
 
 
@@ -271,7 +278,7 @@ def _find(module, name):
     return found
 
 
-# ------------------------------------------------------------------ the machine
+# ------------------------------------------------------------------ the stack machine
 class _Mark:
     __slots__ = ()
 
@@ -286,7 +293,8 @@ _STATEFUL = (OrderedDict,)
 
 
 class Unpickler:
-    """Reads one pickle from `file` (``read`` and ``readline``); `persistent_load` answers its storage references."""
+    """Reads one pickle from `file` (``read`` and ``readline``). Storage references are resolved by
+    `persistent_load`."""
 
     foreign = None
 
@@ -296,10 +304,11 @@ class Unpickler:
         self._encoding = encoding
 
     def persistent_load(self, pid):
-        raise pickle.UnpicklingError("the file refers to a storage where none may be")
+        raise pickle.UnpicklingError("unexpected storage reference (persistent id) in the file")
 
     def load(self):
-        """The object; pickle.UnpicklingError for anything that is not a harmless, well-formed pickle."""
+        """Returns the unpickled object. Raises pickle.UnpicklingError for anything but a harmless,
+        well-formed pickle."""
         stack, memo, read, ops = [], {}, self._read, _OPS
         self.stack, self.memo = stack, memo
         try:
@@ -314,16 +323,16 @@ class Unpickler:
                     _fail(f"Unsupported operand {op[0]}")
                 handler(self, stack)
             if len(stack) != 1:
-                _fail("the pickle's end does not fit its beginning")
+                _fail(f"corrupt pickle: {len(stack)} objects on the stack at its end, expected 1")
             return stack.pop()
         except (pickle.UnpicklingError, EOFError, NotImplementedError, MemoryError):
             raise
         except (AttributeError, TypeError, ValueError, LookupError, OverflowError, RecursionError, struct.error) as e:
             if e is self.foreign:
                 raise
-            raise pickle.UnpicklingError(f"a damaged pickle ({type(e).__name__}: {e})") from e
+            raise pickle.UnpicklingError(f"corrupt pickle ({type(e).__name__}: {e})") from e
 
-    # ---- helpers of the opcodes
+    # ---- helpers for the opcodes
     def take(self, n):
         data = self._read(n)
         if len(data) != n:
@@ -343,7 +352,7 @@ class Unpickler:
                 items = stack[i + 1 :]
                 del stack[i:]
                 return items
-        _fail("a damaged pickle: no mark on the stack")
+        _fail("corrupt pickle: no mark on the stack")
 
     def get(self, i):
         try:
@@ -354,7 +363,7 @@ class Unpickler:
     def put(self, i):
         top = self.stack[-1]
         if top is _MARK:
-            _fail("a damaged pickle: a mark cannot be remembered")
+            _fail("corrupt pickle: a mark cannot be stored in the memo")
         self.memo[i] = top
 
 
@@ -370,7 +379,7 @@ def _op(code):
 
 
 def _simple():
-    """Opcodes that are one expression each."""
+    """Registers the opcodes that are one expression each."""
 
     def value(code, f):
         _OPS[code] = lambda u, stack: stack.append(f(u))
@@ -419,7 +428,7 @@ def _simple():
 def _size4(u):
     n = _unpack_i(u.take(4))[0]
     if n < 0:
-        _fail("a string of negative length")
+        _fail(f"corrupt pickle: negative length {n}")
     return n
 
 
@@ -440,9 +449,10 @@ def _proto(u, stack):
 @_op(b"\x8b")
 def _long4(u, stack):
     n = _size4(u)
-    # Converting to and from very long integers takes quadratic time; no checkpoint has one.
+    # Conversion to and from very long integers takes quadratic time, and no checkpoint contains
+    # one.
     if n > 1024:
-        _fail(f"an integer of {n} bytes")
+        _fail(f"integer too long: {n} bytes")
     stack.append(int.from_bytes(u.take(n), "little", signed=True))
 
 
@@ -463,7 +473,7 @@ def _stack_global(u, stack):
 def _tuple_n(n):
     def op(u, stack):
         if len(stack) < n or _MARK in stack[-n:]:
-            _fail("a damaged pickle: a tuple lacks items")
+            _fail(f"corrupt pickle: not enough items on the stack for a tuple of {n}")
         items = tuple(stack[-n:])
         stack[-n:] = [items]
 
@@ -504,7 +514,7 @@ def _setitems(u, stack):
     items = u.pop_mark()
     target = _dict(stack)
     if len(items) % 2:
-        _fail("a damaged pickle: a key without a value")
+        _fail("corrupt pickle: a key without a value")
     for i in range(0, len(items), 2):
         key = items[i]
         _check_key(key)
@@ -534,7 +544,7 @@ def _frozenset(u, stack):
 
 
 def _callable(f):
-    """Whether a table entry (and not data that a pickle built) stands on the stack."""
+    """True if `f` is an allowlisted function or class, not data that the pickle built."""
     return id(f) in _CALLABLE or any(f is s for s in _safe.values())
 
 
@@ -554,7 +564,7 @@ def _reduce(u, stack):
     except NotImplementedError:
         raise
     except TypeError as e:
-        # What a tensor is rebuilt of has types that make none: a TypeError in torch, too.
+        # The arguments of a rebuild function have the wrong types. PyTorch raises TypeError too.
         u.foreign = e
         raise
     except RuntimeError as e:
@@ -575,7 +585,7 @@ def _newobj_ex(u, stack):
 
 def _new(stack, cls, args, kwargs):
     if type(args) is not tuple or type(kwargs) is not dict:
-        _fail("a damaged pickle: an object without arguments")
+        _fail("corrupt pickle: object without arguments")
     if cls is _ordered_dict and not args:
         stack.append(OrderedDict())
     elif isinstance(cls, type) and any(cls is s for s in _safe.values()):
@@ -614,14 +624,16 @@ def _binpersid(u, stack):
     try:
         stack.append(u.persistent_load(pid))
     except Exception as e:
-        # A missing record or device, or a user's map_location: not the pickle's fault, so not renamed.
+        # A missing record or device, or an error in the user's map_location: not a fault of the
+        # pickle, so it is raised unchanged.
         u.foreign = e
         raise
 
 
-# ------------------------------------------------------------------ looking without loading
+# ------------------------------------------------------------------ inspection without loading
 def globals_in(data):
-    """(module, name) of all classes and functions that a pickle names, in order of appearance."""
+    """Returns (module, name) of all classes and functions that a pickle references, in order of
+    appearance."""
     names, strings, memo = [], [], {}
     try:
         for op, arg, _ in pickletools.genops(data):
@@ -643,12 +655,12 @@ def globals_in(data):
             elif name not in ("FRAME", "PROTO"):
                 strings.append(None)
     except (ValueError, IndexError) as e:
-        raise pickle.UnpicklingError(f"a damaged pickle: {e}") from e
+        raise pickle.UnpicklingError(f"corrupt pickle: {e}") from e
     return list(dict.fromkeys(names))
 
 
 def unsafe_globals_in(data):
-    """Full names of those of `globals_in` that a weights_only load would refuse."""
+    """Returns the full names of those `globals_in` that a weights_only load would reject."""
     found = []
     for module, name in globals_in(data):
         full = _globals.canonical(module, name)

@@ -1,7 +1,8 @@
-"""The zip container of checkpoint files: stored, aligned records that can be read in place or mapped into memory.
+"""The zip container of checkpoint files: stored, aligned records that can be read in place or
+memory-mapped.
 
-Only what a checkpoint needs: a writer that streams to any object with ``write`` and puts each record's bytes on an
-aligned offset, and a reader that checks what it is told before it believes it.
+It implements only what checkpoints need: a writer that streams to any object with ``write`` and
+aligns each record's bytes, and a reader that validates the file's metadata before using it.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ import numpy as np
 
 ALIGNMENT = 64
 
-# Sizes, offsets and counts from here on need zip64 fields; the short fields then hold all ones.
+# Sizes, offsets and counts from these values on need zip64 fields; the short fields then contain
+# all ones.
 _LIMIT32 = 0xFFFFFFFF
 _LIMIT16 = 0xFFFF
 
@@ -26,20 +28,22 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
 
 _UTF8 = 0x800
-_EPOCH_DATE = 0x21  # 1980-01-01, the first date a zip can hold: equal input gives equal files
-_PAD_ID = 0x4246  # "FB", the id torch's own writer gives its padding
+# 1980-01-01, the first date that zip can express. A fixed date makes equal input give equal files.
+_EPOCH_DATE = 0x21
+_PAD_ID = 0x4246  # "FB", the id of the padding field in PyTorch's writer
 
-# Bytes that compressed records of one file may unpack to, per byte of the file, beside a fixed allowance.
+# Maximum size of decompressed records per byte of the file, in addition to a fixed allowance.
 _MAX_EXPANSION = 64
 _EXPANSION_ALLOWANCE = 64 << 20
 
 _CHUNK = 1 << 20
 
-# Bytes from which a record's checksum is worth a thread's while.
+# Minimum record size in bytes for which a checksum is computed in a separate thread.
 _CRC_ASIDE = 256 << 10
 
-# Smaller arrays share memory of this size, which the system can give in huge pages: touching fresh small ones costs
-# four times what reading the file does. What a survivor can keep alive of its neighbours is bounded by it.
+# Smaller arrays share allocations of this size, which the OS can back with huge pages: touching
+# small fresh allocations costs four times as much as reading the file. The size also bounds the
+# memory that a surviving array keeps alive for its neighbours.
 _ARENA = 32 << 20
 
 
@@ -52,20 +56,21 @@ def _short16(n):
 
 
 def write_all(write, data):
-    """Writes all bytes of a buffer: raw files and sockets may take less at a time than they are given."""
+    """Writes all bytes of a buffer. Raw files and sockets may accept only a part per call."""
     view = memoryview(data).cast("B") if len(data) else b""
     while len(view):
         n = write(view)
-        # Objects whose write() returns nothing take it all.
+        # An object whose write() returns None has written everything.
         if n is None or n >= len(view):
             break
         view = view[n:]
 
 
 class Writer:
-    """Writes records one after another to `f` (needs only ``write``); ``finish`` adds the directory.
+    """Writes records one after another to `f` (needs only ``write``). ``finish`` writes the
+    directory.
 
-    Without `checksums` the CRC fields are zero, which readers of checkpoints take as unknown.
+    Without `checksums` the CRC fields are zero, which checkpoint readers treat as unknown.
     """
 
     def __init__(self, f, folder, checksums=True):
@@ -81,14 +86,15 @@ class Writer:
         self._pos += len(data)
 
     def add_all(self, records):
-        """Adds (name, data) pairs; checksums of large ones are taken in a thread while those before them are written."""
+        """Adds (name, data) pairs. A thread computes the checksums of large records while earlier
+        records are written."""
         records = list(records)
         large = [d for _, d in records if len(d) >= _CRC_ASIDE] if self._checksums else []
         pool = ThreadPoolExecutor(1) if len(large) > 1 else None
         try:
             ahead = iter([pool.submit(zlib.crc32, d) for d in large] if pool else ())
         except RuntimeError:
-            ahead = iter(())  # no thread can be had, as when the interpreter is ending
+            ahead = iter(())  # no thread can be started, e.g. at interpreter shutdown
         try:
             for name, data in records:
                 crc = next(ahead, None) if len(data) >= _CRC_ASIDE else None
@@ -98,7 +104,8 @@ class Writer:
                 pool.shutdown(cancel_futures=True)
 
     def add(self, name, data, crc=None):
-        """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64 bytes."""
+        """Adds record `folder/name` with the bytes of `data` (any contiguous buffer), aligned to 64
+        bytes."""
         view = memoryview(data).cast("B") if len(data) else b""
         path = f"{self._folder}/{name}".encode()
         size = len(view)
@@ -121,7 +128,7 @@ class Writer:
         self._digest.update(path + struct.pack("<QI", size, crc))
 
     def identity(self):
-        """40 digits that tell this content from any other."""
+        """Returns a 40-digit id of the content."""
         return str(int.from_bytes(self._digest.digest(), "big") % 10**40).zfill(40)
 
     def finish(self):
@@ -173,7 +180,8 @@ def _broken(what):
 
 
 class _Checksum:
-    """CRC-32 of the pieces of `size` bytes one after another; of many by a thread of its own, beside the one that reads (1 GB: 0.3 s)."""
+    """CRC-32 of consecutive pieces, `size` bytes in total. A large checksum runs in a thread next
+    to the reading thread (0.3 s per GB)."""
 
     def __init__(self, size):
         self.value = 0
@@ -190,7 +198,7 @@ class _Checksum:
         self.value = zlib.crc32(piece, self.value)
 
     def add(self, piece):
-        """`value` counts the piece when the block has been left."""
+        """Adds a piece. `value` is complete when the ``with`` block has ended."""
         if self._aside is None:
             self._add(piece)
         else:
@@ -200,8 +208,9 @@ class _Checksum:
 class Reader:
     """Records of a checkpoint zip in the seekable binary file `f`.
 
-    Every way in which the file can be wrong is a RuntimeError that says so.  Checksums are verified, except the zero
-    that ``torch.serialization.set_crc32_options(False)`` leaves.
+    Every kind of malformed file raises a RuntimeError that describes the defect. Checksums are
+    verified unless they are zero, as written under
+    ``torch.serialization.set_crc32_options(False)``.
     """
 
     def __init__(self, f):
@@ -215,8 +224,8 @@ class Reader:
         except MemoryError:
             raise
         except Exception as e:
-            # What zipfile raises on hostile directories is not documented: struct.error, UnicodeDecodeError, OSError,
-            # ...
+            # The exceptions that zipfile raises on hostile directories are undocumented:
+            # struct.error, UnicodeDecodeError, OSError, ...
             raise _broken(f"failed finding or reading its central directory ({e})") from e
         self._infos = {}
         for info in archive.infolist():
@@ -230,7 +239,8 @@ class Reader:
             raise RuntimeError(f"this zip is not a checkpoint: file in archive is not in a subdirectory: {first}")
         self.folder = first.split("/", 1)[0]
         starts = sorted(i.header_offset for i in self._infos.values()) + [archive.start_dir]
-        # A record ends where the next begins, so that overlapping ones cannot multiply the file's size.
+        # A record must end where the next begins, so overlapping records cannot multiply the file's
+        # size.
         self._end = dict(zip(starts, starts[1:]))
         if len(self._end) != len(self._infos):
             raise _broken("records overlap")
@@ -246,7 +256,7 @@ class Reader:
         return f"{self.folder}/{name}" in self._infos
 
     def names(self):
-        """Record names without the folder."""
+        """Returns the record names without the folder."""
         return [n[len(self.folder) + 1 :] for n in self._infos]
 
     def _info(self, name):
@@ -256,11 +266,11 @@ class Reader:
             raise _broken(f"file not found: {self.folder}/{name}") from None
 
     def size(self, name):
-        """Bytes of a record."""
+        """Returns the size of a record in bytes."""
         return self._info(name).file_size
 
     def locate(self, name):
-        """Offset of a stored record's bytes in the file, and their number."""
+        """Returns (offset of a stored record's bytes in the file, their count)."""
         info = self._info(name)
         if info.flag_bits & 1:
             raise RuntimeError(f"record {info.filename} is encrypted")
@@ -268,25 +278,26 @@ class Reader:
         f.seek(info.header_offset)
         head = f.read(_LOCAL.size)
         if len(head) != _LOCAL.size:
-            raise _broken(f"the header of {info.filename} is cut")
+            raise _broken(f"the header of {info.filename} is truncated")
         fields = _LOCAL.unpack(head)
         signature, method, name_len, extra_len = fields[0], fields[3], fields[9], fields[10]
-        # The directory holds the name decoded; a local name that differs means that one of the two is damaged.
+        # The directory contains the decoded name. A different local name means that one of the two
+        # is corrupt.
         local = f.read(name_len).decode("utf-8" if fields[2] & _UTF8 else "cp437", "replace")
         if signature != b"PK\3\4" or local != info.orig_filename or method != info.compress_type:
-            raise _broken(f"the header of {info.filename} does not fit the directory")
+            raise _broken(f"the header of {info.filename} does not match the central directory")
         start = info.header_offset + _LOCAL.size + name_len + extra_len
         if start + info.compress_size > self._end[info.header_offset]:
-            raise _broken(f"record {info.filename} reaches into the next")
+            raise _broken(f"record {info.filename} overlaps the next record")
         if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
-            raise _broken(f"record {info.filename} has two sizes")
+            raise _broken(f"record {info.filename} has inconsistent sizes: {info.compress_size} and {info.file_size} bytes")
         return start, info.compress_size
 
     def read_into(self, name, out):
-        """Fills the writable uint8 array `out` with the record, whose size must be the array's."""
+        """Fills the writable uint8 array `out` with the record. Both must have the same size."""
         info = self._info(name)
         if info.file_size != len(out):
-            raise _broken(f"record {info.filename} has {info.file_size} bytes where {len(out)} are needed")
+            raise _broken(f"record {info.filename} has {info.file_size} bytes, expected {len(out)}")
         start, packed = self.locate(name)
         self._f.seek(start)
         if info.compress_type == zipfile.ZIP_STORED:
@@ -303,7 +314,7 @@ class Reader:
         read_into = getattr(self._f, "readinto", None)
         with _Checksum(size) as crc:
             while pos < size:
-                # In pieces, so that the checksum reads what is still in the cache.
+                # Read in pieces, so that the checksum reads data that is still in the cache.
                 piece = out[pos : pos + _CHUNK]
                 if read_into is not None:
                     n = read_into(piece)
@@ -339,20 +350,21 @@ class Reader:
         return crc
 
     def read(self, name):
-        """Bytes of a record."""
+        """Returns the bytes of a record."""
         out = bytearray(self._checked_size(name))
         self.read_into(name, out)
         return bytes(out)
 
     def _checked_size(self, name):
-        """A record's size, once it is known that the file can hold it: the directory alone is not to be believed."""
+        """Returns a record's size after checking that the file can contain it: the directory alone
+        is not trusted."""
         info = self._info(name)
         if info.compress_type == zipfile.ZIP_STORED and info.file_size > self._size:
             raise _broken(f"record {info.filename} is larger than the file")
         return info.file_size
 
     def array(self, name):
-        """A record as a new uint8 array, the root of its memory."""
+        """Returns a record as a new uint8 array, which is the root of its memory."""
         out = self._new(self._checked_size(name))
         self.read_into(name, out)
         return out
@@ -371,7 +383,8 @@ class Reader:
 
 
 class MappedReader(Reader):
-    """Reads records in place: private copy-on-write pages of the file, nothing is copied before it is written."""
+    """Reads records in place from private copy-on-write pages of the file: data is copied only when
+    it is modified."""
 
     def __init__(self, f):
         super().__init__(f)

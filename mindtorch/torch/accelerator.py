@@ -1,4 +1,5 @@
-"""torch.accelerator: the one accelerator of the process, whatever its kind; on MindSpore that is an Ascend NPU or none."""
+"""torch.accelerator: the accelerator of the process, independent of its type. With MindSpore it is
+an Ascend NPU or none."""
 import contextlib
 
 from mindtorch.core import device as _device
@@ -16,12 +17,12 @@ def is_available():
 
 
 def current_accelerator(check_available=False):
-    """torch.device of the accelerator's type; None without one."""
+    """Returns the torch.device of the accelerator's type, or None without one."""
     return _device.device(_device.accelerator()[0]) if is_available() else None
 
 
 def device_count():
-    """Number of accelerators."""
+    """Returns the number of accelerators."""
     return _cuda.device_count()
 
 
@@ -31,7 +32,7 @@ def _need(name):
 
 
 def current_device_index():
-    """Index of the accelerator in use; RuntimeError without one."""
+    """Returns the index of the current accelerator. Raises RuntimeError without one."""
     _need("current_device_index")
     return _cuda.current_device()
 
@@ -40,7 +41,7 @@ current_device_idx = current_device_index
 
 
 def set_device_index(device):
-    """Selects an accelerator; RuntimeError without one."""
+    """Selects an accelerator. Raises RuntimeError without one."""
     _need("set_device_index")
     _cuda.set_device(device)
 
@@ -49,26 +50,26 @@ set_device_idx = set_device_index
 
 
 def synchronize(device=None):
-    """Waits for the accelerator; RuntimeError without one."""
+    """Synchronizes with the accelerator. Raises RuntimeError without one."""
     _need("synchronize")
     _cuda.synchronize(device)
 
 
 def current_stream(device=None):
-    """The stream in use; RuntimeError without an accelerator."""
+    """Returns the current stream. Raises RuntimeError without an accelerator."""
     _need("current_stream")
     return _cuda.current_stream(device)
 
 
 def set_stream(stream):
-    """Makes a stream the current one; RuntimeError without an accelerator."""
+    """Sets the current stream. Raises RuntimeError without an accelerator."""
     _need("set_stream")
     _cuda.set_stream(stream)
 
 
 @contextlib.contextmanager
 def device_index(device):
-    """Context manager that selects an accelerator; None leaves things as they are."""
+    """Context manager that selects an accelerator; None leaves the selection unchanged."""
     if device is None:
         yield
         return
@@ -102,7 +103,7 @@ def max_memory_reserved(device_index=None):
 
 
 def memory_stats(device_index=None):
-    """What is known, under torch's names (empty without an accelerator)."""
+    """Returns the available statistics under PyTorch's names (empty without an accelerator)."""
     return _cuda.memory_stats(device_index)
 
 
@@ -111,15 +112,15 @@ def reset_peak_memory_stats(device_index=None):
 
 
 def get_memory_info(device_index=None):
-    """(free, total) bytes; RuntimeError without an accelerator."""
+    """Returns (free, total) memory in bytes. Raises RuntimeError without an accelerator."""
     _need("get_memory_info")
     return _cuda.mem_get_info(device_index)
 
 
 def get_device_capability(device=None):
-    """Refused: MindSpore does not tell which dtypes an accelerator computes in."""
+    """Unsupported: MindSpore does not report the dtypes that an accelerator supports."""
     _need("get_device_capability")
-    raise NotImplementedError("torch.accelerator.get_device_capability is not supported: MindSpore does not tell what an accelerator is capable of")
+    raise NotImplementedError("torch.accelerator.get_device_capability is not supported: MindSpore does not report accelerator capabilities")
 
 
 reset_accumulated_memory_stats = reset_peak_memory_stats

@@ -6,13 +6,14 @@ __all__ = ["compile", "disable", "allow_in_graph", "is_compiling", "is_dynamo_co
 
 
 def disable(fn=None, recursive=True, *, reason=None):
-    """Marks a function that is not to be compiled: it runs eagerly, and so does a call of compiled code that meets it."""
+    """Marks a function that must not be compiled: it runs eagerly, and so does a call of compiled
+    code that reaches it."""
     from mindtorch.torch._dynamo import eval_frame
     return eval_frame.disable(fn, recursive, reason=reason)
 
 
 def allow_in_graph(fn):
-    """Marks a function that is recorded as one op, and so called anew in every replay."""
+    """Marks a function to be recorded as a single op, which every replay calls again."""
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(f) for f in fn]
     import types
@@ -21,7 +22,7 @@ def allow_in_graph(fn):
     if not callable(fn):
         raise AssertionError("allow_in_graph expects a callable")
     if isinstance(fn, type):
-        return fn          # (calls of classes are never traced into)
+        return fn  # calls of classes are never traced into
     if not isinstance(fn, types.FunctionType):
         raise NotImplementedError(f"torch.compiler.allow_in_graph of a {type(fn).__name__}: only Python functions can be marked")
     if fn not in _capture.allowed:
@@ -30,49 +31,52 @@ def allow_in_graph(fn):
 
 
 def substitute_in_graph(original_fn, *, can_constant_fold_through=False, skip_signature_check=False, is_embedded_type=False):
-    """Decorator for a Python stand-in of a C function; the C function itself is run here, with the same result."""
+    """Decorator for a Python replacement of a C function. It has no effect: the C function itself
+    runs, with the same result."""
     return lambda fn: fn
 
 
 def assume_constant_result(fn):
-    """The function itself: its result may be taken to be constant, but is computed anew, which is never wrong."""
+    """Returns the function unchanged. Its result may be assumed constant, but recomputing it is
+    always correct."""
     return fn
 
 
 def wrap_numpy(fn):
-    """Not supported: NumPy code is not captured."""
+    """Unsupported: NumPy code is not captured."""
     raise NotImplementedError("torch.compiler.wrap_numpy is not supported: NumPy code is not captured")
 
 
 def is_compiling():
-    """True inside a function that is being captured by torch.compile."""
+    """True inside a function that torch.compile is capturing."""
     from mindtorch.torch import _function_protocol
     modes = _function_protocol.state.modes
     return bool(modes) and type(modes[-1]).__name__ == "Recorder" and modes[-1].reason is None
 
 
 def is_dynamo_compiling():
-    """The same."""
+    """Like `is_compiling`."""
     return is_compiling()
 
 
 def is_exporting():
-    """False: nothing is exported by capturing."""
+    """Returns False: export does not use capture."""
     return False
 
 
 def reset():
-    """Forgets everything that torch.compile captured."""
+    """Drops everything that torch.compile captured."""
     from mindtorch.torch._dynamo import eval_frame
     eval_frame.reset()
 
 
 def cudagraph_mark_step_begin():
-    """Nothing: there are no CUDA graphs."""
+    """Does nothing: there are no CUDA graphs."""
 
 
 def list_backends(exclude_tags=("debug", "experimental")):
-    """Names that torch.compile takes as `backend`, but for those with one of these tags."""
+    """Returns the names that torch.compile accepts as `backend`, without those that have one of
+    these tags."""
     from mindtorch.torch._dynamo.backends import registry
     return registry.list_backends(exclude_tags)
 

@@ -1,4 +1,5 @@
-"""torch.fft: discrete Fourier transforms (https://pytorch.org/docs/stable/fft.html), filled from the op table."""
+"""torch.fft: discrete Fourier transforms (https://pytorch.org/docs/stable/fft.html). The names come
+from the op table."""
 from mindtorch.torch import _namespace
 
 _namespace.fill(globals(), "fft")

@@ -1,4 +1,4 @@
-"""torch.functional: the part of the torch namespace that PyTorch writes in Python."""
+"""torch.functional: functions of the torch namespace that PyTorch implements in Python."""
 from mindtorch.core.table import TABLE
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "align_tensors", "broadcast_shapes", "broadcast_tensors", "cartesian_prod",

@@ -1,11 +1,11 @@
-"""torch.futures: results that come later."""
+"""torch.futures: results of asynchronous calls."""
 import threading
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
 
 class Future:
-    """A value that somebody sets once; `then` and `add_done_callback` run when it is there."""
+    """A value that is set once. `then` and `add_done_callback` run when it is set."""
 
     def __init__(self, *, devices=None):
         self._done = threading.Event()
@@ -14,7 +14,7 @@ class Future:
         self._callbacks = []
 
     def __class_getitem__(cls, item):
-        """Future[T], for annotations."""
+        """Returns the class itself, for annotations such as Future[T]."""
         return cls
 
     def done(self):
@@ -22,14 +22,14 @@ class Future:
         return self._done.is_set()
 
     def wait(self):
-        """The value; raises the exception that was set instead."""
+        """Blocks until completion. Returns the value, or raises the exception that was set."""
         self._done.wait()
         return self.value()
 
     def value(self):
-        """The value of a completed future; RuntimeError before."""
+        """Returns the value of a completed future. RuntimeError before completion."""
         if not self.done():
-            raise RuntimeError("the future has no value yet")
+            raise RuntimeError("the future is not completed yet")
         if self._error is not None:
             raise self._error
         return self._value
@@ -53,7 +53,7 @@ class Future:
         self._finish(None, result)
 
     def add_done_callback(self, callback):
-        """Calls callback(self) when the future is completed, at once if it is."""
+        """Calls callback(self) on completion, or at once if the future is already completed."""
         with self._lock:
             if not self.done():
                 self._callbacks.append(callback)
@@ -61,13 +61,13 @@ class Future:
         callback(self)
 
     def then(self, callback):
-        """Future of callback(self)."""
+        """Returns a Future of the result of callback(self)."""
         new = Future()
 
         def run(fut):
             try:
                 r = callback(fut)
-            except Exception as err:  # passed on to whoever waits
+            except Exception as err:  # propagated to the waiters of the new future
                 new.set_exception(err)
             else:
                 new.set_result(r)
@@ -76,7 +76,7 @@ class Future:
 
 
 def collect_all(futures):
-    """Future of the list of all futures, once they are completed."""
+    """Returns a Future of the list of all futures, completed when all of them are."""
     futures = list(futures)
     new, left, lock = Future(), [len(futures)], threading.Lock()
 
@@ -94,5 +94,5 @@ def collect_all(futures):
 
 
 def wait_all(futures):
-    """Values of all futures."""
+    """Blocks until all futures are completed and returns their values."""
     return [f.wait() for f in collect_all(futures).wait()]

@@ -1,4 +1,4 @@
-"""torch.hub: files and models that are cached on this machine, or fetched if there is a network."""
+"""torch.hub: files and models from a local cache or the network."""
 import hashlib
 import importlib.util
 import os
@@ -16,7 +16,7 @@ try:
     from tqdm.auto import tqdm
 except ImportError:
     class tqdm:
-        """Silent stand-in for tqdm's progress bar."""
+        """Silent replacement of tqdm's progress bar."""
 
         def __init__(self, iterable=None, *args, **kwargs):
             self.iterable = iterable
@@ -31,10 +31,10 @@ except ImportError:
             return False
 
         def update(self, n=1):
-            """Shows nothing."""
+            """Does nothing."""
 
         def close(self):
-            """Shows nothing."""
+            """Does nothing."""
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
@@ -45,29 +45,31 @@ _hub_dir = None
 
 
 def _get_torch_home():
-    """Folder of torch's caches: $TORCH_HOME, or torch in $XDG_CACHE_HOME or ~/.cache."""
+    """Returns PyTorch's cache folder: $TORCH_HOME, else `torch` in $XDG_CACHE_HOME or ~/.cache."""
     default = os.path.join(os.environ.get(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR), "torch")
     return os.path.expanduser(os.environ.get(ENV_TORCH_HOME, default))
 
 
 def get_dir():
-    """Folder of the hub's downloads."""
+    """Returns the download folder of torch.hub."""
     return _hub_dir if _hub_dir is not None else os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d):
-    """Sets the folder of the hub's downloads."""
+    """Sets the download folder of torch.hub."""
     global _hub_dir
     _hub_dir = os.path.expanduser(d)
 
 
 def download_url_to_file(url, dst, hash_prefix=None, progress=True):
-    """Fetches a URL (file: too) into a file; RuntimeError if the SHA-256 does not begin with `hash_prefix`."""
+    """Downloads a URL (file: too) to a file. RuntimeError if its SHA-256 does not start with
+    `hash_prefix`."""
     dst = os.path.expanduser(dst)
     request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
     with urllib.request.urlopen(request) as source:
         length = source.headers.get("Content-Length")
-        # Written beside the target and moved there whole, so that a broken download leaves nothing behind.
+        # Write to a temporary file and move it, so that an interrupted download leaves nothing
+        # behind.
         handle, part = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(dst)), suffix=".partial")
         digest = hashlib.sha256()
         try:
@@ -87,7 +89,10 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
 
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
                              weights_only=False):
-    """torch.load of a URL's file, which is fetched once and then taken from `model_dir` (the hub's checkpoints folder)."""
+    """Loads a checkpoint from a URL with `torch.load`.
+
+    The file is downloaded once and cached in `model_dir` (default: the hub's `checkpoints` folder).
+    """
     if model_dir is None:
         model_dir = os.path.join(get_dir(), "checkpoints")
     os.makedirs(model_dir, exist_ok=True)
@@ -102,13 +107,14 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
             members = z.infolist()
             # A saved model is itself a zip; an archive that only wraps one holds a single file.
             if len(members) == 1:
-                cached = z.extract(members[0], model_dir)       # its name may lead elsewhere; this one does not
+                # the member's name may point elsewhere; the extracted path does not
+                cached = z.extract(members[0], model_dir)
     return serialization.load(cached, map_location=map_location, weights_only=weights_only)
 
 
 def _hubconf(repo_or_dir, source, name):
     if source != "local":
-        raise NotImplementedError(f"torch.hub.{name}: only source='local' is supported; check {repo_or_dir!r} out and give its folder")
+        raise NotImplementedError(f"torch.hub.{name}: only source='local' is supported; clone {repo_or_dir!r} and pass its folder")
     folder = os.path.expanduser(repo_or_dir)
     sys.path.insert(0, folder)
     try:
@@ -137,11 +143,11 @@ def load(repo_or_dir, model, *args, source="github", trust_repo=None, force_relo
 
 
 def list(github, force_reload=False, skip_validation=False, trust_repo=None, verbose=True):
-    """Entry points of the hubconf.py in a folder."""
+    """Returns the entry points of the hubconf.py in a folder."""
     module = _hubconf(github, "local" if os.path.isdir(github) else "github", "list")
     return [n for n, f in vars(module).items() if callable(f) and not n.startswith("_")]
 
 
 def help(github, model, force_reload=False, skip_validation=False, trust_repo=None):
-    """Docstring of an entry point of the hubconf.py in a folder."""
+    """Returns the docstring of an entry point of the hubconf.py in a folder."""
     return _entry(_hubconf(github, "local" if os.path.isdir(github) else "github", "help"), model).__doc__

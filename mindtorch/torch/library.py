@@ -1,4 +1,4 @@
-"""torch.library: operators that are registered from Python (https://pytorch.org/docs/stable/library.html)."""
+"""torch.library: registration of ops from Python (https://pytorch.org/docs/stable/library.html)."""
 import contextlib
 
 from mindtorch.torch import _ops, _schema
@@ -12,7 +12,7 @@ _libraries = {}      # namespace -> the Library that defines it
 
 
 def fallthrough_kernel():
-    """Registered as a kernel, it says that the next dispatch key is to be tried."""
+    """Kernel marker that makes the dispatcher fall through to the next dispatch key."""
     raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
@@ -47,7 +47,7 @@ def _register(op, key, fn, allow_override=True):
 
 
 class Library:
-    """A set of operators ("DEF", "FRAGMENT") or kernels ("IMPL") of one namespace."""
+    """A set of ops ("DEF", "FRAGMENT") or kernels ("IMPL") in one namespace."""
 
     def __init__(self, ns, kind, dispatch_key=""):
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
@@ -67,7 +67,7 @@ class Library:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
 
     def define(self, schema, alias_analysis="", *, tags=()):
-        """Adds an operator by its schema ("name(Tensor x) -> Tensor") and gives its name."""
+        """Defines an op by its schema ("name(Tensor x) -> Tensor") and returns its name."""
         if self.kind == "IMPL":
             raise RuntimeError("define() can only be called on a Library of kind DEF or FRAGMENT")
         if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
@@ -78,7 +78,7 @@ class Library:
         return schema.partition("(")[0].strip()
 
     def impl(self, op_name, fn, dispatch_key="", *, with_keyset=False, allow_override=False):
-        """Registers a kernel of an operator for a dispatch key (the library's own by default)."""
+        """Registers a kernel for an op and a dispatch key (default: the library's dispatch key)."""
         if not callable(fn):
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
         if with_keyset:
@@ -100,7 +100,7 @@ class Library:
         _register(_overload(op_name if "::" in op_name else f"{self.ns}::{op_name}"), "Meta", fn)
 
     def _destroy(self):
-        """Takes back what this library has defined and registered."""
+        """Removes the ops and kernels that this library has registered."""
         for op, key, fn in self._implemented:
             if op.kernels.get(str(key)) is fn:
                 del op.kernels[str(key)]
@@ -120,7 +120,10 @@ def _scoped_library(*args, **kwargs):
 
 
 def define(qualname, schema=None, *, lib=None, tags=()):
-    """Defines the operator "ns::name" with schema "(Tensor x) -> Tensor"; or, with lib=, a decorator for its default kernel."""
+    """Defines the op "ns::name" with schema "(Tensor x) -> Tensor".
+
+    With a Library as first argument, returns a decorator for the default kernel.
+    """
     if isinstance(qualname, Library):
         name = qualname.define(schema, "", tags=tags)
         return _decorator(lambda fn: qualname.impl(name, fn))
@@ -139,7 +142,11 @@ def _decorator(register):
 
 
 def impl(qualname, types, func=None, *, lib=None):
-    """Registers a kernel for device types ("cpu", "default") or, given a Library, for dispatch keys; a decorator without func."""
+    """Registers a kernel for device types ("cpu", "default") or, with a Library, for a dispatch
+    key.
+
+    Returns a decorator if `func` is omitted.
+    """
     if isinstance(qualname, Library):
         library, name, key = qualname, types, func if isinstance(func, str) else ""
         return _decorator(lambda fn: library.impl(name, fn, key))
@@ -152,7 +159,7 @@ def impl(qualname, types, func=None, *, lib=None):
 
 
 def register_kernel(op, device_types, func=None, /, *, lib=None):
-    """Registers a kernel for device types (None: for all)."""
+    """Registers a kernel for device types (None: all)."""
     target = _overload(op)
 
     def register(fn):
@@ -162,7 +169,7 @@ def register_kernel(op, device_types, func=None, /, *, lib=None):
 
 
 def register_fake(op, func=None, /, *, lib=None, _stacklevel=1, allow_override=False):
-    """Registers what an operator gives for meta tensors."""
+    """Registers the implementation of an op for meta tensors."""
     target = _overload(op)
     return _decorator(lambda fn: _register(target, "Meta", fn)) if func is None else _register(target, "Meta", func) or func
 
@@ -171,7 +178,10 @@ impl_abstract = register_fake
 
 
 def register_autograd(op, backward, /, *, setup_context=None, lib=None):
-    """Registers the gradient of an operator: backward(ctx, *grads), and setup_context(ctx, inputs, output) before it."""
+    """Registers the gradient of an op: backward(ctx, *grads).
+
+    setup_context(ctx, inputs, output) runs after the forward pass and saves what `backward` needs.
+    """
     target = _overload(op)
     if target._schema.is_mutable:
         raise RuntimeError(f"Cannot register autograd formula for non-functional operator {target.name()}")
@@ -179,12 +189,13 @@ def register_autograd(op, backward, /, *, setup_context=None, lib=None):
 
 
 def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
-    """Schema text of an annotated function."""
+    """Returns the schema of an annotated function as text."""
     return _schema.infer(prototype_function, mutates_args, op_name)
 
 
 class CustomOpDef:
-    """What `custom_op` makes of a function: callable, with decorators to register more of it."""
+    """The callable that `custom_op` returns, with decorators that register kernels and gradients.
+    """
 
     def __init__(self, namespace, name, schema, fn, tags=None):
         self._namespace, self._name, self._schema = namespace, name, schema
@@ -194,7 +205,7 @@ class CustomOpDef:
         self._disabled = {}
         existing = _ops._packets.get((namespace, name))
         if existing is not None and "default" in existing._overloads:
-            _ops.undefine(existing._overloads["default"])      # a notebook's cell may run twice
+            _ops.undefine(existing._overloads["default"])  # a notebook cell may run twice
         self._opoverload = _ops.define(namespace, f"{name}{schema}")
         self._opoverload.tags = list(tags or ())
 
@@ -205,15 +216,15 @@ class CustomOpDef:
         return self._opoverload(*args, **kwargs)
 
     def register_kernel(self, device_types, fn=None, /):
-        """Kernel for one device type or several (None: all)."""
+        """Registers a kernel for one or more device types (None: all)."""
         return register_kernel(self, device_types, fn)
 
     def register_fake(self, fn, /):
-        """What the operator gives for meta tensors."""
+        """Registers the implementation for meta tensors."""
         return register_fake(self, fn)
 
     def register_autograd(self, backward, /, *, setup_context=None):
-        """The gradient."""
+        """Registers the gradient."""
         register_autograd(self, backward, setup_context=setup_context)
 
     def register_vmap(self, func=None):
@@ -227,7 +238,8 @@ class CustomOpDef:
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type, enabled=True):
-        """Inside, the kernel of a device type is on or off; off, the default one runs."""
+        """Enables or disables the kernel of a device type within the block. If disabled, the
+        default kernel runs."""
         kernels, key = self._opoverload.kernels, _KEYS.get(device_type, device_type)
         before = kernels.get(key)
         if not enabled:
@@ -253,7 +265,10 @@ class CustomOpDef:
 
 
 def custom_op(name, fn=None, /, *, mutates_args, device_types=None, schema=None, tags=None):
-    """Makes an operator "ns::name" of a function with annotations (or with `schema`); a decorator without `fn`."""
+    """Creates the op "ns::name" from an annotated function (or with `schema`).
+
+    Returns a decorator if `fn` is omitted.
+    """
     def make(fn):
         if "::" not in name:
             raise ValueError(f"Expected name to be of the form 'ns::name', got {name}")

@@ -1,4 +1,5 @@
-"""torch.linalg: linear algebra (https://pytorch.org/docs/stable/linalg.html), filled from the op table."""
+"""torch.linalg: linear algebra (https://pytorch.org/docs/stable/linalg.html), filled from the op
+registry."""
 from mindtorch.ops.linalg.solve import LinAlgError  # noqa: F401
 from mindtorch.torch import _namespace
 

@@ -1,19 +1,19 @@
-"""torch.mps: Apple's GPUs; there are none behind MindSpore."""
+"""torch.mps: Apple GPUs, which MindSpore does not support."""
 from mindtorch.torch._refusing import refuse
 
 
 def is_available():
-    """False."""
+    """Returns False."""
     return False
 
 
 def device_count():
-    """0: there is no such device."""
+    """Returns 0: there is no such device."""
     return 0
 
 
 def manual_seed(seed):
-    """Accepted and ignored, as torch does without the device."""
+    """Does nothing, like PyTorch without an mps device."""
 
 
 refuse(globals(), "there is no mps device behind MindSpore",

@@ -1,19 +1,19 @@
-"""torch.mtia: Meta's accelerator; there is none behind MindSpore."""
+"""torch.mtia: Meta's accelerator, which MindSpore does not support."""
 from mindtorch.torch._refusing import refuse
 
 
 def is_available():
-    """False."""
+    """Returns False."""
     return False
 
 
 def device_count():
-    """0: there is no such device."""
+    """Returns 0: there is no such device."""
     return 0
 
 
 def is_initialized():
-    """False."""
+    """Returns False."""
     return False
 
 

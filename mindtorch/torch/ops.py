@@ -8,9 +8,11 @@ loaded_libraries = set()
 
 
 def load_library(path):
-    """Native libraries cannot be loaded; where their operators exist in Python, those are registered instead.
+    """Registers the Python versions of a native library's operators, where they exist.
 
-    OSError otherwise.  A library's operators are those of its own name or its package (torchvision/image.so, torchvision/_C.so).
+    Native libraries themselves cannot be loaded: raises OSError if the operators have no Python
+    version. The operators are looked up by the name of the library or of its package
+    (torchvision/image.so, torchvision/_C.so).
     """
     path = os.path.abspath(str(path))
     stem = os.path.basename(path).split(".")[0]
@@ -21,7 +23,7 @@ def load_library(path):
 
 
 def import_module(module):
-    """Imports a module that registers operators."""
+    """Imports a module, which registers its operators."""
     importlib.import_module(module)
 
 

@@ -1,11 +1,12 @@
-"""torch.overrides: the protocol of __torch_function__ (https://pytorch.org/docs/stable/torch.overrides.html)."""
+"""torch.overrides: the __torch_function__ protocol
+(https://pytorch.org/docs/stable/torch.overrides.html)."""
 import functools
 import inspect
 
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch import _function_protocol as _protocol
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).
 CAPTURE = "safe"
 
 __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function", "has_torch_function",
@@ -15,28 +16,30 @@ __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_ov
 
 
 def has_torch_function(relevant_args):
-    """True if one of the arguments has its own __torch_function__, or a mode is on."""
+    """True if an argument overrides __torch_function__, or if a mode is active."""
     s = _protocol.state
     return bool(s.modes) or (not s.off and any(_protocol.overrides(a) for a in relevant_args))
 
 
 def has_torch_function_unary(obj):
-    """`has_torch_function` of one argument."""
+    """Like `has_torch_function`, for a single argument."""
     return has_torch_function((obj,))
 
 
 def has_torch_function_variadic(*args):
-    """`has_torch_function` of several arguments."""
+    """Like `has_torch_function`, for several positional arguments."""
     return has_torch_function(args)
 
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    """Calls public_api by way of its arguments' __torch_function__; TypeError if all return NotImplemented."""
+    """Calls public_api through the __torch_function__ of its arguments; raises TypeError if all
+    return NotImplemented."""
     return _protocol.call(public_api, _protocol.overloaded(relevant_args), args, kwargs)
 
 
 def wrap_torch_function(dispatcher):
-    """Decorator: the function asks the arguments that dispatcher(*args, **kwargs) names."""
+    """Decorator that dispatches to the __torch_function__ of the arguments returned by
+    dispatcher(*args, **kwargs)."""
     def deco(fn):
         @functools.wraps(fn)
         def wrapped(*args, **kwargs):
@@ -49,12 +52,12 @@ def wrap_torch_function(dispatcher):
 
 
 def is_tensor_like(inp):
-    """True for a tensor, and for what has a __torch_function__."""
+    """True for a tensor, and for any object with a __torch_function__."""
     return type(inp) is Tensor or hasattr(inp, "__torch_function__")
 
 
 def get_overridable_functions():
-    """Functions that ask for __torch_function__, by the namespace that they are in."""
+    """Returns the functions that support __torch_function__, grouped by namespace."""
     out = {}
     for f, where in _protocol.functions():
         out.setdefault(where, []).append(f)
@@ -68,13 +71,13 @@ def _ignored():
 
 
 def get_ignored_functions():
-    """Functions that cannot be overridden."""
+    """Returns the functions that cannot be overridden."""
     return set(_ignored())
 
 
 @functools.cache
 def get_testing_overrides():
-    """Each overridable function with one of the same signature that returns -1."""
+    """Maps each overridable function to a dummy with the same signature that returns -1."""
     out = {}
     for f, _ in _protocol.functions():
         text = ", ".join(_parameters(f))
@@ -100,7 +103,7 @@ def _parameters(f):
 
 
 def is_tensor_method_or_property(func):
-    """True for what is found on torch.Tensor."""
+    """True for methods and properties of torch.Tensor."""
     return func in _methods() or getattr(func, "__name__", None) == "__get__"
 
 
@@ -109,7 +112,7 @@ def _methods():
 
 
 def resolve_name(f):
-    """Dotted name under torch; None if it has none."""
+    """Returns the dotted name of a function under torch; None if it has none."""
     for found, where in _protocol.functions():
         if found is f:
             name = where.__name__.removeprefix("mindtorch.")
@@ -118,18 +121,20 @@ def resolve_name(f):
 
 
 def get_default_nowrap_functions():
-    """Functions whose results do not get the subclass."""
+    """Returns the functions whose results are not wrapped in the subclass."""
     return {f for n in _protocol._PLAIN if callable(f := vars(Tensor).get(n))}
 
 
 def enable_reentrant_dispatch():
-    """Context manager inside a __torch_dispatch__: operations are recorded as where the operator was called."""
+    """Context manager for use inside a __torch_dispatch__: ops are recorded as they are where the
+    operator was called."""
     from mindtorch.torch._dispatch_protocol import reentrant
     return reentrant()
 
 
 class TorchFunctionMode(_protocol.StackedMode):
-    """Context manager whose __torch_function__(func, types, args, kwargs) gets every call of a torch function inside."""
+    """Context manager whose __torch_function__(func, types, args, kwargs) intercepts every call of
+    a PyTorch function inside the block."""
 
     _protocol = _protocol
 
@@ -141,7 +146,7 @@ class TorchFunctionMode(_protocol.StackedMode):
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):
-    """A mode that changes nothing."""
+    """Mode that calls the function unchanged."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))

@@ -11,7 +11,7 @@ __all__ = ["SobolEngine"]
 
 @functools.lru_cache(16)
 def _directions(dimension, bits):
-    """Direction numbers: integers (dimension, bits)."""
+    """Returns the direction numbers as integers of shape (dimension, bits)."""
     try:
         from scipy.stats import qmc
     except ImportError as e:
@@ -20,10 +20,14 @@ def _directions(dimension, bits):
 
 
 class SobolEngine:
-    """Points of a Sobol sequence in [0, 1)^dimension, in Gray code's order; the direction numbers are those of scipy.stats.qmc, which are torch's.
+    """Points of a Sobol sequence in [0, 1)^dimension, in Gray code order.
 
-    scramble: the directions go through a random lower triangular matrix of bits, the points through a random exclusive or, both drawn from `seed`
-    (without one from the default generator).
+    The direction numbers come from scipy.stats.qmc; PyTorch uses the same ones.
+
+    Args:
+        scramble: multiplies the directions by a random lower triangular bit matrix, and XORs
+            the points with a random shift. Both are drawn from `seed`, or from the default
+            generator without a seed.
     """
 
     MAXBIT, MAXDIM = 30, 21201
@@ -44,12 +48,13 @@ class SobolEngine:
         self._shift = torch.randint(2, (self.dimension, self.MAXBIT), generator=g, device="cpu").numpy() @ places
         squares = torch.randint(2, (self.dimension, self.MAXBIT, self.MAXBIT), generator=g, device="cpu").numpy()
         matrix = np.tril(squares, -1) + np.eye(self.MAXBIT, dtype=np.int64)
-        # Bits from the highest to the lowest, a column for each direction.
+        # Bits from the most to the least significant, one column per direction.
         bits = (self._directions[:, None, :] >> np.arange(self.MAXBIT - 1, -1, -1)[:, None]) & 1
         self._directions = ((matrix @ bits & 1) * places[::-1, None]).sum(1)
 
     def _points(self, n):
-        """The next n points as integers: from one to the next, one direction goes in or out."""
+        """Returns the next n points as integers; consecutive points differ by one XORed direction.
+        """
         if self.num_generated + n > 1 << self.MAXBIT:
             raise ValueError(f"a Sobol sequence has at most 2**{self.MAXBIT} points")
         k = np.arange(self.num_generated, self.num_generated + n, dtype=np.int64)
@@ -60,7 +65,7 @@ class SobolEngine:
         return np.bitwise_xor.accumulate(np.concatenate((first[None], steps)), 0)
 
     def draw(self, n=1, out=None, dtype=None):
-        """The next n points: (n, dimension)."""
+        """Returns the next n points, of shape (n, dimension)."""
         d = (dtypes.get_default_dtype() if dtype is None else dtype).np
         points = self._points(n) if n else np.empty((0, self.dimension), np.int64)
         self.num_generated += n
@@ -68,7 +73,7 @@ class SobolEngine:
         return r if out is None else out.resize_(r.shape).copy_(r)
 
     def draw_base2(self, m, out=None, dtype=None):
-        """The next 2 ** m points."""
+        """Returns the next 2 ** m points."""
         n = 2 ** m
         total = self.num_generated + n
         if total & (total - 1):
@@ -77,12 +82,12 @@ class SobolEngine:
         return self.draw(n, out, dtype)
 
     def reset(self):
-        """Back to the first point."""
+        """Restarts the sequence at the first point."""
         self.num_generated = 0
         return self
 
     def fast_forward(self, n):
-        """Leaves out n points."""
+        """Skips n points."""
         self.num_generated += n
         return self
 

@@ -11,7 +11,8 @@ __all__ = ["set_rng_state", "get_rng_state", "manual_seed", "seed", "initial_see
 
 @contextlib.contextmanager
 def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
-    """Restores the state of the host's generator, and those of the accelerator's `devices` (None: of all), at the end of the block."""
+    """Restores the state of the CPU generator and of the accelerator's `devices` (None: all) at the
+    end of the block."""
     if not enabled:
         yield
         return

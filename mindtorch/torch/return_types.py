@@ -1,6 +1,6 @@
-"""torch.return_types: the named tuples that ops with several results return.
+"""torch.return_types: the named tuples returned by ops with several results.
 
-They are made where the ops are declared; this module shows them under torch's names.
+The types are created where the ops are declared; this module exports them under PyTorch's names.
 """
 from mindtorch.core.return_types import TYPES
 
@@ -10,7 +10,7 @@ __all__ = sorted(TYPES)
 def __getattr__(name):
     if name == "all_return_types":
         return list(TYPES.values())
-    # torch gives a type of its own to results stored by out=; here it is the same one.
+    # PyTorch has separate types for results stored through out=; here they are the same types.
     plain = name[:-len("_out")] if name.endswith("_out") else name
     if plain in TYPES:
         return TYPES[plain]

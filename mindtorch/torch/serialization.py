@@ -1,7 +1,8 @@
-"""torch.save and torch.load: real torch's files, both ways, without real torch.
+"""torch.save and torch.load: reads and writes PyTorch's file formats without PyTorch.
 
-The zip format holds one pickle (`data.pkl`) and one aligned record per storage; the format before torch 1.6 is a row of
-pickles followed by the raw storages.  Pickles carry torch's own names (see `_globals`).
+The zip format holds one pickle (`data.pkl`) and one aligned record per storage. The format before
+PyTorch 1.6 is a series of pickles followed by the raw storages. Pickles contain PyTorch's own names
+(see `_globals`).
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from mindtorch.torch._utils import deepcopy_tensor, reduce_tensor  # noqa: F401 
 from mindtorch.torch._pickling import pickled
 from mindtorch.torch.storage import TypedStorage, UntypedStorage, is_storage
 
-# What users call under this module's name.
+# Public names under this module.
 add_safe_globals = _weights_only.add_safe_globals
 clear_safe_globals = _weights_only.clear_safe_globals
 get_safe_globals = _weights_only.get_safe_globals
@@ -61,7 +62,7 @@ FILE_LIKE = object  # for annotations: str, os.PathLike or a binary file
 
 
 class LoadEndianness(enum.Enum):
-    """Byte order assumed for files that do not name theirs."""
+    """Byte order assumed for files that do not record theirs."""
 
     NATIVE = 1
     LITTLE = 2
@@ -69,7 +70,8 @@ class LoadEndianness(enum.Enum):
 
 
 class SourceChangeWarning(Warning):
-    """The source of a pickled class changed (only files of the old format ever told)."""
+    """Warning that the source of a pickled class changed (only files of the old format record the
+    source)."""
 
 
 _options = {"crc32": True, "endianness": None, "mmap": None}
@@ -83,9 +85,11 @@ _skipping = _Skipping()
 
 
 class skip_data:
-    """Context manager: `save` leaves zeros in the place of the storages' bytes, and `load` makes zeros without reading any.
+    """Context manager: `save` writes zeros instead of the bytes of storages, and `load` creates
+    zeros without reading any.
 
-    materialize_fake_tensors  accepted: there are no fake tensors
+    Args:
+        materialize_fake_tensors: accepted and ignored, since there are no fake tensors.
     """
 
     def __init__(self, materialize_fake_tensors=False):
@@ -99,41 +103,44 @@ class skip_data:
 
 
 def normalize_storage_type(storage_type):
-    """The class of torch that has a storage class's name."""
+    """Returns the class in the torch namespace with the name of a storage class."""
     from mindtorch import torch
 
     return getattr(torch, storage_type.__name__)
 
 
 def get_crc32_options():
-    """Whether `save` writes checksums."""
+    """True if `save` writes checksums."""
     return _options["crc32"]
 
 
 def set_crc32_options(compute_crc32):
-    """Whether `save` writes checksums; without them `load` cannot see damage."""
+    """Sets whether `save` writes checksums; without them `load` cannot detect corruption."""
     _options["crc32"] = bool(compute_crc32)
 
 
 def get_default_load_endianness():
-    """Byte order assumed for files that do not name theirs; None means little endian."""
+    """Returns the byte order assumed for files that do not record theirs; None means little endian.
+    """
     return _options["endianness"]
 
 
 def set_default_load_endianness(endianness):
-    """Sets the byte order assumed for files that do not name theirs."""
+    """Sets the byte order assumed for files that do not record theirs."""
     if not isinstance(endianness, LoadEndianness) and endianness is not None:
         raise TypeError("Invalid argument type in function set_default_load_endianness")
     _options["endianness"] = endianness
 
 
 def get_default_mmap_options():
-    """Flags for mapping files; None until set (a private copy-on-write mapping)."""
+    """Returns the mmap flags for loading files; None until set (a private copy-on-write mapping).
+    """
     return _options["mmap"]
 
 
 def set_default_mmap_options(flags):
-    """Accepts ``mmap.MAP_PRIVATE``, which is what `load(mmap=True)` does; MAP_SHARED is not supported."""
+    """Accepts ``mmap.MAP_PRIVATE``, the flag that `load(mmap=True)` uses; MAP_SHARED is not
+    supported."""
     import mmap
 
     if flags not in (None, mmap.MAP_PRIVATE):
@@ -167,9 +174,11 @@ def save(
     _use_new_zipfile_serialization=True,
     _disable_byteorder_record=False,
 ):
-    """Saves an object to a path or a binary file (https://pytorch.org/docs/stable/generated/torch.save.html).
+    """Saves an object to a path or a binary file
+    (https://pytorch.org/docs/stable/generated/torch.save.html).
 
-    A path is replaced only when the new file is complete.  RuntimeError if its folder does not exist.
+    An existing file is replaced only when the new file is complete. Raises RuntimeError if the
+    parent directory does not exist.
     """
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
@@ -205,7 +214,8 @@ def _write_zip(out, folder, data, storages, byteorder):
     kept = [(f"data/{k}", s) for k, s in storages.items() if s.device.type != "meta"]
     if _skipping.on:
         for name, s in kept:
-            w.add(name, np.zeros(s.nbytes(), np.uint8), crc=0)  # (0: unknown, as the bytes come later)
+            # crc 0: unknown, since the bytes are written later
+            w.add(name, np.zeros(s.nbytes(), np.uint8), crc=0)
     else:
         w.add_all((name, s._bytes) for name, s in kept)
     w.add("version", _VERSION)
@@ -234,8 +244,9 @@ def _write_legacy(out, data, storages, protocol):
 
 @contextlib.contextmanager
 def _replacing(path, legacy):
-    """A file that takes `path`'s place when it is complete; until then, and after an error, the old one stays."""
-    path = os.path.realpath(path)  # a symbolic link stays one
+    """Context manager for a file that replaces `path` when complete; until then, and after an
+    error, the old file stays."""
+    path = os.path.realpath(path)  # write through a symbolic link
     folder, name = os.path.split(path)
     try:
         old = os.stat(path)
@@ -263,7 +274,7 @@ def _replacing(path, legacy):
     except PermissionError:
         if old is None:
             raise
-        # A file that may be written, in a folder that may not: there is no other way than in place.
+        # The file is writable but its folder is not, so it can only be written in place.
         with open(path, "wb", buffering=0) as out:
             yield out
         return
@@ -280,14 +291,16 @@ def _replacing(path, legacy):
         raise
 
 
-# Bytes from which giving back the old file's memory and disk blocks is worth a thread (measured: 20 ms for 100 MB).
+# File size in bytes from which the old file is closed in a background thread: freeing its memory
+# and disk blocks takes 20 ms for 100 MB.
 _LARGE_FILE = 8 << 20
-_closing = set()  # descriptors that such threads close
+_closing = set()  # descriptors to be closed by such threads
 _closing_lock = threading.Lock()
 
 
 def _put_in_place(temporary, path, old):
-    """Renames the new file over the old one, whose content is given back to the system aside."""
+    """Renames the new file over the old one; the storage of a large old file is freed in the
+    background."""
     fd = None
     if old is not None and old.st_size >= _LARGE_FILE and os.access(path, os.R_OK):
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -299,7 +312,7 @@ def _put_in_place(temporary, path, old):
             try:
                 threading.Thread(target=_close, args=(fd,), daemon=True, name="mindtorch-close").start()
             except RuntimeError:
-                _close(fd)  # no thread can be had, as when the interpreter is ending
+                _close(fd)  # no thread can be started, e.g. at interpreter exit
 
 
 def _close(fd):
@@ -309,7 +322,7 @@ def _close(fd):
 
 
 def _close_in_child():
-    # The child has the descriptors but not the threads.
+    # A forked child has the descriptors but not the threads.
     while _closing:
         os.close(_closing.pop())
     _closing_lock.release()
@@ -318,21 +331,22 @@ def _close_in_child():
 at_fork("files of lazily read checkpoints", before=_closing_lock.acquire, after_in_parent=_closing_lock.release, after_in_child=_close_in_child)
 
 
-# ------------------------------------------------------------------ where storages go
+# ------------------------------------------------------------------ locations of storages
 _packages = []
 
 
 def register_package(priority, tagger, deserializer):
-    """Registers how storages of a device are tagged in files and restored; lower priorities are asked first.
+    """Registers how storages of a device are tagged in files and restored; lower priorities are
+    tried first.
 
-    `tagger(storage)` gives a tag or None, `deserializer(storage, location)` a storage or None.
+    `tagger(storage)` returns a tag or None, `deserializer(storage, location)` a storage or None.
     """
     _packages.append((priority, tagger, deserializer))
     _packages.sort(key=lambda p: p[0])
 
 
 def location_tag(storage):
-    """The device tag that a storage gets in files."""
+    """Returns the location tag under which a storage is saved."""
     for _, tagger, _ in _packages:
         tag = tagger(storage)
         if tag:
@@ -341,7 +355,8 @@ def location_tag(storage):
 
 
 def default_restore_location(storage, location):
-    """Puts a storage where its tag says; RuntimeError if there is no such place here."""
+    """Moves a storage to the device of its tag; raises RuntimeError if the device is not available.
+    """
     for _, _, deserializer in _packages:
         result = deserializer(storage, location)
         if result is not None:
@@ -399,7 +414,7 @@ def _restorer(map_location):
         if result is None:
             result = default_restore_location(storage, location)
         if not is_storage(result):
-            raise TypeError(f"map_location returned {type(result)}, a storage was expected")
+            raise TypeError(f"map_location must return a storage, got {type(result)}")
         return result.untyped()
 
     return restore
@@ -407,11 +422,14 @@ def _restorer(map_location):
 
 # ------------------------------------------------------------------ load
 def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=None, **pickle_load_args):
-    """Loads what `save` or real torch wrote (https://pytorch.org/docs/stable/generated/torch.load.html).
+    """Loads a file written by `save` or by PyTorch
+    (https://pytorch.org/docs/stable/generated/torch.load.html).
 
-    With `weights_only` (the default) nothing in the file is run and only data is accepted.  pickle.UnpicklingError: the
-    pickle is damaged or names something not allowed; RuntimeError: the container is damaged, or a device is missing;
-    EOFError: the file is empty or cut.
+    With `weights_only` (the default), no code in the file is run and only data is accepted.
+
+    Raises pickle.UnpicklingError if the pickle is corrupt or contains a name that is not allowed,
+    RuntimeError if the container is corrupt or a device is missing, and EOFError if the file is
+    empty or truncated.
     """
     weights_only = _choose_weights_only(weights_only, pickle_module)
     restore = _restorer(map_location)
@@ -468,10 +486,10 @@ def _checked_file(f):
     return f
 
 
-# How files begin that are taken for checkpoints and are none.
+# Signatures of files that are often mistaken for checkpoints.
 _OTHER_FILES = (
     (b"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file itself"),
-    (b"<", "a web page or XML: what was to be downloaded was not there"),
+    (b"<", "a web page or XML: the download probably returned an error page"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x93NUMPY", "an array of NumPy (numpy.load)"),
     (b"\x1f\x8b", "compressed with gzip"),
@@ -484,19 +502,22 @@ _OTHER_FILES = (
 
 
 def _seems(head):
-    """What a file that cannot be unpickled seems to be, by its first bytes: the end of a sentence, or nothing."""
+    """Guesses the type of a file that cannot be unpickled from its first bytes.
+
+    Returns a sentence to append to an error message, or an empty string.
+    """
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40:
         return " It seems to be a safetensors file (safetensors.torch.load_file)."
     for begin, what in _OTHER_FILES:
         if head.lstrip().startswith(begin) if begin == b"<" else head.startswith(begin):
             return f" It seems to be {what}."
     if head and all(32 <= c < 127 or c in b"\t\r\n" for c in head):
-        return f" It seems to be a text; it begins with {head[:40].decode()!r}."
+        return f" It seems to be a text file; it begins with {head[:40].decode()!r}."
     return ""
 
 
 def _unpickle(file, persistent_load, pickle_module, weights_only, args, seems=""):
-    """One object out of `file`."""
+    """Unpickles one object from `file`."""
     if not weights_only:
         unpickler = _unpickler_class(pickle_module.Unpickler)(file, **args)
         unpickler.persistent_load = persistent_load
@@ -512,9 +533,9 @@ def _unpickle(file, persistent_load, pickle_module, weights_only, args, seems=""
             f"{e}"
         ) from None
     except pickle.UnpicklingError as e:
-        # No other way of loading would help, and one of them would run what is in the file.
+        # No alternative way to load would succeed, and one of them would run code from the file.
         raise pickle.UnpicklingError(
-            "Weights only load failed. The file is damaged, or no checkpoint of torch: it may not have been saved or "
+            "Weights only load failed. The file is corrupt or not a PyTorch checkpoint: it may not have been saved or "
             f"transferred completely.{seems}\n\tWeightsUnpickler error: {e}"
         ) from e
 
@@ -554,9 +575,8 @@ def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
                 name = f"data/{key}"
                 if reader.size(name) != count * width:
                     raise RuntimeError(
-                        f"record {name} has {reader.size(name)} bytes where the checkpoint's pickle needs "
-                        f"{count * width}: the file "
-                        "is damaged"
+                        f"corrupt checkpoint: record {name} has {reader.size(name)} bytes, its pickle declares "
+                        f"{count * width}"
                     )
                 u8 = np.zeros(count * width, np.uint8) if _skipping.on else reader.array(name)
                 storage = UntypedStorage._of_bytes(u8)
@@ -571,10 +591,10 @@ def _load_zip(file, restore, pickle_module, weights_only, mmap, args):
 
 def _check_version(reader):
     if "version" not in reader:
-        raise RuntimeError('this zip is not a checkpoint of torch, or a damaged one: it has no record "version"')
+        raise RuntimeError('not a PyTorch checkpoint, or corrupt: the zip file has no record "version"')
     text = reader.read("version") if reader.size("version") < 64 else b""
     if not text.strip().isdigit():
-        raise RuntimeError("the file's version is unreadable: it is damaged")
+        raise RuntimeError("corrupt checkpoint: unreadable version")
     version = int(text)
     if not 1 <= version <= _MAX_VERSION:
         raise RuntimeError(
@@ -597,13 +617,13 @@ def _byte_order(reader):
 
 
 def _storage_reference(pid, fields):
-    """(class, key, location, number of elements) of a storage in a file."""
+    """Parses a storage reference to (class, key, location, number of elements)."""
     if not isinstance(pid, tuple) or len(pid) < fields or pid[0] not in ("storage", b"storage"):
         raise pickle.UnpicklingError(
             f"Unknown typename for persistent_load, expected 'storage' but got {str(pid)[:60]!r}"
         )
     kind, key, location, count = pid[1:5]
-    # Files written by Python 2 hold these as bytes.
+    # Files written by Python 2 contain these as bytes.
     key = key.decode("ascii") if isinstance(key, bytes) else key
     location = location.decode("ascii") if isinstance(location, bytes) else location
     if (
@@ -611,15 +631,15 @@ def _storage_reference(pid, fields):
         or not issubclass(kind, (UntypedStorage, TypedStorage))
         or (kind is not UntypedStorage and kind.dtype is None)
     ):
-        raise pickle.UnpicklingError(f"a storage of class {kind!r}")
+        raise pickle.UnpicklingError(f"invalid storage class {kind!r} in the checkpoint")
     if type(key) is not str or type(location) is not str or type(count) is not int or count < 0:
-        raise pickle.UnpicklingError("a storage with a key, place or size of the wrong type")
+        raise pickle.UnpicklingError("invalid storage reference in the checkpoint: key, location or size has the wrong type")
     return kind, key, location, count
 
 
-# ------------------------------------------------------------------ the format before 1.6
+# ------------------------------------------------------------------ the format before PyTorch 1.6
 class _Lines:
-    """Gives a file without ``readline`` one."""
+    """Wrapper that adds ``readline`` to a file without it."""
 
     def __init__(self, f):
         self._f = f
@@ -654,31 +674,31 @@ def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
         raise RuntimeError(
             "this file has the tar format of torch before 0.1.10, which is not supported: load it with an old torch "
             "and "
-            "save it anew" + (" (``weights_only=True`` refuses it there too)" if weights_only else "")
+            "save it again" + (" (it also rejects the file with ``weights_only=True``)" if weights_only else "")
         )
     file.seek(0, 2)
-    left = file.tell()  # bytes that storages can still come from
+    left = file.tell()  # bytes left for storages
     file.seek(start)
     if not hasattr(file, "readline"):
         file = _Lines(file)
     loaded, views, created = {}, {}, {}
 
     def nothing(pid):
-        raise pickle.UnpicklingError("the file refers to a storage where none may be")
+        raise pickle.UnpicklingError("the checkpoint contains a storage reference where none is allowed")
 
     def persistent_load(pid):
         nonlocal left
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] in ("module", b"module"):
-            return pid[1]  # (tag, class, file, source): sources of old files are not compared
+            # (tag, class, file, source): the source is not compared with the current one
+            return pid[1]
         kind, key, location, count = _storage_reference(pid, 6)
         width = 1 if kind is UntypedStorage else kind.dtype.itemsize
         if key not in loaded:
             left -= count * width
             if left < 0:
                 raise RuntimeError(
-                    f"unexpected EOF: the checkpoint's pickle needs a storage of {count * width} bytes, which the "
-                    "file is too "
-                    "short for. The file might be corrupted."
+                    f"unexpected EOF: the checkpoint's pickle declares a storage of {count * width} bytes, but the "
+                    "file is too short. The file might be corrupted."
                 )
             storage = restore(UntypedStorage._of_bytes((np.zeros if _skipping.on else np.empty)(count * width, np.uint8)), location)
             loaded[key] = storage
@@ -697,11 +717,12 @@ def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
         version = one()
         if version != PROTOCOL_VERSION:
             raise RuntimeError(f"Invalid protocol version: {version}")
-        one()  # sizes of C's types where it was written; storages are little endian whatever they say
+        # sizes of C types on the writing machine, unused: storages are little endian in any case
+        one()
         result = one(persistent_load)
         keys = one()
     except EOFError as e:
-        raise EOFError("Ran out of input: the file is cut, or not a checkpoint") from e
+        raise EOFError("Ran out of input: the file is truncated or not a checkpoint") from e
     if (
         not isinstance(keys, list)
         or not all(type(k) is str for k in keys)
@@ -716,7 +737,7 @@ def _load_legacy(file, restore, pickle_module, weights_only, args, seems=""):
 
 def _view(storage, metadata, width, views):
     if not isinstance(metadata, tuple) or len(metadata) != 3:
-        raise pickle.UnpicklingError("a storage view needs a key, an offset and a size")
+        raise pickle.UnpicklingError("invalid storage view in the checkpoint: expected a key, an offset and a size")
     key, offset, size = metadata
     if (
         type(offset) is not int
@@ -724,7 +745,7 @@ def _view(storage, metadata, width, views):
         or min(offset, size) < 0
         or (offset + size) * width > storage.nbytes()
     ):
-        raise RuntimeError("a storage view reaches outside its storage: the file is damaged")
+        raise RuntimeError("corrupt checkpoint: a storage view exceeds its storage")
     if key not in views:
         views[key] = storage[offset * width : (offset + size) * width]
     return views[key]
@@ -736,7 +757,7 @@ def _fill(file, storage, kind, count):
         raise RuntimeError("unexpected EOF, expected the size of a storage. The file might be corrupted.")
     written = struct.unpack("<q", head)[0]
     if written != count:
-        raise RuntimeError(f"a storage of {count} elements has {written} in the file: it is damaged")
+        raise RuntimeError(f"corrupt checkpoint: storage declares {count} elements, file contains {written}")
     with storage._written() as u8:
         _read_into(file, memoryview(u8))
     if sys.byteorder == "big" and kind is not UntypedStorage:
@@ -758,7 +779,8 @@ def _read_into(file, out):
 
 
 def get_unsafe_globals_in_checkpoint(f):
-    """Names in a zip checkpoint that `weights_only` would refuse, found without running anything."""
+    """Returns the names in a zip checkpoint that `weights_only` rejects, without running any code.
+    """
     with open(f, "rb") if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(_checked_file(f)) as file:
         start = file.tell()
         head = file.read(2)

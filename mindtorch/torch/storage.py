@@ -1,4 +1,7 @@
-"""torch.UntypedStorage and torch.TypedStorage: the memory that tensors are views of (the first is in _untyped_storage.py)."""
+"""torch.UntypedStorage and torch.TypedStorage: the memory that tensors are views of.
+
+`UntypedStorage` is defined in _untyped_storage.py.
+"""
 
 import copy
 import io
@@ -36,7 +39,7 @@ for _name in (
         return _typed(self, _CONVERSIONS[_name])
 
     _convert.__name__ = _convert.__qualname__ = _name
-    _convert.__doc__ = f"The values as a typed storage of torch's {_name}."
+    _convert.__doc__ = f"Returns a copy of the values as a TypedStorage of type {_name}."
     setattr(_StorageBase, _name, _convert)
 del _convert, _name
 
@@ -57,7 +60,7 @@ _CONVERSIONS = {
 
 
 def _typed(storage, dtype):
-    """A typed copy of a storage's values; an untyped one holds bytes."""
+    """Returns a typed copy of a storage's values; an untyped storage is read as bytes."""
     if storage.device.type == "meta" and not isinstance(dtype, (str, type)):
         return TypedStorage(storage.size(), dtype=dtype, device=storage.device)
     if isinstance(dtype, str):
@@ -111,19 +114,20 @@ class TypedStorage(_StorageBase):
 
     @staticmethod
     def _of(t):
-        """The storage under a tensor, with the tensor's dtype."""
+        """Returns the storage of a tensor, with the tensor's dtype."""
         return TypedStorage(wrap_storage=untyped(t), dtype=t.dtype)
 
     @classmethod
     def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None):
-        """Copies elements out of an object with the buffer protocol; `byte_order` is "native", "big" or "little"."""
+        """Copies elements from an object with the buffer protocol; `byte_order` is "native", "big"
+        or "little"."""
         dtype = cls.dtype or dtype or _dtypes.get_default_dtype()
         if byte_order is None and dtype.itemsize > 1:
             raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
         raw = np.frombuffer(buffer, np.uint8, offset=offset)
         n = len(raw) // dtype.itemsize if count < 0 else count
         if n * dtype.itemsize > len(raw):
-            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but {n} elements were asked for")
+            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but {n} elements were requested")
         new = UntypedStorage._of_bytes(raw[: n * dtype.itemsize].copy())
         if byte_order == "big":
             new.byteswap(dtype)
@@ -156,21 +160,22 @@ class TypedStorage(_StorageBase):
 
     @classmethod
     def from_file(cls, filename, shared=False, size=0):
-        """Storage of `size` elements on a file's bytes (FloatStorage.from_file and its like); see UntypedStorage.from_file."""
+        """Returns a storage of `size` elements backed by a file (FloatStorage.from_file etc.); see
+        UntypedStorage.from_file."""
         if cls is TypedStorage:
             raise RuntimeError("from_file can only be called on derived classes")
         return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), dtype=cls.dtype)
 
     @property
     def filename(self):
-        """The file that the memory is, if it is shared with one."""
+        """Returns the file that backs the memory, if the memory is shared with a file."""
         return self._untyped_storage.filename
 
     def data_ptr(self):
         return self._untyped_storage.data_ptr()
 
     def pickle_storage_type(self):
-        """Name of the legacy class for this dtype; KeyError if there is none."""
+        """Returns the name of the legacy class for this dtype; raises KeyError if there is none."""
         try:
             return _STORAGE_NAMES[self.dtype]
         except KeyError:
@@ -267,21 +272,22 @@ def _new_elements(dtype, what):
 
 
 class _LegacyMeta(type):
-    """isinstance(TypedStorage of that dtype on the CPU, torch.FloatStorage) holds."""
+    """Metaclass for isinstance: a CPU TypedStorage of the class's dtype is an instance of
+    torch.FloatStorage etc."""
 
     def __instancecheck__(cls, x):
         return type(x) is TypedStorage and x.dtype is cls.dtype and x.device.type == "cpu"
 
 
 class _LegacyStorage(TypedStorage, metaclass=_LegacyMeta):
-    """torch.FloatStorage and its like: calling one makes a TypedStorage of its dtype."""
+    """Base of torch.FloatStorage etc.: calling a subclass creates a TypedStorage of its dtype."""
 
     def __new__(cls, *args, wrap_storage=None, **kwargs):
         if cls is _LegacyStorage:
             raise RuntimeError("Only child classes of _LegacyStorage can be instantiated")
         for name in ("device", "dtype"):
             if name in kwargs:
-                raise RuntimeError(f"{cls.__name__}.__init__: Keyword argument '{name}' cannot be specified: the class says it")
+                raise RuntimeError(f"{cls.__name__}.__init__: Keyword argument '{name}' cannot be specified: the class determines it")
         kwargs.pop("_internal", None)
         if kwargs:
             raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'")
@@ -324,21 +330,22 @@ globals().update(CLASSES)
 
 
 def _dtype_to_storage_type_map():
-    """dtype -> name of its legacy class."""
+    """Returns a map from dtypes to the names of the legacy classes."""
     return dict(_STORAGE_NAMES)
 
 
 def _storage_type_to_dtype_map():
-    """Name of a legacy class -> its dtype."""
+    """Returns a map from the names of the legacy classes to dtypes."""
     return dict(_BY_STORAGE_NAME)
 
 
 def is_storage(obj):
-    """Whether `obj` is a torch storage (https://pytorch.org/docs/stable/generated/torch.is_storage.html)."""
+    """True if `obj` is a PyTorch storage
+    (https://pytorch.org/docs/stable/generated/torch.is_storage.html)."""
     return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
-# ------------------------------------------------------------------ what plain pickles call
+# ------------------------------------------------------------------ called by plain pickles
 def _to_bytes(storage):
     from mindtorch.torch.serialization import save
 
@@ -348,7 +355,8 @@ def _to_bytes(storage):
 
 
 def _load_from_bytes(b):
-    """Storage out of a pickle of protocol 4 and below: the bytes are a file as torch.save writes it."""
+    """Restores a storage from a pickle of protocol 4 or below; the bytes are a file written by
+    torch.save."""
     from mindtorch.torch.serialization import load
 
     return load(io.BytesIO(b), weights_only=False)
@@ -365,9 +373,9 @@ def _typed_from_untyped(untyped_storage, dtype):
     return TypedStorage(wrap_storage=untyped_storage, dtype=dtype)
 
 
-# ------------------------------------------------------------------ what Tensor's methods call
+# ------------------------------------------------------------------ called by Tensor's methods
 def set_source(source, dtype, offset=0, size=None, stride=None):
-    """The tensor on whose memory ``Tensor.set_`` puts another: all of a storage, or a strided part of it."""
+    """Returns the source tensor for ``Tensor.set_``: all of a storage, or a strided part of it."""
     if isinstance(source, TypedStorage) and source.dtype is not dtype:
         raise RuntimeError(
             f"Expected a Storage of type {title(dtype.np)} or an UntypedStorage, but got {title(source.dtype.np)}"
@@ -381,7 +389,8 @@ def set_source(source, dtype, offset=0, size=None, stride=None):
 
 
 def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
-    """Tensor on an untyped storage's memory, sharing it with every other tensor made so."""
+    """Returns a tensor on an untyped storage's memory, shared with all other tensors created on it.
+    """
     offset, size, stride = _checked(dtype, offset, size, stride)
     if storage.device.type == "meta":
         return _meta_on(storage, dtype, offset, size, stride, requires_grad)
@@ -399,7 +408,8 @@ def tensor_on(storage, dtype, offset, size, stride, requires_grad=False):
 
 
 def _meta_on(storage, dtype, offset, size, stride, requires_grad):
-    """A tensor without values, on its storage where that is large enough (nothing is read of it)."""
+    """Returns a meta tensor on the storage if the storage is large enough (it is never read), else
+    on a new meta array."""
     item = dtype.np.itemsize
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} and {len(size)}")
@@ -412,13 +422,14 @@ def _meta_on(storage, dtype, offset, size, stride, requires_grad):
 
 
 def _shared_version(storage):
-    """One write counter for the tensors made on one storage, so that a write through one is seen by all."""
+    """Returns the version counter shared by all tensors created on a storage, so that each sees the
+    others' in-place writes."""
     v = getattr(storage, "_ver", None)
     if v is None:
         v = storage._ver = Version()
     return v
 
 
-# Tensor.set_ and torch.tensor meet storages on the floor below.
+# Registration with the lower layer: Tensor.set_ and torch.tensor accept storages through these.
 host_data.tensor_of_storage = set_source
 host_data.STORAGES |= {TypedStorage, UntypedStorage}

@@ -1,6 +1,8 @@
-"""What mindtorch 0.4 has under `mindtorch.torch.tensor`: conversions between facade tensors and MindSpore's own.
+"""Names of mindtorch 0.4 in `mindtorch.torch.tensor`: conversions between mindtorch tensors and
+MindSpore's.
 
-`torch.tensor` is a function.  That it stays, its module does not take its place: the function has what is looked for here.
+`torch.tensor` has to remain a function. So this module replaces itself in sys.modules by the
+function, and sets its names as attributes of the function.
 """
 import sys
 
@@ -23,7 +25,8 @@ def _map(x, fn):
 
 
 def cast_to_adapter_tensor(x):
-    """MindSpore tensors (also nested in tuples, lists and dicts) as facade tensors on the same memory."""
+    """Converts MindSpore tensors (also nested in tuples, lists and dicts) to mindtorch tensors
+    without copying."""
     return _map(x, adopt)
 
 
@@ -33,12 +36,13 @@ def _native(t):
     if t._h is None:
         return from_array(t._a)
     r = devices.DEVICES[t._dev.type].taken(t._h)
-    r._home = t._dev            # (MindSpore's tensors have no device of their own)
+    r._home = t._dev  # MindSpore's tensors have no device attribute
     return r
 
 
 def cast_to_ms_tensor(x):
-    """Facade tensors (also nested) as plain `mindspore.Tensor` on the same memory, outside of torch-style autograd."""
+    """Converts mindtorch tensors (also nested) to plain `mindspore.Tensor` without copying and
+    without PyTorch-style autograd."""
     return _map(x, _native)
 
 

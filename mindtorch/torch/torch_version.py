@@ -1,4 +1,4 @@
-"""torch.torch_version: a version string that compares as a version."""
+"""torch.torch_version: a string class that compares as a version."""
 from mindtorch.torch.version import TorchVersion
 
 __all__ = ["TorchVersion"]

@@ -1,4 +1,4 @@
-"""torch.types: names for annotations."""
+"""torch.types: type aliases for annotations."""
 import builtins
 import os
 from typing import Any, Union
@@ -9,7 +9,7 @@ from mindtorch.core.tensor import Size, Tensor
 from mindtorch.torch import _C
 from mindtorch.torch._types import layout as _layout, qscheme as _qscheme  # noqa: F401
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).
 CAPTURE = "safe"
 
 __all__ = ["Number", "Device", "FileLike", "Storage"]

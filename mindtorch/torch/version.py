@@ -1,4 +1,5 @@
-"""torch.version: the PyTorch release whose interface this is, and a string that compares as a version."""
+"""torch.version: the PyTorch release whose API this package implements, and a string class that
+compares as a version."""
 import re
 
 __version__ = "2.13.0+mindspore"
@@ -10,7 +11,11 @@ git_version = "unknown"
 
 
 def _key(v):
-    """Sort key of a version: release numbers, then whether it is a final release, then the rest of it."""
+    """Returns the sort key of a version, or None if it cannot be parsed.
+
+    The key is (release numbers, rank of the pre-release or post-release tag, number of the tag,
+    local version).
+    """
     if isinstance(v, (tuple, list)):
         v = ".".join(str(p) for p in v)
     m = re.match(r"\s*v?(\d+(?:\.\d+)*)\s*[-_.]?((?:a|b|c|rc|alpha|beta|pre|dev|post)[-_.]?\d*)?([^+]*)(?:\+(.*))?$", str(v).strip())
@@ -27,10 +32,11 @@ def _key(v):
 
 
 class TorchVersion(str):
-    """str whose comparisons order versions; the other side may be a string or a tuple of numbers."""
+    """Version string; comparisons order versions and accept a string or a tuple of integers."""
 
     def _compare(self, other, op):
-        if not isinstance(other, (str, tuple, list)) and not hasattr(other, "release"):      # (a version object of the packaging library has that)
+        # version objects of the package `packaging` have `release`
+        if not isinstance(other, (str, tuple, list)) and not hasattr(other, "release"):
             return NotImplemented
         a, b = _key(str(self)), _key(other)
         if b is None:
@@ -58,4 +64,5 @@ class TorchVersion(str):
     __hash__ = str.__hash__
 
 
-TorchVersion.__module__ = "mindtorch.torch.torch_version"          # (here, where importing it takes no module of its own)
+# defined here, so that importing it loads no additional module
+TorchVersion.__module__ = "mindtorch.torch.torch_version"

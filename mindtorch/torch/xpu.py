@@ -1,41 +1,41 @@
-"""torch.xpu: Intel's GPUs; there are none behind MindSpore."""
+"""torch.xpu: Intel GPUs; MindSpore has no such device."""
 from mindtorch.torch._refusing import refuse
 
 
 def is_available():
-    """False."""
+    """Returns False: there is no such device."""
     return False
 
 
 def device_count():
-    """0: there is no such device."""
+    """Returns 0: there is no such device."""
     return 0
 
 
 def is_initialized():
-    """False."""
+    """Returns False: there is no such device."""
     return False
 
 
 def is_bf16_supported():
-    """False: there is no such device."""
+    """Returns False: there is no such device."""
     return False
 
 
 def is_current_stream_capturing():
-    """False: nothing is captured."""
+    """Returns False: nothing is captured."""
     return False
 
 
 def manual_seed(seed):
-    """Accepted and ignored, as torch does without the device."""
+    """Accepts and ignores the seed, like PyTorch without the device."""
 
 
 manual_seed_all = manual_seed
 
 
 def empty_cache():
-    """Nothing is cached."""
+    """Does nothing: there is no cache."""
 
 
 refuse(globals(), "there is no xpu device behind MindSpore",

@@ -1,8 +1,11 @@
-"""torch_npu: what scripts and libraries for Ascend import beside torch (https://www.hiascend.com/document).
+"""torch_npu: the package that scripts and libraries for Ascend import in addition to torch
+(https://www.hiascend.com/document).
 
-`import torch_npu` finds this package while the hook is enabled, on every machine; whether there is an NPU, `torch.npu.is_available()` says.  The npu
-device is torch's own here, so importing changes nothing.  The fused functions are compositions of torch's ops: the same numbers and gradients on every
-device, and as many kernels as their parts have.  A name `npu_...` that is not here says so when it is called.
+While the import hook is enabled, `import torch_npu` finds this package on every machine;
+`torch.npu.is_available()` tells whether there is an NPU. The npu device is built into torch here,
+so importing changes nothing. The fused functions are composed of PyTorch ops: results and gradients
+are the same on every device, but each part is a separate kernel. A name `npu_...` that is not
+implemented raises an error when it is called.
 """
 from mindtorch.torch import npu  # noqa: F401
 from mindtorch.torch.version import __version__  # noqa: F401
@@ -22,11 +25,11 @@ def __getattr__(name):
         raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")
 
     def refused(*args, **kwargs):
-        raise NotImplementedError(f"torch_npu.{name} is not supported: MindSpore has no kernel that it could be computed with here")
+        raise NotImplementedError(f"torch_npu.{name} is not supported: no MindSpore kernel can compute it")
     refused.__name__ = refused.__qualname__ = name
     return refused
 
 
 def synchronize(device=None):
-    """Waits for the NPU."""
+    """Waits for all work on the NPU."""
     npu.synchronize(device)

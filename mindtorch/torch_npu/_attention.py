@@ -1,12 +1,15 @@
-"""Attention and rotary positions."""
+"""Attention and rotary position embedding."""
 import math
 
 from mindtorch import torch
 
 
 def npu_rotary_mul(self, r1, r2, rotary_mode="half"):
-    """self * r1 + rotated * r2: r1 and r2 are cosines and sines that broadcast; rotated: (-second, first) of the halves of the last dimension ("half") or of
-    neighbours ("interleave")."""
+    """Computes self * r1 + rotated * r2 for cosines r1 and sines r2, which broadcast.
+
+    rotated: (-second, first) of the halves of the last dimension ("half") or of adjacent pairs
+    ("interleave").
+    """
     return self * r1 + _rotated(self, rotary_mode) * r2
 
 
@@ -20,7 +23,7 @@ def _rotated(x, mode):
 
 
 def npu_apply_rotary_pos_emb(query, key, cos, sin, layout="BSH", rotary_mode="half"):
-    """(query, key), both turned by npu_rotary_mul."""
+    """Returns (query, key), both rotated by npu_rotary_mul."""
     return npu_rotary_mul(query, cos, sin, rotary_mode), npu_rotary_mul(key, cos, sin, rotary_mode)
 
 
@@ -33,13 +36,18 @@ _BACK = {"BNSD": lambda x: x, "BSND": lambda x: x.transpose(1, 2), "BSH": lambda
 def npu_fusion_attention(query, key, value, head_num, input_layout, *, pse=None, padding_mask=None, atten_mask=None, scale=1.0, keep_prob=1.0,
                          pre_tockens=2147483647, next_tockens=2147483647, inner_precise=0, prefix=None, actual_seq_qlen=None, actual_seq_kvlen=None,
                          sparse_mode=0, gen_mask_parallel=True, sync=False):
-    """softmax(query @ key.T * scale + pse, masked) @ value: (attention, row maxima, row sums, empty, 0, 0, 0).
+    """Computes softmax(query @ key.T * scale + pse, masked) @ value. Returns (attention, row
+    maxima, row sums, empty, 0, 0, 0).
 
-    input_layout     BNSD, BSND, BSH, SBH; TND with the running lengths actual_seq_qlen and actual_seq_kvlen
-    atten_mask       True (or 1) where nothing is to be seen, broadcast to (B, N, Sq, Skv)
-    sparse_mode      0, 1: atten_mask as given; 2, 3: causal from the upper left, lower right corner; 4: a band of pre_tockens, next_tockens about the lower
-                     right diagonal; others are refused
-    Maxima and sums are float32 (B, N, Sq, 8), TND: (T, N, 8), each eight times.  head_num is the query's; keys may have fewer heads that divide it.
+        input_layout     BNSD, BSND, BSH, SBH; TND with the cumulative lengths actual_seq_qlen and
+                         actual_seq_kvlen
+        atten_mask       True (or 1) where attention is masked out, broadcast to (B, N, Sq, Skv)
+        sparse_mode      0, 1: atten_mask as given; 2, 3: causal from the upper left, lower right
+                         corner; 4: a band of pre_tockens and next_tockens around the lower right
+                         diagonal; other modes are not supported
+
+    Maxima and sums are float32 (B, N, Sq, 8), TND: (T, N, 8), each repeated eight times. head_num
+    is the number of query heads; it may be a multiple of the number of key heads.
     """
     if padding_mask is not None or prefix is not None or sparse_mode not in (0, 1, 2, 3, 4):
         raise NotImplementedError(f"torch_npu.npu_fusion_attention with padding_mask, prefix or sparse_mode={sparse_mode} is not supported")
@@ -60,7 +68,7 @@ def npu_fusion_attention(query, key, value, head_num, input_layout, *, pse=None,
 def _attend(q, k, v, pse, mask, *, scale, keep_prob, pre, next, mode):
     if k.shape[1] != q.shape[1]:
         if q.shape[1] % k.shape[1]:
-            raise ValueError(f"npu_fusion_attention: {q.shape[1]} heads of the query are no multiple of {k.shape[1]} of the key")
+            raise ValueError(f"npu_fusion_attention: {q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
         k, v = [x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v)]
     scores = (q.float() @ k.float().transpose(-1, -2)) * scale
     if pse is not None:
@@ -74,7 +82,8 @@ def _attend(q, k, v, pse, mask, *, scale, keep_prob, pre, next, mode):
     most = scores.amax(-1, keepdim=True)
     e = torch.exp(scores - most.detach().masked_fill(most.detach() == -math.inf, 0.0))
     total = e.sum(-1, keepdim=True)
-    weights = e / total.masked_fill(total.detach() == 0, 1.0)        # (a row that sees nothing gives zeros)
+    # (a fully masked row results in zeros)
+    weights = e / total.masked_fill(total.detach() == 0, 1.0)
     if keep_prob < 1:
         weights = torch.dropout(weights, 1 - keep_prob, True)
     return (weights.to(v.dtype) @ v).to(q.dtype), most.detach().expand(*most.shape[:-1], 8), total.detach().expand(*total.shape[:-1], 8)

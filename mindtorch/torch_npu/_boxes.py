@@ -1,9 +1,9 @@
-"""How much boxes overlap."""
+"""Overlap of boxes."""
 from mindtorch import torch
 
 
 def _corners(boxes, trans):
-    """(x0, y0, x1, y1) along dimension 0; trans: boxes are given as center and size."""
+    """Returns (x0, y0, x1, y1) along dimension 0; trans: boxes are (center, size)."""
     a, b, c, d = boxes.unbind(0)
     return (a - c / 2, b - d / 2, a + c / 2, b + d / 2) if trans else (a, b, c, d)
 
@@ -19,7 +19,8 @@ def _parts(one, two, is_cross):
 
 
 def npu_iou(bboxes, gtboxes, mode=0):
-    """(M, N) overlaps of bboxes (N, 4) with gtboxes (M, 4), corners: over the union (mode 0) or over the gtbox's area (mode 1)."""
+    """Returns (M, N) overlaps of bboxes (N, 4) and gtboxes (M, 4), as corners: intersection over
+    union (mode 0) or over the gtbox's area (mode 1)."""
     if mode not in (0, 1):
         raise ValueError(f"npu_iou: mode must be 0 (iou) or 1 (iof), not {mode}")
     _, _, inter, areas, _ = _parts(gtboxes.unbind(-1), bboxes.unbind(-1), True)
@@ -30,7 +31,8 @@ npu_ptiou = npu_iou
 
 
 def npu_giou(self, gtboxes, trans=False, is_cross=False, mode=0):
-    """Generalised overlap of boxes (4, N) with gtboxes (4, M); is_cross: all pairs, else one by one; shape (1, N) or (M, N)."""
+    """Computes the generalized IoU of boxes (4, N) and gtboxes (4, M); is_cross: of all pairs,
+    shape (M, N), else elementwise, shape (1, N)."""
     return _rows(_giou, self, gtboxes, trans, is_cross, mode)
 
 
@@ -40,7 +42,8 @@ def _giou(one, two, inter, union, hull):
 
 
 def npu_diou(self, gtboxes, trans=False, is_cross=False, mode=0):
-    """Overlap less the squared distance of centers over that of the common hull's corners; arguments as of npu_giou."""
+    """Computes the IoU minus (center distance / diagonal of the enclosing box) squared; arguments
+    as in npu_giou."""
     return _rows(_diou, self, gtboxes, trans, is_cross, mode)
 
 
@@ -51,7 +54,8 @@ def _diou(one, two, inter, union, hull):
 
 
 def npu_ciou(self, gtboxes, trans=False, is_cross=True, mode=0, atan_sub_flag=False):
-    """npu_diou less a penalty for another ratio of the sides; atan_sub_flag: also the difference of the ratios' arctangents."""
+    """Computes npu_diou minus a penalty for different aspect ratios; atan_sub_flag: also returns
+    the difference of the arctangents of the ratios."""
     found = []
 
     def ciou(one, two, inter, union, hull):

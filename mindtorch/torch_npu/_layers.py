@@ -1,10 +1,11 @@
-"""Fused layers as compositions of torch's ops."""
+"""Fused layers, composed of PyTorch ops."""
 from mindtorch import torch
 from mindtorch.torch.nn import functional as F
 
 
 def npu_rms_norm(self, gamma, epsilon=1e-6):
-    """(self / rms * gamma, 1 / rms): the root mean square over gamma's dimensions, in float32; gamma: the last dimensions' shape."""
+    """Returns (self / rms * gamma, 1 / rms). The root mean square is over the last dimensions,
+    whose shape is gamma's; computed in float32."""
     dims = tuple(range(self.dim() - gamma.dim(), self.dim()))
     x = self.float()
     r = torch.rsqrt(x.square().mean(dims, keepdim=True) + epsilon)
@@ -12,14 +13,15 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
 
 
 def npu_add_rms_norm(x1, x2, gamma, epsilon=1e-6):
-    """`npu_rms_norm` of x1 + x2: (normed, 1 / rms, x1 + x2)."""
+    """Applies `npu_rms_norm` to x1 + x2; returns (normalized, 1 / rms, x1 + x2)."""
     x = x1 + x2
     y, r = npu_rms_norm(x, gamma, epsilon)
     return y, r, x
 
 
 def npu_deep_norm(x, gx, beta, gamma, alpha=0.3, epsilon=1e-6):
-    """Layer norm of x * alpha + gx over gamma's dimensions: (mean, 1 / deviation, normed)."""
+    """Applies layer norm to x * alpha + gx over gamma's dimensions; returns (mean, 1 / standard
+    deviation, normalized)."""
     h = (x * alpha + gx).float()
     dims = tuple(range(h.dim() - gamma.dim(), h.dim()))
     mean = h.mean(dims, keepdim=True)
@@ -33,7 +35,8 @@ def npu_layer_norm_eval(input, normalized_shape, weight=None, bias=None, eps=1e-
 
 
 def npu_group_norm_silu(input, weight, bias, group, eps=1e-5):
-    """silu(group norm): (result, means, 1 / deviations), both (N, group)."""
+    """Computes silu(group norm); returns (result, means, 1 / standard deviations), the last two (N,
+    group)."""
     x = input.float().reshape(input.shape[0], group, -1)
     mean = x.mean(-1)
     r = torch.rsqrt(x.var(-1, correction=0) + eps)
@@ -41,13 +44,14 @@ def npu_group_norm_silu(input, weight, bias, group, eps=1e-5):
 
 
 def npu_swiglu(self, dim=-1):
-    """silu(a) * b of the two halves of a dimension."""
+    """Computes silu(a) * b for the two halves of a dimension."""
     a, b = self.chunk(2, dim)
     return F.silu(a) * b
 
 
 def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
-    """(gelu(b) * a, gelu(b)) of the two halves of a dimension; activate_left: of the other half; approximate: 1 tanh, 0 erf."""
+    """Returns (gelu(b) * a, gelu(b)) for the halves a, b of a dimension; activate_left: swaps them;
+    approximate: 1 tanh, 0 erf."""
     a, b = self.chunk(2, dim)
     if activate_left:
         a, b = b, a
@@ -87,47 +91,49 @@ def npu_linear(input, weight, bias=None):
 
 
 def npu_conv2d(input, weight, bias, stride, padding, dilation, groups):
-    """Convolution over two dimensions."""
+    """2D convolution."""
     return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
 def npu_conv3d(input, weight, bias, stride, padding, dilation, groups):
-    """Convolution over three dimensions."""
+    """3D convolution."""
     return F.conv3d(input, weight, bias, stride, padding, dilation, groups)
 
 
 def npu_bmmV2(self, mat2, output_sizes):
-    """Products of matrices, in the shape output_sizes unless that is empty."""
+    """Computes matrix products; the result has the shape output_sizes unless that is empty."""
     r = torch.matmul(self, mat2)
     return r.reshape(output_sizes) if len(output_sizes) else r
 
 
 def npu_scaled_masked_softmax(x, mask, scale=1.0, fixed_triu_mask=False):
-    """softmax over the last dimension of x * scale, -10000 where the mask is True; fixed_triu_mask: above the diagonal instead."""
+    """Computes softmax over the last dimension of x * scale, with -10000 where the mask is True;
+    fixed_triu_mask: masks everything above the diagonal instead."""
     if fixed_triu_mask:
         mask = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
     return torch.softmax((x.float() * scale).masked_fill(mask, -10000.0), -1).to(x.dtype)
 
 
 def npu_softmax_cross_entropy_with_logits(features, labels):
-    """-sum(labels * log_softmax(features)) over the last dimension; labels: probabilities."""
+    """Computes -sum(labels * log_softmax(features)) over the last dimension; labels: probabilities.
+    """
     return -(labels * F.log_softmax(features, -1)).sum(-1)
 
 
 def npu_max(self, dim, keepdim=False):
-    """(largest values, their places as int32) along a dimension."""
+    """Returns (maxima, their indices as int32) along a dimension."""
     v, i = self.max(dim, keepdim)
     return v, i.to(torch.int32)
 
 
 def npu_min(self, dim, keepdim=False):
-    """(smallest values, their places as int32) along a dimension."""
+    """Returns (minima, their indices as int32) along a dimension."""
     v, i = self.min(dim, keepdim)
     return v, i.to(torch.int32)
 
 
 def npu_stride_add(self, other, offset1, offset2, c1_len):
-    raise NotImplementedError("torch_npu.npu_stride_add is not supported: it adds in Ascend's format NC1HWC0, which tensors here are never in")
+    raise NotImplementedError("torch_npu.npu_stride_add is not supported: it operates on Ascend's format NC1HWC0, which tensors here never have")
 
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "fastgelu": npu_fast_gelu, "swiglu": npu_swiglu, "geglu": lambda x: npu_geglu(x)[0],
@@ -135,9 +141,10 @@ _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "fastgelu": npu_
 
 
 def npu_ffn(x, weight1, weight2, activation, *, bias1=None, bias2=None, expert_tokens=None, inner_precise=0, **others):
-    """activation(x @ weight1 + bias1) @ weight2 + bias2; activation: relu, gelu, silu, fastgelu, swiglu, geglu, reglu.
+    """Computes activation(x @ weight1 + bias1) @ weight2 + bias2; activation: relu, gelu, silu,
+    fastgelu, swiglu, geglu, reglu.
 
-    Experts and quantised weights are refused.
+    Experts and quantized weights are not supported.
     """
     given = [k for k, v in others.items() if v is not None]
     if expert_tokens is not None or given:

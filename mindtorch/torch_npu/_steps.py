@@ -1,13 +1,14 @@
-"""Steps of Adam on one parameter, written into it."""
+"""Single Adam steps, applied to one parameter in place."""
 from mindtorch import torch
 
 
 @torch.no_grad()
 def npu_apply_adam_w(beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon, grad, max_grad_norm=None, amsgrad=False, maximize=False, *, out):
-    """One step of AdamW on out=(var, m, v), in place; returns out.
+    """Performs one step of AdamW on out=(var, m, v) in place; returns out.
 
-    beta1_power, beta2_power  the powers before this step: beta ** (step - 1)
-    max_grad_norm             with amsgrad: the largest second moment so far, written to as well
+        beta1_power, beta2_power  the powers before this step: beta ** (step - 1)
+        max_grad_norm             with amsgrad: the maximum of the second moments so far, updated in
+                                  place
     """
     var, m, v = out
     g = -grad if maximize else grad
@@ -25,9 +26,10 @@ def npu_apply_adam_w(beta1_power, beta2_power, lr, weight_decay, beta1, beta2, e
 
 @torch.no_grad()
 def npu_apply_adam(beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad, use_locking=False, use_nesterov=False, *, out):
-    """One step of Adam on out=(var, m, v), in place; returns out.
+    """Performs one step of Adam on out=(var, m, v) in place; returns out.
 
-    beta1_power, beta2_power  beta ** step; lr is multiplied by sqrt(1 - beta2_power) / (1 - beta1_power), and epsilon added to sqrt(v).
+        beta1_power, beta2_power  beta ** step; lr is multiplied by sqrt(1 - beta2_power) /
+                                  (1 - beta1_power), and epsilon is added to sqrt(v)
     """
     var, m, v = out
     m.lerp_(grad, 1 - beta1)

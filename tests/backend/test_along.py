@@ -1,4 +1,5 @@
-"""Scans, gathering and scattering, orders, resampling, sums of rows: the C kernels and NumPy beside real torch, in any layout; what is outside is refused by both."""
+"""Scans, gather and scatter, sorting, resampling and row reductions: the C kernels and NumPy
+against real PyTorch, in any layout; both sides reject out-of-range indices."""
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,8 @@ NUMBERS = "float32 float64 int64 int32 uint8 bool int16".split()
 
 @pytest.fixture(params=["c", "numpy"], autouse=True)
 def side(request, monkeypatch):
-    """Every array by the C kernels, which large ones alone meet otherwise, or none."""
+    """Runs every test with the C kernels for arrays of any size (normally only large ones use
+    them), or without them."""
     if request.param == "c" and along._lib() is None:
         pytest.skip("no C compiler here")
     few = 1 if request.param == "c" else 1 << 62
@@ -31,14 +33,15 @@ def side(request, monkeypatch):
 
 def numbers(draw, shape, dtype):
     rs = np.random.RandomState(draw(st.integers(0, 1 << 20)))
-    a = np.round(rs.randn(*shape) * 4) / draw(st.sampled_from([1, 3]))      # (with ties)
+    a = np.round(rs.randn(*shape) * 4) / draw(st.sampled_from([1, 3]))  # with ties
     if dtype.startswith("float") and draw(st.integers(0, 3)) == 0:
         a = np.where(rs.rand(*shape) < .1, rs.choice([np.nan, np.inf, -0.]), a)
     return a > 0 if dtype == "bool" else np.abs(a).astype(dtype) if dtype == "uint8" else a.astype(dtype)
 
 
 def laid(m, a, how):
-    """The same values: as they are, transposed in memory, every other element, or behind others."""
+    """Returns a tensor of these values in one of four layouts: contiguous, transposed, strided, or
+    with a storage offset."""
     t = m.tensor(a)
     if not a.ndim or not how:
         return t
@@ -59,7 +62,7 @@ def same(ours, real):
 
 
 def both(f):
-    """f of both libraries: the same values, or errors of the same type."""
+    """Checks that f has the same values, or errors of the same type, in both libraries."""
     try:
         real = f(torch)
     except (RuntimeError, IndexError) as e:
@@ -107,7 +110,7 @@ def test_gathering_and_scattering(data):
     if dtype != "bool":
         both(lambda m: m.scatter_add(laid(m, a, how), dim, laid(m, index, lay), laid(m, src, lay)))
     both(lambda m: m.scatter(laid(m, a, how), dim, laid(m, index, lay), 1))
-    # (of places that come twice torch may keep either: each once)
+    # For repeated indices PyTorch may keep either value, so each occurs once.
     if n and index.size:
         once = np.argsort(rs.rand(*size[:dim], n, *size[dim + 1:]), axis=dim)
         src = numbers(data.draw, once.shape, dtype)
@@ -154,7 +157,7 @@ def test_orders(data):
     if not shape[dim] or dtype == "bool":
         return
     keep, place, once = data.draw(st.booleans()), max(1, k), a.argsort(dim)
-    # (which of equal elements torch finds: tests/ops/test_ops_sort.py)
+    # The choice among equal elements is tested in tests/ops/test_ops_sort.py.
     for b, parts in ((a, 1), (once, 2)):
         both(lambda m: tuple(m.median(laid(m, b, how), dim, keep)[:parts]))
         both(lambda m: tuple(m.nanmedian(laid(m, b, how), dim, keep)[:parts]))
@@ -163,7 +166,7 @@ def test_orders(data):
 
 
 def close(f, a, how, grad=True, tol=None):
-    """f(library, tensor): the same value and gradient."""
+    """Checks that f(library, tensor) has the same value and gradient in both libraries."""
     def run(m):
         x = laid(m, a, how).clone().requires_grad_()
         y = f(m, x)
@@ -186,7 +189,7 @@ def test_resampling(data):
     a = np.random.RandomState(data.draw(st.integers(0, 99))).randn(*size).astype(data.draw(st.sampled_from(["float32", "float64"])))
     mode, how, align = data.draw(st.sampled_from(["nearest", "nearest-exact", "bilinear", "bicubic"])), data.draw(st.integers(0, 3)), data.draw(st.booleans())
     kw = {} if mode.startswith("nearest") else {"align_corners": align, "antialias": data.draw(st.booleans()) and not align}
-    # (which pixels float32 weights of bicubic touch is torch's rounding)
+    # PyTorch's rounding decides which pixels get a float32 bicubic weight.
     close(lambda m, x: m.nn.functional.interpolate(x, size=out, mode=mode, **kw), a, how, tol=1e-4)
     close(lambda m, x: m.nn.functional.interpolate(x[:, :, 0], size=out[1], mode="linear" if kw else "nearest"), a, how, tol=1e-4)
     close(lambda m, x: m.nn.functional.adaptive_max_pool2d(x, (min(out[0], size[2]), min(out[1], size[3]))), a, how)
@@ -195,7 +198,7 @@ def test_resampling(data):
 
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_sums_of_rows(data):
+def test_row_reductions(data):
     shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 17, 40, 1500]), min_size=1, max_size=4).filter(lambda s: 1 < np.prod(s) < 20000).map(tuple))
     rs = np.random.RandomState(data.draw(st.integers(0, 99)))
     a = (rs.randn(*shape) * 2 + data.draw(st.sampled_from([0, 30]))).astype(data.draw(st.sampled_from(["float32", "float64"])))
@@ -235,7 +238,7 @@ def test_group_norms(data):
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
-def test_large_and_on_threads(dtype, side, monkeypatch):
+def test_large_arrays_for_any_thread_count(dtype, side, monkeypatch):
     rs = np.random.RandomState(0)
     a, wide = (rs.randn(3, 401, 97) * 100).astype(dtype), (rs.randn(70001) * 1e6).astype(dtype)
     index = rs.randint(0, 97, a.shape)
@@ -255,8 +258,9 @@ def test_large_and_on_threads(dtype, side, monkeypatch):
 
 @given(st.data())
 @settings(max_examples=60)
-def test_counts_and_places(data):
-    """bincount, nonzero and searchsorted; the latter also where nan is in the row or looked for."""
+def test_bincount_nonzero_and_searchsorted(data):
+    """Tests bincount, nonzero and searchsorted; the latter also with nan in the sorted row or among
+    the values."""
     with pytest.MonkeyPatch.context() as m:
         numpy = data.draw(st.booleans()) or along._lib() is None
         if numpy:
@@ -273,7 +277,7 @@ def test_counts_and_places(data):
         dtype, right = data.draw(st.sampled_from(["float32", "float64", "int64", "int32", "uint8"])), data.draw(st.booleans())
         row = np.sort(numbers(data.draw, (data.draw(st.integers(1, 70)),), dtype))
         x = numbers(data.draw, (3, 11), dtype)
-        if numpy:         # (NumPy takes nan for the largest number, torch for none)
+        if numpy:  # NumPy sorts nan as the largest value, PyTorch does not
             row = np.nan_to_num(row)
             row.sort()
         same(mt.searchsorted(mt.tensor(row), laid(mt, x, how), right=right), torch.searchsorted(torch.tensor(row), laid(torch, x, how), right=right))
@@ -281,7 +285,7 @@ def test_counts_and_places(data):
         same(mt.searchsorted(mt.tensor(rows), mt.tensor(x), right=right, out_int32=True), torch.searchsorted(torch.tensor(rows), torch.tensor(x), right=right, out_int32=True))
 
 
-def test_negative_counts():
+def test_bincount_rejects_negative_values():
     with pytest.raises(RuntimeError, match="non-negative"):
         mt.tensor([1, -1]).bincount()
 
@@ -289,10 +293,11 @@ def test_negative_counts():
 @needs_compiler
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_few_first_and_elements_near_an_end(data):
-    """along.top and along.ranked beside a stable sort; rows longer and shorter than the blocks that are passed over, shared between threads."""
+def test_top_and_ranked_match_a_stable_sort(data):
+    """Compares along.top and along.ranked with a stable sort, for rows longer and shorter than the
+    skipped blocks, split between threads."""
     if not along._typed("mt_top"):
-        return              # (the side without C)
+        return  # the variant without C
     draw = data.draw
     dtype = np.dtype(draw(st.sampled_from(["float32", "float64", "int64", "int32", "uint8"])))
     rows, n = draw(st.integers(1, 9)), draw(st.integers(1, 400))
@@ -310,7 +315,7 @@ def test_few_first_and_elements_near_an_end(data):
     before, threads._team.count = threads._team.count, 3
     try:
         k, down = draw(st.integers(1, min(n, 48))), draw(st.booleans())
-        # (Falling, nan first: the reverse of a stable sort of the reversed row.)
+        # Descending, nan first: the reverse of a stable sort of the reversed row.
         by = (n - 1 - np.argsort(a[:, ::-1], axis=1, kind="stable"))[:, ::-1] if down else np.argsort(a, axis=1, kind="stable")
         s = np.take_along_axis(a, by, 1)
         some = s[:, :min(k + 1, n)]

@@ -1,4 +1,5 @@
-"""The C kernels of torch.compile against eager: values, gradients, odd shapes, special values; and life without a compiler."""
+"""The C kernels of torch.compile against eager code: values, gradients, odd shapes, special values;
+and torch.compile without a compiler."""
 import os
 import pathlib
 import subprocess
@@ -21,7 +22,7 @@ needs_compiler = pytest.mark.skipif(cpu_native.lib() is None, reason="no C compi
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    """C everywhere, whatever is faster on this machine."""
+    """Uses the C kernels everywhere, even where they are slower on this machine."""
     monkeypatch.setattr(cpu_native, "conv_choice", lambda *a: (True, True, True))
     monkeypatch.setattr(cpu_native, "WORTH_CONV", 0)
     monkeypatch.setattr(cpu_native, "WORTH_NORM", 0)
@@ -32,7 +33,7 @@ def kernels():
 
 
 def both(f, *inputs, steps=2, rtol=1e-4, atol=1e-4):
-    """Results and gradients of f, eager and compiled, over several calls."""
+    """Compares results and gradients of f, eager and compiled, over several calls."""
     g = torch.compile(f, fullgraph=True)
     leaves = [t for t in inputs if t.requires_grad]
     for _ in range(steps):
@@ -93,7 +94,7 @@ def test_convolution_shapes(shape, args):
 @needs_compiler
 @pytest.mark.parametrize("act", ["none", "relu", "relu_", "leaky", "leaky_", "add", "add_relu", "add_relu_", "iadd_relu_", "add_twice", "kept"])
 @pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 17, 3, 3), (33, 4)])
-def test_batch_norm_and_what_follows(act, shape):
+def test_batch_norm_with_following_ops(act, shape):
     bn = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(shape[1])
     ref = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(shape[1])
     for m in (bn, ref):
@@ -120,7 +121,7 @@ def test_batch_norm_and_what_follows(act, shape):
             return F.relu(y, inplace=True)
         if act == "add_twice":
             return F.relu(y + y)
-        z = y + r                              # what is returned must not be swallowed
+        z = y + r  # z is returned, so fusion must not drop it
         return F.relu(z), z, y
     f = torch.compile(lambda m, x, r: tail(m(x * 1), r), fullgraph=True)
     grads = []
@@ -230,7 +231,7 @@ def test_linear(act, faster, monkeypatch):
 
 
 @needs_compiler
-def test_choices_are_kept(tmp_path, monkeypatch):
+def test_kernel_choices_are_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
     monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
     runs = []
@@ -240,8 +241,9 @@ def test_choices_are_kept(tmp_path, monkeypatch):
     assert n and first.ask("k", runs.clear, runs.clear) is True and again.ask("k", runs.clear, runs.clear) is True and len(runs) == n
 
 
-def test_a_choice_that_computes_something_else(tmp_path, monkeypatch, caplog):
-    """Compilers err as well: C that gives other values than eager code is not taken, however fast."""
+def test_kernel_with_wrong_results_is_rejected(tmp_path, monkeypatch, caplog):
+    """Checks that C code whose values differ from eager code is rejected however fast it is:
+    compilers have bugs too."""
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
     monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
     right = np.arange(200000, dtype=np.float32)
@@ -253,8 +255,12 @@ def test_a_choice_that_computes_something_else(tmp_path, monkeypatch, caplog):
 
 @needs_compiler
 @pytest.mark.parametrize("channels, outputs", [(40, 32), (3, 16), (40, 7), (33, 48)])
-def test_gradient_of_the_weight_with_any_number_of_taps(channels, outputs):
-    """(gcc 12 called the function for 5 taps with 4, where there were 16 outputs and more; it wrote far behind what it was given.)"""
+def test_conv_weight_gradient_for_all_kernel_sizes(channels, outputs):
+    """Guards against a gcc 12 bug.
+
+    With 16 or more outputs it called the function for 5 taps with 4 taps, which wrote far out of
+    bounds.
+    """
     rs = np.random.RandomState(0)
     for kernel in [(i, j) for i in range(1, 6) for j in range(1, 6)]:
         for stride in (1, 2):
@@ -308,7 +314,7 @@ def test_threads_and_forks_agree():
 
 
 @needs_compiler
-def test_what_stays_as_it_is():
+def test_unsupported_ops_use_no_c_kernels():
     before = kernels()
     x, w = t(2, 4, 8, 8), t(4, 2, 3, 3, seed=1)
     both(lambda x, w: F.conv2d(x, w, groups=2), x, w)
@@ -347,7 +353,7 @@ def test_without_a_compiler(env, text, process):
 
 @needs_compiler
 @pytest.mark.slow
-def test_library_is_built_once_and_kept(tmp_path, monkeypatch):
+def test_library_is_built_once_and_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a"))
     source = pathlib.Path(native_build.__file__).with_name("_kernels.c")
     first = native_build.build(source)
@@ -363,13 +369,13 @@ def test_library_is_built_once_and_kept(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["-mno-avx512f"], ["-mno-avx512f", "-mno-avx2", "-mno-avx", "-mno-fma"]])
 def test_narrower_vectors(flags, process, monkeypatch):
-    """The same source for processors with shorter vectors."""
+    """Runs the same source as built for processors with shorter vectors."""
     probe = native_build.compiler()
     if os.uname().machine != "x86_64" or probe is None:
         pytest.skip("flags of x86-64")
     told = [subprocess.run([*probe, *native_build.FLAGS[:2], *more, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, check=True).stdout for more in ([], flags)]
     if told[0] == told[1]:
-        pytest.skip("this processor has no vectors that the flags leave out: all other tests are such a run")
+        pytest.skip("the flags disable nothing on this processor: the other tests cover it")
     code = f"""
         import sys
         from mindtorch.backend.native import build as native_build

@@ -1,4 +1,5 @@
-"""Random numbers: the C that draws from the twister, and NumPy, beside real torch, bit for bit, with the generator's state afterwards."""
+"""Random numbers: the C sampler of the Mersenne Twister and NumPy against real PyTorch, bitwise,
+including the generator state afterwards."""
 import threading
 
 import numpy as np
@@ -14,9 +15,10 @@ from mindtorch.backend.cpu._numpy_private import twister_state
 from mindtorch.backend.native import draws
 
 SIDES = ["c", "numpy"] if draws._load() else ["numpy"]
-#: counts about the ends of the twister's blocks, of blocks of sixteen normals and of what C works on at once
+#: sizes around the ends of the twister's blocks, of blocks of sixteen normals and of the unit of
+#: work of the C code
 sizes = st.sampled_from([0, 1, 7, 15, 16, 17, 31, 47, 512, 623, 624, 625, 1023, 1025, 1248, 5000])
-#: name: torch's function of (namespace, n, generator)
+#: name -> function of (torch namespace, n, generator)
 DRAWS = {
     "rand": lambda T, n, g: T.rand(n, generator=g), "double": lambda T, n, g: T.rand(n, generator=g, dtype=T.float64),
     "half": lambda T, n, g: T.rand(n, generator=g, dtype=T.float16), "randn": lambda T, n, g: T.randn(n, generator=g),
@@ -47,7 +49,7 @@ def same(ours, real):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2 ** 64 - 1), calls=st.lists(st.tuples(st.sampled_from(sorted(DRAWS)), sizes), min_size=1, max_size=8))
-def test_streams_stay_in_step(seed, calls):
+def test_random_streams_match_torch(seed, calls):
     ours, real = mt.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     for name, n in calls:
         same(DRAWS[name](mt, n, ours), DRAWS[name](torch, n, real))
@@ -56,8 +58,11 @@ def test_streams_stay_in_step(seed, calls):
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 99), first=sizes, n=sizes)
-def test_states_are_taken_up(seed, first, n):
-    """A generator goes on from a state of torch's, and a copy from where it was made; what has been handed out stays as it was."""
+def test_generator_state_can_be_set_and_cloned(seed, first, n):
+    """Checks that a generator continues from a PyTorch state, and a clone from where it was made.
+
+    Words returned before stay unchanged.
+    """
     real, ours = torch.Generator().manual_seed(seed), mt.Generator()
     torch.rand(first, generator=real)
     ours.set_state(mt.from_numpy(real.get_state().numpy()))
@@ -79,7 +84,7 @@ def test_many_normals_on_threads(monkeypatch, count, mean, std):
 
 
 def test_python_threads_share_a_generator(side):
-    """Every number of the stream is drawn once, whichever thread gets it."""
+    """Checks that every number of the stream is drawn exactly once, whichever thread gets it."""
     if side == "numpy":
         pytest.skip("NumPy holds the interpreter's lock")
     g, n, got = mt.Generator().manual_seed(5), 64 * 5 * 100, []
@@ -96,8 +101,8 @@ def test_python_threads_share_a_generator(side):
     assert sorted(x.tobytes() for x in got) == sorted(x.tobytes() for x in want)
 
 
-def test_without_numpys_state(monkeypatch):
-    """Where NumPy says nothing of its state, NumPy draws."""
+def test_numpy_draws_if_its_state_is_unknown(monkeypatch):
+    """Checks that NumPy draws if its internal state is unknown."""
     monkeypatch.setattr("mindtorch.backend.cpu._numpy_private._twister_is_known", lambda: False)
     assert twister_state(np.random.MT19937(0)) == 0
     assert draws._load() == {}
@@ -107,8 +112,9 @@ def test_without_numpys_state(monkeypatch):
     same(mt.from_numpy(rng.uniform((700,), generator=g)), torch.rand(700, generator=torch.Generator().manual_seed(1)))
 
 
-def test_no_negative_zeros():
-    """A radius of zero gives zeros that torch's fused addition of the mean has made positive."""
+def test_normals_have_no_negative_zeros():
+    """Checks that a zero radius yields positive zeros, as in PyTorch, whose fused addition of the
+    mean makes them positive."""
     u = np.zeros(32, np.float32)
     u[8:16] = np.arange(8) / 8
     x = block_normals(u, 0.0, 1.0)

@@ -1,4 +1,5 @@
-"""Whole models as MindIR, as ONNX and through torch.jit: each reloaded and compared with the facade, and with real torch."""
+"""Whole models as MindIR, as ONNX and through torch.jit: each is reloaded and compared with
+mindtorch and real PyTorch."""
 import importlib.util
 import warnings
 
@@ -20,7 +21,7 @@ def draw(seed, *shape):
 
 
 def fill(T, module, seed=0):
-    """The same weights under either library."""
+    """Sets the same weights in either library."""
     rs = np.random.RandomState(seed)
     state = {}
     for k, v in module.state_dict().items():
@@ -30,7 +31,7 @@ def fill(T, module, seed=0):
     return module
 
 
-# ------------------------------------------------------------------ models: T is torch or the facade
+# ------------------------------------------------------------------ models: T is torch or mindtorch
 def mlp(T):
     nn = T.nn
     return nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.SiLU(), nn.Dropout(0.5),
@@ -123,7 +124,7 @@ def recurrent(T):
     return Tagger(), [draw(6, 2, 3, 3)]
 
 
-MINDIR = 1e-3, 1e-4         # relative, absolute: in graph mode MindSpore's CPU kernels approximate tanh and others
+MINDIR = 1e-3, 1e-4  # rtol, atol: in graph mode MindSpore's CPU kernels approximate tanh and others
 MODELS = [mlp, lenet, resnet, transformer, unet, recurrent]
 
 
@@ -145,7 +146,7 @@ def close(got, want, rtol=1e-4, atol=1e-5):
 
 
 def pair(model):
-    """(facade model, real outputs, inputs)"""
+    """Returns (mindtorch model, real outputs, inputs)."""
     a, xs = model(mt)
     b, _ = model(real)
     fill(mt, a), fill(real, b).eval()
@@ -155,7 +156,7 @@ def pair(model):
 
 # ------------------------------------------------------------------ the graph itself
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
-def test_graph_computes_what_the_model_does(model):
+def test_graph_matches_the_model(model):
     a, want, xs = pair(model)
     a.eval()
     graph = capture(a, tuple(mt.tensor(x) for x in xs))
@@ -164,7 +165,7 @@ def test_graph_computes_what_the_model_does(model):
     assert not graph.mutations and not graph.escapes
     names = {n for n, _ in [*a.named_parameters(), *a.named_buffers()]}
     assert {p.name for p in graph.parameters} <= names
-    # The parameters are read anew: the graph follows an optimizer.
+    # The graph reads the parameters at each run, so it follows an optimizer.
     with mt.no_grad():
         for p in a.parameters():
             p.mul_(0.5)
@@ -204,7 +205,7 @@ def test_cell_compiles_under_jit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [lenet, transformer, unet], ids=lambda m: m.__name__)
-def test_mindir_with_a_free_batch_size(model, tmp_path):
+def test_mindir_with_dynamic_batch_size(model, tmp_path):
     a, _, xs = pair(model)
     dtype = ms.float32 if xs[0].dtype == np.float32 else ms.int64
     ms.export(a, ms.Tensor(shape=[None, *xs[0].shape[1:]], dtype=dtype), file_name=str(tmp_path / "net"), file_format="MINDIR")
@@ -215,7 +216,7 @@ def test_mindir_with_a_free_batch_size(model, tmp_path):
         close(cell(ms.Tensor(x)), a(mt.tensor(x)), *MINDIR)
 
 
-def test_a_native_cell_around_a_module(tmp_path):
+def test_mindspore_cell_around_a_module_is_exported(tmp_path):
     class Outer(ms.nn.Cell):
         def __init__(self, inner):
             super().__init__()
@@ -263,7 +264,7 @@ def test_onnx_opsets(opset, tmp_path):
 
 
 @pytest.mark.parametrize("model", [mlp, lenet, resnet, transformer, unet], ids=lambda m: m.__name__)
-def test_onnx_with_free_sizes_and_names(model, tmp_path):
+def test_onnx_with_dynamic_axes_and_names(model, tmp_path):
     pytest.importorskip("onnx")
     a, _, xs = pair(model)
     program = mt.onnx.export(a, tuple(mt.tensor(x) for x in xs), input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "batch"}, "y": [0]})
@@ -277,7 +278,7 @@ def test_onnx_with_free_sizes_and_names(model, tmp_path):
         close(onnx_run(blob, x), a(mt.tensor(x)))
 
 
-def test_onnx_two_free_sizes():
+def test_onnx_with_two_dynamic_sizes():
     pytest.importorskip("onnx")
     net = net_of(lambda x, y: (x.view(x.shape[0], -1), (x.mean(-1) + y).softmax(1), x.transpose(1, 2).reshape(x.shape[0] * x.shape[2], -1)))
     xs = draw(1, 2, 3, 4), draw(2, 2, 3)
@@ -288,16 +289,16 @@ def test_onnx_two_free_sizes():
         close(onnx_run(program.model_proto.SerializeToString(), *xs), net(*map(mt.tensor, xs)))
 
 
-def test_onnx_by_mindspores_export(tmp_path, monkeypatch):
+def test_mindspore_export_writes_onnx(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     for model in (lenet, transformer):
         a, want, xs = pair(model)
         ms.export(a, *(mt.tensor(x) for x in xs), file_name=str(tmp_path / "net"), file_format="ONNX")
         close(onnx_run((tmp_path / "net.onnx").read_bytes(), *xs), want)
-    # Without the package onnx it is MindSpore's own writer, which knows few operations.
+    # Without the package onnx MindSpore's own writer is used, which supports few ops.
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
-    with pytest.raises(NotImplementedError, match="MindSpore's ONNX writer does not know"):
+    with pytest.raises(NotImplementedError, match="MindSpore's ONNX writer does not support"):
         ms.export(a, *(mt.tensor(x) for x in xs), file_name=str(tmp_path / "other"), file_format="ONNX")
 
 
@@ -320,7 +321,7 @@ def test_jit_save_and_load(model, tmp_path):
     assert not again.training and again.original_name == type(a).__name__
     for n, p in again.named_parameters():
         assert mt.equal(p, a.get_parameter(n))
-    # other weights, into the loaded module and into the traced one
+    # change the weights of both the loaded and the traced module
     with mt.no_grad():
         for p in a.parameters():
             p.mul_(0.5)
@@ -328,7 +329,7 @@ def test_jit_save_and_load(model, tmp_path):
         close(again(*(mt.tensor(x) for x in xs)), traced(*(mt.tensor(x) for x in xs)), *MINDIR)
 
 
-def test_jit_of_functions_and_other_batches(tmp_path):
+def test_jit_traces_functions_for_any_batch_size(tmp_path):
     def fn(x, y=None, *, scale=2.0):
         return {"sum": (x + y) * scale, "more": [x.sum(-1), None, 3]}
 
@@ -343,13 +344,13 @@ def test_jit_of_functions_and_other_batches(tmp_path):
         got, want = again(x, y), fn(x, y)
         assert list(got) == ["sum", "more"] and got["more"][1:] == [None, 3]
         close([got["sum"], got["more"][0]], [want["sum"], want["more"][0]], *MINDIR)
-    with pytest.raises(NotImplementedError, match=r"x of shape \[None, 3\] only, not \[2, 4\]"):
+    with pytest.raises(NotImplementedError, match=r"x of shape \[None, 3\], got \[2, 4\]"):
         again(mt.ones(2, 4), mt.ones(2, 4))
     with pytest.raises(NotImplementedError, match="no backward"):
         again(mt.ones(2, 3, requires_grad=True), mt.ones(2, 3))
 
 
-def test_jit_refusals(tmp_path):
+def test_jit_save_and_load_errors(tmp_path):
     scripted = mt.jit.script(mt.nn.Linear(2, 2))
     assert isinstance(scripted, mt.jit.ScriptModule) and scripted(mt.ones(1, 2)).requires_grad
 
@@ -359,19 +360,20 @@ def test_jit_refusals(tmp_path):
     with pytest.raises(NotImplementedError, match="was not traced"):
         scripted.save(tmp_path / "a.pt")
     training = mt.jit.trace(mt.nn.BatchNorm1d(3), mt.randn(4, 3))
-    with pytest.raises(NotImplementedError, match="in training mode the module writes to .*running_mean"):
+    with pytest.raises(NotImplementedError, match="in training mode the module modifies .*running_mean"):
         training.save(tmp_path / "a.pt")
     real.jit.trace(real.nn.Linear(2, 2), real.ones(1, 2)).save(str(tmp_path / "real.pt"))
     with pytest.raises(NotImplementedError, match="TorchScript format is not supported"):
         mt.jit.load(str(tmp_path / "real.pt"))
     (tmp_path / "junk").write_text("junk")
-    with pytest.raises(RuntimeError, match="not a file that torch.jit.save wrote"):
+    with pytest.raises(RuntimeError, match="not a file written by torch.jit.save"):
         mt.jit.load(tmp_path / "junk")
     assert not (tmp_path / "a.pt").exists()
 
 
 def test_jit_trace_trains():
-    """Eager semantics: a traced module is the module, with train() and eval(), gradients and hooks."""
+    """Checks eager semantics: a traced module is the module itself, with train() and eval(),
+    gradients and hooks."""
     net = mt.nn.Sequential(mt.nn.Linear(3, 4), mt.nn.BatchNorm1d(4), mt.nn.Dropout(0.5))
     traced = mt.jit.trace(net, mt.randn(5, 3))
     assert traced.train() is traced and net.training
@@ -382,20 +384,20 @@ def test_jit_trace_trains():
     assert net[0].weight.grad is not None and traced[0].weight is net[0].weight
 
 
-# ------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------ errors
 def net_of(fn):
     return type("Net", (mt.nn.Module,), {"forward": lambda self, *args: fn(*args)})()
 
 
-def test_an_op_without_kernel_is_named(tmp_path):
-    with pytest.raises(NotImplementedError, match=r"the op 'special.zeta'.* \(dtype float32, device cpu\) has no kernel of MindSpore's"):
+def test_export_error_names_the_unsupported_op(tmp_path):
+    with pytest.raises(NotImplementedError, match=r"the op 'special.zeta'.* \(dtype float32, device cpu\) has no MindSpore kernel"):
         ms.export(net_of(lambda x: mt.special.zeta(x + 2, x + 1) + 1), mt.rand(3, 3), file_name=str(tmp_path / "a"), file_format="MINDIR")
     with pytest.raises(NotImplementedError, match=r"export to ONNX: the op 'linalg.svd' .* has no lowering \(dtype float32, device cpu\)"):
         mt.onnx.export(net_of(lambda x: mt.linalg.svd(x)[1] + 1), (mt.randn(3, 3),), tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
 
-def test_ops_that_onnx_has_no_lowering_of(tmp_path):
+def test_mindir_exports_ops_without_onnx_lowering(tmp_path):
     net = net_of(lambda x: (mt.linalg.svd(x)[1] + 1, x.sort(0).values, mt.fft.rfft(x).abs(), x.unfold(0, 2, 1), x.cummax(1)[0]))
     x = mt.tensor(draw(1, 4, 4))
     ms.export(net, x, file_name=str(tmp_path / "a"), file_format="MINDIR")
@@ -405,12 +407,12 @@ def test_ops_that_onnx_has_no_lowering_of(tmp_path):
 @pytest.mark.parametrize("fn", [
     lambda x: x * x.sum().item(), lambda x: x if x.sum() > 0.2 else -x, lambda x: x + mt.from_numpy(x.numpy() * 2), lambda x: x + mt.randn(3),
     lambda x: mt.nn.functional.dropout(x, 0.5, True)], ids=["item", "branch", "numpy", "random", "dropout"])
-def test_what_depends_on_values_is_refused(fn, tmp_path):
+def test_data_dependent_functions_raise(fn, tmp_path):
     with warnings.catch_warnings(), pytest.raises((RuntimeError, NotImplementedError), match="does not hold for other inputs|random numbers|dropout"):
         ms.export(net_of(fn), mt.tensor([-1.5, 0.2, 0.7]), file_name=str(tmp_path / "a"), file_format="MINDIR")
 
 
-def test_writes_through_views():
+def test_inplace_writes_through_views():
     def good(x):
         y = x * 2
         y[:, 0] = 3
@@ -445,7 +447,7 @@ def good_reference(x):
     return [mt.tensor(a) for a in (y, z, y.T)]
 
 
-def test_a_size_that_changes_the_computation():
+def test_dynamic_size_that_changes_the_ops_raises():
     def by_size(x):
         return x.sum(0) if x.shape[0] > 3 else x.mean(0)
 
@@ -460,7 +462,7 @@ def test_a_size_that_changes_the_computation():
     assert graph.run(mt.ones(5, 2, 2)).shape == (10, 2)
 
 
-def test_tracing_leaves_no_marks():
+def test_tracing_has_no_side_effects():
     net = mt.nn.Sequential(mt.nn.Linear(3, 3), mt.nn.BatchNorm1d(3), mt.nn.Dropout(0.0))
     state, codes = {k: v.clone() for k, v in net.state_dict().items()}, (mt.relu.__code__, mt.Tensor.add_.__code__)
     mt.manual_seed(3)
@@ -476,8 +478,8 @@ def test_tracing_leaves_no_marks():
     assert codes == (mt.relu.__code__, mt.Tensor.add_.__code__)
 
 
-def test_mindspores_own_onnx_writer(tmp_path, monkeypatch):
-    """Without the package onnx: convolutions, norms and pools."""
+def test_mindspore_onnx_writer(tmp_path, monkeypatch):
+    """Exports convolutions, norms and pools without the package onnx."""
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
     net = mt.nn.Sequential(mt.nn.Conv2d(1, 4, 3), mt.nn.BatchNorm2d(4), mt.nn.ReLU(), mt.nn.MaxPool2d(2), mt.nn.Flatten(), mt.nn.Linear(4 * 13 * 13, 3)).eval()

@@ -1,6 +1,8 @@
-"""Every lowering to ONNX (by onnxruntime), and the same ops as a MindSpore Cell (compiled), against the facade's eager result.
+"""Every ONNX lowering (run by onnxruntime), and the same ops as a compiled MindSpore Cell, against
+mindtorch's eager result.
 
-Each line is an expression over the tensors below. A group of them is traced as one function, so that it is compiled once.
+Each line is an expression over the tensors below. Each group of lines is traced as one function, so
+it compiles once.
 """
 import mindspore as ms
 import numpy as np
@@ -184,17 +186,21 @@ def test_group(group):
     agree(got, want, 1e-4)
 
 
-# Dropout is recorded in training mode only, and refused there.
+# Dropout is recorded only in training mode, where export raises.
 NOT_HERE = {n for n in LOWERINGS if "dropout" in n}
 
 
 @pytest.mark.slow
 def test_every_lowering_is_exercised():
-    """A lowering that no expression reaches is untested. (Primitives are reached by the ops that are composed of them.)"""
+    """Checks that some expression exercises every lowering.
+
+    Primitives count as exercised by the ops that are composed of them.
+    """
     from mindtorch.core.table import TABLE
     seen = {n.op for text in GROUPS.values() for n in traced(expressions(text))[0].nodes}
     reached = {id(LOWERINGS[o]) for o in seen if o in LOWERINGS}
-    kernels = {TABLE[o].fn for o in seen if o in TABLE}          # an alias is recorded under the op's first name
+    # an alias is recorded under the op's first name
+    kernels = {TABLE[o].fn for o in seen if o in TABLE}
     missing = [o for o, f in LOWERINGS.items() if o in TABLE and o not in NOT_HERE and id(f) not in reached and TABLE[o].fn not in kernels]
     assert not missing, missing
 
@@ -203,7 +209,7 @@ def test_every_lowering_is_exercised():
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_random_programs(data):
-    """Chains of ops drawn at random keep their meaning in both targets."""
+    """Checks that random chains of ops compute the same in both targets."""
     steps = data.draw(st.lists(st.sampled_from([
         "x.tanh()", "x*y", "x.transpose(1,2).contiguous().view(2,3,4)", "x.softmax(-1)", "x-x.mean(1,keepdim=True)", "x.clamp(-1,1)",
         "torch.cat([x[:,1:],x[:,:1]],1)", "torch.where(y>0,x,-x)", "x@x.mT@x", "F.layer_norm(x,(4,))", "x.flip(1)", "x.abs().add(1).log()",

@@ -1,4 +1,4 @@
-"""MindIR from recorded kernels: sizes that stay free, and what a recording leaves behind."""
+"""MindIR from recorded kernels: dynamic sizes, and side effects of recording."""
 import os
 
 import mindspore as ms
@@ -22,7 +22,7 @@ def draw(seed, *shape):
 
 
 def loaded(fn, dynamic=BATCH, shapes=SHAPES):
-    """fn's MindIR, read back."""
+    """Returns fn's MindIR, reloaded, and its cell."""
     cell = graph_cell(capture(fn, (mt.tensor(draw(1, 2, 3, 4)), mt.tensor(draw(2, 2, 3))), dynamic=dynamic))
     return load_mindir(save_mindir(cell, shapes)), cell
 
@@ -49,27 +49,27 @@ def counts(x, y):
 
 
 @pytest.mark.parametrize("fn", [shapes, counts])
-def test_a_free_batch_size(fn):
+def test_dynamic_batch_size(fn):
     cell, _ = loaded(fn)
     agree(cell, fn, [(2, 3), (5, 3), (9, 3)])
 
 
-def test_two_free_sizes():
+def test_two_dynamic_sizes():
     def fn(x, y):
         return (x.mean(-1) + y).softmax(1), x.view(x.shape[0], -1), x.relu() * 2, y[:, None].expand(y.shape[0], 5, y.shape[1])
     cell, _ = loaded(fn, {0: {0: "n", 1: "m"}, 1: {0: "n", 1: "m"}}, [([None, None, 4], "float32"), ([None, None], "float32")])
     agree(cell, fn, [(1, 1), (2, 3), (4, 7)])
 
 
-def test_what_is_no_function_of_the_size():
+def test_size_dependent_values_raise():
     x, y = mt.tensor(draw(1, 4, 3, 4)), mt.tensor(draw(2, 4, 3))
-    for fn, why in [(lambda x, y: x[-2:], "another one where n is 1"), (lambda x, y: y * mt.linspace(0, 1, x.shape[0])[:, None], "the values of a constant depend on size 0 of input 'x'")]:
+    for fn, why in [(lambda x, y: x[-2:], "the computation differs if n is 1"), (lambda x, y: y * mt.linspace(0, 1, x.shape[0])[:, None], "the values of a constant depend on size 0 of input 'x'")]:
         with pytest.raises(Differs) as e:
             graph_cell(capture(fn, (x, y), dynamic=BATCH))
         assert why in str(e.value)
 
 
-def test_constants_of_one_number_are_numbers(tmp_path):
+def test_uniform_constants_are_stored_as_scalars(tmp_path):
     net = mt.nn.Sequential(mt.nn.Conv2d(1, 4, 3, padding=1), mt.nn.ReLU(), mt.nn.Conv2d(4, 1, 3, padding=1), mt.nn.Hardtanh())
     x = mt.randn(1, 1, 64, 64)
     ms.export(net, x, file_name=str(tmp_path / "net"), file_format="MINDIR")
@@ -77,7 +77,7 @@ def test_constants_of_one_number_are_numbers(tmp_path):
     np.testing.assert_allclose(ms.nn.GraphCell(ms.load(str(tmp_path / "net.mindir")))(ms.Tensor(x.numpy())).asnumpy(), net(x).detach().numpy(), 1e-4, 1e-5)
 
 
-def test_a_recording_leaves_no_marks():
+def test_recording_has_no_side_effects():
     def about():
         with pytest.raises(RuntimeError) as e:
             mt.device("nonsense")
@@ -92,7 +92,7 @@ def test_a_recording_leaves_no_marks():
         mt.zeros(1, device="recording")
 
 
-def test_random_numbers_are_refused():
+def test_random_ops_raise():
     x = mt.randn(4, 3)
     with pytest.raises(RuntimeError, match="random numbers"):
         capture(lambda x: x + mt.rand_like(x), (x,))

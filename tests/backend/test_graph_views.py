@@ -1,4 +1,5 @@
-"""Views and stores through views as functional calls: against NumPy's as_strided, over chains of torch's view operations."""
+"""Views, and in-place writes through views, as functional calls: chains of torch's view ops against
+NumPy's as_strided."""
 import mindspore as ms
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ DTYPES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 u
 
 # ------------------------------------------------------------------ views
 def _step(draw, t):
-    """One of torch's view operations with arguments that fit."""
+    """Returns the result of a random torch view op with valid arguments."""
     whole = st.integers(0, max(t.dim() - 1, 0))
     n = t.numel()
     kinds = ["unsqueeze", "expand", "as_strided"]
@@ -59,7 +60,7 @@ def _step(draw, t):
 
 @st.composite
 def views(draw):
-    """(the root's sizes, a view's sizes, strides, offset)"""
+    """Draws (sizes of the root, and sizes, strides, offset of a view)."""
     root = draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 6, 8]), max_size=4))
     t = torch.empty(root, dtype=torch.int64)
     for _ in range(draw(st.integers(1, 4))):
@@ -85,12 +86,12 @@ def stored(a, view, value):
 
 
 def once(view):
-    """Whether no element is in the view twice."""
+    """True if no element occurs in the view twice."""
     at = part(np.arange(np.prod(view[0], dtype=int)), view)
     return len(np.unique(at)) == at.size
 
 
-# ------------------------------------------------------------------ ways to emit
+# ------------------------------------------------------------------ emitters
 def tensor(a):
     return ms.Tensor(a.astype(np.float32)).astype(ms.bfloat16) if a.dtype == BFLOAT16 else ms.Tensor(np.array(a))
 
@@ -104,7 +105,7 @@ def eager(op, *args):
 
 
 def by_numpy(op, *args):
-    """What the primitives of either target mean."""
+    """Computes the primitives of either target with NumPy, as a reference."""
     name = type(op).__name__
     x = args[0]
     if name == "Reshape":
@@ -153,17 +154,17 @@ def check(emit, give, take, view, dtype="float32", ascend=False):
 
 @settings(max_examples=600)
 @given(view=views(), ascend=st.booleans(), dtype=st.sampled_from(["float32", "int16"]))
-def test_the_calls_say_what_the_view_is(view, ascend, dtype):
+def test_emitted_calls_compute_the_view(view, ascend, dtype):
     check(by_numpy, lambda a: a, lambda r: r, view, dtype, ascend)
 
 
 @settings(max_examples=120)
 @given(view=views())
-def test_called_at_once(view):
+def test_eager_calls_compute_the_view(view):
     check(eager, tensor, array, view)
 
 
-# ------------------------------------------------------------------ how many calls
+# ------------------------------------------------------------------ number of calls
 class Names:
     def __init__(self):
         self.calls = []
@@ -258,7 +259,7 @@ def test_refused():
 
 # ------------------------------------------------------------------ in a graph
 class Source:
-    """Calls as lines of a method that MindSpore's compiler reads from a file."""
+    """Emits calls as lines of a method that MindSpore's compiler reads from a file."""
 
     def __init__(self):
         self.lines, self.attributes = [], {}
@@ -280,7 +281,7 @@ class Source:
     def compiled(self, folder, names, results):
         path = folder / "graph.py"
         path.write_text("\n".join([f"def construct(self, {', '.join(names)}):", *self.lines, f"    return ({''.join([r + ', ' for r in results])})", ""]))
-        scope = {"__name__": __name__}      # (the compiler imports it)
+        scope = {"__name__": __name__}  # the compiler imports it
         exec(compile(path.read_text(), path, "exec"), scope)
         cell = type("Graph", (ms.nn.Cell,), {"construct": ms.jit(scope["construct"], capture_mode="ast", jit_level="O0")})()
         for name, a in self.attributes.items():

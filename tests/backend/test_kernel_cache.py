@@ -1,4 +1,5 @@
-"""Compiled kernels and other caches: what somebody else could have written is not run, what is damaged is made anew."""
+"""Compiled kernels and other caches: files that another user could have written are not executed,
+damaged ones are rebuilt."""
 import ctypes
 import logging
 import os
@@ -16,7 +17,7 @@ from mindtorch.tools import CachedDataset
 
 ROOT = pathlib.Path(native_build.__file__).parents[3]
 pytestmark = pytest.mark.skipif(native_build.compiler() is None, reason="no C compiler")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
 
 
 @pytest.fixture
@@ -29,14 +30,14 @@ def source(tmp_path, monkeypatch):
 
 @pytest.fixture
 def umask():
-    """umask(0) for the time of a test."""
+    """Yields os.umask, and restores the umask after the test."""
     before = os.umask(0o022)
     yield os.umask
     os.umask(before)
 
 
 def planted(tmp_path):
-    """Another library than the one that was asked for."""
+    """Returns the bytes of a malicious library."""
     path = tmp_path / "evil.c"
     path.write_text("int answer(void) { return 666; }\n")
     subprocess.run([*native_build.compiler(), "-shared", "-fPIC", str(path), "-o", str(tmp_path / "evil.so")], check=True)
@@ -91,8 +92,9 @@ def a_pipe(path, tmp_path):
     os.mkfifo(path)
 
 
-def test_processes_that_want_one_library_compile_it_once(source, tmp_path, monkeypatch):
-    """As the ranks of a job do; they leave nothing but the library."""
+def test_concurrent_processes_compile_a_library_once(source, tmp_path, monkeypatch):
+    """Checks that concurrent processes, like the ranks of a job, compile once and leave only the
+    library."""
     log, slow = tmp_path / "log", tmp_path / "slow-cc"
     slow.write_text(f"#!/bin/sh\necho compiled >> {log}\nsleep 1\nexec {' '.join(native_build.compiler())} \"$@\"\n")
     slow.chmod(0o755)
@@ -117,19 +119,19 @@ def test_processes_that_want_one_library_compile_it_once(source, tmp_path, monke
 
 @pytest.mark.parametrize("harm", [truncate, empty, one_bit, no_digest, for_all, for_all_but_intact, a_link, a_pipe,
                                   pytest.param(for_a_group, marks=as_root), pytest.param(of_another, marks=as_root)])
-def test_a_bad_library_is_built_anew(source, tmp_path, harm, caplog, process):
+def test_damaged_library_is_rebuilt(source, tmp_path, harm, caplog, process):
     path = native_build.build(source)
     good, stamp = path.read_bytes(), path.stat().st_ino
     assert native_build.build(source) == path and path.stat().st_ino == stamp
     harm(path, tmp_path)
-    # In a process of its own: a bad one may end it.
+    # In a separate process, because a damaged library may crash it.
     text = f"""
         import ctypes, pathlib
         from mindtorch.backend.native import build as native_build
         print(ctypes.CDLL(str(native_build.build(pathlib.Path({str(source)!r})))).answer())"""
     done = process.code(text, env={"MINDTORCH_CACHE": os.environ["MINDTORCH_CACHE"]})
     assert done.returncode == 0 and done.stdout == "42\n", done
-    assert len(done.stderr.splitlines()) == 1 and "compiled anew" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "recompiling C kernels" in done.stderr, done.stderr
     assert path.read_bytes() == good and not path.is_symlink() and path.stat().st_mode & 0o022 == 0
     with caplog.at_level(logging.WARNING, "torch._inductor"):
         assert native_build.build(source) == path
@@ -137,7 +139,7 @@ def test_a_bad_library_is_built_anew(source, tmp_path, harm, caplog, process):
 
 
 @pytest.mark.parametrize("mask", [0, 0o002, 0o077])
-def test_nothing_is_writable_for_others(source, tmp_path, umask, mask, monkeypatch):
+def test_cache_is_not_writable_by_other_users(source, tmp_path, umask, mask, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / "a" / "b" / "cache"))
     umask(mask)
     path = native_build.build(source)
@@ -146,7 +148,7 @@ def test_nothing_is_writable_for_others(source, tmp_path, umask, mask, monkeypat
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_folder_of_ones_own_is_closed(source, tmp_path):
+def test_own_cache_folder_becomes_unwritable_for_others(source, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
@@ -155,7 +157,7 @@ def test_a_folder_of_ones_own_is_closed(source, tmp_path):
 
 
 @as_root
-def test_a_folder_of_another(source, tmp_path):
+def test_cache_folder_of_another_user_raises(source, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     os.chown(folder, 12345, -1)
@@ -165,7 +167,7 @@ def test_a_folder_of_another(source, tmp_path):
     assert native_build.build(source).exists()
 
 
-def test_a_folder_that_others_can_exchange(source, tmp_path, monkeypatch):
+def test_cache_folder_in_a_writable_parent_raises(source, tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     shared.mkdir()
     (tmp_path / "link").symlink_to(shared)
@@ -174,13 +176,13 @@ def test_a_folder_that_others_can_exchange(source, tmp_path, monkeypatch):
         shared.chmod(0o777)
         with pytest.raises(RuntimeError, match="everybody may write to .*shared"):
             native_build.build(source)
-        shared.chmod(0o1777)            # as /tmp is: only the owner can move what is in it
+        shared.chmod(0o1777)  # like /tmp: only its owner can move an entry
         path = native_build.build(source)
         assert path.parent == shared / "cache"
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "/dev/null", "/proc/self/none", "x" * 300, "link"])
-def test_strange_folders(source, tmp_path, name, monkeypatch):
+def test_unusable_cache_folders_raise(source, tmp_path, name, monkeypatch):
     (tmp_path / "file").write_text("a file")
     (tmp_path / "link").symlink_to(tmp_path / "link")
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / name))
@@ -188,14 +190,14 @@ def test_strange_folders(source, tmp_path, name, monkeypatch):
         native_build.build(source)
 
 
-def test_relative_folder(source, tmp_path, monkeypatch):
+def test_relative_cache_folder_is_resolved(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINDTORCH_CACHE", "beside")
     path = native_build.build(source)
     assert path.parent == tmp_path / "beside"
 
 
-def test_a_full_disk_leaves_nothing(source, monkeypatch):
+def test_full_disk_leaves_no_partial_file(source, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(os, "replace", full)
@@ -204,7 +206,7 @@ def test_a_full_disk_leaves_nothing(source, monkeypatch):
     assert os.listdir(os.environ["MINDTORCH_CACHE"]) == []
 
 
-def test_several_processes_at_once(source):
+def test_concurrent_builds_load_the_same_library(source):
     code = (f"import pathlib, ctypes; from mindtorch.backend.native import build as n; "
             f"print(ctypes.CDLL(str(n.build(pathlib.Path({str(source)!r})))).answer())")
     some = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(5)]
@@ -212,7 +214,7 @@ def test_several_processes_at_once(source):
     assert len(os.listdir(os.environ["MINDTORCH_CACHE"])) == 1
 
 
-def test_choices_that_are_none(tmp_path, monkeypatch):
+def test_invalid_choice_files_are_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
     monkeypatch.setattr(native_build, "build", lambda source: tmp_path / "kernels-x.so")
     path = tmp_path / "choices-kernels-x.json"
@@ -225,7 +227,7 @@ def test_choices_that_are_none(tmp_path, monkeypatch):
     assert native_build.Choices().ask("a", lambda: None, lambda: [None] * 200000) is True
 
 
-def test_a_library_that_ends_the_process_does_not_end_the_doctor(tmp_path, monkeypatch):
+def test_doctor_survives_a_crashing_library(tmp_path, monkeypatch):
     cc = tmp_path / "cc"
     crash = tmp_path / "crash.c"
     crash.write_text("__attribute__((constructor)) static void f(void) { __builtin_trap(); }\n")
@@ -239,7 +241,7 @@ def test_a_library_that_ends_the_process_does_not_end_the_doctor(tmp_path, monke
     assert _doctor._kernels().state == _doctor.SLOW and text in _doctor._kernels().found
 
 
-# ---- what else is kept in folders
+# ---- other cached files
 class Squares(torch.utils.data.Dataset):
     def __len__(self):
         return 3
@@ -248,7 +250,7 @@ class Squares(torch.utils.data.Dataset):
         return i * i
 
 
-def test_cached_items_of_another_are_not_unpickled(tmp_path, umask):
+def test_cached_items_writable_by_others_are_not_loaded(tmp_path, umask):
     umask(0)
     folder = tmp_path / "items"
     cache = CachedDataset(Squares(), folder)
@@ -268,7 +270,7 @@ def test_cached_items_of_another_are_not_unpickled(tmp_path, umask):
     assert CachedDataset(Squares(), folder)[2] == 4
 
 
-def test_a_hub_archive_does_not_lead_out_of_its_folder(tmp_path):
+def test_hub_archive_cannot_escape_its_folder(tmp_path):
     torch.save({"a": 1}, tmp_path / "elsewhere.pt")
     torch.save({"a": 2}, tmp_path / "inside.pt")
     with zipfile.ZipFile(tmp_path / "wrapped.zip", "w") as z:

@@ -1,6 +1,7 @@
-"""Kernels for large arrays against real torch: in pieces by NumPy, by oneDNN, on one thread and on two.
+"""Kernels for large arrays against real PyTorch: chunked NumPy, oneDNN, with one thread and with
+two.
 
-The thresholds are set so low that small arrays go the way of large ones.
+The thresholds are so low that small arrays use the code paths of large ones.
 """
 import threading
 
@@ -48,7 +49,8 @@ def run(lib, fn, inputs, grad):
 
 
 def same(fn, *inputs, rtol=2e-5, atol=2e-6, grad=True, exact=False):
-    """Values and gradients as real torch's; and the same bits on one thread and on two."""
+    """Checks values and gradients against real PyTorch, and that one and two threads give bitwise
+    equal results."""
     g = np.random.RandomState(5).randn(4 * sum(a.size for a in inputs) + 1).astype(np.float32) if grad else None
     want = run(torch, fn, inputs, g)
     before = threads._team.count
@@ -95,19 +97,19 @@ def test_activations(way, name, n, seed):
     same(ACTIVATIONS[name], arrays(seed, n))
 
 
-#: Where kernels that were there before differ from torch in what they make of infinity or nan.
+#: Ops whose kernels without C differ from PyTorch at infinity or nan.
 ODD = {"mish", "softplus", "logsigmoid", "gelu", "gelu tanh", "erf", "elu", "selu", "hardswish", "hardsigmoid", "hardtanh", "relu6", "threshold",
        "silu", "sigmoid"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - ODD))
-def test_activations_of_special_numbers(way, name):
+def test_activations_of_special_values(way, name):
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardshrink", "softshrink"))
 
 
 @pytest.mark.parametrize("shared", [64, 1 << 60])
 @pytest.mark.parametrize("name", ["gelu", "gelu tanh", "silu", "sigmoid", "hardswish", "hardsigmoid"])
-def test_special_numbers_by_onednn(monkeypatch, name, shared):
+def test_onednn_activations_of_special_values(monkeypatch, name, shared):
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(onednn_pass, "_NARROW", 64)
@@ -115,8 +117,12 @@ def test_special_numbers_by_onednn(monkeypatch, name, shared):
     same(ACTIVATIONS[name], arrays(3, 700, special=True), grad=name not in ("hardsigmoid", "hardswish"))
 
 
-def test_passes_of_several_threads_at_once(monkeypatch):
-    """Memory objects are of one call at a time: the others go another way, to the same bits."""
+def test_concurrent_eltwise_calls_are_bitwise_equal(monkeypatch):
+    """Checks concurrent calls.
+
+    A oneDNN memory object serves one call at a time; the other calls use another path with bitwise
+    equal results.
+    """
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     monkeypatch.setattr(onednn_pass, "_SHARED", 64)
@@ -137,14 +143,14 @@ def test_passes_of_several_threads_at_once(monkeypatch):
     assert not wrong
 
 
-def test_exact_gelu_has_the_bits_of_torch():
+def test_exact_gelu_is_bitwise_equal_to_torch():
     if not onednn.wide():
         pytest.skip("oneDNN is not used for passes without AVX-512")
     same(ACTIVATIONS["gelu"], arrays(0, 20000), exact=True)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
-def test_gated(way, monkeypatch, dim):
+def test_glu(way, monkeypatch, dim):
     monkeypatch.setattr("mindtorch.backend.cpu.activation.LEAST", 64)
     same(lambda t, x: t.nn.functional.glu(x, dim), arrays(1, 12, 20, 6))
 
@@ -178,7 +184,7 @@ def test_rows(way, name, rows, width, seed):
     same(ROWS[name], arrays(seed, rows, width), atol=5e-6)
 
 
-def test_softmax_with_nothing_left_or_nan(way):
+def test_softmax_of_fully_masked_and_nan_rows(way):
     x = arrays(0, 30, 32)
     x[3] = -np.inf
     x[4, 3] = np.nan
@@ -212,7 +218,7 @@ def test_norms_of_rows(way, name, rows, width, seed):
 @given(n=st.integers(1, 6), c=st.sampled_from([2, 4, 6, 16]), hw=st.sampled_from([(1, 2), (3, 3), (8, 8), (9, 15), (1, 1)]), seed=st.integers(0, 99))
 def test_norms_of_images(way, name, n, c, hw, seed):
     if n * hw[0] * hw[1] < 9:
-        n += 8      # the variance of a few numbers may be tiny
+        n += 8  # the variance of few values may be tiny
     f = {
         "batch": lambda t, x, w, b: t.nn.functional.batch_norm(x, t.zeros(c), t.ones(c), w, b, True),
         "batch without": lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, None, None, True) * w.sum() + b.sum(),
@@ -227,7 +233,7 @@ def test_norms_of_images(way, name, n, c, hw, seed):
     same(f, x, arrays(1, c), arrays(2, c), rtol=1e-3, atol=1e-3)
 
 
-def test_batch_norm_moves_the_running_statistics(way):
+def test_batch_norm_updates_running_statistics(way):
     x = arrays(0, 6, 4, 5, 5)
     got = []
     for t in (torch, mt):
@@ -255,14 +261,14 @@ def test_losses(way, name, reduction, n, seed):
     same(lambda t, x, y: LOSSES[name](t, x, y, reduction=reduction), arrays(seed, n), arrays(seed + 1, n), rtol=1e-4, atol=1e-5)
 
 
-def test_slope_of_l1_at_nan_is_nought(way):
+def test_l1_gradient_at_nan_is_zero(way):
     same(lambda t, x, y: t.nn.functional.l1_loss(x, y, reduction="sum"), arrays(0, 300, special=True), arrays(1, 300), grad=True)
 
 
-# ------------------------------------------------------------------ running sums and products
+# ------------------------------------------------------------------ cumulative sums and products
 @quick
 @given(lines=st.integers(1, 9), n=st.sampled_from([32, 33, 47, 64, 200, 1030]), seed=st.integers(0, 99))
-def test_running_sums(monkeypatch, lines, n, seed):
+def test_cumsum_and_cumprod(monkeypatch, lines, n, seed):
     monkeypatch.setattr(large, "PIECE", 256)
     x = arrays(seed, max(lines, 4096 // n + 1), n)
     same(lambda t, x: x.cumsum(1), x, exact=True)
@@ -272,17 +278,17 @@ def test_running_sums(monkeypatch, lines, n, seed):
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("at", [0, 5, 63, 99])
-def test_running_sums_of_what_is_not_finite(value, at):
+def test_cumsum_of_non_finite_values(value, at):
     x = arrays(0, 50, 100)
     x[7, at] = value
     same(lambda t, x: x.cumsum(1), x, grad=False, exact=True)
 
 
-# ------------------------------------------------------------------ the largest
+# ------------------------------------------------------------------ top k
 @quick
 @given(seed=st.integers(0, 99), k=st.integers(1, 10), largest=st.booleans(), width=st.sampled_from([64, 100, 300]),
        kind=st.sampled_from(["float32", "float64", "int64", "int32"]))
-def test_few_largest(seed, k, largest, width, kind):
+def test_topk_of_small_k(seed, k, largest, width, kind):
     x = np.random.RandomState(seed).permutation(40 * width).reshape(40, width).astype(kind)
     got = [t.from_numpy(x).topk(k, largest=largest) for t in (torch, mt)]
     for a, b in zip(*got, strict=True):
@@ -291,7 +297,7 @@ def test_few_largest(seed, k, largest, width, kind):
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("fill", [np.nan, np.inf, -np.inf])
-def test_few_largest_among_special_numbers(largest, fill):
+def test_topk_among_special_values(largest, fill):
     x = np.full((40, 64), fill, np.float32)
     x[:, 5], x[:, 9] = 1, 2
     x[3] = np.arange(64)
@@ -300,7 +306,7 @@ def test_few_largest_among_special_numbers(largest, fill):
     np.testing.assert_array_equal(*got)
 
 
-def test_few_largest_of_equals_are_those_torch_takes():
+def test_topk_breaks_ties_like_torch():
     x = np.zeros((50, 64), np.float32)
     np.testing.assert_array_equal(mt.from_numpy(x).topk(3)[1].numpy(), torch.from_numpy(x).topk(3)[1].numpy())
 
@@ -327,7 +333,7 @@ def test_pools(way, name, n, c, h, w, seed):
         same(POOLS[name], x)
 
 
-def test_places_of_the_largest(way):
+def test_max_pool_indices(way):
     x = np.round(arrays(0, 3, 5, 8, 9))
     a, b = (t.nn.functional.max_pool2d(t.from_numpy(x), 3, 2, 1, return_indices=True)[1].numpy() for t in (torch, mt))
     np.testing.assert_array_equal(b, a)
@@ -415,17 +421,17 @@ def test_gather_and_scatter(way, seed, dim, n, shrink):
 
 @quick
 @given(n=st.integers(0, 300), seed=st.integers(0, 99), odd=st.booleans())
-def test_numbers_in_place_of_nan(n, seed, odd):
+def test_nan_to_num(n, seed, odd):
     x = arrays(seed, n, special=odd)
     same(lambda t, x: x.nan_to_num(), x, exact=True)
     same(lambda t, x: x.nan_to_num(1.5, 2.0, -3.0), x, exact=True)
     same(lambda t, x: x.sum().nan_to_num(), x, grad=False)
 
 
-# ------------------------------------------------------------------ rows added at places
+# ------------------------------------------------------------------ rows added at indices
 @quick
 @given(seed=st.integers(0, 99), n=st.integers(1, 20), inner=st.sampled_from([1, 64, 384, 500]), dim=st.sampled_from([0, 1]))
-def test_rows_added_at_places(seed, n, inner, dim):
+def test_index_add_and_embedding_of_rows(seed, n, inner, dim):
     r = np.random.RandomState(seed)
     index = r.randint(0, 6, n)
     x = arrays(seed, *((6, 2, inner) if dim == 0 else (2, 6, inner)))
@@ -439,7 +445,7 @@ def test_rows_added_at_places(seed, n, inner, dim):
 # ------------------------------------------------------------------ random numbers
 @quick
 @given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(1, 200), min_size=1, max_size=30), dtype=st.sampled_from(["float32", "float16", "bfloat16"]))
-def test_few_normals_in_any_order(seed, sizes, dtype):
+def test_small_normal_draws_in_any_order(seed, sizes, dtype):
     drawn = []
     for t in (torch, mt):
         t.manual_seed(seed)
@@ -468,7 +474,7 @@ def test_many_normals(n):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 1499, 1500, 1501, 1502, 5000, 40000])
-def test_permutations(n):
+def test_randperm(n):
     got = []
     for t in (torch, mt):
         t.manual_seed(n)
@@ -479,7 +485,7 @@ def test_permutations(n):
 
 @quick
 @given(seed=st.integers(0, 2**31), n=st.integers(2, 60))
-def test_permutations_in_one_go(seed, n):
+def test_vectorized_shuffle(seed, n):
     from mindtorch.backend.cpu._rng_integers import shuffled
     steps = (np.random.RandomState(seed).randint(0, 2**31, n - 1) % np.arange(n, 1, -1)).astype(np.uint32)
     items = list(range(n))
@@ -488,10 +494,10 @@ def test_permutations_in_one_go(seed, n):
     np.testing.assert_array_equal(shuffled(steps), items)
 
 
-# ------------------------------------------------------------------ counted, and looked for in pieces
+# ------------------------------------------------------------------ unique and histc in chunks
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "int32", "float32", "float64"])
-def test_counts_and_places_in_pieces(dtype):
-    """Of more elements than one piece has: values, counts and inverse indices are torch's."""
+def test_unique_and_histc_in_chunks(dtype):
+    """Checks values, counts and inverse indices for more elements than one chunk has."""
     g = np.random.default_rng(3)
     x = (g.integers(0 if dtype in ("uint8", "bool") else -100, 100, 140003) * (g.random(140003) < 0.9)).astype(dtype)
     few = np.arange(-150, 200, 3).astype(np.int64)
@@ -514,7 +520,7 @@ def test_counts_and_places_in_pieces(dtype):
         v = g.standard_normal(140003).astype(dtype)
         for args in ((100,), (7, -1, 1)):
             real, mine = torch.histc(torch.from_numpy(v), *args).numpy(), mt.histc(mt.from_numpy(v), *args).numpy()
-            # (An element on a bound between two bins may be in either.)
+            # An element on the boundary of two bins may be in either.
             assert real.sum() == mine.sum() and np.abs(real - mine).max() <= 2
     if dtype in ("int8", "int32"):
         with pytest.raises(RuntimeError, match="non-negative"):

@@ -1,4 +1,5 @@
-"""Elementwise ops in one pass of C (backend/native/_loops.c) beside real torch, and beside the kernels in NumPy that stand in for them."""
+"""Elementwise ops as one C loop (backend/native/_loops.c), against real PyTorch and against their
+NumPy fallbacks."""
 import numpy as np
 import pytest
 import torch
@@ -12,7 +13,7 @@ needs_c = pytest.mark.skipif(build.compiler() is None or loops.lib() is None, re
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 ODD = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 20.5, -20.5, 88.7, -88.7, -104.5, 1e-8, -1e-8]
 
-#: name -> (operands, function of torch and operands, units in the last place that the result may be off)
+#: name -> (number of operands, function of torch and the operands, tolerance in ulps)
 OPS = {
     "add": (2, lambda t, a, b: a + b, 0), "sub": (2, lambda t, a, b: a - b, 0), "mul": (2, lambda t, a, b: a * b, 0), "div": (2, lambda t, a, b: a / b, 0),
     "rsub": (2, lambda t, a, b: t.rsub(a, b), 0), "maximum": (2, lambda t, a, b: t.maximum(a, b), 0), "minimum": (2, lambda t, a, b: t.minimum(a, b), 0),
@@ -39,7 +40,8 @@ OPS = {
     "gelu tanh": (1, lambda t, a: t.nn.functional.gelu(a.clamp(-1, 60), approximate="tanh"), 64),
     "softplus": (1, lambda t, a: t.nn.functional.softplus(a, 1.5, 15), 5), "logsigmoid": (1, lambda t, a: t.nn.functional.logsigmoid(a), 4),
 }
-#: of these torch computes the gradient of float64 with a constant of float, or rounds it in another place where it nearly vanishes
+#: PyTorch computes these float64 gradients with a float32 constant, or rounds nearly vanishing ones
+#: differently.
 ROUGH = {"hardsigmoid", "celu", "silu", "sigmoid", "lerp", "addcdiv", "addcmul", "sqrt", "rsqrt", "div", "softplus", "logsigmoid", "smooth_l1_loss", "huber_loss", "elu", "selu", "reciprocal", "erf", "gelu", "gelu tanh"}
 
 
@@ -55,27 +57,28 @@ def _ours(x):
     return mt.from_numpy((x if x.dtype == torch.float64 else x.float()).detach().numpy().copy()).to(getattr(mt, str(x.dtype)[6:]))
 
 
-#: of these the sign of a zero is compared, too
+#: ops for which the sign of a zero is compared too
 SIGNED = {"add", "sub", "mul", "div", "neg", "abs", "leaky_relu", "lerp", "add alpha", "addcmul"}
 
 
 def _same(theirs, ours, dtype, units, what, absolute=0.0):
-    """Equal up to `units` in the last place, or to `absolute` times that of one; nan beside nan."""
+    """Checks equality within `units` ulps, or within `absolute` ulps of one; nan equals nan."""
     assert tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype)[6:] == dtype, what
     a, b = theirs.detach().double().numpy(), ours.detach().double().numpy()
     info = torch.finfo(getattr(torch, dtype))
-    if loops.lib() is None:         # (NumPy fuses nothing)
+    if loops.lib() is None:  # NumPy fuses nothing
         units, absolute = max(units, 5), max(absolute, 100)
     np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=what)
     np.testing.assert_allclose(b, a, rtol=units * info.eps, atol=max(units * info.tiny, absolute * info.eps), err_msg=what)
     if what.split(" float")[0] in SIGNED:
-        zero = (a == 0) & (b == 0)      # (of others the sign is part of the value; where terms cancel, rounding decides it)
+        # other values carry their sign; where terms cancel, rounding decides it
+        zero = (a == 0) & (b == 0)
         np.testing.assert_array_equal(np.signbit(a)[zero], np.signbit(b)[zero], err_msg=what)
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_values_are_torchs(name):
-    """Small ones (vectors and a tail) and large ones, all that are not numbers among them."""
+def test_values_match_torch(name):
+    """Checks small arrays (vectors and a tail) and large ones, with non-finite values."""
     count, fn, units = OPS[name]
     rs = np.random.RandomState(len(name))
     if units is None:
@@ -84,24 +87,29 @@ def test_values_are_torchs(name):
         for shape in ((45,), (3, 1371), (70003,)) if dtype == "float32" else ((45,), (3, 1371)):
             xs = [_values(rs, shape, dtype) for _ in range(count)]
             half = dtype in ("float16", "bfloat16")
-            # (In half precision torch fuses in some elements and not in others; a factor rounded before differs by as much as the terms are large.)
+            # In half precision PyTorch fuses only some elements; the rounding error of an unfused
+            # factor scales with the terms.
             _same(fn(torch, *xs), fn(mt, *map(_ours, xs)), dtype, max(units, 2 * half), f"{name} {dtype} {shape}", 100 * half * ("add" in name or "alpha" in name) + 8 * ("bce" in name))
 
 
-#: what NumPy calls the functions that it calls otherwise than torch
+#: NumPy's names of functions that PyTorch names differently
 ARCS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "pow": "power", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
 
 
 def _anything(rs, n):
-    """Floats of all bit patterns, of what functions are mostly given, and ODD ones."""
+    """Returns floats of all bit patterns, of the usual argument ranges, and those of ODD."""
     bits = rs.randint(0, 1 << 32, n, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return np.concatenate([bits, *[rs.uniform(-k, k, n).astype(np.float32) for k in (1, 4, 150)], np.array(ODD + [3.4e38, -3.4e38, 89.2, 1e9, 2e9], np.float32)])
 
 
 @needs_c
 @pytest.mark.parametrize("name", [n for n in pointwise.FUNCTIONS if n != "pow_number"])
-def test_functions_are_exact(name):
-    """In C within 2.5 units in the last place of what float64 gives, as signs, zeros, infinities and nan are; and as torch's, whatever computes them."""
+def test_functions_are_accurate_to_a_few_ulps(name):
+    """Checks the C functions against float64 within 2.5 ulps, including signs, zeros, infinities
+    and nan.
+
+    Also compares every implementation with PyTorch.
+    """
     rs = np.random.RandomState(8)
     x = _anything(rs, 200_000)
     operands = (x, rs.permutation(x)) if name in ("atan2", "pow") else (x,)
@@ -129,8 +137,8 @@ def test_functions_are_exact(name):
 
 @needs_c
 @pytest.mark.parametrize("p", [1.5, -2.5, 4, 0.25, -3, 0, 1e-3, float("inf"), -float("inf")])
-def test_powers_by_a_number(p):
-    """As by a tensor of that number, and as torch's."""
+def test_power_with_scalar_exponent(p):
+    """Checks that a scalar exponent gives the result of an exponent tensor, and PyTorch's."""
     rs = np.random.RandomState(9)
     x = _anything(rs, 3000)
     np.testing.assert_array_equal(pointwise.Loop("pow_number").alone(x, (p, 0.0, 0.0)), pointwise.Loop("pow")(x, np.full_like(x, p)))
@@ -141,7 +149,11 @@ def test_powers_by_a_number(p):
 
 
 def _against_numpy(name):
-    """Quotients of every size, divisors that are zero, infinite, denormal: Python's meaning, as NumPy has it bit by bit (torch has not at denormals and zeros)."""
+    """Compares quotients of all magnitudes, with zero, infinite and denormal divisors, bitwise with
+    NumPy.
+
+    These ops have Python's semantics. PyTorch itself differs at denormals and zeros.
+    """
     rs = np.random.RandomState(4)
     for n in (1, 255, 700, 66000):
         x, y = ((rs.standard_normal(n) * 10.0 ** rs.randint(-3, k, n)).astype(np.float32) for k in (9, 3))
@@ -151,7 +163,8 @@ def _against_numpy(name):
         with np.errstate(all="ignore"):
             want = getattr(np, name)(x, y)
         if name == "remainder":
-            want = np.where(want == 0, np.copysign(want, x), want)         # (a remainder of nought has the dividend's sign in torch)
+            # in PyTorch a zero remainder has the dividend's sign
+            want = np.where(want == 0, np.copysign(want, x), want)
         got = getattr(mt, name)(mt.from_numpy(x), mt.from_numpy(y)).numpy()
         np.testing.assert_array_equal(got, want)
         np.testing.assert_array_equal(np.signbit(got)[got == got], np.signbit(want)[want == want])
@@ -162,7 +175,7 @@ def _against_numpy(name):
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_gradients_are_torchs(name):
+def test_gradients_match_torch(name):
     count, fn, units = OPS[name]
     rs = np.random.RandomState(len(name))
     if units is None:
@@ -187,7 +200,8 @@ SHAPES = [((300, 65), (65,)), ((300, 65), (300, 1)), ((64, 33), (33,)), ((64, 33
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_operands_broadcast(dtype):
-    """Rows, columns, channels, single elements, on either side, also where they have to be turned or are too many dimensions."""
+    """Broadcasts rows, columns, channels and single elements on either side, also where they must
+    be transposed or have too many dimensions."""
     rs = np.random.RandomState(7)
     for a, b in SHAPES:
         x, y = _values(rs, a, dtype), _values(rs, b, dtype)
@@ -199,7 +213,8 @@ def test_operands_broadcast(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_strided_operands(dtype):
-    """Slices of rows, steps, transposes, reversed views and repeated elements give what copies of them give."""
+    """Checks that slices of rows, steps, transposes, reversed views and repeated elements give the
+    results of their copies."""
     rs = np.random.RandomState(3)
     big = _values(rs, (60, 80), dtype)
     mine = _ours(big)
@@ -214,7 +229,8 @@ def test_strided_operands(dtype):
 
 
 def test_written_in_place():
-    """Also into rows of a larger tensor, by rows and columns, and where operand and result are one."""
+    """Writes into rows of a larger tensor, with row and column operands, and with the operand as
+    result."""
     rs = np.random.RandomState(5)
     for dtype in ("float32", "float64"):
         big, row, column = _values(rs, (50, 90), dtype), _values(rs, (60,), dtype), _values(rs, (50, 1), dtype)
@@ -238,7 +254,7 @@ def test_results_do_not_depend_on_threads(on_threads):
     assert one == two == three
 
 
-#: kernels with a loop before them -> constants
+#: kernels with a C loop -> constants
 CONSTANTS = {"pow_number": {"p": 1.7}, "leaky_relu": {"slope": 0.1}, "leaky_relu_backward": {"slope": 0.1}, "clamp_numbers": {"low": -1.0, "high": 2.0}, "hardtanh": {"low": -1.0, "high": 2.0},
              "hardtanh_backward": {"low": -1.0, "high": 2.0}, "threshold": {"threshold": 0.5, "value": 3.0}, "threshold_backward": {"threshold": 0.5},
              "hardshrink": {"lambd": 0.5}, "shrink_backward": {"lambd": 0.5}, "softshrink": {"lambd": 0.5}, "softplus": {"beta": 1.5, "threshold": 10.0},
@@ -248,13 +264,15 @@ CONSTANTS = {"pow_number": {"p": 1.7}, "leaky_relu": {"slope": 0.1}, "leaky_relu
 
 
 @needs_c
-def test_numpy_does_the_same():
-    """Every kernel that has a loop before it: what stands in without a compiler gives the same up to rounding, and the loop is really taken."""
+def test_numpy_fallbacks_match_the_c_loops():
+    """Checks that the NumPy fallback of every C loop matches it up to rounding, and that the loop
+    really runs."""
     from mindtorch.core.tape import PRIMITIVES
     rs, seen = np.random.RandomState(1), set()
     for name, fn in HOST.items():
         in_c = pointwise.HALF.get(fn)
-        if in_c is None or not hasattr(fn, "__wrapped__") or getattr(in_c, "__name__", "") == "in_half":           # (what takes half precision alone: tests/ops/test_half_scalars.py)
+        # loops for half precision only: tests/ops/test_half_scalars.py
+        if in_c is None or not hasattr(fn, "__wrapped__") or getattr(in_c, "__name__", "") == "in_half":
             continue
         count = len(PRIMITIVES[name].prim.inputs)
         kw = CONSTANTS.get(name, {})
@@ -272,8 +290,9 @@ def test_numpy_does_the_same():
     assert len(seen) >= 35, seen
 
 
-def test_other_dtypes_go_on_as_before():
-    """Integers, complex numbers, bool: NumPy's kernels; mixed operands are promoted before."""
+def test_other_dtypes_use_numpy_kernels():
+    """Checks that integers, complex numbers and bool use NumPy's kernels; mixed operands are
+    promoted first."""
     for dtype in ("int64", "int32", "uint8", "complex64"):
         x = torch.arange(3000).reshape(50, 60).to(getattr(torch, dtype))
         m = mt.from_numpy(x.numpy().copy())
@@ -283,7 +302,7 @@ def test_other_dtypes_go_on_as_before():
     np.testing.assert_array_equal((_ours(a) + _ours(b)).numpy(), (a + b).numpy())
 
 
-def test_shapes_that_do_not_fit_are_refused():
+def test_mismatched_shapes_raise_torch_errors():
     for fn in (lambda t: t.lerp(t.ones(40, 50), t.ones(40, 50), t.ones(7)), lambda t: t.ones(40, 50) + t.ones(49),
                lambda t: t.ones(600, dtype=t.float16) * t.ones(599, dtype=t.float16)):
         with pytest.raises(RuntimeError) as theirs:
@@ -293,8 +312,12 @@ def test_shapes_that_do_not_fit_are_refused():
         assert str(ours.value) == str(theirs.value)
 
 
-def test_log1p_everywhere():
-    """Within a unit in the last place of the true logarithm (NumPy's vectors within two), of all bit patterns; signs of zero, infinities and nan as torch's."""
+def test_log1p_is_accurate_for_all_bit_patterns():
+    """Checks log1p within one ulp of the true value (NumPy's vector code: two) for all bit
+    patterns.
+
+    Signs of zero, infinities and nan are PyTorch's.
+    """
     rs = np.random.RandomState(0)
     a = np.concatenate([rs.randint(0, 1 << 32, 200000, dtype=np.uint64).astype(np.uint32).view(np.float32), rs.uniform(-1, 3, 50000).astype(np.float32),
                         np.float32([0, -0.0, np.inf, -np.inf, np.nan, -1, -2, 1e-45, -1e-45, 3.4e38, -0.99999994])])

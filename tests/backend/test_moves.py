@@ -1,4 +1,5 @@
-"""Grids of images, bags of rows: the C kernels and NumPy beside real torch, with their gradients."""
+"""Grid sampling, padding, embedding bags, permuted copies and fills: the C kernels and NumPy
+against real PyTorch, with gradients."""
 import tracemalloc
 
 import numpy as np
@@ -33,7 +34,7 @@ def close(ours, real):
 
 
 def with_gradients(f, *arrays):
-    """f of the arrays and their gradients, by both libraries."""
+    """Compares f of the arrays, and their gradients, in both libraries."""
     results = []
     for m in (mt, torch):
         leaves = [m.tensor(a).requires_grad_() for a in arrays]
@@ -43,7 +44,7 @@ def with_gradients(f, *arrays):
     close(*results)
 
 
-# ------------------------------------------------------------------ grids
+# ------------------------------------------------------------------ grid sampling and padding
 @quick
 @given(data=st.data())
 def test_grid_sample(data):
@@ -64,7 +65,7 @@ def test_grid_sample(data):
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-def test_grid_sample_reads_nothing_outside(mode):
+def test_grid_sample_reads_nothing_out_of_bounds(mode):
     x = np.full((1, 2, 3, 4), np.nan, "float32")
     x[..., 2, 3] = 2
     places = np.array([[[[-9, 0], [0, 9], [1, 1], [5, -5], [1.2, 1.2]]]], "float32")
@@ -74,7 +75,7 @@ def test_grid_sample_reads_nothing_outside(mode):
 @quick
 @given(data=st.data())
 def test_gradient_of_padding(data):
-    """Small and large, of one to three axes; elements that are cut off get none."""
+    """Tests small and large arrays with one to three axes; cropped elements get no gradient."""
     draw = data.draw
     dims, mode = draw(st.integers(1, 3)), draw(st.sampled_from(["reflect", "replicate", "circular"]))
     shape = [draw(st.integers(1, 3)), 2, *[draw(st.sampled_from([4, 5, 9, 40 if dims < 3 else 6])) for _ in range(dims)]]
@@ -106,7 +107,7 @@ def test_grid_sample_on_threads(mode, side, monkeypatch):
         np.testing.assert_array_equal(one, three)
 
 
-# ------------------------------------------------------------------ bags of rows
+# ------------------------------------------------------------------ embedding bags
 @quick
 @given(data=st.data())
 def test_embedding_bag(data):
@@ -122,14 +123,15 @@ def test_embedding_bag(data):
     w, s = rs.randn(n, d).astype(dtype), [rs.randn(*index.shape).astype(dtype)] if weighed else []
 
     def bag(m, w, s=None):
-        s = s.detach() + s * 0 if s is not None and sparse else s       # (torch's kernel of a sparse gradient wants it in one piece)
+        # PyTorch's sparse gradient kernel requires a contiguous tensor
+        s = s.detach() + s * 0 if s is not None and sparse else s
         return m.nn.functional.embedding_bag(m.tensor(index), w, None if offsets is None else m.tensor(offsets), mode=mode, sparse=sparse,
                                              per_sample_weights=s, padding_idx=padding)
     with_gradients(bag, w, *s)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_embedding_bag_twice_differentiated(mode):
+def test_embedding_bag_double_backward(mode):
     rs = np.random.RandomState(1)
     index, offsets = mt.tensor(rs.randint(0, 5, 9)), mt.tensor([0, 2, 2, 7])
     w, s = mt.tensor(rs.randn(5, 3)).requires_grad_(), mt.tensor(rs.randn(9)).requires_grad_()
@@ -143,16 +145,16 @@ def test_embedding_bag_twice_differentiated(mode):
         assert mt.autograd.gradgradcheck(lambda w: f(w * w, None), (w,))
 
 
-def test_index_outside_of_the_rows():
+def test_embedding_bag_index_out_of_range_raises():
     for m in (mt, torch):
         with pytest.raises(RuntimeError):
             m.nn.functional.embedding_bag(m.tensor([[0, 5]]), m.zeros(5, 2))
 
 
-# ------------------------------------------------------------------ places by tables
+# ------------------------------------------------------------------ lookup tables of indices
 @quick
 @given(data=st.data())
-def test_turned_padded_and_cut(data):
+def test_flip_pad_tril_and_indexing(data):
     rs = np.random.RandomState(data.draw(st.integers(0, 99)))
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=4)))
     dtype = data.draw(st.sampled_from(["float32", "float64", "int64", "uint8", "complex128", "int16"]))
@@ -190,7 +192,7 @@ def test_large_copies_on_threads(dtype, side, monkeypatch):
 
 
 @pytest.mark.parametrize("at", [97, -98])
-def test_column_outside(at):
+def test_column_index_out_of_range_raises(at):
     for m in (mt, torch):
         with pytest.raises(IndexError):
             m.zeros(60, 97)[:, m.tensor([0, at] * 60)]
@@ -200,7 +202,7 @@ def test_column_outside(at):
             m.zeros(70, 97).scatter_add(1, m.full((70, 97), at), m.ones(70, 97))
 
 
-# ------------------------------------------------------------------ copies of arrays in another order, fills
+# ------------------------------------------------------------------ permuted copies, fills
 DTYPES = ["bool", "uint8", "float16", "int32", "float32", "float64", "complex64", "complex128"]
 
 
@@ -208,8 +210,9 @@ DTYPES = ["bool", "uint8", "float16", "int32", "float32", "float64", "complex64"
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), dims=st.integers(1, 5), dtype=st.sampled_from(DTYPES), step=st.integers(1, 3), back=st.booleans(), repeated=st.booleans(),
        gaps=st.booleans())
-def test_turned_copies(seed, dims, dtype, step, back, repeated, gaps):
-    """moves.copied of any axes into any: the values if it says so, and not a byte beside them."""
+def test_permuted_copies(seed, dims, dtype, step, back, repeated, gaps):
+    """Checks moves.copied for any permutation: correct values if it reports success, and no byte
+    written outside them."""
     r = np.random.RandomState(seed)
     shape = [int(r.choice([1, 2, 3, 4, 5, 8, 17, 40, 70] if dims < 4 else [1, 2, 3, 4, 9])) for _ in range(dims)]
     a = (r.standard_normal([n * step for n in shape]) * 50).astype(dtype)[tuple([slice(None, None, step)] * dims)].transpose(r.permutation(dims))
@@ -227,7 +230,7 @@ def test_turned_copies(seed, dims, dtype, step, back, repeated, gaps):
 
 @pytest.mark.parametrize("dtype", DTYPES + ["bfloat16"])
 @pytest.mark.parametrize("perm", [(3, 1, 0, 2), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 2, 3)])
-def test_copies_in_another_order(dtype, perm):
+def test_copies_to_other_memory_formats(dtype, perm):
     a = (np.random.RandomState(1).randn(5, 18, 7, 21) * 9).astype(np.float32)
 
     def f(m):
@@ -242,7 +245,7 @@ def test_copies_in_another_order(dtype, perm):
 
 
 @pytest.mark.parametrize("factor", [2, 3, 5])
-def test_shuffled_pixels(factor):
+def test_pixel_shuffle_and_unshuffle(factor):
     a = np.random.RandomState(1).randn(2, factor * factor * 3, 14, 10).astype(np.float32)
     with_gradients(lambda m, x: m.nn.functional.pixel_unshuffle(m.nn.functional.pixel_shuffle(x, factor) * 2, factor), a)
 
@@ -269,8 +272,9 @@ def test_fills(dtype, size):
 
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1), None])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_flip_allocates_its_result_alone(dtype, dims):
-    """The places of a long dimension's elements take more memory than these."""
+def test_flip_allocates_only_its_result(dtype, dims):
+    """Checks the peak memory: an index array for a long dimension would take more than these
+    elements."""
     x = mt.ones(1 << 10, 1 << 11, dtype=mt.from_numpy(np.zeros(1, dtype)).dtype)
     x = x.flatten() if dims is None else x
     tracemalloc.start()

@@ -1,4 +1,5 @@
-"""oneDNN called directly, convolutions and matrix products: the same numbers as the kernels they replace, on any strides, threads and forks."""
+"""Convolutions and matrix products by direct oneDNN calls: same values as the kernels they replace,
+for any strides, threads and forks."""
 import collections
 import os
 import subprocess
@@ -16,13 +17,14 @@ pytestmark = pytest.mark.skipif(not onednn.available(), reason="no oneDNN librar
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch):
-    """Convolutions of a size that a test has time for go to C of our own (tests/ops/test_ops_conv.py)."""
+    """Keeps test-sized convolutions away from mindtorch's own C kernel
+    (tests/ops/test_ops_conv.py)."""
     monkeypatch.setattr(cpu_conv, "_small", lambda *a, small=cpu_conv._small: (small(*a)[0], None))
 
 
 @pytest.fixture(params=["Python's threads", "C"], autouse=True)
 def team(request, monkeypatch):
-    """Both ways to make pieces of a call."""
+    """Runs every test with both ways to split a call across threads."""
     if request.param == "C":
         if not onednn.own() or pool.lib() is None:
             pytest.skip("no C compiler here, or no oneDNN of our own")
@@ -34,10 +36,11 @@ def team(request, monkeypatch):
 
 CASES = [  # n, channels, size, out channels, kernel, stride, padding, dilation, groups
     (5, 3, (9, 8), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1),
-    (3, 16, (9, 7), 32, (3, 2), (2, 1), (1, 0), (1, 2), 1),      # padding after is negative: the stride leaves a rest
+    # negative padding at the end: the stride leaves a remainder
+    (3, 16, (9, 7), 32, (3, 2), (2, 1), (1, 0), (1, 2), 1),
     (2, 6, (8, 8), 6, (3, 3), (1, 1), (1, 1), (1, 1), 6),
     (4, 8, (7, 7), 12, (1, 1), (1, 1), (0, 0), (1, 1), 4),
-    (1, 16, (6, 6), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1),      # one image: shared out by channels
+    (1, 16, (6, 6), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1),  # one image: split by channels
     (3, 64, (3, 3), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1),      # more weights than pixels
     (2, 4, (5, 6, 4), 8, (2, 3, 3), (1, 2, 1), (0, 1, 1), (1, 1, 1), 1),
 ]
@@ -59,22 +62,22 @@ def _all(x, w, b, g, how):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_equal_to_the_other_kernels(case, count, monkeypatch):
+def test_convolutions_match_float64(case, count, monkeypatch):
     x, w, b, g, how = _arrays(case)
-    double = _all(*(a.astype(np.float64) for a in (x, w, b, g)), how)       # float64 never goes to oneDNN
+    double = _all(*(a.astype(np.float64) for a in (x, w, b, g)), how)  # float64 never uses oneDNN
     monkeypatch.setattr(threads._team, "count", count)
     monkeypatch.setattr(cpu_conv, "_WORTH", 0)
     used = []
     monkeypatch.setattr(onednn, "_plan", lambda *a, make=onednn._plan: used.append(a[0]) or make(*a))
     monkeypatch.setattr(onednn_team, "run", lambda *a, run=onednn_team.run: run(*a) and not used.append(a[0]))
-    for k in range(2):           # the second time from the plans that were kept
+    for k in range(2):  # the second iteration uses the cached plans
         for a, e in zip(_all(x, w, b, g, how), double):
             assert a.dtype == np.float32 and a.shape == e.shape
             np.testing.assert_allclose(a, e, rtol=2e-5, atol=2e-5 * abs(e).max())
     assert {"y", "x", "w"} <= set(used)
 
 
-def test_any_strides():
+def test_convolutions_of_strided_arrays():
     x, w, b, g, how = _arrays(CASES[0])
     expected = _all(x, w, b, g, how)
     last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
@@ -84,13 +87,13 @@ def test_any_strides():
     for v in views + [odd]:
         for a, e in zip(_all(v, w, b, g, how), expected):
             np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
-    flat = np.broadcast_to(np.float32(0.5), g.shape)           # what the gradient of a mean looks like
+    flat = np.broadcast_to(np.float32(0.5), g.shape)  # like the gradient of a mean
     np.testing.assert_allclose(_all(x, w, b, flat, how)[2], _all(x, w, b, flat.copy(), how)[2], rtol=1e-6)
     back = w[:, :, ::-1, ::-1]
     np.testing.assert_allclose(cpu_conv.conv(x, back, b, **how), cpu_conv.conv(x, back.copy(), b, **how), rtol=1e-6)
 
 
-def test_blocks_of_images(monkeypatch):
+def test_convolution_in_blocks_of_images(monkeypatch):
     x, w, b, g, how = _arrays(CASES[0])
     whole = _all(x, w, b, g, how)
     monkeypatch.setattr(cpu_conv, "_CACHE", x[0].size + g[0].size)             # one image at a time
@@ -99,7 +102,7 @@ def test_blocks_of_images(monkeypatch):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
 
 
-def test_no_kernel_means_the_other_way(monkeypatch):
+def test_unsupported_convolution_falls_back(monkeypatch):
     def refuse(*a):
         raise onednn.Unsupported
     x, w, b, g, how = _arrays(CASES[0])
@@ -115,7 +118,7 @@ def test_plans_and_buffers_are_bounded(monkeypatch):
     monkeypatch.setattr(onednn, "_KEPT", 4)
     monkeypatch.setattr(onednn_team, "_KEPT", 4)
     monkeypatch.setattr(onednn, "_ROOM", 1 << 10)
-    # What other tests have left is not thrown away by a call that finds its plan there.
+    # Start with empty caches: a call that finds a plan of another test evicts nothing.
     monkeypatch.setattr(onednn._mine(), "plans", collections.OrderedDict())
     monkeypatch.setattr(onednn_team, "_calls", collections.OrderedDict())
     for size in range(6, 14):
@@ -126,7 +129,7 @@ def test_plans_and_buffers_are_bounded(monkeypatch):
     mine.rooms.clear()
 
 
-def test_many_threads_at_once():
+def test_concurrent_calls_from_many_threads():
     x, w, b, g, how = _arrays(CASES[1])
     expected, wrong = _all(x, w, b, g, how), []
 
@@ -165,7 +168,7 @@ print("own", hex(onednn._shared.lib.dnnl_get_effective_cpu_isa()))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("isa", [None, "AVX2"])
-def test_after_a_fork_and_beside_the_capped_library(isa):
+def test_fork_and_coexistence_with_the_capped_library(isa):
     env = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")}
     if isa:
         env["ONEDNN_MAX_CPU_ISA"] = isa
@@ -173,7 +176,7 @@ def test_after_a_fork_and_beside_the_capped_library(isa):
     assert r.returncode == 0, r.stderr
     assert "child 0" in r.stdout and "capped True" in r.stdout
     if isa:
-        assert "own 0x7" in r.stdout        # what the user asked for holds for both
+        assert "own 0x7" in r.stdout  # the user's setting applies to both libraries
         assert "alone False" in r.stdout and ("threads 1" not in r.stdout or len(os.sched_getaffinity(0)) == 1)
 
 
@@ -214,8 +217,11 @@ def test_products(worth, batch, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_few_rows_or_columns(count, monkeypatch):
-    """And matrices by vectors, of any strides, on one thread and on two; what is no float32, or does not fit, as ever."""
+def test_products_with_few_rows_or_columns(count, monkeypatch):
+    """Also tests matrix-vector products, with any strides, on one and two threads.
+
+    Other dtypes and mismatched shapes behave as in NumPy.
+    """
     monkeypatch.setattr(product, "_READ", 0)
     monkeypatch.setattr(product, "_READ_SHARED", 0)
     monkeypatch.setattr(threads._team, "count", count)
@@ -241,8 +247,11 @@ def test_few_rows_or_columns(count, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_product_plus_a_row(count, monkeypatch):
-    """The bits of the product and then the addition, of any strides, cut along rows and along columns; and what does not go to oneDNN."""
+def test_product_plus_row_is_bitwise_equal(count, monkeypatch):
+    """Checks that a product plus a row is bitwise equal to a product followed by an addition.
+
+    Covers any strides, splits along rows and columns, and operands that do not use oneDNN.
+    """
     for least in ("_WORTH_POOL", "_DOT", "_LEAST"):
         monkeypatch.setattr(product, least, 0)
     monkeypatch.setattr(threads._team, "count", count)
@@ -269,7 +278,7 @@ def test_outer_products(dtype, shapes):
     np.testing.assert_allclose(r, expected, rtol=1e-6)
 
 
-def test_products_that_do_not_fit():
+def test_mismatched_products_raise():
     for a, b in [((9, 9), (8, 9)), ((2, 9, 9), (3, 9, 9)), ((2, 64, 64), (2, 65, 64))]:
         with pytest.raises(ValueError):
             product.product(np.zeros(a, np.float32), np.zeros(b, np.float32))

@@ -1,4 +1,5 @@
-"""The code paths of machines without a C compiler, and of processors without oneDNN's interface (aarch64, as most hosts of Ascend NPUs): values beside real torch."""
+"""The code paths of machines without a C compiler, and of processors for which the oneDNN interface
+is unavailable (aarch64, like most hosts of Ascend NPUs): values against real PyTorch."""
 import _machines
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_a_difference_would_be_seen():
             _machines.agree({**sound, name: sound[name] + by}, sound)
 
 
-def test_the_settings_are_followed(process):
+def test_environment_settings_take_effect(process):
     text = "from mindtorch.backend.cpu import onednn; from mindtorch.backend.native import build; print(onednn.available(), build.library() is not None)"
     assert process.ok(text, env=CASES["without both"]).split() == ["False", "False"]
     assert process.ok(text).split()[0] == str(onednn.available())

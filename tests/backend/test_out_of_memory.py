@@ -1,4 +1,4 @@
-"""What does not fit into memory raises torch.OutOfMemoryError, a RuntimeError, whatever op asked for it."""
+"""A failed allocation raises torch.OutOfMemoryError, a RuntimeError, in every op."""
 import pickle
 import subprocess
 import sys
@@ -37,7 +37,7 @@ NO_SIZE = {
 
 
 @pytest.mark.parametrize("name", sorted(NO_SIZE))
-def test_what_no_storage_could_hold(name):
+def test_size_overflow_raises(name):
     for T in (real, mt):
         with pytest.raises(RuntimeError, match="overflow|represented"):
             NO_SIZE[name](T)
@@ -52,11 +52,11 @@ def test_what_does_not_fit(name):
     assert isinstance(e.value, RuntimeError) and [type(a) for a in e.value.args] == [str]
 
 
-def test_one_class_under_both_names():
+def test_out_of_memory_error_has_a_cuda_alias():
     assert mt.cuda.OutOfMemoryError is mt.OutOfMemoryError and issubclass(mt.OutOfMemoryError, RuntimeError)
 
 
-def test_a_loop_that_halves_its_batch_until_it_fits():
+def test_batch_halving_loop_recovers():
     tried, size = [], 1 << 45
     while True:
         tried.append(size)
@@ -70,8 +70,9 @@ def test_a_loop_that_halves_its_batch_until_it_fits():
     assert tried[0] == 1 << 45 and size == 64
 
 
-def test_numpy_users_see_their_memory_error():
-    """The class stays NumPy's own MemoryError for code that knows nothing of tensors, and can be sent to another process."""
+def test_numpy_memory_error_is_unchanged():
+    """Checks that NumPy code without tensors still gets NumPy's own MemoryError, which can be
+    pickled."""
     with pytest.raises(MemoryError) as e:
         np.empty(B)
     assert e.value.shape == (B,) and e.value.dtype == np.float64
@@ -101,14 +102,16 @@ except RuntimeError as e:
 
 
 @pytest.mark.parametrize("program", ["ones", "exp", "grad", "parameter"])
-def test_an_address_space_that_is_used_up(program, tmp_path):
-    """By and by, and not by one array that is too large: RuntimeError, and the process goes on when there is memory again."""
+def test_exhausted_address_space_raises_and_recovers(program, tmp_path):
+    """Uses up the address space step by step, not with one oversized array: raises RuntimeError,
+    and works again once memory is free."""
     p = subprocess.run([sys.executable, "-c", _EXHAUSTED, program], capture_output=True, text=True, timeout=100)
     assert p.returncode == 0 and p.stdout.split()[:1] == ["RuntimeError"] and p.stdout.strip().endswith("[2.0, 2.0, 2.0]"), p.stdout + p.stderr[-2000:]
 
 
-def test_how_it_is_shown():
-    """As in torch, by its name too; scripts that wait for a MemoryError or a torch.OutOfMemoryError catch it as well."""
+def test_error_is_displayed_like_torch():
+    """Checks that the error is displayed under PyTorch's name; handlers for MemoryError or
+    torch.OutOfMemoryError catch it too."""
     for T in (real, mt):
         with pytest.raises(RuntimeError) as e:
             T.ones(B)

@@ -1,7 +1,8 @@
-"""What is replaced in MindSpore, NumPy or CPython is in the register (mindtorch/backend/patching.py), and nowhere else.
+"""Every replacement in MindSpore, NumPy or CPython is in the register
+(mindtorch/backend/patching.py), and nowhere else.
 
-Read from the source by `ast`; what the register says of each patch is then looked at in this process, and the ways without NumPy's and CPython's
-private things are taken in another one.
+The lint reads the sources with `ast`. Each registered patch is then checked in this process, and
+the code paths without NumPy's and CPython's private features run in another one.
 """
 import ast
 import pathlib
@@ -18,26 +19,29 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "mindtorch"
 REGISTERS = {"backend/patching.py", "backend/mindspore/patches.py", "backend/cpu/_numpy_private.py", "backend/cpython.py"}
 FOREIGN = ("mindspore", "numpy", "builtins")
-#: names under which our own modules hand on things of MindSpore's
+#: names under which mindtorch modules re-export MindSpore objects
 HANDED_ON = {"MSTensor", "MSParameter", "ms", "np", "executor", "Cell", "ms_typing", "NativeFunction", "BackwardNode"}
 STDLIB = sys.stdlib_module_names - {"__future__"}
 HOOKS = {"sys.setprofile", "sys.settrace", "threading.setprofile", "threading.settrace", "atexit.register", "os.register_at_fork"}
-#: what stays where it is: (file, code)
+#: allowed exceptions: (file, code)
 ALLOWED = {
-    ("tools/_hook.py", "sys.meta_path.insert(0, _finder)"),             # (declared: `sys:meta_path`)
+    ("tools/_hook.py", "sys.meta_path.insert(0, _finder)"),  # declared as `sys:meta_path`
     ("tools/_hook.py", "sys.meta_path.remove(_finder)"),
-    ("tools/_library_figures.py", "sys.settrace(self._called)"),        # (a library's check, in a process of its own)
+    # checks a library, in a separate process
+    ("tools/_library_figures.py", "sys.settrace(self._called)"),
     ("tools/_library_figures.py", "sys.settrace(None)"),
     ("tools/_library_figures.py", "sys.setprofile(self._profiled)"),
     ("tools/_library_figures.py", "sys.setprofile(None)"),
-    # (Real torch's Tensor is put back as it was, where this finds CPython's layout; a module that imports nothing of mindtorch.)
+    # Restores real PyTorch's Tensor if CPython's layout is as expected; the module imports nothing
+    # of mindtorch.
     ("tools/_trace.py", "ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE)"),
-    ("tools/_run.py", "value.__traceback__ = sys.last_traceback = traceback"),     # as the interpreter does before it reports an error
+    # as the interpreter does before it reports an error
+    ("tools/_run.py", "value.__traceback__ = sys.last_traceback = traceback"),
 }
 
 
 def dotted(e):
-    """'np.core.umath' of such an expression, else None."""
+    """Returns 'np.core.umath' for such an expression, else None."""
     names = []
     while isinstance(e, ast.Attribute):
         names.append(e.attr)
@@ -52,7 +56,8 @@ def root(e):
 
 
 def names_of(tree):
-    """{local name: what it stands for} of what is not ours: imports, and plain names for parts of these."""
+    """Returns {local name: what it refers to} of external objects: imports, and plain names for
+    parts of these."""
     known = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -90,7 +95,8 @@ def names_of(tree):
 
 
 def patches_in(source):
-    """[(line, code)] of what replaces, adds, or hooks into something that is not ours."""
+    """Returns [(line, code)] of everything that replaces, extends or hooks into an external object.
+    """
     tree, found = ast.parse(source), []
     known = names_of(tree)
 
@@ -119,7 +125,8 @@ def patches_in(source):
             elif real in HOOKS or real.startswith("sys.meta_path."):
                 found.append((node.lineno, ast.unparse(node)))
             elif any(k.arg == "extobj" for k in node.keywords) and not_ours(node.func):
-                found.append((node.lineno, ast.unparse(node)))      # (a ufunc that has not gone through `silent`)
+                # a ufunc that is not wrapped by `silent`
+                found.append((node.lineno, ast.unparse(node)))
             elif name.endswith(".from_address") and any(isinstance(x, ast.Call) and dotted(x.func) == "id" for x in ast.walk(node)):
                 found.append((node.lineno, ast.unparse(node)))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -132,7 +139,7 @@ def patches_in(source):
     return found
 
 
-def test_there_are_no_others():
+def test_no_unregistered_patches():
     found, files = [], 0
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
@@ -170,19 +177,20 @@ def test_the_lint_itself(source, count):
 
 # ------------------------------------------------------------------ the register
 @pytest.mark.parametrize("name", list(patching.PATCHES))
-def test_a_patch_is_what_it_says(name):
+def test_patch_matches_its_register_entry(name):
     p = patching.PATCHES[name]
     assert p.why and p.tests and all((ROOT / t).is_file() for t in p.tests)
     assert p.known_version(), p.state()
     good, said = p.state()
     assert good, said
-    if p.kind in (patching.REPLACES, patching.ADDS) and not name.endswith(":Cell.__del__"):     # (made at the interpreter's end)
+    # applied at interpreter exit
+    if p.kind in (patching.REPLACES, patching.ADDS) and not name.endswith(":Cell.__del__"):
         assert p.placed and said == "in place"
     if p.kind == patching.REPLACES:
         assert p.takes is not None or p.package == "numpy" or name.partition(":")[0] == "mindspore._c_expression" or "tem__" in name
 
 
-def test_a_patch_says_that_it_does_not_fit(monkeypatch):
+def test_patch_that_does_not_fit_raises(monkeypatch):
     def patch(kind, attribute, takes=None):
         monkeypatch.setitem(patching.PATCHES, name := "fractions:" + attribute,
                             patching.Patch(name, kind, "to see", ("python", "3.0", "3.1"), ("tests/backend/test_patches.py",), takes))
@@ -212,14 +220,14 @@ def test_a_patch_says_that_it_does_not_fit(monkeypatch):
         fractions.Fraction.as_integer_ratio = before
 
 
-def test_the_interpreter_ends_quietly_with_a_cell():
-    """(the patch of Cell.__del__, which is made at the end)"""
+def test_interpreter_exits_quietly_with_a_cell():
+    """Tests the patch of Cell.__del__, which is applied at interpreter exit."""
     code = "import mindtorch.torch as torch, mindspore as ms\nnet = ms.nn.Dense(2, 2)\nnet(ms.ops.zeros((1, 2)))\nmodule = torch.nn.Linear(2, 2)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "ignored" not in done.stderr, done.stderr
 
 
-# ------------------------------------------------------------------ without what is private
+# ------------------------------------------------------------------ without private features
 PROGRAM = """
 import hashlib, sys, warnings
 warnings.simplefilter("error", RuntimeWarning)
@@ -278,14 +286,15 @@ def both(tmp_path_factory):
     return run(), run(MINDTORCH_PORTABLE="1")
 
 
-def test_values_are_the_same_without_what_is_private(both):
-    """extobj=, geterrobj, np.core and what C reads of arrays and dicts: other ways give the same bits, and no warning."""
+def test_values_are_unchanged_without_private_apis(both):
+    """Checks that the alternatives to extobj=, geterrobj, np.core and C access to arrays and dicts
+    are bitwise equal, without warnings."""
     usual, portable = both
     assert len(usual) > 70 and portable == usual
 
 
 def test_dicts_without_version_tags(monkeypatch):
-    """As in CPython 3.13, by a switch of this process."""
+    """Simulates CPython 3.13 with a switch of this process."""
     monkeypatch.setattr(cpython, "PORTABLE", True)
     cpython.tags_work.cache_clear()
     try:

@@ -1,4 +1,5 @@
-"""The peak memory of ops on a large tensor, beside real torch's, in units of the operand's memory: fresh processes, one for each library."""
+"""Peak memory of ops on a large tensor compared with real PyTorch, in units of the operand's size;
+each library runs in a new process."""
 import json
 import os
 import pathlib
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-#: bytes of an operand
+#: bytes per operand
 SIZE = 8 << 20
 PROGRAM = '''
 import gc, json, sys
@@ -73,7 +74,8 @@ print(json.dumps(found))
 
 
 def measured(library, dtype, names="all", size=SIZE):
-    # (What an op has freed goes back to the system at once, else the next one finds it there and seems to need less.)
+    # Return freed memory to the system at once; otherwise the next op reuses it and seems to need
+    # less.
     found = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM, library, dtype, str(size), json.dumps(names)], capture_output=True, text=True, timeout=140,
                            env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 19)})
     assert found.returncode == 0, found.stderr[-2000:]
@@ -81,10 +83,10 @@ def measured(library, dtype, names="all", size=SIZE):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="the kernel does not reset its peak of a process's memory")
+@pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="Linux cannot reset the peak memory of a process here")
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_ops_need_no_more_memory_than_in_torch(dtype):
     ours, torchs = measured("mindtorch", dtype), measured("torch", dtype)
-    # (A quarter of an operand is for what an allocator keeps, and for pieces in the cache.)
+    # A quarter of an operand is allowed for memory that an allocator caches, and for chunks.
     more = {name: (ours[name], torchs[name]) for name in ours if ours[name] > torchs[name] + 0.25}
     assert not more, more

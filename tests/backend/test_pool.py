@@ -1,5 +1,5 @@
-"""The threads in C: every piece is done once, numbers are NumPy's bit for bit, and nothing hangs: forks, many callers, more threads
-than processors."""
+"""The C thread pool: every chunk runs once, values are bitwise equal to NumPy's, and nothing hangs
+(forks, many callers, more threads than processors)."""
 import os
 import subprocess
 import sys
@@ -57,12 +57,13 @@ def test_large_products_without_onednn(count, dtype, shape, monkeypatch):
     np.testing.assert_array_equal(out, np.matmul(a, b))
 
 
-def test_blas_stays_on_its_thread_and_gets_its_threads_back(monkeypatch):
-    """OpenBLAS's threads would spin for 25 ms after every call."""
+def test_blas_is_single_threaded_and_restored(monkeypatch):
+    """Checks that BLAS runs with one thread and gets its thread count back: OpenBLAS's threads
+    would spin for 25 ms after every call."""
     threads._hold_blas()
     blas = threads._blas
     if blas.get is None:
-        pytest.skip("NumPy's BLAS does not let itself be asked")
+        pytest.skip("NumPy's BLAS does not report its number of threads")
     before = blas.get()
     blas.set(2)
     try:
@@ -93,7 +94,7 @@ def _special(rs, shape):
 
 
 def _both(kernel, options, numbers, columns, shapes, seed):
-    """Columns after the step in C and in NumPy."""
+    """Compares the columns after the step in C with those in NumPy."""
     rs = np.random.RandomState(seed)
     first = [[np.abs(_special(rs, s)) if c in (2, 3) and columns > 3 else _special(rs, s) for s in shapes] for c in range(columns)]
     consts = [(options, numbers)] * len(shapes)
@@ -102,7 +103,7 @@ def _both(kernel, options, numbers, columns, shapes, seed):
         cols = [[np.array(a) for a in c] for c in first]
         if in_c:
             with pytest.MonkeyPatch.context() as m:
-                m.setattr(optim_kernels, "_together", None)         # (calls would fail)
+                m.setattr(optim_kernels, "_together", None)  # calling it would raise
                 m.setattr(optim_kernels, "_all", None)
                 m.setattr(optim_kernels, "LEAST", 0)
                 optim_kernels.run(kernel, None, optim_kernels.layout(cols[0]), cols, consts)
@@ -114,11 +115,11 @@ def _both(kernel, options, numbers, columns, shapes, seed):
     for c, (a, b) in enumerate(zip(*out)):
         for x, y in zip(a, b):
             np.testing.assert_array_equal(x, y)
-            # (The larger of 0 and -0, second moments of AMSGrad, is either.)
+            # For 0 and -0 (second moments of AMSGrad) the maximum is either.
             any_sign = np.isnan(x) | (x == 0) if c == 3 and columns == 5 else np.isnan(x)
             np.testing.assert_array_equal(np.signbit(x) | any_sign, np.signbit(y) | any_sign)
     for a, old in zip(out[0][-1], first[-1]):
-        np.testing.assert_array_equal(a, old)           # the gradient stays
+        np.testing.assert_array_equal(a, old)  # the gradient is unchanged
 
 
 _flag = st.booleans()
@@ -128,7 +129,7 @@ _number = st.floats(-2, 2, width=32) | st.just(0.0) | st.just(0.1)
 @needs_pool
 @settings(deadline=None, max_examples=60)
 @given(_flag, _flag, _flag, _flag, _flag, st.tuples(_number, _number, _number, _number), st.integers(0, 9))
-def test_sgd_bit_for_bit(maximize, decay, momentum, nesterov, first, numbers, seed):
+def test_sgd_is_bitwise_equal(maximize, decay, momentum, nesterov, first, numbers, seed):
     _both(optim_kernels.sgd, (maximize, decay, momentum, momentum and nesterov, momentum and first), numbers,
           3 if momentum else 2, SHAPES, seed)
 
@@ -136,17 +137,17 @@ def test_sgd_bit_for_bit(maximize, decay, momentum, nesterov, first, numbers, se
 @needs_pool
 @settings(deadline=None, max_examples=60)
 @given(_flag, _flag, _flag, _flag, st.tuples(*[_number] * 7), st.integers(0, 9))
-def test_adam_bit_for_bit(maximize, decay, decoupled, amsgrad, numbers, seed):
+def test_adam_is_bitwise_equal(maximize, decay, decoupled, amsgrad, numbers, seed):
     _both(optim_kernels.adam, (maximize, decay, decoupled, amsgrad), numbers, 5 if amsgrad else 4, SHAPES, seed)
 
 
 @needs_pool
-def test_on_any_number_of_threads(count):
+def test_adam_for_any_thread_count(count):
     _both(optim_kernels.adam, (False, True, True, False), (-1e-3, 0.9, 1e-8, 0.999, 0.1, 0.999, 0.001), 4, ((700, 801), *SHAPES), 1)
 
 
 @needs_pool
-def test_what_the_kernel_does_not_take():
+def test_unsupported_arrays_are_left_unchanged():
     p, g = np.ones((4, 6), np.float32), np.ones((4, 6), np.float32)
     options, numbers = (0, 0, 0, 0), (-0.5, 0, 0, 0)
     readonly = p.copy()
@@ -161,7 +162,8 @@ def test_what_the_kernel_does_not_take():
 
 
 def test_optimizers_with_odd_layouts_and_without_the_library(monkeypatch):
-    """Transposed parameters, gradients in another order, float64: the steps of NumPy, with equal results."""
+    """Checks that transposed parameters, gradients in another memory order and float64 use NumPy's
+    step, with equal results."""
     def run():
         mt.manual_seed(0)
         a, b = mt.nn.Parameter(mt.randn(70, 90).t()), mt.nn.Parameter(mt.randn(60, 100, dtype=mt.float64))
@@ -177,10 +179,10 @@ def test_optimizers_with_odd_layouts_and_without_the_library(monkeypatch):
         np.testing.assert_array_equal(x, y)
 
 
-# ------------------------------------------------------------------ elementwise passes
+# ------------------------------------------------------------------ elementwise loops
 @needs_pool
 @pytest.mark.parametrize("n", [1, 4095, 4097, 150001])
-def test_passes_bit_for_bit(count, n):
+def test_elementwise_loops_are_bitwise_equal(count, n):
     rs = np.random.RandomState(n)
     a, b = _special(rs, (n,)), _special(rs, (n,))
     with np.errstate(all="ignore"):
@@ -189,7 +191,7 @@ def test_passes_bit_for_bit(count, n):
         np.testing.assert_array_equal(pool.where_positive(b, y), np.where(~(y <= 0), b, np.float32(0)))
 
 
-def test_passes_through_the_facade(monkeypatch):
+def test_elementwise_ops_on_tensors_are_bitwise_equal(monkeypatch):
     def run():
         mt.manual_seed(1)
         x, y = mt.randn(50, 90, requires_grad=True), mt.randn(50, 90)
@@ -209,7 +211,7 @@ def test_passes_through_the_facade(monkeypatch):
 
 # ------------------------------------------------------------------ threads
 @needs_pool
-def test_many_callers_at_once(monkeypatch):
+def test_concurrent_callers_get_correct_products(monkeypatch):
     monkeypatch.setattr(threads._team, "count", 3)
     if not onednn.own():
         pytest.skip("no oneDNN of our own here")
@@ -233,14 +235,16 @@ def test_many_callers_at_once(monkeypatch):
 
 
 @needs_pool
-@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="one processor, or no way to say which")
-def test_threads_may_run_where_they_might_before(monkeypatch):
-    """A thread that meets its caller on one processor goes elsewhere; where it may run stays as it was."""
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two processors and sched_setaffinity")
+def test_threads_keep_their_cpu_affinity(monkeypatch):
+    """Checks that a pool thread leaves a processor that it shares with its caller, but keeps its
+    set of allowed processors."""
     def allowed():
         return _tasks.status("Cpus_allowed_list")
 
     def settled():
-        """What is allowed once 10 looks in 200 ms agree: a thread on its way to a busy processor may wait there for its turn."""
+        """Returns the affinities once 10 readings in 200 ms agree: a thread that moves to a busy
+        processor may have to wait there."""
         last, alike = allowed(), 0
         for _ in range(500):
             time.sleep(0.02)
@@ -256,8 +260,8 @@ def test_threads_may_run_where_they_might_before(monkeypatch):
     mine, before = os.sched_getaffinity(0), settled()
     try:
         for cpu in sorted(mine)[:2] * 3:
-            os.sched_setaffinity(0, {cpu})          # (this thread alone)
-            time.sleep(0.002)                       # (the others sleep)
+            os.sched_setaffinity(0, {cpu})  # affects only this thread
+            time.sleep(0.002)  # the other threads go to sleep
             for _ in range(20):
                 np.testing.assert_array_equal(add(a, a), a * 2)
     finally:
@@ -304,7 +308,7 @@ def _program(**env):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.slow
-def test_forks_numbers_of_threads_and_no_library():
+def test_forks_thread_counts_and_missing_library():
     with_it = _program()
     assert with_it[:2] == ["child 0"] * 2
     without = _program(MINDTORCH_NATIVE="0")
@@ -315,8 +319,9 @@ def test_forks_numbers_of_threads_and_no_library():
 
 
 @needs_pool
-def test_threads_sleep_when_there_is_nothing_to_do():
-    """An idle process costs nothing: waiting threads spin for less than a millisecond."""
+def test_idle_threads_sleep():
+    """Checks that an idle process costs nothing: waiting threads spin for less than a millisecond.
+    """
     if not onednn.own():
         pytest.skip("no oneDNN of our own here")
     import time

@@ -1,4 +1,5 @@
-"""Pools, unfold and fold: the C kernels and NumPy beside real torch, with places and gradients."""
+"""Pools, unfold and fold: the C kernels and NumPy against real PyTorch, with indices and gradients.
+"""
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,7 @@ def side(request, monkeypatch):
 
 
 def both(f, exact=False):
-    """f of both libraries: the same results, or errors of the same type."""
+    """Checks that f has the same results, or errors of the same type, in both libraries."""
     try:
         real = f(torch)
     except (RuntimeError, IndexError) as e:
@@ -39,7 +40,7 @@ def both(f, exact=False):
 
 @st.composite
 def windows(draw):
-    """(spatial dims, shape, kernel, stride, padding, dilation)"""
+    """Draws (spatial dims, shape, kernel, stride, padding, dilation)."""
     dims = draw(st.integers(1, 3))
     size = [draw(st.sampled_from([1, 2, 5, 8, 13, 30 if dims < 3 else 3])) for _ in range(dims)]
     if dims == 1 and draw(st.booleans()):
@@ -49,20 +50,21 @@ def windows(draw):
     padding = [draw(st.integers(0, k // 2)) for k in kernel]
     for i, (n, p, d) in enumerate(zip(size, padding, apart)):
         if p and not any(0 <= q * d - p < n for q in range(kernel[i])):
-            padding[i] = 0          # (torch gives a window with nothing inside the place of an element that there is not)
+            padding[i] = 0  # PyTorch's index for a window without elements is out of range
     lead = draw(st.sampled_from([(1, 1), (2, 3), (3,), (0, 2)] if dims > 1 else [(2, 3), (3,)]))
     return dims, (*lead, *size), kernel, stride, padding, apart
 
 
 def values(draw, shape, dtype):
     rs = np.random.RandomState(draw(st.integers(0, 1 << 20)))
-    a = np.round(rs.randn(*shape) * 2)          # (with ties)
+    a = np.round(rs.randn(*shape) * 2)  # with ties
     odd = draw(st.sampled_from([None, None, [np.nan], [-np.inf, np.inf, np.nan], [-np.inf]]))
     return (a if odd is None else np.where(rs.rand(*shape) < draw(st.sampled_from([.1, .9])), rs.choice(odd, shape), a)).astype(dtype)
 
 
 def leaf(m, a, how):
-    """A leaf of these values: as they are, every other element, or with the axes the other way round in memory."""
+    """Returns a leaf and its values in a layout: contiguous, every other element, or with reversed
+    axes in memory."""
     x = m.tensor(a).requires_grad_()
     if how == 1:
         return x, m.stack([x, x], -1)[..., 0]
@@ -71,7 +73,7 @@ def leaf(m, a, how):
 
 @quick
 @given(data=st.data())
-def test_maxima(data):
+def test_max_pools(data):
     dims, shape, kernel, stride, padding, apart = data.draw(windows())
     a, how, ceil = values(data.draw, shape, data.draw(st.sampled_from(["float32", "float64"]))), data.draw(st.integers(0, 2)), data.draw(st.booleans())
 
@@ -90,7 +92,7 @@ def test_maxima(data):
 
 @quick
 @given(data=st.data())
-def test_means(data):
+def test_average_pools(data):
     dims, shape, kernel, stride, padding, _ = data.draw(windows())
     a = np.round(np.random.RandomState(data.draw(st.integers(0, 99))).randn(*shape) * 4).astype(data.draw(st.sampled_from(["float32", "float64"])))
     how, ceil, include = data.draw(st.integers(0, 2)), data.draw(st.booleans()), data.draw(st.booleans())
@@ -109,7 +111,8 @@ def test_means(data):
     both(lambda m: pooled(m)[1:])
     try:
         gradient(torch)
-    except RuntimeError:        # (no windows; and torch's check of avg_pool3d's gradient refuses some sizes that its forward takes)
+    # no windows; PyTorch's avg_pool3d backward also rejects some sizes that its forward accepts
+    except RuntimeError:
         pass
     else:
         both(gradient)
@@ -117,8 +120,9 @@ def test_means(data):
 
 @quick
 @given(data=st.data())
-def test_pieces(data):
-    """Adaptive pools: pieces that are alike or not, of one element, overlapping, or of all; some of nan and infinity."""
+def test_adaptive_pools(data):
+    """Tests adaptive pools with equal and unequal windows: of one element, overlapping, or of
+    everything; some with nan and infinity."""
     dims = data.draw(st.integers(1, 3))
     size = [data.draw(st.sampled_from([1, 2, 5, 8, 13])) for _ in range(dims)]
     out = [data.draw(st.sampled_from([1, 2, 3, 7, 10, n, None] if dims > 1 else [1, 2, 3, 7, 10, n])) for n in size]
@@ -135,8 +139,9 @@ def test_pieces(data):
     both(run, kind == "max")
 
 
-def test_sizes_that_are_no_ints():
-    """What has been asked of ints is no answer for what only compares as they do."""
+def test_non_int_sizes_match_torch():
+    """Checks that a decision cached for int sizes is not reused for sizes that merely compare
+    equal, such as 2.0."""
     x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
     for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d"):
         for size in (2, (2, 2), 2.0, (2.0, 2), (2, 2.0), np.int64(2), [2, 2], (np.int32(2), 2)):
@@ -152,8 +157,8 @@ def test_sizes_that_are_no_ints():
 
 @quick
 @given(data=st.data())
-def test_columns(data):
-    """unfold and fold, each the other's gradient; the padding may be wider than a window."""
+def test_unfold_and_fold(data):
+    """Tests unfold and fold, each the other's gradient; the padding may be wider than a window."""
     draw = data.draw
     shape = (draw(st.integers(0, 2)), draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 5, 9])), draw(st.sampled_from([1, 3, 8, 40])))
     kernel, stride, apart, pad = ([draw(st.integers(low, high)) for _ in range(2)] for low, high in ((1, 4), (1, 3), (1, 2), (0, 5)))

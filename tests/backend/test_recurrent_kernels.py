@@ -1,4 +1,5 @@
-"""Recurrent layers of float32 in C (backend/native/recurrent.py) beside real torch and beside NumPy's way."""
+"""Recurrent float32 layers in C (backend/native/recurrent.py) against real PyTorch and against the
+NumPy implementation."""
 import numpy as np
 import pytest
 import torch
@@ -22,7 +23,8 @@ def _weights(net, rs):
 
 
 def _results(m, kind, arrays, weights, lengths, options):
-    """Outputs, final states and all gradients of a layer over a padded batch (t, b, width), or over packed sequences of these lengths."""
+    """Returns outputs, final states and all gradients of a layer for a padded batch (t, b, width),
+    or for packed sequences of the given lengths."""
     x, *states = [m.from_numpy(a.copy()).requires_grad_() for a in arrays]
     net = _layer(m, kind, x.shape[2], options["hidden"], **options["layer"])
     with m.no_grad():
@@ -34,7 +36,7 @@ def _results(m, kind, arrays, weights, lengths, options):
     final = final if kind == "lstm" else (final,)
     loss = (rows * rows).sum() + sum((f * (k + 1)).sin().sum() for k, f in enumerate(final))
     loss.backward()
-    with m.no_grad():       # without the workspace for gradients
+    with m.no_grad():  # without the workspace for gradients
         again = net(given, tuple(states) if kind == "lstm" else states[0])[0]
     again = again if lengths is None else again.data
     return [t.detach().numpy() for t in (rows, *final, again)] + [t.grad.numpy() for t in (x, *states, *net.parameters())]
@@ -76,18 +78,20 @@ def test_two_layers_of_many_units(kind):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
-def test_no_thread_changes_a_number(kind, on_threads):
-    """A step's panels and rows are shared out, no sum is."""
+def test_results_match_for_any_thread_count(kind, on_threads):
+    """Checks that results do not depend on the number of threads: they split panels and rows of a
+    step, never a sum."""
     case = _case(kind, 5, 5, 49, 16, 150, None, bidirectional=True)
     found = on_threads(lambda: _results(mt, *case))
     for other in found[1:]:
-        for a, b in zip(found[0][:3], other[:3]):        # (what follows a product of oneDNN's may be added up in another order)
+        # sums after a oneDNN product may use another order
+        for a, b in zip(found[0][:3], other[:3]):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_extremes(kind):
-    """Saturated gates, infinities and nan come out as torch's."""
+def test_saturated_and_non_finite_inputs(kind):
+    """Checks saturated gates, infinities and nan."""
     out = []
     for m in (torch, mt):
         net = _layer(m, kind, 4, 18)
@@ -102,8 +106,9 @@ def test_extremes(kind):
 
 
 @pytest.mark.skipif(not recurrent.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
-def test_functions_of_gates():
-    """tanh and the logistic function, by cells whose weights let them through: within three units in the last place."""
+def test_gate_activations_are_accurate():
+    """Checks tanh and the logistic function within three ulps, with cells whose weights pass the
+    input through."""
     x = np.concatenate([np.linspace(-95, 95, 4001), np.linspace(-0.5, 0.5, 4001), np.logspace(-30, 0, 999)]).astype(np.float32)[:, None]
     one, none = np.ones((1, 1), np.float32), np.zeros((len(x), 1), np.float32)
     y = recurrent.rnn(x, none, one, one, None, None, relu=False, sizes=(len(x),), reverse=False, keep=False)[0]
@@ -116,8 +121,8 @@ def test_functions_of_gates():
 
 @pytest.mark.skipif(not recurrent.takes((np.ones(1, np.float32),)), reason="needs a C compiler")
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-def test_beside_numpy(kind):
-    """What stands in where there is no compiler gives the same, up to rounding: of packed rows, both directions."""
+def test_numpy_fallback_matches_c(kind):
+    """Compares the NumPy fallback with C up to rounding, for packed rows and both directions."""
     rs = np.random.RandomState(1)
     sizes, n, width = (9, 9, 7, 3, 1), 37, 11
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[kind]

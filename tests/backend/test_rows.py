@@ -1,4 +1,5 @@
-"""Reductions, softmax and norms of rows and columns: the C kernels and NumPy beside real torch, in any layout, with nan and infinities."""
+"""Reductions, softmax and norms of rows and columns: the C kernels and NumPy against real PyTorch,
+in any layout, with nan and infinities."""
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,8 @@ REDUCTIONS = {
 
 @pytest.fixture(params=["c", "numpy"], autouse=True)
 def side(request, monkeypatch):
-    """Every array by the C kernels, which large ones alone meet otherwise, or none."""
+    """Runs every test with the C kernels for arrays of any size (normally only large ones use
+    them), or without them."""
     if request.param == "c" and rows._lib() is None:
         pytest.skip("no C compiler here")
     for name in ("FEW", "SOME"):
@@ -40,7 +42,8 @@ def arrays(draw, least=1):
 
 
 def laid(m, a, how):
-    """The same values: as they are, with the axes the other way round in memory, or every other element."""
+    """Returns a tensor of these values in one of three layouts: contiguous, with reversed axes in
+    memory, or every other element."""
     t = m.tensor(a)
     if how == 1:
         order = tuple(range(a.ndim))[::-1]
@@ -72,7 +75,7 @@ def test_reductions(data):
 @settings(max_examples=150)
 @given(st.data())
 def test_variances(data):
-    """Of any dims and corrections, also where nothing is left to divide by; with gradients."""
+    """Tests any dims and corrections, also where the divisor is not positive; with gradients."""
     a, how, name = data.draw(arrays()), data.draw(st.integers(0, 2)), data.draw(st.sampled_from(["var", "std"]))
     dims = data.draw(st.lists(st.integers(-a.ndim, a.ndim - 1), max_size=a.ndim, unique_by=lambda d: d % a.ndim))
     k = {"dim": tuple(dims) or None, "keepdim": data.draw(st.booleans()), "correction": data.draw(st.sampled_from([0, 1, 2, 0.5]))}
@@ -102,8 +105,8 @@ def test_products(data):
 
 @pytest.mark.parametrize("shape", [(100, 300), (300, 100), (70000,), (5, 40, 50), (3000, 3), (3, 3000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_extremes_with_nan(shape, dtype):
-    """A nan wins wherever it lies, and only in its own slice."""
+def test_amax_and_amin_propagate_nan(shape, dtype):
+    """Checks that a nan propagates from any position, and only within its slice."""
     rs = np.random.RandomState(sum(shape))
     a = rs.randn(*shape).astype(dtype)
     for at in rs.randint(0, a.size, 12):
@@ -159,7 +162,8 @@ def test_cross_entropy(data):
 @settings(max_examples=100)
 @given(st.data())
 def test_negative_log_likelihood(data):
-    """With spatial dimensions, ignored classes (an index that is a class, too), weights, places outside."""
+    """Tests spatial dimensions, ignored targets (the ignored index may also be a class), weights
+    and out-of-range targets."""
     n, c, *more = data.draw(st.sampled_from([(1, 1), (3, 2), (8, 8), (70, 5), (2, 3, 4), (2, 3, 2, 5), (0, 4), (4, 3, 0)]))
     rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
     x, t = rs.randn(n, c, *more).astype(data.draw(st.sampled_from(["float32", "float64"]))), rs.randint(0, c, (n, *more))
@@ -183,8 +187,9 @@ def test_negative_log_likelihood(data):
         same(found[0][1], found[1][1], 4)
 
 
-def test_calls_of_c(side):
-    """A function called directly takes what ctypes would, and refuses the rest."""
+def test_direct_c_calls_check_their_arguments(side):
+    """Checks that a directly called C function accepts what ctypes accepts, and rejects the rest.
+    """
     lib = rows._lib()
     if lib is None or not isinstance(lib.mt_soft, type(len)):
         pytest.skip("C is called by ctypes here")
@@ -192,9 +197,11 @@ def test_calls_of_c(side):
     assert lib.mt_soft(id(x), id(x), id(r), 1, 0) == 0 == lib.mt_soft(id(x), id(x), id(r), np.int64(1), False)
     np.testing.assert_allclose(r.sum(1), 1, rtol=1e-6)
     y = np.empty(2, np.float32)
-    assert lib.mt_reduce_f32(id(x), id(y), 1, 2, 0, -1) == 0 and y.tolist() == [-3, -12]        # (-1 is a number, no error)
+    # -1 is a value, not an error
+    assert lib.mt_reduce_f32(id(x), id(y), 1, 2, 0, -1) == 0 and y.tolist() == [-3, -12]
     mean, rstd = np.empty(2, np.float32), np.empty(2, np.float32)
-    assert lib.mt_norm(id(x), None, None, id(r), id(mean), id(rstd), 0) == 0 and mean.tolist() == [1, 4]        # (None is no array; 0 a double)
+    # None is a null pointer; 0 is passed as a double
+    assert lib.mt_norm(id(x), None, None, id(r), id(mean), id(rstd), 0) == 0 and mean.tolist() == [1, 4]
     for wrong in [(), (id(x),), (id(x), id(x), id(r), 1), (id(x), id(x), id(r), 1, 0, 0), ("x", id(x), id(r), 1, 0), (id(x), id(x), id(r), 1.5, 0),
                   (id(x), id(x), id(r), None, 0), (x, id(x), id(r), 1, 0)]:
         with pytest.raises(TypeError):
@@ -205,8 +212,11 @@ def test_calls_of_c(side):
         lib.mt_reduce_f32(id(x), id(y), 1, 2, 0, "1")
 
 
-def test_all_that_is_declared_so_is_called_directly(side):
-    """Each of their kinds of arguments has a line in _direct.c."""
+def test_c_functions_are_called_directly(side):
+    """Checks that every C function is called directly, except the ones listed here.
+
+    Their argument signatures all have an entry in _direct.c.
+    """
     if not isinstance(getattr(rows._lib(), "mt_soft", None), type(len)):
         pytest.skip("C is called by ctypes here")
     for lib in (rows._lib(), along._lib(), moves._lib(), loops.lib(), pools._lib()):
@@ -214,8 +224,9 @@ def test_all_that_is_declared_so_is_called_directly(side):
         assert slow <= {"mt_use", "mt_shuffled", "mt_multiply_add", "mt_largest", "mt_loop_named"}
 
 
-def test_sums_are_exact():
-    """A million float32, over each axis: as near to the true sum as blocks of additions are."""
+def test_sums_are_accurate():
+    """Checks that the sum of a million float32, over each axis, is as accurate as blocked
+    summation."""
     a = np.random.RandomState(0).rand(1000, 1000).astype(np.float32)
     for d in (None, 0, 1):
         k = {} if d is None else {"dim": d}
@@ -223,10 +234,11 @@ def test_sums_are_exact():
         np.testing.assert_allclose(mt.tensor(a).sum(**k).numpy(), true, rtol=5e-7)
 
 
-def test_any_number_of_threads(on_threads):
-    """The same to the last bit in C. (NumPy's BLAS, which sums where there is no compiler, cuts by its threads.)"""
+def test_reductions_are_bitwise_equal_for_any_thread_count(on_threads):
+    """Checks bitwise equality in C. NumPy's BLAS, which sums without a compiler, splits by its
+    number of threads."""
     if large.FEW > 1:
-        pytest.skip("C alone")
+        pytest.skip("needs the C kernels")
     xs = [mt.tensor(np.random.RandomState(1).randn(*s).astype(np.float32)) for s in [(300, 700), (400000,), (90000, 5), (3, 500, 200)]]
     got = on_threads(lambda: [r.numpy() for x in xs for r in (x.sum(), x.sum(0), x.sum(-1), x.amax(-1), x.prod(0), mt.linalg.vector_norm(x, dim=0))])
     for other in got[1:]:
@@ -234,8 +246,8 @@ def test_any_number_of_threads(on_threads):
             np.testing.assert_array_equal(x, y)
 
 
-def test_groups_on_any_number_of_threads(monkeypatch):
-    """The same to the last bit, few groups and many, forward and backward."""
+def test_group_norm_is_bitwise_equal_for_any_thread_count(monkeypatch):
+    """Checks bitwise equality for few groups and many, forward and backward."""
     rs = np.random.RandomState(2)
     xs = [rs.randn(*s).astype(np.float32) for s in [(4, 16, 40, 41), (9, 24, 700), (1, 4, 200, 201)]]
     got = []
@@ -254,11 +266,13 @@ def test_groups_on_any_number_of_threads(monkeypatch):
 @settings(max_examples=100)
 @given(st.data())
 def test_norms(data):
-    """Of rows and of channels, forward and backward; far from zero, where sums of products would cancel."""
+    """Tests row and channel norms, forward and backward, also far from zero, where sums of products
+    would cancel."""
     name = data.draw(st.sampled_from(["layer", "rms", "batch", "batch eval", "group"]))
     shape = tuple(data.draw(st.lists(st.sampled_from([2, 3, 7, 16, 17, 33, 70]), min_size=2, max_size=3)))
     rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
-    # (Neighbours are apart, and no group has one element: the gradient of equal elements is a rounding times 316.)
+    # Neighbors differ and no group has one element: the gradient of equal elements is a rounding
+    # error times 316.
     apart = np.indices(shape).sum(0) % 2 * 5
     a = (rs.rand(*shape) * 4 + apart + data.draw(st.sampled_from([0, 0, 30]))).astype(np.float32)
     g, affine, how = rs.randn(*shape).astype(np.float32), data.draw(st.booleans()), data.draw(st.integers(0, 2))
@@ -286,15 +300,17 @@ def test_norms(data):
 @settings(max_examples=120)
 @given(st.data())
 def test_attention(data):
-    """Heads of any layout, keys that nobody sees, nan and infinities, masks that stretch; with gradients."""
+    """Tests heads in any layout, keys that no query attends to, nan and infinities, broadcast
+    masks; with gradients."""
     pick = lambda *x: data.draw(st.sampled_from(x))            # noqa: E731
     dtype, lead = pick("float32", "float64", "float16"), pick((), (2,), (2, 3), (1, 2))
     n, m, d, e = pick(1, 2, 3, 4, 5, 9), pick(1, 2, 7, 8, 9, 16, 17, 40), pick(1, 3, 8, 17), pick(1, 5, 8, 16, 19)
     rs = np.random.RandomState(data.draw(st.integers(0, 1 << 20)))
     arrays = [rs.randn(*(pick(lead, lead, (1,) * len(lead), lead[1:]) if i else lead), r, c) for i, (r, c) in enumerate(((n, d), (m, d), (m, e)))]
     kind = pick(None, None, "bool", "float", "causal")
-    if kind != "causal" and pick(0, 0, 1):          # (torch's two ways part about a later key that is no number)
-        # (Scores that are all nan count as masked in torch's kernel for four dimensions where it has fewer keys than lanes: zeros, elsewhere nan.)
+    if kind != "causal" and pick(0, 0, 1):  # PyTorch's two kernels disagree on a nan in a later key
+        # PyTorch's four-dimensional kernel treats scores that are all nan as masked (zeros) if it
+        # has fewer keys than lanes; elsewhere the result is nan.
         for a in arrays[2:] if len(lead) == 2 and m < 16 else arrays:
             a[rs.rand(*a.shape) < .03] = rs.choice([np.nan, np.inf, -np.inf])
     layouts = [pick(0, 1, 2) for _ in arrays]
@@ -315,7 +331,7 @@ def test_attention(data):
 
 @settings(max_examples=80)
 @given(st.data())
-def test_batch_norm_by_given_statistics(data):
+def test_batch_norm_with_given_statistics(data):
     x = data.draw(arrays(2))
     affine, how, last = data.draw(st.booleans()), data.draw(st.integers(0, 2)), data.draw(st.booleans())
     rs = np.random.RandomState(3)

@@ -1,4 +1,4 @@
-"""Setting MindSpore up: what the import leaves behind, what it refuses, and forks."""
+"""Initialization of MindSpore: side effects of the import, rejected versions, and forks."""
 import os
 import subprocess
 import sys
@@ -10,8 +10,9 @@ from mindtorch.backend.mindspore import runtime
 IMPORT = "from mindtorch.backend.mindspore.runtime import ms, np, target, launch_is_blocking, onednn_uses_avx512\n"
 
 
-def test_no_variable_of_ours_is_left(process):
-    """MindSpore's own import sets some variables; ours adds none."""
+def test_import_sets_no_environment_variables(process):
+    """Checks that mindtorch sets no environment variable in addition to those of MindSpore's own
+    import."""
     process.ok("""
         import os
         import mindspore
@@ -24,7 +25,7 @@ assert not [k for k in os.environ if k not in before and k.startswith(("GLOG", "
 """)
 
 
-def test_settings_of_the_user_are_kept(process):
+def test_user_settings_are_respected(process):
     process.ok(IMPORT + """
 import os
 assert os.environ["GLOG_v"] == "2" and ms.get_level() == "2"
@@ -42,14 +43,15 @@ assert not onednn_uses_avx512()
 """)
 
 
-def test_quiet(process):
+def test_import_prints_no_warnings(process):
     done = process.code(IMPORT + "ms.log.warning('not seen')\nms.log.error('seen')\n")
     assert "not seen" not in done.stderr and "seen" in done.stderr and done.stdout == ""
     assert "Warning" not in process.run("-W", "always", "-c", IMPORT + "import os; os._exit(0)").stderr
 
 
-def test_onednn_that_has_already_chosen(process):
-    """A kernel before our import settles oneDNN's choice: said, where it is the slow one, and only there."""
+def test_warning_if_onednn_already_chose_its_isa(process):
+    """Checks the warning about a kernel that fixed oneDNN's instruction set before the import: only
+    if the slow one (AVX-512) was chosen."""
     done = process.code("""
         import ctypes, glob, os
         import mindspore as ms, numpy as np
@@ -63,7 +65,7 @@ def test_onednn_that_has_already_chosen(process):
     assert ("ONEDNN_MAX_CPU_ISA=AVX2" in done.stderr) == (done.stdout == "True\n"), done.stdout + done.stderr
 
 
-def test_without_mindspore(process, site_without):
+def test_missing_mindspore_raises(process, site_without):
     done = process.code("import mindtorch.torch", site=site_without("mindspore"))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -71,7 +73,7 @@ def test_without_mindspore(process, site_without):
 
 
 @pytest.mark.parametrize("version", ["2.9.0", "2.11.0", "1.10.1"])
-def test_with_another_mindspore(process, site_without, version):
+def test_unsupported_mindspore_version_raises(process, site_without, version):
     site = site_without("mindspore")
     process.file(f"{site}/mindspore/__init__.py", "raise SystemExit('imported in spite of its version')")
     process.file(f"{site}/mindspore-{version}.dist-info/METADATA",
@@ -81,7 +83,7 @@ def test_with_another_mindspore(process, site_without, version):
     assert done.returncode == 1 and last.startswith("ImportError: ") and version in last and "pip install" in last
 
 
-def test_with_a_mindspore_that_only_itself_knows_its_version(process, site_without):
+def test_mindspore_version_without_metadata_is_checked(process, site_without):
     site = site_without("mindspore")
     process.file(f"{site}/mindspore/__init__.py", "__version__ = '2.9.1'\nfrom mindspore import log")
     process.file(f"{site}/mindspore/log.py", "def get_level(): return '3'")
@@ -89,7 +91,7 @@ def test_with_a_mindspore_that_only_itself_knows_its_version(process, site_witho
     assert last.startswith("ImportError: ") and "2.9.1" in last
 
 
-def test_with_numpy_2(process):
+def test_numpy_2_raises(process):
     done = process.code("""
         import sys, types
         sys.modules["numpy"] = types.SimpleNamespace(__version__="2.1.0")
@@ -128,7 +130,8 @@ def child(deeper):
 
 
 def test_forked_children_run_ops(process):
-    """Right after ops of the parent, when its threads still spin; grandchildren too; the parent goes on."""
+    """Forks right after ops of the parent, while its threads still spin; grandchildren run ops too,
+    and the parent continues."""
     process.ok(FORK + """
 for i in range(40):
     for _ in range(1 + i % 3):
@@ -140,7 +143,8 @@ assert work() == 64.0 ** 3
 
 
 def test_forks_by_mindspore_itself(process):
-    """mindspore.multiprocessing calls the callbacks around a fork that calls them as well."""
+    """Checks forks by mindspore.multiprocessing, which calls the fork callbacks itself around a
+    fork that calls them as well."""
     process.ok(FORK + """
 import mindspore.multiprocessing as multiprocessing
 work()
@@ -171,8 +175,8 @@ print("faults", faults())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
-def test_freed_memory_is_kept_unless_the_user_says_otherwise():
-    """20 rounds of 16 MB: without the setting, thousands of page faults."""
+def test_malloc_keeps_freed_memory_by_default():
+    """Allocates 16 MB 20 times: without the setting this causes thousands of page faults."""
     def run(**env):
         env = {**{k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}, **env}
         r = subprocess.run([sys.executable, "-c", _FAULTS.format("import mindtorch.backend.mindspore.runtime")], capture_output=True, text=True,

@@ -1,4 +1,5 @@
-"""NumPy's own loops, casts, copies, fills, joins and choices on the pool's threads: the values, dtypes and orders that NumPy gives alone."""
+"""NumPy's own loops, casts, copies, fills, concatenation and selection on the pool's threads: same
+values, dtypes and memory order as NumPy alone."""
 import itertools
 
 import numpy as np
@@ -34,7 +35,7 @@ def two(monkeypatch):
 
 
 def values(rs, shape, dtype):
-    """Numbers, with those among them at which loops go other ways."""
+    """Returns random values, including those for which loops take other paths."""
     a = rs.randint(0, 2, shape) if dtype.kind == "b" else rs.randint(-300 if dtype.kind == "i" else 0, 300, shape)
     a = a.astype(dtype)
     if dtype.kind in "fc":
@@ -53,7 +54,7 @@ def same(a, b):
 # ------------------------------------------------------------------ loops of ufuncs
 @needs_loops
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
-def test_every_ufunc_gives_what_it_gives_alone(two, ufunc):
+def test_every_ufunc_matches_numpy(two, ufunc):
     shared, rs, ran = pool.Shared(ufunc), np.random.RandomState(0), 0
     for d in TYPES:
         operands = [values(rs, (3, 4111), d) for _ in range(ufunc.nin)]
@@ -61,7 +62,7 @@ def test_every_ufunc_gives_what_it_gives_alone(two, ufunc):
             try:
                 want = ufunc(*operands)
             except (TypeError, ValueError):
-                want = None                 # (no loop; an integer to a negative power)
+                want = None  # no loop, or an integer to a negative power
             got = shared(*operands)
             if want is None or inner_loop(ufunc, d) is None:
                 assert got is None
@@ -70,14 +71,15 @@ def test_every_ufunc_gives_what_it_gives_alone(two, ufunc):
             if ufunc.nin == 2:
                 one = operands[1][1:2, 5:6]
                 same(shared(operands[0], one), ufunc(operands[0], one))
-                assert shared(operands[0], one[0, 0]) is None           # (no array)
+                assert shared(operands[0], one[0, 0]) is None  # not an array
         ran += 1
-    assert ran or ufunc in (np.ldexp, np.isnat)       # (operands of two kinds; dates)
+    # ldexp has operands of two kinds, isnat needs dates
+    assert ran or ufunc in (np.ldexp, np.isnat)
 
 
 @needs_loops
 @pytest.mark.parametrize("n", [1, 4095, 4096, 4097, 150001])
-def test_sizes_and_places(count, n):
+def test_sizes_and_output_arrays(count, n):
     rs = np.random.RandomState(n)
     a, b = (values(rs, (n,), np.dtype("f4")) for _ in range(2))
     one = np.array(-1.7, np.float32)
@@ -92,7 +94,7 @@ def test_sizes_and_places(count, n):
                 same(x, want)
                 if y.shape == a.shape:
                     x = y.copy()
-                    assert shared(a, x, x) is x         # (into the second)
+                    assert shared(a, x, x) is x  # result in the second operand
                     same(x, u(a, y))
         truths = np.empty(n, bool)
         assert pool.Shared(np.less)(a, b, truths) is truths
@@ -101,7 +103,7 @@ def test_sizes_and_places(count, n):
 
 
 @needs_loops
-def test_orders_of_memory(count):
+def test_memory_orders(count):
     rs = np.random.RandomState(0)
     x = rs.randn(6, 5, 7, 300).astype(np.float32)
     add, less = pool.Shared(np.add), pool.Shared(np.less)
@@ -113,15 +115,16 @@ def test_orders_of_memory(count):
             assert got.strides == want.strides
         same(pool.Shared(np.negative)(a), -a)
     b = x.copy()
-    # Gaps, other orders, other shapes and dtypes, turned and repeated elements are not for it.
+    # Gaps, other orders, shapes and dtypes, reversed and repeated elements are unsupported.
     for p, q in ((x[:, :, ::2], b[:, :, ::2]), (x, np.asfortranarray(b)), (x, b[:1]), (x[0], b), (x, b.astype(np.float64)), (x[..., ::-1], b[..., ::-1]),
                  (np.broadcast_to(x[:1], x.shape), b)):
         assert add(p, q) is None
 
 
 @needs_loops
-def test_written_places_that_overlap(two):
-    """What lies partly in the result is left to NumPy, which copies it first."""
+def test_overlapping_outputs_are_left_to_numpy(two):
+    """Checks that an operand that partly overlaps the result is left to NumPy, which copies it
+    first."""
     m = np.arange(300000, dtype=np.float32)
     shared = pool.Shared(np.add)
     assert shared(m[1:], m[:-1], m[1:]) is None and shared(m[:-1], m[1:], m[:-1]) is None
@@ -141,7 +144,7 @@ def test_one_thread_is_left_to_numpy(monkeypatch):
 
 
 @pytest.mark.parametrize("missing", ["compiler", "loops"])
-def test_python_s_threads_without_c(two, missing, monkeypatch):
+def test_python_threads_are_used_without_c(two, missing, monkeypatch):
     if missing == "compiler":
         monkeypatch.setattr(pool, "ready", lambda: None)
     else:
@@ -161,7 +164,7 @@ def test_python_s_threads_without_c(two, missing, monkeypatch):
 
 
 @needs_loops
-def test_what_has_no_loop_of_its_own():
+def test_inner_loop_is_none_if_unsupported():
     f = np.dtype(np.float32)
     for ufunc, d in ((np.power, np.dtype(np.int64)), (np.sqrt, np.dtype(np.int32)), (np.add, f.newbyteorder()), (np.add, np.dtype(object)), (np.add, np.dtype("M8[s]")),
                      (np.frexp, f), (np.matmul, f), (np.ldexp, f), (np.add, np.dtype(np.float16))):
@@ -186,7 +189,7 @@ def test_casts(count, d):
             same(half.cast(x[:, ::2], to), x[:, ::2].astype(to))
 
 
-# ------------------------------------------------------------------ copies, zeros, joins
+# ------------------------------------------------------------------ copies, zeros, concatenation
 @needs_pool
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=4), st.randoms(use_true_random=False), st.sampled_from(["?", "i2", "f4", "f8", "c16"]))
@@ -216,7 +219,7 @@ def test_long_copies_and_zeros(count, n):
     to = np.ones(n, np.int32)
     copies.store(to, a)
     same(to, a)
-    copies.store(a[1:], a[:-1])             # (over one another)
+    copies.store(a[1:], a[:-1])  # overlapping
     same(a[1:], to[:-1])
     for d in ("i4", "f8", "?"):
         z = copies.zeros((n,), np.dtype(d))
@@ -226,7 +229,7 @@ def test_long_copies_and_zeros(count, n):
 
 @needs_pool
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
-def test_joins(count, dim, monkeypatch):
+def test_concatenation(count, dim, monkeypatch):
     monkeypatch.setattr(joining, "_SHARED", 1)
     rs = np.random.RandomState(0)
     for sizes in itertools.product([0, 3, 90], [1, 300]):
@@ -243,11 +246,11 @@ def test_joins(count, dim, monkeypatch):
         joining.joined([rs.randn(4, 5, 6), rs.randn(5, 6, 7)], dim)
 
 
-# ------------------------------------------------------------------ choices
+# ------------------------------------------------------------------ selection by mask
 @needs_pool
 @pytest.mark.parametrize("d", ["?", "i1", "i2", "f2", "i4", "f4", "i8", "f8", "c8", "c16"])
 @pytest.mark.parametrize("n", [2049, 70001])
-def test_choices(count, d, n):
+def test_selection_by_mask(count, d, n):
     rs, d = np.random.RandomState(n), np.dtype(d)
     mask = rs.rand(n) > 0.4
     a, b = (values(rs, (n,), d) for _ in range(2))
@@ -264,7 +267,8 @@ def test_choices(count, d, n):
     to = a.copy()
     pointwise.fill_where(to, b[:1].reshape(()), mask)
     same(to, np.where(mask, b[0], a))
-    # Masks that are repeated, gaps, other shapes, and what is read where it has been written already.
+    # Unsupported: broadcast masks, gaps, other shapes, and reading elements that were already
+    # written.
     for m, x, y in ((mask[:1], a, b), (mask[::2], a[::2], b[::2]), (mask, a[::-1], b), (mask, a.reshape(1, -1), b), (mask.view(np.int8), a, b),
                     (mask, a, b.astype("f4" if d != "f4" else "f8"))):
         assert moves.chosen(m, x, y) is None
@@ -273,9 +277,10 @@ def test_choices(count, d, n):
         assert moves.chosen(mask[1:], a[1:], b[1:], mask[:-1]) is None
 
 
-# ------------------------------------------------------------------ through the facade
-def test_programs_do_not_depend_on_the_threads(monkeypatch):
-    """Large tensors in several orders, on one thread and on three: bit for bit the same."""
+# ------------------------------------------------------------------ mindtorch programs
+def test_programs_are_independent_of_thread_count(monkeypatch):
+    """Checks that large tensors in several memory orders give bitwise equal results with one thread
+    and with three."""
     def run():
         mt.manual_seed(0)
         x, m = mt.randn(300, 400, requires_grad=True), mt.randn(300, 400) > 0
@@ -292,10 +297,10 @@ def test_programs_do_not_depend_on_the_threads(monkeypatch):
         same(b, a)
 
 
-# ------------------------------------------------------------------ rows, losses, running values
+# ------------------------------------------------------------------ rows, losses, cumulative values
 @needs_pool
 @pytest.mark.parametrize("d", ["?", "i2", "f4", "c16"])
-def test_rows_picked(count, d, monkeypatch):
+def test_take_along_an_axis(count, d, monkeypatch):
     monkeypatch.setattr(moves, "_SHARED", 1)
     rs = np.random.RandomState(0)
     a = values(rs, (7, 33, 5, 61), np.dtype(d))
@@ -314,7 +319,8 @@ def test_rows_picked(count, d, monkeypatch):
 @pytest.mark.parametrize("d", ["f4", "f8"])
 @pytest.mark.parametrize("n", [65536, 70001, 300000])
 def test_sums_of_losses(count, d, n):
-    """In pieces that do not depend on the threads: the same sum on all numbers of them, near the exact one."""
+    """Checks that the chunks do not depend on the threads: the sum is the same for any number of
+    them, and close to the exact one."""
     rs = np.random.RandomState(n)
     x, y = (rs.randn(n).astype(d) for _ in range(2))
     for name, wide in (("mse", lambda a, b: (a - b) ** 2), ("l1", lambda a, b: abs(a - b)), ("huber", lambda a, b: np.where(
@@ -329,7 +335,7 @@ def test_sums_of_losses(count, d, n):
 
 
 @needs_loops
-def test_running_logarithms_of_sums(count):
+def test_logaddexp_accumulate(count):
     rs = np.random.RandomState(0)
     a = values(rs, (30, 40, 50), np.dtype("f8"))
     with np.errstate(all="ignore"):

@@ -1,5 +1,9 @@
-"""A signal during a product of matrices leaves memory alone: oneDNN points the stack pointer to the heap meanwhile, where a
-handler's frame would overwrite what lies below it.  Handlers have a stack of their own, and threads of ours take no signals."""
+"""A signal during a matrix product must not corrupt memory.
+
+oneDNN points the stack pointer to the heap meanwhile, where a handler's frame would overwrite the
+memory below it. Handlers therefore have their own stack, and mindtorch's threads receive no
+signals.
+"""
 import pathlib
 import sys
 
@@ -41,8 +45,9 @@ print(taken)
 
 
 @pytest.mark.parametrize("device,threads", [("cpu", 1), ("cpu", 2), ("npu", 1)])
-def test_steps_among_signals(device, threads, process):
-    """Handlers in Python run all the while; the last loss is the one without them, to the bit."""
+def test_training_is_unchanged_by_signals(device, threads, process):
+    """Runs Python signal handlers throughout; the last loss is bitwise equal to a run without them.
+    """
     runs = [process.ok(f"device, threads, seconds = {device!r}, {threads}, {every}\n{_STEPS}", timeout=200,
                        env={"MINDTORCH_NPU": "cpu", "OPENBLAS_NUM_THREADS": "1"}).split() for every in (0.0004, 0)]
     assert int(runs[0][1]) > 20 and int(runs[1][1]) == 0
@@ -85,12 +90,13 @@ print(mapped(during[0]))
 
 
 @needs_onednn
-def test_each_thread_has_a_stack_for_signals(process):
-    assert process.ok(_STACKS).split() == ["False"]            # (given back with the thread)
+def test_each_thread_has_its_own_signal_stack(process):
+    assert process.ok(_STACKS).split() == ["False"]  # released with the thread
 
 
-def test_a_stack_that_is_there_stays(process):
-    """faulthandler's, or whoever's: an alternate stack is the thread's own business."""
+def test_existing_signal_stack_is_kept(process):
+    """Checks that an existing alternate stack, such as faulthandler's, is kept: it belongs to the
+    thread."""
     process.ok(_STACKS.split("assert mine()")[0] + """
 room = ctypes.create_string_buffer(1 << 17)
 c.sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, len(room))), None)
@@ -101,8 +107,9 @@ assert mine() == (ctypes.addressof(room), 0, len(room))
 """)
 
 
-def test_threads_of_ours_take_no_signals(process):
-    """Those of the pool and Python's: all are blocked but faults of their own."""
+def test_worker_threads_block_signals(process):
+    """Checks that the pool's threads and the Python worker threads block all signals except their
+    own faults."""
     process.ok(f"""
 import signal, sys, time
 import numpy as np

@@ -1,4 +1,5 @@
-"""MindSpore tensors over the memory of NumPy arrays of any strides: values, memory that is shared and lives as long, references that go with the tensor."""
+"""MindSpore tensors on the memory of NumPy arrays with any strides: values, shared memory and its
+lifetime, references released with the tensor."""
 import gc
 import sys
 import weakref
@@ -24,8 +25,8 @@ def test_values(dtype, view, rows):
     assert np.array_equal((t + 0 if dtype != "bool" else t).asnumpy(), a)
 
 
-@pytest.mark.parametrize("side", [8, 200])      # (through DLPack, and by `set_`)
-def test_memory_is_shared_and_lives(side):
+@pytest.mark.parametrize("side", [8, 200])  # via DLPack, and via `set_`
+def test_memory_is_shared_and_stays_alive(side):
     x = np.arange(side * side, dtype=np.float32).reshape(side, side)
     t = private.from_array(x.T[2:])
     x[0, 2] = -5.0
@@ -41,7 +42,7 @@ def test_memory_is_shared_and_lives(side):
 
 
 @pytest.mark.parametrize("side", [8, 200])
-def test_references_go(side):
+def test_references_are_released(side):
     x = np.ones((side, side), np.float32)
     before = sys.getrefcount(x)
     for _ in range(100):
@@ -51,7 +52,7 @@ def test_references_go(side):
 
 
 @given(side=st.sampled_from([40, 80]), starts=st.lists(st.integers(0, 9), min_size=2, max_size=4))
-def test_parts_of_one_geometry_lie_where_they_start(side, starts):
+def test_slices_of_equal_geometry_keep_their_offset(side, starts):
     x = np.arange(side * side, dtype=np.float32).reshape(side, side)
     whole = x.T, np.broadcast_to(x[:1], x.shape), np.broadcast_to(x[side - 1:], x.shape)
     for a in (*[x[i:i + side - 10, i:i + side - 10] for i in starts], *[x[i:, 1:2].T for i in starts], *whole):

@@ -1,4 +1,4 @@
-"""Kernels that several threads share give what one thread gives, bit by bit."""
+"""Kernels that split their work across threads are bitwise equal to a single-threaded run."""
 import numpy as np
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_elementwise(team, n):
         np.testing.assert_array_equal(cpu.where_positive(y, clean), np.where(clean > 0, y, np.float32(0)))
 
 
-def test_through_the_facade(team):
+def test_tensor_ops_match_numpy(team):
     a, b = _values(1 << 13).reshape(64, 128), _values(1 << 13, 1).reshape(64, 128)
     x, y = mt.from_numpy(a), mt.from_numpy(b)
     with np.errstate(all="ignore"):
@@ -70,7 +70,7 @@ def test_optimizers(team, name, options, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
 
 
-def test_an_error_in_any_piece_is_raised(team):
+def test_error_in_any_chunk_is_raised(team):
     def part(start, stop):
         if stop == 10:
             raise ValueError("the last piece")
@@ -81,6 +81,6 @@ def test_an_error_in_any_piece_is_raised(team):
     assert sorted(done) == list(range(10))
 
 
-def test_the_number_that_kernels_use_is_told(team, monkeypatch):
+def test_get_num_threads_returns_the_kernels_count(team, monkeypatch):
     monkeypatch.setattr("mindtorch.torch._functions._threads", None)
     assert mt.get_num_threads() == team

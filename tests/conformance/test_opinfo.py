@@ -1,7 +1,7 @@
-"""PyTorch's op database against the facade, with a ratchet.
+"""PyTorch's op database against mindtorch, with a ratchet.
 
-known_failures.txt holds one line per known failure: `op dtype check  # reason`.  A failure that is not in it fails the
-suite, and so does a line that has come to pass: take it out.
+known_failures.txt has one line per known failure: `op dtype check  # reason`. A failure that is not
+listed fails the suite, and so does a listed check that now passes: remove its line.
 """
 import pathlib
 
@@ -11,7 +11,8 @@ import _on_device
 from mindtorch.tools import _conformance as C
 from mindtorch.tools._comparators import SHAPE_ONLY
 
-# (With --device npu: the real dtypes, and a list of its own; complex numbers are the host's there for the most part.)
+# With --device npu: only real dtypes, and another list; complex numbers run on the host there for
+# the most part.
 KNOWN = pathlib.Path(__file__).with_name(f"known_failures{'_' + _on_device.active() if _on_device.active() else ''}.txt")
 DTYPES = C.DTYPES if not _on_device.active() else ("float32", "int64", "bool")
 
@@ -34,7 +35,7 @@ def test_op(name, op, dtype):
     limit, seen, bad = known(), set(), {}
     for check, outcome, detail in C.judge(op, dtype, limit=4):
         seen.add(check)
-        # Only where there is nothing but a shape to compare is that enough.
+        # "shape only" passes only for ops with nothing else to compare.
         if outcome != "pass" and not (outcome == "shape only" and op.name in SHAPE_ONLY):
             bad.setdefault(check, f"{outcome}: {detail}")
     assert "forward" in seen

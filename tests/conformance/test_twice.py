@@ -1,7 +1,9 @@
-"""Every op of PyTorch's op database, differentiated twice in one graph together with its first-order use.
+"""Every op of PyTorch's op database, differentiated twice in one graph together with its
+first-order use.
 
-A gradient penalty does this: the gradient of an op's result is made with create_graph, and one backward goes through both the result and the
-gradient.  What lies below the op, parameters and inputs, has to get the gradients of real torch.
+A gradient penalty does this: it computes the gradient of an op's result with create_graph, and one
+backward pass goes through both the result and the gradient. The parameters and inputs below the op
+must get real PyTorch's gradients.
 """
 import itertools
 import types
@@ -12,7 +14,7 @@ import pytest
 import _on_device
 from mindtorch.tools import _conformance as C
 
-#: (op, way) or op -> why the gradients differ from real torch's
+#: (op, way) or op -> why the gradients differ from real PyTorch's
 KNOWN = {
     "as_strided_scatter": "torch 2.13 keeps the gradient where it should be zero and drops it elsewhere",
     "chalf": "complex32 has no kernels: refused",
@@ -24,7 +26,7 @@ KNOWN = {
 }
 if _on_device.active():
     KNOWN["logcumsumexp"] = "float32 here: sums of 1e6 that cancel; float64 agrees"
-#: ops of which torch refuses all samples
+#: ops for which PyTorch rejects all samples
 NOTHING = {"nn.functional.ctc_loss"}
 DTYPE = "float64" if not _on_device.active() else "float32"
 SAMPLES = 2
@@ -41,7 +43,11 @@ OPS = differentiable()
 
 
 def below(T, x, leaves, way):
-    """The same arguments, each tensor that requires grad made of a leaf and a parameter: (what the op gets, leaf, parameter, what was given)."""
+    """Returns the arguments with each tensor that requires grad computed from a leaf and a
+    parameter.
+
+    Appends (argument of the op, leaf, parameter, original tensor) to `leaves`.
+    """
     if isinstance(x, T.Tensor):
         if not x.requires_grad:
             return x
@@ -63,13 +69,14 @@ def below(T, x, leaves, way):
 
 
 def penalty(T, call, process, args, kwargs, way):
-    """.grad of all leaves and parameters after one backward through a result and its gradient."""
+    """Returns .grad of all leaves and parameters after one backward through a result and its
+    gradient."""
     leaves = []
     args, kwargs = below(T, args, leaves, way), below(T, kwargs, leaves, way)
     outs = [o for o in C._float_leaves(T.Tensor, process(call(*args, **kwargs))) if o.numel()]
     if not outs or not leaves:
         raise C.Skip("nothing to differentiate")
-    # Above the op is something whose gradient depends on the result, and on a parameter.
+    # On top of the op is a function whose gradient depends on the result and on a parameter.
     heads = [T.ones((), dtype=o.dtype, device=o.device, requires_grad=True) for o in outs]
     loss = C._loss(T, [o * h + o * o * 0.5 for o, h in zip(outs, heads)])
     wanted = [made for made, *_ in leaves]
@@ -81,12 +88,17 @@ def penalty(T, call, process, args, kwargs, way):
     return [x.grad if x.numel() else None for _, leaf, scale, _ in leaves for x in (leaf, scale)] + [h.grad for h in heads]
 
 
-#: whose gradient is made: that of all operands, of the first of them; of the first where the others have none; where all operands are one
+#: operands to differentiate: all; only the first; the first, where the others require no grad; all
+#: operands as one tensor
 WAYS = ("all", "first", "alone", "same")
 
 
 def compared(name, op, dtype=DTYPE, limit=SAMPLES):
-    """(what differs, how many samples were compared): `limit` samples, twice as many where there are several operands, one way each."""
+    """Returns (differences, number of compared samples).
+
+    Compares `limit` samples, or twice as many for an op of several operands, with one of `WAYS`
+    each.
+    """
     torch, _ = C.real_torch()
     mt, device = C.facade(), _on_device.active() or "cpu"
     fn = C.facade_op(op, torch, mt)
@@ -102,7 +114,7 @@ def compared(name, op, dtype=DTYPE, limit=SAMPLES):
                 want = penalty(torch, op.op, process, [s.input, *s.args], s.kwargs, way)
                 break
             except (RuntimeError, TypeError, ValueError, IndexError, C.Skip):
-                pass                # (torch refuses this form of the sample)
+                pass  # PyTorch rejects this form of the sample
         if want is None:
             continue
         mt.manual_seed(7)

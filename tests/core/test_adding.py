@@ -1,7 +1,9 @@
-"""What docs/adding.md says of adding things, tried: an op of other ops, an op with a kernel, the kernel on a second device, a lowering.
+"""Tests the steps of docs/adding.md: an op composed of other ops, an op with a kernel, the kernel
+on a second device, a lowering.
 
-Each is written once, here as in the one file that it would stand in, and everything else follows: function, method, in-place form, `out=`, gradients of
-first and second order, autocast, the meta device, traces, export.
+Each is written once, as in the one file that it would be in. Everything else is derived: function,
+method, in-place form, `out=`, gradients of first and second order, autocast, the meta device,
+traces, export.
 """
 import mindspore as ms
 import numpy as np
@@ -23,7 +25,7 @@ from mindtorch.ops.basic import mul_
 from mindtorch.torch._graph import graph_cell
 
 
-# ---- a second device, which is a folder
+# ---- a second device, in its own folder
 class Second(Device):
     type = "second"
 
@@ -43,7 +45,7 @@ asked = []
 
 @pytest.fixture(scope="module", autouse=True)
 def declared():
-    """Declares all of it, and takes it back: other tests look at every op there is."""
+    """Declares everything, and removes it afterwards, because other tests iterate over all ops."""
     # ---- an op made of other ops: one file of ops/
     @op(out=True, inplace=True)
     def tried_composite(input, other, *, scale=1.0):
@@ -68,7 +70,7 @@ def declared():
         asked.append("second")
         return [handle[0] ** 3]
 
-    # ---- and on the npu device, which also is how it comes into graphs of MindSpore's and MindIR files: one file of backend/mindspore/kernels/
+    # ---- its npu kernel, also used in MindSpore graphs and MindIR: one file of backend/mindspore/kernels/
     @registrar("npu")("tried_cube")
     def cube_on_npu(x):
         return ms.ops.Mul()(ms.ops.Mul()(x, x), x)
@@ -117,16 +119,16 @@ def test_an_op_with_a_kernel():
     with mt.autocast("cpu", mt.bfloat16):
         assert tried_cube(half).dtype is mt.float32
     assert tried_cube(mt.ones(2, 3, device="meta")).shape == (2, 3)
-    assert tried_cube(mt.ones(2, 3).t()).stride() == (1, 3)          # elementwise: torch's strides
+    assert tried_cube(mt.ones(2, 3).t()).stride() == (1, 3)  # elementwise: PyTorch's strides
 
 
-def test_its_kernel_on_a_second_device():
+def test_kernel_on_a_second_device():
     x = mt.tensor([1.0, 2.0], requires_grad=False).to("second")
     y = tried_cube(x)
     assert asked == ["second"] and y.device.type == "second" and y.cpu().tolist() == [1, 8]
 
 
-def test_its_trace_record_and_lowering():
+def test_trace_record_and_lowering():
     graph, out = trace(tried_cube, [mt.tensor([2.0])], leaf=lambda name: name == "tried_cube")
     assert [n.op for n in graph.nodes] == ["tried_cube"] and out.tolist() == [8]
     assert TABLE["tried_cube"].autocast == "float32" and TABLE["tried_cube"].lowering is LOWERINGS["tried_cube"]

@@ -1,4 +1,5 @@
-"""Views, in-place writes and autograd, case by case against real torch (random programs are in test_alias_fuzz.py)."""
+"""Views, in-place writes and autograd, case by case against real PyTorch (random programs are in
+test_alias_fuzz.py)."""
 import numpy as np
 import pytest
 import torch as real
@@ -15,7 +16,7 @@ def _plain(x):
 
 
 def _same(fn, ours=mine):
-    """fn(T) gives the same values, or the same type of error, on both sides."""
+    """Checks that fn(T) has the same values, or the same type of error, on both sides."""
     out = []
     for T in (real, ours):
         try:
@@ -43,7 +44,7 @@ def case(fn):
     return fn
 
 
-# ------------------------------------------------------------------ views made under no_grad
+# ------------------------------------------------------------------ views created under no_grad
 @case
 def no_grad_view_counts_as_requiring_grad(T):
     x = _leaf(T)
@@ -468,7 +469,7 @@ def test_cases_cover_both_outcomes():
 
 
 def test_messages():
-    """What is refused says why."""
+    """Checks that the error messages state the reason."""
     y = mine.ones(4, requires_grad=True) * 1
     with pytest.raises(RuntimeError, match="Output 0 of Unbind is a view.*multiple views"):
         y.unbind()[0].add_(1)
@@ -480,15 +481,15 @@ def test_messages():
         mine.zeros(4).unfold(0, 2, 1).add_(1)
 
 
-def test_dead_views_are_forgotten():
+def test_dead_views_are_removed_from_their_base():
     x = mine.zeros(4, requires_grad=True)
     for _ in range(1000):
         x[0]
     assert len(x._views) < 40
 
 
-def test_writes_reach_the_kernels():
-    """A tensor's MindSpore face sees what was written through any view."""
+def test_mindspore_ops_see_writes_through_views():
+    """Checks that MindSpore's ops see writes through any view."""
     import mindspore as ms
 
     x = mine.zeros(3, 4)
@@ -501,8 +502,8 @@ def test_writes_reach_the_kernels():
 
 @pytest.mark.host_only("looks at the host's arrays")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "int64", "uint8", "bool", "complex64", "complex128"])
-def test_strided_memory_as_kernels_see_it(dtype):
-    """Every way a view lies in memory becomes a MindSpore tensor of the same values."""
+def test_strided_views_convert_to_mindspore_tensors(dtype):
+    """Checks that a view with any memory layout becomes a MindSpore tensor of the same values."""
     import mindspore as ms
 
     x = mine.arange(24).reshape(2, 3, 4).to(getattr(mine, dtype))
@@ -519,8 +520,9 @@ _VIEWS = {"transposed": lambda t: t.t(), "columns": lambda t: t[:, 3:200], "step
 
 @pytest.mark.parametrize("name", _VIEWS)
 @pytest.mark.parametrize("large", [True, False])
-def test_mindspore_reads_and_follows_strided_views(name, large, monkeypatch):
-    """Large views get their strides in another way than small ones (backend/mindspore/private.py): both alias the memory of their base."""
+def test_mindspore_tensors_alias_strided_views(name, large, monkeypatch):
+    """Checks that large and small views, which get their strides in different ways
+    (backend/mindspore/private.py), alias the memory of their base."""
     import mindspore as ms
 
     from mindtorch.backend.mindspore import private
@@ -530,7 +532,8 @@ def test_mindspore_reads_and_follows_strided_views(name, large, monkeypatch):
     v, r = _VIEWS[name](base), _VIEWS[name](there)
     assert tuple(v.stride()) == r.stride() and v.storage_offset() == r.storage_offset()
     for _ in range(2):
-        np.testing.assert_array_equal(ms.ops.add(v, 1).asnumpy(), (r + 1).numpy())        # a kernel of MindSpore
+        # a MindSpore kernel
+        np.testing.assert_array_equal(ms.ops.add(v, 1).asnumpy(), (r + 1).numpy())
         np.testing.assert_array_equal(ms.Tensor(v).asnumpy(), r.numpy())
         base.mul_(-2)
         there.mul_(-2)
@@ -538,10 +541,11 @@ def test_mindspore_reads_and_follows_strided_views(name, large, monkeypatch):
     np.testing.assert_array_equal(grad.asnumpy(), np.full(r.shape, 2, np.float32))
 
 
-# ------------------------------------------------------------------ views made at once
+# ------------------------------------------------------------------ views created together
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 12])
-def test_views_made_at_once_are_forgotten_and_fragile(size):
-    """A base knows its living views, however many at a time have been made and dropped."""
+def test_split_views_are_tracked_and_reject_writes(size):
+    """Checks that a base tracks its living views, however many at a time were created and dropped.
+    """
     base, there = mine.arange(12.0), real.arange(12.0)
     kept = base.split(size)
     for _ in range(300):

@@ -1,4 +1,5 @@
-"""Autograd against real torch: graph semantics, hooks, Function, versions, double backward, checkpoint."""
+"""Autograd against real PyTorch: graph semantics, hooks, Function, versions, double backward,
+checkpoint."""
 import contextlib
 import gc
 import warnings
@@ -25,7 +26,7 @@ def leaf(T, seed, *shape):
 
 
 def same(fn, tol=1e-5):
-    """fn(T) -> list of tensors, numbers or strings; equal under both."""
+    """Checks that fn(T), a list of tensors, numbers or strings, is equal in both libraries."""
     a, b = fn(torch), fn(mt)
     assert len(a) == len(b)
     for i, (x, y) in enumerate(zip(a, b)):
@@ -57,7 +58,7 @@ def test_accumulation_and_second_backward():
     same(f)
 
 
-def test_message_of_second_backward_names_retain_graph():
+def test_second_backward_error_names_retain_graph():
     x = leaf(mt, 0, 3)
     y = (x * x).sum()
     y.backward()
@@ -192,7 +193,8 @@ def test_no_grad_generator():
 
 
 def test_inference_tensors():
-    """What is made under inference_mode says so and stays out of backward; views of normal tensors are normal."""
+    """Checks that tensors created in inference mode are marked and excluded from backward; views of
+    normal tensors stay normal."""
     def run(T):
         out = []
 
@@ -232,7 +234,7 @@ def test_inference_mode():
 
 
 class Cases:
-    """Functions written once for both libraries."""
+    """Custom Functions written once for both libraries."""
 
     @staticmethod
     def clip(T):
@@ -335,7 +337,7 @@ def test_function_wrong_number_of_gradients():
     same(f)
 
 
-def test_stale_saved_tensors_are_errors():
+def test_modified_saved_tensors_raise():
     def f(T):
         w = leaf(T, 13, 3)
         out = []
@@ -403,7 +405,7 @@ def test_views_follow_writes_to_their_base():
     same(f)
 
 
-def test_leaf_view_and_multi_output_view_writes_are_errors():
+def test_writes_to_leaf_and_multi_output_views_raise():
     def f(T):
         x = leaf(T, 20, 4)
         y = x * 1
@@ -513,8 +515,9 @@ def _in_parts(T, x):
 
 
 @pytest.mark.parametrize("f", [_divided, _written, _by_hand, _in_parts], ids=lambda f: f.__name__)
-def test_anomaly_mode_shows_the_call_of_the_forward(f):
-    """Torch's warning has the user's line, and its text what to do where the forward ran outside."""
+def test_anomaly_mode_shows_the_forward_traceback(f):
+    """Checks that the warning shows the user's line, and says what to do if the forward ran outside
+    anomaly mode."""
     def said(T, inside):
         x = T.zeros(2, requires_grad=True)
         with warnings.catch_warnings(record=True) as w, T.autograd.detect_anomaly():
@@ -539,7 +542,7 @@ def test_graph_is_freed():
     del y, z
     gc.disable()
     try:
-        assert ref() is None, "the graph holds itself"
+        assert ref() is None, "the graph is kept alive by a reference cycle"
     finally:
         gc.enable()
 
@@ -588,8 +591,9 @@ def test_complex_gradients():
 
 
 @BOTH
-def test_native_value_and_grad_in_between(T):
-    """mindspore.value_and_grad leaves its own flags behind; the facade's gradients do not depend on them."""
+def test_mindspore_value_and_grad_leaves_gradients_unchanged(T):
+    """Checks that the flags mindspore.value_and_grad leaves behind do not affect mindtorch's
+    gradients."""
     if T is mt:
         import mindspore as ms
         p = ms.Parameter(ms.Tensor(arr(1, 3)), name="p")
@@ -602,12 +606,13 @@ def test_native_value_and_grad_in_between(T):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (), (1,), (0, 3), (1, 5)])
 def test_gradients_of_sums(shape, dtype):
-    """A leaf's gradient is the sum's own, seen over its shape; what is added to .grad is not."""
+    """Checks that the gradient of a sum is the output gradient expanded to the leaf's shape, unless
+    it is accumulated into .grad."""
     def f(T):
         kind = getattr(T, dtype)
         out = []
 
-        def steps(r):           # (those that address something)
+        def steps(r):  # strides of dimensions that address elements
             return tuple([s for n, s in zip(r.shape, r.stride()) if n > 1 and r.numel()])
         dims = [dict(dim=d, keepdim=k) for k in (False, True) for d in (0, -1, (0, -1))[:3 if len(shape) > 1 else 2]] if shape else []
         for kw in [{}, *dims]:
@@ -622,13 +627,14 @@ def test_gradients_of_sums(shape, dtype):
             hook.remove()
             first = x.grad
             out += [*seen, first.clone(), steps(first)]
-            y.backward(g.detach(), retain_graph=True)           # (added to the first)
+            y.backward(g.detach(), retain_graph=True)  # accumulates into the first
             assert x.grad is first
             first.mul_(2)
             out += [first, g.detach()]
             r, = T.autograd.grad(y, x, g, create_graph=True)
             out += [steps(r), *T.autograd.grad((r * r.conj()).real.sum(), g)]
-            z = (x.sum(**kw) + x.sum(**kw)) * 2 + (x * x).sum(**kw)             # (several that meet at the leaf, and at a node)
+            # several gradients that meet at the leaf, and at a node
+            z = (x.sum(**kw) + x.sum(**kw)) * 2 + (x * x).sum(**kw)
             r, = T.autograd.grad(z, x, g.detach())
             out += [r, steps(r)]
         return [t.detach().to(T.complex128 if kind.is_complex else T.float64) if hasattr(t, "detach") else t for t in out]

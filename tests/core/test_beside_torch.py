@@ -1,4 +1,5 @@
-"""Both libraries in one process: neither's functions take the other's tensors and both say so; values go over by conversion."""
+"""Both libraries in one process: each rejects the other's tensors with an error that says so;
+explicit conversions transfer the values."""
 import warnings
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given, strategies as st
 
 import mindtorch.torch as mt
 
-#: Calls of each library with tensors of the other, alone, mixed and in lists.  r: PyTorch's tensor, m: this library's.
+#: Calls of each library with tensors of the other, alone, mixed and in lists. r: PyTorch's tensor,
+#: m: mindtorch's.
 REFUSED = """
 real.add(m, m)
 real.add(r, m)
@@ -126,15 +128,19 @@ print("end")
 """
 
 
-def test_tensors_of_the_other_library_are_refused_by_name(process):
+def test_errors_name_the_other_librarys_tensors(process):
     out = process.ok(f"CALLS = '''{REFUSED}'''\n{PROGRAM}")
     assert out.splitlines()[-1] == "end"
     assert "  " not in [x[:2] for x in out.splitlines()], out
 
 
 @pytest.mark.slow
-def test_no_op_of_torchs_own_list_takes_the_other_librarys_tensors(process):
-    """Every sample of torch's op database with facade tensors in all places and in each place alone: no call is silently wrong or fatal."""
+def test_every_opinfo_op_rejects_the_other_librarys_tensors(process):
+    """Calls every sample of PyTorch's op database with mindtorch tensors as all arguments, and as
+    each single one.
+
+    No call may be silently wrong or crash.
+    """
     process.ok("""
         import itertools, warnings
         warnings.simplefilter("ignore")
@@ -227,7 +233,7 @@ def test_conversions_carry_values_and_dtypes(dtype, layout, name, there):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "complex64"])
-def test_numpy_reads_them(dtype):
+def test_numpy_reads_mindtorch_tensors(dtype):
     for layout in LAYOUTS:
         t = made(mt, dtype, layout)
         a = np.asarray(t)
@@ -236,7 +242,7 @@ def test_numpy_reads_them(dtype):
         np.asarray(mt.ones(2, requires_grad=True))
 
 
-def test_what_requires_grad_is_exported_as_torch_exports_it():
+def test_tensors_requiring_grad_export_like_torchs():
     r, m = real.ones(2, requires_grad=True), mt.ones(2, requires_grad=True)
     for lib in (real, mt):
         for t in (r, m):
@@ -244,15 +250,16 @@ def test_what_requires_grad_is_exported_as_torch_exports_it():
                 lib.from_dlpack(t)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        same(mt.tensor(r), r.detach())                   # a copy without history, as real.tensor(r)
+        same(mt.tensor(r), r.detach())  # a copy without history, like real.tensor(r)
     same(mt.asarray(r), r.detach())
     with pytest.raises(RuntimeError, match="history"):
         mt.as_tensor(r)
     same(mt.tensor(real.tensor([1 + 2j]).conj()), real.tensor([1 - 2j]))
 
 
-def test_lists_of_numbers_in_tensors():
-    """An element that is a tensor of PyTorch counts as what it is, not as the integer it could be taken for."""
+def test_lists_of_scalar_tensors():
+    """Checks that a PyTorch tensor in a list is converted by its dtype, not through its integer
+    value."""
     same(mt.tensor([real.tensor(1.5), real.tensor(2.5)]), real.tensor([1.5, 2.5]))
     same(mt.tensor([[real.tensor(1), 2.5]]), real.tensor([[1, 2.5]]))
     with pytest.raises(ValueError, match="one element"):
@@ -277,7 +284,7 @@ def test_dlpack_arguments(dtype):
         mt.from_dlpack(3)
 
 
-def test_a_users_handler_may_not_run_real_torch_on_this_librarys_tensors():
+def test_torch_function_subclass_rejects_real_torch():
     class Mine(mt.Tensor):
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):

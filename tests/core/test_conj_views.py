@@ -1,4 +1,5 @@
-"""Lazy conjugates and negatives beside real torch: random programs of conj, neg, imag, transposes, slices and writes, their bits, aliasing and gradients."""
+"""Lazy conjugates and negatives against real PyTorch: random programs of conj, neg, imag,
+transposes, slices and writes, with their bits, aliasing and gradients."""
 import copy
 import io
 import pickle
@@ -21,7 +22,9 @@ def array(shape, dtype, seed):
 
 
 # ------------------------------------------------------------------ random programs
-# A step: (what to do, number of the tensor it is done to, a number that tells the details).  Values are whole numbers, so that results are exact.
+#
+# A step is (operation, index of the tensor it is applied to, a number that selects the details).
+# Values are integers, so results are exact.
 VIEWS = ["conj", "neg", "real", "imag", "t", "slice", "select", "flat", "expand", "alias", "detach", "diagonal", "unbind", "strided"]
 READS = ["clone", "add", "mul", "sum", "resolve_conj", "resolve_neg", "reshape", "index", "contiguous"]
 WRITES = ["copy", "fill", "add_", "mul_", "set", "mask", "put", "neg_", "copy_self", "zero_"]
@@ -110,7 +113,8 @@ def write(lib, x, what, n, other):
 
 
 def run(lib, shape, dtype, seed, steps, grad):
-    """What a program gives: [(values, bits, ...)] of all tensors at the end, the errors on the way, the gradient of the first tensor."""
+    """Runs a program; returns [(values, bits, ...)] of all tensors at the end, the errors on the
+    way, and the gradient of the first tensor."""
     leaf = lib.from_numpy(array(shape, dtype, seed))
     grad = grad and dtype != "int64"
     leaf.requires_grad_(grad)
@@ -160,24 +164,24 @@ writes = st.lists(st.tuples(st.sampled_from(["conj", "neg", "imag", *VIEWS, *WRI
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([(2, 3), (3,), (2, 2), ()]), st.sampled_from(DTYPES), st.integers(0, 99), steps, st.booleans())
-def test_programs_that_read(shape, dtype, seed, steps, grad):
+def test_random_programs_of_reads(shape, dtype, seed, steps, grad):
     same_run(shape, dtype, seed, steps, grad)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from([(2, 3), (3,), (2, 2), ()]), st.sampled_from(DTYPES), st.integers(0, 99), writes, st.booleans())
-def test_programs_that_write(shape, dtype, seed, steps, grad):
+def test_random_programs_of_writes(shape, dtype, seed, steps, grad):
     same_run(shape, dtype, seed, steps, grad)
 
 
-# ------------------------------------------------------------------ what is no program
+# ------------------------------------------------------------------ single calls
 def pair(shape=(2, 3), dtype="complex64", seed=1):
     a = array(shape, dtype, seed)
     return torch.from_numpy(a), mt.tensor(a)
 
 
 def both(f, *args, **kwargs):
-    """Checks that f(lib, x) gives the same with both, values or errors."""
+    """Checks that f(lib, x) has the same value or error in both libraries."""
     answers = []
     for lib, x in zip((torch, mt), pair(*args, **kwargs)):
         try:
@@ -229,7 +233,7 @@ def test_calls(name):
 
 
 @pytest.mark.host_only("arrays on the tensor's memory")
-def test_numpy_is_refused():
+def test_numpy_conversion_raises():
     for f in (lambda lib, x: x.conj().numpy(), lambda lib, x: x.conj().imag.numpy(), lambda lib, x: np.asarray(x.conj())):
         assert "bit set" in both(f)[1]
     a, b = [x.conj().numpy(force=True).tolist() for x in pair()]
@@ -247,7 +251,7 @@ def test_out_and_resize():
     both(f)
 
 
-def test_set_keeps_its_own_bit():
+def test_set_and_data_handle_the_bit_like_torch():
     def f(lib, x):
         plain, turned = lib.empty(0, dtype=lib.complex64).set_(x.conj()), lib.empty(0, dtype=lib.complex64).conj().set_(x)
         moved, back = lib.zeros(2, 3, dtype=lib.complex64), x.detach().conj()
@@ -268,7 +272,7 @@ def test_pickles():
 
 
 @pytest.mark.host_only("real torch has no such device")
-def test_files_of_real_torch():
+def test_files_are_compatible_with_torch():
     x = pair()[0]
     b = io.BytesIO()
     torch.save(x.conj(), b)
@@ -280,7 +284,7 @@ def test_files_of_real_torch():
     assert facts(torch.load(b))[:3] == facts(x.conj())[:3]
 
 
-def test_views_follow_and_lead():
+def test_writes_propagate_between_base_and_lazy_views():
     def f(lib, x):
         c, n = x.conj(), x.conj().imag
         x[0] = 5 + 6j
@@ -295,7 +299,7 @@ def test_views_follow_and_lead():
 
 
 # ------------------------------------------------------------------ gradients
-def test_gradients_have_bits():
+def test_gradients_of_lazy_views():
     def f(lib, x):
         x.requires_grad_()
         g = lib.ones(2, 3, dtype=lib.complex64) * (1 + 2j)
@@ -323,7 +327,7 @@ def test_writes_through_views_with_gradient():
     both(f)
 
 
-def test_stale_saved_values_are_errors():
+def test_modified_saved_values_raise():
     def f(lib, x):
         w = x.clone().requires_grad_()
         y = w * 2
@@ -363,8 +367,8 @@ def test_forward_mode():
     both(f)
 
 
-# ------------------------------------------------------------------ the layer
-def test_the_layer_goes_when_the_last_one_has_gone():
+# ------------------------------------------------------------------ the dispatch layer
+def test_layer_is_removed_with_the_last_lazy_tensor():
     import gc
 
     from mindtorch.core import dispatch
@@ -381,7 +385,7 @@ def test_the_layer_goes_when_the_last_one_has_gone():
     assert not dispatch.wanted("primitives", "bits")
 
 
-def test_mindspore_gets_whole_values():
+def test_mindspore_receives_resolved_values():
     import mindspore as ms
     x = mt.tensor([1 + 2j, 3 - 1j], dtype=mt.complex64)
     with pytest.raises(RuntimeError, match="conjugate bit"):
@@ -391,7 +395,7 @@ def test_mindspore_gets_whole_values():
     assert ms.ops.neg(x.conj().imag).asnumpy().tolist() == [2.0, -1.0]
 
 
-# ------------------------------------------------------------------ what looks at memory itself
+# ------------------------------------------------------------------ direct memory access
 def test_transforms():
     def f(lib, x):
         fn = lib.func
@@ -421,7 +425,7 @@ def test_optimizers_and_layers():
 
 @pytest.mark.host_only("captures of host tensors")
 @pytest.mark.parametrize("size", [5, 60000])
-def test_compiled_functions_tell_them_apart(size):
+def test_compiled_functions_distinguish_lazy_views(size):
     f = mt.compile(lambda a, b: mt.sigmoid(a * 2 + b) * a - b)
     z = mt.tensor((np.arange(size) % 7) * (1 + 1j))
     n, p = z.conj().imag, z.imag.clone()
@@ -446,7 +450,7 @@ def test_traces():
     both(f)
 
 
-def test_modes_see_the_views():
+def test_dispatch_modes_see_lazy_views():
     def f(lib, x):
         import importlib
         kind = importlib.import_module(lib.__name__ + ".utils._python_dispatch").TorchDispatchMode
@@ -463,7 +467,7 @@ def test_modes_see_the_views():
 
 
 @pytest.mark.host_only("memory of the host that moves")
-def test_memory_that_moves():
+def test_views_follow_a_storage_that_moves():
     def f(lib, x):
         x = x.clone()
         c, n = x.conj(), x.conj().imag
@@ -480,8 +484,9 @@ def test_memory_that_moves():
     both(f)
 
 
-def test_gradients_of_pairs():
-    """What reaches view_as_complex may have the conjugate bit, of which no view of pairs can be made."""
+def test_gradients_of_view_as_complex():
+    """Tests a gradient of view_as_complex with the conjugate bit set, of which no real view of
+    pairs can be created."""
     def f(lib):
         a = lib.tensor(array((3, 2), "float32", 3), requires_grad=True)
         z = lib.view_as_complex(a)

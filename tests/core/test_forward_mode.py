@@ -1,4 +1,5 @@
-"""Forward-mode differentiation: every op of the op database, writes through views, levels within levels, beside real torch."""
+"""Forward-mode differentiation against real PyTorch: every op of the op database, writes through
+views, nested levels."""
 import itertools
 import types
 import warnings
@@ -12,7 +13,9 @@ import mindtorch.torch as mine
 from mindtorch.tools import _conformance as C
 
 # ------------------------------------------------------------------ every op
-# Where torch's own tangent is not the derivative (checked against differences), or is not there though the derivative is.
+#
+# Ops where PyTorch's tangent is not the derivative (checked against finite differences), or is
+# missing although the derivative exists.
 OTHERWISE = {
     "triangular_solve": "torch's tangent is not the derivative",
     "nn.functional.silu.complex": "torch's tangent is not the derivative",
@@ -29,7 +32,7 @@ DIFFER = [(n, op, d) for n, op in C.ops() for d in ("float64", "complex128") if 
 
 
 def over(T, x, f):
-    """f for each differentiable tensor."""
+    """Applies f to every differentiable tensor in x."""
     if isinstance(x, T.Tensor):
         return f(x) if x.dtype.is_floating_point or x.dtype.is_complex else x
     if isinstance(x, (tuple, list)):
@@ -45,7 +48,8 @@ def flat(T, x):
 
 
 def tangents(T, call, args, kwargs, process):
-    """(results, their tangents) for random tangents, the same on both sides."""
+    """Returns (results, their tangents) for random input tangents, which are the same on both
+    sides."""
     rs = np.random.RandomState(0)
 
     def dual(x):
@@ -69,14 +73,15 @@ def attempt(*args):
 
 
 class Compared:
-    """values: results whose tangents were compared; refusals: samples that both sides refuse."""
+    """Counts: `values` are results whose tangents were compared, `refusals` are samples that both
+    sides reject."""
 
     def __init__(self):
         self.values = self.refusals = 0
 
 
 def differs(name, op, dtype, samples, compared):
-    """What is different with the first samples of an op; None."""
+    """Returns the difference in the first samples of an op, or None."""
     fn, told = C.facade_op(op, real, mine), 0
     for s in itertools.islice(op.sample_inputs("cpu", getattr(real, dtype), requires_grad=False), 15 * samples):
         carry, process = C.Carrier(real, mine, _on_device.active() or "cpu"), s.output_process_fn_grad
@@ -84,7 +89,7 @@ def differs(name, op, dtype, samples, compared):
         try:
             want = attempt(real, op.op, [s.input, *s.args], s.kwargs, process)
         except Exception:
-            continue                # (a sample that torch refuses without tangents, too)
+            continue  # PyTorch rejects the sample even without tangents
         got = attempt(mine, fn, *ours, C.rebound(process, mine) if isinstance(process, types.FunctionType) else process)
         told += 1
         if isinstance(want, NotImplementedError) or isinstance(got, NotImplementedError):
@@ -94,7 +99,7 @@ def differs(name, op, dtype, samples, compared):
         else:
             assert len(want) == len(got)
             for w, g in zip(want, got):
-                # (No tangent and a tangent of zeros say the same.)
+                # No tangent and a zero tangent are equal.
                 if w is None or g is None:
                     if w is not g and np.any(C._numpy(w if g is None else g)):
                         return f"{g}, expected {w}"
@@ -108,7 +113,8 @@ def differs(name, op, dtype, samples, compared):
 
 
 def every(names, samples):
-    """Compares these ops' tangents; three in four of them have one, and few are refused by both sides."""
+    """Compares the tangents of these ops; at least 70 % of them must have one, and both sides may
+    reject only a few."""
     found, values, refused = {}, 0, 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -126,7 +132,7 @@ def test_tangents_of_every_op(part):
     every(NAMES[part::20], {"float64": 2, "complex128": 1}.get)
 
 
-#: with the further samples
+#: differences that appear only with more samples
 OTHERWISE_LATER = {
     "nn.functional.scaled_dot_product_attention-float64": "refused by torch for four dimensions",
     "cholesky_inverse-float64": "too nearly singular to be compared",
@@ -142,8 +148,9 @@ def test_tangents_of_every_op_with_more_samples(part):
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
-def test_spread_of_few_and_of_equal_numbers(name, dtype):
-    """Tangents and gradients where nothing, or less, is left of the elements less the correction, and where the deviation is 0."""
+def test_tangents_of_variance_edge_cases(name, dtype):
+    """Tests tangents and gradients where the number of elements minus the correction is zero or
+    negative, and where the deviation is 0."""
     found = {}
     for shape, step, kwargs in itertools.product([(), (1,), (3,), (1, 3), (3, 1), (0,), (2, 0)], (0, 1), [
             {"unbiased": True}, {"unbiased": False}, {"correction": 5}, {"correction": 3}, {"dim": -1}, {"dim": -1, "correction": 5}]):
@@ -163,7 +170,7 @@ def test_spread_of_few_and_of_equal_numbers(name, dtype):
 
 
 @pytest.mark.parametrize("edge_order,n", [(1, 2), (1, 5), (2, 3), (2, 4), (2, 6)])
-def test_gradient_is_differentiated_by_its_coordinates(edge_order, n):
+def test_gradient_op_is_differentiable_in_its_spacing(edge_order, n):
     rs, found = np.random.RandomState(3), []
     given = [rs.rand(3, n), np.cumsum(rs.rand(n)), rs.rand(3, n), rs.rand(n)]
     for T in (real, mine):
@@ -179,7 +186,7 @@ def test_gradient_is_differentiated_by_its_coordinates(edge_order, n):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_embedding_carries_the_tangent_of_its_weight(sparse):
+def test_embedding_propagates_the_weight_tangent(sparse):
     found = []
     for T in (real, mine):
         w, t, i = (T.tensor(a) for a in (np.arange(12.0).reshape(4, 3), np.arange(12.0).reshape(4, 3) ** 2, np.array([3, 0, 3])))
@@ -189,7 +196,7 @@ def test_embedding_carries_the_tangent_of_its_weight(sparse):
 
 
 @pytest.mark.parametrize("name,op,dtype", DIFFER, ids=[f"{n}-{d}" for n, _, d in DIFFER])
-def test_where_torch_is_no_reference_the_tangent_is_the_derivative(name, op, dtype):
+def test_tangent_matches_finite_differences(name, op, dtype):
     fn = C.facade_op(op, real, mine)
     s = next(iter(op.sample_inputs("cpu", getattr(real, dtype), requires_grad=False)))
     carry = C.Carrier(real, mine, _on_device.active() or "cpu")

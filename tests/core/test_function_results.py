@@ -1,4 +1,5 @@
-"""What a custom Function gives back: views of temporaries and inputs, inputs that it has written to; and what writes to these are allowed. Beside real torch."""
+"""Results of a custom Function: views of temporaries and of inputs, inputs that it modified in
+place; and which writes to these are allowed. Compared with real PyTorch."""
 import pytest
 import torch as real
 
@@ -67,7 +68,7 @@ def run(T, forward, made, write, grad, last):
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("forward", FORWARD)
-def test_what_a_function_gives_back_may_be_written_to_as_in_torch(forward, grad):
+def test_writes_to_function_results_match_torch(forward, grad):
     for made in INPUT:
         for write in WRITES:
             for last in (False, True):

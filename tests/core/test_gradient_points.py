@@ -1,5 +1,8 @@
-"""Values and gradients of every differentiable op of torch's op database at the points where rules go wrong: zeros of both
-signs, equal values, infinities, nan, denormals, huge numbers.  nan where torch has nan, else torch's number.
+"""Values and gradients of every differentiable op of PyTorch's op database at the points where
+gradient rules often fail: zeros of both signs, equal values, infinities, nan, denormals, huge
+values.
+
+The result must be nan where PyTorch has nan, else PyTorch's value.
 """
 import itertools
 import math
@@ -21,7 +24,7 @@ RTOL, SMALL = {"float32": 2e-4, "float64": 1e-6}, {"float32": 1e-37, "float64": 
 
 _FUSED = "torch fuses the product with the sum, or not, by the element's place in a vector register"
 _POLYNOMIAL = "recurrences in float64 here; torch's overflow, cancel, or (at nan) return uninitialised memory"
-#: op -> why its numbers at denormal and huge arguments are not torch's.
+#: op -> why its values at denormal and huge arguments differ from PyTorch's
 ORDINARY_ONLY = {
     "add": _FUSED, "sub": _FUSED, "rsub": _FUSED,
     "fmod": "torch's vectorised fmod is nan for huge quotients, its scalar one exact, as here",
@@ -31,13 +34,13 @@ ORDINARY_ONLY = {
     "special.zeta": "nan of torch's loop for huge arguments", "igamma": "at a denormal order torch gives 0 in float32",
     "igammac": "as igamma", "special.erfcx": "cancellation of the slope", "special.entr": "as special.erfcx",
     "special.i0e": "cancellation", "special.i1e": "cancellation", "ldexp": "order of the factors, seen in overflow alone",
-    "special.ndtri": "slope at a denormal", "mvlgamma": "rounding of huge arguments",
+    "special.ndtri": "derivative at a denormal", "mvlgamma": "rounding of huge arguments",
 }
-#: op -> why it is left out.
+#: op -> why it is excluded
 NOT_THESE = {
     "special.ndtr": "exact in the tail here; torch's 1 + erf gives 0 there",
-    "special.log_ndtr": "slope exact in the tail here; torch subtracts squares there",
-    "logit": "the sign of an infinite slope at -0 depends on torch's vector register",
+    "special.log_ndtr": "derivative exact in the tail here; torch subtracts squares there",
+    "logit": "the sign of an infinite derivative at -0 depends on torch's vector register",
     "chalf": "complex32 is refused", "half": "another dtype", "bfloat16": "another dtype",
     **{f"special.{kind}polynomial_{k}": _POLYNOMIAL for kind, ks in
        (("chebyshev_", "tuvw"), ("shifted_chebyshev_", "tuvw"), ("legendre_", "p"), ("laguerre_", "l")) for k in ks},
@@ -65,12 +68,13 @@ ELEMENTWISE = _elementwise()
 @pytest.mark.parametrize("d", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name,op", ELEMENTWISE, ids=[n for n, _ in ELEMENTWISE])
 def test_elementwise(name, op, d):
-    """One argument over the grid, two over all its pairs; gradients for cotangents 1 and 0."""
+    """Tests one argument on the grid, two on all its pairs; with gradients for cotangents 1 and 0.
+    """
     if not op.supports_dtype(getattr(real, d), "cpu"):
         pytest.skip(f"torch has no {d} here")
     fn = C.facade_op(op, real, mine)
     extreme = [] if op.name in ORDINARY_ONLY else EXTREME[d]
-    # (The threads of MindSpore's kernels take denormals for zeros, as NPUs and GPUs do.)
+    # MindSpore's kernel threads flush denormals to zero, as NPUs and GPUs do.
     grid = np.array(GRID + (extreme if not _on_device.active() else extreme[2:]), d)
     real.manual_seed(0)
     seen, checks = set(), 0
@@ -114,7 +118,8 @@ def test_elementwise(name, op, d):
 
 def _compare(what, a, b, values, d):
     assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype}{a.shape} instead of {b.dtype}{b.shape}"
-    rtol = 1e-2 if "erfcx" in what and d == "float32" else RTOL[d]         # the difference of two numbers that are nearly equal
+    # the difference of two nearly equal values
+    rtol = 1e-2 if "erfcx" in what and d == "float32" else RTOL[d]
     bad = np.flatnonzero(~_same(a, b, rtol, SMALL[d]).reshape(-1))
     shown = [f"at {[float(v[i]) for v in values]}: {a.flat[i]} instead of {b.flat[i]}" for i in bad[:4]]
     assert not bad.size, f"{what}: {bad.size} differ, " + "; ".join(shown)
@@ -130,7 +135,7 @@ _RANDOM = ("empty", "rand", "normal", "dropout", "multinomial", "bernoulli", "ex
            "fractional", "lowrank", "lobpcg")
 _FREE = "factors of a singular matrix are not unique"
 _CHOICE = "torch's choice among equal elements: compared in test_ops_sort.py"
-#: op -> why it is left out, with finite values.
+#: op -> why it is excluded with finite values
 NOT_FINITE = {
     "geqrf": _FREE, "ormqr": _FREE, "qr": _FREE, "linalg.qr": _FREE, "svd": _FREE, "linalg.svd": _FREE, "linalg.eigh": _FREE,
     "linalg.eig": _FREE, "linalg.eigvalsh": _FREE, "linalg.eigvals": _FREE, "linalg.svdvals": _FREE, "norm.nuc": _FREE,
@@ -149,7 +154,7 @@ NOT_FINITE = {
 
 
 def _fill(x, pool, rs, d):
-    """The sample with its floats drawn from a pool."""
+    """Returns the sample with its floats drawn from a pool."""
     if isinstance(x, real.Tensor):
         if x.dtype != getattr(real, d):
             return x
@@ -169,7 +174,7 @@ def _tensors(T, x):
 
 
 def _sample(name, op, fn, s, n, pool_name, pool, d):
-    """None, or what differs; False where torch refuses."""
+    """Returns None, or the difference; False if PyTorch rejects the sample."""
     rs = np.random.RandomState(zlib.crc32(f"{name}{n}{pool_name}".encode()) % 2 ** 31)
     args, kwargs = [_fill(s.input, pool, rs, d), *_fill(list(s.args), pool, rs, d)], _fill(s.kwargs, pool, rs, d)
     try:
@@ -246,7 +251,7 @@ def _run(name, op, pools, limit, d="float64"):
                     bad.append(f"{name} sample {n}, {pool_name}: {r}")
     assert not bad, "\n".join(bad)
     if not done:
-        pytest.skip("no sample that torch takes")
+        pytest.skip("PyTorch accepts no sample")
 
 
 WHOLE = _whole(NOT_FINITE)
@@ -258,7 +263,7 @@ def test_equal_values_and_zeros(name, op):
     _run(name, op, POOLS, 12)
 
 
-#: Ops whose numbers are compared at infinities and nan too.
+#: Ops whose values are compared at infinities and nan too.
 WITH_INFINITIES = """amax amin aminmax argmax argmin addcdiv addcmul addmm baddbmm cdist clamp cummax cummin cumsum dist dot index_add
  index_reduce.mean isin lerp linalg.vector_norm log_softmax logsumexp masked.logsumexp masked.sum max.reduction_no_dim
  max.reduction_with_dim mean min.reduction_no_dim min.reduction_with_dim nanmean nanquantile nansum nn.functional.cosine_similarity
@@ -279,7 +284,7 @@ def test_infinities_and_nan(name, op):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_ignored_samples_may_be_infinite(reduction, weighted):
-    """-inf (a masked logit) at a target that is ignored counts as nothing."""
+    """Checks that -inf (a masked logit) contributes nothing if its target is ignored."""
     def f(T, x, w):
         t, kw = T.tensor([1, 2, 0]), {"reduction": reduction, "ignore_index": 0, "weight": w if weighted else None}
         logs = T.cat([T.log_softmax(x, 1), T.tensor([[-inf, 0.0, -1.0]], dtype=T.float64)])
@@ -289,7 +294,7 @@ def test_ignored_samples_may_be_infinite(reduction, weighted):
 
 
 def test_singular_determinants():
-    """The gradient is the matrix of cofactors, also where torch's is not."""
+    """Checks that the gradient is the matrix of cofactors, even where PyTorch's is not."""
     rs = np.random.RandomState(0)
     for _ in range(20):
         a = np.array(_MILD)[rs.randint(len(_MILD), size=(4, 4))]
@@ -309,8 +314,9 @@ UNWRITTEN = {
 
 
 @pytest.mark.parametrize("name", UNWRITTEN)
-def test_ops_without_a_derivative_are_part_of_the_graph(name):
-    """Their results want gradients, and backward says that there are none, with real torch's class of error."""
+def test_ops_without_a_derivative_raise_in_backward(name):
+    """Checks that their results require grad, and that backward raises real PyTorch's class of
+    error."""
     def run(T):
         y = UNWRITTEN[name](T, T.tensor([1., 2., 3.], requires_grad=True))
         try:

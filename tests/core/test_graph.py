@@ -1,4 +1,5 @@
-"""The one form of recorded computations (backend/graph.py): what both recordings have in common, and what its passes stand on."""
+"""The common format of recorded computations (backend/graph.py): what both recordings share, and
+what its passes rely on."""
 import dataclasses
 from collections import OrderedDict
 
@@ -12,7 +13,7 @@ F = mt.nn.functional
 
 
 def captured(fn, *args):
-    """The graph that torch.compile makes of a call."""
+    """Returns the graph that torch.compile captures for a call."""
     g = mt.compile(fn, backend="eager")
     g(*args)
     return g._torchdynamo_compiled.entries[0].graph
@@ -41,7 +42,7 @@ def _sets_an_item(x):
     return y
 
 
-def test_writes_stay_in_a_capture_and_become_values_in_a_trace():
+def test_capture_keeps_writes_and_trace_functionalizes_them():
     def fn(x):
         y = x * 2
         y.add_(1)
@@ -64,7 +65,7 @@ def test_a_capture_keeps_no_tensor_of_the_call_alive():
     assert [v.tensor for v in values if v.tensor is not None] == [w] and all(v.array is None for v in values)
 
 
-def test_modes_are_kept():
+def test_grad_modes_are_recorded():
     def fn(x):
         with mt.no_grad():
             y = x + 1
@@ -78,7 +79,7 @@ class Out:
     second: object = None
 
 
-def test_results_are_made_anew():
+def test_replay_rebuilds_result_containers():
     def fn(x):
         return Out(x + 1, OrderedDict(a=x * 2, b=[mt.max(x, 0)])), {None: x, 2: (x,)}
     g = mt.compile(fn, backend="eager")
@@ -91,7 +92,7 @@ def test_results_are_made_anew():
     assert g._torchdynamo_compiled.replayed_calls == 2
 
 
-def test_walks():
+def test_nested_value_traversal():
     a, b, c = (Value("node", (1,), "float32", name=n) for n in "abc")
     nest = [a, (b, {"k": slice(a, None)}), Build(dict, "dict", {1: c}), Build(list, "object", [c]), 3]
     assert list(values_in(nest)) == [a, b, a, c]

@@ -1,4 +1,5 @@
-"""float16 and bfloat16 to float32 and back: all 65536 values, everything between them, any layout, with and without C; and ops on them."""
+"""Conversions between float16 or bfloat16 and float32: all 65536 values, the values between them,
+any layout, with and without C; and ops on them."""
 import numpy as np
 import pytest
 import torch as real
@@ -26,7 +27,7 @@ def _all(dtype):
 
 @pytest.mark.parametrize("name", LOW)
 @pytest.mark.parametrize("count", [1, 3])
-def test_every_value_and_what_lies_between(how, name, count, monkeypatch):
+def test_every_value_and_those_in_between(how, name, count, monkeypatch):
     monkeypatch.setattr(threads._team, "count", count)
     d = LOW[name]
     w = half.widen(_all(d))

@@ -1,4 +1,4 @@
-"""When and in which order hooks on gradients fire, beside real torch."""
+"""Order and timing of gradient hooks, against real PyTorch."""
 import threading
 
 import pytest
@@ -8,7 +8,7 @@ import mindtorch.torch as mt
 
 
 def nets(T):
-    """name -> (module, its input, how to call it)."""
+    """Returns {name: (module, input, how to call it)}."""
     nn = T.nn
 
     class Net(nn.Module):
@@ -97,7 +97,7 @@ def both(f):
     return want
 
 
-def test_hooks_fire_only_for_gradients_that_are_asked_for():
+def test_hooks_fire_only_for_requested_gradients():
     def run(T):
         x, y = T.ones(2, requires_grad=True), T.ones(2, requires_grad=True)
         log = []
@@ -177,17 +177,18 @@ def context(T, x, y, z, a, b, handle, log):
 
 @pytest.mark.parametrize("mode", ["all", "any"])
 @pytest.mark.parametrize("program", [retained, parts, asked, removed, failing, nested, context])
-def test_hooks_on_several_tensors(mode, program):
+def test_multi_tensor_hooks(mode, program):
     if program is nested and mode == "all":
-        # (torch counts for one pass at a time, and so the outer one ends too early.)
+        # PyTorch tracks only one backward pass at a time, so the outer one ends too early.
         assert multi(mt, mode, program) == ["inner", [[2, 2], [1, 1], None, None], "end", [[12, 12], [12, 12], [6, 6], [2, 2]]]
     else:
         assert both(lambda T: multi(T, mode, program))
 
 
 @pytest.mark.parametrize("mode", ["all", "any"])
-def test_hooks_on_several_tensors_and_threads(mode):
-    """Backwards of two threads at once, each stopped in the middle until the other is there."""
+def test_multi_tensor_hooks_in_concurrent_threads(mode):
+    """Runs two backward passes in concurrent threads, each stopped in the middle until the other
+    arrives."""
     def run(T):
         x, y = T.ones(2, requires_grad=True), T.ones(2, requires_grad=True)
         log, meet = [], threading.Barrier(2, timeout=20)
@@ -215,14 +216,15 @@ def test_hooks_on_several_tensors_and_threads(mode):
     assert len(both(run)) == 2
 
 
-def test_hooks_on_several_tensors_refuse_other_modes():
+def test_multi_tensor_hooks_reject_other_modes():
     for T in (real, mt):
         with pytest.raises(ValueError, match="mode"):
             T.autograd.graph.register_multi_grad_hook((T.ones(1, requires_grad=True),), print, mode="some")
 
 
-def test_saved_indices_have_no_history():
-    """What a hook gets of a result without a gradient, such as the places of a sort, does not require grad."""
+def test_saved_indices_do_not_require_grad():
+    """Checks that a result without a gradient, such as the indices of a sort, reaches the hook
+    without requires_grad."""
     def packed(T):
         seen = []
         x = T.tensor([[3.0, 1.0, 2.0]]).requires_grad_()

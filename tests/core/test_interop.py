@@ -1,4 +1,4 @@
-"""MindSpore's ops, Cells and writes inside torch-style training, against real torch."""
+"""MindSpore's ops, Cells and writes in torch-style training, against real PyTorch."""
 import io
 import gc
 import threading
@@ -32,13 +32,14 @@ def pair(seed=0, *shape):
 
 
 # ------------------------------------------------------------------ gradients
-def test_a_mindspore_op_is_part_of_the_graph():
+def test_mindspore_op_is_part_of_the_graph():
     x = mt.ones(3, requires_grad=True)
     (ops.exp(x) * x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
 
 
-STEPS = [  # (of the facade and MindSpore, of real torch); each takes two tensors of shape (3, 4) and gives one
+# (with mindtorch and MindSpore, with real PyTorch); each maps two tensors of shape (3, 4) to one
+STEPS = [
     (lambda x, y: ops.exp(x * 0.1), lambda x, y: (x * 0.1).exp()),
     (lambda x, y: mint.mul(x, y), lambda x, y: x * y),
     (lambda x, y: ops.cat([x, y])[1:4], lambda x, y: real.cat([x, y])[1:4]),
@@ -56,8 +57,8 @@ STEPS = [  # (of the facade and MindSpore, of real torch); each takes two tensor
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
-def test_any_mix_and_order(program):
-    """Random programs of facade and MindSpore steps over everything computed so far."""
+def test_random_mixes_of_mindspore_and_torch_ops(program):
+    """Runs random programs of mindtorch and MindSpore steps on all values computed so far."""
     found = []
     for T, side in ((mt, 0), (real, 1)):
         values = [T.tensor(draw(1, 3, 4), requires_grad=True), T.tensor(draw(2, 3, 4), requires_grad=True), T.tensor(draw(3, 3, 4))]
@@ -76,7 +77,7 @@ def test_any_mix_and_order(program):
             close(a, b, 2e-3, 2e-4)
 
 
-def test_second_derivatives_are_refused():
+def test_second_derivatives_raise():
     x = mt.ones(3, requires_grad=True)
     total = mt.sum(ops.exp(x) * x)
     with pytest.raises(NotImplementedError, match="create_graph=True through MindSpore operations"):
@@ -93,8 +94,9 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_and_their_parameters(name):
-    """As MindSpore's own value_and_grad says, for the inputs and for the Cell's Parameters, under facade code."""
+def test_gradients_of_cells_and_their_parameters(name):
+    """Compares the gradients of the inputs and of the Cell's Parameters, inside mindtorch code,
+    with MindSpore's own value_and_grad."""
     cell, x0 = CELLS[name](), draw(3, 5, 4)
     w = ms.Tensor(draw(4, *cell(ms.Tensor(x0)).shape))
     params = list(cell.trainable_params())
@@ -110,7 +112,7 @@ def test_cells_and_their_parameters(name):
         np.testing.assert_allclose(a.numpy(), b.asnumpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_cell_with_a_gradient_of_its_own():
+def test_cell_with_bprop_raises():
     class Doubled(nn.Cell):
         def construct(self, x):
             return x * 1
@@ -126,7 +128,7 @@ def test_cell_with_a_gradient_of_its_own():
     np.testing.assert_array_equal(ms.grad(Doubled())(mt.ones(3)).asnumpy(), np.full(3, 7))
 
 
-def test_native_tensors_have_backward():
+def test_mindspore_tensors_have_backward():
     x, r = pair()
     y = ops.sin(ops.exp(x))
     assert type(y) is ms.Tensor
@@ -144,7 +146,7 @@ def test_hooks_and_retain_grad_on_results():
     y.retain_grad(), z.retain_grad()
     y.register_hook(lambda g: seen.append(g.tolist()) or g * 2)
     z.register_hook(lambda g: seen.append(g.tolist()) or g * 2)
-    # y is used by both libraries after the facade has met it
+    # both libraries use y after mindtorch has wrapped it
     (mt.sum(ops.square(y)) + mt.sum(y * 3)).backward()
     (z.square().sum() + (z * 3).sum()).backward()
     assert len(seen) == 2
@@ -152,7 +154,7 @@ def test_hooks_and_retain_grad_on_results():
     close(x.grad, r.grad), close(y.grad, z.grad)
 
 
-def test_an_inner_result_as_input_of_grad():
+def test_grad_with_respect_to_an_intermediate_result():
     x, r = pair()
     y, z = ops.reshape(ops.exp(x), (3, 1)), r.exp().reshape(3, 1)
     assert y.requires_grad
@@ -162,7 +164,7 @@ def test_an_inner_result_as_input_of_grad():
         close(u, v)
 
 
-def test_several_passes_and_freed_graphs():
+def test_repeated_backward_and_freed_graphs():
     x, r = pair()
     for T, v, total in ((mt, x, mt.sum(ops.exp(ops.sin(x)))), (real, r, r.sin().exp().sum())):
         total.backward(retain_graph=True)
@@ -172,7 +174,7 @@ def test_several_passes_and_freed_graphs():
     close(x.grad, r.grad)
 
 
-def test_one_native_part_under_two_results():
+def test_mindspore_subgraph_shared_by_two_results():
     x, r = pair()
     h = ops.exp(x)
     a, b = ops.sin(h), ops.cos(h)
@@ -183,7 +185,7 @@ def test_one_native_part_under_two_results():
 
 
 @pytest.mark.parametrize("off", [mt.no_grad, ms.common._no_grad, mt.inference_mode, lambda: mt.set_grad_enabled(False)])
-def test_without_recording(off):
+def test_disabled_grad_modes_record_nothing(off):
     x, _ = pair()
     y = ops.exp(x)
     with off():
@@ -193,7 +195,7 @@ def test_without_recording(off):
     assert not mt.add(ops.exp(x.detach()), 1).requires_grad and not mt.add(ops.exp(mt.ones(2)), 1).requires_grad
 
 
-def test_detached_and_rewritten_tensors_have_their_present_history():
+def test_detached_and_modified_tensors_use_current_history():
     x, r = pair()
     found = []
     for T, v, exp in ((mt, x, ops.exp), (real, r, real.exp)):
@@ -223,7 +225,7 @@ def test_assigned_data_and_views():
     close(*found)
 
 
-def test_subscript_assignment_of_a_native_tensor():
+def test_setitem_on_a_mindspore_tensor_is_differentiable():
     x, r = pair()
     y = ops.zeros((2, 3))
     y[0] = x * 2
@@ -234,7 +236,7 @@ def test_subscript_assignment_of_a_native_tensor():
     close(x.grad, r.grad)
 
 
-def test_in_threads():
+def test_gradients_in_concurrent_threads():
     errors = []
 
     def work(seed):
@@ -252,7 +254,7 @@ def test_in_threads():
     assert not errors
 
 
-def test_value_and_grad_before_between_and_after():
+def test_value_and_grad_mixes_with_backward():
     w = mt.nn.Parameter(mt.tensor(draw(5, 3)))
     x0 = draw(6, 3)
     dense = nn.Dense(3, 3)
@@ -289,7 +291,7 @@ def test_value_and_grad_before_between_and_after():
             assert not (w * 1).requires_grad and not mt.add(ops.exp(w), 1).requires_grad
 
 
-def test_backward_inside_value_and_grad_says_that_it_cannot():
+def test_backward_inside_value_and_grad_raises():
     x = mt.ones(3, requires_grad=True)
 
     def fn(a):
@@ -303,7 +305,7 @@ def test_backward_inside_value_and_grad_says_that_it_cannot():
     np.testing.assert_allclose(x.grad.numpy(), np.full(3, 2 * np.e), rtol=1e-6)
 
 
-def test_nothing_stays_alive():
+def test_repeated_steps_leak_no_objects():
     x, d = mt.ones(50, 40, requires_grad=True), nn.Dense(40, 3)
     from mindtorch.core import interop
 
@@ -326,7 +328,7 @@ def test_nothing_stays_alive():
 STALE = "modified by an inplace operation"
 
 
-def test_writes_to_what_mindspore_saved():
+def test_writes_to_tensors_saved_by_mindspore():
     for op, stale in ((ops.square, True), (ops.exp, False), (lambda t: mint.add(t, t), False)):
         x, r = pair()
         h = x * 2
@@ -343,7 +345,7 @@ def test_writes_to_what_mindspore_saved():
     y.mul_(2)
     with pytest.raises(RuntimeError, match=STALE):
         total.backward()
-    data = mt.ones(2, 3)                    # no gradient wanted, a view that is gone at once
+    data = mt.ones(2, 3)  # requires no grad; a view that is freed at once
     total = mt.sum(mint.mul(x, data[1]))
     data.zero_()
     with pytest.raises(RuntimeError, match=STALE):
@@ -391,7 +393,7 @@ def test_mindspore_writes_make_saved_values_stale(how, reader, kind):
     assert (p.asnumpy() != before).any()
     with pytest.raises(RuntimeError, match=STALE):
         total.backward()
-    # afterwards all is well again, with the new value
+    # afterwards everything works again, with the new value
     if isinstance(p, mt.Tensor):
         p.grad = None
     mt.sum(square(p)).backward()
@@ -399,7 +401,8 @@ def test_mindspore_writes_make_saved_values_stale(how, reader, kind):
 
 
 def test_mindspore_optimizer_after_torch_style_backward():
-    """Training a Cell with backward() and MindSpore's own optimizer, step by step as torch does."""
+    """Trains a Cell with backward() and MindSpore's own optimizer, compared with PyTorch at every
+    step."""
     d, r = nn.Dense(3, 2), real.nn.Linear(3, 2)
     with real.no_grad():
         r.weight.copy_(real.tensor(d.weight.asnumpy())), r.bias.copy_(real.tensor(d.bias.asnumpy()))
@@ -456,7 +459,8 @@ print("done", len(names))
 
 @pytest.mark.slow
 def test_jit_of_facade_functions_is_quiet(tmp_path):
-    """Functions under ms.jit that meet the facade run eagerly: right values, one warning, nothing printed, nothing left behind."""
+    """Checks that functions under ms.jit that reach mindtorch run eagerly: correct values, one
+    warning, no output, no leftovers."""
     import os
     import pathlib
     import subprocess
@@ -469,8 +473,9 @@ def test_jit_of_facade_functions_is_quiet(tmp_path):
     assert r.stdout.split() == ["done", "43"] and not r.stderr.strip(), (r.stdout, r.stderr)
 
 
-def test_compiled_functions_change_the_grad_mode_after_a_native_op():
-    """Once MindSpore's tape is on, torch.no_grad() switches it as well; a compiled function may do so."""
+def test_compiled_no_grad_works_after_a_mindspore_op():
+    """Checks that torch.no_grad(), also in a compiled function, switches MindSpore's autograd once
+    that is on."""
     x = mt.ones(3, requires_grad=True)
     mt.sum(ops.exp(x)).backward()
 
@@ -484,8 +489,9 @@ def test_compiled_functions_change_the_grad_mode_after_a_native_op():
         np.testing.assert_array_equal(compiled(mt.ones(2)).numpy(), 3)
 
 
-def test_isinstance_leaves_a_tensor_as_it_is():
-    """A MindSpore tensor counts as torch.Tensor, and becomes one where it is handed over."""
+def test_isinstance_does_not_convert_mindspore_tensors():
+    """Checks that a MindSpore tensor counts as torch.Tensor, and is converted only when it is
+    passed to a function."""
     t, p = ms.Tensor([1.0, 2.0]), ms.Parameter(ms.Tensor([1.0]))
     kind = type(p)
     assert isinstance(t, mt.Tensor) and not isinstance(t, mt.nn.Parameter) and isinstance(p, mt.nn.Parameter) and mt.is_tensor(t)
@@ -501,8 +507,9 @@ def test_isinstance_leaves_a_tensor_as_it_is():
         assert type(x) is mt.Tensor
 
 
-def test_a_step_of_a_mindspore_optimizer_does_not_record():
-    """Nor after an op with a Parameter, which asks whether torch-style code records."""
+def test_mindspore_optimizer_step_records_no_gradients():
+    """Checks that gradients stay off in the step, also after an op with a Parameter, which checks
+    torch's grad mode."""
     from mindspore.experimental.optim.optimizer import Optimizer
     from mindspore.graph.api import _pynative_executor
     seen = []
@@ -520,11 +527,12 @@ def test_a_step_of_a_mindspore_optimizer_does_not_record():
     assert _pynative_executor.enable_grad() and mt.is_grad_enabled()
 
 
-# ------------------------------------------------------------------ gradients of gradients by MindSpore's functions
+# ------------------------------------------------------------------ nested ms.grad
 @pytest.mark.parametrize("f", [lambda T, u: (u ** 3).sum(), lambda T, u: T.tanh(u).sum(), lambda T, u: T.nn.functional.softmax(u, -1)[:, 0].pow(2).sum(),
                                lambda T, u: T.sigmoid(u).prod(1).sum(), lambda T, u: T.logsumexp(u, 1).sum(), lambda T, u: (u[1:] * u[:-1]).sum() ** 2])
 def test_nested_ms_grad(f):
-    """ms.grad of ms.grad over facade code is the second derivative (it was 0)."""
+    """Checks that ms.grad of ms.grad over mindtorch code is the second derivative (it used to be
+    0)."""
     x = np.random.RandomState(0).randn(3, 4).astype(np.float32)
     have = ms.grad(lambda v: ms.grad(lambda u: f(mt, u))(v).sum())(mt.tensor(x))
     t = real.tensor(x, requires_grad=True)

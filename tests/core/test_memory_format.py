@@ -1,4 +1,5 @@
-"""Memory formats: strides of results and gradients beside real torch's, over a grid of ops and layouts and in random programs."""
+"""Memory formats: strides of results and gradients against real PyTorch, over a grid of ops and
+layouts and in random programs."""
 import subprocess
 import sys
 import copy
@@ -21,7 +22,8 @@ BOTH = (real, torch)
 
 # ------------------------------------------------------------------ layouts
 def dense(shape, order):
-    """Strides of a dense tensor whose dimensions lie in the given order, the outermost first."""
+    """Returns the strides of a dense tensor whose dimensions are stored in the given order,
+    outermost first."""
     out, n = [0] * len(shape), 1
     for d in reversed(order):
         out[d] = n
@@ -30,7 +32,7 @@ def dense(shape, order):
 
 
 def orders(shape, count=2, seed=0):
-    """C order, channels last and a few others."""
+    """Returns C order, channels last and a few other orders."""
     n = len(shape)
     everything = list(itertools.permutations(range(n)))
     more = np.random.RandomState(seed).choice(len(everything), count, replace=False)
@@ -53,7 +55,8 @@ def flat(r):
 
 
 def outcome(T, fn, shape, order):
-    """[(what, shape, strides, values)] of results and of the leaf's gradient, or the error's type."""
+    """Returns [(what, shape, strides, values)] of results and of the leaf's gradient, or the type
+    of the error."""
     T.manual_seed(3)
     x = tensor(T, shape, order)
     try:
@@ -71,9 +74,10 @@ def outcome(T, fn, shape, order):
 
 
 def meaningful(row, exact):
-    """Strides of dimensions of size 1 address nothing; they are compared where they tell the format (`exact`)."""
+    """Drops strides of size-1 dimensions, which address nothing, except where they determine the
+    format (`exact`)."""
     what, shape, strides, _ = row
-    if _on_device.active():         # (whose results are contiguous: there the values count)
+    if _on_device.active():  # results are contiguous there, so only values are compared
         return what, shape
     return what, shape, strides if exact and what == "result" else tuple(s for s, n in zip(strides, shape) if n != 1)
 
@@ -87,7 +91,8 @@ def same(fn, shape, order, exact):
         assert theirs == ours, where
         return
     assert [meaningful(r, exact) for r in ours] == [meaningful(r, exact) for r in theirs], where
-    rtol = 1e-2 if any(a.dtype.itemsize == 2 for *_, a in theirs) else 2e-4        # (a gradient of float32 has gone through what the result is of)
+    # a float32 gradient has passed through the dtype of the result
+    rtol = 1e-2 if any(a.dtype.itemsize == 2 for *_, a in theirs) else 2e-4
     for (*_, a), (*_, b) in zip(theirs, ours):
         assert np.allclose(b.double().contiguous().numpy(), a.double().contiguous().numpy(), rtol, 1e-5, equal_nan=True), where
 
@@ -215,7 +220,7 @@ FIVE = {
     "is_contiguous": lambda T, x: T.tensor([x.is_contiguous(), x.is_contiguous(memory_format=T.channels_last_3d)]),
 }
 
-# What torch does there with strides of size 1 follows from how it composes its op, and says nothing.
+# PyTorch's strides of size-1 dimensions are an artifact here of how it composes the op.
 LOOSE = {"of weight", "number over", "stack", "stack 1", "index", "sum kept", "adaptive max", "C second", "C first", "diff", "prelu"}
 
 
@@ -226,7 +231,7 @@ def grid(ops, shapes):
 @pytest.mark.host_only("a device copies what lies in both formats", cases=("to last 2x1x4x4", "to last 3x4x1x1", "to last 2x1x3x3x2"))
 @pytest.mark.parametrize("fn, shape, loose", grid({**EVERY, **FOUR}, [(2, 6, 4, 5), (2, 1, 4, 4)])
                          + grid(FOUR, [(1, 4, 3, 3), (3, 4, 1, 1)]) + grid({**EVERY, **FIVE}, [(2, 3, 2, 3, 2)]) + grid(FIVE, [(2, 1, 3, 3, 2)]))
-def test_strides_of_an_op(fn, shape, loose):
+def test_strides_of_each_op(fn, shape, loose):
     for i, order in enumerate(orders(shape)[:2] if _on_device.active() else orders(shape)):
         same(fn, shape, order, exact=i < 2 and not loose)
 
@@ -297,7 +302,7 @@ def test_elementwise_strides_of_any_operands(data):
     assert np.allclose(ours[2], theirs[2])
 
 
-# ------------------------------------------------------------------ what else knows of strides
+# ------------------------------------------------------------------ other users of strides
 def last(T, shape=(2, 3, 4, 5)):
     return T.arange(float(np.prod(shape))).reshape(shape).to(memory_format=T.channels_last)
 
@@ -395,8 +400,9 @@ def test_beside_torch(name):
     assert run(torch) == run(real)
 
 
-def test_training_in_channels_last_is_training():
-    """A network's losses do not depend on the format, and gradients and statistics come in the weights'."""
+def test_channels_last_training_matches_contiguous():
+    """Checks that a network's losses do not depend on the format, and that gradients and statistics
+    have the format of the weights."""
     def losses(fmt):
         torch.manual_seed(0)
         nn = torch.nn
@@ -451,8 +457,9 @@ MADE = ["torch.empty_strided((2, 1, 4, 4), (16, 1, 4, 1))", "torch.zeros(2, 4, 4
 
 
 @pytest.mark.host_only("in a process without the device")
-def test_the_first_tensor_in_both_formats_is_known(process, tmp_path):
-    """(N, 1, H, W) with the channels last is told from C order also where nothing was out of C order before."""
+def test_first_ambiguous_tensor_is_recognized_as_channels_last(process, tmp_path):
+    """Checks that channels-last (N, 1, H, W) is distinguished from C order even if it is the first
+    tensor out of C order."""
     real.save(real.zeros(2, 1, 4, 4).to(memory_format=real.channels_last), tmp_path / "one.pt")
     out = process.ok(f"""
         import numpy as np
@@ -469,7 +476,8 @@ def test_the_first_tensor_in_both_formats_is_known(process, tmp_path):
 @pytest.mark.host_only("dense strides of dimensions of size 1, which kernels of a device choose")
 @pytest.mark.parametrize("shape", [(1, 1, 4, 12), (4, 1, 1, 12), (1, 3, 12), (2, 1, 12)], ids=str)
 def test_strides_of_dimensions_of_size_1(shape):
-    """Elementwise results of permuted slices: torch's iterator orders dimensions of size 1, too."""
+    """Tests elementwise results of permuted slices: PyTorch's TensorIterator orders size-1
+    dimensions too."""
     def run(T):
         x, seen = T.ones(shape)[..., ::2], []
         for p in itertools.permutations(range(len(shape))):
@@ -491,7 +499,7 @@ print(before, before == [(t.stride(), t.is_contiguous()) for t in kept])
 
 
 def test_strides_of_a_tensor_do_not_change():
-    """In a process of its own: where strides of size 1 have not been asked about yet."""
+    """Runs in a separate process, in which no strides of size-1 dimensions have been read yet."""
     ours, theirs = (subprocess.run([sys.executable, "-c", _TOLD.format(lib=lib)], capture_output=True, text=True, check=True).stdout.split("\n")[-2]
                     for lib in ("mindtorch.torch", "torch"))
     assert ours == theirs and ours.endswith("True")

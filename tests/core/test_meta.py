@@ -1,4 +1,5 @@
-"""The meta device: shapes, strides, dtypes and history as torch tells them, no values, no memory."""
+"""The meta device: shapes, strides, dtypes and autograd history like PyTorch's, without values or
+memory."""
 import copy
 import io
 import resource
@@ -33,7 +34,7 @@ def tensors(T, device):
 
 
 @pytest.mark.parametrize("program", sorted({p.strip() for p in PROGRAMS.split(";") if p.strip()}))
-def test_shapes_are_those_of_real_results(program):
+def test_shapes_match_real_results(program):
     real = eval(program, {"T": torch, "F": torch.nn.functional, **tensors(torch, "cpu")})
     got = eval(program, {"T": mt, "F": mt.nn.functional, **tensors(mt, "meta")})
     assert got.device == mt.device("meta") and got.is_meta
@@ -42,7 +43,7 @@ def test_shapes_are_those_of_real_results(program):
         assert got.stride() == real.stride()
 
 
-def test_making_takes_no_memory():
+def test_creation_uses_no_memory():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     x = mt.empty(1 << 20, 1 << 15, device="meta")
     lin = mt.nn.Linear(1 << 15, 1 << 17, device="meta")
@@ -57,7 +58,7 @@ def test_making_takes_no_memory():
 @pytest.mark.parametrize("what", ["x.item()", "x[0].item()", "x.tolist()", "x.numpy()", "bool(x[0] > 0)", "float(x.sum())", "x.nonzero()", "x[x > 0]",
                                   "x.cpu()", "x.to('cpu')", "T.ones(3).copy_(x)", "x.unique()", "x.masked_select(x > 0)", "x + T.ones(3)", "T.equal(x, x)",
                                   "T.bincount(x.long())", "x.repeat_interleave(x.long())", "T.where(x > 0)"])
-def test_values_are_refused(what):
+def test_reading_values_raises(what):
     errors = []
     for T in (torch, mt):
         x = T.ones(3, device="meta")
@@ -166,7 +167,7 @@ def _saved():
     return f
 
 
-def test_calls_are_as_before_when_no_meta_tensor_is_left():
+def test_layer_is_removed_with_the_last_meta_tensor():
     from mindtorch.core import dispatch, meta
     x = mt.ones(3, device="meta")
     assert dispatch.wanted("ops", "meta")
@@ -193,8 +194,11 @@ def test_transformer_shapes():
         assert out.shape == (2, 5, 6) and h.is_meta and c.shape == (1, 2, 6)
 
 
-def test_memory_is_never_taken_for_meta(process):
-    """A larger meta tensor needs a larger region; the addresses of the outgrown one must not be given to arrays with memory."""
+def test_real_memory_is_never_mistaken_for_meta(process):
+    """Checks that addresses of an outgrown meta region are not given to arrays with memory.
+
+    A larger meta tensor needs a larger region.
+    """
     said = process.ok("""
         import gc
         import numpy as np

@@ -1,4 +1,5 @@
-"""Nodes of the graph: what they saved, edges, ends at leaves, hooks on saved tensors, what is known of a running backward; beside real torch."""
+"""Nodes of the autograd graph against real PyTorch: saved values, edges, AccumulateGrad nodes,
+hooks on saved tensors, and the state of a running backward pass."""
 import gc
 import weakref
 
@@ -9,7 +10,7 @@ import mindtorch.torch as mt
 
 
 def plain(x):
-    """Tensors as lists, errors as their class."""
+    """Converts tensors to lists, also inside lists and tuples."""
     if hasattr(x, "tolist"):
         return [round(v, 4) for v in x.detach().reshape(-1).tolist()]
     if isinstance(x, (tuple, list)):
@@ -18,7 +19,7 @@ def plain(x):
 
 
 def same(fn):
-    """fn(torch) gives the same with both, values or the class of the error."""
+    """Checks that fn(torch) has the same value or class of error in both libraries; returns it."""
     def run(T):
         try:
             return plain(fn(T))
@@ -30,7 +31,7 @@ def same(fn):
 
 
 def same_view(T):
-    """A Function that gives a view of its operand."""
+    """Returns a Function that returns a view of its input."""
     class Same(T.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -46,7 +47,7 @@ def leaf(T, *values):
     return T.tensor(list(values) or [1., 2., 3.], requires_grad=True)
 
 
-# ------------------------------------------------------------------ what a node saved
+# ------------------------------------------------------------------ saved values of a node
 SAVED = {
     "mul": (lambda T, a: a * T.tensor([2., 3., 4.]), "self other"), "exp": (lambda T, a: a.exp(), "result"), "sin": (lambda T, a: a.sin(), "self"),
     "tanh": (lambda T, a: a.tanh(), "result"), "div": (lambda T, a: T.tensor([2., 3., 4.]) / a, "self other"), "sigmoid": (lambda T, a: a.sigmoid(), "result"),
@@ -55,7 +56,7 @@ SAVED = {
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_what_a_node_saved_has_torchs_names(name):
+def test_saved_values_have_torch_names(name):
     fn, names = SAVED[name]
 
     def all_of(T):
@@ -64,7 +65,7 @@ def test_what_a_node_saved_has_torchs_names(name):
     assert None not in same(all_of) or name == "mul" or name == "div"
 
 
-def test_saved_values_are_gone_after_backward():
+def test_saved_values_are_freed_after_backward():
     def run(T):
         y = leaf(T).exp()
         y.sum().backward()
@@ -95,21 +96,21 @@ def _twice(s):
 
 @pytest.mark.parametrize("case", [_twice, lambda s: s.register_hooks(lambda x: x), lambda s: s.register_hooks(1, 2), lambda s: s.register_hooks(lambda x: x.add_(1), id),
                                   lambda s: type(s)()], ids=["twice", "one", "no functions", "writes", "made by hand"])
-def test_what_cannot_be_done_with_a_saved_tensor(case):
+def test_invalid_uses_of_a_saved_tensor_raise(case):
     def run(T):
         y = leaf(T).exp()
         case(y.grad_fn._raw_saved_result)
     assert issubclass(same(run), Exception)
 
 
-def test_a_pack_hook_may_not_write():
+def test_pack_hook_that_writes_raises():
     def run(T):
         with T.autograd.graph.saved_tensors_hooks(lambda t: t.add_(1), lambda t: t):
             leaf(T).exp()
     assert same(run) is RuntimeError
 
 
-def test_hooks_that_a_backward_leaves_behind_end_with_it():
+def test_hooks_pushed_in_backward_are_dropped_after_it():
     packed = []
 
     def pack(t):
@@ -130,7 +131,7 @@ def test_hooks_that_a_backward_leaves_behind_end_with_it():
     assert len(packed) == 1
 
 
-def test_hooks_are_the_threads_own():
+def test_saved_tensor_hooks_are_thread_local():
     import threading
     seen = []
     with mt.autograd.graph.saved_tensors_hooks(lambda t: seen.append(1) or t, lambda t: t):
@@ -142,7 +143,7 @@ def test_hooks_are_the_threads_own():
     assert seen == [1]
 
 
-def test_hooks_can_be_forbidden():
+def test_saved_tensor_hooks_can_be_disabled():
     def run(T):
         out = []
         for inner in False, True:
@@ -161,9 +162,10 @@ def test_hooks_can_be_forbidden():
     assert same(run) == [[False, "no", "no"], True]
 
 
-# ------------------------------------------------------------------ the ends at leaves
-def test_hooks_on_the_end_at_a_leaf():
-    """Order and values of all kinds of hooks, in backward and grad, with and without `inputs`."""
+# ------------------------------------------------------------------ AccumulateGrad nodes
+def test_hooks_on_accumulate_grad_nodes():
+    """Tests order and values of all kinds of hooks, in backward and grad, with and without
+    `inputs`."""
     def run(T, call):
         seen = []
         a, other = leaf(T), leaf(T)
@@ -191,7 +193,7 @@ def test_hooks_on_the_end_at_a_leaf():
         same(lambda T: run(T, call))
 
 
-def test_the_end_at_a_leaf_is_one_object_and_lives_as_long_as_the_graph():
+def test_accumulate_grad_is_unique_and_lives_with_the_graph():
     a = leaf(mt)
     y, z = a * 2, a * 3
     assert y.grad_fn.next_functions[0][0] is z.grad_fn.next_functions[0][0]
@@ -206,7 +208,7 @@ def test_the_end_at_a_leaf_is_one_object_and_lives_as_long_as_the_graph():
     assert alive() is None
 
 
-def test_hooks_after_accumulation_return_nothing():
+def test_post_accumulate_hook_that_returns_a_value_raises():
     def run(T):
         a = leaf(T)
         a.register_post_accumulate_grad_hook(lambda t: t.grad)
@@ -229,7 +231,7 @@ def test_edges_as_inputs_and_outputs():
     same(run)
 
 
-def test_an_edge_to_what_a_tensor_was():
+def test_edge_to_the_value_before_an_inplace_op():
     def run(T):
         x = leaf(T).clone()
         edge = T.autograd.graph.get_gradient_edge(x)
@@ -242,14 +244,14 @@ def test_an_edge_to_what_a_tensor_was():
                                   lambda T, a, e: T.autograd.grad(e, a, T.ones(3, dtype=T.complex64)),
                                   lambda T, a, e: T.autograd.grad(a.sum(), e, materialize_grads=True, allow_unused=True)],
                          ids=["no gradient", "shape", "no inputs", "complex", "materialize"])
-def test_what_edges_do_not_take(case):
+def test_invalid_arguments_for_edges_raise(case):
     def run(T):
         a = leaf(T)
         return case(T, a, T.autograd.graph.get_gradient_edge(a.exp()))
     assert same(run) is RuntimeError
 
 
-def test_a_node_may_be_called():
+def test_nodes_are_callable():
     def run(T):
         a, b = leaf(T), T.ones(1, requires_grad=True)
         y = a * b
@@ -261,8 +263,8 @@ def test_a_node_may_be_called():
     assert same(wrong) is TypeError
 
 
-# ------------------------------------------------------------------ a backward that runs
-def test_what_is_known_of_the_backward_that_runs():
+# ------------------------------------------------------------------ a running backward pass
+def test_state_of_the_running_backward_is_visible():
     def run(T):
         C, out = T._C, []
         a, unused = leaf(T), leaf(T)
@@ -283,7 +285,7 @@ def test_what_is_known_of_the_backward_that_runs():
     same(run)
 
 
-def test_callbacks_at_the_end():
+def test_queued_callbacks_run_after_backward():
     def run(T):
         order = []
         queue = T.autograd.Variable._execution_engine.queue_callback
@@ -301,7 +303,7 @@ def test_callbacks_at_the_end():
         mt.autograd.Variable._execution_engine.queue_callback(print)
 
 
-def test_a_delayed_error():
+def test_delayed_error_is_raised_in_backward():
     def run(T, inputs):
         a, b = leaf(T), leaf(T)
         c = T._C._functions.DelayedError("boom", 1)(b)
@@ -310,7 +312,7 @@ def test_a_delayed_error():
     assert same(lambda T: run(T, [0, 1])) is RuntimeError
 
 
-def test_uncounted_writes():
+def test_writes_that_preserve_the_version_counter():
     def run(T):
         a = leaf(T)
         x = a * 1
@@ -322,8 +324,8 @@ def test_uncounted_writes():
     same(run)
 
 
-# ------------------------------------------------------------------ hooks and writes, views that cannot follow a write
-def test_hooks_on_a_view_that_was_written_to():
+# ------------------------------------------------------------------ hooks on views, writes to views
+def test_hooks_on_a_view_modified_in_place():
     def run(T):
         out = []
 
@@ -345,7 +347,7 @@ def test_hooks_on_a_view_that_was_written_to():
     same(run)
 
 
-def test_hooks_on_several_views_hear_of_no_gradient():
+def test_hooks_on_unused_unbind_results_receive_none():
     def run(T):
         out, x = [], leaf(T)
         parts = x.unbind()
@@ -363,7 +365,8 @@ CHANGES = {"t_": lambda v: v.t_(), "transpose_": lambda v: v.transpose_(0, -1), 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("how", ["view", "several", "custom", "part"])
 def test_writes_to_views(how, change):
-    """Which views may be written to while gradients are recorded, also after another geometry was given to them; values, gradients, errors."""
+    """Tests which views accept a write while gradients are recorded, also after a change of their
+    geometry: values, gradients, errors."""
     def run(T, made, changed, wanted):
         Same = same_view(T)
         a = T.arange(6.).reshape(2, 3).requires_grad_(wanted)
@@ -381,13 +384,14 @@ def test_writes_to_views(how, change):
         except RuntimeError as e:
             return str(e).partition(".")[0]
     modes = [lambda T: T.enable_grad(), lambda T: T.no_grad()]
-    for made in (*modes, *[lambda T: T.inference_mode()] * (how != "custom")):       # (a Function speaks of no_grad there)
+    # for a custom Function the error mentions no_grad there
+    for made in (*modes, *[lambda T: T.inference_mode()] * (how != "custom")):
         for changed in modes:
             for wanted in (True, False):
                 same(lambda T: run(T, made, changed, wanted))
 
 
-def test_inference_tensors_outside():
+def test_inference_tensors_outside_inference_mode():
     def run(T, change):
         with T.inference_mode():
             x = T.ones(2, 3)
@@ -417,8 +421,8 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("change", MUTATIONS)
 @pytest.mark.parametrize("saved", [lambda x: x ** 2, lambda x: x.exp(), lambda x: x[1:].sin(), lambda x: x * x.tanh()], ids=["operand", "result", "view", "both"])
-def test_saved_tensors_may_be_written_to(saved, change):
-    """Gradients are those that real torch gives where nothing is written."""
+def test_mutation_of_saved_tensors_can_be_allowed(saved, change):
+    """Checks that gradients equal real PyTorch's without the write."""
     def run(T, change):
         with T.autograd.graph.allow_mutation_on_saved_tensors() as ctx:
             a = leaf(T)
@@ -436,7 +440,7 @@ def test_saved_tensors_may_be_written_to(saved, change):
 
 
 @pytest.mark.parametrize("where", ["outside", "in another", "nested"])
-def test_where_saved_tensors_may_be_written_to(where):
+def test_scopes_that_allow_mutation_of_saved_tensors(where):
     def run(T):
         allow = T.autograd.graph.allow_mutation_on_saved_tensors
         with allow():
@@ -452,13 +456,13 @@ def test_where_saved_tensors_may_be_written_to(where):
     assert not mt.autograd.graph.nodes.saved_hooks
 
 
-# ------------------------------------------------------------------ a tensor's own places in the graph
+# ------------------------------------------------------------------ autograd attributes of a tensor
 @pytest.mark.parametrize("name", ["data", "requires_grad", "_grad_fn", "_backward_hooks"])
-def test_what_cannot_be_deleted(name):
+def test_deleting_autograd_attributes_raises(name):
     assert same(lambda T: delattr(leaf(T), name)) is RuntimeError
 
 
-def test_other_names_of_a_tensors_gradient_and_hooks():
+def test_aliases_of_gradient_and_hooks():
     def run(T):
         x, seen = leaf(T), []
         x._grad = T.ones(3)
@@ -481,7 +485,7 @@ def test_other_names_of_a_tensors_gradient_and_hooks():
 
 @pytest.mark.parametrize("saved", ["operand", "result"])
 @pytest.mark.parametrize("used_again", [False, True])
-def test_a_saved_tensor_that_was_cut_off(saved, used_again):
+def test_saved_tensor_detached_in_place(saved, used_again):
     def run(T):
         a = leaf(T)
         x = a * 2 if saved == "operand" else a.exp()
@@ -513,7 +517,7 @@ def test_materialized_gradients_of_edges():
     assert same(lambda T: run(T, ("x", "edge of y"))) is RuntimeError
 
 
-def test_what_a_function_saved():
+def test_saved_tensors_of_a_custom_function():
     def run(T, keeps):
         class Twice(T.autograd.Function):
             @staticmethod
@@ -544,7 +548,7 @@ def test_gradients_that_are_none():
     same(run)
 
 
-def test_writes_of_what_wants_gradients_to_views_of_what_does_not():
+def test_copying_grad_tensors_into_views_without_grad():
     def run(T, how):
         Same = same_view(T)
         a, b = T.zeros(2, 3), leaf(T)
@@ -556,15 +560,15 @@ def test_writes_of_what_wants_gradients_to_views_of_what_does_not():
         same(lambda T: run(T, how))
 
 
-# ------------------------------------------------------------------ custom Functions and what stands around them
+# ------------------------------------------------------------------ custom Functions and related
 def passing(T, backward=lambda ctx, g: g, forward=lambda ctx, x: x, **methods):
-    """A Function of these parts."""
+    """Returns a Function with these methods."""
     return type("Passing", (T.autograd.Function,), {k: staticmethod(v) for k, v in dict(methods, forward=forward, backward=backward).items()})
 
 
 @pytest.mark.parametrize("wants", [False, True])
 @pytest.mark.parametrize("handler", [False, True])
-def test_what_a_function_gives_back_as_it_is_keeps_its_class(handler, wants):
+def test_unchanged_function_result_keeps_its_subclass(handler, wants):
     def run(T):
         class Marked(T.Tensor):
             if handler:
@@ -583,7 +587,7 @@ def test_what_a_function_gives_back_as_it_is_keeps_its_class(handler, wants):
 
 
 @pytest.mark.parametrize("setting", [True, False])
-def test_gradients_of_what_is_not_differentiable_may_stay_none(setting):
+def test_non_differentiable_gradients_may_stay_none(setting):
     def run(T):
         told = []
 
@@ -615,7 +619,7 @@ def test_node_is_a_virtual_base():
     assert same(run)[0] == [True] * 4
 
 
-def test_a_view_that_a_write_has_overtaken_says_so():
+def test_invalidated_view_says_so_in_its_repr():
     def run(T):
         a = T.ones(2, requires_grad=True)
         with T.no_grad():
@@ -629,7 +633,7 @@ def test_a_view_that_a_write_has_overtaken_says_so():
     assert texts[0] == texts[1] and "Invalid" in texts[1][1]
 
 
-def test_modes_see_the_root_gradient_and_what_a_leaf_takes():
+def test_dispatch_modes_see_root_and_leaf_gradients():
     def run(T):
         if T is real:
             from torch.utils._python_dispatch import TorchDispatchMode
@@ -678,7 +682,7 @@ def test_forward_mode_is_off_in_a_functions_forward():
 
 @pytest.mark.parametrize("jvp", [lambda t: t, lambda t: t * 2, lambda t: t.mul_(2)])
 @pytest.mark.parametrize("wants", [False, True])
-def test_the_tangent_of_what_a_function_writes_to_is_written_to(wants, jvp):
+def test_tangent_of_a_dirty_input_is_updated_in_place(wants, jvp):
     def forward(ctx, x):
         r = x.mul_(2)
         ctx.mark_dirty(r)
@@ -702,7 +706,7 @@ KEEPERS = {"nothing": lambda g: None, "itself": lambda g: g, "detached": lambda 
 
 @pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_functions_gradient_is_a_leafs_own_where_nobody_else_has_it(keeper, made):
+def test_unaliased_function_gradient_is_stolen_by_the_leaf(keeper, made):
     kept, where = [], []
 
     def backward(ctx, g):
@@ -719,7 +723,7 @@ def test_a_functions_gradient_is_a_leafs_own_where_nobody_else_has_it(keeper, ma
     assert a.grad.tolist() == [12.] * 3 if made else a.grad.tolist() == b.grad.tolist() == [4.] * 3
 
 
-def test_a_roots_gradient_stays_the_callers():
+def test_root_gradient_is_not_modified():
     for T in (real, mt):
         a, g = leaf(T), T.ones(3)
         f = passing(T, forward=lambda ctx, x: x.clone())
@@ -728,7 +732,7 @@ def test_a_roots_gradient_stays_the_callers():
         assert g.tolist() == [1.] * 3 and a.grad.tolist() == [2.] * 3
 
 
-def test_a_sparse_tensors_raw_values_have_no_history():
+def test_raw_values_of_a_sparse_tensor_have_no_history():
     def run(T):
         s = T.sparse_coo_tensor([[0, 1]], T.tensor([1., 2.])).requires_grad_()
         return s._values().requires_grad, s.coalesce().values().requires_grad
@@ -741,8 +745,9 @@ UNHEARD = {"clone": lambda T, x: x.clone(), "exp": lambda T, x: x.exp(), "mul": 
 
 @pytest.mark.parametrize("op", UNHEARD)
 @pytest.mark.parametrize("by", ["undefined", "none"])
-def test_hooks_hear_that_there_is_no_gradient(op, by):
-    """Those on tensors, before and after a node; what lies below is reached all the same, and gradients beside come as ever."""
+def test_hooks_receive_missing_gradients(op, by):
+    """Tests hooks on tensors before and after a node: the nodes below still run, and other
+    gradients are unchanged."""
     def run(T):
         told = []
         a, b = T.eye(3).requires_grad_(), T.ones(3, 3, requires_grad=True)
@@ -762,7 +767,7 @@ def test_hooks_hear_that_there_is_no_gradient(op, by):
     assert ["y", True] in told
 
 
-def test_hooks_on_unused_results_hear_of_no_gradient():
+def test_hooks_on_unused_results_receive_none():
     def run(T):
         told = []
         x = T.tensor([[2., 1.], [0., 3.]], requires_grad=True)
@@ -777,7 +782,7 @@ def test_hooks_on_unused_results_hear_of_no_gradient():
     same(run)
 
 
-def test_hooks_on_an_unused_state_of_a_cell():
+def test_hooks_on_an_unused_cell_state_do_not_fire():
     def run(T):
         told = []
         h, c = T.nn.LSTMCell(2, 2)(T.ones(1, 2))
@@ -788,7 +793,8 @@ def test_hooks_on_an_unused_state_of_a_cell():
 
 
 def test_only_inputs_with_a_rule_have_an_edge():
-    """The engine waits for one gradient per edge, so an edge without a rule stops everything below it."""
+    """Checks that every edge has a gradient rule: the engine expects one gradient per edge, so a
+    missing rule would block everything below."""
     from mindtorch.core.tape import PRIMITIVES
     for name, function in PRIMITIVES.items():
         prim = function.prim

@@ -1,4 +1,4 @@
-"""mindtorch.core.printing against the real torch's repr, character for character."""
+"""mindtorch.core.printing against real PyTorch's repr, character by character."""
 
 import math
 
@@ -26,7 +26,7 @@ class SubParameter(torch.nn.Parameter):
 
 
 def text_of(t, **options):
-    """What we print for real torch tensor `t`."""
+    """Returns mindtorch's text for real PyTorch's tensor `t`."""
     meta = t.device.type == "meta"
     plain = type(t) in (torch.Tensor, torch.nn.Parameter)
     return printing.tensor_str(
@@ -75,7 +75,8 @@ special = st.sampled_from((math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-5, 1e-4,
 
 @st.composite
 def reals(draw, shape):
-    """A float64 tensor of some character: fractions or whole numbers, of like or unlike size, with special values."""
+    """Draws a float64 tensor of fractions or integers, of similar or different magnitudes, with
+    special values."""
     g = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
     x = torch.randn(shape, dtype=torch.float64, generator=g)
     match draw(st.sampled_from(("like", "small", "unlike", "whole", "zero"))):
@@ -114,13 +115,13 @@ def tensors(draw):
 
 @settings(derandomize=True, deadline=None, max_examples=1000)
 @given(tensors())
-def test_as_torch_prints(x):
+def test_repr_matches_torch(x):
     check(x)
 
 
 @settings(derandomize=True, deadline=None, max_examples=1000)
 @given(tensors(), options)
-def test_with_options(x, chosen):
+def test_repr_with_print_options(x, chosen):
     for module in (torch, printing):
         module.set_printoptions(profile="default")
         module.set_printoptions(**chosen)
@@ -129,7 +130,7 @@ def test_with_options(x, chosen):
 
 @pytest.mark.parametrize("n", [999, 1000, 1001, 7, 6, 5])
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1), (1, -1), (1, 1, -1, 1)])
-def test_where_abridging_starts(n, shape):
+def test_summarization_threshold(n, shape):
     check(torch.arange(n).reshape(shape))
     for module in (torch, printing):
         module.set_printoptions(threshold=5)
@@ -175,12 +176,12 @@ def test_large_tensors(rows):
     ],
     ids=range(26),
 )
-def test_odd_ones(x):
+def test_repr_of_edge_cases(x):
     check(x)
 
 
 @pytest.mark.parametrize("default", [torch.float64, torch.float16, torch.bfloat16])
-def test_default_dtype_is_not_told(default):
+def test_default_dtype_is_not_printed(default):
     torch.set_default_dtype(default)
     try:
         for dtype in DTYPES:
@@ -198,14 +199,14 @@ def test_device():
     assert printing.tensor_str(np.ones((0, 2)), "float32", device="npu:0") == "tensor([], device='npu:0', size=(0, 2))"
 
 
-def test_indent_is_where_the_text_starts():
+def test_indent_aligns_continuation_lines():
     x = torch.arange(60.0)
     lines = text_of(x, indent=4).split("\n")
     assert all(line.startswith(" " * 11) for line in lines[1:]) and max(map(len, lines[1:])) <= 80
     assert " ".join(text_of(x, indent=4).split()) == " ".join(repr(x).split())
 
 
-def test_options_are_kept_and_restored():
+def test_print_options_are_restored():
     assert printing.get_printoptions() == torch._tensor_str.get_printoptions()
     with printing.printoptions(precision=2, sci_mode=True), torch._tensor_str.printoptions(precision=2, sci_mode=True):
         assert printing.get_printoptions() == torch._tensor_str.get_printoptions()

@@ -1,4 +1,5 @@
-"""Records of ops and primitives: names are unique, fields say what there is, every primitive has its host kernel, constants are plain values."""
+"""Records of ops and primitives: names are unique, fields are correct, every primitive has a host
+kernel, constants are plain values."""
 import inspect
 import re
 
@@ -42,7 +43,7 @@ def test_names_of_ops_are_unique():
     assert TABLE["neg"].main is TABLE["neg"] and TABLE["negative"].main is TABLE["neg"] and TABLE["negative"].public is torch.neg
 
 
-def test_a_kernel_stands_once_in_its_table():
+def test_duplicate_kernel_raises():
     with pytest.raises(ValueError, match="device cpu has a kernel 'neg' already"):
         kernels.registrar("cpu")("neg", np.negative)
 
@@ -61,14 +62,15 @@ def test_every_primitive_has_a_host_kernel_and_declared_constants():
             assert i.__class__ is int and i >= 0, p.name
 
 
-def test_kernels_of_other_devices_are_of_primitives():
+def test_every_device_kernel_belongs_to_a_primitive():
     for d, table in kernels.TABLES.items():
         if d != "cpu":
-            # ("put", a write at indices, is the device's own: core/alias.py writes at those of the host itself.)
+            # Only devices have "put", a write at indices: core/alias.py writes at the host's
+            # indices itself.
             assert set(table) - {"put"} <= set(kernels.TABLES["cpu"]), d
 
 
-def test_kernels_of_the_npu_take_what_their_primitives_give():
+def test_npu_kernels_accept_their_primitives_arguments():
     kernels.load(npu_kernels)
     assert len(npu_kernels._found) > 400
     assert set(npu_kernels._found) <= set(kernels.TABLES["cpu"])
@@ -83,11 +85,11 @@ def test_kernels_of_the_npu_take_what_their_primitives_give():
                 raise AssertionError(f"{name}: {e}") from None
 
 
-def test_host_kernels_take_the_declared_constants():
+def test_host_kernels_accept_the_declared_constants():
     for p in RECORDS:
         try:
             s = inspect.signature(p.fwd)
-        except (TypeError, ValueError):         # a ufunc and the like
+        except (TypeError, ValueError):  # a ufunc, for example, has no signature
             continue
         if p.variadic:
             s.bind(0, 0, **dict.fromkeys(p.statics))
@@ -96,7 +98,7 @@ def test_host_kernels_take_the_declared_constants():
 
 
 # ------------------------------------------------------------------ fields
-def test_fields_of_ops_say_what_there_is():
+def test_op_fields_are_valid():
     for o in OPS:
         assert inspect.isfunction(o.autocast) or o.autocast in (None, "lower", "float32", "by_input"), o
         assert o.overlap in (None, *alias.OVERLAPS) and (o.overlap is None or o.inplace or o.out), o
@@ -111,7 +113,7 @@ def test_fields_of_ops_say_what_there_is():
                 o.autocast, o.overlap, o.placement, o.capture, o.writes, o.lowering], n
 
 
-def test_functions_methods_and_in_place_forms_find_their_record():
+def test_record_is_found_for_functions_and_methods():
     for f in (torch.add, Tensor.add, Tensor.add_):
         assert record_of(f) is TABLE["add"]
     assert record_of(torch.multiply) is TABLE["mul"] and record_of(torch.nn.functional.relu) is TABLE["nn.functional.relu"]
@@ -119,7 +121,7 @@ def test_functions_methods_and_in_place_forms_find_their_record():
     assert record_of(Tensor.__add__) is None and record_of(Tensor.item) is None and record_of(len) is None
 
 
-def test_lowerings_are_of_ops_primitives_and_steps():
+def test_every_lowering_belongs_to_a_known_op():
     named = {o.qualname for o in OPS} | {"prim." + n for n in PRIMITIVES} | tracing.STEPS
     assert set(LOWERINGS) <= named
     with pytest.raises(ValueError, match="there is a lowering of 'exp' already"):
@@ -133,7 +135,7 @@ PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), np.dtype, d
 
 
 def odd(value):
-    """What keeps a constant from being plain; None if nothing does."""
+    """Returns the part of a constant that is not plain; None if there is none."""
     if value.__class__ is tuple:
         return next((o for o in map(odd, value) if o is not None), None)
     if value.__class__ is slice:
@@ -142,7 +144,10 @@ def odd(value):
 
 
 def calls(step):
-    """(names of primitives called by a sample of every `step`th op and its gradient, {primitive: (constant, what is odd about it)})."""
+    """Returns (names of primitives called, {primitive: (constant, the part that is not plain)}).
+
+    Runs a sample of every `step`th op and its gradient.
+    """
     called, found = set(), {}
     below_it = devices._on_device
 
@@ -157,7 +162,8 @@ def calls(step):
         return below_it(prim, args, kw, below)
 
     torch_testing = pytest.MonkeyPatch()
-    torch_testing.setattr("torch.testing._internal.opinfo.core.extract_test_fn", lambda: None)      # (walks the stack for every sample)
+    # it walks the stack for every sample
+    torch_testing.setattr("torch.testing._internal.opinfo.core.extract_test_fn", lambda: None)
     dispatch.layer("primitives", "device")(look)
     dispatch.want("primitives", "device")
     try:
@@ -185,8 +191,8 @@ def test_constants_of_all_primitives_are_plain_values():
     assert len(called) > 0.7 * len(PRIMITIVES), sorted(set(PRIMITIVES) - called)
 
 
-# ------------------------------------------------------------------ what is printed
-def test_the_table_of_kernels(capsys, tmp_path):
+# ------------------------------------------------------------------ printed output
+def test_coverage_lists_all_kernels(capsys, tmp_path):
     page = tmp_path / "kernels.md"
     assert main(["coverage", "--kernels", "--markdown", str(page)]) == 0
     printed, text = capsys.readouterr().out, page.read_text("utf-8")
@@ -198,7 +204,7 @@ def test_the_table_of_kernels(capsys, tmp_path):
     assert "softmax_backward" in (printed := capsys.readouterr().out) and "bincount" not in printed
 
 
-def test_a_device_shows_what_it_lacks(monkeypatch, capsys):
+def test_coverage_lists_missing_kernels(monkeypatch, capsys):
     monkeypatch.setitem(devices.DEVICES, "other", None)
     monkeypatch.setitem(kernels.TABLES, "other", {"neg": None})
     assert main(["coverage", "--kernels"]) == 0
@@ -206,7 +212,7 @@ def test_a_device_shows_what_it_lacks(monkeypatch, capsys):
     assert " exp " in line and " neg " not in line and " transpose " not in line and " to_device " not in line
 
 
-def test_the_record_of_one_op(capsys):
+def test_coverage_shows_one_op(capsys):
     assert main(["coverage", "--op", "softmax"]) == 0
     out = capsys.readouterr().out
     assert "op nn.functional.softmax(" in out and "primitive softmax(a, *, dim)" in out and "SoftmaxBackward0" in out

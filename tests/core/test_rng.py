@@ -1,4 +1,5 @@
-"""mindtorch.backend.cpu.rng against real torch's CPU generator: the same numbers, and the same place in the stream after."""
+"""mindtorch.backend.cpu.rng against real PyTorch's CPU generator: the same numbers, and the same
+stream position afterwards."""
 
 import copy
 import math
@@ -21,7 +22,7 @@ sizes = st.one_of(st.sampled_from(SIZES), st.integers(0, 2000))
 exactly = settings(derandomize=True, deadline=None, max_examples=150)
 few = settings(derandomize=True, deadline=None, max_examples=40)
 
-# torch makes normals with another logarithm and cosine where it has no AVX2 kernels.
+# Without AVX2 kernels PyTorch computes normals with another logarithm and cosine.
 VECTOR = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
@@ -32,7 +33,7 @@ def _stream_is_torchs_own():
     return int(g.get_state()[16:24].numpy().view(np.uint64)[0]) == 40
 
 
-# On Intel processors torch takes these two from MKL's generator instead.
+# On Intel processors PyTorch uses MKL's generator for these two.
 own_stream = pytest.mark.skipif(not _stream_is_torchs_own(), reason="this torch draws bernoulli_, exponential_ by MKL")
 
 
@@ -50,14 +51,15 @@ def td(name):
 
 def check_state(ours, real):
     a, b = ours.get_state(), real.get_state().numpy()
-    # the kept normal may have come from NumPy's vector code: equal but for the last bits
+    # the cached normal may come from NumPy's vector code: equal except for the last bits
     np.testing.assert_allclose(a[5024:5032].view(np.float64), b[5024:5032].view(np.float64), rtol=1e-14)
     a[5024:5032] = b[5024:5032] = 0
     np.testing.assert_array_equal(a, b)
 
 
 def check(ours, theirs, scale=0.0):
-    """Equal bit for bit; float64 to a few units in the last place, of `scale` where terms of that size cancel."""
+    """Checks bitwise equality; float64 within a few ulps, of `scale` where terms of that size
+    cancel."""
     theirs = np_of(theirs)
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.flags.c_contiguous
     if ours.dtype in (np.float64, np.complex128):
@@ -73,10 +75,10 @@ def check_normal(ours, theirs, scale=0.0):
         np.testing.assert_allclose(ours, np_of(theirs), rtol=1e-5, atol=1e-5 * (1 + scale))
 
 
-# ------------------------------------------------------------------------------------------------ the generator
+# ------------------------------------------------------------------ the generator
 
 
-def test_a_new_generator_has_torchs_default_seed_and_state():
+def test_new_generator_has_torch_default_state():
     ours, real = rng.Generator(), torch.Generator()
     assert ours.initial_seed() == real.initial_seed() and ours.device == "cpu"
     check_state(ours, real)
@@ -95,7 +97,7 @@ def test_seeding(seed):
 
 
 @pytest.mark.parametrize("bad", [1.5, "a", None, True, 2**64, -(2**63) - 1])
-def test_bad_seeds(bad):
+def test_invalid_seeds_raise(bad):
     with pytest.raises((RuntimeError, ValueError)) as real:
         torch.Generator().manual_seed(bad)
     with pytest.raises(real.type, match=str(real.value)):
@@ -114,7 +116,7 @@ def test_seed_is_fresh():
 
 @exactly
 @given(seeds, st.lists(st.integers(0, 700), max_size=4), st.integers(1, 17))
-def test_states_go_both_ways(seed, draws, then):
+def test_states_are_exchanged_with_torch(seed, draws, then):
     ours, real = pair(seed)
     for n in draws:
         rng.uniform(n, generator=ours)
@@ -132,7 +134,7 @@ def test_states_go_both_ways(seed, draws, then):
     check_state(from_real, to_real)
 
 
-def test_states_that_are_none():
+def test_invalid_states_raise():
     g = rng.Generator()
     for bad in (np.zeros(10, np.uint8), np.zeros(5056, np.uint8), np.zeros(5056, np.float32)):
         with pytest.raises((RuntimeError, TypeError)) as real:
@@ -169,7 +171,7 @@ def test_results_are_independent_of_the_generators_buffer():
     check(rng.uniform(1000, generator=g), torch.rand(1000, generator=torch.Generator().manual_seed(1)))
 
 
-# ------------------------------------------------------------------------------------------------ uniform and normal
+# ------------------------------------------------------------------ uniform and normal
 
 
 @exactly
@@ -197,7 +199,7 @@ def test_uniform_between_bounds(seed, dtype, low, width, n):
 @pytest.mark.parametrize(
     "low, high", [(1000, 1000.01), (1e-30, 1.0), (-1e-9, 1e9), (1, 1 + 2**-51), (5, 5), (-1e30, 1e30)]
 )
-def test_uniform_where_rounding_shows(dtype, low, high):
+def test_uniform_near_rounding_limits(dtype, low, high):
     ours, real = pair(11)
     tensor = torch.zeros(20000, dtype=td(dtype))
     try:
@@ -226,7 +228,7 @@ def test_normal_with_mean_and_std(seed, dtype, mean, std, n):
     check_state(ours, real)
 
 
-def test_many_normals_are_equal_to_the_last_bit():
+def test_many_normals_are_bitwise_equal():
     ours, real = pair(5)
     check_normal(rng.normal(1_000_003, generator=ours), torch.randn(1_000_003, generator=real))
     check_state(ours, real)
@@ -266,7 +268,7 @@ def test_strided_tensors_are_filled_in_memory_order(layout):
 
 @few
 @given(seeds, st.sampled_from(FLOATS), st.booleans(), st.booleans())
-def test_normal_of_tensors(seed, dtype, mean_is_tensor, std_is_tensor):
+def test_normal_with_tensor_parameters(seed, dtype, mean_is_tensor, std_is_tensor):
     if not (mean_is_tensor or std_is_tensor):
         mean_is_tensor = True
     ours, real = pair(seed)
@@ -287,13 +289,13 @@ def test_trunc_normal(dtype, n, args):
     mine = rng.trunc_normal(n, dtype, *args, generator=ours)
     assert ((mine >= args[2] - 1e-2) & (mine <= args[3] + 1e-2)).all()
     if by_uniforms and dtype in ("float16", "bfloat16"):
-        return  # documented: not torch's numbers
+        return  # documented: not PyTorch's numbers
     theirs = torch.nn.init.trunc_normal_(torch.zeros(n, dtype=td(dtype)), *args, generator=real)
     check_normal(mine, theirs, abs(args[0]) + 1)
     check_state(ours, real)
 
 
-# ------------------------------------------------------------------------------------------------ integers
+# ------------------------------------------------------------------ integers
 
 bounds = st.one_of(
     st.integers(-200, 200), st.integers(-70000, 70000), st.integers(-(2**34), 2**34), st.integers(-(2**63), 2**63 - 1)
@@ -304,7 +306,7 @@ bounds = st.one_of(
 @given(seeds, st.sampled_from(FLOATS + INTS + ("bool",)), bounds, st.one_of(bounds, st.none()), st.integers(0, 2))
 @pytest.mark.filterwarnings("ignore")
 def test_random_between_bounds(seed, dtype, low, high, fold):
-    if fold and dtype in ("uint8", "int8", "bool"):  # most draws would not fit these
+    if fold and dtype in ("uint8", "int8", "bool"):  # most values would not fit these dtypes
         low, high = low % 100, high and high % 120
     ours, real = pair(seed)
     tensor = torch.zeros(40, dtype=td(dtype))
@@ -357,7 +359,7 @@ def test_randperm_of_other_dtypes(dtype, n):
         check(rng.randperm(n, dtype, ours), theirs)
 
 
-# ------------------------------------------------------------------------------------------------ masks
+# ------------------------------------------------------------------ masks
 
 
 @own_stream
@@ -377,8 +379,8 @@ def test_dropout_mask():
     np.testing.assert_array_equal(rng.bernoulli_mask((40, 50), 1 - 0.3, ours), kept.numpy())
 
 
-def test_mask_where_the_low_words_decide():
-    # of a p with few upper bits set the halves of the comparison meet often
+def test_bernoulli_mask_decided_by_low_words():
+    # p equals a sample or its neighbor, so that the upper words of the comparison are equal
     g = rng.Generator().manual_seed(0)
     u = g._doubles(20000)
     for p in (u[17], np.nextafter(u[17], 1), u[5], u[5] * (1 - 2**-53)):
@@ -404,7 +406,7 @@ def test_rrelu_noise(dtype):
     check_state(ours, real)
 
 
-# ------------------------------------------------------------------------------------------------ distributions
+# ------------------------------------------------------------------ distributions
 
 
 @own_stream
@@ -485,7 +487,7 @@ def test_multinomial(seed, dtype, shape, replacement, k):
     ours, real = pair(seed)
     mine = rng.multinomial(np_of(weights), k, replacement, ours, dtype)
     theirs = torch.multinomial(weights, k, replacement, generator=real)
-    if not replacement and dtype in ("float16", "bfloat16"):  # among equals any order is right
+    if not replacement and dtype in ("float16", "bfloat16"):  # equal elements may be in any order
         race = weights / torch.empty_like(weights).exponential_(generator=torch.Generator().manual_seed(seed))
         mine, theirs = (torch.gather(race, -1, i) for i in (torch.from_numpy(mine), theirs))
         mine = np_of(mine)
@@ -493,7 +495,7 @@ def test_multinomial(seed, dtype, shape, replacement, k):
     check_state(ours, real)
 
 
-# ------------------------------------------------------------------------------------------------ together
+# ------------------------------------------------------------------ mixed calls
 
 CALLS = {
     "rand": (lambda n, g: rng.uniform(n, generator=g), lambda n, g: torch.rand(n, generator=g)),
@@ -535,7 +537,7 @@ CALLS = {
 @own_stream
 @exactly
 @given(seeds, st.lists(st.tuples(st.sampled_from(sorted(CALLS)), st.sampled_from(SIZES[:-1])), max_size=12))
-def test_mixed_calls_stay_in_step(seed, calls):
+def test_mixed_calls_match_torch(seed, calls):
     ours, real = pair(seed)
     for name, n in calls:
         mine, theirs = CALLS[name]
@@ -543,7 +545,7 @@ def test_mixed_calls_stay_in_step(seed, calls):
     check_state(ours, real)
 
 
-# ------------------------------------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------ errors
 
 REFUSED = [
     (lambda: rng.normal(3, "float32", 0, -1), lambda: torch.zeros(3).normal_(0, -1)),
@@ -589,6 +591,6 @@ def test_refusals(case):
     assert str(error.value) == str(real.value)
 
 
-def test_randint_warns_where_floats_skip_integers():
+def test_randint_warns_if_floats_skip_integers():
     with pytest.warns(UserWarning, match=r"to - 1 is out of bounds \[-\(2\^24\), 2\^24\]"):
         rng.randint(0, 2**26, 3, "float32")

@@ -1,4 +1,5 @@
-"""Operands are packed before the kernel runs; profilers see the nodes of a backward."""
+"""Order of saving and computing: operands are packed before the kernel runs. Profilers record the
+nodes of a backward pass."""
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -12,7 +13,7 @@ SIDES = ((torch, TorchDispatchMode, checkpoint, set_checkpoint_early_stop), (mt,
 
 
 def beside(fn):
-    """fn on real torch and here, which agree."""
+    """Runs `fn` under PyTorch and mindtorch, asserts equal results and returns ours."""
     real, ours = [fn(*side) for side in SIDES]
     assert ours == real
     return ours
@@ -30,7 +31,7 @@ CASES = {
     "sin": lambda T, a, b: a.sin(),
     "mul": lambda T, a, b: a * b,
     "one operand": lambda T, a, b: a.detach() * b,
-    "exp": lambda T, a, b: a.exp(),             # (saves its result)
+    "exp": lambda T, a, b: a.exp(),  # saves its result
     "pow": lambda T, a, b: a ** 3,
     "mm": lambda T, a, b: a @ b,
     "chain": lambda T, a, b: (a.sin() * b).cos(),
@@ -56,7 +57,7 @@ def test_operands_are_packed_before_the_kernel(name):
     assert ("pack" in log) == (name != "no grad")
 
 
-def test_a_hook_that_raises_spares_the_kernel():
+def test_raising_pack_hook_prevents_kernel_call():
     def run(T, Mode, *rest):
         log, a = [], T.ones(2, requires_grad=True)
 
@@ -65,14 +66,14 @@ def test_a_hook_that_raises_spares_the_kernel():
         with T.autograd.graph.saved_tensors_hooks(pack, lambda x: x), _calls(Mode, log):
             with pytest.raises(ValueError, match="enough"):
                 a.sin()
-        y = a.sin()             # (and nothing is left of it)
+        y = a.sin()  # the failed call left nothing behind
         y.sum().backward()
         return log, [round(g, 5) for g in a.grad.tolist()]
     assert beside(run)[0] == []
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_recomputation_that_may_stop_early_computes_nothing_it_need_not(early):
+def test_early_stop_skips_unneeded_recomputation(early):
     def run(T, Mode, recompute, early_stop):
         log, a = [], T.tensor(1., requires_grad=True)
         with _calls(Mode, log), early_stop(early):
@@ -89,7 +90,7 @@ IN_PLACE = {
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_what_a_write_changes_is_packed_as_it_was(name):
+def test_inplace_ops_pack_the_value_before_the_write(name):
     """Hooks that keep the very tensor must not find what the op has written to it."""
     def run(T, *rest):
         a, b = T.tensor([0.5, 1.25], requires_grad=True), T.tensor([3., 0.5], requires_grad=True)
@@ -101,7 +102,7 @@ def test_what_a_write_changes_is_packed_as_it_was(name):
     beside(run)
 
 
-def test_hooks_of_one_thread_are_not_those_of_another():
+def test_saved_tensor_hooks_are_thread_local():
     import threading
     seen, ready, done = [], threading.Event(), threading.Event()
 
@@ -126,7 +127,7 @@ def _model(T, x):
     return ((x + 1).relu() * 3).sum()
 
 
-def test_profilers_see_the_nodes_of_a_backward():
+def test_profilers_record_backward_nodes():
     def run(T, *rest):
         with T.autograd.profiler.profile() as p:
             _model(T, T.ones(3, requires_grad=True)).backward()
@@ -137,7 +138,7 @@ def test_profilers_see_the_nodes_of_a_backward():
     assert ("SumBackward0", 1, "autograd::engine::evaluate_function: SumBackward0", "aten::sum", True, 1) in rows and len(rows) == 10
 
 
-def test_the_table_counts_them():
+def test_profiler_table_counts_backward_nodes():
     def run(T, *rest):
         x = T.ones(3, requires_grad=True)
         with T.profiler.profile(activities=[T.profiler.ProfilerActivity.CPU]) as p:
@@ -150,7 +151,7 @@ def test_the_table_counts_them():
     assert mt.autograd.profiler.engine.watched is None
 
 
-def test_a_rule_that_raises_ends_its_events():
+def test_raising_backward_ends_its_profiler_events():
     class Broken(mt.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -169,7 +170,7 @@ def test_a_rule_that_raises_ends_its_events():
     assert after.cpu_parent is None and all(e.time_range.end >= e.time_range.start > 0 for e in p.function_events)
 
 
-def test_random_numbers_are_drawn_into_the_tensor():
+def test_uniform_fills_strided_and_low_precision_tensors():
     for shape, d in (((3, 5), "float32"), ((4, 6), "float64"), ((7,), "bfloat16"), ((7,), "complex64"), ((0, 3), "float32")):
         def run(T, *rest):
             T.manual_seed(3)

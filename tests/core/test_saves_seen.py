@@ -1,4 +1,5 @@
-"""Saved-tensor hooks see what a node keeps: the tensors that torch's nodes save, in its order; rules read what the hooks give back."""
+"""Saved-tensor hooks: they receive the tensors that PyTorch's nodes save, in the same order, and
+gradient rules read what the hooks return."""
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ from mindtorch.torch.utils.checkpoint import checkpoint as our_checkpoint
 
 
 class Side:
-    """Inputs and the last results of one of the two."""
+    """Inputs and buffers of one implementation (PyTorch or mindtorch)."""
 
     def __init__(self, T):
         self.T, self.F, self.leaves, self.buffers = T, T.nn.functional, [], []
@@ -30,7 +31,7 @@ class Side:
         return self.T.tensor(values)
 
 
-#: calls whose nodes save the same as torch's
+#: calls whose nodes save the same tensors as PyTorch's
 CASES = {
     "dropout": lambda s: s.F.dropout(s.t(2, 2, 4), 0.5),
     "dropout in place": lambda s: s.F.dropout(s.t(2, 2, 4) * 1, 0.3, inplace=True),
@@ -78,7 +79,7 @@ CASES = {
     "gelu": lambda s: s.F.gelu(s.t(2, 3)),
     "embedding": lambda s: s.F.embedding(s.ids(1, 2), s.t(5, 3)),
 }
-#: calls whose kernels keep other things than torch's; hooks see those
+#: calls whose kernels save other tensors than PyTorch's; the hooks see those
 OTHERS = {
     "gru": lambda s: _cell(s, "GRU", 12),
     "rnn": lambda s: _cell(s, "RNN", 4),
@@ -102,7 +103,8 @@ def _cell(s, kind, n):
 
 
 def _run(T, f, hooked=True, double=False):
-    """(what hooks saw, results and gradients, how often they were asked for a tensor)."""
+    """Returns the packed (shape, dtype) pairs, the results and gradients, and the number of unpack
+    calls."""
     s, seen, asked = Side(T), [], []
     T.manual_seed(3)
 
@@ -129,14 +131,14 @@ def _run(T, f, hooked=True, double=False):
 def test_hooks_see_what_torch_saves(name):
     real, ours = (_run(T, CASES[name]) for T in (torch, mt))
     assert ours[0] == real[0]
-    assert ours[2] >= real[2]        # (torch asks only for what the wanted gradients need)
+    assert ours[2] >= real[2]  # PyTorch unpacks only what the requested gradients need
     for a, b in zip(ours[1], real[1]):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", [*CASES, *OTHERS])
 @pytest.mark.parametrize("double", [False, True])
-def test_gradients_are_those_without_hooks(name, double):
+def test_gradients_match_the_run_without_hooks(name, double):
     f = {**CASES, **OTHERS}[name]
     if double and ("pool" in name or name in ("ctc_loss", "embedding_bag", "quantile")):
         double = False
@@ -148,8 +150,8 @@ def test_gradients_are_those_without_hooks(name, double):
 
 
 @pytest.mark.parametrize("name", [*CASES, *OTHERS])
-def test_nothing_is_kept_past_the_hooks(name):
-    """Rules have nothing but what hooks give back: without that they fail."""
+def test_gradient_rules_read_only_unpacked_tensors(name):
+    """Gradient rules read only what the hooks return: when unpacking raises, the gradient fails."""
     class Gone(Exception):
         pass
 
@@ -184,8 +186,8 @@ def _checkpointed(T, recompute, layers, preserve, early):
 @given(st.lists(st.sampled_from(LAYERS), min_size=1, max_size=4), st.booleans(), st.booleans())
 @settings(deadline=None)
 @pytest.mark.nightly
-def test_recomputation_ends_where_torchs_does(layers, preserve, early):
-    """Running statistics, masks and the generator's place are torch's."""
+def test_checkpoint_recomputation_matches_torch(layers, preserve, early):
+    """Running statistics, masks and the generator state match PyTorch."""
     real = _checkpointed(torch, checkpoint, layers, preserve, early)
     ours = _checkpointed(mt, our_checkpoint, layers, preserve, early)
     assert len(ours) == len(real)

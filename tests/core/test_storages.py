@@ -1,4 +1,5 @@
-"""Storages and the memory under tensors: lazy copies, memory that moves, storages without memory, what deterministic mode leaves in new memory."""
+"""Storages and tensor memory: lazy (copy-on-write) clones, storages that move, storages without
+memory, and how deterministic mode fills new memory."""
 import copy
 import gc
 import io
@@ -17,7 +18,7 @@ BOTH = (torch, mt)
 
 
 def outcome(f, T):
-    """What a function of torch gives: a value to be compared, or the class of its error."""
+    """Returns the comparable result of `f(T)`, or the class name of its exception."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -27,7 +28,7 @@ def outcome(f, T):
     return r.tolist() if isinstance(r, (torch.Tensor, mt.Tensor)) and r.device.type != "meta" else r
 
 
-# ------------------------------------------------------------------ lazy copies
+# ------------------------------------------------------------------ lazy clones
 def start(dtype=mt.float32):
     g = mt.Generator().manual_seed(3)
     return (mt.rand(4, 4, generator=g) * 3 + 0.5).to(dtype)
@@ -47,7 +48,7 @@ def written(method, t, args):
     return t
 
 
-def test_every_write_leaves_the_other_side_alone():
+def test_inplace_methods_do_not_change_the_lazy_clone():
     cases, turn = 0, itertools.cycle(itertools.product((False, True), VIEWS))
     for name in [*WRITES, "__iadd__", "__imul__", "__ipow__", "__setitem__"]:
         method = getattr(mt.Tensor, name)
@@ -86,7 +87,7 @@ def step(optimizer, t):
 
 
 @pytest.mark.parametrize("name", OTHER_WRITES)
-def test_other_ways_to_write(name):
+def test_other_writes_do_not_change_the_lazy_clone(name):
     for copied in (False, True):
         t = start()
         c = t._lazy_clone()
@@ -95,8 +96,9 @@ def test_other_ways_to_write(name):
         assert mt.equal(other, start()) and not mt.equal(target, start()[:target.size(0)].reshape(-1)[:target.numel()].reshape(target.shape))
 
 
-def test_where_a_lazy_copy_lies():
-    """The same program on both sides: whose storage, which address, who is lazy."""
+def test_lazy_clone_addresses_match_torch():
+    """The same program on both sides: storage address, data address, and which tensors are
+    copy-on-write."""
     def program(T):
         seen = []
         t = T.arange(6.0).reshape(2, 3)
@@ -109,11 +111,11 @@ def test_where_a_lazy_copy_lies():
             seen.append([(T._C._is_cow_tensor(x), T._C._storage_address(x) == there, T._C._data_address(x) == data) for x in tensors])
 
         note()
-        t + c                   # reading shares on
+        t + c  # reading does not end the sharing
         note()
         v += 1
         note()
-        c += 1                  # the last one keeps the memory
+        c += 1  # the last owner keeps the memory
         note()
         e = T.arange(6.0).reshape(2, 3)
         d = e[1:]._lazy_clone()
@@ -128,7 +130,7 @@ def test_where_a_lazy_copy_lies():
     assert program(torch) == program(mt)
 
 
-def test_memory_that_others_hold_is_copied():
+def test_memory_shared_with_numpy_is_copied_eagerly():
     t = start()
     seen = t.numpy()
     c = t._lazy_clone()
@@ -143,8 +145,8 @@ def test_memory_that_others_hold_is_copied():
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["clone", "write", "view", "drop", "read"]), st.integers(0, 3)), max_size=10))
-def test_programs_of_lazy_copies(program):
-    """Any order of copies, views, writes and deletions gives the values that eager copies give."""
+def test_random_programs_of_lazy_clones_match_eager(program):
+    """Any order of clones, views, writes and deletions yields the values of eager copies."""
     lazy, eager = [mt.arange(4.0)], [mt.arange(4.0)]
     for n, (what, i) in enumerate(program):
         if not lazy:
@@ -180,12 +182,12 @@ ASKED = {
 
 
 @pytest.mark.parametrize("kind", META)
-def test_storages_without_memory(kind):
+def test_meta_storages_match_torch(kind):
     for name, f in ASKED.items():
         assert outcome(lambda T, f=f: f(META[kind](T)), mt) == outcome(lambda T, f=f: f(META[kind](T)), torch), name
 
 
-def test_tensors_without_memory_share_storages():
+def test_meta_tensors_share_storages():
     def program(T):
         t = T.empty(3, 4, device="meta")
         s = t.untyped_storage()
@@ -223,8 +225,8 @@ def test_resized_storages():
 
 
 @pytest.mark.parametrize("maker", ["tensor", "as_tensor", "asarray"])
-def test_tensors_on_storages(maker):
-    """They share the memory, of a typed storage only in its dtype."""
+def test_tensors_from_storages_share_memory(maker):
+    """The tensors share the storage's memory. A typed storage is accepted only in its own dtype."""
     for dtype, of in itertools.product(("float32", "float64", "int64", "uint8", "bool", "bfloat16"), ("float32", "int64", "uint8")):
         def f(T, dtype=dtype, of=of):
             s = T.ones(6, dtype=getattr(T, of)).storage()
@@ -249,11 +251,11 @@ CONSTRUCTED = [
 
 
 @pytest.mark.parametrize("i", range(len(CONSTRUCTED)))
-def test_what_makes_no_storage(i):
+def test_storage_constructors_raise_as_in_torch(i):
     assert outcome(CONSTRUCTED[i], mt) == outcome(CONSTRUCTED[i], torch)
 
 
-def test_attributes_of_a_storage_live_as_long_as_its_memory():
+def test_storage_attributes_live_as_long_as_its_memory():
     class Mark:
         alive = 0
 
@@ -283,7 +285,7 @@ def test_files(tmp_path):
 
 
 # ------------------------------------------------------------------ slices
-# (torch itself dies of complex128 numbers at unaligned addresses)
+# (PyTorch crashes on complex128 elements at unaligned addresses.)
 DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64")
 SLICES = {"set_": lambda T, s, d: T.tensor([], dtype=d).set_(s), "asarray": lambda T, s, d: T.asarray(s, dtype=d), "as_tensor": lambda T, s, d: T.as_tensor(s, dtype=d),
           "view": lambda T, s, d: T.asarray(s, dtype=T.uint8).view(d), "geometry": lambda T, s, d: T.tensor([], dtype=d).set_(s, 0, (3,), (1,))}
@@ -299,8 +301,9 @@ def numbered(T, n=64):
 
 @pytest.mark.parametrize("way", SLICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_slice_is_a_storage_that_starts_at_0(dtype, way):
-    """Wherever it lies, also between two elements: its tensors have no offset, and share its memory with the whole."""
+def test_storage_slice_has_offset_zero(dtype, way):
+    """A slice may start anywhere, even inside an element. Its tensors have storage offset 0 and
+    share memory with the whole storage."""
     def program(T):
         seen, d = [], getattr(T, dtype)
         for a, b in CUTS:
@@ -327,7 +330,7 @@ def test_a_slice_is_a_storage_that_starts_at_0(dtype, way):
     assert repr(outcome(program, mt)) == repr(program(torch))
 
 
-def test_what_a_slice_refuses():
+def test_unsupported_operations_of_storage_slices_raise():
     def program(T):
         s = numbered(T)
         t = T.asarray(s[3:19], dtype=T.int32)
@@ -336,7 +339,7 @@ def test_what_a_slice_refuses():
     assert program(mt) == program(torch)
 
 
-def test_a_slice_alone_goes_to_files():
+def test_saving_stores_only_the_storage_slice():
     def program(T):
         s, file = numbered(T), io.BytesIO()
         a, b = (T.asarray(s[i:i + 8], dtype=T.int16) for i in (3, 3))
@@ -348,7 +351,7 @@ def test_a_slice_alone_goes_to_files():
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 8])
-def test_buffers_at_any_offset(offset):
+def test_frombuffer_accepts_any_offset(offset):
     def program(T):
         seen, buffer = [], bytearray(range(128))
         for dtype in DTYPES:
@@ -360,8 +363,8 @@ def test_buffers_at_any_offset(offset):
     assert outcome(program, mt) == program(torch)
 
 
-def test_whole_memory_of_a_slice_may_be_copied_lazily():
-    """What looks at the memory beside its tensors keeps it from being shared."""
+def test_writes_through_a_storage_slice_keep_lazy_clones():
+    """Direct access to the storage prevents memory from being shared lazily."""
     t = mt.arange(8.0)
     part = t.untyped_storage()[4:12]
     c = t._lazy_clone()
@@ -392,7 +395,7 @@ def off(T):
     T.utils.deterministic.fill_uninitialized_memory = True
 
 
-def test_unwritten_memory_is_filled():
+def test_deterministic_mode_fills_uninitialized_memory():
     try:
         for T in BOTH:
             T.use_deterministic_algorithms(True)
@@ -409,7 +412,7 @@ def test_unwritten_memory_is_filled():
             off(T)
 
 
-def test_alerts_and_modes():
+def test_deterministic_mode_alerts():
     def state(T):
         return (T.get_deterministic_debug_mode(), T.are_deterministic_algorithms_enabled(), T.is_deterministic_algorithms_warn_only_enabled())
 
@@ -432,7 +435,7 @@ def test_alerts_and_modes():
             off(T)
 
 
-# ------------------------------------------------------------------ what users see of it
+# ------------------------------------------------------------------ user-visible behavior
 ERRORS = [
     lambda T: T.diff(T.ones(2, 3), prepend=T.ones(1, 3), dim=1), lambda T: T.Size([1]) + [2], lambda T: T.Size([1]) + (2,), lambda T: T.ones(2).apply_(lambda v: "a"),
     lambda T: T.ones(2).map_(T.ones(2, requires_grad=True), max), lambda T: T.ones(2).map2_(T.ones(2), T.ones(2, dtype=T.int64), lambda *a: 1),
@@ -453,7 +456,7 @@ def test_outcomes(i):
     assert outcome(ERRORS[i], mt) == outcome(ERRORS[i], torch)
 
 
-def test_warnings_that_come_once():
+def test_warnings_are_issued_once():
     for T in BOTH:
         T.set_warn_always(True)
         try:
@@ -468,7 +471,8 @@ def test_warnings_that_come_once():
 
 
 def test_bernoulli_into_any_dtype():
-    """Also into the integers; and a size that is larger than any memory is none on meta."""
+    """`bernoulli(out=)` also accepts integer dtypes. A meta tensor may be larger than any memory.
+    """
     for dtype in ("int64", "uint8", "bool", "float64"):
         for T in BOTH:
             T.manual_seed(5)
@@ -480,12 +484,13 @@ def test_bernoulli_into_any_dtype():
     assert mt.Size([1]).__add__(type("W", (), {"__radd__": lambda s, o: 42})()) is NotImplemented
 
 
-# ------------------------------------------------------------------ .data of a leaf that has a gradient
+# -------------------------------------------------------------- .data of a leaf that has a gradient
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "float32"])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("again", [False, True])
-def test_data_of_another_dtype_beside_a_gradient(dtype, both, again):
-    """`both`: the gradient gets the dtype, too; `again`: one more backward pass adds to it."""
+def test_data_dtype_may_differ_from_the_gradients(dtype, both, again):
+    """`both`: the gradient is cast to the dtype too. `again`: a second backward pass accumulates
+    into it."""
     def run(T):
         p = T.nn.Parameter(T.tensor([1.0, 2.0]))
         (p * p).sum().backward()
@@ -500,7 +505,7 @@ def test_data_of_another_dtype_beside_a_gradient(dtype, both, again):
     assert outcome(run, mt) == outcome(run, torch)
 
 
-def test_data_of_another_size_beside_a_gradient():
+def test_data_size_that_differs_from_the_gradients_raises():
     def run(T):
         p = T.nn.Parameter(T.ones(2))
         p.sum().backward()

@@ -1,6 +1,8 @@
-"""The boundary between ops and devices is real: a device whose memory nobody but its own kernels can read trains a network.
+"""A toy device proves the boundary between ops and devices: a device whose memory only its own
+kernels can read trains a network.
 
-The toy's memory are NumPy arrays behind handles that refuse everything; a primitive without a kernel of the toy's is an error.
+The toy's memory consists of NumPy arrays behind handles that reject all other access. A primitive
+without a toy kernel is an error.
 """
 import pytest
 
@@ -22,7 +24,7 @@ def toy():
     devices.unregister(device)
 
 
-def test_values_are_out_of_reach():
+def test_host_cannot_read_device_memory():
     x = mt.ones(2, 3).to("toy")
     assert x.device.type == "toy" and x.shape == (2, 3) and x.t().stride() == (1, 3)
     with pytest.raises(RuntimeError, match="not in host memory"):
@@ -50,15 +52,15 @@ def losses(device, make):
 
 
 @pytest.mark.parametrize("make", [lambda p: mt.optim.SGD(p, 0.1, momentum=0.9), lambda p: mt.optim.Adam(p, 0.01)], ids=["SGD", "Adam"])
-def test_a_network_trains_to_the_losses_of_the_host(make):
+def test_network_trains_to_the_cpu_losses(make):
     want = losses("cpu", make)
     before = Toy.copies
     got = losses("toy", make)
     assert got == pytest.approx(want, rel=1e-6)
-    assert Toy.copies - before == 5          # one for each loss that was looked at
+    assert Toy.copies - before == 5  # one per loss that is read
 
 
-def test_a_device_may_have_the_step_of_an_optimizer():
+def test_device_may_provide_a_fused_optimizer_step():
     asked = []
 
     def step(layout, columns, consts):
@@ -84,12 +86,12 @@ def test_views_and_writes():
     assert v.cpu().tolist() == [7, 5, 6]
 
 
-def test_a_missing_kernel_is_named():
+def test_missing_kernel_error_names_the_primitive():
     with pytest.raises(NotImplementedError, match="primitive 'erf' of float32 has no kernel on device toy"):
         mt.erf(mt.ones(2).to("toy"))
 
 
-def test_devices_do_not_mix():
+def test_mixed_devices_raise():
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         mt.ones(2).to("toy") + mt.ones(2)
     assert (mt.ones(2).to("toy") + mt.tensor(2.0)).cpu().tolist() == [3, 3]
@@ -128,13 +130,13 @@ def _out(T, x):
     lambda T, x: T.vmap(T.func.grad(lambda r: (r ** 2).sum()))(x),
     lambda T, x: T.autograd.functional.vhp(lambda x: (x ** 3).sum(), x, x)[1],
 ], ids=["gradcheck", "added_up", "out", "jacrev", "hessian", "jvp", "vmap", "vhp"])
-def test_what_stands_on_backward_works_on_a_device(run, by_way_of_the_host):
+def test_functions_built_on_backward_work_on_a_device(run, by_way_of_the_host):
     x = mt.arange(6.0).reshape(3, 2) / 7
     there = run(mt, x.to("toy"))
     assert there.cpu().tolist() == run(mt, x).tolist()
 
 
-def test_memory_that_is_not_the_hosts_is_refused():
+def test_host_memory_access_raises_on_a_device():
     x = mt.ones(3).to("toy")
     for use, error, words in ((lambda: x.data_ptr(), NotImplementedError, "device toy: address"), (lambda: x.__dlpack__(), BufferError, "on device toy"),
                               (lambda: x.apply_(abs), NotImplementedError, "on device toy is not the host's"),
@@ -145,7 +147,8 @@ def test_memory_that_is_not_the_hosts_is_refused():
 
 
 def test_writes_by_mask_and_index():
-    """What the device has no kernel for is written by the host's, and told; under the policy "error" it is refused by name."""
+    """The CPU kernel writes where the device has no kernel, and a warning says so. Under the policy
+    "error" the missing primitive raises an error that names it."""
     def written(device):
         x = mt.arange(6.0).view(2, 3).to(device)
         x[mt.tensor([[True, False, True], [False, False, True]]).to(device)] = -1.0

@@ -1,6 +1,7 @@
-"""Every function that makes a tensor, with every dtype, on Ascend: what the chip has no kernel for, the host makes. Also torch.cat with operands of no elements.
+"""Every creation function with every dtype on Ascend. The host computes what the chip has no kernel
+for. Also `torch.cat` with empty operands.
 
-test_ascend_creation.py runs it.
+test_ascend_creation.py runs this script.
 """
 import os
 import warnings
@@ -61,11 +62,11 @@ CREATORS = {
 
 
 def end(creator, make, name, dev):
-    """(None, what it is), or (the error's name, its text)."""
+    """Returns (None, a description of the result), or (the error's name, its text)."""
     try:
         T.manual_seed(1)
         r = make(dtype=getattr(T, name), device=dev)
-        # (Random numbers are the device's own.)
+        # The device draws its own random numbers.
         return None, (str(r.dtype), tuple(r.shape), None if creator in RANDOM else repr(r.cpu().tolist()))
     except Exception as e:
         return type(e).__name__, str(e)

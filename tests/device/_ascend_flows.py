@@ -1,4 +1,5 @@
-"""Several example flows in one process: python _ascend_flows.py FOLDER NAME=ARGS... records each one's numbers as FOLDER/NAME.npz."""
+"""Runs several example flows in one process: `python _ascend_flows.py FOLDER NAME=ARGS...` records
+the numbers of each flow in FOLDER/NAME.npz."""
 import pathlib
 import runpy
 import sys

@@ -1,4 +1,5 @@
-"""The flows of _graph_flows.py on the Ascend target: in graph mode, under ms.jit and with data sinking they give the numbers of eager runs. argv: flows."""
+"""Runs the flows of _graph_flows.py on the Ascend target: graph mode, `ms.jit` and data sinking
+must match the eager runs. Arguments: flows."""
 import os
 import sys
 import tempfile
@@ -29,7 +30,7 @@ for name in sys.argv[1:]:
         compare(name, have, want)
         ms.set_context(mode=ms.GRAPH_MODE)
         have = flows.model(torch, "npu", True, sink=True)
-        compare(name, have, [want[0][5::6], *want[1:]])     # (one call of the network an epoch)
+        compare(name, have, [want[0][5::6], *want[1:]])  # one network call per epoch
         ms.set_context(mode=ms.PYNATIVE_MODE)
         continue
     if name == "data_sink":

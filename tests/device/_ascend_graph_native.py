@@ -1,6 +1,7 @@
-"""The flows of the articles in graph mode, on the Ascend target: a step's numbers are those of eager runs, and in the steady state all is in graphs. argv: flows.
+"""Flows from the MindSpore articles in graph mode on the Ascend target. Each step matches the eager
+run, and in the steady state everything runs in graphs. Arguments: flows.
 
-Each flow gives (step, batches, what else there is to compare): step(*batch) gives tensors.
+Each flow returns (step, batches, what else to compare). `step(*batch)` returns tensors.
 """
 import os
 import sys
@@ -67,7 +68,7 @@ def assigned_rate(compiled):
 
 
 def mixed_precision(compiled):
-    """auto_mixed_precision, a loss scale, clipping by MindSpore's function."""
+    """`auto_mixed_precision` with a loss scale and MindSpore's gradient clipping."""
     m, crit, scaler = Net(), nn.CrossEntropyLoss(), torch.amp.GradScaler("npu", init_scale=256.0, growth_interval=1000)
     opt = torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
     half = ms.amp.auto_mixed_precision(m, "O2")
@@ -84,7 +85,7 @@ def mixed_precision(compiled):
 
 
 def trainer(compiled):
-    """Two losses, a static loss scale, all_finite, MindSpore's Momentum."""
+    """Two losses, a static loss scale, `all_finite` and MindSpore's Momentum."""
     m, crit, scaler = Net(), nn.CrossEntropyLoss(), ms.amp.StaticLossScaler(128.0)
     opt = ms.nn.Momentum(m.trainable_params(), 0.1, 0.9)
 
@@ -105,7 +106,7 @@ def trainer(compiled):
 
 
 def graph_mode(compiled):
-    """value_and_grad with has_aux and one of torch's optimizers."""
+    """`value_and_grad` with `has_aux` and a PyTorch optimizer."""
     m, crit = Net(), nn.CrossEntropyLoss()
     opt = torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9, weight_decay=0.001)
     fn = ms.value_and_grad(lambda x, y: (lambda z: (crit(z, y), z))(m(x)), None, opt.parameters, has_aux=True)
@@ -118,7 +119,7 @@ def graph_mode(compiled):
 
 
 def compiled_module(compiled):
-    """torch.compile of the module alone, other batch sizes in between."""
+    """`torch.compile` of only the module, with other batch sizes in between."""
     m = Net()
     model = torch.compile(m) if compiled else m
     opt = torch.optim.Adam(m.parameters(), lr=0.01)
@@ -136,7 +137,8 @@ def compiled_module(compiled):
 
 
 def exported(compiled):
-    """A MindIR of a module that is used under ms.jit as well; what is loaded is MindSpore's own graph."""
+    """A MindIR export of a module that is also used under `ms.jit`. Loading yields MindSpore's own
+    graph."""
     m = Net().eval()
     x = batches()[0][0]
     with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +154,7 @@ def exported(compiled):
 
 
 def inference(compiled):
-    """Logits, probabilities and how many of the first one and two are right, under no_grad."""
+    """Logits, probabilities, and top-1 and top-2 counts under `no_grad`."""
     m = Net().eval()
 
     @torch.no_grad()
@@ -164,7 +166,7 @@ def inference(compiled):
 
 
 def groups(compiled):
-    """MindSpore's Momentum with groups by name."""
+    """MindSpore's Momentum with parameter groups selected by name."""
     m, crit = Net(), nn.CrossEntropyLoss()
     ps = m.trainable_params()
     plain = [p for p in ps if "bn" in p.name or "bias" in p.name]
@@ -178,13 +180,15 @@ def groups(compiled):
     return jitted(step, compiled), batches(), m.parameters
 
 
-#: flow -> copies from and to the host in a step: of values that it reads and breaks off for; a rate that is assigned to is the host's
+#: flow -> (device-to-host, host-to-device) copies per step. Reads of values break the graph and are
+#: copied; an assigned learning rate is on the host.
 FLOWS = {assigned_rate: (1, 2), mixed_precision: (1, 0), trainer: (1, 0), graph_mode: (0, 0), compiled_module: (0, 0), exported: (0, 0), inference: (0, 0),
          groups: (0, 0)}
 
 
 def figures():
-    """Until now: copies from and to the host by the log, kernels launched by themselves, fallbacks."""
+    """Returns the totals so far: D2H and H2D copies from the log, eager kernel launches, fallbacks.
+    """
     ms.runtime.synchronize()
     with open(os.environ["MINDTORCH_STANDIN_LOG"]) as f:
         copies = [line for line in f if '"copy"' in line]
@@ -203,7 +207,7 @@ def run(flow, compiled):
 
 
 if __name__ == "__main__":
-    torch.set_default_device("npu")         # (what MindSpore's own ops make of its own tensors has no device)
+    torch.set_default_device("npu")  # tensors that MindSpore's own ops create have no device
     for flow, copies in FLOWS.items():
         if sys.argv[1:] and flow.__name__ not in sys.argv[1:]:
             continue

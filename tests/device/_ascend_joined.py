@@ -1,4 +1,5 @@
-"""Concatenations of copied views, and views of places of size 1, in graphs on the Ascend target: what eager code gives. argv: none."""
+"""Concatenations of copied views, and views of size-1 dimensions, in graphs on the Ascend target.
+Results must match eager code. No arguments."""
 import json
 
 import mindspore as ms

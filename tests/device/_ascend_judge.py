@@ -1,7 +1,8 @@
-"""Judges ops of PyTorch's op database on the Ascend target, in float32; run by test_ascend_ops.py in a process of its own.
+"""Checks ops of PyTorch's op database on the Ascend target in float32. test_ascend_ops.py runs it
+in a separate process.
 
-argv: a file with the ops' names, by blanks. On standard output a JSON object: name -> what did not pass.
-Ops that torch has for whole numbers alone are judged in int64.
+Argument: a file with the op names, separated by blanks. It prints a JSON object on standard output:
+name -> failures. Ops that PyTorch defines only for integers are checked in int64.
 """
 import json
 import os
@@ -16,7 +17,7 @@ from mindtorch.core import rng  # noqa: E402
 from mindtorch.tools import _conformance as C  # noqa: E402
 
 WHOLE = {"bincount", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "nn.functional.one_hot"}
-rng.policy.host = True          # (random numbers that can be compared)
+rng.policy.host = True  # makes random numbers comparable
 with open(sys.argv[1]) as f:
     wanted = set(f.read().split())
 found = {}
@@ -24,7 +25,7 @@ with _on_device.Everything("npu"):
     assert mt.device("npu").type == "npu"
     for name, op in C.ops():
         if name in wanted:
-            print(name, file=sys.stderr, flush=True)        # (where the process died)
+            print(name, file=sys.stderr, flush=True)  # shows where the process died
             dtype = "int64" if op.name in WHOLE else "float32"
             found[name] = [f"{check} {outcome}: {detail}" for check, outcome, detail in C.judge(op, dtype, limit=2) if outcome not in ("pass", "shape only")]
 print("found", json.dumps(found))

@@ -1,4 +1,5 @@
-"""MindSpore's own layers, functions and optimizers, on whatever target MindSpore has: python _ascend_layers.py FILE writes their results and gradients there."""
+"""MindSpore's own layers, functions and optimizers on the current MindSpore target: `python
+_ascend_layers.py FILE` writes their results and gradients to FILE."""
 import sys
 
 import mindspore as ms
@@ -60,7 +61,7 @@ def flat(r):
 
 
 def fixed(layer):
-    """The layer with parameters that do not depend on the target."""
+    """Sets the layer's parameters to values that do not depend on the target."""
     own = np.random.RandomState(5)
     for p in layer.get_parameters() if isinstance(layer, nn.Cell) else ():
         if p.dtype == ms.float32:
@@ -69,7 +70,8 @@ def fixed(layer):
 
 
 def gradients(layer, inputs):
-    """Results, gradients of the first input and of the parameters, and the parameters (running statistics move)."""
+    """Returns the results, the gradients of the first input and of the parameters, and the
+    parameters themselves (running statistics change)."""
     if isinstance(layer, nn.Cell) and not isinstance(layer, nn.Dropout):
         layer.set_train()
     found = [first(layer(*inputs))]

@@ -1,4 +1,5 @@
-"""Five steps of benchmark models (benchmarks/models.py) on the device and on the cpu device: python _ascend_models.py NAME... prints both sides' losses as JSON."""
+"""Five steps of benchmark models (benchmarks/models.py) on the device and on the CPU device:
+`python _ascend_models.py NAME...` prints both losses as JSON."""
 import json
 import pathlib
 import sys

@@ -1,4 +1,5 @@
-"""Ops on the Ascend target beside the cpu device: values, sizes, dtypes, strides' order, gradients; run by test_ascend.py in a process of its own."""
+"""Ops on the Ascend target compared with the CPU device: values, sizes, dtypes, stride order,
+gradients. test_ascend.py runs it in a separate process."""
 import math
 import sys
 
@@ -180,7 +181,7 @@ def main():
             if a.shape != b.shape or a.dtype != b.dtype or not mt.allclose(a, b, 1e-4, 1e-5, equal_nan=True):
                 bad.append(f"{name}: result {k}: {a.dtype} {tuple(a.shape)} {a.reshape(-1)[:6].tolist()}, npu {b.dtype} {tuple(b.shape)} {b.reshape(-1)[:6].tolist()}")
     print("\n".join(bad))
-    print(f"ALIKE {n}, {len(bad)} apart")
+    print(f"AGREE {n}, {len(bad)} differ")
     sys.exit(bool(bad))
 
 

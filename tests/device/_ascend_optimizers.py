@@ -1,5 +1,5 @@
-"""Three steps of each of mindtorch's optimizers on the device: python _ascend_optimizers.py FILE writes the parameters there, as real torch computes them with the
-same function `stepped`."""
+"""Three steps of each mindtorch optimizer on the device: `python _ascend_optimizers.py FILE` writes
+the parameters to FILE. PyTorch computes the reference with the same function `stepped`."""
 import sys
 
 import numpy as np
@@ -17,7 +17,7 @@ STEPS = {
 
 
 def stepped(torch, name, settings, device):
-    """The parameters behind three steps."""
+    """Returns the parameters after three steps."""
     rs = np.random.RandomState(0)
     shapes = ((5, 3), (4, 6)) if name in ("Muon", "SparseAdam") else ((5, 3), (7,), (), (2, 3, 4))
 

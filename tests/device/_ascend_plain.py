@@ -1,4 +1,5 @@
-"""MindSpore code of its own, of which nothing may change when mindtorch is imported (`with`); prints what everything gives."""
+"""Pure MindSpore code whose behavior must not change when mindtorch is imported (argument `with`).
+Prints every result."""
 import sys
 
 import numpy as np
@@ -37,7 +38,7 @@ def trained(name):
     return out + [w.asnumpy().round(5).tolist() for w in weights]
 
 
-for _ in range(2):      # (the second time after everything else has been done in the process)
+for _ in range(2):  # the second pass runs after all other tests of the process
     for name, write in WRITES.items():
         p = parameter("p")
         write(p)
@@ -47,7 +48,8 @@ for _ in range(2):      # (the second time after everything else has been done i
     loss = nn.Dense(3, 2)(x.reshape((1, 3))).sum()
 
 if "with" in sys.argv:
-    # Torch's way to gradients through the same: they are of what was there, or it is refused.
+    # PyTorch-style gradients through the same writes use the values before the write, or the write
+    # raises an error.
     for name in "row", "view", "item", "operator":
         p, q = parameter("p"), parameter("q", 3.0)
         WRITES[name](p)

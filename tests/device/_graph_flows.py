@@ -1,8 +1,10 @@
-"""MindSpore's ways to train torch-style models, as functions of a device and of whether MindSpore's graph mode or `ms.jit` is on: each gives lists of numbers."""
+"""MindSpore's ways to train PyTorch-style models, as functions of a device and of whether
+MindSpore's graph mode or `ms.jit` is on. Each returns lists of numbers."""
 import mindspore as ms
 import numpy as np
 
-#: how many kernels sessions have launched by themselves (torch._dynamo.utils.counters["mindspore"]["eager"]), before each step; `COUNTERS` set by who asks
+#: number of eager kernel launches of sessions (torch._dynamo.utils.counters["mindspore"]["eager"])
+#: before each step; the caller sets `COUNTERS`
 SEEN, COUNTERS = [], {}
 ROWS = [(np.random.RandomState(i).randn(6).astype(np.float32), np.int32(i % 3)) for i in range(24)]
 
@@ -31,7 +33,7 @@ def numbers(*tensors):
 
 
 class Losses(ms.train.Callback):
-    """The loss of each step that callbacks see."""
+    """Callback that records the loss of each step."""
 
     def __init__(self):
         self.seen = []
@@ -43,7 +45,7 @@ class Losses(ms.train.Callback):
 
 
 def jitted_step(torch, device, graph, make=None):
-    """A function with value_and_grad and a facade optimizer in it."""
+    """A jitted function with `value_and_grad` and a mindtorch optimizer."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = (make or (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)))(m.parameters())
     fn = ms.value_and_grad(lambda x, y: (lambda z: (crit(z, y), z))(m(x)), None, opt.parameters, has_aux=True)
@@ -62,7 +64,7 @@ def adam_step(torch, device, graph):
 
 
 def torch_step(torch, device, graph):
-    """torch's own way inside of a function under ms.jit."""
+    """A PyTorch-style training step in a function under `ms.jit`."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
 
@@ -78,7 +80,8 @@ def torch_step(torch, device, graph):
 
 
 def assigned_rate(torch, device, graph):
-    """The learning rate as a Parameter that ops.assign changes between steps of a compiled function."""
+    """The learning rate is a Parameter that `ops.assign` changes between steps of a compiled
+    function."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = torch.optim.SGD(m.parameters(), lr=0.1)
     fn = ms.value_and_grad(lambda x, y: crit(m(x), y), None, opt.parameters)
@@ -100,7 +103,7 @@ def assigned_rate(torch, device, graph):
 
 
 def native_optimizer(torch, device, graph):
-    """One of MindSpore's optimizers over a facade module, in a compiled function."""
+    """A MindSpore optimizer on a mindtorch module, in a compiled function."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = ms.nn.Momentum(m.trainable_params(), 0.1, 0.9)
     fn = ms.value_and_grad(lambda x, y: crit(m(x), y), None, opt.parameters)
@@ -115,7 +118,7 @@ def native_optimizer(torch, device, graph):
 
 
 def through_ops(torch, device, graph):
-    """MindSpore's ops between the facade's, with gradients of arguments and weights."""
+    """MindSpore ops mixed with mindtorch ops, with gradients of arguments and weights."""
     m = net(torch, device)
     fn = ms.value_and_grad(lambda x: ms.ops.exp(m(x) * 0.1).sum() + torch.tanh(x).sum(), 0, list(m.parameters()))
 
@@ -132,7 +135,8 @@ def through_ops(torch, device, graph):
 
 
 def forward_only(torch, device, graph):
-    """A Cell around a module, one that is called again after its weights have changed, and a function without gradients."""
+    """A Cell around a module, a module called again after its weights changed, and a function
+    without gradients."""
     m = net(torch, device).eval()
 
     class Around(ms.nn.Cell):
@@ -153,8 +157,8 @@ def forward_only(torch, device, graph):
 
 
 def model(torch, device, graph, sink=False, optimizer=None, pure_torch_loss=False):
-    """ms.Model: train, eval, predict."""
-    torch.set_default_device(device)            # (the dataset's tensors are MindSpore's, which have none)
+    """Runs train, eval and predict of `ms.Model`."""
+    torch.set_default_device(device)  # the dataset yields MindSpore tensors, which have no device
     try:
         return _model(torch, device, sink, optimizer, pure_torch_loss)
     finally:

@@ -1,4 +1,5 @@
-"""Steps in which MindSpore's own code takes part: optimizers, loss scalers, clipping. Functions of torch, a device, and whether they run under ms.jit."""
+"""Training steps that include MindSpore's own code: optimizers, loss scalers, clipping. Functions
+of torch, a device, and whether they run under `ms.jit`."""
 import mindspore as ms
 import numpy as np
 from mindspore.amp import DynamicLossScaler, StaticLossScaler, all_finite
@@ -22,7 +23,9 @@ OPTIMIZERS = {
 
 
 def trained(torch, device, compiled, make, between=None, inside=None):
-    """Losses, weights, the optimizer's state; between(i, model, optimizer) before each step, inside(i, model, optimizer) at its end, whose numbers count, too."""
+    """Returns the losses, the weights and the optimizer state. `between(i, model, optimizer)` runs
+    before each step. `inside(i, model, optimizer)` runs at its end, and its results are compared
+    too."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = make(m.trainable_params())
     fn = ms.value_and_grad(lambda x, y: crit(m(x), y), None, opt.parameters)
@@ -43,7 +46,8 @@ def trained(torch, device, compiled, make, between=None, inside=None):
 
 
 def scaled(torch, device, compiled, dynamic=False):
-    """A trainer's step: two losses, a loss scale, gradients that are clipped and looked at, an optimizer."""
+    """A full training step: two losses, a loss scale, clipped and inspected gradients, an
+    optimizer."""
     m, crit = net(torch, device), torch.nn.CrossEntropyLoss()
     opt = ms.nn.Momentum(m.trainable_params(), 0.1, 0.9)
     scaler = DynamicLossScaler(2.0 ** 4, 2, 3) if dynamic else StaticLossScaler(128.0)

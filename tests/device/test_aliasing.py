@@ -1,4 +1,5 @@
-"""Views, in-place writes and autograd on the npu device: the host's cases and random programs, against real torch on its CPU."""
+"""Views, in-place writes and autograd on the npu device: the CPU test cases and random programs,
+compared with PyTorch on its CPU."""
 import pytest
 
 from _alias_programs import On, survey
@@ -23,6 +24,6 @@ def test_random_programs(npu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(1))        # (of 20: they were run once, 20 to 40 s each)
+@pytest.mark.parametrize("block", range(1))  # 20 blocks were run once, 20 to 40 s each
 def test_many_random_programs(block, npu):
     _check(range(500 * block, 500 * block + 250), npu)

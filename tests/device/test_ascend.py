@@ -1,4 +1,4 @@
-"""The npu device on MindSpore's Ascend target, with the stand-in for CANN in the place of an NPU."""
+"""The npu device on MindSpore's Ascend target, with the CANN simulator instead of an NPU."""
 import collections
 import json
 import pathlib
@@ -9,8 +9,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def test_no_kernel_stands_twice():
-    """What another target's process would find out only when it starts."""
+def test_each_ascend_kernel_is_registered_once():
+    """Each Ascend kernel is registered once. A duplicate would otherwise fail only at the start of
+    a process with that target."""
     places = collections.defaultdict(list)
     for path in sorted((ROOT / "mindtorch/backend/mindspore/kernels").glob("*.py")):
         text = path.read_text()
@@ -22,7 +23,8 @@ def test_no_kernel_stands_twice():
 
 @pytest.mark.ascend
 def test_models_train(standin, tmp_path):
-    """With the cpu device's losses, without an op of the old way, a copy or a primitive on the host, in no more launches than by hand."""
+    """Losses match the CPU device. There are no legacy (aclop) ops, no copies, no primitives on the
+    host, and no more launches than in a handwritten version."""
     r = standin.run("benchmarks/ascend_launches.py", "--json", tmp_path / "found.json", status=None)
     assert r.returncode == 0 and not r.found.failed, r.stdout + r.stderr[-3000:]
     for row in json.loads((tmp_path / "found.json").read_text()):
@@ -63,7 +65,7 @@ print("VALUES", json.dumps(values))
 
 
 def program(standin, folder, text):
-    """What a program printed and launched."""
+    """Runs a program in the simulator and returns its output and launches."""
     path = folder / "program.py"
     path.write_text(text)
     return standin.run(path)
@@ -130,7 +132,7 @@ assert not devices.FALLBACKS, devices.FALLBACKS
 
 
 @pytest.mark.ascend
-def test_heads_by_views(standin, tmp_path):
+def test_attention_heads_through_views(standin, tmp_path):
     program(standin, tmp_path, HEADS)
 
 
@@ -164,12 +166,13 @@ assert not devices.FALLBACKS, devices.FALLBACKS
 
 @pytest.mark.ascend
 def test_convolutions(standin, tmp_path):
-    """All gradients in one launch."""
+    """One launch computes all gradients."""
     program(standin, tmp_path, CONVOLUTIONS)
 
 
 @pytest.mark.ascend
-def test_ops_as_on_cpu(standin):
-    """Values and gradients of what has kernels of its own for Ascend, without the host."""
+def test_ascend_ops_match_cpu(standin):
+    """Values and gradients of the ops with Ascend kernels match the CPU device, without host
+    fallbacks."""
     r = standin.run(ROOT / "tests" / "device" / "_ascend_ops.py", MINDTORCH_NPU_FALLBACK="0", status=None)
-    assert ", 0 apart" in r.stdout and not r.returncode and not r.found.failed, r.stdout[-3000:] + r.stderr[-3000:]
+    assert ", 0 differ" in r.stdout and not r.returncode and not r.found.failed, r.stdout[-3000:] + r.stderr[-3000:]

@@ -1,4 +1,5 @@
-"""Creation functions take every dtype on Ascend, as on the host; torch.cat there copies nothing for operands of no elements."""
+"""Creation functions accept every dtype on Ascend, as on the host. `torch.cat` on Ascend copies
+nothing for empty operands."""
 import pathlib
 
 import pytest

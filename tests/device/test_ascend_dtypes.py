@@ -1,4 +1,5 @@
-"""What the chip's kernels refuse is not launched: the table of element types, and that each of its primitives has a kernel of which it takes something."""
+"""Kernels are not launched with dtypes that the chip rejects: tests the table of element types, and
+that each of its primitives has a kernel that supports some dtype."""
 import numpy as np
 from mindtorch.backend.mindspore import kernels
 from mindtorch.backend.mindspore.kernels import ascend_dtypes
@@ -11,15 +12,15 @@ def _refused():
             yield name, names.split()
 
 
-def test_kernels_for_ascend_take_none_of_it():
+def test_ascend_kernels_exclude_unsupported_dtypes():
     taken = _kernels.of_target("Ascend")
     for name, types in _refused():
-        assert taken.get(name), f"{name} has no kernel on Ascend, or one for any element type"
+        assert taken.get(name), f"{name} has no kernel on Ascend, or a kernel for every dtype"
         assert not set(taken[name]) & set(types), name
     assert {"float64", "int64", "bool"} <= set(taken["index_put_3"]) and not taken["index_select"]
 
 
-def test_a_kernel_is_restricted_apart_from_others_under_the_same_function():
+def test_restricting_a_kernel_copies_its_function():
     def fn(a, *, k=1):
         return a, k
     fn.only, fn.numbers = None, True

@@ -1,4 +1,5 @@
-"""The examples on MindSpore's Ascend plugin over the stand-in for CANN: the cpu device's losses."""
+"""The examples on MindSpore's Ascend plugin with the CANN simulator. Losses match the CPU device.
+"""
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import _flows
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.ascend
 
-#: runs the example, and prints each step's loss as it computed it
+#: runs the example and prints the loss of each step as computed
 DIGITS = """
 import runpy, sys
 import torch
@@ -46,7 +47,7 @@ FLOW_NAMES = {"flow1_value_and_grad": "", "flow2_learning_rate": "", "flow3_mixe
 
 
 def test_flows(standin, tmp_path):
-    """Each loss, gradient and weight as in real torch."""
+    """Every loss, gradient and weight matches PyTorch."""
     pytest.importorskip("jsonargparse")
     r = standin.run(ROOT / "tests" / "device" / "_ascend_flows.py", tmp_path, *[f"{name}={args}" for name, args in FLOW_NAMES.items()],
                     MINDTORCH_NPU_RANDOM="host")
@@ -61,10 +62,12 @@ def test_flows(standin, tmp_path):
 
 @pytest.mark.parametrize("arch, steps", [("resnet18", 5), ("resnet50", 2)])
 def test_resnet_migration(arch, steps, standin, tmp_path):
-    """Losses, gradients, weights and statistics as in real torch, and the accuracy of what was saved."""
+    """Losses, gradients, weights and statistics match PyTorch, and so does the accuracy of the
+    saved model."""
     script, here, there = ROOT / "examples" / "resnet" / "train.py", tmp_path / "npu.npz", tmp_path / "torch.npz"
-    # (Only the first steps of ResNet-50 can be compared: in its fifty norms over small batches a last digit grows hundredfold a step, as between real torch and
-    # the cpu device, which tests/tools/test_resnet_example.py therefore compares in float64.)
+    # Only the first steps of ResNet-50 are comparable: its fifty norms over small batches magnify a
+    # last-digit difference a hundredfold per step. The same happens between PyTorch and the CPU
+    # device, so tests/tools/test_resnet_example.py compares those in float64.
     size = f"--arch {arch} --image-size 32 --batch-size 16 --synthetic 80 --width 8 --lr 0.02 --epochs 1".split()
     r = standin.run(script, *size, "--device", "npu", "--save", tmp_path / "npu.pth", "--record", here, MINDTORCH_NPU_RANDOM="host")
     assert not r.found.aclop and not r.found.fallbacks
@@ -81,7 +84,7 @@ def test_resnet_migration(arch, steps, standin, tmp_path):
 
 
 def plain(*argv):
-    """What real torch prints."""
+    """Runs a script under PyTorch and returns its output."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     p = subprocess.run([sys.executable, *argv], cwd=ROOT, env=env, text=True, capture_output=True, timeout=110)
     assert p.returncode == 0, p.stderr[-3000:]
@@ -89,7 +92,7 @@ def plain(*argv):
 
 
 def test_layer_by_layer(standin):
-    """examples/resnet18.py, under real torch and on the device."""
+    """Layer-by-layer diff of examples/resnet18.py between PyTorch and the device."""
     r = standin.run("-m", "mindtorch", "diff", "examples/resnet18.py:build_model", "--sides", "torch,npu", hook=False)
     assert "AGREE: 76 calls agree" in r.stdout and "gradients: 62 of 62 agree" in r.stdout and "buffers: 60 of 60 agree" in r.stdout
     assert r.found.launches["aclnnConvolutionBackward"] >= 20 and not r.found.aclop and not r.found.fallbacks
@@ -98,7 +101,7 @@ def test_layer_by_layer(standin):
 
 
 def test_ddp_of_one_rank(standin):
-    """The epoch's loss that examples/ddp/README.md shows."""
+    """The epoch loss matches the one in examples/ddp/README.md."""
     pytest.importorskip("sklearn")
     r = standin.run("-m", "mindtorch.torch.distributed.run", "--standalone", "--nproc_per_node", "1", ROOT / "examples" / "ddp" / "train.py",
                     "--backend", "hccl", "--epochs", "1", hook=False)

@@ -1,4 +1,5 @@
-"""What goes wrong on a device is told as torch tells it, once, and leaves what it can: each fault in a process of its own, on the stand-in for CANN."""
+"""Device faults raise PyTorch's errors, once, and leave intact what can be kept. Each fault runs in
+a separate process on the CANN simulator."""
 import concurrent.futures
 import json
 
@@ -200,7 +201,7 @@ say("values", [host[k].tolist() for k in host])
 
 @pytest.fixture(scope="module")
 def ran(standin, tmp_path_factory):
-    """Results of all programs, run side by side."""
+    """Results of all programs, run in parallel."""
     folder = tmp_path_factory.mktemp("faults")
 
     def run(name):
@@ -224,7 +225,7 @@ LATER = "might be asynchronously reported at some other API call"
 HINT = "For debugging consider passing ASCEND_LAUNCH_BLOCKING=1"
 
 
-def test_a_launch_that_fails_is_told_wherever_the_process_waits(ran):
+def test_failed_launch_raises_at_every_synchronization(ran):
     r = ran("launch")
     assert len(r) == 12
     for name, (kind, text, cause, _) in r.items():
@@ -234,25 +235,26 @@ def test_a_launch_that_fails_is_told_wherever_the_process_waits(ran):
     assert real.load(ran.folder / "launch.pt")["host"].tolist() == [1, 1, 1]
 
 
-def test_launches_that_block_fail_at_their_own_line(ran):
+def test_failed_blocking_launch_raises_at_its_line(ran):
     kind, text, _, at = ran("blocking")["first"]
     assert kind == "AcceleratorError" and at == "here", (text, at)
     assert "aclnnMatmul failed on the device, on request" in text and "by primitive 'mm' of float32[4, 4], float32[4, 4]" in text and HINT not in text
 
 
-def test_a_refused_kernel(ran):
+def test_rejected_kernel_invalidates_only_its_results(ran):
     r = ran("reject")
     kind, text, _, _ = r["first"]
     assert kind == "RuntimeError" and text.startswith("NPU error: aclnnMatmul is refused on device npu:0: refused on request"), text
-    for name in ("read", "view", "operand", "views", "later", "backward"):        # (nobody has filled that memory: it must not be read as if)
-        assert r[name] and r[name][0] == "AcceleratorError" and " has no sure values: " in r[name][1], (name, r[name])
+    # that memory was never filled: reading it must raise
+    for name in ("read", "view", "operand", "views", "later", "backward"):
+        assert r[name] and r[name][0] == "AcceleratorError" and " has unreliable values: " in r[name][1], (name, r[name])
     assert r["before"] == (real.arange(16.).reshape(4, 4) * 2).tolist() and r["anew"] == r["mm"]
     assert r["again"] == [] and r["sum"] == 240.0 and r["mm"] == (real.arange(16.).reshape(4, 4) @ real.arange(16.).reshape(4, 4)).tolist()
     assert [p.tolist() for p in real.load(ran.folder / "reject.pt", map_location="cpu").values()] == r["values"]
 
 
-def test_a_refused_kernel_in_backward_and_in_the_optimizers_step(ran):
-    """Where launches block, nothing but the refused op is missing, and the next step works."""
+def test_kernels_rejected_in_backward_and_optimizer_step(ran):
+    """With blocking launches only the rejected op is missing, and the next step works."""
     r = ran("blocking_reject")
     kind, text, _, at = r["first"]
     assert kind == "RuntimeError" and at == "here" and "by primitive 'mm' of float32[4, 4], float32[4, 4]" in text and HINT not in text
@@ -264,7 +266,7 @@ def test_a_refused_kernel_in_backward_and_in_the_optimizers_step(ran):
     assert [p.tolist() for p in saved["model"].values()] == r["values"] and len(saved["optimizer"]["state"]) == 4
 
 
-def test_memory_that_is_used_up(ran):
+def test_out_of_device_memory_raises_and_recovers(ran):
     r = ran("memory")
     for name in ("first", "upload", "empty"):
         kind, text, cause, _ = r[name]
@@ -272,31 +274,32 @@ def test_memory_that_is_used_up(ran):
         assert " is free. " in text and "is allocated by tensors" in text and "Call Stack" not in text
     assert r["again"] == []
     for name in ("last", "freed", "uploaded"):
-        assert r[name] and " has no sure values: " in r[name][1], (name, r[name])
+        assert r[name] and " has unreliable values: " in r[name][1], (name, r[name])
     assert r["free"][0] > 40 << 20 and r["sum"] == float(1 << 22) and r["class"] is True
     assert [p.tolist() for p in real.load(ran.folder / "memory.pt", map_location="cpu").values()] == r["values"]
 
 
-def test_training_goes_on_after_a_batch_that_did_not_fit(ran):
-    """No parameter, and no state of an optimizer, is written by gradients that were never computed."""
+def test_training_continues_after_out_of_memory(ran):
+    """Gradients that were never computed do not update any parameter or optimizer state."""
     for name, (small, all_) in ran("training").items():
         assert all_ == [None, small[0], None, small[1], small[2], None], (name, small, all_)
 
 
-def test_memory_that_is_used_up_where_launches_block(ran):
+def test_out_of_memory_with_blocking_launches(ran):
     r = ran("memory_blocking")
     kind, text, _, at = r["first"]
     assert kind == "OutOfMemoryError" and at == "here" and "by primitive 'mul' of float32[2097152]" in text and HINT not in text, text
     assert r["last"] == r["count"] - 1 and r["sum"] == float(1 << 22)
 
 
-def test_a_copy_that_fails(ran):
+def test_failed_copy_raises(ran):
     r = ran("copy")
     assert r["first"][0] == "AcceleratorError" and "a copy failed, on request" in r["first"][1] and r["sum"] == 120.0
 
 
-def test_a_lost_device(ran):
-    """Everything says so from then on, the process ends by itself, and what is on the host can be saved."""
+def test_lost_device_raises_everywhere(ran):
+    """Every later use raises the device-lost error, the process exits by itself, and host data can
+    still be saved."""
     r = ran("lost")
     for name, found in r.items():
         if name not in ("shape", "values"):

@@ -1,4 +1,5 @@
-"""torch.compile(step, backend="mindspore") on MindSpore's Ascend target, with the stand-in for CANN in the place of an NPU."""
+"""`torch.compile(step, backend="mindspore")` on MindSpore's Ascend target, with the CANN simulator
+instead of an NPU."""
 import json
 
 import pytest
@@ -39,7 +40,8 @@ print("FOUND", json.dumps(found))
 @pytest.mark.ascend
 @pytest.mark.parametrize("names", [("mlp", "lenet", "unet", "cnn_adam", "cnn_adamw"), ("resnet", "transformer"), ("gpt", "bert")], ids=" ".join)
 def test_models(standin, tmp_path, names):
-    """The eager step's losses; in the steady state one graph, no kernel by itself, no copy, no fallback, and at most as many launches."""
+    """Losses match the eager step. The steady state is one graph, with no eager kernel, no copy, no
+    fallback, and at most as many launches."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     r = standin.run(path, *names, hook=False)
@@ -111,7 +113,8 @@ print("FOUND", json.dumps(found))
 
 @pytest.mark.ascend
 def test_norms(standin, tmp_path):
-    """Running statistics after steps in which one norm is called several times, and read or written to by others, are those of eager steps."""
+    """Running statistics match eager steps when one norm is called several times and other code
+    reads or writes the statistics."""
     path = tmp_path / "program.py"
     path.write_text(NORMS)
     for name, (apart, runs, whole, breaks) in json.loads(standin.run(path, hook=False).said("FOUND")).items():
@@ -119,7 +122,8 @@ def test_norms(standin, tmp_path):
 
 
 @pytest.mark.ascend
-def test_copies_that_are_left_out(standin):
-    """What is concatenated is read where the views lie that have been copied, unless something was written there meanwhile; kernels that take no views get none."""
+def test_cat_reads_sources_of_copied_views(standin):
+    """A concatenation reads directly from the source of copied views, unless the source was
+    modified meanwhile. Kernels that do not support views receive none."""
     found = json.loads(standin.run("tests/device/_ascend_joined.py", hook=False).said("FOUND"))
     assert len(found) == 14 and all(found.values()), found

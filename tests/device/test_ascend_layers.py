@@ -1,4 +1,5 @@
-"""MindSpore's own layers, losses, functions and optimizers on the stand-in: the numbers of MindSpore's CPU target. Many of them go the old way (aclop)."""
+"""MindSpore's own layers, losses, functions and optimizers on the CANN simulator match MindSpore's
+CPU target. Many of them use legacy (aclop) kernels."""
 import os
 import pathlib
 import subprocess
@@ -24,5 +25,5 @@ def test_layers_functions_and_optimizers(standin, tmp_path):
 
 
 def test_writes_are_seen_on_both_sides(standin):
-    """MindSpore's kernels have memory of their own: facade tensors of the host are brought there and back."""
+    """MindSpore's kernels use separate memory: mindtorch CPU tensors are copied there and back."""
     assert standin.run(SCRIPT.with_name("_ascend_style.py")).said("SAID") == "all"

@@ -1,6 +1,8 @@
-"""Core ops, forward and backward, go through kernels of the Ascend target alone, and are right: computed on the stand-in for CANN by real torch.
+"""Core ops, forward and backward, run only through Ascend kernels and are correct. The CANN
+simulator computes them with PyTorch.
 
-Samples are those of PyTorch's op database, in float32 (in int64 where torch has an op for whole numbers alone); a process judges all and says what did not pass.
+Samples come from PyTorch's op database, in float32 (int64 for ops that PyTorch defines only for
+integers). One process checks all ops and reports the failures.
 """
 import json
 
@@ -8,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.ascend
 
-#: ops without a single fallback; take none out to make this pass
+#: ops without a single fallback; do not remove an op to make this pass
 OPS = """abs add item arange normal.in_place uniform mul sub addmm addmm.decomposed baddbmm bmm addcmul addcdiv atan2 allclose broadcast_to bitwise_not cdist
  ceil chunk clone contiguous clamp cos cumsum div.no_rounding_mode div.trunc_rounding div.floor_rounding exp expand expand_as diag diagonal eq fmod
  remainder floor flip floor_divide log1p ge gt le linspace linspace.tensor_overload log log2 logical_not lt masked_fill masked_scatter masked_select
@@ -44,7 +46,7 @@ OPS = """abs add item arange normal.in_place uniform mul sub addmm addmm.decompo
 
 @pytest.fixture(scope="module")
 def found(standin, tmp_path_factory):
-    """name -> what did not pass."""
+    """Returns name -> failures."""
     names = tmp_path_factory.mktemp("judge") / "names"
     names.write_text(OPS)
     result = standin.run("tests/device/_ascend_judge.py", names, hook=False)

@@ -1,4 +1,5 @@
-"""What MindSpore's Ascend plugin does to the process around it is put right: Ctrl-C is Python's, a forked child ends as it says."""
+"""Process-level side effects of MindSpore's Ascend plugin are corrected: Ctrl-C raises Python's
+KeyboardInterrupt, and a forked child exits with its own status."""
 import pytest
 
 pytestmark = pytest.mark.ascend
@@ -63,7 +64,7 @@ print("own", len(seen))
 """
 
 
-def test_ctrl_c(standin, tmp_path):
+def test_ctrl_c_raises_keyboard_interrupt(standin, tmp_path):
     script, saved, stack = tmp_path / "train.py", tmp_path / "net.pt", tmp_path / "stack"
     script.write_text(CTRL_C)
     r = standin.run(script, saved, stack)
@@ -88,8 +89,9 @@ print("status", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.sum().item()
 """
 
 
-def test_a_forked_child_ends(standin, tmp_path):
-    """By sys.exit, in a process that has used the device: with its own status, after Python's exit functions."""
+def test_forked_child_exits_with_its_status(standin, tmp_path):
+    """A child that calls `sys.exit` after its process has used the device exits with its own
+    status, after Python's exit functions."""
     script = tmp_path / "fork.py"
     script.write_text(FORKED)
     r = standin.run(script)
@@ -119,7 +121,7 @@ print("batches", len(losses), packed.batch_sizes.device, torch.nn.LSTM(2, 5, bat
 """
 
 
-def test_workers_of_a_loader_do_not_use_the_default_device(standin, tmp_path):
+def test_loader_workers_ignore_the_default_device(standin, tmp_path):
     script = tmp_path / "workers.py"
     script.write_text(WORKERS)
     assert standin.run(script).said("batches") == "4 cpu 4"

@@ -1,4 +1,5 @@
-"""Ranks on the stand-in for CANN: collectives of npu tensors go over HCCL and meet in other processes; trainings of several ranks lose what one process loses."""
+"""Several ranks on the CANN simulator: collectives of npu tensors use HCCL across processes, and
+distributed training matches the losses of a single process."""
 import json
 import subprocess
 import sys
@@ -39,7 +40,8 @@ class Ranks:
         self.standin = standin
 
     def start(self, code, world, tail=TAIL, **env):
-        """[(exit status, what it gave or None, its collectives in the log, its output)] of each rank."""
+        """Returns (exit status, reported result or None, its collectives in the log, its output) of
+        each rank."""
         port, running = free_port(), []
         with tempfile.TemporaryDirectory() as folder:
             for r in range(world):
@@ -68,7 +70,7 @@ class Ranks:
         return found
 
     def run(self, code, world, **env):
-        """What each rank gave, and the names of its collectives."""
+        """Returns the reported result of each rank, and the names of its collectives."""
         found = self.start(code, world, **env)
         assert not any(status for status, *_ in found), "\n".join(f"rank {r}: {status}\n{text[-2500:]}" for r, (status, _, _, text) in enumerate(found))
         for r, (_, _, said, _) in enumerate(found):
@@ -261,8 +263,9 @@ give(**found)
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_trainings(ranks, world):
-    """DDP, FSDP of both kinds and SyncBatchNorm: the losses of one process with the whole batch; gradients do not pass through the host."""
+def test_distributed_training_matches_one_process(ranks, world):
+    """DDP, both FSDP variants and SyncBatchNorm match the losses of one process with the full
+    batch. Gradients do not pass through the host."""
     given, said = ranks.run(TRAINING, world)
     for g in given:
         assert g["alone"] == given[0]["alone"] and not g["fallbacks"]
@@ -271,8 +274,10 @@ def test_trainings(ranks, world):
         assert g["norm"] == pytest.approx(g["norm alone"], abs=1e-5)
         for have, want in zip(g["statistics"], g["statistics alone"]):
             assert have == pytest.approx(want, rel=1e-5)
-        assert g["statistics"] == given[0]["statistics"] and g["ddp weight"] == given[0]["ddp weight"]      # to the last bit
-        assert g["ddp down"] == g["norm down"] == 4 and g["shard down"] <= (4 if world < 3 else 6)        # the losses (three rows leave one of four ranks with an empty part)
+        # bitwise equal
+        assert g["statistics"] == given[0]["statistics"] and g["ddp weight"] == given[0]["ddp weight"]
+        # only the losses are copied (with three rows, one of four ranks has an empty shard)
+        assert g["ddp down"] == g["norm down"] == 4 and g["shard down"] <= (4 if world < 3 else 6)
         assert g["ddp said"].count("AllReduce") == 8 and {"AllGather", "ReduceScatter"} <= set(g["shard said"])
         assert g["dtensor"] == [[2, 4], "npu", True]
     assert "AllGather" in said[0]
@@ -292,14 +297,14 @@ os._exit(0)
 """
 
 
-def test_a_rank_dies(ranks):
+def test_rank_death_raises_in_the_others(ranks):
     found = ranks.start(DYING.format(call="dist.all_reduce(t); print(t)"), 3)
     assert [status for status, *_ in found] == [0, 0, 3], found
     for _, given, _, _ in found[:2]:
         assert given["kind"] == "DistBackendError" and ("rank 2" in given["text"] or "has left" in given["text"]), given
 
 
-def test_a_rank_does_not_come(ranks):
+def test_missing_rank_times_out(ranks):
     code = "t = torch.ones(3).to('npu')\ndist.all_reduce(t)\nt.tolist()\n" + """
 if RANK == 0:
     import time
@@ -318,7 +323,7 @@ os._exit(0)
     assert given and given["kind"] == "DistBackendError" and "rank 0 did not come within 3 s" in given["text"], found
 
 
-def test_ranks_that_call_different_things(ranks):
+def test_mismatched_collectives_raise(ranks):
     code = """
 try:
     dist.all_reduce(torch.ones(3 + RANK).to("npu"))

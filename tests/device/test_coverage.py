@@ -1,4 +1,4 @@
-"""`coverage` judges the npu device, and docs/coverage.md says of each op what is so."""
+"""`coverage` checks the npu device, and docs/coverage.md states the current status of each op."""
 import pathlib
 
 import pytest
@@ -11,18 +11,18 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coverage.md"
 
 
 def page():
-    """{op: its verdict on the npu}."""
+    """Returns {op: its verdict on the npu}."""
     text = PAGE.read_text("utf-8").partition("## Op by op")[2]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return {name: npu for name, _, npu in rows[1:]}
 
 
-def test_the_page_has_every_op():
+def test_coverage_page_lists_every_op():
     assert set(page()) == {name for name, _ in C.ops()}
 
 
 @pytest.mark.parametrize("name", ["special.erfcx", "sinc", "nn.functional.glu"])
-def test_the_page_says_what_is_so(npu, name):
+def test_coverage_page_matches_the_npu(npu, name):
     ran = _coverage.collect(2, ["float32", "int64"], name, "npu")
     assert name in ran.ops
     for n, found in ran.ops.items():
@@ -30,10 +30,10 @@ def test_the_page_says_what_is_so(npu, name):
     assert devices.fallback.policy == "silent"
 
 
-def test_a_wrong_value_on_the_npu_is_found(npu, monkeypatch):
+def test_coverage_detects_wrong_npu_values(npu, monkeypatch):
     way = devices._way("sinc", npu)
     monkeypatch.setattr(way, "fn", lambda a: way.device.upload(way.device.download(a)))
-    monkeypatch.setattr(way, "known", {})        # (else what it computed before is called at once)
+    monkeypatch.setattr(way, "known", {})  # otherwise the cached call is used
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert not found.ops["sinc"][0] and {f[3] for f in found.failures} == {"wrong"}
     monkeypatch.undo()
@@ -41,10 +41,10 @@ def test_a_wrong_value_on_the_npu_is_found(npu, monkeypatch):
     found = _coverage.collect(1, ["float32"], "sinc", "npu")
     assert found.ops["sinc"][:2] == (True, ("sinc",)) and _coverage.verdict(found.ops["sinc"]) == "passes, on the host: sinc"
     head, body = _coverage.summary([found])
-    assert head == ["namespace", "ops", "npu", "npu without the host's help"] and body[-1] == ["all", "1", "1", "0"]
+    assert head == ["namespace", "ops", "npu", "npu without CPU fallback"] and body[-1] == ["all", "1", "1", "0"]
 
 
-def test_what_was_written_by_hand_stays():
+def test_regenerating_the_page_keeps_manual_parts():
     part = _coverage.by_hand(PAGE.read_text("utf-8"))
     assert len(part) == 1 and "## PyTorch's own unit tests" in part[0]
     judged = [_coverage.collect(1, ["float32"], "sinc")]

@@ -1,4 +1,5 @@
-"""torch's own library code while the npu is the default device: what it makes for itself is where its operands are, or the host's where torch says so."""
+"""PyTorch's library code while the npu is the default device: temporary tensors are on the device
+of the operands, or on the host where PyTorch specifies it."""
 import contextlib
 
 import numpy as np
@@ -33,7 +34,7 @@ def default(dev):
 @pytest.mark.parametrize("kind", LENGTHS)
 @pytest.mark.parametrize("enforce_sorted", (True, False))
 @pytest.mark.parametrize("dev", ("cpu", "npu"))
-def test_lengths_of_sequences_are_the_hosts(npu, dev, enforce_sorted, kind):
+def test_sequence_lengths_stay_on_the_host(npu, dev, enforce_sorted, kind):
     with default(npu):
         p = rnn.pack_padded_sequence(x(dev, 2, 3, 2), lengths(kind), batch_first=True, enforce_sorted=enforce_sorted)
         assert p.batch_sizes.device.type == "cpu" and p.batch_sizes.tolist() == [2, 1, 1] and p.data.device == mt.ones(1, device=dev).device
@@ -89,7 +90,7 @@ def _drawn(kind, dev, *parameters):
     return mt.stack([d.log_prob(d.mean), d.entropy()])
 
 
-#: what a function of torch's library makes of a device's tensors
+#: library functions of PyTorch that create tensors for operands on a device
 LIBRARY = {
     "init.sparse_": lambda dev: _initialised(lambda t: mt.nn.init.sparse_(t, 0.5), dev), "init.orthogonal_": lambda dev: _initialised(mt.nn.init.orthogonal_, dev),
     "init.trunc_normal_": lambda dev: _initialised(mt.nn.init.trunc_normal_, dev), "init.kaiming_normal_": lambda dev: _initialised(mt.nn.init.kaiming_normal_, dev),
@@ -126,7 +127,7 @@ def hosts_numbers():
 
 @pytest.mark.parametrize("dev", ("cpu", "npu"))
 @pytest.mark.parametrize("name", LIBRARY)
-def test_what_the_library_makes_is_where_its_operands_are(npu, hosts_numbers, name, dev):
+def test_library_results_are_on_the_operands_device(npu, hosts_numbers, name, dev):
     def result(where):
         mt.manual_seed(3)
         return LIBRARY[name](where).detach()
@@ -145,7 +146,7 @@ def test_what_the_library_makes_is_where_its_operands_are(npu, hosts_numbers, na
     lambda: list(mt.utils.data.datapipes.map.Shuffler(mt.utils.data.datapipes.map.SequenceWrapper(range(7)))),
     lambda: [b[0].tolist() for b in DataLoader(TensorDataset(mt.arange(6., device="cpu")), 2, shuffle=True)],
     lambda: mt._shape_as_tensor(mt.ones(2, 3)).tolist()])
-def test_numbers_of_the_library_are_the_hosts(npu, make):
+def test_library_random_numbers_come_from_the_host(npu, make):
     mt.manual_seed(3)
     host = make()
     mt.manual_seed(3)
@@ -153,7 +154,7 @@ def test_numbers_of_the_library_are_the_hosts(npu, make):
         assert make() == host
 
 
-def test_values_of_arrays_are_compared_on_the_host(npu):
+def test_assert_close_compares_arrays_on_the_host(npu):
     with default(npu):
         mt.testing.assert_close(np.ones(2), np.ones(2))
         mt.testing.assert_allclose(mt.ones(2, device="cpu"), np.ones(2))
@@ -163,7 +164,7 @@ def test_values_of_arrays_are_compared_on_the_host(npu):
 
 
 class Made(Dataset):
-    """Samples that are made of new tensors, without a device."""
+    """Samples built from new tensors without an explicit device."""
 
     def __len__(self):
         return 4
@@ -173,7 +174,7 @@ class Made(Dataset):
         return t, i, float(i), np.full(2, i), str(mt.get_default_device()), t.device.type
 
 
-def test_workers_of_a_loader_have_the_host_for_their_default_device(npu):
+def test_loader_workers_default_to_the_cpu(npu):
     with default(npu):
         loader = DataLoader(Made(), 2, num_workers=1)
         batches = list(loader)
@@ -183,7 +184,7 @@ def test_workers_of_a_loader_have_the_host_for_their_default_device(npu):
         assert whole.tolist() == [2 * at, 2 * at + 1] and made[:, 0].tolist() == whole.tolist()
 
 
-def test_a_worker_may_be_given_another_default_device(npu):
+def test_worker_init_fn_may_set_a_default_device(npu):
     with default(npu):
         loader = DataLoader(Made(), 4, num_workers=1, worker_init_fn=lambda i: mt.set_default_device("meta"), collate_fn=lambda rows: [r[5] for r in rows])
         assert list(loader) == [["meta"] * 4]

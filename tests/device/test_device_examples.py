@@ -1,4 +1,5 @@
-"""The example of the README on the npu device: the host's losses, with the host's random numbers."""
+"""The README example on the npu device: the losses match the CPU when the CPU's random numbers are
+used."""
 import os
 import pathlib
 import re

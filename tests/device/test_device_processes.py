@@ -1,6 +1,7 @@
-"""Collectives and DistributedDataParallel over tensors of the npu device, each beside the same program over the host's.
+"""Collectives and DistributedDataParallel on npu tensors, each compared with the same program on
+CPU tensors.
 
-Tests share one run of two processes where they can: a process takes 2 s to start.
+Tests share one run of two processes where possible: a process takes 2 s to start.
 """
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ give(wrong=[str(s) for s in same], n=sum(len(v) for v in found.values()), config
 '''
 
 
-def test_collectives_write_into_a_devices_memory():
+def test_collectives_write_to_device_memory():
     for r in ranks(COLLECTIVES, env=NPU):
         assert r["wrong"] == [] and r["n"] > 300
         assert (r["config"], r["backend"], r["device"]) == ("cpu:gloo,npu:gloo,cuda:gloo", "gloo", "cpu")
@@ -321,7 +322,7 @@ def _beside(code):
 
 
 @pytest.mark.dist
-def test_ddp_trains_as_on_the_host():
+def test_ddp_matches_cpu_training():
     found, names = _beside(TRAINING)
     assert len(names) == 12
     for n in sorted(names):
@@ -332,6 +333,6 @@ def test_ddp_trains_as_on_the_host():
 
 
 @pytest.mark.dist
-def test_loaders_checkpoints_and_meshes():
+def test_loaders_checkpoints_and_meshes_on_the_npu():
     found, _ = _beside(REST)
     assert found[0]["loop/npu"]["w"] == found[0]["loop/npu"]["dcp"] == found[1]["loop/npu"]["file"]

@@ -1,4 +1,5 @@
-"""Several threads train on the npu at once: MindSpore's calls are made by one at a time (without that the process ends), and each gets its own result."""
+"""Several threads train on the npu concurrently. Calls into MindSpore are serialized (the process
+crashes otherwise), and each thread gets its own result."""
 import subprocess
 import sys
 
@@ -35,7 +36,7 @@ print("agree")
 
 
 @pytest.mark.timeout(120)
-def test_threads_train_beside_each_other(monkeypatch):
+def test_threads_train_concurrently(monkeypatch):
     monkeypatch.setenv("MINDTORCH_NPU", "cpu")
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0 and "agree" in done.stdout, done.stderr[-2000:]

@@ -1,4 +1,5 @@
-"""Random programs of views, writes, broadcasts, reductions and gradients on the host and on the npu device: both say the same, errors included."""
+"""Random programs of views, writes, broadcasts, reductions and gradients on the CPU and on the npu
+device: results and errors agree."""
 import io
 import random
 
@@ -31,7 +32,8 @@ def array(r, shape):
 
 
 def run(seed, device):
-    """[what each step of the program of this seed gives]: tensors, or the class of an error."""
+    """Returns the result of each step of the program of this seed: tensors, or the class of an
+    error."""
     r, out = random.Random(seed), []
     pool, leaves = [], []
     for _ in range(3):
@@ -103,13 +105,13 @@ def test_many_random_programs(npu):
     compare(range(1000, 1400), npu)
 
 
-# ------------------------------------------------------------------ tools on modules of the npu device
+# --------------------------------------------------------------- tools on modules of the npu device
 def net(device, act=mt.nn.ReLU):
     mt.manual_seed(3)
     return mt.nn.Sequential(mt.nn.Linear(4, 6), act(), mt.nn.BatchNorm1d(6), mt.nn.Linear(6, 2)).to(device)
 
 
-def test_layer_info_says_the_same_on_both_devices(npu):
+def test_layer_info_matches_on_both_devices(npu):
     infos = []
     for device in ("cpu", npu):
         m, out = net(device), io.StringIO()
@@ -126,7 +128,7 @@ def test_layer_info_says_the_same_on_both_devices(npu):
     assert set(a.gradients) == set(b.gradients)
 
 
-def test_watch_names_what_overflows(npu):
+def test_watch_reports_the_overflowing_module(npu):
     class Odd(mt.nn.Module):
         step = 0
 
@@ -158,7 +160,7 @@ def test_conversions_to_mindspore_share_the_devices_memory(npu):
     np.testing.assert_array_equal(h.asnumpy(), x.cpu().numpy())
 
 
-def test_lazy_modules_stay_lazy_when_they_are_moved(npu):
+def test_moved_lazy_modules_stay_lazy(npu):
     m = mt.nn.Sequential(mt.nn.LazyLinear(4), mt.nn.LazyBatchNorm1d()).to(npu)
     m(mt.ones(3, 5, device=npu) * mt.arange(3.0, device=npu)[:, None])
     assert all(t.device == npu for t in (*m.parameters(), *m.buffers())) and m[1].running_mean.shape == (4,)

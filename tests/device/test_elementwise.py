@@ -1,4 +1,5 @@
-"""Every elementwise primitive on the npu against the host's kernel: values, dtypes, shapes, on operands of all kinds."""
+"""Every elementwise primitive on the npu compared with the CPU kernel: values, dtypes and shapes,
+with operands of all kinds."""
 import numpy as np
 import pytest
 
@@ -7,7 +8,8 @@ from mindtorch.core import devices
 from mindtorch.core.tape import PRIMITIVES
 
 F, INTS, B, H, C = ("float32", "float64"), ("int64", "int32", "int16", "int8", "uint8"), ("bool",), ("float16", "bfloat16"), ("complex64", "complex128")
-#: primitive -> (operands, element types, constants): operands by letters: x any, p positive, n not nought, m a mask, u within (-1, 1)
+#: primitive -> (operands, element types, constants). Letters for operands: x any, p positive, n
+#: nonzero, m a mask, u within (-1, 1)
 CASES = {}
 
 
@@ -19,7 +21,8 @@ def case(names, operands, types, *constants):
 case("add mul", "xx", F + H + INTS + B + C)
 case("sub rsub", "xx", F + H + INTS + C)
 case("div", "xx", F + H + C)
-# (Of half precision the host rounds products with alpha and quotients before they are added and cut off, as torch does there; a device computes in float32.)
+# In half precision the host rounds products with alpha, and quotients, before it adds or truncates
+# them, as PyTorch does. A device computes in float32.
 case("add_scaled sub_scaled", "xx", F + INTS, {"alpha": 2}, {"alpha": -3})
 case("div_floor floor_divide div_trunc", "xx", F)
 case("remainder fmod", "xx", F + H)
@@ -88,7 +91,8 @@ case("softmax_backward log_softmax_backward", "xp", F, {"dim": -1}, {"dim": 0})
 case("bessel_j0 bessel_j1", "x", F)
 case("bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1", "p", F)
 
-#: (Beside infinities and nan the host's kernels of these give other numbers than torch, or, softmax, MindSpore's give nan to fewer.)
+#: With infinities and NaN the CPU kernels of these differ from PyTorch, or (softmax) MindSpore's
+#: kernels return NaN for fewer inputs.
 TAME = {"sinc_backward", "sinc_second", "leaky_relu", "prelu_kernel", "hardswish_backward", "softmax", "log_softmax", "softmax_backward", "log_softmax_backward"}
 _ODD = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.0, -3.0, 1e-6]
 
@@ -123,16 +127,17 @@ def _operand(rng, letter, name, shape, wild):
 
 
 _TIMES = {"float32": 2e-6, "float64": 1e-12, "float16": 2e-3, "bfloat16": 1.6e-2, "complex64": 2e-6, "complex128": 1e-12}
-#: MindSpore's kernels of float32 that are further off
+#: MindSpore's float32 kernels with larger errors
 _ROUGH = {"float32": 1e-5}
-#: what is computed in float64, because MindSpore's kernels of float32 are not near enough: exp 6e-6, log 4e-4 near 1, sigmoid 3e-6
+#: computed in float64 because MindSpore's float32 kernels are not accurate enough: errors of 6e-6
+#: for exp, 4e-4 for log near 1, 3e-6 for sigmoid
 _NEAR = {"exp": {}, "log": {}, "sigmoid": {}, "silu": {}}
-#: (The host's lose digits near 0.)
+#: The CPU kernels lose digits near 0.
 _ROUGHER = {"sinc_backward": {"float32": 2e-3}, "sinc_second": {"float32": 2e-3}}
 
 
 def difference(got, want, rough=None):
-    """What is wrong with a tensor of the npu beside the host's; None if nothing."""
+    """Describes how an npu tensor differs from the CPU tensor. None if they agree."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype} {tuple(got.shape)}, not {want.dtype} {tuple(want.shape)}"
     name = str(want.dtype).split(".")[-1]
@@ -161,7 +166,7 @@ def _geometries(k):
 
 
 def wrong(npu, name, operands, types, constants):
-    """All that is wrong with a primitive's kernel; an empty list where it is right."""
+    """Lists all differences of a primitive's kernel. Empty if it is correct."""
     f, out = PRIMITIVES[name], []
     narrow = name.endswith("_backward")
     for dtype in types:
@@ -169,7 +174,7 @@ def wrong(npu, name, operands, types, constants):
             for geometry, shapes, view in _geometries(len(operands)):
                 if narrow and geometry in ("row", "column"):
                     continue
-                # (The host's roots of -inf are those that torch has for float16 there.)
+                # The host's roots of -inf are those that PyTorch returns for float16.
                 for wild in (False, True) if name not in TAME and not (name == "pow_number" and dtype in H) else (False,):
                     rng = np.random.default_rng(7)
                     xs = [_operand(rng, c, dtype, shape if c != "s" else (), wild) for c, shape in zip(operands, shapes)]
@@ -193,7 +198,7 @@ def test_values(npu, name):
     assert not bad, "\n".join(bad[:10])
 
 
-# ------------------------------------------------------------------ through torch's functions
+# ------------------------------------------------------------------ through the public functions
 FUNCTIONS = {
     "masked_select": lambda x, m: mt.masked_select(x, m),
     "masked_select by row": lambda x, m: mt.masked_select(x, m[0]),
@@ -249,8 +254,9 @@ def test_functions_and_gradients(npu, name, dtype):
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "softmax", "log_softmax", "logsumexp", "silu", "mish", "softplus", "logsigmoid"])
-def test_exponentials_have_all_digits_of_float32(npu, name):
-    """Relative to each value: a flow of splines makes a hundred times as much of an error of softmax."""
+def test_exponentials_have_full_float32_precision(npu, name):
+    """The error is relative to each value: a normalizing flow with splines magnifies an error of
+    softmax a hundredfold."""
     x = np.random.RandomState(0).uniform(-40, 40, (300, 20)).astype(np.float32)
     x = np.abs(x) / 40 + 0.6 if name == "log" else x / (8 if "soft" in name else 1)
     f = {"softmax": lambda t: mt.softmax(t, -1), "log_softmax": lambda t: mt.log_softmax(t, -1), "logsumexp": lambda t: mt.logsumexp(t, -1)}.get(name) \

@@ -1,4 +1,5 @@
-"""The npu as users of torch meet it: its names, streams, memory, moves, and what is refused."""
+"""The npu as users of PyTorch see it: device names, streams, memory, transfers, and unsupported
+operations."""
 import copy
 import pickle
 
@@ -28,12 +29,13 @@ MADE = {"cuda": lambda x: x.cuda(), "npu": lambda x: x.npu(), "to npu": lambda x
 
 
 class Sub(mt.Tensor):
-    """A user's class of tensors."""
+    """A user's Tensor subclass."""
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_is_cuda_of_all_that_is_on_the_device_that_cuda_names(npu, make):
-    # (A script that finds torch.cuda.is_available() asks is_cuda where to put the next tensor.)
+def test_is_cuda_is_true_for_npu_objects(npu, make):
+    # A script that finds `torch.cuda.is_available()` uses `is_cuda` to decide where to put the next
+    # tensor.
     x = make(mt.ones(2, 2))
     assert mt.cuda.is_available() and x.is_cuda is True
     assert mt.ones(2).to("cuda" if x.is_cuda else "cpu").device == npu
@@ -41,11 +43,11 @@ def test_is_cuda_of_all_that_is_on_the_device_that_cuda_names(npu, make):
 
 @pytest.mark.parametrize("make", [lambda: mt.ones(2), lambda: mt.ones(2, device="meta"), lambda: mt.ones(2).to_sparse(), lambda: mt.ones(2).storage(),
                                   lambda: mt.nn.utils.rnn.pack_sequence([mt.ones(2, 2)])])
-def test_is_cuda_of_nothing_else(npu, make):
+def test_is_cuda_is_false_for_other_objects(npu, make):
     assert make().is_cuda is False
 
 
-def test_tensor_types_of_cuda_take_the_device_under_both_names(npu):
+def test_cuda_tensor_types_match_npu_tensors(npu):
     for x in (mt.ones(2).cuda(), mt.ones(2).npu()):
         assert isinstance(x, mt.cuda.FloatTensor) and not isinstance(x, mt.cuda.DoubleTensor) and not isinstance(x, mt.FloatTensor)
     assert not isinstance(mt.ones(2), mt.cuda.FloatTensor)
@@ -55,7 +57,7 @@ def test_tensor_types_of_cuda_take_the_device_under_both_names(npu):
     (lambda: mt.device("npu", -1), "Device index must not be negative"), (lambda: mt.device(-1), "Device index must not be negative"),
     (lambda: mt.device("npu:-1"), "Invalid device string: 'npu:-1'"), (lambda: mt.zeros(1, device="npu:1"), "invalid device ordinal"),
     (lambda: mt.zeros(1).to(3), "invalid device ordinal"), (lambda: mt.npu.set_device(2), "invalid device ordinal")])
-def test_devices_that_are_not_there(npu, make, error):
+def test_invalid_device_ordinals_raise(npu, make, error):
     with pytest.raises(RuntimeError, match=error):
         make()
 
@@ -102,8 +104,8 @@ def test_default_device(npu):
     assert mt.get_default_device().type == "cpu"
 
 
-# ------------------------------------------------------------------ torch.npu, torch.cuda, torch.accelerator
-def test_modules_tell_of_the_device(npu):
+# --------------------------------------------------------- torch.npu, torch.cuda, torch.accelerator
+def test_npu_and_cuda_modules_describe_the_device(npu):
     for m in (mt.npu, mt.cuda):
         assert m.is_available() and m.device_count() == 1 and m.current_device() == 0 and m.is_bf16_supported() and isinstance(m.get_device_name(), str)
         m.set_device(0)
@@ -168,7 +170,7 @@ def test_host_fallbacks_are_counted(npu):
     mt.npu.reset_host_fallbacks()
 
 
-# ------------------------------------------------------------------ moving
+# ------------------------------------------------------------------ transfers
 def test_to(npu):
     from mindtorch.core import devices
     c = mt.randn(2, 3, 4, 5)
@@ -191,7 +193,7 @@ def test_to(npu):
 
 
 @pytest.mark.parametrize("move", [lambda x, npu: x.to(npu), lambda x, npu: x.to(npu, mt.float64), lambda x, npu: x.cuda(), lambda x, npu: x.to(npu).cpu().npu()])
-def test_gradients_go_back_through_moves(npu, move):
+def test_gradients_flow_through_device_transfers(npu, move):
     h = mt.ones(3, requires_grad=True)
     (move(h, npu) * 2).sum().backward()
     assert h.grad.device.type == "cpu" and h.grad.dtype is mt.float32 and h.grad.tolist() == [2, 2, 2]
@@ -262,12 +264,12 @@ def _pair(npu):
     lambda x, c: mt.nn.Linear(3, 2)(x), lambda x, c: mt.nn.Linear(3, 2).to(x.device)(c), lambda x, c: mt.nn.functional.mse_loss(x, c),
     lambda x, c: mt.nn.functional.cross_entropy(x, mt.tensor([0, 1])), lambda x, c: mt.nn.functional.embedding(mt.tensor([0]), x),
     lambda x, c: mt.nn.BatchNorm1d(3)(x), lambda x, c: mt.equal(x, c), lambda x, c: x.masked_fill(c > 0, 0.), lambda x, c: x == c])
-def test_two_devices_in_one_op_are_an_error(npu, f):
+def test_ops_on_two_devices_raise(npu, f):
     with pytest.raises(RuntimeError, match=MIXED):
         f(*_pair(npu))
 
 
-def test_numbers_of_the_host_beside_a_device(npu):
+def test_cpu_scalar_tensors_mix_with_npu_tensors(npu):
     x, c = _pair(npu)
     one = mt.tensor(1.)
     for y in (x + one, one * x, mt.where(x > 0, x, one), x.clamp(one), x ** one, mt.lerp(x, x, one), x.masked_fill(x > 0, one)):
@@ -275,7 +277,7 @@ def test_numbers_of_the_host_beside_a_device(npu):
     assert (mt.tensor(1., device=npu) + one).device == npu
 
 
-def test_indices_of_the_host(npu):
+def test_cpu_indices_work_on_npu_tensors(npu):
     x, c = _pair(npu)
     i, m = mt.tensor([1, 0]), c > 0
     np.testing.assert_array_equal(x[i].cpu().numpy(), c[i].numpy())
@@ -339,7 +341,7 @@ def _kinds(x, **ops):
 
 
 @pytest.mark.parametrize("name", ["npu", "cuda"])
-def test_autocast_goes_by_the_accelerators_lists(npu, name):
+def test_autocast_uses_the_accelerator_op_lists(npu, name):
     f = mt.nn.functional
     x, h, m = mt.rand(3, 3).to(npu), mt.rand(3, 3).to(npu, mt.float16), mt.nn.Linear(3, 3).to(npu)
     with mt.autocast(name):
@@ -354,7 +356,7 @@ def test_autocast_goes_by_the_accelerators_lists(npu, name):
         with pytest.raises(RuntimeError, match="are unsafe to autocast"):
             f.binary_cross_entropy(x, x)
         c = mt.rand(3, 3)
-        assert (c @ c).dtype is mt.float32             # (another device's region)
+        assert (c @ c).dtype is mt.float32  # this autocast region is for another device
         with mt.autocast("cpu", mt.bfloat16):
             assert (c @ c).dtype is mt.bfloat16 and (x @ x).dtype is mt.float16
         with mt.autocast(name, enabled=False):
@@ -381,7 +383,7 @@ def test_grad_scaler_is_enabled(npu):
 
 
 # ------------------------------------------------------------------ the rest
-def test_sparse_tensors_keep_to_one_device(npu):
+def test_sparse_tensor_parts_share_one_device(npu):
     i, v = mt.tensor([[0, 2]]), mt.tensor([1., 2.])
     for s in (mt.sparse_coo_tensor(i, v, (3,), device=npu), mt.sparse_coo_tensor(i, v, (3,)).to(npu), mt.sparse_coo_tensor(i, v, (3,)).npu(),
               mt.sparse_coo_tensor(i, v.to(npu), (3,)), mt.tensor([1., 0, 2.], device=npu).to_sparse()):
@@ -409,7 +411,7 @@ def test_loaders(npu):
     assert [b.device for b, in mt.utils.data.DataLoader(mt.utils.data.TensorDataset(mt.arange(4.).npu()), batch_size=4)] == [npu]
 
 
-def test_tensors_are_not_sent_to_other_processes(npu):
+def test_npu_tensors_cannot_be_sent_to_processes(npu):
     from multiprocessing.reduction import ForkingPickler
     with pytest.raises(NotImplementedError, match="on device npu:0"):
         ForkingPickler.dumps(mt.zeros(1, device=npu))
@@ -421,8 +423,9 @@ def test_generic_streams(npu):
     assert s.device == npu and e.query() and isinstance(mt.npu.Stream(), mt.Stream) and mt._C._get_accelerator() == mt.device("npu")
 
 
-def test_kernels_for_cuda_are_refused_when_they_ask_for_a_stream():
-    """Libraries take this name when they are imported and see a "cuda" device; what they launch on its stream cannot run here."""
+def test_raw_cuda_stream_is_unsupported():
+    """Libraries import this name when they find a "cuda" device, but their kernels cannot be
+    launched on its stream here."""
     take = mt._C._cuda_getCurrentRawStream
     with pytest.raises(NotImplementedError, match=r"torch\._C\..*_cuda_getCurrentRawStream is not supported: .*npu"):
         take(0)

@@ -1,4 +1,4 @@
-"""On a machine without an npu there is none, and whoever asks for one is told so clearly."""
+"""On a machine without an npu no device is reported, and using one raises a clear error."""
 import io
 import warnings
 
@@ -11,7 +11,7 @@ from mindtorch.core import devices
 pytestmark = pytest.mark.skipif("npu" in devices.DEVICES, reason="this process has an npu")
 
 
-def test_nothing_pretends_to_be_there():
+def test_no_npu_is_reported():
     for m in (mt.cuda, mt.npu):
         assert not m.is_available() and m.device_count() == 0 and m.memory_allocated() == 0 and not m.is_bf16_supported() and m.memory_stats() == {}
         m.empty_cache()
@@ -32,12 +32,12 @@ def test_nothing_pretends_to_be_there():
     lambda: mt.zeros(1, device="npu"), lambda: mt.zeros(1).npu(), lambda: mt.zeros(1).cuda(), lambda: mt.zeros(1).to("cuda:0"), lambda: mt.nn.Linear(1, 1).cuda(),
     lambda: mt.device(0), mt.npu.current_device, mt.npu.Stream, mt.cuda.Event, mt.accelerator.synchronize, mt.cuda.synchronize, mt.cuda.mem_get_info,
     lambda: mt.cuda.FloatTensor(2), lambda: mt.set_default_device("npu"), lambda: mt.cuda.device(0).__enter__(), lambda: mt.UntypedStorage(2, device="npu")])
-def test_using_one_is_an_error(use):
+def test_using_an_absent_npu_raises(use):
     with pytest.raises(RuntimeError, match="does not exist here|Found no NVIDIA driver|when none is available"):
         use()
 
 
-def test_files_of_a_cuda_machine_say_how_to_be_read():
+def test_loading_cuda_files_suggests_map_location():
     b = io.BytesIO()
     real.save(real.arange(4.), b, _use_new_zipfile_serialization=False)
     f = io.BytesIO(b.getvalue().replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"))

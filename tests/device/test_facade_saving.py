@@ -1,4 +1,5 @@
-"""Tensors of the npu written down and copied: torch.save, pickles, deepcopy, and storages that stay shared."""
+"""Serialization and copies of npu tensors: torch.save, pickle, deepcopy. Shared storages stay
+shared."""
 import copy
 import io
 import pickle
@@ -25,7 +26,7 @@ def _loaded(b, *args, **kw):
 
 @pytest.mark.parametrize("zip_format", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes_come_back(npu, dtype, zip_format):
+def test_dtypes_survive_saving(npu, dtype, zip_format):
     c = (mt.arange(6).reshape(2, 3) - 2).to(getattr(mt, dtype))
     b = _saved(c.to(npu), _use_new_zipfile_serialization=zip_format)
     x = _loaded(b)
@@ -35,7 +36,7 @@ def test_dtypes_come_back(npu, dtype, zip_format):
     assert real.load(b, map_location="cpu").tolist() == c.tolist()
 
 
-def test_where_storages_go(npu):
+def test_map_location_selects_the_device(npu):
     x = mt.arange(3., device=npu)
     b = _saved(x)
     for where, kind in [("cpu", "cpu"), ("cuda", "cuda"), ("cuda:0", "cuda"), (mt.device("npu"), "npu"), ({"npu:0": "cuda:0"}, "cuda"), ({"npu:0": "cpu"}, "cpu"),
@@ -52,7 +53,7 @@ def test_where_storages_go(npu):
 
 
 def _of_cuda(t):
-    """A file of real torch as a CUDA machine writes it: the tags of its storages say so."""
+    """Returns a file as PyTorch writes it on a CUDA machine: the storage tags name cuda."""
     b = io.BytesIO()
     real.save(t, b, _use_new_zipfile_serialization=False)
     data = b.getvalue()
@@ -61,7 +62,7 @@ def _of_cuda(t):
     return io.BytesIO(data.replace(tag, b"X\x06\x00\x00\x00cuda:0"))
 
 
-def test_files_of_a_cuda_machine(npu):
+def test_cuda_files_load_on_the_npu(npu):
     b = _of_cuda({"w": real.arange(4.)})
     assert str(_loaded(b)["w"].device) == "cuda:0" and _loaded(b)["w"].tolist() == [0, 1, 2, 3]
     assert _loaded(b, map_location="cpu")["w"].device.type == "cpu"
@@ -134,7 +135,7 @@ def _tied(npu):
 
 @pytest.mark.parametrize("again", [lambda d: _loaded(_saved(d)), lambda d: _loaded(_saved(d, _use_new_zipfile_serialization=False)), copy.deepcopy,
                                    lambda d: pickle.loads(pickle.dumps(d, 5)), lambda d: _loaded(_saved(d), "cuda")])
-def test_what_shares_memory_shares_it_afterwards(npu, again):
+def test_shared_memory_survives_saving_and_copying(npu, again):
     d = _tied(npu)
     e = again(d)
     for k in d:
@@ -161,7 +162,7 @@ def test_views_that_begin_inside_an_element_of_their_storage(npu, view, again):
     assert r.device == npu and r.dtype == want.dtype and r.stride() == want.stride() and mt.equal(r.cpu(), want) and mt.equal(v.cpu(), want)
 
 
-def test_a_part_is_saved_with_its_whole_and_read_by_real_torch(npu):
+def test_torch_reads_saved_views_with_shared_storage(npu):
     d = _tied(npu)
     b = _saved(d)
     b.seek(0)
@@ -171,7 +172,7 @@ def test_a_part_is_saved_with_its_whole_and_read_by_real_torch(npu):
         np.testing.assert_array_equal(r[k].numpy(), d[k].cpu().numpy())
 
 
-def test_storages_under_tensors(npu):
+def test_set_on_npu_storages(npu):
     x = mt.arange(6., device=npu).reshape(2, 3)
     t = mt.empty(0, device=npu).set_(x.untyped_storage(), 3, (3,), (1,))
     assert t.tolist() == [3, 4, 5]

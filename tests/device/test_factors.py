@@ -1,4 +1,5 @@
-"""Factorizations, Fourier transforms and recurrent layers on the npu device: the host's values, dtypes and gradients, without its help."""
+"""Factorizations, Fourier transforms and recurrent layers on the npu device: values, dtypes and
+gradients match the CPU, without host fallbacks."""
 import contextlib
 
 import numpy as np
@@ -28,7 +29,7 @@ def outs(r):
 
 
 def compare(f, args, npu, grad=True):
-    """f on both devices: values, dtypes, shapes, and the gradients of a sum with weights."""
+    """Compares `f` on both devices: values, dtypes, shapes, and the gradients of a weighted sum."""
     found = []
     for dev in ("cpu", npu):
         ins = [a.detach().to(dev).requires_grad_(grad) for a in args]
@@ -77,7 +78,7 @@ def test_spectrograms(npu):
 # ------------------------------------------------------------------ systems, inverses, factors
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 4, 4), (2, 1, 5, 5)])
-def test_systems_and_inverses(npu, dtype, shape):
+def test_solve_and_inverse(npu, dtype, shape):
     n = shape[-1]
     a, b = random(shape, dtype) + 2 * mt.eye(n, dtype=dtype), random((*shape[:-2], n, 3), dtype, 1)
     low = a.tril() + 3 * mt.eye(n, dtype=dtype)
@@ -105,7 +106,7 @@ def test_systems_and_inverses(npu, dtype, shape):
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 4, 4), (70, 70)])
-def test_real_factors(npu, dtype, shape):
+def test_real_factorizations(npu, dtype, shape):
     a = random(shape, dtype)
     with alone():
         compare(mt.linalg.slogdet, [a], npu)
@@ -119,7 +120,7 @@ def test_real_factors(npu, dtype, shape):
 
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 5, 3), (3, 5)])
-def test_orthogonal_factors(npu, dtype, shape):
+def test_orthogonal_factorizations(npu, dtype, shape):
     a = random(shape, dtype)
     k = min(shape[-2:])
     with alone():
@@ -135,7 +136,7 @@ def test_orthogonal_factors(npu, dtype, shape):
                     compare(lambda x, t, y: mt.ormqr(x, t, y, left, transpose), [a, tau, c], npu, grad=False)
 
 
-def test_what_has_no_factor_is_told_as_on_the_host(npu):
+def test_singular_matrices_raise_as_on_the_host(npu):
     one, nan = mt.tensor([[1., 2.], [2., 4.]]), mt.tensor([[1., float("nan")], [2., 4.]])
     stack = mt.stack([mt.eye(2), one])
     for f in (mt.linalg.inv, lambda x: mt.linalg.solve(x, mt.ones(2, 1, device=x.device)), mt.linalg.cholesky, lambda x: mt.cholesky_inverse(x * 0)):
@@ -175,7 +176,7 @@ def test_recurrent_layers(npu, kind, options):
 
 
 @pytest.mark.parametrize("kind", ["GRU", "RNN"])
-def test_recurrent_cells_half_precision_and_lengths(npu, kind):
+def test_recurrent_cells_and_packed_sequences(npu, kind):
     cell, x, h = getattr(mt.nn, kind + "Cell")(3, 4), random((2, 3), mt.float32), random((2, 4), mt.float32, 1)
     for dtype in (mt.float32, mt.bfloat16, mt.float16):
         there, here = cell.to("cpu", dtype)(x.to(dtype), h.to(dtype)).detach(), cell.to(npu, dtype)(x.to(npu, dtype), h.to(npu, dtype)).detach()
@@ -188,7 +189,7 @@ def test_recurrent_cells_half_precision_and_lengths(npu, kind):
 
 
 # ------------------------------------------------------------------ margins, triangles
-def test_targets_and_variances(npu):
+def test_margin_and_gaussian_losses(npu):
     x, t = random((4, 5), mt.float32), mt.tensor([0, 4, 2, 2])
     many = mt.tensor([[0, 3, -1, 1, 1], [-1, 0, 0, 0, 0], [4, 3, 2, 1, 0], [2, 2, -1, -1, 3]])
     F = mt.nn.functional
@@ -221,7 +222,7 @@ def test_padding_and_triangles_of_every_dtype(npu, dtype):
             compare(lambda v: mt.triu(v, k), [x], npu, grad=False)
 
 
-def test_places_of_integers(npu):
+def test_integer_max_pool_indices(npu):
     x = mt.arange(2 * 36).reshape(1, 2, 6, 6) % 7
     for n, kernel in ((2, 2), (2, 3)):
         there = mt.nn.functional.max_pool2d(x, kernel, stride=2, return_indices=True)

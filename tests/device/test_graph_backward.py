@@ -1,4 +1,5 @@
-"""Backward passes outside of compiled calls: those through a compiled forward are compiled, others run as ever."""
+"""Backward passes outside of compiled calls: those through a compiled forward are compiled, all
+others run unchanged."""
 import gc
 
 import numpy as np
@@ -31,8 +32,8 @@ def train(model, forward, other=None, steps=6):
     return losses, eager
 
 
-def test_the_backward_of_a_compiled_module_is_compiled():
-    """The same losses, and two graphs a step: forward and backward."""
+def test_backward_of_a_compiled_module_is_compiled():
+    """Losses match the eager run, and each step runs two graphs: forward and backward."""
     m = network(0)
     expected, _ = train(m, m)
     m = network(0)
@@ -42,14 +43,15 @@ def test_the_backward_of_a_compiled_module_is_compiled():
     assert lazy.counters["graph_runs"] - before["graph_runs"] >= 2 * 3
 
 
-def test_other_backward_passes_are_not():
+def test_other_backward_passes_run_eagerly():
     m = network(0)
     _, eager = train(m, torch.compile(m), network(1))
     assert all(eager)
 
 
-def test_what_is_gone_is_freed():
-    """MindSpore keeps what it has compiled, and the weights in it, until it is told."""
+def test_deleted_compiled_functions_are_freed():
+    """MindSpore caches compiled graphs, and the weights in them, until they are released
+    explicitly."""
     from mindspore.graph import api
     before = len(api.ms_compile_cache)
     for i in range(4):
@@ -58,12 +60,13 @@ def test_what_is_gone_is_freed():
         for _ in range(3):
             f(torch.ones(2, 3).to("npu"))
         del f, w
-        gc.collect()            # (a compiled callable and its trace know each other)
+        gc.collect()  # a compiled callable and its trace reference each other
     assert len(api.ms_compile_cache) <= before + 2
 
 
-def test_what_a_kernel_keeps_for_its_gradient(npu):
-    """MindSpore's LSTM hangs tensors on a result; a backward pass outside of the compiled call finds them."""
+def test_outside_backward_finds_saved_kernel_tensors(npu):
+    """MindSpore's LSTM attaches tensors to a result. A backward pass outside of the compiled call
+    finds them."""
     cell = torch.nn.LSTMCell(5, 4).to(npu)
     compiled = torch.compile(cell, backend="mindspore")
     for _ in range(5):

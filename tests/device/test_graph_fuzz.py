@@ -1,6 +1,8 @@
-"""Compiled steps on the npu device, whatever is changed between the calls: what the eager run of the same program on the same device gives.
+"""Compiled steps on the npu device with arbitrary changes between the calls: results match an eager
+run of the same program on the same device.
 
-A program that fails prints the smallest plan found that still does; `check(Plan(...), device)` runs it again.
+A failing program prints the smallest plan found that still fails. `check(Plan(...), device)` reruns
+it.
 """
 import os
 import collections
@@ -27,7 +29,7 @@ def compiling(f):
 
 
 def difference(plan, device):
-    """The first place where the compiled run of a plan differs from the eager one, or None."""
+    """Returns the first difference between the compiled and the eager run of a plan, or None."""
     want = programs.run(plan, device)
     torch._dynamo.reset()
     have = programs.run(plan, device, compiling)
@@ -37,7 +39,7 @@ def difference(plan, device):
 
 
 def check(plan, device, reduce=True):
-    """Compares the runs of a plan; one that fails is reduced and told."""
+    """Compares the runs of a plan. A failing plan is reduced and reported."""
     try:
         found = difference(plan, device)
     except Exception as e:
@@ -45,16 +47,16 @@ def check(plan, device, reduce=True):
             raise
         kind = type(e)
         least = programs.smaller(plan, lambda p: raises(p, device, kind))
-        raise AssertionError(f"{type(e).__name__}: {str(e)[:500]}\nleast: {least}") from e
+        raise AssertionError(f"{type(e).__name__}: {str(e)[:500]}\nsmallest failing plan: {least}") from e
     if found is not None:
         least = programs.smaller(plan, lambda p: differs(p, device)) if reduce else plan
         found = difference(least, device)
-        where = f"{place(least, device, found)}\nerrors: {errors(least, device)}" if found else "(only the whole plan fails)"
-        raise AssertionError(f"seed {plan.seed} differs\nleast: {least}\n{where}")
+        where = f"{place(least, device, found)}\nerrors: {errors(least, device)}" if found else "(only the complete plan fails)"
+        raise AssertionError(f"seed {plan.seed} differs\nsmallest failing plan: {least}\n{where}")
 
 
 def errors(plan, device):
-    """What the compiled run of a plan raises, in short."""
+    """Returns abbreviated errors of the compiled run of a plan."""
     torch._dynamo.reset()
     world = programs.World(plan, device, compiling)
     programs.run(plan, device, world=world)
@@ -79,12 +81,12 @@ def raises(plan, device, kind):
 
 
 def place(plan, device, found):
-    """In which call, or which part of the end, a difference was."""
+    """Returns the call, or the part of the final state, where a difference was found."""
     labels = [x for x in programs.run(plan, device)[:found[0]] if isinstance(x, str) and not x.startswith("torch.")]
     return f"{labels[-3:]}: {str(found[1:])[:400]}"
 
 
-# ------------------------------------------------------------------ every word and every change, alone
+# ----------------------------------------------------------- every word and every change separately
 @pytest.mark.slow
 @pytest.mark.parametrize("name", programs.WORDS)
 def test_word(name, npu):
@@ -97,7 +99,8 @@ def test_output(name, npu):
     check(Plan(2, words=("write shared", "state"), calls=4, out=(name,), changes=((2, "share", 1),), read="late"), npu, reduce=False)
 
 
-#: change -> what it needs to be seen; those that only make the next one possible stand for themselves
+#: change -> what it needs to have a visible effect; changes that only enable the next one are
+#: listed as well
 NEEDS = {
     "eps": {"optimizer": "Adam"}, "norm settings": {"net": "norm"}, "write buffer": {"net": "norm"}, "new buffer": {"net": "norm"},
     "global number": {"words": ("global",)}, "closure number": {"words": ("closure",)}, "attribute number": {"words": ("attribute",)},
@@ -109,7 +112,8 @@ NEEDS = {
     "swapped data": {"words": ("state",)}, "write data of input": {"changes": ((1, "same data", 0), (4, "write data of input", 1))},
     "seed": {"words": ("random numbers",)}, "train a part": {"net": "mlp", "changes": ((4, "train a part", 2),)}, "train": {"net": "mlp"}, "dropout p": {"net": "mlp"}, "dtype": {"changes": ((4, "dtype", 0),)}, "layout": {"changes": ((4, "layout", 6),)},
 }
-UNSEEN = {"save", "grads to none", "grads to zero"}                 # with this plan: they change nothing by themselves
+# without a visible effect of their own under this plan
+UNSEEN = {"save", "grads to none", "grads to zero"}
 
 
 def plan_of(change):
@@ -117,7 +121,8 @@ def plan_of(change):
     return Plan(3, **plan)
 
 
-#: changes that meet something else in a network with dropout, or that were once wrong there: that network by default, the plain one as a slow test
+#: Changes that interact with something else in a network with dropout, or that once failed there.
+#: They run with that network by default, and with the plain one as a slow test.
 WITH_DROPOUT = {"seed", "train", "train a part", "dropout p", "grad mode", "autocast around", "backward outside", "scale of scaler", "forward hook", "unhook",
                 "input grad", "freeze", "new parameter", "share", "layout", "batch", "lr"}
 
@@ -125,11 +130,11 @@ WITH_DROPOUT = {"seed", "train", "train a part", "dropout p", "grad mode", "auto
 @pytest.mark.parametrize("name, net", [pytest.param(c, net, marks=[pytest.mark.slow] if (net == "mlp") != (c in WITH_DROPOUT and NEEDS.get(c, {}).get("net", "linear") == "linear") else [])
                                        for c in programs.CHANGES for net in ("linear", "mlp")])
 def test_change(name, net, npu):
-    """Two calls are compiled, two run so, then comes the change."""
+    """Two calls are compiled, two run from the cache, then the change is applied."""
     plan = plan_of(name)
-    if net == "mlp":                    # (with dropout)
+    if net == "mlp":  # with dropout
         if plan.net != "linear":
-            pytest.skip("another network is needed")
+            pytest.skip("this change needs another network")
         plan = dataclasses.replace(plan, net=net)
     want = programs.run(plan, npu)
     if name not in UNSEEN:
@@ -179,8 +184,9 @@ def test_more_random_networks(npu):
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(10, 40), marks=pytest.mark.slow)], ids=["few", "more"])
-def test_changes_of_random_programs_are_seen(seeds, npu):
-    """Left out one by one, most changes show in what eager gives: a stale value would not pass."""
+def test_changes_have_visible_effects(seeds, npu):
+    """Leaving out a change alters the eager result for most changes, so a stale value would be
+    detected."""
     tried, visible = collections.Counter(), collections.Counter()
     for seed in seeds:
         plan = programs.random_plan(seed)
@@ -191,7 +197,7 @@ def test_changes_of_random_programs_are_seen(seeds, npu):
     assert sum(visible.values()) > 0.4 * sum(tried.values()), (visible, tried)
 
 
-# ------------------------------------------------------------------ memory in common
+# ------------------------------------------------------------------ shared memory
 def _written(a, b, x):
     a.add_(0.5)
     return x + b
@@ -204,8 +210,9 @@ def _written_in_part(a, b, x):
 
 
 @pytest.mark.parametrize("step", [_written, _written_in_part])
-def test_arguments_that_come_to_share_memory(step, npu):
-    """Views of one tensor where there were two: what is written by the one name shows under the other."""
+def test_arguments_that_begin_to_share_memory(step, npu):
+    """Two tensors become views of one tensor: a write through one name is visible through the
+    other."""
     use = compiling(step)
     for i in range(9):
         runs = []
@@ -219,8 +226,8 @@ def test_arguments_that_come_to_share_memory(step, npu):
 
 # ------------------------------------------------------------------ numbers
 @pytest.mark.parametrize("rates", [(0.2, 0.2, 0.0, 0.2, 0.2, 0.0, 0.4, 0.4), (0.2, 0.3, 0.3, 0.0, 0.0, 0.3, 1.0, 1.0, 0.2), (0.0, 0.0, 0.3, 0.0, 0.2, 0.2)])
-def test_a_number_that_decides_which_results_there_are(rates, npu):
-    """Attention makes a mask unless it keeps everything."""
+def test_scalar_that_decides_the_number_of_results(rates, npu):
+    """Attention returns a mask only if the dropout rate is nonzero."""
     def attention(q, rate):
         y = torch.nn.functional.scaled_dot_product_attention(q, q * 0.5, q + 1, dropout_p=rate)
         y.square().sum().backward()
@@ -236,8 +243,9 @@ def test_a_number_that_decides_which_results_there_are(rates, npu):
 
 
 # ------------------------------------------------------------------ threads
-def test_one_session_at_a_time(npu):
-    """Of two threads that come at once one puts off, the other computes."""
+def test_only_one_thread_records_a_session(npu):
+    """Of two threads that start at the same time, one defers its kernels and the other runs
+    eagerly."""
     both, found = threading.Barrier(2), []
 
     def work():
@@ -248,7 +256,7 @@ def test_one_session_at_a_time(npu):
     with devices.ALONE:
         for t in threads:
             t.start()
-        time.sleep(0.2)             # (both stand before it)
+        time.sleep(0.2)  # both wait for the lock
     for t in threads:
         t.join()
     assert len(found) == 2 and found.count(None) == 1
@@ -257,11 +265,12 @@ def test_one_session_at_a_time(npu):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_two_threads(seed, npu):
-    """One compiled function, called from two threads for two worlds."""
+    """One compiled function, called from two threads with two independent states."""
     step = compiling(_graph_programs.step)
     plans = [Plan(seed + k, net="norm", optimizer="Adam", words=("attribute", "state", "branch", "write view"), calls=10,
                   changes=((4, "lr", k), (5, "attribute number", k), (7, "batch", k), (8, "train", k))) for k in (0, 1)]
-    want, got = [programs.run(p, npu)[:-1] for p in plans], [None, None]                # the last: random numbers, which are of all threads
+    # the last entry is the random-number state, which all threads share
+    want, got = [programs.run(p, npu)[:-1] for p in plans], [None, None]
     worlds = [programs.World(p, npu, lambda f: step if f is _graph_programs.step else f) for p in plans]
 
     def work(k):
@@ -276,6 +285,7 @@ def test_two_threads(seed, npu):
         t.join()
     for k in (0, 1):
         assert isinstance(got[k], list), got[k]
-        # (Which stretches are graphs is chance here, and with it the rounding, which ten steps magnify.)
+        # Which parts become graphs depends on timing here, and so does the rounding, which ten
+        # steps magnify.
         found = networks.differ(want[k], got[k], 1e-5)
         assert found is None or networks.differ(want[k], got[k], 1e-5, programs.run(plans[k], npu, jitter=1e-6)[:-1]) is None, found

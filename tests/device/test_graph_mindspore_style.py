@@ -1,4 +1,5 @@
-"""MindSpore's ways in graph mode and under ms.jit, over the npu: compiled, and the numbers of the same code run eagerly."""
+"""MindSpore-style code in graph mode and under `ms.jit` on the npu: it is compiled, and the results
+match the same code run eagerly."""
 import os
 import pathlib
 import sys
@@ -24,14 +25,16 @@ def same(have, want, tolerance=1e-6):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-#: flows in which MindSpore's own code takes part: what it does then is a graph of MindSpore's, or its op
+#: Flows that include MindSpore's own code -> expected graph breaks. That code runs as a MindSpore
+#: graph or a MindSpore op.
 BREAKS = {"through_ops": {"MindSpore's Exp", "MindSpore's backward"}}
 
 
 @ALL
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE], ids=["jit", "graph"])
-def test_compiled_and_equal_to_eager(npu, eager_mode, flow, mode, tmp_path, monkeypatch):
-    """The numbers of eager runs, without a warning or a file; from the fourth step on no kernel is launched by itself, and steps break off for named reasons."""
+def test_flows_are_compiled_and_match_eager(npu, eager_mode, flow, mode, tmp_path, monkeypatch):
+    """Results match eager runs, without a warning or a file. From the fourth step on no kernel is
+    launched eagerly, and graph breaks have known reasons."""
     counters = mt._dynamo.utils.counters["mindspore"]
     monkeypatch.chdir(tmp_path)
     want = FLOWS[flow](mt, npu, False)
@@ -46,15 +49,16 @@ def test_compiled_and_equal_to_eager(npu, eager_mode, flow, mode, tmp_path, monk
     same(have, want)
     assert os.listdir(tmp_path) == []
     if flow.startswith("model") and mode == ms.PYNATIVE_MODE:
-        assert not counters             # (ms.Model compiles in graph mode alone)
+        assert not counters  # `ms.Model` compiles only in graph mode
         return
-    seen = _graph_flows.SEEN if flow.startswith("model") else [*_graph_flows.SEEN, counters["eager"]]       # (Model.eval begins anew)
+    # `Model.eval` starts counting again
+    seen = _graph_flows.SEEN if flow.startswith("model") else [*_graph_flows.SEEN, counters["eager"]]
     assert counters["graphs"] and counters["graph_runs"] >= 4 * counters["graphs"] and seen[-1] == seen[4] > 0
     assert lazy.breaks.keys() == BREAKS.get(flow, set())
 
 
-def test_a_rate_that_was_made_with_another_default_device_is_the_hosts(npu, eager_mode):
-    """To read it would be a break of every step."""
+def test_learning_rate_parameter_stays_on_the_host(npu, eager_mode):
+    """Reading it would break the graph in every step."""
     ms.set_context(mode=ms.GRAPH_MODE)
     mt.set_default_device(npu)
     try:
@@ -64,8 +68,8 @@ def test_a_rate_that_was_made_with_another_default_device_is_the_hosts(npu, eage
     assert isinstance(opt.param_groups[0]["lr"], ms.Parameter) and opt.param_groups[0]["lr"].device == mt.device("cpu")
 
 
-def test_values_that_are_read_or_written_by_mindspore_inside(npu, eager_mode):
-    """Each sees what was put off before it, and what comes after sees what it has written."""
+def test_mindspore_reads_and_writes_inside_a_jitted_step(npu, eager_mode):
+    """MindSpore sees the result of deferred kernels, and later code sees MindSpore's writes."""
     p, m = mt.nn.Parameter(mt.ones(3, device=npu)), mt.nn.Linear(3, 3, device=npu)
 
     @ms.jit
@@ -92,7 +96,7 @@ def test_values_that_are_read_or_written_by_mindspore_inside(npu, eager_mode):
             v = np.ones(3, np.float32)
 
 
-def test_gradients_of_gradients_inside(npu, eager_mode):
+def test_second_order_gradients_inside_jit(npu, eager_mode):
     x = mt.arange(1.0, 4.0).to(npu)
     w = mt.nn.Parameter(mt.tensor([2.0, 3.0, 4.0]).to(npu))
     inner = ms.grad(lambda y: (y ** 3 * w).sum())
@@ -109,8 +113,10 @@ def test_on_ascend(names, standin):
 
 
 @pytest.mark.usefixtures("forgotten_variants")
-def test_steps_while_mindspore_records(npu, eager_mode):
-    """What a compiled step runs kernel by kernel is not on the tape that MindSpore keeps since it was given a tensor that requires grad (it cannot record all of them)."""
+def test_compiled_steps_stay_out_of_mindspore_autograd(npu, eager_mode):
+    """Kernels that a compiled step runs one by one are not recorded by MindSpore's autograd, which
+    records from the moment it received a tensor that requires grad. It cannot record all of them.
+    """
     found = []
     for recorded in (False, True):
         mt.manual_seed(1)
@@ -127,7 +133,8 @@ def test_steps_while_mindspore_records(npu, eager_mode):
         losses = []
         for i in range(8):
             if not i % 5:
-                state["opt"] = mt.optim.Adam(net.parameters(), lr=1e-2)         # (other state: the run parts from the trace)
+                # new optimizer state: the run diverges from the trace
+                state["opt"] = mt.optim.Adam(net.parameters(), lr=1e-2)
             if recorded:
                 ms.ops.sin(mt.ones(3, requires_grad=True))
             losses.append(float(compiled()))

@@ -1,4 +1,5 @@
-"""Compiled training steps of models on the npu device: losses, parameters, statistics and optimizer state of the eager steps, and nothing run eagerly."""
+"""Compiled training steps of models on the npu device: losses, parameters, statistics and optimizer
+state match eager steps, and nothing runs eagerly."""
 import pathlib
 import sys
 
@@ -20,13 +21,15 @@ OPTIONS = {"backend": "mindspore"}
 
 
 class Made:
-    """A task on the device: its networks, optimizers and schedulers, and `step()`, which gives the losses as tensors."""
+    """A task on the device: networks, optimizers, schedulers, and `step()`, which returns the
+    losses as tensors."""
 
     def __init__(self, nets, optimizers, step, schedulers=()):
         self.nets, self.optimizers, self.step, self.schedulers = nets, optimizers, step, schedulers
 
     def state(self):
-        """name -> values of all that a step writes to, and the numbers that the optimizers and schedulers hold."""
+        """Returns name -> values of everything that a step modifies, including the scalars held by
+        optimizers and schedulers."""
         out = {}
         for i, net in enumerate(self.nets):
             out.update({f"net {i} {k}": v for k, v in net.state_dict().items()})
@@ -39,13 +42,15 @@ class Made:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Transformers of two layers, 32 wide, over 2 x 16 tokens of 50; the wide residual network on one image in four, half as large."""
+    """Shrinks the models: transformers with two layers, width 32, and 2 x 16 tokens of a vocabulary
+    of 50; the wide residual network runs on a quarter of the images at half size."""
     for name, value in {"LAYERS": 2, "WIDTH": 32, "HEADS": 4, "VOCAB": 50, "TOKENS": (2, 16)}.items():
         monkeypatch.setattr(models, name, value)
 
 
 def damped(optimizer):
-    """With an eps (Adam's) that keeps rounding from what is nothing else: the gradients of the keys' biases in attention, of biases before a normalisation."""
+    """Sets a large eps in Adam, so that gradients that consist only of rounding are not amplified:
+    those of the key biases in attention and of biases before a normalization."""
     for group in optimizer.param_groups:
         if "eps" in group:
             group["eps"] = 1e-2
@@ -95,7 +100,7 @@ def numbers(losses):
 
 
 def close(have, want, tolerance=1e-6):
-    """Within `tolerance` of the largest value (at least 1)."""
+    """Asserts equality within `tolerance` times the largest magnitude (at least 1)."""
     have, want = np.asarray(have), np.asarray(want)
     assert have.shape == want.shape and have.dtype == want.dtype
     if want.size:
@@ -103,7 +108,8 @@ def close(have, want, tolerance=1e-6):
 
 
 def both(make, steps=STEPS, between=None, tolerance=1e-6):
-    """Eager steps, and compiled ones from the same weights and seed: the same losses and state.  Gives the compiled side, and its step.
+    """Runs eager and compiled steps from the same weights and seed, and asserts equal losses and
+    state. Returns the compiled task and its step.
 
     between  between(made, i) before step i, on both sides
     """
@@ -117,7 +123,8 @@ def both(make, steps=STEPS, between=None, tolerance=1e-6):
         for i in range(steps):
             if between:
                 between(made, i)
-            losses.append(step())                   # read at the end only: nothing asks for a value within the steps
+            # converted only after the loop: no value is read between the steps
+            losses.append(step())
         sides.append((numbers(losses), made.state(), made))
     (want, state, _), (have, state2, made) = sides
     assert all(np.isfinite(want).ravel()) and want[0] != want[-1]
@@ -129,7 +136,7 @@ def both(make, steps=STEPS, between=None, tolerance=1e-6):
 
 
 class Counted:
-    """What was compiled, run as a graph and run eagerly since it was made."""
+    """Counts what was compiled, run as a graph and run eagerly since its creation."""
 
     def __init__(self):
         self.before, self.fell = dict(mt._dynamo.utils.counters["mindspore"]), dict(devices.FALLBACKS)
@@ -142,7 +149,8 @@ class Counted:
 
 
 def steady(step, graphs=1):
-    """A step that has been met before runs as `graphs` graphs, and nothing else: no compilation, no primitive of its own, no break, no way over the host."""
+    """Asserts that a step seen before runs as `graphs` graphs and nothing else: no compilation, no
+    eager primitive, no graph break, no host fallback."""
     counted = Counted()
     for _ in range(3):
         step()
@@ -151,20 +159,22 @@ def steady(step, graphs=1):
     assert not counted.fallbacks()
 
 
-# ------------------------------------------------------------------ the nine
-#: (The adversarial pair magnifies a last bit a thousand times in four steps: its compiled step is compared over fewer.)
+# ------------------------------------------------------------------ the nine benchmark models
+# (The adversarial pair magnifies a last-digit difference a thousandfold in four steps, so its
+# compiled step is compared over fewer steps.)
 @pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m == "resnet18" else m for m in models.MODELS])
 def test_benchmark_models(npu, small, name):
     with npu:
-        # (Products differ in the last bit from run to run; twenty steps through normalisations make more of it.)
+        # Matrix products differ in the last digit from run to run, and twenty steps with
+        # normalizations magnify that.
         made, step = both(lambda: benchmark(name, npu), tolerance=1e-5)
         steady(step)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "small_cnn", "lstm", "gan"])
-def test_steps_as_the_benchmarks_have_them(npu, small, name):
-    """Losses are read inside: `item` ends a graph, and what follows is another."""
+def test_steps_that_read_the_loss_inside(npu, small, name):
+    """Losses are read inside: `item` ends a graph, and the code after it is another graph."""
     with npu:
         want = [f() for f in [models.moved(models.MODELS[name](mt), npu).step(mt, False)] for _ in range(6)]
         step = mt.compile(models.moved(models.MODELS[name](mt), npu).step(mt, False), **OPTIONS)
@@ -190,7 +200,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(npu, schedule):
-    """The learning rate changes in each step, and no step is compiled for it."""
+    """The learning rate changes in every step, and no step is compiled for it."""
     with npu:
         made, step = both(lambda: benchmark("lenet", npu, SCHEDULES[schedule]), steps=8)
         steady(step)
@@ -234,7 +244,7 @@ def _written_between(m, x):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [_unused, _read_after, _read_before, _twice, _evaluated, _written_between])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_move_whatever_is_used(npu, step, momentum):
+def test_running_statistics_update_in_every_usage(npu, step, momentum):
     sides = []
     for compiled in (False, True):
         mt.manual_seed(3)
@@ -248,7 +258,7 @@ def test_running_statistics_move_whatever_is_used(npu, step, momentum):
         close(have, want)
 
 
-# ------------------------------------------------------------------ dropout, statistics, sequence models
+# ------------------------------------------------------------- dropout, statistics, sequence models
 def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-2, eps=1e-2)):
     build, inputs, loss = _compile_models.MODELS[name]
     net = build().to(device)
@@ -267,10 +277,12 @@ def other(name, device, optimizer=lambda p: mt.optim.AdamW(p, lr=1e-2, eps=1e-2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _compile_models.MODELS)
 def test_models_with_dropout_and_statistics(npu, name):
-    """The same seed gives the same masks."""
+    """The same seed yields the same masks."""
     with npu:
-        # (MindSpore's products differ in the last bit from run to run.  Normalisation magnifies that, to 1.04e-6 once; the large eps keeps
-        # it from the biases before a normalisation and the keys' in attention, whose gradients are rounding alone: see OPTIMIZERS.)
+        # MindSpore's matrix products differ in the last digit from run to run. Normalization
+        # magnifies that, once to 1.04e-6. The large eps suppresses the effect on biases before a
+        # normalization and on the key biases in attention, whose gradients consist only of
+        # rounding: see OPTIMIZERS.
         made, step = both(lambda: other(name, npu), steps=8, tolerance=1e-5)
         steady(step)
 
@@ -289,7 +301,8 @@ def test_masks_differ_from_step_to_step(npu, name):
     assert len(set(losses)) == 8 and first == again
 
 
-#: (A large eps: a gradient that should be nought is rounding alone, which these would make as large as any other.)
+#: A large eps: a gradient that should be zero consists only of rounding, and these optimizers would
+#: make it as large as any other.
 OPTIMIZERS = {
     "SGD": lambda p: mt.optim.SGD(p, lr=0.05), "momentum": lambda p: mt.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
     "Adam": lambda p: mt.optim.Adam(p, lr=0.01, eps=1e-2), "amsgrad": lambda p: mt.optim.AdamW(p, lr=0.01, eps=1e-2, amsgrad=True),
@@ -302,7 +315,8 @@ OPTIMIZERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(npu, name):
-    """Step counts, bias corrections and the numbers of all groups are those of each step.  (Rprop goes by signs: no gradient may be rounding alone.)"""
+    """Step counts, bias corrections and the settings of all groups are those of each step. (Rprop
+    depends on signs: no gradient may consist only of rounding.)"""
     def between(made, i):
         g = made.optimizers[0].param_groups[0]
         if i == 5:

@@ -1,4 +1,5 @@
-"""MindSpore's own ops, loss scalers and optimizers inside of a step that is compiled: part of the graph, and the numbers of the same code run eagerly."""
+"""MindSpore's own ops, loss scalers and optimizers in a compiled step: they are part of the graph,
+and the results match the same code run eagerly."""
 import pathlib
 import sys
 import warnings
@@ -18,7 +19,7 @@ from _graph_native import OPTIMIZERS, trained  # noqa: E402
 
 @pytest.fixture
 def counted(monkeypatch):
-    """What sessions have done since then, which the flows note before each step."""
+    """Resets the session counters and returns them; the flows note them before each step."""
     counters = mt._dynamo.utils.counters["mindspore"]
     monkeypatch.setattr(_graph_flows, "COUNTERS", counters)
 
@@ -38,7 +39,7 @@ def same(have, want, tolerance=1e-6):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(npu, eager_mode, name, counted):
-    """A step is one graph, optimizer and all."""
+    """A step including its optimizer is one graph."""
     want = trained(mt, npu, False, OPTIMIZERS[name])
     ms.set_context(mode=ms.GRAPH_MODE)
     counters = counted()
@@ -79,7 +80,7 @@ def _other_decay(i, m, opt):
 
 @pytest.mark.parametrize("between", [_set_rate, _assign_rate, _assign_moment, _other_weights, _other_decay], ids=lambda f: f.__name__)
 def test_changes_between_steps(npu, eager_mode, between, counted):
-    """Nothing is stale: what is set from outside counts in the next step."""
+    """Values that are set between steps take effect in the next step."""
     make = OPTIMIZERS["nesterov"]
     want = trained(mt, npu, False, make, between)
     counters = counted()
@@ -103,7 +104,7 @@ def _step_again(i, m, opt):
 
 
 @pytest.mark.parametrize("inside", [_read_step, _write_after, _step_again], ids=lambda f: f.__name__)
-def test_what_is_read_and_written_inside_of_a_step(npu, eager_mode, inside, counted):
+def test_reads_and_writes_inside_a_step(npu, eager_mode, inside, counted):
     make = OPTIMIZERS["momentum"]
     want = trained(mt, npu, False, make, inside=inside)
     counters = counted()
@@ -111,8 +112,8 @@ def test_what_is_read_and_written_inside_of_a_step(npu, eager_mode, inside, coun
     assert counters["graph_runs"]
 
 
-def test_an_optimizer_of_the_users_runs_by_itself(npu, eager_mode, counted):
-    """Nobody knows what its Python does; that is a named break."""
+def test_user_defined_optimizer_runs_eagerly(npu, eager_mode, counted):
+    """Its Python code is unknown to the graph, which is a graph break with a named reason."""
     class Mine(ms.nn.Momentum):
         def construct(self, gradients):
             return super().construct(self.map_(ms.ops.neg, gradients))
@@ -126,7 +127,7 @@ def test_an_optimizer_of_the_users_runs_by_itself(npu, eager_mode, counted):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_loss_scalers(npu, eager_mode, dynamic, counted):
-    """`if all_finite(...)` reads a value; nothing else breaks a step off with a fixed scale."""
+    """`if all_finite(...)` reads a value. With a fixed scale nothing else breaks the graph."""
     want = _graph_native.scaled(mt, npu, False, dynamic)
     counters = counted()
     same(_graph_native.scaled(mt, npu, True, dynamic), want)
@@ -185,15 +186,15 @@ def test_ops(npu, eager_mode, name, counted):
     assert set(lazy.breaks) == broken and counters["eager"] == _graph_flows.SEEN[3], (dict(lazy.breaks), _graph_flows.SEEN)
 
 
-def test_random_numbers_of_mindspores_are_new_at_each_step(npu, eager_mode):
+def test_mindspore_dropout_masks_differ_between_steps(npu, eager_mode):
     step = ms.jit(lambda x: ms.ops.dropout(x * 1, 0.5))
     x = mt.ones(64, 64, device=npu)
     masks = [step(x).asnumpy() != 0 for _ in range(5)]
     assert len({m.tobytes() for m in masks}) == 5
 
 
-def test_tensors_of_mindspores_between_steps(npu, eager_mode):
-    """One that is written to, or put on other memory, is as it is then."""
+def test_mindspore_tensors_changed_between_steps(npu, eager_mode):
+    """A tensor that is modified, or moved to other memory, is read in its current state."""
     other = ms.Tensor(np.zeros((2, 3), np.float32))
 
     def change(i):
@@ -202,7 +203,8 @@ def test_tensors_of_mindspores_between_steps(npu, eager_mode):
         elif i == 5:
             ms.ops.assign(other, ms.Tensor(np.full((2, 3), 5, np.float32)))
         elif i == 7:
-            other[:, 1:] = 5.0          # (add_ of such a tensor is lost on MindSpore's CPU target, whoever calls it)
+            # MindSpore's CPU target loses an `add_` to such a tensor, regardless of the caller
+            other[:, 1:] = 5.0
             ms.ops.assign(other, other + 1)
 
     expected = [0, 0, 0, 3, 3, 5, 5, 6, 6]
@@ -221,8 +223,9 @@ def test_tensors_of_mindspores_between_steps(npu, eager_mode):
 
 @pytest.mark.ascend
 @pytest.mark.parametrize("flows", ["assigned_rate mixed_precision trainer graph_mode", "compiled_module exported inference groups"])
-def test_flows_of_the_articles_on_ascend(standin, flows):
-    """In graph mode: the eager steps' numbers; in the steady state all of a step is in graphs, and nothing is copied but values that it reads."""
+def test_article_flows_on_ascend(standin, flows):
+    """In graph mode the results match the eager steps. In the steady state all of a step runs in
+    graphs, and only values that it reads are copied."""
     r = standin.run(pathlib.Path(__file__).with_name("_ascend_graph_native.py"), *flows.split())
     assert r.said("SAID").split() == flows.split()
 

@@ -1,4 +1,5 @@
-"""Ops in compiled callables on the npu device: what the eager run gives, and every kernel part of the graph."""
+"""Ops in compiled callables on the npu device: results match the eager run, and every kernel is
+part of the graph."""
 import numpy as np
 import pytest
 
@@ -121,7 +122,7 @@ CASES = {
     "movedim": C(lambda x: x.movedim(0, 1) + 1, A),
     "pixel_shuffle": C(lambda x: F.pixel_shuffle(x, 2), real(1, 4, 3, 3)),
     "tri mask": C(lambda x: x.masked_fill(mt.ones(4, 6, device=x.device, dtype=mt.bool).triu(1), -1e9), A),
-    # ---- making
+    # ---- creation
     "made": C(lambda x: (mt.zeros_like(x), mt.ones_like(x), mt.full_like(x, 2), mt.zeros(3, device=x.device), x.new_ones(2), x.new_full((2,), 5.0)), A,
               grads=False),
     "arange": C(lambda x: (x + mt.arange(6, device=x.device), mt.linspace(0, 1, 5, device=x.device), mt.eye(3, device=x.device)), A, grads=False),
@@ -186,17 +187,18 @@ CASES = {
     "allclose": C(lambda x, y: mt.isclose(x, y).all(), A, A, grads=False),
 }
 
-#: what breaks a graph, with a piece of the reason
-BREAKS = {"bincount": "no graph has run",           # (how large the result is, the values say; it is all there is to do)
-          **dict.fromkeys(("nonzero", "unique", "masked_select"), "values decide how large its result is"),
-          "ctc_loss": "values are read"}            # (by the host: MindSpore's CPU target has none that is right)
+#: op -> part of the reason of its graph break
+BREAKS = {"bincount": "no graph has run",  # result size depends on values; no other work
+          **dict.fromkeys(("nonzero", "unique", "masked_select"), "the size of its result depends on values"),
+          # computed on the host: MindSpore's CPU target has no correct kernel
+          "ctc_loss": "values are read"}
 
 
 def _nans(*shape):
     def f(r):
         a = r.randn(*shape).astype("float32")
         if r.number < 2:
-            return a            # (the graph is made without them)
+            return a  # the graph is built from calls without NaN
         a[r.rand(*shape) < 0.3] = float("nan")
         a[r.rand(*shape) < 0.1] = float("inf")
         return a
@@ -209,7 +211,7 @@ def _infinite(r):
 
 
 N = _nans(4, 6)
-#: values that kernels look for when they run alone
+#: values that kernels check for when they run eagerly
 ODD = {
     "sort": C(lambda x: (x.sort(1), x.sort(0, descending=True))[0], N),
     "sort down": C(lambda x: x.sort(0, descending=True), N),
@@ -252,7 +254,7 @@ HALF = {
 }
 
 
-#: variants of other cases that take longest
+#: slowest variants of other cases
 SLOW = {"scatter_reduce amax", "cross_entropy sum", "cross_entropy smooth", "cross_entropy images", "nll_loss images", "sort down", "nanquantile",
         "float64", "int32", "uint8", "centered", "nesterov", "maximize", "RAdam", "Adadelta", "NAdam", "Rprop", "ASGD"}
 
@@ -262,15 +264,15 @@ def quick(names):
 
 
 @pytest.mark.parametrize("name", quick(ODD))
-def test_odd_values(npu, name):
-    """nan, infinities, noughts: as eager."""
+def test_special_float_values(npu, name):
+    """NaN, infinities and zeros match the eager run."""
     for grads in (False, True)[:1 + ODD[name].grads]:
         assert not run(ODD[name], npu, grads)
 
 
 @pytest.mark.parametrize("dtype", quick(["bfloat16", "float16", "float64", "int64", "int32", "uint8", "bool"]))
 def test_types(npu, dtype):
-    """Kernels that move elements, of every element type."""
+    """Kernels that move elements, with every dtype."""
     for name, f in HALF.items():
         if dtype == "bool" and name in ("cumsum", "topk") or dtype == "float64" and name == "topk":
             continue
@@ -287,7 +289,7 @@ def _put(x, write):
 
 @pytest.mark.parametrize("name", quick(CASES))
 def test_ops(npu, name):
-    """Equal to the eager run, and one graph; what is listed as breaking does break."""
+    """Results match the eager run, in one graph. Ops listed in `BREAKS` do break the graph."""
     case = CASES[name]
     for grads in (False, True)[:1 + case.grads]:
         why = run(case, npu, grads)
@@ -297,7 +299,7 @@ def test_ops(npu, name):
                 return
         else:
             assert not why, why
-    assert name not in BREAKS, "no longer breaks: take it off the list"
+    assert name not in BREAKS, "no longer breaks the graph: remove it from BREAKS"
 
 
 OPTIMIZERS = {
@@ -331,7 +333,7 @@ def _trained(npu, make, compiled, steps):
 
 @pytest.mark.parametrize("name", quick(OPTIMIZERS))
 def test_optimizers(npu, name):
-    """A step of each optimizer is one graph, and trains as the eager one."""
+    """A step of each optimizer is one graph, and trains like the eager step."""
     want = _trained(npu, OPTIMIZERS[name], False, 12)[1]
     before, runs = lazy.breaks.copy(), lazy.counters["graph_runs"]
     got = _trained(npu, OPTIMIZERS[name], True, 12)[1]
@@ -341,8 +343,8 @@ def test_optimizers(npu, name):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
 
-def test_optimizer_state_made_in_the_call(npu):
-    """A call that makes parameters and an optimizer of its own: every run is the first one."""
+def test_optimizer_created_in_the_call(npu):
+    """The call creates its parameters and optimizer, so every run is a first step."""
     def f(x):
         w = mt.zeros(6, 2, device=x.device, requires_grad=True)
         optimizer = mt.optim.Adam([w], 0.1)
@@ -357,7 +359,8 @@ def test_optimizer_state_made_in_the_call(npu):
 @pytest.mark.parametrize("op", ["embedding", "gather", "index", "index_select", "take", "scatter_add", "index_put", "one_hot"])
 @pytest.mark.parametrize("computed", [False, True])
 def test_places_outside(npu, op, computed):
-    """An index outside is refused in a compiled call too, whether it was given or computed; and the next call is right."""
+    """An out-of-range index raises in a compiled call too, whether it was passed in or computed,
+    and the next call is correct."""
     f = {"embedding": lambda x, i: F.embedding(i, x), "gather": lambda x, i: x.gather(0, i[:, None]), "index": lambda x, i: x[i],
          "index_select": lambda x, i: x.index_select(0, i), "take": lambda x, i: x.take(i), "index_put": lambda x, i: x.index_put((i,), x[:1]),
          "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x), "one_hot": lambda x, i: F.one_hot(i, 4)}[op]

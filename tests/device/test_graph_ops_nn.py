@@ -1,4 +1,5 @@
-"""Layers, reductions, functions, products and random numbers in compiled callables on the npu device: what the eager run gives, every kernel part of the graph."""
+"""Layers, reductions, functions, products and random numbers in compiled callables on the npu
+device: results match the eager run, and every kernel is part of the graph."""
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ CASES = {f"{group.lower()} {name}": c for group in ("NETS", "PRODUCTS", "REDUCTI
          for name, c in getattr(cases, group).items()}
 
 
-#: variants of other cases that take longest
+#: slowest variants of other cases
 SLOW = {"nets lstm layers", "nets lstm both ways", "nets gru_cell", "nets interpolate bilinear", "nets interpolate bicubic", "nets interpolate corners",
         "nets attention flags", "reductions var_mean", "reductions min", "products cdist near", "products matmul broadcast",
         "functions arithmetic large", "functions arithmetic columns", "random large", "reductions mean double"}
@@ -23,17 +24,18 @@ SLOW = {"nets lstm layers", "nets lstm both ways", "nets gru_cell", "nets interp
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in CASES])
 def test_ops(npu, name):
-    """Equal to the eager run, and one graph; what is listed as breaking does break."""
+    """Results match the eager run, in one graph. Ops listed in `cases.BREAKS` do break the graph.
+    """
     case, listed = CASES[name], cases.BREAKS.get(name)
     why = run(case, npu, case.grads)
     if listed is None:
         assert not why, why
     else:
-        assert why, "no longer breaks: take it off the list"
+        assert why, "no longer breaks the graph: remove it from BREAKS"
         assert any([listed in w for w in why]), why
 
 
-# ------------------------------------------------------------------ numbers that are others each time
+# ----------------------------------------------------- Python scalars that change from call to call
 NUMBERS = [0.5, 0.75, 0.625, 0.25, 0.125, 0.875, 0.3125, 0.4375]
 VARYING = {
     "arithmetic": lambda x, k: (x + k, k - x, x * k, k / x.exp(), mt.add(x, x, alpha=k), x.addcmul(x, x, value=k)),
@@ -59,7 +61,8 @@ def _calls(f, device, numbers):
 
 @pytest.mark.parametrize("name", VARYING)
 def test_numbers(npu, name):
-    """A number that changes becomes an argument: the eager values, by at most two graphs (a comparison with it may make another)."""
+    """A scalar that changes becomes an argument: eager values with at most two graphs (a comparison
+    with the scalar may add one)."""
     f = VARYING[name]
     mt.manual_seed(4)
     want = _calls(f, npu, NUMBERS)
@@ -107,7 +110,8 @@ _asked.states = []
 
 @pytest.mark.parametrize("f", [_seeded, _forked, _own, _checkpointed, _asked])
 def test_generators(npu, f):
-    """The numbers of the eager run to the last bit, and its generator's state after each call and within it; nothing breaks the graph."""
+    """Random numbers match the eager run bitwise, and so does the generator state after and within
+    each call. The graph does not break."""
     from mindtorch.core import rng
     outs, states, within = [], [], []
     for g in (f, mt.compile(f, backend="mindspore")):
@@ -123,8 +127,9 @@ def test_generators(npu, f):
         assert np.array_equal(a, b)
 
 
-def test_kernel_that_declines(npu):
-    """What a kernel leaves to the host breaks a graph by its name; what comes before and after it is a graph each."""
+def test_host_fallback_breaks_the_graph(npu):
+    """A kernel that falls back to the host breaks the graph with a reason that names it. The code
+    before and after it is one graph each."""
     def f(x):
         n = (x * 2 + 1).round().to(mt.int64)
         return (n ** n.abs().clamp(1, 2) + 1) * 2
@@ -134,4 +139,4 @@ def test_kernel_that_declines(npu):
     assert all([np.array_equal(a, b) for a, b in zip(want, _calls(lambda x, k: compiled(x), npu, NUMBERS[:5]))])
     before, why = lazy.counters.copy(), lazy.breaks.copy()
     _calls(lambda x, k: compiled(x), npu, NUMBERS[:2])
-    assert (lazy.counters - before)["graph_runs"] == 4 and list(lazy.breaks - why) == ["pow: the device's kernel does not take such operands"]
+    assert (lazy.counters - before)["graph_runs"] == 4 and list(lazy.breaks - why) == ["pow: the device's kernel does not support these operands"]

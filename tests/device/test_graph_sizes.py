@@ -1,4 +1,5 @@
-"""Compiled calls on the npu device whose sizes change from call to call: a handful of graphs serves them, with the values that the eager run gives."""
+"""Compiled calls on the npu device whose sizes change from call to call: a few graphs serve all
+sizes, with the values of the eager run."""
 import json
 import logging
 import random
@@ -15,7 +16,7 @@ nn, F = torch.nn, torch.nn.functional
 
 @pytest.fixture
 def count(npu):
-    """What sessions did since."""
+    """Returns a function that counts session events since the test began."""
     before = lazy.counters.copy()
     return lambda name: lazy.counters[name] - before[name]
 
@@ -26,7 +27,8 @@ def model(device):
 
 
 def training(device, sizes, compiled, make=lambda p: torch.optim.AdamW(p, lr=0.01), **options):
-    """Losses of steps with batches of these sizes, and the parameters and buffers behind them."""
+    """Returns the losses of steps with batches of these sizes, and the final parameters and
+    buffers."""
     m = model(device)
     opt, crit = make(m.parameters()), nn.CrossEntropyLoss()
 
@@ -70,7 +72,7 @@ def test_training(npu, count, make):
     assert count("graph_runs") >= 8
 
 
-def test_a_hundred_lengths(npu, count, caplog):
+def test_a_hundred_lengths_share_few_graphs(npu, count, caplog):
     weight = torch.randn(6, 6).to(npu)
 
     def f(x):
@@ -88,8 +90,8 @@ def test_a_hundred_lengths(npu, count, caplog):
     assert len(trace.branches) <= 8
 
 
-def test_a_new_size_is_recorded_while_it_runs(npu, count):
-    """Where a graph for all sizes is known, a further one is served by it from its second call on."""
+def test_new_size_uses_the_shared_graph_from_its_second_call(npu, count):
+    """Once a graph for all sizes exists, it serves each new size from the second call on."""
     layer, rate = nn.Linear(4, 4).to(npu), [0.1]
     opt = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
 
@@ -166,8 +168,9 @@ def test_images(npu, count):
         close(want, compiled(x))
 
 
-def test_the_same_tensor_for_each_size(npu, count):
-    """Tensors that are the same object in several calls are state of the first graph, and arguments of the one for all sizes."""
+def test_one_persistent_tensor_per_size(npu, count):
+    """Tensors that are the same object in several calls are state of the first graph, but arguments
+    of the graph for all sizes."""
     xs = {n: torch.randn(n, 4).to(npu) for n in (3, 5, 8, 9)}
 
     def f(x):
@@ -180,8 +183,8 @@ def test_the_same_tensor_for_each_size(npu, count):
         close([before + 1, (before + 1) * 2], [xs[n], r], 0)
 
 
-def test_state_with_the_size(npu):
-    """A tensor of the batch's size that is kept from call to call."""
+def test_state_with_the_batch_size(npu):
+    """A tensor with the size of the batch persists across calls."""
     hidden = {n: torch.zeros(n, 4).to(npu) for n in (3, 5, 8)}
     wanted = {n: torch.zeros(n, 4) for n in hidden}
 
@@ -196,7 +199,7 @@ def test_state_with_the_size(npu):
         close(wanted[n], hidden[n])
 
 
-def test_numbers_read_between(npu, count):
+def test_values_read_between_graphs(npu, count):
     def f(x):
         y = x.exp()
         if y.sum().item() > 20:
@@ -209,8 +212,8 @@ def test_numbers_read_between(npu, count):
         close(f(x), compiled(x))
 
 
-def test_other_python_at_another_size(npu, count):
-    """What the code does with a size is looked at in each call."""
+def test_size_dependent_python_code(npu, count):
+    """Python code that depends on a size is checked in each call."""
     def f(x):
         n = x.shape[0]
         y = x[: min(n, 6)] * (2 if n % 2 else 3)
@@ -222,7 +225,7 @@ def test_other_python_at_another_size(npu, count):
         close(f(x), compiled(x))
 
 
-def test_static(npu, count):
+def test_dynamic_false_compiles_each_size(npu, count):
     def f(x):
         return x.exp().sum(0)
     static = torch.compile(f, dynamic=False)
@@ -233,7 +236,7 @@ def test_static(npu, count):
 
 
 @pytest.mark.parametrize("dim, graphs", [(0, 4), (1, 2)])
-def test_marks(npu, count, dim, graphs):
+def test_mark_static_dimensions(npu, count, dim, graphs):
     def f(x):
         return x.exp().sum(1) * 2
     compiled = torch.compile(f)
@@ -244,7 +247,7 @@ def test_marks(npu, count, dim, graphs):
     assert count("graphs") == graphs
 
 
-def test_automatic_off(npu, count):
+def test_automatic_dynamic_shapes_can_be_disabled(npu, count):
     def f(x):
         return x.exp().sum(0)
     compiled, marked = torch.compile(f), torch.compile(f)
@@ -259,8 +262,8 @@ def test_automatic_off(npu, count):
         assert count("graphs") == 5
 
 
-def test_a_graph_that_is_refused(npu, count, monkeypatch):
-    """Where MindSpore does not compile the graph for all sizes, each has its own."""
+def test_uncompilable_shared_graph_falls_back_to_each_size(npu, count, monkeypatch):
+    """If MindSpore does not compile the graph for all sizes, each size gets its own graph."""
     from mindtorch.backend.mindspore.graph._dynamic import Template
     written = Template.written
 
@@ -280,7 +283,8 @@ def test_a_graph_that_is_refused(npu, count, monkeypatch):
 
 
 def test_a_constant_that_equals_a_size(npu, count):
-    """5 as a bound and as a count is one constant of the recording for 6 rows, and two for 8."""
+    """5 as a bound and as a count is one constant of the recording for 6 rows, and two constants
+    for 8 rows."""
     def f(x):
         return x.exp().clamp(max=5) / (1 + x.var(0, keepdim=True)), x + 6, x.reshape(-1, 3).mean(0)
     compiled = torch.compile(f)
@@ -290,7 +294,7 @@ def test_a_constant_that_equals_a_size(npu, count):
         close(f(x), compiled(x))
 
 
-def test_why_a_size_has_its_own(npu, monkeypatch, caplog):
+def test_recompile_reason_is_logged(npu, monkeypatch, caplog):
     from mindtorch.backend.mindspore.graph._dynamic import Differs, Template
 
     def served(self, sheet):
@@ -309,8 +313,8 @@ def test_why_a_size_has_its_own(npu, monkeypatch, caplog):
     assert any(["the weather" in text for text in torch._dynamo.explain(compiled)(x).out_guards])
 
 
-def test_too_many_that_do_not_fit(npu, count, caplog):
-    """Sizes of which each does something else count as branches."""
+def test_too_many_size_dependent_variants_hit_the_limit(npu, count, caplog):
+    """Sizes whose code differs for each count as branches."""
     def f(x):
         for i in range(x.shape[0]):
             x = x.exp().clamp(max=2)
@@ -323,8 +327,8 @@ def test_too_many_that_do_not_fit(npu, count, caplog):
     assert any(["recompile_limit" in r.getMessage() for r in caplog.records])
 
 
-def test_dead_weights(npu):
-    """Another module of the same layers, with sizes known of the first one."""
+def test_replaced_module_reuses_known_sizes(npu):
+    """Another module with the same layers, for which the sizes of the first module are known."""
     def f(m, x):
         return m(x)
     compiled = torch.compile(f)
@@ -432,7 +436,8 @@ print("FOUND", json.dumps([*found, lazy.counters["graphs"], lazy.counters["share
 
 @pytest.mark.ascend
 def test_on_ascend(standin, tmp_path):
-    """One graph for all batches but the first one's: no more launches than eagerly, no copy."""
+    """One graph serves all batch sizes except the first. There are no more launches than in eager
+    mode, and no copies."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     (losses, launches), (compiled, fewer), graphs, shared = json.loads(standin.run(path, hook=False).said("FOUND"))

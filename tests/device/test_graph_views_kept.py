@@ -1,4 +1,5 @@
-"""Views of what a compiled call has computed find their memory after it, also where the result itself lives on."""
+"""Views of results of a compiled call find their memory after the call, even if the result itself
+is also returned."""
 import pytest
 
 
@@ -24,7 +25,7 @@ def test_views_of_views_of_results(torch, whole):
             assert torch.equal((got.t() if got.dim() == 2 else got.mT)[2:].contiguous().cpu(), (want.t() if want.dim() == 2 else want.mT)[2:])
 
 
-def test_views_that_a_next_call_is_given(torch):
+def test_returned_views_are_inputs_of_the_next_call(torch):
     first = torch.compile(lambda x: (x + 1).split(2, dim=1), backend="mindspore")
     second = torch.compile(lambda a, b: (a[:, 1:] * b[1:, :1].sum(), a.t() + 1), backend="mindspore")
     for step in range(6):

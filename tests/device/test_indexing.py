@@ -1,4 +1,5 @@
-"""Indexing, embedding, joining, shapes and regions on the npu device: the cpu device's values, dtypes, shapes and gradients, without a way over the host."""
+"""Indexing, embedding, concatenation, shapes and regions on the npu device: values, dtypes, shapes
+and gradients match the CPU device, without host fallbacks."""
 import pytest
 
 import mindtorch.torch as mt
@@ -91,7 +92,7 @@ SUMS = {
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_sums(npu, name):
+def test_indexed_sums(npu, name):
     f, shapes = SUMS[name]
     for dtype in NUMBERS if "bag" not in name else (F32, F64):
         both(npu, f, shapes, dtype, exact=False, allowed=ELSEWHERE)
@@ -105,7 +106,7 @@ def test_scatter_reduce(npu, how, include_self):
              [(3, 4), (2, 3)], dtype, exact=False)
 
 
-def test_places_that_are_not_zero(npu):
+def test_nonzero(npu):
     for dtype in ALL:
         both(npu, lambda d, x: (mt.nonzero(x > 0), *mt.nonzero(x > 0, as_tuple=True), x.detach()[x > 0]), [(3, 4)], dtype, allowed=ELSEWHERE | {"gt", "greater"})
     assert mt.nonzero(mt.zeros(2, 2, device=npu)).shape == (0, 2)
@@ -143,13 +144,13 @@ def test_places_outside(npu, name):
             f(mt.ones(3, 4, device=npu), mt.tensor(i, device=npu))
 
 
-def test_the_same_memory_as_another_type(npu):
+def test_view_as_another_dtype(npu):
     x = mt.zeros(2, 3, device=npu)
     x.view(mt.int32)[0, 1] = 0x3f800000
     assert x.cpu().tolist() == [[0, 1, 0], [0, 0, 0]]
 
 
-def test_rows_that_are_scaled_down_stay_so(npu):
+def test_embedding_max_norm_updates_the_weight(npu):
     both_weights = []
     for where in ("cpu", npu):
         w = mt.arange(12.).reshape(3, 4).to(where)
@@ -160,8 +161,8 @@ def test_rows_that_are_scaled_down_stay_so(npu):
 
 
 @pytest.mark.parametrize("shape,dim", [((300, 600), 0), ((3001, 3), 0), ((9, 400, 5), 1), ((40000,), 0)])
-def test_sums_in_few_places_lose_no_term(npu, shape, dim):
-    """Threads that add to one place at once lost some of the terms, now and then."""
+def test_scatter_add_to_few_indices_is_exact(npu, shape, dim):
+    """Threads that add to one index concurrently used to lose some of the terms occasionally."""
     few = tuple(3 if d == dim else n for d, n in enumerate(shape))
     index, ones = mt.randint(0, 3, shape), mt.ones(shape)
     want = mt.zeros(few).scatter_add(dim, index, ones)

@@ -1,6 +1,8 @@
-"""What becomes of an error out of a kernel of the npu: only `Lacking` sends a call to the host, operands are refused in torch's words, and a wrong kernel is seen.
+"""Errors raised by npu kernels: only `Lacking` sends a call to the host, operands raise PyTorch's
+error messages, and a wrong kernel is detected.
 
-Numbers that MindSpore takes in another type, or not at all, have ended as such errors: every op is called with other numbers in the place of its own.
+Python scalars that MindSpore expects in another type, or does not accept, used to surface as such
+errors. Every op is therefore called with other scalars in place of its own.
 """
 import itertools
 import warnings
@@ -18,7 +20,8 @@ from mindtorch.tools import _conformance as C
 
 @pytest.fixture
 def planted(npu, monkeypatch):
-    """planted(name, kernel) -> how often the host has computed that primitive since."""
+    """planted(name, kernel) -> callable that returns how often the host has computed that primitive
+    since."""
     def put(name, kernel):
         was = TABLES["npu"][name]
         for attribute in ("numbers", "empty", "half", "only"):
@@ -26,7 +29,7 @@ def planted(npu, monkeypatch):
                 setattr(kernel, attribute, getattr(was, attribute))
         monkeypatch.setitem(TABLES["npu"], name, kernel)
         devices._WAYS["npu"].pop(name, None)
-        lazy._shown.clear()             # (compiled steps have a table of their own, made of this one)
+        lazy._shown.clear()  # compiled steps use a separate table, derived from this one
         names.append(name)
         before = devices.FALLBACKS.get(("npu", name), 0)
         return lambda: devices.FALLBACKS.get(("npu", name), 0) - before
@@ -49,7 +52,7 @@ CALLS = {"erf": lambda x: mt.erf(x), "mul": lambda x: x * x, "cumsum": lambda x:
 
 @pytest.mark.parametrize("error", [TypeError("a mistake"), ValueError("a mistake"), AttributeError("a mistake"), IndexError("a mistake")], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_wrong_kernel_is_not_replaced_by_the_host(npu, planted, name, error):
+def test_kernel_errors_do_not_fall_back_to_the_host(npu, planted, name, error):
     x = mt.rand(3, 4).to(npu)
     count = planted(name, failing(error))
     for _ in range(2):
@@ -59,7 +62,7 @@ def test_a_wrong_kernel_is_not_replaced_by_the_host(npu, planted, name, error):
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError])
-def test_a_kernel_that_fails_once_it_is_known(npu, planted, error):
+def test_cached_kernel_errors_are_raised(npu, planted, error):
     x, good, wrong = mt.rand(3, 4).to(npu), TABLES["npu"]["erf"], []
 
     def kernel(a):
@@ -69,7 +72,7 @@ def test_a_kernel_that_fails_once_it_is_known(npu, planted, error):
     count = planted("erf", kernel)
     for _ in range(3):
         mt.erf(x)
-    assert devices._WAYS["npu"]["erf"].known        # (called without a look at the operands from then on)
+    assert devices._WAYS["npu"]["erf"].known  # later calls skip the check of the operands
     wrong.append(1)
     with pytest.raises(error, match="a mistake"):
         mt.erf(x)
@@ -77,7 +80,7 @@ def test_a_kernel_that_fails_once_it_is_known(npu, planted, error):
 
 
 @pytest.mark.parametrize("name, error", [("erf", TypeError), ("expm1", ValueError)])
-def test_a_wrong_kernel_of_a_compiled_step(npu, planted, name, error):
+def test_kernel_errors_in_a_compiled_step_are_raised(npu, planted, name, error):
     good, wrong = TABLES["npu"][name], []
 
     def kernel(a):
@@ -95,14 +98,14 @@ def test_a_wrong_kernel_of_a_compiled_step(npu, planted, name, error):
     assert count() == 0
 
 
-def test_what_a_kernel_lacks_is_computed_by_the_host(npu, planted):
+def test_lacking_kernel_falls_back_to_the_host(npu, planted):
     x = mt.rand(3, 4)
     count = planted("erf", failing(Lacking()))
     assert mt.erf(x.to(npu)).tolist() == mt.erf(x).tolist() and count() == 1
 
 
-def test_what_mindspore_has_no_kernel_for_is_computed_by_the_host(npu, planted):
-    """It says so by a TypeError, when it chooses by dtypes."""
+def test_missing_mindspore_kernel_falls_back_to_the_host(npu, planted):
+    """MindSpore raises a TypeError when it selects a kernel by dtype."""
     from mindspore.ops import operations as P
     not_equal = P.NotEqual()
     count = planted("erf", lambda a: not_equal(devices.DEVICES["npu"].cast(a, mt.bfloat16.np), devices.DEVICES["npu"].cast(a, mt.bfloat16.np)))
@@ -116,7 +119,7 @@ REFUSED = {"shapes": lambda x: x + mt.ones(5, device=x.device), "compared": lamb
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_operands_are_refused_in_the_words_of_the_host(npu, name):
+def test_invalid_operands_raise_the_host_message(npu, name):
     x = mt.arange(12.).reshape(3, 4)
     with pytest.raises(Exception) as host:
         REFUSED[name](x)
@@ -130,7 +133,7 @@ NORMS = {"batch_norm": lambda F, x, eps: F.batch_norm(x, None, None, training=Tr
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_a_whole_epsilon_needs_no_host(npu, name):
+def test_integer_epsilon_needs_no_fallback(npu, name):
     a = np.random.RandomState(3).randn(2, 4, 3).astype(np.float32)
     before = dict(devices.FALLBACKS)
     x, y = mt.tensor(a, device=npu, requires_grad=True), real.tensor(a, requires_grad=True)
@@ -143,7 +146,7 @@ def test_a_whole_epsilon_needs_no_host(npu, name):
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1, 2.5, 0.])
-def test_running_statistics_move_whichever_epsilon(npu, eps):
+def test_running_statistics_update_for_any_epsilon(npu, eps):
     a = np.random.RandomState(3).randn(6, 3, 4).astype(np.float32)
     ends = []
     for T, dev in ((mt, npu), (real, "cpu")):
@@ -155,7 +158,7 @@ def test_running_statistics_move_whichever_epsilon(npu, eps):
 
 
 @pytest.mark.parametrize("materialize", [True, False])
-def test_gradients_that_are_missing_are_made_where_the_results_are(npu, materialize):
+def test_missing_gradients_are_created_on_the_device(npu, materialize):
     class Nothing(mt.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -181,7 +184,7 @@ def test_gradients_that_are_missing_are_made_where_the_results_are(npu, material
 
 
 def numbers(x, path=()):
-    """(path, number) for the numbers of a sample."""
+    """Yields (path, value) for the Python scalars of a sample."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         yield path, x
     elif isinstance(x, (tuple, list, dict)):
@@ -190,7 +193,7 @@ def numbers(x, path=()):
 
 
 def put(x, path, v):
-    """The sample with v at a path."""
+    """Returns the sample with `v` at a path."""
     if not path:
         return v
     if isinstance(x, dict):
@@ -205,7 +208,7 @@ def others(v):
 
 
 def ends(fn, call, dev):
-    """(type of the error, the error) or (None, None)."""
+    """Returns (type of the error, the error), or (None, None)."""
     carry = C.Carrier(real, mt, dev)
     given = [carry(x) for x in call]
     mt.manual_seed(3)
@@ -222,8 +225,9 @@ def ends(fn, call, dev):
 
 @pytest.mark.parametrize("part", [range(1), *[pytest.param(r, marks=pytest.mark.slow) for r in (range(1, 4), range(4, 7), range(7, 10), range(10, 12))]],
                          ids=lambda part: f"{part[0]}-{part[-1]}")
-def test_numbers_that_the_host_takes_are_taken(npu, monkeypatch, part):
-    """Every op of PyTorch's database, with other numbers in the place of each of its samples: a fault of the kernel's is no end."""
+def test_scalars_supported_by_the_host_are_supported(npu, monkeypatch, part):
+    """Every op of PyTorch's database, with other scalars in each of its samples: none of them ends
+    in a kernel fault."""
     monkeypatch.setattr(rng.policy, "host", True)
     wrong, count = [], 0
     with warnings.catch_warnings():
@@ -233,7 +237,7 @@ def test_numbers_that_the_host_takes_are_taken(npu, monkeypatch, part):
             try:
                 fn = C.facade_op(op, real, mt)
             except (AttributeError, ImportError):
-                continue            # (told by the database's own test)
+                continue  # reported by the database's own test
             seen = set()
             for s in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd and dtype.is_floating_point), 8) if dtype else ():
                 given = s.input, list(s.args), dict(s.kwargs)

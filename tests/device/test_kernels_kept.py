@@ -1,7 +1,7 @@
-"""Core ops, forward, backward and differentiated twice, go through kernels of the npu device alone: one that is lost, or no longer takes an op's arguments,
-fails here.
+"""Core ops, forward, backward and double backward, run only through npu kernels. The test fails if
+a kernel is lost or no longer supports an op's arguments.
 
-Samples are those of PyTorch's op database, in float32; a fallback to the host is an error meanwhile.
+Samples come from PyTorch's op database, in float32. A fallback to the host is an error here.
 """
 import itertools
 
@@ -11,7 +11,7 @@ import _on_device
 from mindtorch.core import devices, rng
 from mindtorch.tools import _conformance as C
 
-#: ops without a single fallback; take none out to make this pass
+#: ops without a single fallback; do not remove an op to make this pass
 OPS = set("""abs add item arange normal.in_place uniform mul sub addmm addmm.decomposed baddbmm bmm addcmul addcdiv cdist ceil chunk clone contiguous clamp cos
  cumsum div.no_rounding_mode div.trunc_rounding div.floor_rounding exp expand expand_as eq remainder floor flip floor_divide log1p ge gt le linspace
  linspace.tensor_overload log logical_not lt masked_fill masked_scatter masked_select matmul max.reduction_with_dim max.reduction_no_dim
@@ -35,7 +35,7 @@ OPS = set("""abs add item arange normal.in_place uniform mul sub addmm addmm.dec
  scatter_reduce.mean scatter_reduce.amin scatter_reduce.amax linalg.norm linalg.norm.subgradients_at_zero linalg.vector_norm bmm.triton_optimized""".split())
 CASES = [(name, op) for name, op in C.ops() if name in OPS]
 
-#: whose second derivatives have steps without kernels
+#: ops whose double backward has steps without kernels
 ONCE = {"nn.functional.grid_sample"}
 
 
@@ -58,7 +58,7 @@ TWICE = [(name, op) for name, op in CASES if op.supports_autograd and op.support
 
 
 @pytest.mark.parametrize("name,op", TWICE, ids=[n for n, _ in TWICE])
-def test_op_differentiated_twice(name, op):
+def test_op_double_backward(name, op):
     torch, _ = C.real_torch()
     mt = C.facade()
     fn = C.facade_op(op, torch, mt)
@@ -76,5 +76,5 @@ def test_op_differentiated_twice(name, op):
             assert all(x.grad is None or x.grad.device.type == "npu" for x in leaves)
 
 
-def test_every_op_is_known():
+def test_listed_ops_exist():
     assert OPS == {name for name, _ in CASES}

@@ -1,4 +1,5 @@
-"""MindSpore's own functions over tensors and modules of the npu device: the numbers of the same code on the cpu device."""
+"""MindSpore's own functions on tensors and modules of the npu device: results match the same code
+on the CPU device."""
 import mindspore as ms
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def same(a, b):
     np.testing.assert_allclose(values(a), values(b), rtol=2e-5, atol=2e-6)
 
 
-def test_ops_take_and_give(npu):
+def test_mindspore_ops_accept_and_return_npu_tensors(npu):
     x = mt.arange(12.0).reshape(3, 4).to(npu)
     for t in (x, x.t(), x[1:, ::2]):
         same(ms.ops.exp(t), t.exp())
@@ -38,7 +39,7 @@ def test_ops_take_and_give(npu):
     same(mt.cat([y, x]), mt.cat([x + 1, x]))
 
 
-def test_backward_through_an_op(npu):
+def test_backward_through_a_mindspore_op(npu):
     got = []
     for device in ("cpu", npu):
         x, _ = batch(device)
@@ -95,7 +96,7 @@ def test_model_trains_and_predicts(npu):
         same(a, b)
 
 
-def test_cells_around_and_inside(npu):
+def test_cells_around_and_inside_modules(npu):
     class Around(ms.nn.Cell):
         def __init__(self, inner):
             super().__init__()
@@ -142,7 +143,7 @@ def test_checkpoints(npu, tmp_path):
     same(m.eval()(x), other.eval()(x))
 
 
-def test_optimizers_reach_parameters_of_whatever_origin(npu):
+def test_mindspore_optimizers_update_any_parameter(npu):
     for make in (lambda: mt.randn(2, 3, device=npu), lambda: mt.ones(6, device=npu).view(2, 3), lambda: mt.ones(3, 3, device=npu)[1:]):
         m = mt.nn.Linear(3, 2, device=npu)
         m.weight = mt.nn.Parameter(make())

@@ -1,4 +1,5 @@
-"""Primitives of neural networks on the npu device against the host: values, dtypes, shapes and gradients."""
+"""Neural-network primitives on the npu device compared with the CPU: values, dtypes, shapes and
+gradients."""
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ def R(*sizes):
 
 
 def P(*sizes):
-    """Probabilities."""
+    """Random probabilities."""
     return mt.from_numpy(np.random.default_rng(5).uniform(0.05, 0.95, sizes).astype(np.float32))
 
 
@@ -23,7 +24,7 @@ def classes(count, *sizes):
 
 
 def ran(fn, operands, device):
-    """(results, gradients) of fn on copies of the operands on a device."""
+    """Returns (results, gradients) of `fn` on copies of the operands on a device."""
     ins = [t.to(device).detach() if isinstance(t, mt.Tensor) else t for t in operands]
     leaves = [t.requires_grad_(True) for t in ins if isinstance(t, mt.Tensor) and t.dtype.is_floating_point]
     y = fn(*ins)
@@ -37,7 +38,7 @@ def ran(fn, operands, device):
 
 
 def same(npu, fn, *operands, tol=2e-5, kernels=()):
-    """Compares the two devices; `kernels`: names of primitives that must not have gone to the host."""
+    """Compares the two devices. `kernels` names primitives that must not fall back to the host."""
     before = dict(devices.FALLBACKS)
     got, want = ran(fn, operands, npu), ran(fn, operands, "cpu")
     for name in kernels:
@@ -70,7 +71,8 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("name, x, w, kw", CONVOLUTIONS)
 def test_convolutions(npu, name, x, w, kw):
     out = w[1] * kw.get("groups", 1) if "transpose" in name else w[0]
-    odd = kw.get("dilation", 1) == 2 and "output_padding" in kw     # (MindSpore has no such size: the host does it)
+    # MindSpore does not support this output size: the host computes it
+    odd = kw.get("dilation", 1) == 2 and "output_padding" in kw
     kernels = () if odd else ("convolution", "convolution_transposed", "convolution_weight", "channel_sum")
     same(npu, lambda x, w, b: getattr(F, name)(x, w, b, **kw), R(*x), R(*w), R(out), tol=1e-4, kernels=kernels)
 
@@ -116,7 +118,7 @@ def test_running_statistics(npu):
     same(npu, run(lambda x, m, v: F.instance_norm(x, m, v)), x, tol=1e-4, kernels=("running_statistics", "instance_statistics"))
 
 
-def test_running_statistics_in_a_part_of_memory(npu):
+def test_running_statistics_in_strided_views(npu):
     def f(x):
         base = (mt.arange(48.0) / 7).reshape(4, 12).to(x.device)
         m, v = base[1, ::2], base[2, 1:7]
@@ -126,7 +128,7 @@ def test_running_statistics_in_a_part_of_memory(npu):
     same(npu, f, R(4, 6, 5, 7), tol=1e-4)
 
 
-def test_an_average_over_batches_keeps_no_kernel_for_each(npu):
+def test_cumulative_average_of_batch_norm(npu):
     norm = mt.nn.BatchNorm1d(3, momentum=None).to("npu")
     x = R(8, 3)
     for _ in range(40):
@@ -134,7 +136,7 @@ def test_an_average_over_batches_keeps_no_kernel_for_each(npu):
     assert mt.allclose(norm.running_mean.cpu(), x.mean(0), atol=1e-5) and mt.allclose(norm.running_var.cpu(), x.var(0), atol=1e-5)
 
 
-def test_relu_beside_nan(npu):
+def test_relu_with_nan(npu):
     for n in (6, 3000):
         x = mt.tensor([float("nan"), -0.0, 0.0, float("inf"), -float("inf"), 2.0] * (n // 6), device="npu", requires_grad=True)
         y = mt.relu(x)
@@ -168,8 +170,8 @@ NORMS = {
 @pytest.mark.parametrize("eps", [1e-12, 1e-7, 1e-6, 1e-5])
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("name", NORMS)
-def test_gradients_of_norms_as_exact_as_the_host_s(npu, name, scale, eps):
-    """Beside the same in float64: what is added to a small variance shows there."""
+def test_norm_gradients_are_as_accurate_as_the_host(npu, name, scale, eps):
+    """Compared with float64, which reveals what is added to a small variance."""
     fn = NORMS[name]
     operands = [(R(6, 32).t() + 3) * scale, R(6), R(7)[1:]]
     exact = ran(lambda *t: fn(*t, eps), [t.double() for t in operands], "cpu")
@@ -195,7 +197,7 @@ def test_softmax(npu, name):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("ignored", [-100, 2])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_losses_of_classes(npu, reduction, ignored, smoothing):
+def test_class_index_losses(npu, reduction, ignored, smoothing):
     kernels = ("cross_entropy_loss", "cross_entropy_backward", "nll_loss", "nll_loss_backward", "sample_weights", "nll_of_samples")
     for weight in (None, R(7).abs()):
         def f(x, t, w):
@@ -211,7 +213,7 @@ def test_losses_of_classes(npu, reduction, ignored, smoothing):
     same(npu, f, R(9, 7).half(), classes(7, 9), R(7).abs().half(), tol=1e-2)
 
 
-def test_cross_entropy_of_infinities_and_twice_differentiated(npu):
+def test_cross_entropy_of_infinities_and_double_backward(npu):
     x = mt.tensor([[1.0, -INF, 2], [NAN, 1, 2], [1e4, -1e4, 0]])
     same(npu, lambda x, t: F.cross_entropy(x, t, reduction="none"), x, mt.tensor([0, 1, 2]))
 
@@ -223,7 +225,7 @@ def test_cross_entropy_of_infinities_and_twice_differentiated(npu):
 
 @pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_losses_of_two(npu, name, reduction):
+def test_pairwise_losses(npu, name, reduction):
     a, b, kernels = R(9, 7), R(9, 7) * 2, (name, name + "_backward")
 
     def f(x, t):
@@ -250,7 +252,7 @@ def test_constant_padding(npu, pad):
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_padding_by_elements(npu, mode):
+def test_nonconstant_padding(npu, mode):
     for pad, size in (((1, 2), (4, 5, 6)), ((1, 2, 3, 0), (2, 3, 5, 6)), ((-1, 2), (2, 5, 6)), ((1, 2, 3, 0, 1, 1), (2, 3, 5, 6, 4)), ((1, 2), (5, 6))):
         same(npu, lambda x: F.pad(x, pad, mode=mode), R(*size), kernels=("pad_by_index", "pad_by_index_backward"))
     same(npu, lambda x: F.pad(x, (1, 2), mode=mode), R(4, 5, 6).half(), tol=1e-2)
@@ -293,8 +295,9 @@ def test_adaptive_pools(npu, dims, out):
     same(npu, lambda x: getattr(F, largest)(x, out), x[0])
 
 
-def test_pools_of_nan_and_other_dtypes(npu):
-    # (Of several nans in a window MindSpore's pool has the first one's place, the host and PyTorch the last one's.)
+def test_pooling_of_nan_and_other_dtypes(npu):
+    # If a window contains several NaNs, MindSpore's pool returns the index of the first one, the
+    # host and PyTorch the last one.
     same(npu, lambda x: F.max_pool2d(x.detach(), 3, 2, 1), holed(2, 3, 12, 12))
     few = R(2, 3, 12, 12).detach()
     few[:, :, 1::5, 2::5] = np.nan
@@ -343,7 +346,7 @@ def test_shuffles(npu):
         same(npu, lambda x: F.channel_shuffle(x, groups), R(2, 6, 3, 4), kernels=("native_channel_shuffle",))
 
 
-def test_results_share_no_memory(npu):
+def test_results_do_not_share_memory(npu):
     for f in (lambda x: F.pixel_shuffle(x, 1), lambda x: F.channel_shuffle(x, 1), lambda x: F.pixel_unshuffle(x, 1), lambda x: F.pad(x, (0, 0)),
               lambda x: F.interpolate(x, (1, 1), mode="bilinear"), lambda x: F.adaptive_avg_pool2d(x, 1)):
         x = mt.ones(1, 2, 1, 1).to(npu)
@@ -380,8 +383,8 @@ def test_leaky_relu_on_many_elements(npu):
 
 
 @pytest.mark.parametrize("name", ["gelu", "softmax", "log_softmax", "linear", "relu"])
-def test_many_elements(npu, name):
-    """Sizes from which on kernels go other ways."""
+def test_large_tensors_use_correct_kernels(npu, name):
+    """Sizes above the threshold where kernels switch to other methods."""
     x = R(3, 160, 200)
     x[0, 0, 0], x[0, 1], x[0, 2, 3], x[0, 3, 4], x[0, 4, :7] = NAN, -INF, NAN, INF, -INF
     fn = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, -1),

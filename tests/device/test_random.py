@@ -1,4 +1,4 @@
-"""Random numbers on the npu device: its generators, what a seed gives, and how the numbers are distributed."""
+"""Random numbers on the npu device: generators, reproducibility from a seed, and distributions."""
 import copy
 import pickle
 
@@ -40,7 +40,7 @@ ON_HOST = {"poisson"}
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_a_seed_gives_the_same_numbers_whatever_ran_before(npu, name):
+def test_seed_determines_the_random_numbers(npu, name):
     draw = DRAWS[name]
     before = sum(devices.FALLBACKS.values())
     mt.manual_seed(11)
@@ -61,7 +61,7 @@ def test_a_seed_gives_the_same_numbers_whatever_ran_before(npu, name):
 
 
 @pytest.mark.parametrize("name", ["rand", "randn", "dropout", "uniform_", "normal_", "bernoulli_", "randint", "randperm", "poisson", "like", "alpha_dropout", "feature"])
-def test_numbers_of_the_host_on_request(npu, host_numbers, name):
+def test_host_random_numbers_on_request(npu, host_numbers, name):
     before = dict(devices.FALLBACKS)
     mt.manual_seed(3)
     a, x = DRAWS[name](npu), mt.rand(3)
@@ -83,7 +83,8 @@ ROUNDED = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
 
 
 def masked(T, name, x, dtype, order, device="cpu", compiled=lambda f: f):
-    """A result, the gradient, and the next number of the host's: of three calls, each of which draws."""
+    """Returns the results and gradients of three calls that each draw a mask, and the next CPU
+    random number."""
     T.manual_seed(4)
     call, found = compiled(MASKS[name]), []
     for _ in range(3):
@@ -103,15 +104,16 @@ def assert_masks_of_the_host(name, dtype, shape, order, **how):
 @pytest.mark.parametrize("dtype", ROUNDED)
 @settings(max_examples=settings().max_examples // 6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.tuples(*[st.integers(2, 5)] * 3), st.permutations(range(3)))
-def test_masks_of_the_host_follow_the_operands_memory(npu, host_numbers, dtype, shape, order):
-    """Whatever element type the kernel computes in: the mask hangs on the order of the operand's memory."""
+def test_host_masks_follow_the_operands_memory_order(npu, host_numbers, dtype, shape, order):
+    """Whatever dtype the kernel computes in, the mask depends on the memory order of the operand.
+    """
     for name in MASKS:
         assert_masks_of_the_host(name, dtype, shape, order, device="npu")
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
 @pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "native_dropout", "feature_alpha_dropout"])
-def test_masks_of_the_host_follow_the_operands_memory_in_graphs(npu, host_numbers, forgotten_variants, name, dtype):
+def test_host_masks_follow_memory_order_in_graphs(npu, host_numbers, forgotten_variants, name, dtype):
     assert_masks_of_the_host(name, dtype, (6, 5, 4), (1, 2, 0), device="npu", compiled=mt.compile)
     if dtype != "float64":
         assert_masks_of_the_host(name, dtype, (6, 5, 4), (1, 2, 0), compiled=lambda f: mt.compile(f, backend="mindspore"))
@@ -157,7 +159,7 @@ def test_successive_draws_are_independent(npu):
     for lag in (1, 2, 7):
         x, y = a[:, :-lag].ravel(), a[:, lag:].ravel()
         assert abs(np.corrcoef(x, y)[0, 1]) < 5 / np.sqrt(x.size)
-    # (A shift of one draw is not another one.)
+    # one draw is not a shifted copy of another
     f = np.fft.rfft(a)
     for i in range(0, 60, 7):
         both = np.fft.irfft(f[i] * f[i + 1].conj() if i + 1 < 60 else f[i] * f[0].conj())
@@ -219,7 +221,7 @@ def test_seeds_and_states(npu):
     assert mt.npu.random.get_rng_state_all is mt.cuda.random.get_rng_state_all
 
 
-def test_all_devices_are_seeded_whichever_this_process_computes_on(npu, monkeypatch):
+def test_manual_seed_all_seeds_every_device(npu, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert mt.npu.device_count() == 2
     mt.npu.manual_seed_all(7)
@@ -235,7 +237,7 @@ def test_all_devices_are_seeded_whichever_this_process_computes_on(npu, monkeypa
         mt.Generator("npu:1")
 
 
-def test_samplers_draw_from_a_devices_generator(npu):
+def test_samplers_accept_a_device_generator(npu):
     D = mt.utils.data
     makers = [lambda g: D.RandomSampler(range(9), generator=g), lambda g: D.RandomSampler(range(9), True, 40, generator=g), lambda g: D.SubsetRandomSampler(range(9), g),
               lambda g: D.WeightedRandomSampler([0.2, 0.5, 0.3], 20, generator=g), lambda g: D.random_split(range(9), [4, 5], g)[0],
@@ -246,7 +248,7 @@ def test_samplers_draw_from_a_devices_generator(npu):
         assert first != second and list(map(int, make(g.manual_seed(3)))) == first
 
 
-def test_low_rank_factors_of_a_device(npu):
+def test_svd_lowrank_on_the_device(npu):
     x = mt.randn(6, 2) @ mt.randn(2, 5)
     u, s, v = mt.svd_lowrank(x.to(npu), q=3)
     assert u.device == v.device == x.to(npu).device
@@ -264,7 +266,7 @@ def test_checkpoint_draws_the_same_masks(npu):
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
-def test_draws_by_tensors(npu, dtype):
+def test_sampling_with_tensor_parameters(npu, dtype):
     mt.manual_seed(8)
     w = mt.tensor([[0.0, 1.0, 3.0, 0.0], [5.0, 0.0, 0.0, 5.0]], dtype=getattr(mt, dtype))
     for args in ((4000, True), ):

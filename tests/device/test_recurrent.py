@@ -1,4 +1,5 @@
-"""Recurrent layers on the npu device against the host: values and gradients, without a primitive that goes there."""
+"""Recurrent layers on the npu device compared with the CPU: values and gradients, without host
+fallbacks."""
 import numpy as np
 import pytest
 

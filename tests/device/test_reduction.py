@@ -1,4 +1,5 @@
-"""Reductions, products and linear algebra on the npu device against the cpu device: values, dtypes, shapes, gradients, and no way over the host."""
+"""Reductions, products and linear algebra on the npu device compared with the CPU device: values,
+dtypes, shapes, gradients, and no host fallback."""
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ LOW = (mt.float16, mt.bfloat16)
 
 
 def made(shape, dtype, seed=0, special=False):
-    """Numbers in memory of one order, as a view in another where the shape has several dimensions."""
+    """Random values of the given shape and dtype. `special` inserts NaN and infinities."""
     a = np.random.default_rng(seed).standard_normal(shape) * 3
     if special and a.size > 5:
         a.flat[[1, a.size // 2]] = np.nan, np.inf
@@ -29,14 +30,14 @@ def close(r, e, dtype, what):
     r, e = r.detach().cpu(), e.detach()
     if r.dtype in LOW:
         r, e = r.float(), e.float()
-    # (What cancels is as far off as the largest is.)
+    # with cancellation, errors scale with the largest value
     r, e = r.numpy(), e.numpy()
     largest = np.abs(e[np.isfinite(e)]).max(initial=1)
     np.testing.assert_allclose(r, e, rtol=tol, atol=tol * float(largest), err_msg=str(what))
 
 
 def compared(npu, f, *args, grads=True, own=True):
-    """f of tensors on both devices; own: nothing may have gone over the host."""
+    """Compares `f` on both devices. `own`: no host fallback is allowed."""
     before = dict(devices.FALLBACKS)
     there = [a.to(npu).requires_grad_(grads and a.is_floating_point()) for a in args]
     here = [a.clone().requires_grad_(grads and a.is_floating_point()) for a in args]
@@ -109,7 +110,7 @@ def test_nan_and_infinity(npu, name):
     compared(npu, REDUCTIONS[name], mt.tensor([[float("inf"), float("nan"), 1.0], [float("-inf"), float("-inf"), float("-inf")]]), grads=False)
 
 
-def test_truth_counts_and_several_dims(npu):
+def test_boolean_counting_and_multi_dim_reductions(npu):
     for dtype in (mt.bool, mt.float32, mt.int64, mt.uint8):
         x = made((3, 4, 5), dtype)
         for f in (mt.all, mt.any, mt.count_nonzero, lambda x: x.any(-1), lambda x: x.all(0, keepdim=True), lambda x: mt.count_nonzero(x, (0, 2))):
@@ -266,7 +267,7 @@ def test_singular_values(npu):
     assert mt.linalg.svdvals(bad).isnan().all()
 
 
-def test_lstm_results_are_apart_from_what_its_gradient_starts_from(npu):
+def test_lstm_backward_ignores_writes_to_results(npu):
     net, x = mt.nn.LSTM(5, 7).to("npu"), mt.randn(4, 3, 5, device="npu")
 
     def grads(write):

@@ -1,4 +1,5 @@
-"""Scans, sorting, searching and counting on the npu device: the cpu device's values, dtypes, shapes and gradients, without a way over the host."""
+"""Scans, sorting, searching and counting on the npu device: values, dtypes, shapes and gradients
+match the CPU device, without host fallbacks."""
 import numpy as np
 import pytest
 import torch
@@ -24,11 +25,11 @@ SCANS = {
 def test_scans(npu, name):
     f, shapes = SCANS[name]
     for dtype in REAL + ((BOOL,) if name in ("cumsum", "diff") else ()):
-        if name != "cumprod" or dtype is not BF16:      # (whose products are rounded at every step on the host)
+        if name != "cumprod" or dtype is not BF16:  # the host rounds its products at every step
             both(npu, f, shapes, dtype, exact=False, allowed=OTHERS)
 
 
-def test_running_logarithms(npu):
+def test_logcumsumexp_and_cumulative_trapezoid(npu):
     for dtype in (F32, F64):
         both(npu, lambda d, x: mt.logcumsumexp(x, 1), [(3, 5)], dtype, exact=False, allowed=OTHERS)
         both(npu, lambda d, x: mt.cumulative_trapezoid(x), [(3, 5)], dtype, exact=False, allowed=OTHERS)
@@ -55,7 +56,7 @@ ORDERS = {
 def test_orders(npu, name):
     for dtype in REAL:
         if name in ("topk", "topk least", "kthvalue") and not dtype.is_floating_point:
-            continue        # (which of equal elements comes is the device's choice)
+            continue  # the order of equal elements is up to the device
         if dtype is BF16 and name in ("unique", "unique along", "isin") or name == "searchsorted" and dtype in (mt.uint8, F16, BF16):
             continue
         both(npu, ORDERS[name], [(4, 7)], dtype, allowed=OTHERS | {"gt", "greater"})
@@ -70,7 +71,7 @@ def test_nan_is_the_largest(npu, dtype):
     np.testing.assert_array_equal(mt.topk(x.to(npu), 3)[0].cpu().float().numpy(), mt.topk(x, 3)[0].float().numpy())
 
 
-def test_long_lines(npu):
+def test_long_rows_on_the_npu(npu):
     x = mt.from_numpy(np.random.RandomState(0).permutation(20000).astype(np.float32).reshape(2, 10000))
     for largest in (True, False):
         for mine, theirs in zip(mt.topk(x.to(npu), 5, 1, largest), mt.topk(x, 5, 1, largest)):
@@ -94,7 +95,7 @@ def test_counts(npu):
 
 
 @pytest.mark.parametrize("dtype", [mt.int32, mt.int64, mt.uint8])
-def test_integers_are_counted_on_devices_alone(npu, dtype):
+def test_integer_histc_is_supported_on_the_npu_only(npu, dtype):
     x = mt.tensor([3, 0, 7, 7, 1, 49, 9, 30], dtype=dtype)
     for bins, low, high in ((8, 0, 7), (50, 0, 49), (5, 0, 0), (7, 3, 30), (49, 0, 49), (3, 9, 9), (2, 60, 70)):
         r = mt.histc(x.to(npu), bins, low, high)

@@ -1,4 +1,4 @@
-"""Tensors of the npu device: where they are, and that their values come back."""
+"""Tensors on the npu device: their location, and that their values can be read back."""
 import numpy as np
 import pytest
 
@@ -7,7 +7,7 @@ import mindtorch.torch as mt
 pytestmark = pytest.mark.smoke
 
 
-def test_values_go_there_and_back(npu):
+def test_values_round_trip_through_the_device(npu):
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     x = mt.from_numpy(a).to(npu)
     assert x.device == npu and x.is_contiguous()
@@ -15,7 +15,7 @@ def test_values_go_there_and_back(npu):
     np.testing.assert_array_equal(x.t().cpu().numpy(), a.T)
 
 
-def test_a_module_that_moves_keeps_its_parameters(npu):
+def test_moved_module_keeps_its_parameters(npu):
     model = mt.nn.Sequential(mt.nn.Linear(3, 2), mt.nn.Linear(2, 3))
     model[1].weight = mt.nn.Parameter(mt.ones(3, 2))
     first, optimizer = model[0].weight, mt.optim.SGD(model.parameters(), lr=1.)
@@ -27,7 +27,7 @@ def test_a_module_that_moves_keeps_its_parameters(npu):
     assert not mt.equal(first.detach().cpu(), before)
 
 
-def test_kernels_that_have_taken_such_operands_before(npu):
+def test_cached_kernel_calls_match_the_host(npu):
     for dtype in (mt.float32, mt.bool, mt.int64, mt.float16, mt.bfloat16, mt.float64):
         a, b = mt.tensor([[1, 0], [2, 1]]).to(dtype), mt.tensor([[1, 1], [0, 3]]).to(dtype)
         p, q = a.to("npu"), b.to("npu")
@@ -60,7 +60,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_refuses_a_dtype_names_the_device_of_the_tensors(case, npu):
+def test_dtype_errors_name_the_tensors_device(case, npu):
     for device in ("cpu", npu):
         given = [mt.ones(3, dtype=d, device=device) for d in (mt.complex64, mt.bool, mt.float32)]
         with pytest.raises(NotImplementedError, match=f"on device {device}"):

@@ -1,4 +1,5 @@
-"""Training on the npu device: optimizers, clipping, loss scaling, autocast, and the benchmark models' losses and copies."""
+"""Training on the npu device: optimizers, clipping, loss scaling, autocast, and the losses and
+copies of the benchmark models."""
 import pathlib
 import sys
 
@@ -23,7 +24,7 @@ STEPS = [
 
 
 class _Copies:
-    """What was copied between host and device, and computed on the host, since it was made."""
+    """Counts the copies between host and device, and the host fallbacks, since its creation."""
 
     def __init__(self):
         self.up, self.down, self.fell = devices.COPIES.up, devices.COPIES.down, dict(devices.FALLBACKS)
@@ -67,7 +68,7 @@ def _train(lib, name, kw, dev, views=False, transposed=False):
 
 @pytest.mark.parametrize("views", [False, True], ids=["whole", "views"])
 @pytest.mark.parametrize("name, kw", STEPS, ids=[n + "".join(f"-{k}={v}" for k, v in kw.items()) for n, kw in STEPS])
-def test_optimizers_are_torch_s_and_copy_nothing(npu, name, kw, views):
+def test_optimizers_match_torch_without_copies(npu, name, kw, views):
     want, _ = _train(torch, name, kw, "cpu", views)
     have, seen = _train(mt, name, kw, npu, views, transposed=True)
     for a, b in zip(have, want):
@@ -76,7 +77,7 @@ def test_optimizers_are_torch_s_and_copy_nothing(npu, name, kw, views):
 
 
 @pytest.mark.parametrize("name, kw", [("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {}), ("ASGD", {}), ("NAdam", {})])
-def test_state_dicts_go_between_devices(npu, name, kw):
+def test_optimizer_state_dicts_move_between_devices(npu, name, kw):
     grads = [np.random.RandomState(i).randn(4, 3).astype(np.float32) for i in range(4)]
     results = []
     for way in (("cpu", "cpu"), ("npu", "npu"), ("cpu", "npu"), ("npu", "cpu")):
@@ -96,7 +97,7 @@ def test_state_dicts_go_between_devices(npu, name, kw):
         np.testing.assert_allclose(r, results[0], rtol=1e-6, atol=1e-6)
 
 
-def test_counts_that_somebody_put_on_the_device(npu):
+def test_optimizer_step_counts_may_be_on_the_device(npu):
     p = mt.ones(3, device=npu, requires_grad=True)
     opt = mt.optim.Adam([p], lr=0.1)
     for _ in range(2):
@@ -107,7 +108,7 @@ def test_counts_that_somebody_put_on_the_device(npu):
     np.testing.assert_allclose(p.detach().cpu().numpy(), 0.8, rtol=1e-5)
 
 
-def test_a_rate_and_states_under_a_default_device(npu):
+def test_optimizer_state_under_a_default_device(npu):
     with npu:
         p = mt.nn.Parameter(mt.ones(3))
         opt = mt.optim.Adam([p], lr=mt.tensor(0.1))
@@ -140,7 +141,7 @@ def test_parameters_in_other_dtypes(npu, dtype):
 
 # ------------------------------------------------------------------ clipping, scaling, autocast
 @pytest.mark.parametrize("norm", [2.0, 1.0, float("inf")])
-def test_clipping_waits_for_nobody(npu, norm):
+def test_clipping_does_not_synchronize(npu, norm):
     results = []
     for dev in ("cpu", npu):
         ps = [mt.zeros(4, 3, device=dev, requires_grad=True), mt.zeros(5, device=dev, requires_grad=True)]
@@ -155,7 +156,7 @@ def test_clipping_waits_for_nobody(npu, norm):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
-def test_grad_scaler_reads_one_number_a_step(npu):
+def test_grad_scaler_reads_one_value_per_step(npu):
     p = mt.ones(4, device=npu, requires_grad=True)
     opt, scaler = mt.optim.SGD([p], lr=0.1), mt.amp.GradScaler("npu", init_scale=8.0, growth_interval=2)
     values, scales = [], []
@@ -227,7 +228,7 @@ def _rank(rank, world, port, out):
     found = []
     for dev in ("cpu", "npu"):
         t = own.full((3, 2), rank + 1.0, device=dev)
-        dist.all_reduce(t[:, 1])                                    # a view
+        dist.all_reduce(t[:, 1])  # strided view
         parts = [own.zeros(2, device=dev) for _ in range(world)]
         dist.all_gather(parts, own.full((2,), float(rank), device=dev))
         net = own.nn.Linear(4, 2)
@@ -246,7 +247,7 @@ def _rank(rank, world, port, out):
 
 
 @pytest.mark.slow
-def test_ddp_of_tensors_on_the_device_goes_by_way_of_the_host(monkeypatch):
+def test_ddp_on_the_device_matches_the_host(monkeypatch):
     import multiprocessing
     import socket
     context = multiprocessing.get_context("spawn")
@@ -268,12 +269,12 @@ def test_ddp_of_tensors_on_the_device_goes_by_way_of_the_host(monkeypatch):
     np.testing.assert_array_equal(found[0][1][2], found[1][1][2])
 
 
-# ------------------------------------------------------------------ the benchmark models
+# ------------------------------------------------------------------ benchmark models
 HEAVY = {"resnet18", "small_resnet", "gan", "bert", "lstm", "gpt2"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in models.MODELS])
-def test_benchmark_models_train_as_on_the_host(npu, name):
+def test_benchmark_models_match_cpu_training(npu, name):
     task = models.MODELS[name](mt)
     step = task.step(mt, False)
     want = [step() for _ in range(10)]
@@ -283,16 +284,17 @@ def test_benchmark_models_train_as_on_the_host(npu, name):
         copies = _Copies()
         have += [step(), step()]
         up, down, fell = copies.seen()
-    # (The adversarial pair magnifies a last bit a thousand times in four steps; torch and the host differ by as much.)
+    # The adversarial pair magnifies a last-digit difference a thousandfold in four steps. PyTorch
+    # and the CPU device differ by as much.
     np.testing.assert_allclose(have, want, atol=1e-4 if name != "gan" else 5e-3, rtol=1e-4)
     assert not fell
-    assert (up, down) == (0, 2)        # the losses' `item`, and nothing else
+    assert (up, down) == (0, 2)  # only the `item` of each loss
 
 
 @pytest.mark.parametrize("make", [lambda d: mt.randn(3, 4, device=d), lambda d: mt.rand(12, device=d).view(3, 4), lambda d: mt.ones(4, 3, device=d).t(),
                                   lambda d: mt.ones(5, 4, device=d)[1:4], lambda d: mt.zeros(1, 3, 4, device=d).squeeze(0) + 0])
 @pytest.mark.parametrize("kind, kw", [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("AdamW", {})])
-def test_steps_reach_parameters_of_whatever_origin(npu, make, kind, kw):
+def test_optimizer_steps_update_any_parameter(npu, make, kind, kw):
     p = make(npu)
     q = p.cpu().clone()
     for x in (p, q):
@@ -304,7 +306,7 @@ def test_steps_reach_parameters_of_whatever_origin(npu, make, kind, kw):
     np.testing.assert_allclose(p.detach().cpu().numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_running_statistics_of_whatever_origin_move(npu):
+def test_running_statistics_of_any_origin_update(npu):
     x = mt.randn(6, 4)
     for make in (lambda: mt.rand(4, device=npu), lambda: mt.ones(2, 2, device=npu).view(4), lambda: mt.ones(8, device=npu)[::2]):
         net = mt.nn.BatchNorm1d(4, device=npu)

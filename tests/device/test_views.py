@@ -1,4 +1,5 @@
-"""Views of the npu device share memory as torch's do: geometry, bases, storage, and writes through each of them."""
+"""Views on the npu device share memory like PyTorch's: geometry, bases, storage, and writes through
+each view."""
 import gc
 import traceback
 import weakref
@@ -95,7 +96,7 @@ def test_complex_numbers_as_pairs(npu):
         assert a.stride() == b.stride() and _array(a).tolist() == _array(b).tolist()
 
 
-def test_a_conjugate_is_written_through(npu):
+def test_writes_through_a_conjugate_view(npu):
     def run(T):
         x = T.tensor([1 + 2j, 3 - 1j])
         seen = []
@@ -109,8 +110,9 @@ def test_a_conjugate_is_written_through(npu):
         assert _array(a).tolist() == _array(b).tolist()
 
 
-def test_memory_changed_in_place(npu):
-    """resize_, resize_as_, set_, as_strided_, .data =: the tensor stands on what torch's stands on."""
+def test_resize_set_and_data_assignment(npu):
+    """resize_, resize_as_, set_, as_strided_ and .data assignment use the same memory as in
+    PyTorch."""
     def run(T):
         out = []
         x = T.arange(6.0)
@@ -158,7 +160,7 @@ def test_a_copy_to_the_device_keeps_dense_strides(npu):
     assert image.to(npu).is_contiguous(memory_format=mine.channels_last)
 
 
-def test_a_view_keeps_the_memory_that_it_looks_into(npu):
+def test_views_keep_their_memory_alive(npu):
     rows = [(mine.full((64, 8), float(i)).to(npu) + 1)[i % 60:, 1::2] for i in range(50)]
     wholes = [(mine.full((64, 8), float(i)).to(npu) + 1).t().contiguous().view(-1)[8:].view(mine.int32) for i in range(50)]
     gc.collect()
@@ -168,8 +170,9 @@ def test_a_view_keeps_the_memory_that_it_looks_into(npu):
     assert all([(w.view(mine.float32).cpu() == i + 1).all() for i, w in enumerate(wholes)])
 
 
-def test_views_free_the_memory(npu):
-    """No handle and its views hold each other: memory goes without the collector."""
+def test_memory_of_views_is_freed_without_gc(npu):
+    """A handle and its views form no reference cycle: memory is freed without the garbage
+    collector."""
     gc.collect()
     gc.disable()
     try:
@@ -210,7 +213,8 @@ def test_storages_are_shared(npu):
 
 
 def test_errors_of_views_can_be_printed(npu):
-    """What is in the frames of a traceback is printed by many tools; an array of unreadable memory is not among it."""
+    """Many tools print the local variables of traceback frames, so none of them may be an array
+    with unreadable memory."""
     x = mine.zeros(3, 4).to(npu)
     for wrong in (lambda: x.t().view(-1), lambda: x.view(5), lambda: x[7], lambda: x.__setitem__(9, 1.0), lambda: x.expand(4, 4), lambda: x.unfold(0, 9, 1)):
         with pytest.raises((RuntimeError, IndexError)) as e:
@@ -222,7 +226,7 @@ def test_errors_of_views_can_be_printed(npu):
             at = at.__context__
 
 
-def test_copies_with_a_region_replaced_keep_what_overlaps(npu):
+def test_scatter_ops_on_overlapping_views(npu):
     def run(T):
         x = T.arange(6.0)
         w = x.unfold(0, 3, 1)

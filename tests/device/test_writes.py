@@ -1,4 +1,5 @@
-"""Writes on the npu device, whole, through views and indices, from other devices and dtypes: values, errors and write counts of real torch."""
+"""Writes on the npu device to full tensors, through views and indices, and from other devices and
+dtypes: values, errors and version counts match PyTorch."""
 import numpy as np
 import pytest
 import torch as real
@@ -11,7 +12,7 @@ CASES = {}
 
 
 def case(fn):
-    """fn(T, P): T makes tensors on the device, P on cpu."""
+    """Registers `fn(T, P)`: `T` creates tensors on the device, `P` on the CPU."""
     CASES[fn.__name__] = fn
     return fn
 
@@ -442,7 +443,8 @@ def test_case(name, npu):
 
 
 def test_writes_stay_on_the_device(npu):
-    """None of these goes to the host, and a value that is there already is not copied up."""
+    """None of these falls back to the host, and a value that is already on the device is not
+    copied."""
     x, y, i, m = (mine.arange(12.).view(3, 4).to(npu), mine.ones(3, 4).to(npu), mine.tensor([2, 0]).to(npu), mine.tensor([True, False, True]).to(npu))
     none = i[:0]
     devices.FALLBACKS.clear()
@@ -472,7 +474,7 @@ def test_writes_stay_on_the_device(npu):
     lambda x, T: x.copy_(T.ones(2, 3, 4)), lambda x, T: x.__setitem__(0, T.ones(3)), lambda x, T: x.index_fill_(0, T.tensor([0, 9]), 1.0),
     lambda x, T: x.masked_fill_(T.ones(5) > 0, 1.0), lambda x, T: x.scatter_(0, T.tensor([[0, 1, 9, 0]]), 1.0),
     lambda x, T: x.index_add_(0, T.tensor([0, 9]), T.ones(2, 4)), lambda x, T: x[1:].copy_(x[:2]), lambda x, T: x.bitwise_and_(1)])
-def test_a_write_that_fails_leaves_all_as_it_was(write, npu):
+def test_failed_write_leaves_the_tensor_unchanged(write, npu):
     x = A(On(npu))
     with pytest.raises((RuntimeError, IndexError, NotImplementedError)):
         write(x, On(npu))

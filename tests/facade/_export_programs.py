@@ -1,4 +1,4 @@
-"""Random modules for torch.export and callable backends, for torch's package given as an argument."""
+"""Random modules for torch.export and callable backends. The torch package is an argument."""
 import random
 
 UNARY = ["relu", "sigmoid", "tanh", "exp", "abs", "neg", "square", "sin"]
@@ -6,7 +6,7 @@ BINARY = ["__add__", "__sub__", "__mul__", "maximum"]
 
 
 def plan(seed):
-    """A list of steps, each of which takes earlier values (of shape (n, 6))."""
+    """Returns a list of steps, each of which uses earlier values (of shape (n, 6))."""
     r = random.Random(seed)
     steps, count = [], 1
     for _ in range(r.randint(3, 9)):
@@ -21,7 +21,7 @@ def plan(seed):
 
 
 def module(t, seed):
-    """The module of a seed."""
+    """Returns the module of a seed."""
     steps, outputs = plan(seed)
 
     class Net(t.nn.Module):
@@ -80,7 +80,7 @@ def module(t, seed):
 
 
 def filled(m, t):
-    """The module with weights that are the same for both packages."""
+    """Returns the module with the same weights for both packages."""
     with t.no_grad():
         for i, p in enumerate(m.parameters()):
             p.copy_(t.sin(t.arange(p.numel()) * (0.37 + i)).reshape(p.shape))

@@ -1,4 +1,5 @@
-"""Layers that modes see as aten's operators, forward and backward, beside real torch: names, arguments and shapes; values and gradients of two orders."""
+"""Layers that dispatch modes see as ATen operators, forward and backward, compared with PyTorch:
+names, arguments and shapes; values, gradients and second-order gradients."""
 import numpy as np
 import pytest
 import torch as real
@@ -28,7 +29,7 @@ LAYERS = {
     "attention of shared heads": lambda f, t: f.scaled_dot_product_attention(t.q, t.q[:, :1], t.q[:, 1:], enable_gqa=True),
 }
 
-#: what leads up to and away from the layers is not looked at
+#: operators before and after the layers, which are not compared
 _UNSEEN = frozenset("""aten.detach.default aten.empty.memory_format aten.ones_like.default aten.lift_fresh.default aten.clone.default aten.add_.Tensor aten.add.Tensor aten._unsafe_view.default
  aten.new_empty_strided.default aten.copy_.default aten.view.default aten.expand.default aten.repeat.default aten.zeros.default aten.full.default aten.scalar_tensor.default
  aten.unsqueeze.default aten.squeeze.dim aten.squeeze.dims aten.sum.dim_IntList""".split())
@@ -45,7 +46,8 @@ class Operands:
 
 
 def run(side, name, kind=None):
-    """(operators seen, arrays: the result, gradients of two orders, what was written to)"""
+    """Returns (operators seen, arrays: the result, first- and second-order gradients, tensors
+    modified in place)."""
     T = SIDES[side][0]
     t, Noting = Operands(T), kinds(side)[1]
     mode = Noting()
@@ -55,7 +57,7 @@ def run(side, name, kind=None):
         out.sum().backward()
         seen = mode.seen[before:]
         first = [g if g is None else g.clone() for g in T.autograd.grad((LAYERS[name](T.nn.functional, t) * out.detach().cos()).sum(), t.leaves, create_graph=True, allow_unused=True)]
-        # (torch has no gradient of the gradient of its attention for the CPU.)
+        # PyTorch's CPU attention has no double backward.
         parts = [(g * g).sum() for g in first if g is not None and g.requires_grad and name[:9] != "attention"]
         twice = T.autograd.grad(sum(parts), t.leaves, allow_unused=True) if parts else [None] * len(t.leaves)
     tensors = [out, t.a, t.b, *[x.grad for x in t.leaves], *first, *twice]
@@ -63,7 +65,7 @@ def run(side, name, kind=None):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_are_seen_and_computed_as_in_torch(name):
+def test_layers_dispatch_and_compute_as_in_torch(name):
     (want, values), (got, mine_) = run("real", name), run("mine", name)
 
     def shown(seen):
@@ -74,7 +76,7 @@ def test_layers_are_seen_and_computed_as_in_torch(name):
             np.testing.assert_allclose(0 if a is None else a, 0 if b is None else b, rtol=1e-6, atol=1e-8)
 
 
-def test_a_module_in_training_keeps_its_statistics():
+def test_batch_norm_updates_statistics_under_a_mode():
     T, Noting, _ = kinds("mine")
     module, other = real.nn.BatchNorm2d(3, momentum=None), mine.nn.BatchNorm2d(3, momentum=None)
     x = np.random.RandomState(0).randn(4, 3, 5, 5).astype("float32")
@@ -86,7 +88,7 @@ def test_a_module_in_training_keeps_its_statistics():
     np.testing.assert_allclose(other.running_mean.numpy(), module.running_mean.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_modes_in_modes_see_the_same():
+def test_nested_modes_see_the_same_operators():
     T, Noting, _ = kinds("mine")
     outer, inner = Noting(), Noting()
     t = Operands(T)
@@ -95,8 +97,8 @@ def test_modes_in_modes_see_the_same():
     assert outer.seen == inner.seen and len(inner.seen) > 10
 
 
-def test_operators_of_gradients_are_functions():
-    """aten's own gradients, called by hand, beside real torch's."""
+def test_backward_operators_are_callable():
+    """Direct calls of ATen's backward operators, compared with PyTorch."""
     rs = np.random.RandomState(1)
     x, w, g = rs.randn(2, 3, 6, 6), rs.randn(4, 3, 3, 3), rs.randn(2, 4, 4, 4)
     for args in ((g, x, w, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]), (g, x, w, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [False, True, False])):

@@ -1,4 +1,5 @@
-"""Which operators modes and tensors with __torch_dispatch__ see: ops that are several primitives here, and registered operators, beside real torch."""
+"""Operators seen by modes and tensors with __torch_dispatch__, compared with PyTorch: ops that
+consist of several primitives here, and registered operators."""
 import contextlib
 
 import numpy as np
@@ -11,12 +12,12 @@ from tests._parity import few
 from tests.facade.test_python_dispatch import SIDES, arrays, kinds
 
 def told(T, tree, x):
-    """A handler's argument, to be compared: tensors by their shape."""
+    """Converts a handler's argument for comparison: tensors become their shapes."""
     return tree.tree_map(lambda a: tuple(a.shape) if isinstance(a, T.Tensor) else a, x)
 
 
 def telling(side):
-    """A mode that notes operators with all of their arguments."""
+    """Returns a mode that records operators with all their arguments."""
     T, dispatch, tree = SIDES[side]
 
     class Telling(dispatch.TorchDispatchMode):
@@ -67,7 +68,7 @@ def operands(T, seed=3):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_ops_are_seen_as_atens_one_operator(name):
+def test_composite_ops_dispatch_one_aten_operator(name):
     seen = []
     for side in SIDES:
         T, Telling = SIDES[side][0], telling(side)
@@ -75,14 +76,14 @@ def test_ops_are_seen_as_atens_one_operator(name):
         i = T.tensor([0, 2])
         with Telling() as mode:
             WHOLE[name](T, x, w, i)
-        # (That a result is kept for backward is seen there.)
+        # PyTorch's saving of a result for backward shows up as `detach`.
         seen.append([s for s in mode.seen if s[0] != "aten.detach.default"])
     assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_they_have_values_and_gradients_of_two_orders(name):
-    """Plain tensors under a mode, and wrappers, beside real torch without either."""
+def test_composite_ops_match_torch_to_second_order(name):
+    """Plain tensors under a mode, and wrappers, compared with PyTorch without either."""
     def run(T, x, w):
         i = T.tensor([0, 2])
         outs = [t for t in flat(WHOLE[name](T, x, w, i)) if t.is_floating_point()]
@@ -103,7 +104,7 @@ def test_they_have_values_and_gradients_of_two_orders(name):
                 np.testing.assert_allclose(0 if a is None else a, 0 if b is None else b, rtol=1e-7, atol=1e-9)
 
 
-def test_their_results_are_named_and_their_nodes():
+def test_composite_op_results_and_nodes_are_named():
     T, Noting, _ = kinds("mine")
     x = T.tensor([[1., 3.], [2., 0.]], requires_grad=True)
     with Noting():
@@ -115,7 +116,7 @@ def test_their_results_are_named_and_their_nodes():
         r.min.sum().backward()
 
 
-def test_a_handler_may_answer_for_one_of_them():
+def test_mode_may_override_a_composite_op():
     class Twice(SIDES["mine"][1].TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             r = func(*args, **(kwargs or {}))
@@ -127,7 +128,7 @@ def test_a_handler_may_answer_for_one_of_them():
     np.testing.assert_allclose([v.item(), m.item()], [14 / 3, 14 / 3], rtol=1e-6)
 
 
-def test_the_op_database_of_whole_ops_is_known():
+def test_composite_op_table_entries_exist():
     from mindtorch.core.table import TABLE
     from mindtorch.torch import _aten_whole, _ops
     for name in _aten_whole._ROWS:
@@ -138,7 +139,8 @@ def test_the_op_database_of_whole_ops_is_known():
 # ------------------------------------------------------------------ registered operators
 @contextlib.contextmanager
 def registered(T):
-    """A custom operator of a side, whose second result is a number, and one that writes."""
+    """A custom operator whose second result is an int, and an operator that modifies its argument
+    in place."""
     with T.library._scoped_library("mtseen", "FRAGMENT"):
         def scaled(x: T.Tensor, factor: float = 2.0, shift: int = 0) -> tuple[T.Tensor, int]:
             return x.sin() * factor + shift, 3
@@ -155,7 +157,7 @@ def registered(T):
 
 @few
 @given(st.floats(-2, 2), st.sampled_from([(), (0,), (4,)]), st.booleans())
-def test_registered_operators_are_seen(factor, shift, grad):
+def test_registered_operators_reach_modes(factor, shift, grad):
     found = []
     for side in SIDES:
         T, Telling = SIDES[side][0], telling(side)
@@ -191,7 +193,7 @@ def test_registered_operators_of_wrappers():
     assert results[0][3] == results[1][3] == ["mtseen.scaled.default", "mtseen.doubled.default"]
 
 
-# ------------------------------------------------------------------ dual numbers
+# ------------------------------------------------------------------ dual tensors
 def test_make_dual_shows_an_alias_of_the_primal():
     for side in SIDES:
         T, Noting, _ = kinds(side)
@@ -199,12 +201,12 @@ def test_make_dual_shows_an_alias_of_the_primal():
         x, t = T.ones(2), T.ones(2)
         with fw.dual_level(), Noting() as mode:
             d = fw.make_dual(x, t)
-            # (torch asks for the shapes by operators, too.)
+            # PyTorch also queries the shapes through operators.
             assert [s for s in mode.seen if "is_same_size" not in s and "numel" not in s] == ["aten.alias.default"], side
             assert fw.unpack_dual(d).tangent is not None and d.tolist() == [1, 1]
 
 
-def test_classes_with_their_own_dispatch_are_not_put_on_results():
+def test_results_do_not_inherit_dispatch_subclasses():
     for side in SIDES:
         T = SIDES[side][0]
         fw, seen = T.autograd.forward_ad, []

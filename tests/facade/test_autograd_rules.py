@@ -1,4 +1,5 @@
-"""torch.autograd.functional's and custom Functions' strict rules, and ops without a derivative: what is refused, and how that is said, beside real torch."""
+"""Strict rules of torch.autograd.functional and of custom Functions, and ops without a derivative:
+which calls raise, and with which message, compared with PyTorch."""
 import itertools
 
 import numpy as np
@@ -13,7 +14,7 @@ SIDES = (real, mt)
 
 
 def result(fn):
-    """What a call gives, as lists, or (class, first line) of its error."""
+    """Returns the result of a call as lists, or (class, first line) of its error."""
     def plain(x):
         if isinstance(x, (tuple, list)):
             return [plain(i) for i in x]
@@ -25,7 +26,7 @@ def result(fn):
 
 
 def both(fn):
-    """The outcomes of a program (torch -> value) on both sides."""
+    """Returns the outcomes of a program (torch -> value) on both sides."""
     return [result(lambda T=T: fn(T)) for T in SIDES]
 
 
@@ -33,7 +34,7 @@ def same(fn):
     a, b = both(fn)
     assert a[0] == b[0], (a, b)
     if a[0] != "result":
-        # (torch forgets a space in one, and ends another with a hint.)
+        # PyTorch's messages lack a space in one case and append a hint in another.
         assert a[1].replace(" ", "").startswith(b[1].replace(" ", "")) and len(b[1]) > 20
         return
     flat = [np.array(x, float) for x in (_numbers(a[1]), _numbers(b[1]))]
@@ -79,7 +80,7 @@ def test_products(name, function, v, create_graph, strict):
 @given(st.sampled_from(sorted(FUNCTIONS)), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["reverse-mode", "forward-mode", "sideways"]))
 def test_jacobians_and_hessians(name, function, create_graph, strict, vectorize, strategy):
     if vectorize and (strict or function in ("number", "list")):
-        function = "depends"            # (of two errors torch says another first)
+        function = "depends"  # of two errors PyTorch raises a different one first
 
     def run(T):
         a, b = T.tensor([1.0, -2.0], dtype=T.float64), T.tensor([0.5, 3.0], dtype=T.float64)
@@ -90,7 +91,7 @@ def test_jacobians_and_hessians(name, function, create_graph, strict, vectorize,
 
 
 @pytest.mark.parametrize("given_", [1, (1, 2), "x", ()])
-def test_inputs_have_to_be_tensors(given_):
+def test_inputs_must_be_tensors(given_):
     for name in ("vjp", "jvp", "vhp", "hvp", "jacobian", "hessian"):
         if given_ != ():
             same(lambda T, n=name: getattr(T.autograd.functional, n)(lambda *a: a[0], given_))
@@ -152,7 +153,7 @@ def test_custom_functions(name):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_legacy_functions_are_refused():
+def test_legacy_functions_raise():
     def called(T):
         return functions(T)["legacy"]()(T.ones(2))
     a, b = both(called)
@@ -161,7 +162,7 @@ def test_legacy_functions_are_refused():
 
 # ------------------------------------------------------------------ no derivative
 @pytest.mark.parametrize("name", ["unique", "unique of a dimension", "unique_consecutive"])
-def test_unique_is_not_taken_for_a_constant(name):
+def test_unique_backward_raises_not_implemented(name):
     ops = {"unique": lambda T, x: T.unique(x), "unique of a dimension": lambda T, x: T.unique(x, dim=0), "unique_consecutive": lambda T, x: T.unique_consecutive(x)}
     for T in SIDES:
         x = T.tensor([2.0, 1.0, 1.0], requires_grad=True)
@@ -174,7 +175,7 @@ def test_unique_is_not_taken_for_a_constant(name):
 
 # ------------------------------------------------------------------ gradcheck
 @pytest.mark.parametrize("kind", ["shape", "dtype"])
-def test_gradcheck_wants_outputs_of_one_kind(kind):
+def test_gradcheck_requires_consistent_outputs(kind):
     for T in SIDES:
         calls = itertools.count()
 
@@ -225,7 +226,7 @@ def test_gradcheck_of_sparse_inputs(name, fast):
     assert found[:2] == found[2:] == [name != "wrong"] * 2
 
 
-def test_gradcheck_says_what_of_sparse_tensors_it_does_not_do():
+def test_unsupported_sparse_gradcheck_raises():
     x = mt.tensor([[0.0, 1.5], [2.0, 0.0]], dtype=mt.float64).to_sparse().requires_grad_()
     with pytest.raises(NotImplementedError, match="masked=True"):
         mt.autograd.gradcheck(lambda x: x.to_dense(), [x])

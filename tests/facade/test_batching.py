@@ -1,4 +1,5 @@
-"""torch.vmap, which computes all slices at once, against real torch: families of ops, writes, transforms within and around, what is refused."""
+"""torch.vmap, which computes all slices at once, compared with PyTorch: families of ops, writes,
+transforms inside and outside, errors."""
 import gc
 import warnings
 
@@ -18,7 +19,7 @@ with warnings.catch_warnings():
 
 
 def same(fn, **tolerance):
-    """The same value or error on both sides.  (Real torch warns where it has no rule.)"""
+    """Asserts the same value or error on both sides. (PyTorch warns where it has no rule.)"""
     (a, _), (b, _) = (outcome(fn, T) for T in (real, mine))
     if isinstance(a, tuple) and a[0] == "RuntimeError" and "vmap" in a[1]:
         assert b[0] == a[0], b
@@ -40,7 +41,7 @@ def item(a, key, value):
     return a
 
 
-# ------------------------------------------------------------------ ops: one operand, mapped along any of its dimensions
+# ----------------------------------------- ops with one operand, mapped along any of its dimensions
 UNARY = {
     "sin": lambda T, a: a.sin() * 2, "sum": lambda T, a: a.sum(), "sum -1": lambda T, a: a.sum(-1), "mean": lambda T, a: a.mean(0, keepdim=True), "std": lambda T, a: a.std(),
     "var": lambda T, a: a.var(1), "norm": lambda T, a: a.norm(), "norm dim": lambda T, a: a.norm(dim=-1), "prod": lambda T, a: a.prod(), "max": lambda T, a: a.max(),
@@ -89,7 +90,7 @@ _INTEGERS = ("argmax", "int()", "bitwise", "sort", "topk", "max dim", "as_stride
 
 
 @pytest.mark.parametrize("name", [n for n in UNARY if n not in _INTEGERS])
-def test_gradients_within_and_around(name):
+def test_gradients_inside_and_outside_vmap(name):
     def total(T, a):
         r = UNARY[name](T, a)
         return sum([t.double().sin().sum() for t in (r if isinstance(r, tuple) else (r,))])
@@ -143,14 +144,14 @@ def test_transforms(name):
     same(lambda T: TRANSFORMS[name](T, lambda v: v.sin() * v.prod() + v.flip(0), x(T, 2, 2, 3)), rtol=1e-3, atol=1e-4)
 
 
-def test_linearize_within():
-    """(Real torch refuses it.)"""
+def test_linearize_inside_vmap():
+    """PyTorch does not support this."""
     a = x(mine, 2, 3)
     y = mine.vmap(lambda v: mine.func.linearize(lambda u: u.sin() * u, v)[1](v))(a)
     np.testing.assert_allclose(y.numpy(), ((a.cos() * a + a.sin()) * a).numpy(), rtol=1e-5)
 
 
-def test_chunks_and_jacobians_of_chunks():
+def test_chunked_vmap_and_jacobians():
     for size in (1, 2, 3, 7):
         same(lambda T: T.vmap(lambda a, b: (a * b, a.sum()), (1, None), (1, 0), chunk_size=size)(x(T, 3, 5), x(T, 3)), **TOL)
         same(lambda T: T.func.jacrev(lambda a: a.sin().outer(a), chunk_size=size)(x(T, 3)), **TOL)
@@ -226,7 +227,7 @@ def test_refused(name):
     assert c[1].tolist() == [0, 0, 0]
 
 
-def test_inputs_are_written():
+def test_inplace_writes_to_inputs():
     def run(T):
         a, c = x(T, 2, 3), T.zeros(3)
         r = T.vmap(lambda v: v.mul_(2).sum() + c.add_(1).sum())(a)
@@ -234,15 +235,16 @@ def test_inputs_are_written():
     same(run, **TOL)
 
 
-# ------------------------------------------------------------------ how it is computed
-def test_one_call_for_all_slices():
+# ------------------------------------------------------------------ implementation
+def test_vmap_calls_the_function_once():
     calls = []
     mine.vmap(lambda a: calls.append(a.shape) or a @ a)(mine.ones(5, 2, 2))
     assert calls == [(2, 2)]
 
 
-def test_rules_and_slices_give_the_same(monkeypatch):
-    """Without any rule, every primitive is computed slice by slice: the results do not change."""
+def test_batching_rules_match_slice_by_slice_execution(monkeypatch):
+    """Without any batching rule, every primitive is computed slice by slice, with unchanged
+    results."""
     names = [n for n in UNARY if n not in _INTEGERS]
     run = lambda n: mine.vmap(mine.func.grad(lambda a: (lambda r: sum([t.double().sin().sum() for t in (r if isinstance(r, tuple) else (r,))]))(UNARY[n](mine, a))))(      # noqa: E731
         x(mine, 3, 2, 2)).numpy()
@@ -254,9 +256,10 @@ def test_rules_and_slices_give_the_same(monkeypatch):
         np.testing.assert_allclose(run(n), by_rule[n], rtol=2e-3, atol=2e-3, err_msg=n)
 
 
-def test_nothing_is_asked_outside():
+def test_vmap_layer_is_inactive_outside_vmap():
     from mindtorch.core.dispatch import FLAGS, wanted
-    # (What other tests have left, such as a tensor with the conjugate bit or of another device, keeps its own layer.)
+    # Leftovers of other tests, such as a tensor with the conjugate bit or on another device, keep
+    # their own layer active.
     gc.collect()
     before = FLAGS.primitives
     with pytest.raises(ValueError):
@@ -265,7 +268,7 @@ def test_nothing_is_asked_outside():
     assert not wanted("primitives", "vmap") and not wanted("ops", "vmap")
 
 
-# ------------------------------------------------------------------ operands of which some alone have slices: values, and gradients that reach them from outside
+# ------------- operands of which only some are batched: values, and gradients from outside the vmap
 def _filled(T, a, b):
     r = a.clone()
     r.fill_(b)
@@ -290,7 +293,7 @@ PARTLY = {
 
 
 @pytest.mark.parametrize("name", list(PARTLY))
-def test_slices_of_some_operands(name):
+def test_partially_batched_operands(name):
     op, shapes, ways = PARTLY[name]
     for dims in ways:
         def run(T, dims=dims, twice=False):
@@ -305,7 +308,7 @@ def test_slices_of_some_operands(name):
         same(lambda T, run=run: run(T, twice=True), **TOL)
 
 
-def test_conjugates_of_pairs():
+def test_conjugates_of_complex_views():
     def f(T, a):
         return (T.view_as_complex(a).conj() * 1j).real * 2
     same(lambda T: T.vmap(T.func.grad(lambda a: (f(T, a) ** 2).sum()))(x(T, 3, 4, 2)), **TOL)
@@ -315,8 +318,9 @@ def test_conjugates_of_pairs():
 
 @pytest.mark.parametrize("name", """gelu leaky_relu logsigmoid mish softplus elu selu celu silu hardswish hardsigmoid hardtanh relu relu6 softshrink hardshrink tanhshrink softsign
                                     sigmoid tanh""".split())
-def test_batches_of_gradients_through_what_is_the_same_for_all_of_them(name):
-    """Kernels of gradients write over operands of theirs: one that has no slices is not large enough."""
+def test_batched_gradients_with_unbatched_operands(name):
+    """Backward kernels reuse the memory of their operands: an operand without a batch dimension is
+    too small."""
     def run(T):
         a = x(T, 3, 4).requires_grad_()
         y = getattr(T.nn.functional, name)(a)

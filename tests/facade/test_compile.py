@@ -1,4 +1,5 @@
-"""torch.compile gives what eager gives: twelve models over twenty training steps, and what happens to a model meanwhile."""
+"""torch.compile matches eager results: twelve models over twenty training steps, with changes to
+the model in between."""
 import copy
 import pickle
 
@@ -13,13 +14,14 @@ D = torch._dynamo
 
 
 def compiled(model):
-    """The compiled form and its counts."""
+    """Returns the compiled form and its counters."""
     m = torch.compile(model)
     return m, m._compiled if isinstance(model, nn.Module) else m._torchdynamo_compiled
 
 
 def train(name, use, steps=20, optimizer=torch.optim.Adam):
-    """Losses, evaluations and the final state of a run with everything that may happen to a model in between."""
+    """Returns losses, evaluations and the final state of a run that includes every kind of change
+    to a model."""
     build, makers, loss_of = MODELS[name]
     torch.manual_seed(3)
     net = build()
@@ -50,7 +52,8 @@ def train(name, use, steps=20, optimizer=torch.optim.Adam):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_training_equals_eager(name):
-    # Adam turns the rounding of gradients that ought to be zero (a bias before batch norm) into steps of full length.
+    # Adam turns the rounding of gradients that should be zero (a bias before batch norm) into
+    # full-size steps.
     opt = torch.optim.SGD if name in ("norms", "depthwise", "generator") else torch.optim.Adam
     losses, state, _ = train(name, lambda net: net, optimizer=opt)
     again, state_again, model = train(name, torch.compile, optimizer=opt)
@@ -63,7 +66,7 @@ def test_training_equals_eager(name):
     assert c.replayed_calls > c.eager_calls, (c.replayed_calls, c.eager_calls, c.reasons)
 
 
-def test_wrapper_is_a_module_with_the_models_parameters():
+def test_wrapper_exposes_the_models_parameters():
     net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     net.note = "hello"
     m = torch.compile(net)
@@ -84,7 +87,7 @@ def test_wrapper_is_a_module_with_the_models_parameters():
     assert pickle.loads(pickle.dumps(torch.compile(nn.Linear(2, 2)))).weight.shape == (2, 2)
 
 
-def test_attribute_global_and_closure_changes_are_seen():
+def test_attribute_global_and_closure_changes_take_effect():
     class Net(nn.Module):
         factor = 1.0
 
@@ -130,7 +133,7 @@ def test_attribute_global_and_closure_changes_are_seen():
 GLOBAL = {"g": 0.0}
 
 
-def test_parameters_that_are_replaced_frozen_moved_or_hooked():
+def test_replaced_frozen_moved_or_hooked_parameters():
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     m, c = compiled(net)
     x = torch.randn(4, 3)
@@ -173,7 +176,7 @@ def test_parameters_that_are_replaced_frozen_moved_or_hooked():
     check()
 
 
-def test_dtypes_modes_and_autocast_have_variants_of_their_own():
+def test_dtypes_modes_and_autocast_compile_separate_variants():
     net = nn.Linear(4, 4)
     m, c = compiled(net)
     x = torch.randn(2, 4)
@@ -244,7 +247,7 @@ def test_functions_methods_nesting_and_views():
     assert "_compiled_call_impl" in vars(net)
 
 
-def test_in_place_work_on_inputs_and_buffers():
+def test_inplace_ops_on_inputs_and_buffers():
     @torch.compile(fullgraph=True)
     def f(x, y):
         x.add_(1)
@@ -282,7 +285,7 @@ def test_same_tensor_twice_and_aliases():
         assert g(w, x).tolist() == (F.linear(x, w) + net(x)).tolist()
 
 
-def test_random_numbers_are_drawn_anew_and_in_the_order_of_eager():
+def test_random_numbers_match_the_eager_order():
     def f(x):
         a = F.dropout(x, 0.4)
         b = torch.rand(5)
@@ -369,8 +372,9 @@ def test_cache_is_bounded_and_can_be_reset(caplog):
 
 
 
-def test_variants_of_what_is_gone_do_not_count():
-    """The budget that all callables share is for those that somebody has: not for all that a process ever made."""
+def test_deleted_callables_do_not_count_against_the_limit():
+    """The shared budget of all callables covers only live ones, not every callable the process ever
+    created."""
     with D.config.patch(accumulated_recompile_limit=6):
         x = torch.ones(2, 3)
         for i in range(30):
@@ -385,7 +389,7 @@ def test_variants_of_what_is_gone_do_not_count():
         assert sum([c.replayed_calls for _, c in kept]) == 6
 
 
-def test_old_variants_make_room():
+def test_old_variants_are_evicted():
     net = nn.Linear(3, 2)
     m, c = compiled(net)
     for i in range(20):
@@ -407,7 +411,7 @@ def test_structured_outputs_are_fresh_objects():
     assert seen[1] is not seen[2] and seen[1].parts is not seen[2].parts
 
 
-def test_options_are_honoured_or_refused():
+def test_options_are_honored_or_raise():
     f = torch.relu
     assert torch.compile(f, disable=True) is f
     for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
@@ -448,8 +452,9 @@ def test_optimizer_step_in_a_compiled_function():
     assert run(lambda f: f) == run(torch.compile)
 
 
-def test_small_networks_are_replayed_bit_for_bit():
-    """Also where rounding would grow: Adam on a bias before batch norm, whose gradient is nothing but rounding."""
+def test_small_networks_replay_bitwise_equal():
+    """Even where rounding would be amplified: Adam on a bias before batch norm, whose gradient
+    consists only of rounding."""
     def run(use):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5))

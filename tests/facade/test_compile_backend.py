@@ -1,4 +1,5 @@
-"""torch.compile with a callable backend: it gets an fx GraphModule and example inputs, as in torch, and what it returns is what runs."""
+"""torch.compile with a callable backend: as in PyTorch, the backend receives an fx GraphModule and
+example inputs, and the callable it returns is executed."""
 import copy
 import operator
 
@@ -19,11 +20,12 @@ def forgotten():
     real._dynamo.reset()
     validates = real.distributions.Distribution._validate_args
     yield
-    real.distributions.Distribution.set_default_validate_args(validates)       # (torch.compile switches it off for the whole process)
+    # torch.compile disables the validation for the whole process
+    real.distributions.Distribution.set_default_validate_args(validates)
 
 
 class Seen:
-    """A backend that keeps graphs and counts the runs of what it gave."""
+    """Backend that saves graphs and counts the runs of the callables it returned."""
 
     def __init__(self, change=lambda gm: None):
         self.graphs, self.inputs, self.runs, self.change = [], [], 0, change
@@ -42,7 +44,7 @@ class Seen:
 
 
 def spelled(gm):
-    """(op, target) of the calls, without where a function comes from."""
+    """Returns (op, target) of the calls, without the module that a function comes from."""
     return [(n.op, n.target if isinstance(n.target, str) else n.target.__name__) for n in gm.graph.nodes if n.op.startswith("call_")]
 
 
@@ -107,7 +109,7 @@ def flat(x):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_graphs_are_those_of_torch(program):
+def test_backend_graphs_match_torch(program):
     data = np.random.RandomState(0).randn(2, 4, 4).astype(np.float32)
     got = {}
     for name, t, fn in (("ours", torch, F), ("real", real, real.nn.functional)):
@@ -126,7 +128,8 @@ def test_graphs_are_those_of_torch(program):
         else:
             assert x == y
     assert mine.runs == theirs.runs == 3 and len(mine.graphs) == len(theirs.graphs) == 1
-    mode_calls = ("_enter_inference_mode", "_exit_inference_mode", "_set_grad_enabled")       # (ours go from one mode to the next at once)
+    # ours switch directly from one mode to the next
+    mode_calls = ("_enter_inference_mode", "_exit_inference_mode", "_set_grad_enabled")
     assert [c for c in calls if c[1] not in mode_calls] == [c for c in wanted if c[1] not in mode_calls]
     assert [n.target for n in mine.graphs[0].graph.nodes if n.op == "placeholder"] == [
         n.target for n in theirs.graphs[0].graph.nodes if n.op == "placeholder"]
@@ -141,7 +144,7 @@ def net(t):
     return m
 
 
-def test_a_module_trains_through_its_backend_as_in_torch():
+def test_training_through_a_backend_matches_torch():
     data = np.random.RandomState(1).randn(3, 6, 2, 6, 6).astype(np.float32)
     results = []
     for t in (torch, real):
@@ -165,7 +168,7 @@ def test_a_module_trains_through_its_backend_as_in_torch():
     assert [n for _, n in results[0][2]] == [n for _, n in results[1][2]]
 
 
-def test_names_of_what_a_module_holds():
+def test_placeholder_names_of_module_members():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -179,7 +182,7 @@ def test_names_of_what_a_module_holds():
     assert names == ["l_x_", "l_self_modules_fc_parameters_weight_", "l_self_modules_fc_parameters_bias_", "l_self_parameters_k_"]
 
 
-def test_what_the_backend_returns_is_what_runs_from_the_first_call_on():
+def test_backend_result_runs_from_the_first_call():
     def to_product(gm):
         for n in gm.graph.nodes:
             if n.target is operator.add:
@@ -189,7 +192,7 @@ def test_what_the_backend_returns_is_what_runs_from_the_first_call_on():
     assert [f(x, y).item() for _ in range(3)] == [12.0, 12.0, 12.0]
 
 
-def test_the_first_call_has_its_effects_once():
+def test_first_call_has_its_side_effects_once():
     m = nn.BatchNorm1d(2)
     other = nn.BatchNorm1d(2)
     c = torch.compile(m, backend=Seen())
@@ -221,7 +224,7 @@ def test_the_first_call_has_its_effects_once():
     assert backend.runs == 1
 
 
-def test_recompilation_and_guards():
+def test_guards_trigger_recompilation():
     backend = Seen()
     c = torch.compile(lambda x, k: x * k, backend=backend)
     for x, k in ((torch.ones(2), 2), (torch.ones(2), 2), (torch.ones(3), 2), (torch.ones(3), 3), (torch.ones(2), 2)):
@@ -241,7 +244,7 @@ def test_recompilation_and_guards():
     assert len(backend.graphs) == 2
 
 
-def test_a_graph_break_gives_a_graph_for_each_module():
+def test_graph_break_yields_one_graph_per_module():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -262,7 +265,7 @@ def test_a_graph_break_gives_a_graph_for_each_module():
         torch.compile(m, backend=backend, fullgraph=True)(torch.randn(2, 3))
 
 
-def test_errors_of_backends():
+def test_backend_errors():
     def bad(gm, example_inputs):
         raise ValueError("no")
     for backend, text in ((bad, "backend='bad' raised:\nValueError: no"), (lambda gm, x: 3, "compiler_fn did not return callable"), (3, "not callable")):
@@ -281,11 +284,11 @@ def test_errors_of_backends():
         return run
     with pytest.raises(KeyError, match="inside"):
         torch.compile(lambda x: x + 1, backend=broken)(torch.ones(2))
-    with pytest.raises(RuntimeError, match="gives 2 values where the graph has 1"):
+    with pytest.raises(RuntimeError, match="produced 2 values, but the graph has 1"):
         torch.compile(lambda x: x + 1, backend=lambda gm, x: lambda *a: (1, 2))(torch.ones(2))
 
 
-def test_names_of_backends():
+def test_backend_registration():
     for t in (torch, real):
         inner = t._dynamo
         calls = []
@@ -332,7 +335,7 @@ def test_counters():
     assert node.target == "relu" and node.meta["example_value"].shape == (2,)
 
 
-def test_functions_and_objects_among_the_arguments():
+def test_custom_functions_and_generators_in_graphs():
     class Twice(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -381,7 +384,8 @@ def test_autocast_regions_and_new_shapes_are_captured(backend):
 
 
 def check_random(seeds):
-    """Random modules through a callable backend: torch's values, the module's own gradients and buffers, over steps of other sizes."""
+    """Random modules through a callable backend: values match PyTorch, gradients and buffers match
+    the uncompiled module, over steps with other sizes."""
     for seed in seeds:
         real._dynamo.reset()
         found = []
@@ -420,7 +424,7 @@ def test_more_random_programs():
 
 
 def test_on_a_device(npu):
-    """The callable gets the graph on the npu device, too, and programs are exported there."""
+    """The callable receives the graph on the npu device too, and programs are exported there."""
     m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5), nn.Dropout(0.3)).to(npu)
     other, backend = copy.deepcopy(m), Seen()
     c = torch.compile(m, backend=backend)

@@ -1,4 +1,4 @@
-"""torch.compile: what is not replayed, and that nothing it does is lost."""
+"""torch.compile: code that is not replayed, and that none of its effects is lost."""
 import contextvars
 import datetime
 import functools
@@ -226,7 +226,7 @@ DRAWING = [numpy_generator, python_rng, counts_iterator]
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
-def test_is_not_replayed_and_says_why(fn):
+def test_breaking_functions_run_eagerly_with_a_reason(fn):
     f = torch.compile(fn)
     for i in range(5):
         x = torch.tensor([1.5, -0.5]) * (1 if i % 2 else -1)
@@ -243,7 +243,7 @@ def test_is_not_replayed_and_says_why(fn):
 
 
 @pytest.mark.parametrize("fn", DRAWING, ids=lambda f: f.__name__)
-def test_draws_from_elsewhere_go_on(fn):
+def test_external_random_numbers_are_not_frozen(fn):
     f = torch.compile(fn)
     assert len({f(torch.ones(1)).item() for _ in range(5)}) == 5
     assert f._torchdynamo_compiled.replayed_calls == 0
@@ -251,7 +251,7 @@ def test_draws_from_elsewhere_go_on(fn):
 
 @pytest.mark.parametrize("fn", [prints, appends, counts_global, counts_in_dict, counts_in_object, keeps_rows, through_helper,
                                 setattr_by_name], ids=lambda f: f.__name__)
-def test_side_effects_happen_once_a_call(fn, capsys):
+def test_side_effects_happen_once_per_call(fn, capsys):
     def state():
         return COUNT, TABLE["n"], TRACKER.total, len(TRACKER.rows), len(LOG)
     f = torch.compile(fn)
@@ -280,7 +280,7 @@ def test_counter_in_forward():
     assert "calls" in m._compiled.given_up
 
 
-def test_defaults_slots_and_namespaces():
+def test_changes_of_defaults_slots_and_namespaces():
     class Slotted:
         __slots__ = ("v",)
     space, slotted = types.SimpleNamespace(inner=types.SimpleNamespace(k=1)), Slotted()
@@ -311,7 +311,7 @@ def test_defaults_slots_and_namespaces():
     assert g._torchdynamo_compiled.replayed_calls >= 7
 
 
-def test_context_variables_and_imports_inside():
+def test_context_variables_and_imports_in_the_function():
     var = contextvars.ContextVar("var", default=1)
 
     def f(x):
@@ -328,7 +328,7 @@ def test_context_variables_and_imports_inside():
     assert g._torchdynamo_compiled.replayed_calls >= 3
 
 
-def test_threads_replay_side_by_side():
+def test_threads_replay_concurrently():
     net = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3)).eval()
     m = torch.compile(net)
     xs = [torch.randn(3 + k % 2, 2, 6, 6) for k in range(4)]
@@ -354,7 +354,7 @@ def test_nonlocal_and_cell_changes():
     assert [f(torch.zeros(1)).item() for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
-def test_a_cache_that_is_filled_once_does_not_prevent_capture():
+def test_cache_filled_once_does_not_prevent_capture():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -386,7 +386,7 @@ def test_shapes_and_sizes_are_constants_of_a_variant():
 
 
 @pytest.mark.parametrize("what", ["layout", "device", "dtype", "ndim", "itemsize", "is_sparse", "shape", "T", "requires_grad", "is_meta", "get_device()"])
-def test_what_says_nothing_about_values_breaks_no_graph(what):
+def test_reading_metadata_does_not_break_the_graph(what):
     namespace = {}
     exec(f"def g(x):\n    return (x.{what}, x * 2)[1]", namespace)
     e = D.explain(namespace["g"])(torch.ones(2, 3))
@@ -458,7 +458,8 @@ def test_disable_stances_and_config():
     h = torch.compiler.disable(torch.compile(f))
     h(torch.ones(5))
     assert len(c.entries) == 1
-    assert torch.compiler.assume_constant_result(f) is f          # computed anew, which is never wrong
+    # recomputed each time, which is always correct
+    assert torch.compiler.assume_constant_result(f) is f
     with pytest.raises(NotImplementedError):
         torch.compiler.wrap_numpy(f)
 
@@ -488,7 +489,7 @@ def test_allow_in_graph_and_custom_functions_are_one_op():
     assert f._torchdynamo_compiled.replayed_calls == 2
 
 
-def test_errors_reach_the_caller_and_leave_modes_alone():
+def test_errors_reach_the_caller_and_restore_modes():
     @torch.compile
     def f(i):
         with torch.no_grad():
@@ -523,7 +524,8 @@ def test_subclasses_modes_and_profilers_run_eagerly():
 
 
 def test_version_tags_or_comparison(monkeypatch):
-    """Where an interpreter keeps no version tags of dicts, contents are compared at every call."""
+    """If an interpreter does not provide version tags of dicts, contents are compared at every
+    call."""
     from mindtorch.torch._dynamo import _guards
     monkeypatch.setattr(_guards, "tags_work", lambda: False)
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
@@ -591,8 +593,9 @@ def test_random_programs(program, grad):
     assert c.given_up is None and c.replayed_calls == 2, c.reasons
 
 
-def test_functions_of_torch_beside_a_subclass():
-    """A user's subclass makes functions ask for __torch_function__; compiled, they are still captured."""
+def test_torch_functions_are_captured_despite_subclasses():
+    """A user's subclass makes functions check for __torch_function__. Compiled functions are still
+    captured."""
     class Mine(torch.Tensor):
         pass
 
@@ -602,7 +605,7 @@ def test_functions_of_torch_beside_a_subclass():
         np.testing.assert_array_equal(f(torch.ones(2)).numpy(), np.sin(np.ones(2, np.float32)))
 
 
-def test_meta_tensors_of_the_past_stop_nothing():
+def test_earlier_meta_tensors_do_not_prevent_replay():
     torch.ones(2, device="meta")
     net = torch.compile(torch.nn.Linear(2, 2))
     for _ in range(4):

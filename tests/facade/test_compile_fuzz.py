@@ -1,7 +1,11 @@
-"""torch.compile of random networks that break in random places and are changed between the steps: bit for bit what eager gives, where it replays op by op.
+"""torch.compile of random networks with random graph breaks and changes between the steps: bitwise
+equal to eager where it replays op by op.
 
-By default replays become programs, whose backward pass gives a weight that several parts use its gradients in another order: equal to rounding.
-(Norms of nearly equal rows magnify that a thousand times and more: beyond 1e-5, eager from weights moved by a rounding must part as far.)"""
+By default replays become programs. Their backward pass accumulates the gradients of a weight that
+several parts use in another order, so results agree up to rounding. Norms of nearly equal rows
+magnify rounding a thousandfold and more. A difference above 1e-5 is therefore accepted only if
+eager runs from perturbed weights differ as much.
+"""
 import pytest
 
 import _compile_programs as programs
@@ -11,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("forgotten_variants")
 
 
 def replays(how, compiled):
-    """How often parts of a compiled model or step were replayed."""
+    """Returns how often parts of a compiled model or step were replayed."""
     c = compiled._compiled if how == "model" else compiled._torchdynamo_compiled
     return 0 if c.table is None else sum(p.replayed_calls for p in c.table.parts.values())
 

@@ -1,7 +1,8 @@
-"""State that changes between calls of a compiled function: every call gives what eager code gives.
+"""State that changes between calls of a compiled function: every call matches eager code.
 
-Each scenario returns a function of one tensor and the changes of what it reads.  The compiled function is called twice before the
-first change and twice after each, so that it is replayed where nothing has changed.
+Each scenario returns a function of one tensor and the changes of the state it reads. The compiled
+function is called twice before the first change and twice after each, so that it is replayed where
+nothing has changed.
 """
 import abc
 import argparse
@@ -40,7 +41,7 @@ def scenario(f):
 
 
 def patch(holder, name, value):
-    """A change that sets an attribute, and takes it back when the scenario ends."""
+    """Returns a change that sets an attribute, and restores it when the scenario ends."""
     def change():
         missing = object()
         old = vars(holder).get(name, missing)
@@ -660,7 +661,7 @@ def grad_of_a_weight():
     return lambda x: x * (1 if w.grad is None else 2), [change]
 
 
-#: scenarios that are not captured at all
+#: scenarios that are never captured
 EAGER = ("single_dispatch", "grad_of_a_weight")
 
 
@@ -679,17 +680,17 @@ def _called(name, use):
 
 @pytest.mark.parametrize("backend", ["inductor", "eager"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_change_is_seen(name, backend):
+def test_state_change_takes_effect(name, backend):
     eager, _ = _called(name, lambda f: f)
     seen, f = _called(name, functools.partial(torch.compile, backend=backend))
     assert seen == eager
     compiled = getattr(f, "_compiled", None) or f._torchdynamo_compiled
     assert compiled.replayed_calls or name in EAGER, compiled.reasons
-    assert any(a != b for a, b in zip(eager, eager[2:]))        # (the scenario changes something)
+    assert any(a != b for a, b in zip(eager, eager[2:]))  # the scenario has a visible effect
 
 
-def test_classes_in_c_whose_module_is_a_descriptor():
-    """`__module__` of such a class is for its instances: it is no text."""
+def test_c_classes_whose_module_is_a_descriptor():
+    """Their `__module__` is a descriptor for instances, not a string."""
     class Odd:
         pass
     Odd.__module__ = property(lambda self: "somewhere")

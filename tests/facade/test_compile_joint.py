@@ -1,4 +1,5 @@
-"""A compiled call as one program, forward and backward (core/joint.py): bit for bit what eager gives, and nothing of the tape is lost on the way."""
+"""A compiled call as one program, forward and backward (`mindtorch/core/joint.py`): bitwise equal
+to eager, without losing any autograd feature."""
 import gc
 import threading
 import weakref
@@ -27,7 +28,7 @@ def same(a, b):
 
 
 def told(f, inputs, calls=CALLS, pick=lambda r: r, backward=True):
-    """Results and gradients of all calls."""
+    """Returns the results and gradients of all calls."""
     out = []
     torch.manual_seed(7)
     for k in range(calls):
@@ -39,7 +40,7 @@ def told(f, inputs, calls=CALLS, pick=lambda r: r, backward=True):
         if backward and y.requires_grad:
             (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
             out += [None if x.grad is None else x.grad.numpy().copy() for x in xs]
-    out.append(torch.rand(3).numpy())                   # (where the generator stands)
+    out.append(torch.rand(3).numpy())  # the generator state
     return out
 
 
@@ -74,7 +75,7 @@ def _writes(x, y):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bit_for_bit(name, programs):
+def test_compiled_calls_are_bitwise_equal_to_eager(name, programs):
     f, shapes = CASES[name]
     inputs = leaves(*shapes)
     same(told(f, inputs), told(torch.compile(f), inputs))
@@ -155,21 +156,21 @@ def test_running_statistics_and_buffers(programs):
     assert [p.reason for p in programs] == [None] and programs[0].joint.written
 
 
-def test_gradient_penalties_leave_statistics_and_draws_alone(programs):
+def test_gradient_penalties_preserve_statistics_and_rng(programs):
     for a, b in zip(_trained(lambda n: n, True), _trained(torch.compile, True)):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
     assert programs[0].joint is not None
 
 
 def ready(f, *args):
-    """f compiled, and run until it is a program."""
+    """Compiles `f` and runs it until it is a program."""
     g = torch.compile(f)
     for _ in range(4):
         g(*args)
     return g
 
 
-def test_the_graph_stays_where_it_is_wanted():
+def test_retain_graph_keeps_the_graph():
     x, y = leaves((3, 4), (4,))
     g = ready(lambda x, y: (x * y).exp().sum(1), x, y)
     r = g(x, y)
@@ -182,7 +183,7 @@ def test_the_graph_stays_where_it_is_wanted():
         r.sum().backward()
 
 
-def test_a_tensor_that_was_overwritten_is_an_error():
+def test_overwritten_saved_tensor_raises():
     x, y = leaves((3, 4), (4,))
     g = ready(lambda x, y: (x * y).exp() * 2, x, y)
     r = g(x, y)
@@ -198,7 +199,7 @@ def test_a_tensor_that_was_overwritten_is_an_error():
 
 
 def _second_overwritten(f, *shapes):
-    """Gradients where the second argument is overwritten before the backward pass."""
+    """Returns gradients when the second argument is overwritten before the backward pass."""
     out = []
     for k in range(5):
         x, y = leaves(*shapes, seed=k)
@@ -210,7 +211,7 @@ def _second_overwritten(f, *shapes):
     return out
 
 
-def test_what_the_backward_pass_does_not_read_may_be_overwritten(programs):
+def test_tensors_unused_by_backward_may_be_overwritten(programs):
     def f(x, y):
         return (x + y).relu() * 3
     same(_second_overwritten(f, (3, 4), (3, 4)), _second_overwritten(torch.compile(f), (3, 4), (3, 4)))
@@ -224,7 +225,8 @@ def _pair(x, y):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_results_without_a_gradient(which, programs):
-    """Parameters that only they depend on get none, and the program is made for what is used."""
+    """Parameters used only by the other result get no gradient, and the program is built for the
+    results in use."""
     inputs = leaves((3, 4), (4,))
     want = told(_pair, inputs, pick=lambda r: r[which])
     same(want, told(torch.compile(_pair), inputs, pick=lambda r: r[which]))
@@ -240,7 +242,7 @@ def test_results_without_a_gradient(which, programs):
         assert (x.grad is None, y.grad is None) == (which == 1, which == 0)
 
 
-def test_other_results_from_call_to_call(programs):
+def test_results_with_gradients_vary_between_calls(programs):
     def run(f):
         out = []
         for k in range(12):
@@ -253,7 +255,7 @@ def test_other_results_from_call_to_call(programs):
     assert programs[0].reason == "results with gradients change from call to call"
 
 
-def test_hooks_and_gradients_that_are_kept():
+def test_hooks_and_retained_gradients():
     x, y = leaves((3, 4), (4,))
     g = ready(lambda x, y: ((x * y).exp(), x.sin() * y), x, y)
     seen = []
@@ -274,8 +276,8 @@ def test_hooks_and_gradients_that_are_kept():
     assert given == [2, (2, 2)]
 
 
-def test_a_leaf_keeps_a_gradient_of_its_own():
-    """The same gradient for two leaves, or the one that came in, is memory that somebody else has."""
+def test_leaf_gradients_do_not_alias():
+    """A gradient shared by two leaves, and the incoming gradient, must not alias `.grad`."""
     x, y = leaves((3, 4), (3, 4))
     g = ready(lambda x, y: (x + y) + 0 * (x * y).sum(), x, y)
     x.grad = y.grad = None
@@ -308,7 +310,7 @@ MASK = torch.tensor([1.0, 0.0, 1.0, 2.0])
     ("shared", lambda x, y: ((x * y).exp(), x.view(-1)), "shares memory"),
     ("argument", lambda x, y: (x.detach().add_(1), x * y)[1] * 2, None),
 ])
-def test_what_stays_op_by_op(name, f, why, programs):
+def test_uncompilable_calls_run_op_by_op(name, f, why, programs):
     inputs = leaves((3, 4), (4,))
     pick = (lambda r: r[0]) if name == "shared" else lambda r: r
     want = told(f, inputs, pick=pick)
@@ -319,7 +321,7 @@ def test_what_stays_op_by_op(name, f, why, programs):
     assert why is None or why in programs[0].reason
 
 
-def test_tensors_that_the_code_knows_are_read_anew(programs):
+def test_captured_tensors_are_reread_in_each_call(programs):
     def f(x):
         return (x * MASK).exp() + MASK.sum()
     x, = leaves((3, 4))
@@ -334,7 +336,7 @@ def test_tensors_that_the_code_knows_are_read_anew(programs):
     assert programs[0].joint is not None
 
 
-def test_who_watches_sees_every_op(programs):
+def test_profilers_and_counters_see_every_op(programs):
     from mindtorch.torch.utils.flop_counter import FlopCounterMode
     x, y = leaves((3, 4), (4, 5))
     g = ready(lambda x, y: (x @ y).relu() * 2, x, y)
@@ -350,19 +352,20 @@ def test_who_watches_sees_every_op(programs):
         r.sum().backward()
 
 
-def test_deterministic_mode_is_minded_in_each_call(programs):
+def test_deterministic_mode_is_checked_in_each_call(programs):
     x, y = leaves((3, 4), (4,))
-    filled = torch.iinfo(torch.int64).max       # (which memory as it was found does not hold)
+    # a value that uninitialized memory does not contain by chance
+    filled = torch.iinfo(torch.int64).max
     g = ready(lambda x, y: torch.where(torch.empty(4, dtype=torch.int64) == filled, torch.nan, x * y).exp(), x, y)
     assert programs[0].joint is not None and not g(x, y).isnan().any()
     torch.use_deterministic_algorithms(True)
     try:
-        assert g(x, y).isnan().all()                # (unwritten memory is filled)
+        assert g(x, y).isnan().all()  # deterministic mode fills uninitialized memory
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def test_function_transforms_take_the_ops_as_they_are(programs):
+def test_function_transforms_run_op_by_op(programs):
     x, y = leaves((3, 4), (4,))
     g = torch.compile(lambda x, y: (x * y).exp() + x)
     want = torch.func.vmap(lambda a: (a * y).exp() + a)(x)
@@ -374,7 +377,7 @@ def test_function_transforms_take_the_ops_as_they_are(programs):
     np.testing.assert_allclose(tangent.detach().numpy(), ((x * y).exp() * y + 1).detach().numpy(), rtol=1e-6)
 
 
-def test_a_gradient_in_another_order_of_memory():
+def test_incoming_gradient_with_another_memory_order():
     def run(f):
         out = []
         for k in range(5):
@@ -393,7 +396,7 @@ def test_a_gradient_in_another_order_of_memory():
         np.testing.assert_allclose(b, a, rtol=1e-6)
 
 
-def test_nothing_is_kept_alive():
+def test_arguments_are_not_kept_alive():
     x, y = leaves((30, 40), (40,))
     g = ready(lambda x, y: (x * y).exp().sum(1), x, y)
     z = x.detach().clone().requires_grad_()
@@ -435,7 +438,7 @@ def test_autocast(programs):
     assert programs[0].joint is not None
 
 
-def test_a_frozen_leaf_and_one_that_is_thawed(programs):
+def test_freezing_and_unfreezing_a_leaf(programs):
     def f(x, y):
         return (x * y).sin() + y
     g = torch.compile(f)
@@ -451,7 +454,7 @@ def test_a_frozen_leaf_and_one_that_is_thawed(programs):
     assert all([p.joint is not None for p in programs])
 
 
-# ------------------------------------------------------------------ several ops in one loop
+# ------------------------------------------------------------------ several ops fused into one loop
 def near(a, b, rtol=2e-5):
     assert len(a) == len(b)
     for x, y in zip(a, b):
@@ -472,7 +475,8 @@ SHAPES = {"row": [(64, 96), (96,)], "column": [(64, 96), (64, 1)], "alike": [(64
 
 
 def _program(seed, count):
-    """A random program of elementwise ops, some of whose values are used twice, with a reduction in the midst of some."""
+    """A random program of elementwise ops, with some values used twice and some reductions in
+    between."""
     r, plan = np.random.RandomState(seed), []
     for k in range(14):
         n = count + len(plan)
@@ -495,14 +499,14 @@ def _centred(x):
 
 @pytest.mark.parametrize("how", SHAPES)
 @pytest.mark.parametrize("seed", [0, 1, *[pytest.param(i, marks=pytest.mark.slow) for i in range(2, 8)]])
-def test_loops_of_several_ops(how, seed, programs):
+def test_fused_loops_match_eager(how, seed, programs):
     inputs = leaves(*SHAPES[how], seed=seed)
     f = _program(seed, len(inputs))
     near(told(torch.compile(f), inputs, 4), told(f, inputs, 4), 2e-4)
     assert programs[0].reason is None and (programs[0].joint.fused or how == "middle")
 
 
-def test_loops_take_nan_and_infinities(programs):
+def test_fused_loops_handle_nan_and_infinities(programs):
     x = torch.tensor(np.resize(np.float32([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, 3e38, -90, 100]), 4400))
 
     def f(x):
@@ -512,7 +516,7 @@ def test_loops_take_nan_and_infinities(programs):
     assert programs[0].joint.fused
 
 
-def test_loops_are_the_same_on_any_number_of_threads(programs, on_threads):
+def test_fused_loops_match_for_any_thread_count(programs, on_threads):
     inputs = leaves((300, 400), (400,))
     f = torch.compile(_program(3, 2))
     told(f, inputs, 4)
@@ -522,11 +526,11 @@ def test_loops_are_the_same_on_any_number_of_threads(programs, on_threads):
     same(found[0], found[2])
 
 
-def test_what_a_loop_reads_is_not_overwritten_before(programs):
-    """Writes end a loop; memory that is given away, or looked into elsewhere, is nobody's for the taking."""
+def test_fused_loops_do_not_overwrite_pending_reads(programs):
+    """Writes end a fused loop. Memory of results, and memory with other views, is not reused."""
     def f(x, y):
         a = x * 2 + y
-        b = a.view(-1)[::2]                 # (a view: a's memory stays)
+        b = a.view(-1)[::2]  # a view keeps the memory of `a`
         c = (a + 1) * y
         z = y.detach().clone()
         d = (z * 3 + 1) * 0.5 + z
@@ -552,7 +556,7 @@ def test_what_a_loop_reads_is_not_overwritten_before(programs):
     near(out[6:], out[:6])
 
 
-def test_values_that_are_computed_again_are_not_stored(programs):
+def test_recomputed_values_are_not_saved(programs):
     x, w = leaves((64, 96), (96,))
 
     def f(x, w):
@@ -563,14 +567,14 @@ def test_values_that_are_computed_again_are_not_stored(programs):
     assert programs[0].joint.fused and sum([a.size == 64 * 96 and a is not x._a for a in kept]) == 0
 
 
-def test_inputs_that_were_not_read_are_not_read_now():
-    """What backward reads anew it would have read anyway, or has a copy of."""
+def test_backward_does_not_read_additional_inputs():
+    """The backward pass rereads only inputs that it reads anyway, or has a copy of."""
     def f(x, y):
         return ((x + y).tanh() * 3 + 1).square()
     near(_second_overwritten(torch.compile(f), (64, 96), (96,)), _second_overwritten(f, (64, 96), (96,)))
 
 
-def test_without_a_compiler_there_are_no_loops():
+def test_no_fused_loops_without_a_compiler():
     import os
     import subprocess
     import sys
@@ -595,7 +599,7 @@ print("done")
     assert done.stdout == "done\n", done.stderr
 
 
-# ------------------------------------------------------------------ sparse gradients, sizes that hang on values
+# ----------------------------------------------------------- sparse gradients, data-dependent sizes
 def _looked_up(use, ids_of, **kw):
     torch.manual_seed(2)
     table, out = nn.Embedding(20, 4, sparse=True, **kw), []
@@ -620,8 +624,8 @@ def test_sparse_gradients(programs):
 
 
 @pytest.mark.parametrize("bag", [False, True])
-def test_sizes_that_hang_on_values(bag, programs):
-    """A lookup leaves its padding out, of which there is another number in each call."""
+def test_data_dependent_sizes(bag, programs):
+    """A lookup skips its padding, whose count differs in each call."""
     def ids(k):
         return torch.tensor(np.random.RandomState(k).randint(0, 3, (3, 5)))
 
@@ -629,7 +633,7 @@ def test_sizes_that_hang_on_values(bag, programs):
         return F.embedding_bag(IDS[0], w, padding_idx=1, mode="sum").tanh() * y
     if not bag:
         same(_looked_up(lambda n: n, ids, padding_idx=1), _looked_up(torch.compile, ids, padding_idx=1))
-        assert programs[0].reason == "sizes hang on values"
+        assert programs[0].reason == "shapes depend on values"
         return
     out = []
     for f in (bags, torch.compile(bags)):
@@ -641,14 +645,14 @@ def test_sizes_that_hang_on_values(bag, programs):
             out.append([r.detach().numpy().copy(), w.grad.numpy().copy(), y.grad.numpy().copy()])
     for a, b in zip(out[:6], out[6:]):
         same(a, b)
-    assert programs and programs[0].reason in (None, "sizes hang on values")
+    assert programs and programs[0].reason in (None, "shapes depend on values")
 
 
 IDS = [torch.zeros(3, 5, dtype=torch.int64)]
 
 
-def test_a_call_that_meets_other_sizes_is_put_back(programs):
-    """Buffers and the generator, where it had begun."""
+def test_size_mismatch_restores_the_state_before_the_call(programs):
+    """Buffers and the generator state are restored to their values before the call."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()

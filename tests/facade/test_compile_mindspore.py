@@ -1,4 +1,5 @@
-"""torch.compile(backend="mindspore") of tensors on the cpu: MindSpore's graphs on MindSpore's CPU target, beside real torch in one process."""
+"""torch.compile(backend="mindspore") with CPU tensors: MindSpore graphs on MindSpore's CPU target,
+compared with PyTorch in one process."""
 import copy
 import gc
 import os
@@ -25,7 +26,7 @@ COUNTS = lazy.counters
 
 @pytest.fixture(autouse=True, scope="module")
 def taken_away():
-    """Other tests have host tensors alone."""
+    """Restores the plain CPU state: other tests use only host tensors."""
     yield
     torch._dynamo.reset()
     lazy.backward.spans.clear()
@@ -106,7 +107,7 @@ def flat(x):
 
 @pytest.mark.parametrize("program", [elementwise, views, places, creation, structure, modes, layers])
 @pytest.mark.parametrize("grad", [False, True])
-def test_values_and_gradients_are_those_of_torch(program, grad, reasons):
+def test_values_and_gradients_match_torch(program, grad, reasons):
     f, g = compiled(program(torch, F)), program(real, real.nn.functional)
     before = COUNTS["graph_runs"]
     for data in arrays(5, 2, 4, 4):
@@ -128,7 +129,7 @@ def test_values_and_gradients_are_those_of_torch(program, grad, reasons):
 
 
 @pytest.mark.parametrize("seed", range(9))
-def test_random_modules_are_those_of_torch(seed):
+def test_random_modules_match_torch(seed):
     mine, theirs = modules.module(torch, seed), modules.module(real, seed)
     mine.load_state_dict({k: torch.tensor(v.detach().numpy()) for k, v in theirs.state_dict().items()})
     c = compiled(mine)
@@ -156,8 +157,9 @@ def net(t):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_training_is_that_of_torch(whole):
-    """A module, and a step that breaks at backward(): losses, parameters, running statistics, masks."""
+def test_training_matches_torch(whole):
+    """A compiled module, and a compiled step that breaks at backward(): losses, parameters, running
+    statistics, masks."""
     results = []
     for t in (torch, real):
         m = net(t)
@@ -184,7 +186,7 @@ def test_training_is_that_of_torch(whole):
     assert COUNTS["graph_runs"] >= 6 and not COUNTS["breaks"]
 
 
-def test_memory_is_not_copied():
+def test_parameters_and_buffers_are_not_copied():
     m = nn.BatchNorm1d(3)
     c = compiled(m)
     x = torch.randn(4, 3)
@@ -197,7 +199,7 @@ def test_memory_is_not_copied():
 
 
 # ------------------------------------------------------------------ writes
-def test_writes_to_what_is_given():
+def test_writes_to_arguments():
     def f(x, y):
         x.add_(1)
         x[0] = 5
@@ -214,7 +216,7 @@ def test_writes_to_what_is_given():
     assert COUNTS["graph_runs"] > before
 
 
-def test_writes_to_a_part_of_memory():
+def test_writes_to_partial_views():
     def f(x):
         x.mul_(2)
         return x.sum(0)
@@ -242,7 +244,7 @@ def test_writes_to_tensors_that_share_memory(reasons):
     assert any("shares memory" in r for r in reasons)
 
 
-def test_writes_with_a_history():
+def test_writes_with_autograd_history():
     def f(x, w):
         x.mul_(w)
         return x.sum()
@@ -264,7 +266,7 @@ def test_writes_with_a_history():
     assert COUNTS["graph_runs"] > before
 
 
-def test_writes_to_views_with_a_history(reasons):
+def test_writes_to_views_with_autograd_history(reasons):
     def f(x, w):
         x.mul_(w)
         return x.sum()
@@ -297,7 +299,7 @@ def test_results_that_share_memory(reasons):
     assert any("shares memory" in r for r in reasons)
 
 
-def test_a_tensor_saved_for_backward_that_is_written_to():
+def test_overwriting_a_saved_tensor_raises():
     c = compiled(lambda x, w: (x * w).sum())
     for _ in range(4):
         x, w = torch.ones(3), torch.ones(3, requires_grad=True)
@@ -308,7 +310,7 @@ def test_a_tensor_saved_for_backward_that_is_written_to():
 
 
 # ------------------------------------------------------------------ autograd
-def test_backward_again_hooks_and_gradients_of_gradients():
+def test_repeated_backward_hooks_and_double_backward():
     def f(x, w):
         return ((x * w).tanh() ** 2).sum()
     c = compiled(f)
@@ -335,8 +337,8 @@ def test_backward_again_hooks_and_gradients_of_gradients():
             near(g, h)
 
 
-def test_gradients_are_the_users_own():
-    """They may be written to, kept and accumulated; nobody else has their memory."""
+def test_gradients_are_not_shared():
+    """Users may modify, keep and accumulate them; their memory is not shared."""
     m = nn.Linear(3, 3)
     other = copy.deepcopy(m)
     c = compiled(m)
@@ -376,7 +378,7 @@ def test_optimizers_inside_backward():
         near(m.weight, other.weight)
 
 
-def test_new_weights():
+def test_changed_weights_take_effect():
     m = nn.Linear(2, 2)
     c = compiled(m)
     x = torch.ones(1, 2)
@@ -392,7 +394,7 @@ def test_new_weights():
 
 
 # ------------------------------------------------------------------ random numbers
-def test_masks_are_those_of_eager_code(reasons):
+def test_dropout_masks_match_eager(reasons):
     def f(x):
         a = F.dropout(x, 0.4) + torch.rand(3, 4)
         b = F.dropout(x.t(), 0.5).t() + F.alpha_dropout(x, 0.3) + torch.randn_like(x)
@@ -407,12 +409,12 @@ def test_masks_are_those_of_eager_code(reasons):
         for a, b in zip(got[0], want[0]):
             near(a, b)
         assert torch.equal(got[1], want[1])
-    # (bernoulli has to know its operand.)
-    assert set(reasons) <= {"random numbers of the host's", "values are read"} and COUNTS["graph_runs"] > before
+    # bernoulli reads the values of its operand
+    assert set(reasons) <= {"random numbers drawn on the host", "values are read"} and COUNTS["graph_runs"] > before
 
 
-# ------------------------------------------------------------------ what is said
-def test_breaks_are_named(reasons):
+# ------------------------------------------------------------------ messages
+def test_graph_breaks_have_named_reasons(reasons):
     m = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
 
     def f(x):
@@ -439,7 +441,7 @@ def test_breaks_are_named(reasons):
         devices.fallback.policy = "warn"
 
 
-def test_breaks_of_the_capture():
+def test_capture_breaks_run_eagerly():
     def f(x):
         return x * 2 if x.sum() > 0 else x - 1
     c = compiled(f)
@@ -463,7 +465,7 @@ def test_explain_counters_and_levels():
     assert COUNTS["graphs"] == 3 and COUNTS["graph_runs"] == 2
 
 
-def test_errors_are_those_of_eager_code():
+def test_errors_match_eager():
     def f(x, y):
         return x.view(2, -1) @ y
     c = compiled(f)
@@ -480,14 +482,14 @@ def test_errors_are_those_of_eager_code():
         c(torch.arange(3.0), torch.tensor([1, 7]))
 
 
-def test_an_ascend_process_is_told(monkeypatch):
+def test_ascend_process_raises_for_cpu_tensors(monkeypatch):
     shadow.stop()
     monkeypatch.setattr(runtime, "target", lambda: "Ascend")
     with pytest.raises(NotImplementedError, match="backend='mindspore'.*CPU target.*Ascend"):
         compiled(lambda x: x + 1)(torch.ones(2))
 
 
-def test_the_device_is_nobodys():
+def test_internal_graph_device_is_not_exposed():
     c = compiled(lambda x: x * 2)
     for _ in range(3):
         y = c(torch.ones(2))
@@ -499,7 +501,7 @@ def test_the_device_is_nobodys():
     assert torch.accelerator.current_accelerator() is None and devices.USED == set()
 
 
-def test_nothing_changes_for_who_does_not_ask():
+def test_other_backends_do_not_activate_the_bridge():
     shadow.stop()
     assert not dispatch.FLAGS.primitives
     c = torch.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
@@ -508,7 +510,7 @@ def test_nothing_changes_for_who_does_not_ask():
     assert not dispatch.FLAGS.primitives and not devices.DEVICES
 
 
-# ------------------------------------------------------------------ lives and threads
+# ------------------------------------------------------------------ lifetimes and threads
 def test_graphs_and_weights_are_freed():
     m = nn.Linear(4, 4)
     c = compiled(m)
@@ -568,7 +570,7 @@ def test_random_steps(seed):
     check_plan(seed)
 
 
-#: how many more
+#: number of additional programs
 PROGRAMS = int(os.environ.get("MINDTORCH_GRAPH_PROGRAMS", "60"))
 
 
@@ -608,7 +610,8 @@ def test_ops(name):
         for seed in range(4):
             for a, b in zip(run_all(c, case, seed, grads), run_all(case.f, case, seed, grads), strict=True):
                 assert a.dtype == b.dtype and a.device == b.device
-                # (Gradients that are nought but for rounding, of keys' biases, are as far off as the terms that cancel are large.)
+                # Gradients that are zero except for rounding, such as those of key biases, have
+                # errors proportional to the terms that cancel.
                 near(a.float(), b.float(), 1e-4, max(1e-4, 2e-6 * b.float().abs().max().item()) if b.numel() and b.isfinite().all() else 1e-4)
 
 
@@ -664,7 +667,7 @@ def test_a_script(process):
 
 
 def test_a_script_with_an_npu_device(process):
-    """Tensors of both kinds in one process."""
+    """CPU and npu tensors in one process."""
     out = process.ok("""
         import mindtorch.torch as torch
         nn, counts = torch.nn, torch._dynamo.utils.counters["mindspore"]
@@ -680,8 +683,8 @@ def test_a_script_with_an_npu_device(process):
     assert out.split() == ["cpu", "cpu", "True", "npu", "npu", "True", "cpu", "cpu", "True"]
 
 
-def test_a_backward_pass_from_an_edge_of_the_graph():
-    """Where there has been a compiled forward, what is differentiated may be a GradientEdge as well as a tensor."""
+def test_backward_from_a_gradient_edge():
+    """After a compiled forward, `backward` accepts a GradientEdge as well as a tensor."""
     f = torch.compile(lambda x: (x * 2).exp(), backend="mindspore")
     x = torch.tensor([0.5, 1.0], requires_grad=True)
     for _ in range(4):

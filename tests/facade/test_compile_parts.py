@@ -1,4 +1,5 @@
-"""torch.compile of what cannot be captured whole: its modules are replayed one by one, with the results of eager code."""
+"""torch.compile of code that cannot be captured as a whole: its modules are replayed one by one,
+and the results match eager code."""
 import copy
 import gc
 import logging
@@ -25,7 +26,8 @@ def clean(forgotten_variants):
 
 
 def counts(c):
-    """(replayed calls of all parts, the parts that have variants, the parts that gave up) of a compiled callable."""
+    """Returns (replayed calls of all parts, parts with variants, parts that gave up) of a compiled
+    callable."""
     c = getattr(c, "_torchdynamo_compiled", None) or c._compiled
     parts = list(c.table.parts.values()) if c.table is not None else []
     return (sum(p.replayed_calls for p in parts), sorted(p.title for p in parts if p.entries),
@@ -124,7 +126,7 @@ class Recurrent(nn.Module):
 
 
 class Attributes(Base):
-    """State that the parent hands down behind the children's backs."""
+    """Parent that passes state to its children through attributes, not arguments."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +143,7 @@ class Attributes(Base):
 
 
 class InPlace(Item):
-    """Views, in-place writes and detached values across the parts' borders."""
+    """Views, in-place writes and detached values that cross the borders of parts."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +161,8 @@ MODELS = [Item, Prints, Branches, Loops, Counts, Shared, Tied, Deep, Recurrent, 
 
 
 def train(build, wrap, steps=14, change=None, step_wrap=None, amp=False):
-    """Losses and final state of a training run; change(i, net) happens between the steps."""
+    """Returns the losses and the final state of a training run. `change(i, net)` runs between the
+    steps."""
     torch.manual_seed(7)
     net = build()
     model = wrap(net)
@@ -185,7 +188,7 @@ def train(build, wrap, steps=14, change=None, step_wrap=None, amp=False):
             with torch.no_grad():
                 out.append(model(x).sum().item())
             net.train()
-    out.append(torch.rand(1).item())          # the generator stands where it stood
+    out.append(torch.rand(1).item())  # the generator state matches
     grads = [None if p.grad is None else p.grad.numpy().copy() for p in net.parameters()]
     return out, {k: v.numpy().copy() for k, v in net.state_dict().items()}, grads, used if step_wrap else model
 
@@ -202,7 +205,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("build", MODELS, ids=lambda b: b.__name__)
-def test_broken_models_train_as_eager(build, capsys):
+def test_models_with_graph_breaks_train_as_eager(build, capsys):
     want = train(build, lambda net: net)
     printed = capsys.readouterr().out
     got = train(build, torch.compile)
@@ -284,7 +287,7 @@ def test_changes_between_steps(build, how, change):
     assert counts(got[3])[0] >= 3
 
 
-def test_parts_are_of_the_compiled_callable_only():
+def test_parts_belong_to_the_compiled_callable():
     net = Item()
     m = torch.compile(net)
     x = torch.randn(4, 8)
@@ -297,7 +300,8 @@ def test_parts_are_of_the_compiled_callable_only():
     other = torch.compile(lambda x: (net(x), print(end=""))[0])
     for _ in range(4):
         other(x)
-    assert counts(m) == before and counts(other)[0] == 2       # (a call later: the model breaks itself before its blocks are taken)
+    # one call later: the model itself breaks before its blocks become parts
+    assert counts(m) == before and counts(other)[0] == 2
     assert not any("compile" in k or "part" in k for k in vars(net.one))
 
 
@@ -322,7 +326,7 @@ def test_copies_pickles_and_collection():
     assert [r() for r in refs] == [None] * 3
 
 
-def test_nothing_that_was_passed_in_is_kept():
+def test_arguments_are_not_kept():
     net = Item()
     m = torch.compile(net)
     refs = []
@@ -359,7 +363,7 @@ def test_modules_made_in_the_call_are_not_kept():
     assert [r() for r in made] == [None] * 5 and not g._torchdynamo_compiled.table.parts
 
 
-def test_parts_no_longer_called_let_go(monkeypatch):
+def test_unused_parts_are_freed(monkeypatch):
     from mindtorch.torch._dynamo import _parts
     monkeypatch.setattr(_parts, "PATIENCE", 4)
     net = Item()
@@ -442,8 +446,9 @@ def test_threads():
     assert not wrong and len(direct) == 48 and counts(ms[0])[0] > 20
 
 
-def test_modules_that_wait_for_each_other_in_threads(monkeypatch):
-    """A capture is not waited for long: else two threads that meet inside their models would wait for ever."""
+def test_modules_that_wait_across_threads_do_not_deadlock(monkeypatch):
+    """The wait for a concurrent capture is bounded. Otherwise two threads that wait for each other
+    inside their models would deadlock."""
     monkeypatch.setattr(D.config, "capture_wait", 0.2)
     meet = threading.Barrier(2, timeout=30)
 
@@ -464,7 +469,7 @@ def test_modules_that_wait_for_each_other_in_threads(monkeypatch):
     assert len(done) == 10
 
 
-def test_fullgraph_goes_on_raising():
+def test_fullgraph_raises_in_every_call():
     m = torch.compile(Item(), fullgraph=True)
     for _ in range(5):
         with pytest.raises(D.exc.Unsupported, match="item"):
@@ -472,7 +477,7 @@ def test_fullgraph_goes_on_raising():
     assert counts(m)[0] == 0 and not counts(m)[1]
 
 
-def test_a_break_that_comes_later():
+def test_graph_break_that_appears_later():
     class Later(Base):
         def __init__(self):
             super().__init__()
@@ -493,7 +498,7 @@ def test_a_break_that_comes_later():
         torch.manual_seed(1)
         assert a.tolist() == net(x).tolist()
     assert counts(m)[0] == 4 and m._compiled.replayed_calls == 2
-    net.loud = False                    # the variant of before still holds
+    net.loud = False  # the earlier variant is still valid
     m(x)
     assert m._compiled.replayed_calls == 3
 
@@ -536,7 +541,7 @@ def test_disable_stances_config_and_reset():
     assert counts(m)[0] == 1
 
 
-def test_modes_inside_the_broken_call():
+def test_modes_inside_a_call_with_graph_breaks():
     net = Base().eval()
 
     @torch.compile
@@ -563,7 +568,7 @@ def test_explain_counters_and_log(caplog):
     assert (e.graph_count, e.graph_break_count, e.op_count) == (2, 1, 14) and "item()" in e.break_reasons[0]
     assert e.ops_per_graph == [["linear", "add_", "batch_norm", "relu", "dropout", "linear", "__add__"]] * 2
     e = D.explain(Deep())(torch.randn(4, 8))
-    # (A call tells its first break only: that Prints prints too, after Branches, is not known.)
+    # A call reports only its first break, so the break of Prints after Branches is not listed.
     assert e.graph_count == 5 and e.graph_break_count == 2 and len(e.break_reasons) == 2, e.break_reasons
     assert "Item (one, part of Deep)" in str(e) and "Branches (two.1.one, part of Deep)" in str(e)
     D.reset()
@@ -578,7 +583,7 @@ def test_explain_counters_and_log(caplog):
     assert "Linear (out, part of Item) stays eager" in caplog.text and "Recompiling Block (one, part of Item)" in caplog.text
 
 
-def test_what_keeps_changing_is_not_captured_for_ever():
+def test_captures_of_changing_parts_are_limited():
     net = Item()
 
     @torch.compile
@@ -591,7 +596,7 @@ def test_what_keeps_changing_is_not_captured_for_ever():
     assert part.captures == 32 and part.replayed_calls == 0 and "recompile_limit" in part.reasons
 
 
-def test_arguments_that_carry_attributes():
+def test_tensor_attributes_pass_between_parts():
     class Reads(Block):
         def forward(self, x):
             return super().forward(x) * getattr(x, "scale", 1.0)
@@ -636,7 +641,7 @@ def test_fusion_sees_writes_through_aliases():
     assert g._torchdynamo_compiled.replayed_calls == 3
 
 
-def test_reset_inside_a_broken_call():
+def test_reset_inside_a_call_with_graph_breaks():
     class Resets(Base):
         def between(self, x):
             if x.sum() != 0 and self.when:
@@ -655,7 +660,7 @@ def test_reset_inside_a_broken_call():
 
 
 class Decorated(Base):
-    """The decorator compiles one function for all instances."""
+    """Module whose class-level decorator compiles one function for all instances."""
 
     @torch.compile
     def forward(self, x):
@@ -663,13 +668,13 @@ class Decorated(Base):
 
 
 class Asks(Base):
-    """A module whose forward is compiled by its own method, and calls itself."""
+    """Module that calls itself in a method; the test compiles that method."""
 
     def training_step(self, x):
         return self(x) * x.sum().item()
 
 
-def test_methods():
+def test_compiled_methods():
     nets = [Decorated(), Decorated()]
     for i in range(10):
         x = torch.randn(4, 8)
@@ -699,7 +704,7 @@ def test_methods():
 
 
 @pytest.mark.skipif(not native.available(), reason="no C compiler")
-def test_single_layers_with_c_kernels_are_parts_once_they_are_large():
+def test_only_large_single_layers_become_parts():
     conv = nn.Conv2d(8, 16, 3)
 
     @torch.compile

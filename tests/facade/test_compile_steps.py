@@ -1,4 +1,5 @@
-"""torch.compile: what a variant compares in its arguments, and training steps of many shapes whose modules are replayed."""
+"""torch.compile: what a variant compares in its arguments, and training steps of many forms whose
+modules are replayed."""
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ D = torch._dynamo
 nn, F = torch.nn, torch.nn.functional
 
 
-# ------------------------------------------------------------------ what a variant must compare in its arguments
+# --------------------------------------------------------- what a variant compares in its arguments
 class Named(dict):
     pass
 
@@ -38,7 +39,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments_are_compared_whole(name):
+def test_arguments_are_compared_completely(name):
     fn, calls = ARGUMENTS[name]
     f = torch.compile(fn)
     for _ in range(2):
@@ -53,7 +54,7 @@ def test_order_of_keyword_arguments():
         assert [t.item() for t in f(a=a, b=b)] == [0, 1] and [t.item() for t in f(b=b, a=a)] == [1, 0]
 
 
-# ------------------------------------------------------------------ steps of other shapes
+# ------------------------------------------------------------------ steps of other forms
 def mlp(out=8):
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, out))
 
@@ -166,7 +167,7 @@ def in_hook(i, x, net):
 def written(i, x, net):
     y = net(x)
     if i % 2:
-        y.add_(1)             # needed by backward: an error
+        y.add_(1)  # overwrites what backward needs: an error
     y.sum().backward()
     return y
 
@@ -186,7 +187,7 @@ STEPS = {"gan": (gan, lambda: (mlp(), mlp(1))), "gradient_penalty": (gradient_pe
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_steps_of_other_shapes(name):
+def test_steps_of_many_forms_match_eager(name):
     fn, build = STEPS[name]
 
     def run(wrap):
@@ -220,7 +221,7 @@ def test_steps_of_other_shapes(name):
 
 
 class Made(nn.Module):
-    """Modules that are made, and asked for their truth, in forward."""
+    """Creates modules in forward and tests their truth value."""
 
     def __init__(self):
         super().__init__()
@@ -258,7 +259,7 @@ def test_modules_made_in_forward():
 
 
 class Keeps(nn.Module):
-    """Gives out its own containers."""
+    """Returns its own containers."""
 
     def __init__(self):
         super().__init__()
@@ -268,7 +269,7 @@ class Keeps(nn.Module):
         return self.net(x), self.rows, self.table["k"], self.table
 
 
-def test_containers_that_a_part_gives_out_are_its_own():
+def test_parts_return_their_own_containers():
     a, b = Keeps(), Keeps()
     b.load_state_dict(a.state_dict())
 
@@ -288,7 +289,7 @@ def test_containers_that_a_part_gives_out_are_its_own():
     assert part.replayed_calls >= 6
 
 
-def test_containers_that_were_given_come_back():
+def test_container_arguments_are_returned_by_identity():
     def same(d, x):
         return d, x + 1
 
@@ -324,7 +325,8 @@ def norm_leaky_written(x, w):
 
 @pytest.mark.parametrize("fn", [relu_pool, norm_leaky, norm_leaky_written], ids=lambda f: f.__name__)
 def test_fused_kernels_and_writes_around_them(fn):
-    """Aliases made before an in-place relu; results that are written to where eager code allows it."""
+    """Aliases created before an in-place relu, and results that are modified where eager code
+    allows it."""
     f = torch.compile(fn)
     for i in range(3):
         torch.manual_seed(i)

@@ -1,6 +1,7 @@
-"""A compiled call that is differentiated twice is made over in what it ran in: autocast and the defaults of creation.
+"""A compiled call that is differentiated twice is re-executed in its original context: autocast and
+the creation defaults.
 
-What is on where the backward pass is called is none of the call's.
+The context in which the backward pass is called has no effect on the call.
 """
 import contextlib
 import subprocess
@@ -39,9 +40,9 @@ CASES = {
 
 
 def twice(T, f, shapes, low, *, compiling=None, first=None, around=contextlib.nullcontext):
-    """Results, gradients and gradients of those of calls under autocast.
+    """Returns results, gradients and second-order gradients of calls under autocast.
 
-    first: the dtype of the first operand; around: what the backward passes are called in
+    first: the dtype of the first operand; around: context in which the backward passes are called
     """
     r = np.random.RandomState(1)
     xs = [T.from_numpy((r.randn(*s) * 0.5).astype("float32")) for s in shapes]
@@ -61,13 +62,13 @@ def twice(T, f, shapes, low, *, compiling=None, first=None, around=contextlib.nu
 @pytest.mark.parametrize("low", ["bfloat16", "float16"])
 @pytest.mark.parametrize("first", ["float32", "low"])
 @pytest.mark.parametrize("name", CASES)
-def test_autocast_of_a_call_that_is_differentiated_twice(name, first, low, programs):
+def test_double_backward_uses_the_calls_autocast(name, first, low, programs):
     f, shapes = CASES[name]
     first = low if first == "low" else None
     have = twice(mine, f, shapes, low, compiling=mine.compile, first=first)
     assert programs and programs[0].joint is not None, programs[0].reason
-    agree(twice(mine, f, shapes, low, first=first), have)           # bit for bit
-    with sdpa_kernel(SDPBackend.MATH):                              # (PyTorch's other kernels cannot be differentiated twice.)
+    agree(twice(mine, f, shapes, low, first=first), have)  # bitwise equal
+    with sdpa_kernel(SDPBackend.MATH):  # PyTorch's other kernels have no double backward
         want = twice(real, f, shapes, low, first=first)
     near = {"bfloat16": 3e-2, "float16": 4e-3}[low]
     for a, b in zip(want[-1][1:], have[-1][1:], strict=True):
@@ -75,8 +76,8 @@ def test_autocast_of_a_call_that_is_differentiated_twice(name, first, low, progr
 
 
 @pytest.mark.parametrize("name", ["linear", "gru_cell"])
-def test_autocast_where_the_backward_pass_is_called(name, programs):
-    """A region of another dtype around the backward pass is none of the call's."""
+def test_autocast_around_backward_is_ignored(name, programs):
+    """An autocast region of another dtype around the backward pass does not affect the call."""
     f, shapes = CASES[name]
 
     def around():
@@ -86,8 +87,9 @@ def test_autocast_where_the_backward_pass_is_called(name, programs):
     agree(twice(mine, f, shapes, "bfloat16", around=around), have)
 
 
-def test_a_first_backward_pass_that_is_made_over(programs):
-    """Other results with gradients than were expected: the call is made over without create_graph."""
+def test_reexecuted_first_backward_pass(programs):
+    """Other results than expected receive gradients: the call is re-executed without create_graph.
+    """
     def f(x, w):
         y = x @ w
         return y * 2, y.exp()
@@ -105,10 +107,10 @@ def test_a_first_backward_pass_that_is_made_over(programs):
 
 
 def test_the_default_dtype(programs):
-    """A tensor made inside is of the dtype that was the default when the call ran."""
+    """A tensor created inside has the dtype that was the default during the call."""
     def run(T, compiling):
         def f(x):
-            return x.double() * (T.ones(3) * 1e-30 * 1e-30) * 1e60 + x.sin()        # (0 in float32)
+            return x.double() * (T.ones(3) * 1e-30 * 1e-30) * 1e60 + x.sin()  # 0 in float32
         call, out = compiling(f), []
         for _ in range(CALLS):
             x = T.tensor([0.5, 1.0, -2.0], dtype=T.float32, requires_grad=True)
@@ -145,12 +147,13 @@ assert torch.equal(*gs) and torch.equal(*hs)
 
 
 def test_the_default_device():
-    """The same for its device.  (In a process of its own: once there are tensors elsewhere, calls go op by op.)"""
+    """A tensor created inside has the device that was the default during the call. Runs in a
+    separate process: once there are tensors on other devices, calls run op by op."""
     r = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True, timeout=120)
     assert r.returncode == 0, r.stderr[-2000:]
 
 
-def test_an_error_of_the_call_that_is_made_over_leaves_no_region(programs, monkeypatch):
+def test_error_in_reexecution_restores_autocast(programs, monkeypatch):
     x, w = (mine.linspace(-1, 1, 12).view(s).requires_grad_() for s in ((3, 4), (4, 3)))
     call = mine.compile(lambda x, w: (x @ w).exp() * 2)
     for _ in range(CALLS):

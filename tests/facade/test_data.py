@@ -1,4 +1,5 @@
-"""torch.utils.data against real torch: the same batches in the same order from the same seeds."""
+"""torch.utils.data compared with PyTorch: the same batches in the same order from the same seeds.
+"""
 
 import collections
 import itertools
@@ -49,7 +50,7 @@ GRID += [
     "options", GRID, ids=lambda o: ",".join(f"{k}={getattr(v, '__name__', v)}" for k, v in o.items())
 )
 @pytest.mark.parametrize("own_generator", [False, True])
-def test_batches_and_random_state_are_torchs(options, own_generator):
+def test_batches_and_random_state_match_torch(options, own_generator):
     results = []
     for T in BOTH:
         seeded(T, 5)
@@ -79,7 +80,7 @@ def test_streams(options, workers):
     same(run)
 
 
-def test_batches_as_they_come():
+def test_out_of_order_batches():
     for T in BOTH:
         loader = T.utils.data.DataLoader(range(40), batch_size=3, num_workers=2, in_order=False)
         assert sorted(int(i) for b in loader for i in b) == list(range(40))
@@ -124,7 +125,7 @@ def test_samplers(name):
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 2, "persistent_workers": True}], ids=str)
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_samplers_are_asked_as_often_as_torch_asks(options, batch_size):
+def test_sampler_iteration_count_matches_torch(options, batch_size):
     def run(T):
         class Eager(T.utils.data.Sampler):
             asked = 0
@@ -155,7 +156,7 @@ def test_random_split():
         same(run)
 
 
-def test_worker_seeds_are_torchs():
+def test_worker_seeds_match_torch():
     def run(T):
         class Seeds(T.utils.data.Dataset):
             def __len__(self):
@@ -271,7 +272,7 @@ def test_default_convert(value):
     same(lambda T: T.utils.data.default_convert(value))
 
 
-def test_collate_keeps_gradients_and_takes_user_types():
+def test_collate_keeps_gradients_and_supports_user_types():
     for T in BOTH:
         p = T.nn.Parameter(T.from_numpy(np.ones(2)))
         b = T.utils.data.default_collate([p, p])
@@ -285,7 +286,7 @@ def test_collate_keeps_gradients_and_takes_user_types():
         assert found == [1, 2, 3]
 
 
-# ------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------ errors
 class Counted(real.utils.data.IterableDataset):
     pass
 
@@ -362,17 +363,17 @@ FINE = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_as_torch_does(name):
+def test_invalid_arguments_raise_as_in_torch(name):
     (a, _), (b, _) = (outcome(lambda T: REFUSED[name](T, T.utils.data, range(5)), T) for T in BOTH)
     assert a[0].endswith("Error") and a == b
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_small_things(name):
+def test_small_features_match_torch(name):
     same(lambda T: FINE[name](T, T.utils.data, range(5)))
 
 
-def test_wrong_lengths_of_streams_are_told():
+def test_wrong_iterable_lengths_warn():
     def run(T, workers):
         class Short(T.utils.data.IterableDataset):
             def __iter__(self):

@@ -1,4 +1,5 @@
-"""mindspore.dataset pipelines in facade loops, and facade datasets and loaders under ms.Model.train."""
+"""mindspore.dataset pipelines in mindtorch training loops, and mindtorch datasets and loaders under
+ms.Model.train."""
 import mindspore as ms
 import mindspore.dataset as ds
 import mindspore.nn as msnn
@@ -27,7 +28,7 @@ class Rows(mine.utils.data.Dataset):
 
 
 def facade_loop(batches, T=mine):
-    """Losses of SGD steps over batches, weights at the end."""
+    """Returns the losses of SGD steps over batches, and the final weights."""
     net = T.nn.Linear(4, 2, bias=False)
     net.load_state_dict({"weight": T.from_numpy(W.copy())})
     opt, losses = T.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
@@ -46,7 +47,7 @@ def reference():
 
 
 @pytest.mark.parametrize("how", ["tuple", "dict", "numpy"])
-def test_a_pipeline_feeds_a_facade_loop(how):
+def test_mindspore_pipeline_feeds_a_torch_loop(how):
     pipe = ds.NumpySlicesDataset({"x": X, "y": Y}, shuffle=False).map(lambda a: a * 2, input_columns="x").batch(16)
 
     def batches():
@@ -74,7 +75,8 @@ SOURCES = {
 
 
 def started():
-    """A loader whose workers are there already: they must not be forked in a thread of mindspore.dataset."""
+    """A loader whose workers are already running: they must not be forked in a thread of
+    mindspore.dataset."""
     loader = mine.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2, persistent_workers=True)
     iter(loader)
     return loader
@@ -92,7 +94,7 @@ class Losses(ms.Callback):
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("network", ["mindspore", "facade"])
-def test_a_facade_dataset_feeds_model_train(source, network):
+def test_torch_dataset_feeds_model_train(source, network):
     if network == "mindspore":
         net = msnn.Dense(4, 2, weight_init=ms.Tensor(W.copy()), has_bias=False)
         params = net.trainable_params()
@@ -108,8 +110,8 @@ def test_a_facade_dataset_feeds_model_train(source, network):
     assert np.allclose(params[0].asnumpy(), weight, atol=1e-5)
 
 
-def test_workers_are_not_forked_in_a_thread_of_mindspore():
-    """There MindSpore would hang now and then."""
+def test_forking_workers_in_a_mindspore_thread_raises():
+    """A fork in such a thread sometimes hangs in MindSpore."""
     pipe = ds.GeneratorDataset(mine.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2), ["x", "y"])
     with pytest.raises(RuntimeError, match="persistent_workers=True"):
         list(pipe.create_tuple_iterator(num_epochs=1))

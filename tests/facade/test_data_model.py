@@ -1,4 +1,5 @@
-"""Python's data model over Modules: what copies, pickles, inspects or subclasses objects finds a Module as it finds PyTorch's."""
+"""Python's data model for Modules: code that copies, pickles, inspects or subclasses objects sees a
+Module as in PyTorch."""
 import abc
 import collections
 import copy
@@ -25,7 +26,7 @@ HERE = sys.modules[__name__]
 
 
 def _classes(T, side):
-    """Classes of one side, where pickle finds them."""
+    """Classes of one side, defined where pickle finds them."""
     class Plain(T.nn.Module):
         x: int = 3
 
@@ -253,18 +254,18 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_as_torch(name):
+def test_data_model_matches_torch(name):
     got = [PROGRAMS[name](T, lambda cls, side=side: getattr(HERE, f"{cls}_{side}")) for side, T in SIDES.items()]
     assert got[1] == got[0]
 
 
-def test_an_abstract_module_is_not_made():
+def test_abstract_module_cannot_be_instantiated():
     for side in SIDES:
         with pytest.raises(TypeError, match="abstract"):
             getattr(HERE, f"Base_{side}")()
 
 
-def test_subclasses_of_tensor_are_compared_with_anything():
+def test_tensor_subclasses_compare_with_any_object():
     for T in SIDES.values():
         class Sub(T.Tensor):
             pass
@@ -285,7 +286,7 @@ def test_a_module_counts_as_a_cell():
     assert m.to_float(ms.float16)(mt.ones(1, 2)).dtype is mt.float16
 
 
-def test_subclasses_of_cell_are_as_without_modules():
+def test_cell_subclasses_are_unaffected_by_modules():
     class Net(ms.nn.Cell):
         pass
 
@@ -325,8 +326,9 @@ def test_children_that_are_cells():
 
 
 @pytest.mark.parametrize("weights", [True, False])
-def test_mindspore_differentiates_modules_apart(weights):
-    """MindSpore's tape takes a Module for a function: two of one class are two functions."""
+def test_mindspore_distinguishes_module_instances(weights):
+    """MindSpore's autograd treats a Module as a function: two instances of one class are two
+    functions."""
     def gradient(m, x):
         fn = ms.value_and_grad(m, None, list(m.trainable_params())) if weights else ms.value_and_grad(m, 0)
         return fn(x)[1]

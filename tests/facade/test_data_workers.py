@@ -1,4 +1,4 @@
-"""Worker processes: what they send, how they fail, and that none is left behind."""
+"""Worker processes: what they send, how they fail, and that none is left running."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ def no_process_is_left():
     before = children()
     yield
     if children() - before:
-        gc.collect()  # a loader in an exception's traceback
+        gc.collect()  # frees a loader that an exception's traceback references
     end = time.monotonic() + 8
     while children() - before and time.monotonic() < end:
         time.sleep(0.05)
@@ -111,7 +111,7 @@ def test_an_exception_arrives_with_its_traceback():
     assert got == [[0, 1], [2, 3], "error", [6, 7]]
 
 
-def test_what_cannot_be_sent_is_reported():
+def test_unsendable_samples_are_reported():
     class Local(Exception):
         pass
 
@@ -183,7 +183,7 @@ def test_timeout():
     assert time.monotonic() - start < 15
 
 
-def test_a_loader_can_be_left_early_and_used_again():
+def test_loader_can_be_stopped_early_and_reused():
     for persistent in (False, True):
         loader = D(dataset=range(60), batch_size=3, num_workers=2, persistent_workers=persistent)
         for n in (0, 1, 7):
@@ -208,7 +208,7 @@ def test_persistent_workers_stay_and_keep_their_state():
 
 
 class Large(Failing):
-    """Samples that need shared memory, memory of odd layouts, and a long message."""
+    """Samples that need shared memory, unusual memory layouts, and a long message."""
 
     def __getitem__(self, i):
         big = np.full((100, 120), i, np.float32)
@@ -233,7 +233,7 @@ def _is(b, items):
     assert list(b["text"]) == ["x" * 40_000 + str(i) for i in items] and b["tiny"].tolist() == list(items)
 
 
-def test_shared_memory_is_reused_but_never_while_it_is_looked_at():
+def test_shared_memory_is_reused_only_when_unreferenced():
     loader = D(dataset=Large(planted), batch_size=2, num_workers=2, persistent_workers=True)
     kept, views = [], []
     for epoch in range(12):
@@ -254,7 +254,7 @@ def test_shared_memory_is_reused_but_never_while_it_is_looked_at():
     for _ in range(20):
         for i, b in enumerate(loader):
             _is(b, [2 * i, 2 * i + 1])
-    # What is not needed any more has been given up.
+    # Unused memory maps have been released.
     assert max(len(w.receiver._maps) for w in loader._iterator._team) < 60
 
 
@@ -272,7 +272,7 @@ def test_nothing_leaks():
         next(it)
         del it
     del _b
-    # (What another process, or one that was killed, keeps there is not ours.)
+    # files of other or killed processes do not count
     assert fds() <= before + 1 and not [n for n in os.listdir("/dev/shm") if "mindtorch" in n and n not in shared]
 
 
@@ -285,7 +285,7 @@ def test_batches_arrive_without_enough_shared_memory(monkeypatch, limit):
         _is(b, [2 * i, 2 * i + 1])
 
 
-def test_without_collation_layouts_and_flags_survive():
+def test_uncollated_samples_keep_layouts_and_flags():
     t = mine.from_numpy(np.arange(24_000.0).reshape(20, 30, 40))
     samples = [
         t,
@@ -303,7 +303,7 @@ def test_without_collation_layouts_and_flags_survive():
     assert got[1].stride() == samples[1].stride()
 
 
-def test_ops_in_workers_after_ops_here():
+def test_workers_run_ops_after_ops_in_the_parent():
     x = mine.from_numpy(np.random.RandomState(0).randn(4, 8).astype(np.float32))
     layer = mine.nn.Linear(8, 8)
     layer(x).sum().backward()
@@ -352,7 +352,8 @@ SCRIPT = """
 
 
 def _heed_interrupts():
-    """In a child: what a shell starts in the background ignores SIGINT, and so would the script."""
+    """Restores SIGINT in a child: a shell starts background processes with SIGINT ignored, and the
+    script would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -388,7 +389,7 @@ def test_no_process_outlives_the_script(tmp_path, context, sleep, then, end):
     assert len(workers) == 2
     if end is not None:
         time.sleep(0.3)
-        # Ctrl-C goes to all processes of a terminal.
+        # Ctrl-C signals all processes of a terminal.
         (os.killpg if end == signal.SIGINT else os.kill)(p.pid, end)
     _, err = p.communicate(timeout=30)
     assert p.returncode == {None: 0, signal.SIGINT: -signal.SIGINT, signal.SIGKILL: -signal.SIGKILL}[end], err
@@ -403,7 +404,7 @@ def test_no_process_outlives_the_script(tmp_path, context, sleep, then, end):
 
 
 @pytest.mark.slow
-def test_many_kills():
+def test_many_killed_workers():
     for i in range(50):
         it = iter(
             D(
@@ -443,8 +444,9 @@ def two_hundred_loaders():
 
 @pytest.mark.slow
 def test_two_hundred_loaders():
-    """In a process of its own: they fork some 400 times, and a fork of a process that has run a thousand tests costs several times as much (26 s
-    alone, 62 s after tests/device, more than 120 s after all)."""
+    """Runs in a separate process: the loaders fork about 400 times, and forking a process that has
+    run a thousand tests costs several times as much (26 s on its own, more than 120 s after all
+    tests)."""
     path = os.pathsep.join([*sys.path, os.path.dirname(__file__)])
     p = subprocess.run([sys.executable, "-W", "ignore", "-c", "import test_data_workers as t; t.two_hundred_loaders()"],
                        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=110)

@@ -1,4 +1,5 @@
-"""torch.utils.data.datapipes: composed pipes give what real torch's give, alone and under a DataLoader."""
+"""torch.utils.data.datapipes: composed pipes match PyTorch's, on their own and under a DataLoader.
+"""
 import atexit
 import pathlib
 import shutil
@@ -122,7 +123,7 @@ def test_map_pipes(name):
     assert kinds[0][0] == kinds[1][0] and (kinds[0][0].endswith("Error") or kinds[0] == kinds[1]), kinds
 
 
-def test_pipes_of_ones_own():
+def test_user_defined_datapipes():
     results = []
     for T in (real, mine):
         @T.utils.data.functional_datapipe("doubled_for_a_test")
@@ -140,7 +141,7 @@ def test_pipes_of_ones_own():
     assert results[0] == results[1]
 
 
-def test_what_is_missing_says_so():
+def test_missing_datapipes_raise():
     with pytest.raises(NotImplementedError, match="demux"):
         I(mine).demux(2, even)
     with pytest.raises(NotImplementedError, match="groupby"):

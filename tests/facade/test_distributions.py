@@ -1,4 +1,5 @@
-"""torch.distributions against real torch: samples by seed, densities, moments, gradients, divergences, transforms."""
+"""torch.distributions compared with PyTorch: samples from a seed, densities, moments, gradients,
+divergences, transforms."""
 import copy
 import pickle
 import warnings
@@ -14,14 +15,15 @@ SIDES = (real, mine)
 
 @pytest.fixture(autouse=True)
 def quiet():
-    real.distributions.Distribution.set_default_validate_args(True)         # (real torch.compile, in another test, switches it off for the whole process)
+    # PyTorch's torch.compile, used in another test, disables the validation for the whole process
+    real.distributions.Distribution.set_default_validate_args(True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def P(T, *values, dtype="float64"):
-    """A parameter: tensors of the values, that requires grad."""
+    """A parameter: a tensor of the values that requires grad."""
     return T.tensor(np.array(values[0] if len(values) == 1 else values, dtype)).requires_grad_()
 
 
@@ -30,7 +32,7 @@ def matrix(T, n=3, seed=0):
     return T.tensor(a @ a.T + n * np.eye(n)).requires_grad_()
 
 
-# name -> function of (T, parameter maker) giving (distribution, parameters)
+# name -> function of (T, parameter maker) that returns (distribution, parameters)
 def _simple(name, *params):
     def build(T, dtype="float64"):
         ps = [P(T, p, dtype=dtype) for p in params]
@@ -109,7 +111,8 @@ CASES.update({
         P(T, 5.5, dtype=dtype), matrix(T).to(getattr(T, dtype)).detach().requires_grad_()),
 })
 
-# Where the number of random numbers that are drawn depends on last bits, or torch's approximate slope is compared.
+# The number of samples drawn depends on the last digits, or PyTorch's approximate derivative is
+# compared.
 LOOSE_GRADIENT = ("Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT", "scalar Gamma", "Wishart")
 
 
@@ -127,7 +130,7 @@ def compare(a, b, what, rtol=1e-6, atol=1e-8):
 
 
 def both(fn, what, **tolerance):
-    """fn(T) on both sides: the same value, or the same kind of error."""
+    """Runs `fn(T)` on both sides and asserts the same value, or the same kind of error."""
     got = []
     for T in SIDES:
         try:
@@ -166,9 +169,9 @@ def test_distribution(name):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
-def test_samples_of_a_seed(name, dtype):
+def test_samples_match_torch_for_a_seed(name, dtype):
     if name.startswith("GeneralizedPareto") and dtype == "float64":
-        return      # torch compares its float64 parameters with a float32 zero, and fails
+        return  # PyTorch compares its float64 parameters with a float32 zero, and fails
     build = CASES[name]
 
     def draw(T):
@@ -183,7 +186,7 @@ def test_samples_of_a_seed(name, dtype):
 
 
 def single(name):
-    """The builder of a case, in float32 where torch's float64 fails."""
+    """Returns the builder of a case, in float32 where PyTorch's float64 fails."""
     build = CASES[name]
     return (lambda T: build(T, "float32")) if name.startswith("GeneralizedPareto") else build
 
@@ -215,7 +218,7 @@ def test_gradients_of_samples(name):
     def slope(T):
         d, ps = build(T)
         T.manual_seed(7)
-        # (torch overwrites Wishart samples that its gradient needs.)
+        # PyTorch overwrites Wishart samples that its gradient needs.
         s = d._bartlett_sampling(T.Size([20])) if name == "Wishart" else d.rsample((20,))
         grads = T.autograd.grad((s * T.linspace(0.5, 1.5, 20, dtype=s.dtype).reshape((20,) + (1,) * (s.dim() - 1))).sum(), ps, allow_unused=True)
         return [T.zeros(1) if g is None else g for g in grads]
@@ -276,7 +279,7 @@ def test_kl_divergence(pair):
     def run(T):
         p, q = one_of(T, pair[0], 0), one_of(T, pair[1], 1)
         if pair == ("ContinuousBernoulli", "Uniform"):
-            # Within (not at the edge of) the interval, where torch gives inf.
+            # Inside the interval, not at its edge, where PyTorch returns inf.
             q = T.distributions.Uniform(P(T, [-1.0, -0.5, 0.5]), P(T, [2.0, 3.0, 4.0]))
         if same_exponential:
             return T.distributions.kl._KL_REGISTRY[T.distributions.ExponentialFamily, T.distributions.ExponentialFamily](p, q)
@@ -287,7 +290,7 @@ def test_kl_divergence(pair):
     both(run, "kl", rtol=1e-6)
 
 
-def test_divergences_of_other_pairs():
+def test_kl_registry_and_unknown_pairs():
     D = mine.distributions
     with pytest.raises(NotImplementedError, match="p type VonMises and q type Cauchy"):
         D.kl_divergence(D.VonMises(0.0, 1.0), D.Cauchy(0.0, 1.0))
@@ -349,7 +352,7 @@ def test_transforms(name):
         both(lambda T, f=f: (lambda r: tuple(r) if isinstance(r, tuple) else r)(f(make(T.distributions, T), T.Size(INPUTS[kind].shape))), name)
 
 
-def test_cached_transforms_give_the_very_input():
+def test_cached_transforms_return_the_original_input():
     t = mine.distributions.ExpTransform(cache_size=1)
     x = mine.randn(3)
     assert t.inv(t(x)) is x and t.with_cache(1) is t and t.with_cache(0) is not t
@@ -422,7 +425,7 @@ def test_validation_can_be_switched_off():
         D.Distribution.set_default_validate_args(True)
 
 
-def test_numbers_take_the_dtype_of_tensors():
+def test_scalars_adopt_the_tensor_dtype():
     for T in SIDES:
         D = T.distributions
         assert str(D.Normal(T.zeros(2, dtype=T.float64), 1.0).scale.dtype) == "torch.float64"
@@ -437,7 +440,7 @@ def test_copies():
 
 
 @pytest.mark.parametrize("diag", [-2, -1, 0, 1])
-def test_triangles(diag):
+def test_tril_matrix_conversions(diag):
     m = np.random.RandomState(0).randn(2, 4, 4)
     both(lambda T: T.distributions.utils.tril_matrix_to_vec(T.tensor(m), diag), "to vec")
     both(lambda T: T.distributions.utils.vec_to_tril_matrix(T.distributions.utils.tril_matrix_to_vec(T.tensor(m), diag), diag), "to matrix")

@@ -1,4 +1,5 @@
-"""torch.nn.attention.flex_attention beside real torch: results, masks in blocks, gradients (beside the same written out, which torch has on other devices only), errors."""
+"""torch.nn.attention.flex_attention compared with PyTorch: results, block masks, errors, and
+gradients (compared with explicit formulas, because PyTorch supports them only on other devices)."""
 import importlib
 import math
 import warnings
@@ -17,12 +18,12 @@ SIDES = ((real, real_flex), (mine, my_flex))
 
 @pytest.fixture(autouse=True)
 def uncompiled(monkeypatch):
-    """torch's own function, without its compiler."""
+    """Uses PyTorch's function without its compiler."""
     monkeypatch.setattr(real_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 class Captured:
-    """Tensors that functions of scores and masks refer to."""
+    """Tensors captured by score and mask functions."""
 
     def __init__(self, T, length, requires_grad=False):
         rs = np.random.RandomState(7)
@@ -66,7 +67,7 @@ def test_results(score, mask):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_precision_shared_heads_and_scale(dtype):
+def test_dtypes_grouped_heads_and_scale(dtype):
     found = []
     for T, F in SIDES:
         r, aux = F.flex_attention(*operands(T, 5, 2, dtype), scale=0.7, enable_gqa=True, return_aux=F.AuxRequest(lse=True))
@@ -77,7 +78,7 @@ def test_precision_shared_heads_and_scale(dtype):
 
 
 @pytest.mark.parametrize("score", ["alibi", "bias", "causal"])
-def test_gradients_also_of_what_functions_refer_to(score):
+def test_gradients_include_captured_tensors(score):
     def leaves(T):
         c, given = Captured(T, 8, True), operands(T, 8, requires_grad=True)
         return c, given, [*given, c.bias, c.slopes]
@@ -99,7 +100,7 @@ def test_gradients_also_of_what_functions_refer_to(score):
 
 
 def parts(block_mask, T):
-    """A BlockMask's parts, to be compared."""
+    """Returns a BlockMask's parts for comparison."""
     return [x.tolist() if isinstance(x, T.Tensor) else x for x in block_mask.as_tuple()[:-1]], [str(t.dtype)[6:] for t in block_mask.as_tuple() if isinstance(t, T.Tensor)]
 
 
@@ -157,8 +158,9 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_that_are_no_broadcasting(name):
-    """They see single places: what would mean something else for all of them at once goes by vmap."""
+def test_mask_functions_that_do_not_broadcast(name):
+    """Such functions see single indices. A function that would behave differently on all indices at
+    once is run through vmap."""
     rs = np.random.RandomState(2).randn(2, 5, 5)
     a, b = [F.create_mask(FUNCTIONS[name](T, T.tensor(rs)), 1, 2, 5, 5, device="cpu").tolist() for T, F in SIDES]
     assert a == b

@@ -1,4 +1,5 @@
-"""torch.utils.flop_counter beside real torch: the same counts by module and operator, forward and backward."""
+"""torch.utils.flop_counter compared with PyTorch: the same counts by module and operator, forward
+and backward."""
 import warnings
 
 import numpy as np
@@ -22,14 +23,15 @@ def counts(T, F, program):
 
 
 def same(program):
-    """Counts of a program on both sides, which have to be equal and not nought."""
+    """Returns the counts of a program after asserting that both sides agree."""
     want, got = [counts(T, F, program) for T, F in SIDES]
     assert got == want
     return want
 
 
 def vision_transformer(T, math):
-    """A small ViT in plain torch.nn, with torch's own attention, or that written out."""
+    """A small ViT in plain torch.nn, with PyTorch's attention or with attention written out
+    (`math`)."""
     nn = T.nn
 
     class Block(nn.Module):
@@ -110,7 +112,7 @@ def test_recurrent_layers(name):
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("leaf", [False, True])
 def test_layers(name, leaf):
-    """leaf: the input wants a gradient as well."""
+    """leaf: the input requires a gradient as well."""
     make, shape = LAYERS[name]
 
     def program(T):
@@ -157,7 +159,7 @@ def test_attention(how):
     assert bool(same(program)[1]) == (how in ("math", "three dims", "gradient of the mask"))
 
 
-def test_gradients_are_those_without_counting():
+def test_counting_does_not_change_gradients():
     module = LAYERS["cnn"][0](mine.nn)
     x = mine.randn(2, 3, 8, 8)
     plain = [g.clone() for g in mine.autograd.grad(module(x).square().sum(), list(module.parameters()))]
@@ -188,7 +190,7 @@ def test_formulas_are_registered_and_checked():
 
 @few
 @given(st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(1, 3))
-def test_formulas_of_operators_that_there_are_no_kernels_for(sizes, groups):
+def test_formulas_of_operators_without_kernels(sizes, groups):
     b, s, t, d = sizes
     q, k, v = (b, 2 * groups, s, d), (b, 2, t, d), (b, 2, t, d + 1)
     g = (b, 2 * groups, s, d + 1)
@@ -217,7 +219,7 @@ def test_the_table():
     assert tables(*SIDES[1]) == tables(*SIDES[0])
 
 
-def test_modules_that_run_are_known():
+def test_module_tracker_matches_torch():
     def seen(T):
         tracker = __import__(T.__name__ + ".utils.module_tracker", fromlist=["x"]).ModuleTracker()
         out = []
@@ -236,7 +238,7 @@ def test_modules_that_run_are_known():
     assert seen(mine) == seen(real)
 
 
-def test_branches_count_as_the_larger_one():
+def test_branches_count_as_the_larger_branch():
     def program(T, yes):
         x = T.ones(3, 3)
         T.cond(T.tensor(yes), lambda x: x @ x @ x, lambda x: x @ x, (x,))

@@ -1,5 +1,6 @@
-"""MindSpore-style flows: each example of examples/flows runs in its own process, and every loss, gradient and updated weight of
-every step is compared with real torch doing the same (tests/_flows.py)."""
+"""MindSpore-style flows: each example of examples/flows runs in its own process. Every loss,
+gradient and updated weight of every step is compared with PyTorch running the same flow
+(tests/_flows.py)."""
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from _flows import FLOWS, ROOT
 
 
 def run(name, folder, *args):
-    """Numbers that an example recorded, what it printed, and its warnings."""
+    """Returns the values that an example recorded, its output, and its warnings."""
     record = folder / "record.npz"
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     p = subprocess.run([sys.executable, str(FLOWS / f"{name}.py"), *args, f"--record={record}"], cwd=folder, env=env, text=True, capture_output=True,

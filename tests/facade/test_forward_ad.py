@@ -1,4 +1,5 @@
-"""torch.autograd.forward_ad, torch.func in forward mode, and custom functions with a jvp, beside real torch."""
+"""torch.autograd.forward_ad, torch.func in forward mode, and custom Functions with a jvp, compared
+with PyTorch."""
 import numpy as np
 import pytest
 import torch as real
@@ -10,7 +11,7 @@ SIDES = (mine, real)
 
 
 def both(f):
-    """f(torch) on both sides: arrays are close, everything else is equal."""
+    """Runs `f(torch)` on both sides: arrays are close, everything else is equal."""
     got, want = f(mine), f(real)
     assert len(got) == len(want)
     for g, w in zip(got, want):
@@ -22,7 +23,7 @@ def both(f):
             assert g == w
 
 
-# What a program may do with a dual d, a plain tensor z and views of either.
+# Operations on a dual tensor d, a plain tensor z, and views of either.
 STEPS = {
     "z.copy_(d)": lambda T, d, z: z.copy_(d), "z += d": lambda T, d, z: z.add_(d), "z[1] = d[0]": lambda T, d, z: z.__setitem__(1, d[0]),
     "z.t() *= d": lambda T, d, z: z.t().mul_(d.t()), "d[0] = 2": lambda T, d, z: d[0].fill_(2.0), "d *= 3": lambda T, d, z: d.mul_(3),
@@ -58,7 +59,7 @@ def test_writes_and_views(steps, early, grad):
     try:
         program(real)
     except RuntimeError:
-        return          # (torch has overwritten what it needs for backward; here that may have been kept)
+        return  # PyTorch overwrote what its backward needs; mindtorch may have kept it
     both(program)
 
 
@@ -93,7 +94,7 @@ def test_errors(what):
     both(error)
 
 
-def test_what_carries_a_tangent():
+def test_which_results_carry_a_tangent():
     def kept(T):
         F = T.autograd.forward_ad
         with F.dual_level() as level:
@@ -144,7 +145,8 @@ def test_transforms(name, grad):
         x, y = (T.tensor(rs.uniform(0.1, 1, 6), requires_grad=grad) for _ in range(2))
         out = list(TRANSFORMED[name](T, x, y))
         if name in ("linearize", "functional"):
-            return [o.detach() for o in out]        # (whether these have a history is torch's accident)
+            # whether these have a history is incidental in PyTorch
+            return [o.detach() for o in out]
         if grad and any(o.requires_grad for o in out):
             out += T.autograd.grad(sum(o.sum() for o in out if o.requires_grad), [x, y], allow_unused=True, materialize_grads=True)
         return out
@@ -153,7 +155,8 @@ def test_transforms(name, grad):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_tangents_through_a_resnet(training):
-    """The derivative of a small ResNet's logits along a direction of its weights and of its input."""
+    """The directional derivative of a small ResNet's logits with respect to its weights and its
+    input."""
     def block(T, n, m, stride):
         nn = T.nn
 
@@ -252,7 +255,7 @@ def test_custom_functions(name):
             try:
                 r = g(d, y)
                 p, t = F.unpack_dual(r)
-                r.mul_(3)                   # (into the base's tangent, where r is a view)
+                r.mul_(3)  # writes to the base's tangent if `r` is a view
                 return [p.clone(), t.clone(), F.unpack_dual(d).tangent.clone()]
             except (RuntimeError, NotImplementedError) as e:
                 return [type(e).__name__, str(e)[:60]]

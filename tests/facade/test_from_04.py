@@ -1,4 +1,5 @@
-"""What scripts for mindtorch 0.4 ask for: its names, and MindSpore-style training loops; the clipping beside real torch's."""
+"""Compatibility with scripts for mindtorch 0.4: its names, and MindSpore-style training loops.
+Clipping is compared with PyTorch."""
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ import mindtorch.torch as torch
 from mindtorch.tools._scan import Facts, scan
 
 
-def test_conversions_leave_torch_tensor_a_function():
+def test_importing_conversions_keeps_torch_tensor_callable():
     before = torch.tensor
     from mindtorch.torch.tensor import Tensor, cast_to_adapter_tensor, cast_to_ms_tensor
     import mindtorch.torch.tensor  # noqa: F401
@@ -64,7 +65,7 @@ def test_clipping_of_given_gradients(kind, native):
         torch.nn.utils.clip_grad_norm_(grads=[1.0], max_norm=1.0)
 
 
-def test_a_loop_of_04_trains_as_torch_does():
+def test_training_loop_of_04_matches_torch():
     weights = np.random.RandomState(1).randn(2, 3).astype(np.float32)
     x, y = np.random.RandomState(2).randn(8, 3).astype(np.float32), np.random.RandomState(3).randn(8, 2).astype(np.float32)
     losses = []
@@ -102,7 +103,7 @@ def test_a_loop_of_04_trains_as_torch_does():
         assert float(opt.param_groups[0]["lr"]) == 0.1
 
 
-def test_mixed_precision_by_the_old_name():
+def test_mixed_precision_under_its_old_name():
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     x = torch.randn(5, 4)
     want = net.eval()(x)
@@ -114,7 +115,7 @@ def test_mixed_precision_by_the_old_name():
         torch.amp.auto_mixed_precision(net, "O7")
 
 
-def test_conditions():
+def test_context_conditions_of_04():
     from mindtorch.utils import (get_backend, graph_mode_condition, is_under_ascend_context, is_under_cpu_context, is_under_gpu_context, pynative_mode_condition,
                                  unsupported_attr)
     assert get_backend() == ms.get_context("device_target")
@@ -129,7 +130,7 @@ def test_conditions():
     assert unsupported_attr(3) is None
 
 
-def test_scan_names_what_has_to_change(tmp_path):
+def test_scan_reports_lines_to_change(tmp_path):
     path = tmp_path / "old.py"
     path.write_text(textwrap.dedent("""\
         import mindtorch.torch as torch
@@ -147,7 +148,7 @@ def test_scan_names_what_has_to_change(tmp_path):
     assert [line for line, _ in bad] == [4, 5, 6] and all(instead for _, instead in bad)
 
 
-def test_scan_finds_conversions_before_anything_has_loaded_them(tmp_path):
+def test_scan_finds_conversions_without_importing_them(tmp_path):
     path = tmp_path / "old.py"
     path.write_text("from mindtorch.torch.tensor import cast_to_ms_tensor, cast_to_nowhere\n")
     got = subprocess.run([sys.executable, "-m", "mindtorch", "scan", str(path)], capture_output=True, text=True)

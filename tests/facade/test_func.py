@@ -1,4 +1,5 @@
-"""torch.func and torch.vmap against real torch: one program on both sides, results and errors alike."""
+"""torch.func and torch.vmap compared with PyTorch: one program on both sides, with the same results
+and errors."""
 import collections
 import warnings
 
@@ -9,7 +10,7 @@ from _both_sides import mine, outcome, real, refused, same
 RTOL = {"rtol": 1e-5, "atol": 1e-5}
 
 
-# Its first forward-mode call imports decompositions, with warnings of their own.
+# PyTorch's first forward-mode call imports decompositions, which issue warnings.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     real.func.jvp(real.sin, (real.ones(1),), (real.ones(1),))
@@ -73,7 +74,7 @@ VMAP_ERRORS = {
 
 
 @pytest.mark.parametrize("name", VMAP_ERRORS)
-def test_vmap_refuses(name):
+def test_invalid_vmap_calls_raise(name):
     refused(VMAP_ERRORS[name])
 
 
@@ -85,7 +86,7 @@ def test_vmap_randomness():
     same(draws)
 
 
-def test_vmap_of_nothing_keeps_the_shape():
+def test_vmap_of_empty_batches_keeps_the_shape():
     assert mine.vmap(lambda a: (a * 2, a.sum()))(mine.ones(0, 3))[0].shape == (0, 3)
     assert mine.vmap(lambda a: a * 2, in_dims=1, out_dims=1)(mine.ones(2, 0)).shape == (2, 0)
 
@@ -138,11 +139,11 @@ GRAD_ERRORS = {
 
 
 @pytest.mark.parametrize("name", GRAD_ERRORS)
-def test_grad_refuses(name):
+def test_invalid_grad_calls_raise(name):
     refused(GRAD_ERRORS[name])
 
 
-def test_results_depend_on_what_lies_outside_alone():
+def test_results_require_grad_only_through_outer_tensors():
     def run(T):
         w = T.ones(3, requires_grad=True)
         x = rows(T)
@@ -202,7 +203,7 @@ VJP_ERRORS = {
 
 
 @pytest.mark.parametrize("name", VJP_ERRORS)
-def test_vjp_refuses(name):
+def test_invalid_vjp_calls_raise(name):
     refused(VJP_ERRORS[name])
 
 
@@ -242,7 +243,7 @@ def test_jacobians(name):
 @pytest.mark.parametrize("fn", [lambda T: T.func.jacrev(lambda a: a * 1j)(rows(T)), lambda T: T.func.jacrev(lambda a: 3)(rows(T)),
                                 lambda T: T.func.jacrev(lambda a: a, chunk_size=0)(rows(T)),
                                 lambda T: T.func.jacrev(lambda a: a.sum(), argnums=2)(rows(T))])
-def test_jacobians_refuse(fn):
+def test_invalid_jacobian_calls_raise(fn):
     refused(fn)
 
 
@@ -271,7 +272,7 @@ def test_functional_call_and_per_sample_gradients():
     same(run, **RTOL)
 
 
-def test_functional_call_refuses():
+def test_invalid_functional_calls_raise():
     refused(lambda T: T.func.functional_call(net(T), 3, x23(T)))
     refused(lambda T: T.func.functional_call(net(T), [3], x23(T)))
 
@@ -341,7 +342,7 @@ def test_pytree(name):
     same(PYTREE[name])
 
 
-def test_pytree_of_own_classes():
+def test_pytree_of_user_classes():
     def run(T):
         class Pair:
             def __init__(self, a, b):
@@ -377,14 +378,14 @@ def test_cond_and_while_loop():
             bad()
 
 
-def test_outcomes_are_compared():
-    """The helper sees differences: a wrong value on one side is not passed over."""
+def test_comparison_helper_detects_differences():
+    """The helper detects differences: a wrong value on one side fails."""
     with pytest.raises(AssertionError):
         same(lambda T: T.ones(2) * (1 if T is real else 2))
     assert outcome(lambda T: 1 / 0, mine)[0][0] == "ZeroDivisionError"
 
 
-def test_linearize_of_a_network_again_and_again():
+def test_repeated_use_of_a_linearized_network():
     def run(T):
         T.manual_seed(0)
         net = T.nn.Sequential(T.nn.Conv2d(2, 4, 3, padding=1), T.nn.BatchNorm2d(4), T.nn.ReLU(), T.nn.Conv2d(4, 4, 3, padding=1), T.nn.AdaptiveAvgPool2d(1), T.nn.Flatten(),
@@ -401,7 +402,7 @@ def test_linearize_of_a_network_again_and_again():
         np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12)
 
 
-def test_linearize_takes_trees_and_refuses_other_tangents():
+def test_linearize_checks_the_tangent_tree():
     def run(T):
         x = T.arange(1., 4)
         out, push = T.func.linearize(lambda d: {"r": d["a"] * d["b"], "s": (d["a"].sum(), [d["b"].exp()])}, {"a": x, "b": x + 1})

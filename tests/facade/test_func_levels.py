@@ -1,4 +1,5 @@
-"""Which tensors belong to a transform of torch.func: writes to captured ones, printing, custom functions, functorch's older names; beside real torch."""
+"""Ownership of tensors by torch.func transforms, compared with PyTorch: writes to captured tensors,
+printing, custom Functions, functorch's older names."""
 import re
 import warnings
 
@@ -15,7 +16,7 @@ with warnings.catch_warnings():
 
 
 def told(f, T, *args):
-    """The text of a result, or an error's class and how it begins."""
+    """Returns the text of a result, or an error's class and the start of its message."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -30,7 +31,7 @@ def alike(f, *args):
     return a
 
 
-# ------------------------------------------------------------------ writes: (program over x and a captured c, whether c is captured there)
+# -------------------------------------------------- writes: programs over x and a captured tensor c
 WRITES = {
     "copy_": lambda T, x, c: c.copy_(x), "add_ of a number": lambda T, x, c: c.add_(1), "relu_": lambda T, x, c: T.relu_(c),
     "item": lambda T, x, c: c.__setitem__(0, 1.0) or c, "view": lambda T, x, c: c.view(3, 1).mul_(2), "row": lambda T, x, c: c[0].copy_(x[0]),
@@ -53,7 +54,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_captured_tensors_are_not_written(name):
+def test_captured_tensors_are_not_modified(name):
     def run(T):
         c, x = T.tensor([4.0, 5.0, 6.0]), T.tensor([1.0, 2.0, 3.0])
         try:
@@ -88,7 +89,7 @@ def test_vmap_and_captured_tensors():
     alike(once)
 
 
-# ------------------------------------------------------------------ what tensors say of themselves
+# --------------------------------------------------------------- properties and printing of tensors
 def shows(T, found):
     c = T.tensor([7.0])
 
@@ -117,7 +118,7 @@ def test_printing(how):
     assert run(mine) == run(real)
 
 
-def test_outside_of_no_grad():
+def test_vjp_under_no_grad_is_differentiable_later():
     def run(T):
         x = T.tensor(3.0, requires_grad=True)
         with T.no_grad():
@@ -139,11 +140,11 @@ INSIDE = {
 
 @pytest.mark.parametrize("name", INSIDE)
 @pytest.mark.parametrize("how", ["grad", "jacrev"])
-def test_refused_inside(name, how):
+def test_unsupported_calls_inside_transforms_raise(name, how):
     alike(lambda T: getattr(T.func, how)(lambda x: INSIDE[name](T, x))(T.ones(3)))
 
 
-def test_saved_tensor_hooks_around():
+def test_saved_tensor_hooks_around_transforms_raise():
     def run(T):
         with T.autograd.graph.saved_tensors_hooks(lambda a: a, lambda a: a):
             return T.func.grad(lambda x: (x * x).sum())(T.ones(3))
@@ -208,7 +209,7 @@ def test_vmap_rules(name):
     alike(run)
 
 
-def test_vmap_rules_are_one():
+def test_only_one_vmap_rule_is_allowed():
     def run(T, more):
         return T.vmap(type("Rule", (functions(T)[1],), more).apply)(T.ones(2, 3))
     alike(run, {})
@@ -315,7 +316,7 @@ def test_reductify():
     assert ours(None, None, 0, 2) is theirs(None, None, 0, 2) is None
 
 
-# ------------------------------------------------------------------ operators with rules of their own
+# ------------------------------------------------------------------ operators with their own rules
 def operator(T):
     import importlib
     ops, c = importlib.import_module(T.__name__ + "._ops"), T._C._functorch
@@ -373,7 +374,7 @@ def test_higher_order_operators(how):
     alike(run)
 
 
-def test_batches_are_printed_whole():
+def test_batched_tensors_print_all_slices():
     def run(T):
         found = []
         x = T.arange(6.0).reshape(2, 3)
@@ -385,8 +386,9 @@ def test_batches_are_printed_whole():
     assert run(mine) == run(real)
 
 
-def test_gradients_of_a_graph_from_outside_slice_by_slice():
-    """A graph is gone through once for all slices, so it need not be kept by hand; afterwards it is freed."""
+def test_vmap_over_gradients_of_an_outer_graph():
+    """One traversal of the graph serves all slices, so it need not be retained explicitly.
+    Afterwards it is freed."""
     def run(T):
         x = T.arange(6.0).reshape(2, 3).requires_grad_()
         y = (x * x).sum(1).exp().log()

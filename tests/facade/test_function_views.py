@@ -1,4 +1,5 @@
-"""Views that custom Functions make, return and write to, and what is refused of them, beside real torch."""
+"""Views that custom Functions create, return and modify, and the related errors, compared with
+PyTorch."""
 import pytest
 import torch as real
 
@@ -18,7 +19,7 @@ def _recorded(T, x):
         return (x * 3).view(-1)
 
 
-#: forwards: of a tensor (T, ctx, x, what lies outside of the Function), what they return
+#: forwards, as functions of (T, ctx, x, a tensor from outside the Function), and what they return
 FORWARDS = {
     "view of a temporary": lambda T, ctx, x, out: (x * 3).view(-1),
     "view of a temporary, detached": lambda T, ctx, x, out: (x.detach() * 3).view(-1),
@@ -95,12 +96,12 @@ def outcome(T, forward, given, write, last):
             z.backward()
         return [(t._is_view(), t.requires_grad, t.grad_fn is None) for t in made], y.tolist(), None if x.grad is None else x.grad.tolist()
     except Exception as e:
-        return type(e).__name__, str(e)[:75]          # (where torch's and our explanations begin, they differ)
+        return type(e).__name__, str(e)[:75]  # PyTorch's message and ours differ after this point
 
 
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_views_of_functions(forward, given):
+def test_views_returned_by_custom_functions(forward, given):
     for i, write in enumerate(WRITES):
         for last in (False, True):
             want = outcome(real, forward, given, write, last)

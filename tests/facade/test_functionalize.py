@@ -1,4 +1,4 @@
-"""make_fx of torch.func.functionalize: graphs without writes, beside real torch's."""
+"""make_fx of torch.func.functionalize: graphs without writes, compared with PyTorch's."""
 import contextlib
 import re
 import warnings
@@ -86,7 +86,7 @@ PROGRAMS = [view_of_input, transposed, plain, filled, piece, turned, into, diago
 
 @pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_graphs_are_torchs(program, remove):
+def test_functionalized_graphs_match_torch(program, remove):
     def f(T):
         def run(x):
             return program(T, x)
@@ -96,7 +96,7 @@ def test_graphs_are_torchs(program, remove):
     assert codes[0] == codes[1]
 
 
-# ------------------------------------------------------------------ any program of views and writes
+# ----------------------------------------------------------- arbitrary programs of views and writes
 VIEWS = {"row": lambda t: t[0], "rows": lambda t: t[1:], "column": lambda t: t[..., 0], "flat": lambda t: t.reshape(-1), "turned": lambda t: t.transpose(0, -1),
          "unsqueezed": lambda t: t.unsqueeze(0), "diagonal": lambda t: t.diagonal(0, 0, -1), "halves": lambda t: t.split(2, -1)[-1], "odd": lambda t: t[::2],
          "unbound": lambda t: t.unbind(0)[-1], "detached": lambda t: t.detach(), "newaxis": lambda t: t[None, ..., None], "narrow": lambda t: t.narrow(-1, 0, 1)}
@@ -112,7 +112,7 @@ WRITES = {"add": lambda t, o: t.add_(1), "mul": lambda t, o: t.mul_(t), "of the 
 
 
 def runs(T, steps, x):
-    """The tensors of a program, or an error where a step does not fit."""
+    """Returns the tensors of a program, or raises an error where a step does not fit."""
     faces = [x, x * 2]
     for i, view, j, write in steps:
         t = faces[i % len(faces)]
@@ -130,7 +130,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | st.sampled_from(sorted
 
 
 def holds(steps, remove, want, after):
-    """Whether real torch's own graph computes what the program does."""
+    """True if PyTorch's own graph computes what the program does."""
     x = real.arange(16.0).reshape(4, 4) * 0.25 - 1
     try:
         got = graph(real, lambda t: runs(real, steps, t), x.clone(), remove=remove)(x)
@@ -141,12 +141,13 @@ def holds(steps, remove, want, after):
 
 @settings(deadline=None, max_examples=30)
 @given(STEPS, st.booleans())
-def test_what_they_compute(steps, copies):
+def test_functionalized_programs_compute_the_same(steps, copies):
     x = [T.arange(16.0).reshape(4, 4) * 0.25 - 1 for T in (real, mine, mine)]
     want = runs(real, steps, x[0])
     remove = "mutations_and_views" if copies else "mutations"
     if not holds(steps, remove, want, x[0]):
-        # (Real torch's graph is wrong: it takes a reshape that copies for a view.  Ours is refused, or right.)
+        # PyTorch's graph is wrong: it treats a reshape that copies as a view. Ours raises an error,
+        # or is right.
         with contextlib.suppress(RuntimeError):
             graph(mine, lambda t: runs(mine, steps, t), x[1].clone(), remove=remove)
         return
@@ -164,7 +165,7 @@ def test_refused():
             graph(mine, f, mine.ones(4))
 
 
-def test_run_eagerly():
+def test_functionalize_runs_eagerly():
     for T in (real, mine):
         x = T.zeros(2, 2)
         y = T.func.functionalize(lambda t: t.view(4).add_(1))(x)

@@ -1,4 +1,4 @@
-"""torch.fx: graphs, their source and what runs them, beside real torch."""
+"""torch.fx: graphs, their source and their execution, compared with PyTorch."""
 import copy
 import importlib.util
 import operator
@@ -58,7 +58,7 @@ T.zeros_like(x) + x.new_ones(2)
 
 
 @pytest.mark.parametrize("program", sorted({p.strip() for p in PROGRAMS.split(";") if p.strip()}))
-def test_source_and_graph_are_torchs(program):
+def test_source_and_graph_match_torch(program):
     made = []
     for T, F in ((torch, torch.fx), (mt, fx)):
         g = F.symbolic_trace(eval(f"lambda x: {program}", {"T": T}))
@@ -70,7 +70,8 @@ def test_source_and_graph_are_torchs(program):
 @pytest.mark.parametrize("program", ["F.softmax(x, dim=-1)", "F.pad(x, [1, 1], value=0.5)", "F.interpolate(x[None], scale_factor=2.0)", "T.einsum('ij,kj->ik', x, x)",
                                      "T.linalg.norm(x)", "T.fft.fft(x)", "T.special.expit(x)", "F.layer_norm(x, (3,))", "F.dropout(x, 0.5, training=False)"])
 def test_values(program):
-    # (Python functions of torch put their defaults into the graph; here calls are noted as they were made.)
+    # PyTorch's Python functions record their defaults in the graph; mindtorch records calls as
+    # written.
     f = eval(f"lambda x: {program}", {"T": mt, "F": mt.nn.functional})
     x = mt.rand(4, 3)
     g = fx.symbolic_trace(f)
@@ -91,7 +92,7 @@ def test_module():
     assert mine.print_readable(print_output=False).startswith("class M(torch.nn.Module):")
 
 
-def test_what_cannot_be_traced():
+def test_untraceable_code_raises():
     def branch(x):
         return x if x.sum() > 0 else -x
     for fn, error in ((branch, fx.proxy.TraceError), (lambda x: [a for a in x], fx.proxy.TraceError), (lambda x: len(x), RuntimeError),
@@ -102,7 +103,7 @@ def test_what_cannot_be_traced():
     assert not fx._symbolic_trace.is_fx_tracing()
 
 
-def test_unpacking_star_arguments_and_concrete_ones():
+def test_unpacking_star_and_concrete_arguments():
     def unpack(x):
         a, b = x
         return a + b
@@ -202,7 +203,7 @@ def test_copies_and_pickles():
     assert g.get_submodule("0").weight.abs().sum() > 0
 
 
-def test_own_leaves():
+def test_user_defined_leaf_modules():
     class Leaf(mt.nn.Module):
         def forward(self, x):
             return x.item() if x.sum() > 0 else x

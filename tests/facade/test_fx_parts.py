@@ -1,4 +1,5 @@
-"""torch.fx: programs in parts by tags and by what an accelerator takes, and what tools ask of nodes, beside real torch."""
+"""torch.fx: splitting programs by tags and by accelerator support, and queries of tools about
+nodes, compared with PyTorch."""
 import importlib
 import operator
 import typing
@@ -72,7 +73,7 @@ NAMES = ["add", "relu", "sin", "cat", "mul", "relu_1", "add_1"]
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.sampled_from(NAMES)), st.booleans())
-def test_what_an_accelerator_takes(supported, single):
+def test_partitioner_selects_supported_nodes(supported, single):
     def run(T, base):
         support = load(base, "passes.operator_support").create_op_support(lambda modules, n: n.name in supported)
         p = load(base, "passes.infra.partitioner").CapabilityBasedPartitioner(trace(base, program(T)), support, allows_single_node_partition=single)
@@ -83,12 +84,13 @@ def test_what_an_accelerator_takes(supported, single):
         assert all(T.equal(a, b) for a, b in zip(fused(x, x, x), program(T)(x, x, x)))
         return sorted(found)
     theirs, mine = both(run)
-    # (which of several ways to put nodes together is taken may differ: no part can be made of two)
+    # The choice among several ways to merge nodes may differ, if no two parts could be merged into
+    # one.
     assert sorted(n for p in mine for n in p) == sorted(n for p in theirs for n in p) or not single
     assert len(mine) == len(theirs)
 
 
-def test_nodes_made_one():
+def test_fusing_nodes():
     def run(T, base):
         u = load(base, "passes.utils.fuser_utils")
         g = trace(base, program(T))
@@ -102,7 +104,7 @@ def test_nodes_made_one():
     assert mine == theirs
 
 
-def test_what_tools_ask_of_nodes():
+def test_node_queries_of_tools():
     def run(T, base):
         tools, support = load(base, "passes.tools_common"), load(base, "passes.operator_support")
         g = trace(base, model(T))
@@ -129,7 +131,7 @@ def test_what_tools_ask_of_nodes():
     assert mine == theirs
 
 
-def test_types_of_elements():
+def test_annotated_getitem_types():
     def run(T, base):
         g = load(base, "graph").Graph()
         x, y, z = g.placeholder("x", typing.Tuple[int, str]), g.placeholder("y", typing.List[T.Tensor]), g.placeholder("z")  # noqa: UP006
@@ -160,11 +162,11 @@ def test_norms_are_fused():
         return opt.remove_dropout(r).code, [n.op for n in f.graph.nodes]
     theirs, mine = both(run)
     assert mine[0] == theirs[0]
-    # (a linear layer and its norm become one here as well)
+    # mindtorch also fuses a linear layer with its norm
     assert mine[1].count("call_module") <= theirs[1].count("call_module")
 
 
-def test_nodes_by_their_source():
+def test_matching_nodes_by_source():
     def run(T, base):
         g = trace(base, program(T)).graph
         for n, name in zip(list(g.nodes)[3:7], "aabb"):

@@ -1,4 +1,5 @@
-"""torch.fx: passes, rewriting, and what tracing and generated code tell, beside real torch."""
+"""torch.fx: passes, rewriting, and error reports of tracing and generated code, compared with
+PyTorch."""
 import copy
 import dataclasses
 import importlib
@@ -23,7 +24,7 @@ def load(base, name):
 
 
 def both(fn):
-    """fn(torch, name of the package) of real torch and of the facade."""
+    """Returns `fn(torch, name of the package)` for PyTorch and mindtorch."""
     return [fn(T, base) for T, base in BOTH]
 
 
@@ -44,7 +45,7 @@ def model(T, chained=True):
 
 
 def texts(gm):
-    """Source and nodes of a GraphModule and of those inside it."""
+    """Returns the source and nodes of a GraphModule and of its submodules."""
     return [(n, m.code, str(m.graph)) for n, m in gm.named_modules() if hasattr(m, "graph")]
 
 
@@ -66,7 +67,7 @@ CONCRETE = [({"b": True, "a": {"p": "PH", "q": "PH"}}, [True, {"p": 1.5, "q": 2.
 
 
 @pytest.mark.parametrize("concrete, good, bad", CONCRETE, ids=str)
-def test_arguments_that_are_known(concrete, good, bad):
+def test_concrete_arguments_are_specialized(concrete, good, bad):
     def run(T, base):
         F = importlib.import_module(f"{base}.fx")
 
@@ -75,14 +76,15 @@ def test_arguments_that_are_known(concrete, good, bad):
         g = F.symbolic_trace(specialised(T), concrete_args=ph(concrete))
         with pytest.raises(AssertionError, match="has been specialized"):
             g(*bad)
-        again = pickle.loads(pickle.dumps(g)) if T is mt else g          # (real torch cannot trace any more once it has unpickled such a one)
+        # PyTorch cannot trace after it has unpickled such a module
+        again = pickle.loads(pickle.dumps(g)) if T is mt else g
         h = copy.deepcopy(g)
         return g.code, str(g.graph), g(*good), h.code, h(*good), again(*good), F.Interpreter(g).run(*good), F.Transformer(g).transform().code
     theirs, mine = both(run)
     assert mine == theirs
 
 
-def test_what_source_and_nodes_say():
+def test_generated_source_matches_torch():
     def run(T, base):
         F = importlib.import_module(f"{base}.fx")
         g = F.symbolic_trace(annotated(T))
@@ -139,7 +141,7 @@ def test_dataclasses_and_writes():
     assert (r.a, r.b) == (2, 2)
 
 
-def test_meta_goes_on_to_what_is_made_of_a_node():
+def test_transformer_propagates_node_meta():
     def run(T, base):
         F = importlib.import_module(f"{base}.fx")
         g = F.symbolic_trace(model(T))
@@ -156,7 +158,7 @@ FUNCTIONS = """operator.setitem operator.iadd T.rand T.randn_like T.nn.functiona
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_effects(name):
+def test_impure_nodes(name):
     def run(T, base):
         g = importlib.import_module(f"{base}.fx").Graph()
         x = g.placeholder("x")
@@ -167,7 +169,7 @@ def test_effects(name):
     assert mine == theirs
 
 
-def test_regions_of_a_profiler_are_kept():
+def test_profiler_regions_are_kept_in_graphs():
     g = fx.Graph()
     h = g.call_function(mt.ops.profiler._record_function_enter_new, ("here",))
     g.call_function(mt.ops.profiler._record_function_exit, (h,))
@@ -176,7 +178,7 @@ def test_regions_of_a_profiler_are_kept():
     assert fx.GraphModule({}, g)() is None
 
 
-def test_modes_see_operators():
+def test_function_modes_see_operators():
     from mindtorch.torch.overrides import TorchFunctionMode
     seen = []
 
@@ -255,7 +257,7 @@ def test_matcher():
     assert mine == theirs
 
 
-# ------------------------------------------------------------------ parts
+# ------------------------------------------------------------------ splitting
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=12), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_split(parts, ordered, named, order, single):
@@ -286,13 +288,13 @@ def test_constants_are_folded():
         x = T.ones(3, 4)
         assert not f.has_folding_been_run and T.equal(f(x, x)["z"], m(x, x)["z"]) and f.has_folding_been_run
         skipped = fold.split_const_subgraphs(m, lambda n: True)
-        # (which number a name has is another matter)
+        # numbers in names are not compared
         return re.sub(r"_\d+", "", f.code + str(f.graph)), sorted(n for n, _ in f.named_parameters()), skipped.code, skipped.const_subgraph_module
     theirs, mine = both(run)
     assert mine == theirs
 
 
-def test_what_is_computed_twice():
+def test_common_subexpression_elimination():
     def run(T, base):
         F, cse = importlib.import_module(f"{base}.fx"), load(base, "passes.dialect.common.cse_pass")
         g = F.symbolic_trace(lambda x: (T.cos(x) + T.cos(x), T.sum(x, dim=[0, 1]) + T.sum(x, dim=[0, 1]) + T.sum(x, dim=[1, 0]), T.rand_like(x) + T.rand_like(x)))
@@ -300,7 +302,7 @@ def test_what_is_computed_twice():
         return r.modified, r.graph_module.code, cse.CSEPass()(F.symbolic_trace(lambda x: T.cos(x))).modified
     theirs, mine = both(run)
     assert mine == theirs
-    # Between two that read the same memory somebody writes to it.
+    # An in-place write separates two reads of the same memory.
     g = fx.symbolic_trace(lambda x: (mt.cos(x), x.add_(1), mt.cos(x)))
     same = load("mindtorch.torch", "passes.dialect.common.cse_pass").CSEPass()(g)
     assert not same.modified
@@ -347,7 +349,7 @@ def test_memory_format_of_shapes():
     assert mine == theirs
 
 
-# ------------------------------------------------------------------ programs written anew
+# ------------------------------------------------------------------ rewritten programs
 NAMES = {}
 
 
@@ -438,7 +440,7 @@ def test_make_fx_of_nested_arguments_and_modules():
     assert mt.equal(g(mt.ones(3, 2)), lin(mt.ones(3, 2))) and "torch.ops.aten.linear.default" in g.code and len(list(g.parameters())) == 2
 
 
-def test_what_make_fx_cannot_record():
+def test_make_fx_raises_for_unrecordable_code():
     make_fx = load("mindtorch.torch", "experimental.proxy_tensor").make_fx
     x = mt.ones(2, requires_grad=True)
     count = iter(range(9))

@@ -1,4 +1,5 @@
-"""Scripted modules: one step to torch.fx, and exceptions that are torch.jit.Errors too; beside real torch."""
+"""Scripted modules compared with PyTorch: a single node for torch.fx, and exceptions that are also
+torch.jit.Errors."""
 import pickle
 
 import pytest
@@ -29,8 +30,8 @@ def parts(T):
     return Holder()
 
 
-def test_fx_records_a_scripted_module_as_one_step():
-    """Its code branches on values, which tracing could not follow."""
+def test_fx_records_a_scripted_module_as_one_node():
+    """Its code branches on values, which tracing cannot follow."""
     def run(T, fx):
         h = parts(T)
         g = fx.symbolic_trace(h)
@@ -58,7 +59,8 @@ def test_exceptions_of_scripted_modules():
             try:
                 seen.append(tuple(m(T.ones(shape)).shape))
             except T.jit.Error as e:
-                lines = str(e).strip().splitlines()         # (torch's last one has the text, in between is the source)
+                # PyTorch's last line has the message, and the source is in between
+                lines = str(e).strip().splitlines()
                 seen.append(["Error", next(w for w in ("too narrow", "too long") if w in lines[0] + lines[-1])])
             except RuntimeError:
                 seen.append("RuntimeError")
@@ -66,7 +68,7 @@ def test_exceptions_of_scripted_modules():
     assert run(torch) == run(mt) == [["Error", "too narrow"], ["Error", "too long"], (2, 5), "RuntimeError"]
 
 
-def test_such_an_exception_is_still_what_was_raised():
+def test_scripted_exceptions_keep_their_original_type():
     class Odd(Exception):
         def __init__(self, place, text):
             super().__init__(text)

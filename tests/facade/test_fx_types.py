@@ -1,4 +1,4 @@
-"""torch.fx: sizes of a traced program's values, checked and inferred, beside real torch."""
+"""torch.fx: checked and inferred tensor types of traced programs, compared with PyTorch."""
 import importlib
 import operator
 
@@ -16,7 +16,7 @@ def load(base, name):
 
 
 def outcome(run):
-    """What run gives on both sides: its result, or the class of what it raises."""
+    """Returns the outcome of `run` on both sides: its result, or the class of its exception."""
     found = []
     for T, base in BOTH:
         try:
@@ -38,7 +38,7 @@ SIZES = st.none() | st.lists(st.none() | st.integers(1, 3), max_size=4)
 
 @settings(max_examples=60, deadline=None)
 @given(SIZES, SIZES)
-def test_two_types(a, b):
+def test_relations_of_two_tensor_types(a, b):
     def run(T, base):
         checker, types = load(base, "experimental.graph_gradual_typechecker"), load(base, "tensor_type")
         x, y, out = typed(base, a), typed(base, b), []
@@ -52,7 +52,7 @@ def test_two_types(a, b):
     assert mine == theirs
 
 
-# (program of x and y, the types that they are declared to have)
+# (program of x and y, the declared types of x and y)
 FULL, PART, NOTHING = [2, 3, 8, 9], [2, None, 8, None], None
 FUNCTIONS = ["T.add(x, y)", "x + y", "T.transpose(x, 0, 1)", "T.transpose(x, 0, 7)", "T.reshape(x, [6, -1])", "T.reshape(x, [5, 7])", "T.flatten(x, 1)",
              "T.flatten(x, 1, 2)", "T.flatten(x, 2)", "T.flatten(x, 3, 1)", "T.sin(x)", "T.add(T.flatten(x, 1), y)"]
@@ -79,12 +79,13 @@ def test_modules(x, declared):
             g = load(base, "_symbolic_trace").symbolic_trace(T.nn.Sequential(eval(f"T.nn.{module}", {"T": T})))
             return checked(base, g, [x], declared)
         theirs, mine = outcome(run)
-        # (real torch refines pooling of four sizes only)
+        # PyTorch refines only pooling with four sizes
         assert mine == theirs or theirs == "NotImplementedError", module
 
 
 def checked(base, g, inputs, declared=None):
-    """Types after the check, after unknown sizes got names, and the constraints of a last refinement."""
+    """Returns the types after the check, the types after unknown sizes got names, and the
+    constraints of a last refinement."""
     inputs = iter(inputs)
     for n in g.graph.nodes:
         if n.op == "placeholder":
@@ -107,7 +108,7 @@ def test_sizes_after_a_convolution_are_those_of_the_convolution():
     assert checked("mindtorch.torch", g, [PART])[0][-1] == "TensorType[(2, Dyn, 8, Dyn)]"
 
 
-def test_rules_of_ones_own():
+def test_user_defined_inference_rules():
     checker = load("mindtorch.torch", "experimental.graph_gradual_typechecker")
 
     def rule(n):

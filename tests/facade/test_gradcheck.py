@@ -1,4 +1,5 @@
-"""gradcheck, gradgradcheck, batched gradients and torch.autograd.functional: each argument does what it does in torch, or is refused."""
+"""gradcheck, gradgradcheck, batched gradients and torch.autograd.functional: each argument works as
+in PyTorch, or raises an error."""
 import itertools
 import warnings
 
@@ -11,7 +12,7 @@ import mindtorch.torch as mt
 
 
 def functions(T):
-    """name -> (function, inputs), right and wrong ones."""
+    """Returns name -> (function, inputs), with right and wrong gradients."""
     class Base(T.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -101,7 +102,7 @@ CONSTANT = {"constant": lambda T: (lambda a: T.ones(3, dtype=T.float64)), "detac
 
 
 def outcome(f):
-    real.manual_seed(0)         # (in 3 of 200 random directions even torch finds no fault in Changing)
+    real.manual_seed(0)  # in 3 of 200 random directions even PyTorch finds no fault in `Changing`
     mt.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,8 +120,8 @@ DOUBLE = [{}, {"fast_mode": True}, {"check_batched_grad": True}, {"gen_non_conti
 
 
 @pytest.mark.parametrize("name", sorted(functions(mt)))
-def test_checks_say_what_torch_says(name):
-    """Each argument, for right and wrong functions: True, False or the same error."""
+def test_checks_match_torch(name):
+    """Every argument, for right and wrong functions: True, False or the same error."""
     for check, options in [*(("gradcheck", o) for o in CHECKS), *(("gradgradcheck", o) for o in DOUBLE)]:
         want, got = [outcome(lambda T=T: getattr(T.autograd, check)(*functions(T)[name], **options)) for T in (real, mt)]
         assert want == got, (check, options)
@@ -131,7 +132,8 @@ def test_checks_of_constant_outputs(name):
     x = [T.tensor([.5, -2.], dtype=T.float64, requires_grad=True) for T in (real, mt)]
     assert outcome(lambda: real.autograd.gradcheck(CONSTANT[name](real), x[0])) == outcome(
         lambda: mt.autograd.gradcheck(CONSTANT[name](mt), x[1]))
-    # (In gradgradcheck torch trips over functions without any gradient, and in fast mode over outputs before the one that has one.)
+    # PyTorch fails in gradgradcheck for functions without any gradient, and in fast mode for
+    # outputs before the one that has a gradient.
     assert mt.autograd.gradgradcheck(CONSTANT[name](mt), x[1])
     assert outcome(lambda: mt.autograd.gradcheck(CONSTANT[name](mt), x[1], fast_mode=True)) == ("GradcheckError" if name == "detached" else True)
 
@@ -158,13 +160,14 @@ def test_forward_mode_is_checked(check, option):
         x = T.ones(2, dtype=T.float64, requires_grad=True)
         return getattr(T.autograd, check)(f(T, right), (x,), raise_exception=False, **option)
     assert [outcome(mt, right) for right in (True, False)] == [True, check == "gradgradcheck"]
-    if "check_batched_forward_grad" not in option:      # (torch's goes by vmap, which this Function has no rule for)
+    # PyTorch uses vmap here, for which this Function has no rule
+    if "check_batched_forward_grad" not in option:
         assert [outcome(real, right) for right in (True, False)] == [True, check == "gradgradcheck"]
 
 
-def test_batched_check_finds_what_backward_does_wrong_in_a_batch():
+def test_batched_check_detects_wrong_batched_gradients():
     class Alternating(mt.autograd.Function):
-        """Right for the cotangents that the plain check asks with, wrong for random ones."""
+        """Right for the cotangents of the plain check, wrong for random ones."""
 
         @staticmethod
         def forward(ctx, x):
@@ -184,7 +187,7 @@ def test_batched_check_finds_what_backward_does_wrong_in_a_batch():
         mt.autograd.gradcheck(Alternating.apply, x, check_batched_grad=True)
 
 
-def test_inputs_are_what_they_were_and_random_numbers_too():
+def test_gradcheck_restores_inputs_and_rng_state():
     x = mt.tensor([.1, .7], dtype=mt.float64, requires_grad=True)
     before, state = x.tolist(), mt.get_rng_state().tolist()
     mt.autograd.gradcheck(lambda t: t.exp(), x)
@@ -206,7 +209,8 @@ def test_batched_gradients(program, n, create, retain, unused):
         r = [None if g is None else (tuple(g.shape), g.detach().numpy().round(6).tolist()) for g in gs]
         if create and program == "x ** 3":
             r.append(T.autograd.grad(gs[0].sum(), x)[0].numpy().round(6).tolist())
-        r.append(outcome(lambda: T.autograd.grad(out.sum(), x)[0].numpy().round(6).tolist()))           # whether the graph is still there
+        # whether the graph still exists
+        r.append(outcome(lambda: T.autograd.grad(out.sum(), x)[0].numpy().round(6).tolist()))
         return r
     assert repr(run(real)) == repr(run(mt))
 
@@ -221,16 +225,16 @@ def test_batched_gradients_of_wrong_shapes(grads):
     assert want == got and isinstance(got, str)
 
 
-def test_gradients_for_inputs_by_name():
+def test_grad_accepts_a_dict_of_inputs():
     for T in (real, mt):
         x, y = T.ones(2, requires_grad=True), T.ones(1, requires_grad=True)
         r = T.autograd.grad((x * x).sum(), {"x": x, "y": y}, materialize_grads=True, create_graph=True)
         assert {k: (g.tolist(), g.requires_grad) for k, g in r.items()} == {"x": ([2, 2], True), "y": ([0], True)}
 
 
-# ------------------------------------------------------------------ what reaches a function's backward
+# -------------------------------------------------------- gradients passed to a function's backward
 @pytest.mark.parametrize("materialize", [True, False])
-def test_a_function_is_asked_also_when_no_gradient_reaches_it(materialize):
+def test_function_backward_runs_without_incoming_gradients(materialize):
     def run(T):
         log = []
 
@@ -262,7 +266,7 @@ def test_a_function_is_asked_also_when_no_gradient_reaches_it(materialize):
     assert run(real) == run(mt)
 
 
-def test_functions_may_call_their_backward_vjp():
+def test_functions_may_define_vjp_instead_of_backward():
     def run(T, both):
         class F(T.autograd.Function):
             @staticmethod
@@ -294,7 +298,8 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", ["vjp", "jvp", "jacobian", "hessian", "vhp", "hvp"])
 @pytest.mark.parametrize("program", sorted(PROGRAMS))
 def test_functional_flags(name, program):
-    """Values, nesting, and the errors of strict mode; vectorize and the strategies give the same numbers."""
+    """Values, nesting, and the errors of strict mode. Vectorization and the strategies yield the
+    same values."""
     def values(r):
         return tuple(values(x) for x in r) if isinstance(r, tuple) else r.detach().numpy().round(8).tolist()
 
@@ -311,7 +316,7 @@ def test_functional_flags(name, program):
 
     for create, strict, v in itertools.product([False, True], [False, True], ["none", "inputs", "scalar", "bad"]):
         if create and strict and name in ("hessian", "vhp", "hvp") and program == "product":
-            continue           # torch tells a constant Hessian by its history
+            continue  # PyTorch recognizes a constant Hessian by its history
         options = {"create_graph": create, "strict": strict}
         assert run(real, v, **options) == run(mt, v, **options), (options, v)
     flags = {"jacobian": "strategy", "hessian": "outer_jacobian_strategy"}
@@ -323,7 +328,7 @@ def test_functional_flags(name, program):
 
 
 @pytest.mark.parametrize("how", ["error", "same", "different"])
-def test_jacfwd_says_what_random_operations_do(how):
+def test_jacfwd_randomness_modes(how):
     x = mt.ones(3)
     assert mt.func.jacfwd(lambda t: t * 2, randomness=how)(x).tolist() == (2 * np.eye(3)).tolist()
 

@@ -1,4 +1,5 @@
-"""Compiled graphs of MindSpore's over torch-style weights: whatever happens to a weight, the graph computes with what it is now."""
+"""Compiled MindSpore graphs over torch-style weights: after any change of a weight, the graph
+computes with its current value."""
 import copy
 import warnings
 
@@ -198,16 +199,17 @@ CHANGES = [fill, copied, replaced, replaced_and_written, loaded, vector, initial
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda h: h.__name__)
-def test_every_change_is_seen(holder):
+def test_every_weight_change_takes_effect(holder):
     m = nn.Linear(2, 2)
     f = holder(m.weight)
     read(f, m.weight)
-    # What a change leaves behind meets every change of the second round; each takes a compilation (20 s a holder), so that one holder is enough for it.
+    # In the second round every change follows every other one. Each takes a compilation (20 s per
+    # holder), so only one holder runs it.
     for i, change in enumerate(CHANGES * (2 if holder is Scale else 1)):
         change(m, 1.5 + i)
         read(f, m.weight)
     for dtype in (mt.float64, mt.float32):
-        if holder in (InList, Deep):        # (as Scale; each takes a compilation)
+        if holder in (InList, Deep):  # covered by `Scale`; each takes a compilation
             break
         m.to(dtype)
         read(f, m.weight)
@@ -232,8 +234,9 @@ def test_sequences_of_changes(changes):
             m.float()
 
 
-def test_shapes_and_strides():
-    """Another shape takes another graph; a strided weight, of which a graph would make a copy, runs eagerly."""
+def test_new_shapes_and_strided_weights():
+    """A new shape compiles a new graph. A strided weight, which a graph would copy, runs eagerly.
+    """
     m = nn.Linear(2, 2)
     cell = Scale(m.weight)
     read(cell, m.weight)
@@ -253,7 +256,8 @@ def test_shapes_and_strides():
 
 
 def test_graph_is_compiled_once():
-    """Values do not cost a compilation, and what holds no torch-style weight is compiled as ever."""
+    """New values need no compilation, and a Cell without torch-style weights is compiled unchanged.
+    """
     m = nn.Linear(2, 2)
     cell, native = Scale(m.weight), Scale(ms.Parameter(ms.Tensor(np.ones((2, 2), np.float32)), name="n"))
     with warnings.catch_warnings():
@@ -274,7 +278,7 @@ def test_another_parameter_under_the_same_name():
     read(cell, m.weight)
     m.load_state_dict({"weight": mt.full((2, 2), 7.), "bias": mt.zeros(2)}, assign=True)
     old = cell.w
-    assert old is not m.weight          # as an alias in torch: assign makes new Parameters
+    assert old is not m.weight  # as with an alias in PyTorch: assign creates new Parameters
     read(cell, old)
     cell.w = m.weight
     read(cell, m.weight)
@@ -287,7 +291,7 @@ def test_another_parameter_under_the_same_name():
 
 
 def test_parametrized_and_pruned_weights():
-    """The leaf that a Cell holds stays the leaf that training changes."""
+    """The leaf that a Cell references remains the leaf that training changes."""
     m = nn.Linear(2, 2)
     leaf = m.weight
     cell = Scale(leaf)
@@ -310,8 +314,9 @@ def test_parametrized_and_pruned_weights():
     read(held, m.weight)
 
 
-def test_training_in_the_graph_and_outside():
-    """MindSpore's training Cell in graph mode, torch-style steps and replaced memory, by turns."""
+def test_training_alternates_between_graph_and_eager():
+    """MindSpore's training Cell in graph mode, torch-style steps and replaced memory, alternating.
+    """
     m = nn.Linear(2, 2)
     step = mnn.TrainOneStepCell(mnn.WithLossCell(Scale(m.weight), mnn.MSELoss()), mnn.SGD([m.weight], 0.5)).set_train()
     w = np.full((2, 2), 2., np.float32)
@@ -326,8 +331,8 @@ def test_training_in_the_graph_and_outside():
         w = (w + 1) * 2
 
 
-def test_captured_tensors_are_no_constants():
-    """A graph takes a tensor for a constant; one of the facade's may be written to."""
+def test_captured_tensors_are_not_constants():
+    """A graph treats a tensor as a constant, but a mindtorch tensor may be modified in place."""
     t = mt.ones(2, 2)
 
     class Holds(mnn.Cell):

@@ -1,4 +1,5 @@
-"""torch._higher_order_ops: loops and branches as functions, beside torch's own (uncompiled where it can be) and plain loops in real torch; with gradients."""
+"""torch._higher_order_ops: loops and branches as functions, with gradients. They are compared with
+PyTorch's own (uncompiled where possible) and with plain loops in PyTorch."""
 import numpy as np
 import pytest
 import torch as real
@@ -53,7 +54,7 @@ def test_associative_scans_of_dicts_and_their_errors():
 
 
 def test_scans():
-    """torch's own compiles: once, and for the rest the loop that it stands for."""
+    """PyTorch's scan compiles: it runs once, and the equivalent loop covers the other cases."""
     def step(T):
         return lambda c, x: (c * x[0] + x[1], (c.sin(), x[0] + 1))
 
@@ -116,7 +117,8 @@ def test_wrappers_and_operators():
 
 
 def test_branches_under_vmap():
-    """Where the slices' conditions differ both branches are computed, and each slice has its own, with its gradient."""
+    """If the conditions of the slices differ, both branches are computed, and each slice gets its
+    own result and gradient."""
     def leaf(T, *shape):
         return T.linspace(-1, 1, int(np.prod(shape)), dtype=T.float64).reshape(shape).requires_grad_()
 
@@ -141,7 +143,7 @@ def test_branches_under_vmap():
         mine.vmap(lambda p, a: mine.cond(p, lambda a: a, lambda a: a.sum(), (a,)))(mine.tensor([True, False]), mine.ones(2, 3))
 
 
-def test_what_the_body_of_a_loop_gives():
+def test_while_loop_body_results():
     def run(T):
         i, a = T.tensor(0), T.ones(2)
         found = [T.while_loop(lambda i: i < 3, lambda i: i + 1, (i,)), T.while_loop(lambda i, a: i < 3, lambda i, a: [i + 1, a * 2], (i, a)),

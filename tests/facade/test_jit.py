@@ -1,4 +1,5 @@
-"""torch.jit as libraries use it: marked and scripted code does what eager code does, beside real torch."""
+"""torch.jit as libraries use it: marked and scripted code matches eager code, compared with
+PyTorch."""
 import copy
 import io
 import pickle
@@ -11,7 +12,7 @@ import torch as real
 
 import mindtorch.torch as torch
 
-_MAYBE = typing.Optional        # (as scripts spell it)
+_MAYBE = typing.Optional  # as scripts spell it
 
 
 def scripted(T):
@@ -45,7 +46,7 @@ def scripted(T):
     return M
 
 
-def test_scripted_modules_compute_what_they_compute():
+def test_scripted_modules_match_eager():
     for x in (np.ones((1, 2), np.float32), np.zeros((3, 2), np.float32)):
         ends = []
         for T in (real, torch):
@@ -76,7 +77,7 @@ def test_functions_and_decorators():
 
 
 @pytest.mark.parametrize("call", ["J.freeze(J.script(M().train()))", "J.freeze(M().eval())", "J.optimize_for_inference(M().eval())"])
-def test_refusals_are_those_of_torch(call):
+def test_errors_match_torch(call):
     for T in (real, torch):
         with pytest.raises(RuntimeError):
             eval(call, {"J": T.jit, "M": scripted(T)})
@@ -85,7 +86,7 @@ def test_refusals_are_those_of_torch(call):
 @pytest.mark.parametrize("value, kind", [
     ([1], list[int]), ([1, "a"], list[int]), ({"a": 1}, dict[str, int]), ({1: 1}, dict[str, int]), (None, _MAYBE[int]), (2, _MAYBE[int]),
     ("a", _MAYBE[int]), ((1, "a"), tuple[int, str]), ((1,), tuple[int, str]), ([[1], [2]], list[list[int]]), (3, int), (3, (str, int)), ([1], list), ({}, dict)])
-def test_isinstance_looks_into_containers(value, kind):
+def test_isinstance_checks_container_elements(value, kind):
     ends = []
     for T in (real, torch):
         try:
@@ -163,14 +164,14 @@ def test_a_scripted_function_is_a_script_function():
 
         class Holder:
             f = s
-        assert Holder().f(x, 3).tolist() == [[3, 3], [3, 3]]            # (no method)
+        assert Holder().f(x, 3).tolist() == [[3, 3], [3, 3]]  # not bound as a method
         future = T.jit.fork(s, x)
         assert future.wait().tolist() == T.jit.wait(future).tolist() == [[2, 2], [2, 2]]
         value, kind = T.jit.Attribute(3, int)
         assert value == 3 and kind is int
 
 
-def test_what_a_scripted_function_has_not():
+def test_unsupported_script_function_attributes_raise():
     s, x = torch.jit.script(doubled), torch.ones(3)
     for name in ("code", "schema", "graph", "inlined_graph"):
         with pytest.raises(NotImplementedError, match=f"{name}|torch.jit.trace"):

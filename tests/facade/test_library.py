@@ -33,7 +33,7 @@ def test_define_and_impl(lib):
         lib.define("scale(Tensor x) -> Tensor")
 
 
-def test_no_kernel(lib):
+def test_operator_without_a_kernel_raises(lib):
     lib.define("nothing(Tensor x) -> Tensor")
     with pytest.raises(NotImplementedError, match="mtest::nothing.*CPU"):
         ops.mtest.nothing(mt.ones(1))
@@ -95,7 +95,7 @@ def test_nms():
 
 
 def test_roi_operators():
-    # A plane is reproduced by bilinear sampling: the mean over a bin is the value at its centre.
+    # Bilinear sampling reproduces a plane: the mean over a bin is the value at its centre.
     y, x = mt.meshgrid(mt.arange(12.0), mt.arange(12.0), indexing="ij")
     image = (2 * y + x).expand(1, 4, 12, 12).contiguous().requires_grad_()
     rois = mt.tensor([[0.0, 2, 2, 6, 6]])
@@ -120,12 +120,12 @@ def test_deform_conv_without_offsets_is_conv():
     np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_operators_are_keys_that_are_not_copied():
+def test_deepcopy_keeps_operators_by_identity():
     assert copy.deepcopy({mt.ops.aten.addmm: 1}).get(mt.ops.aten.addmm) == 1
     assert copy.deepcopy([mt.ops.aten.add.Tensor])[0] is mt.ops.aten.add.Tensor
 
 
-def test_tensors_by_device_and_dtype():
+def test_grouping_tensors_by_device_and_dtype():
     from torch.utils import _foreach_utils as real
 
     from mindtorch.torch.utils import _foreach_utils as own

@@ -1,4 +1,5 @@
-"""Learning rate schedulers against real torch: the same program runs on both, and everything has to agree."""
+"""Learning rate schedulers compared with PyTorch: the same program runs on both, and all results
+must agree."""
 import copy
 import pickle
 
@@ -61,7 +62,7 @@ MAKE = {
 
 
 class Names:
-    """torch.optim.lr_scheduler, and SWALR."""
+    """Namespace of torch.optim.lr_scheduler and SWALR."""
 
     def __init__(self, T):
         self.T = T
@@ -81,7 +82,7 @@ def step(scheduler, n):
 
 
 def tidy(state):
-    """A state dict without the addresses of functions."""
+    """Returns a state dict without the addresses of functions."""
     return {k: v for k, v in state.items() if k not in ("_scale_fn_ref", "anneal_func")}
 
 
@@ -101,7 +102,7 @@ def test_rates_momenta_and_state(name, kind):
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_state_goes_on_in_another_scheduler(name):
+def test_state_continues_in_another_scheduler(name):
     def run(T):
         opt = optimizer(T)
         scheduler = MAKE[name](Names(T), opt)
@@ -122,8 +123,8 @@ def test_state_goes_on_in_another_scheduler(name):
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_state_dicts_cross_over(name):
-    """A state saved by torch continues here, and the other way round."""
+def test_state_dicts_are_interchangeable_with_torch(name):
+    """A state saved by PyTorch continues here, and vice versa."""
     for source, target in ((real, mine), (mine, real)):
         opt = optimizer(source)
         scheduler = MAKE[name](Names(source), opt)
@@ -253,11 +254,11 @@ def test_one_cycle(total, pct, strategy, three):
             opt.step()
             s.step()
             out.append(row(opt))
-        return out                  # the last step is one too many: an error on both sides
+        return out  # the last step is one too many: an error on both sides
     same(run, rtol=1e-12)
 
 
-# ------------------------------------------------------------------ refusals and warnings
+# ------------------------------------------------------------------ errors and warnings
 BAD = [
     lambda L, T: L.StepLR(3, 3),
     lambda L, T: L.ReduceLROnPlateau(3),
@@ -315,12 +316,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("case", range(len(BAD)))
-def test_bad_arguments_are_refused(case):
+def test_invalid_arguments_raise(case):
     refused(lambda T: BAD[case](Names(T), T))
 
 
 @pytest.mark.parametrize("name", ["SequentialLR", "ChainedScheduler"])
-def test_schedulers_of_different_optimizers_are_refused(name):
+def test_schedulers_of_different_optimizers_raise(name):
     for T in (real, mine):
         L = T.optim.lr_scheduler
         members = [L.StepLR(optimizer(T), 3), L.StepLR(optimizer(T), 3)]
@@ -407,8 +408,9 @@ def test_groups_added_later():
 
 
 @pytest.mark.parametrize("name", [name for name in MAKE if not name.startswith("SWALR")])
-def test_groups_added_later_are_known_or_refused(name):
-    """Schedulers that keep a number for each group refuse another one as torch does, with the same error after the same step."""
+def test_later_groups_are_supported_or_raise(name):
+    """Schedulers that store a value per group reject a new group like PyTorch, with the same error
+    after the same step."""
     def run(T):
         opt, out = optimizer(T), []
         s = MAKE[name](T.optim.lr_scheduler, opt)
@@ -422,7 +424,7 @@ def test_groups_added_later_are_known_or_refused(name):
     same(run, rtol=1e-12)
 
 
-def test_own_schedulers():
+def test_user_defined_schedulers():
     def run(T):
         class Halving(T.optim.lr_scheduler._LRScheduler):
             def __init__(self, opt):
@@ -469,7 +471,7 @@ def test_the_optimizer_can_be_freed():
     assert gone() is None
 
 
-def test_gradients_as_arguments_count_as_steps():
+def test_optimizer_calls_with_gradients_count_as_steps():
     import warnings
     p = mine.nn.Parameter(mine.ones(2))
     opt = mine.optim.SGD([p], lr=1.0)

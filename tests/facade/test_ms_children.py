@@ -21,7 +21,7 @@ def draw(seed, *shape):
 
 
 class Mixed(nn.Module):
-    """The same network as `Pure`, every second layer MindSpore's."""
+    """The same network as `Pure`, with every second layer from MindSpore."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def same(a, b, rtol=1e-4, atol=1e-5):
 X = draw(99, 6, 4)
 
 
-def test_names_are_torchs():
+def test_parameter_names_match_torch():
     a, b = pair()
     for what in ("named_parameters", "named_modules", "named_children", "named_buffers", "state_dict"):
         u, v = getattr(a, what)(), getattr(b, what)()
@@ -75,7 +75,7 @@ def test_names_are_torchs():
         same(p, b.state_dict()[k])
 
 
-def test_load_state_dict_tells_what_is_wrong():
+def test_load_state_dict_errors_match_torch():
     a, b = pair()
     for change in (lambda s, T: s.pop("deep.x.0.0.bias"), lambda s, T: s.update({"fc.other": T.zeros(1)}),
                    lambda s, T: s.update({"fc.weight": T.zeros(2, 2)}), lambda s, T: s.update({"other.weight": T.zeros(1)})):
@@ -127,7 +127,7 @@ def test_modes():
     assert not any(m.training for m in cells)
     a.set_train()
     assert all(m.training for m in cells)
-    # a Cell that has been told its mode keeps it; one that has not takes its parent's
+    # a Cell whose mode was set explicitly keeps it; any other takes its parent's
     told = mnn.Dropout(p=0.5).set_train(False)
     assert not nn.Sequential(told)[0].training
     m = nn.Sequential(nn.ReLU()).eval()
@@ -194,7 +194,7 @@ def test_hooks():
             h.remove()
     assert seen[0] == ("pre", (2, 3)) and seen.count("Dense") == 3 and seen[-1] == "Mixed"
     same(out, Pure_zeroed(a))
-    # what was registered in MindSpore's way before keeps running
+    # hooks registered earlier through MindSpore keep running
     d = mnn.Dense(3, 2)
     handle = d.register_forward_hook(lambda cell, args, out: out * 0 + 7)
     m = nn.Sequential(d)
@@ -212,7 +212,7 @@ def Pure_zeroed(a):
 
 @pytest.mark.parametrize("how", ["attribute", "later", "add_module", "set_submodule", "setattr in a child", "append", "insert", "dict",
                                  "insert_child_to_cell", "_cells", "_modules"])
-def test_every_way_in(how):
+def test_every_way_to_add_a_child_cell(how):
     d = mnn.Dense(3, 2)
     m = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU()))
     path = {"attribute": "d", "later": "d", "add_module": "d", "set_submodule": "1.0", "setattr in a child": "1.d", "append": "2", "insert": "0",
@@ -247,8 +247,8 @@ def test_every_way_in(how):
     assert d.weight.dtype is mt.float64
 
 
-def test_containers_of_mindspore():
-    """What its own containers do later counts as well."""
+def test_changes_of_mindspore_containers_take_effect():
+    """Later changes to MindSpore's own containers are seen as well."""
     m = nn.Sequential(mnn.SequentialCell(mnn.Dense(2, 2)), mnn.CellList([mnn.Dense(2, 2)]), mnn.CellDict({"k": mnn.Dense(2, 2)}))
     m[0].append(mnn.Dense(2, 3))
     m[1].append(nn.Linear(2, 2))
@@ -262,7 +262,7 @@ def test_containers_of_mindspore():
     assert "0.0.weight" not in m.state_dict()
 
 
-def test_what_is_no_child():
+def test_optimizers_and_training_cells_are_not_children():
     m = nn.Linear(2, 2)
     m.opt = mnn.Adam(m.trainable_params(), 0.1)
     m.step = mnn.TrainOneStepCell(m, m.opt)
@@ -296,7 +296,7 @@ def test_parameters_in_tuples_and_buffers_of_cells():
     assert [k for k, _ in m.named_buffers()] == ["0.kept", "0.dropped"]
     m.load_state_dict({k: mt.full_like(v, i + 1.) for i, (k, v) in enumerate(m.state_dict().items())})
     same(m(mt.ones(2)), real.tensor(1 + 2 + 3 + 4 + draw(6, 2)))
-    m[0].w = ms.Tensor(np.array([5., 5.], np.float32))        # MindSpore's meaning: set_data
+    m[0].w = ms.Tensor(np.array([5., 5.], np.float32))  # MindSpore semantics: set_data
     assert m[0].w is m.get_parameter("0.w") and m[0].w.tolist() == [5, 5]
     m[0].kept = mt.zeros(2)
     assert m.state_dict()["0.kept"].tolist() == [0, 0]
@@ -337,7 +337,8 @@ def test_training_by_value_and_grad(name):
 
 
 def test_batchnorm_cell_keeps_its_statistics_from_the_optimizer():
-    """A MindSpore BatchNorm's moving statistics are frozen parameters: in the state, not trained, not decayed."""
+    """A MindSpore BatchNorm's moving statistics are frozen parameters: part of the state, not
+    trained, not decayed."""
     m = nn.Sequential(nn.Linear(4, 3), mnn.BatchNorm1d(3))
     r = real.nn.Sequential(real.nn.Linear(4, 3), real.nn.BatchNorm1d(3))
     r[0].load_state_dict({k: real.tensor(v.numpy()) for k, v in m[0].state_dict().items()})
@@ -351,7 +352,7 @@ def test_batchnorm_cell_keeps_its_statistics_from_the_optimizer():
         ropt.step()
     same(m[1].moving_mean, r[1].running_mean, 1e-3, 1e-4)
     same(m[1].gamma, r[1].weight, 1e-3, 1e-4)
-    # (running_var differs by n/(n-1): MindSpore's takes the biased one)
+    # running_var differs by n/(n-1): MindSpore uses the biased variance
     m.eval()
     before = m[1].moving_mean.detach().clone()
     m(mt.tensor(X))
@@ -410,7 +411,7 @@ def test_tools(how):
         f = mt.jit.trace(m, x)
     for v, e in zip((x, y), expect):
         assert mt.allclose(f(v), e, atol=1e-6)
-    if how == "compile":        # nothing of the Cell is frozen into the compiled call
+    if how == "compile":  # the compiled call does not treat the Cell's weights as constants
         with mt.no_grad():
             m[1].weight.zero_()
             m[1].bias.zero_()
@@ -428,7 +429,7 @@ def test_graph_mode():
     same(a(mt.tensor(X)), b(real.tensor(X)))
 
 
-# ------------------------------------------------------------------ modules inside Cells: names, modes, buffers
+# ------------------------------------------------------ modules inside Cells: names, modes, buffers
 class Outer(mnn.Cell):
     def __init__(self, net, auto_prefix=True, **more):
         super().__init__(auto_prefix=auto_prefix)
@@ -500,7 +501,7 @@ def test_checkpoint_without_buffers_says_so():
 
 
 class Counting(nn.Module):
-    """Buffers of every kind, one of them replaced at every call."""
+    """Buffers of every kind, one of which is replaced at every call."""
 
     def __init__(self):
         super().__init__()
@@ -527,7 +528,7 @@ def test_buffers_of_every_kind():
         again = net.parameters_dict()
         assert again["net.count"] is held["net.count"] and again["net.count"].asnumpy().tolist() == [i, i] == m.count.tolist()
         assert int(again["net.steps"].asnumpy()) == i
-    # what MindSpore writes is what the next call reads
+    # the next call reads what MindSpore writes
     ms.ops.assign(net.parameters_dict()["net.count"], ms.Tensor(np.array([10., 20.], np.float32)))
     net.parameters_dict()["net.flag"].set_data(ms.Tensor(np.array([False, True])))
     assert m.count.tolist() == [10, 20] and m.flag.tolist() == [False, True]
@@ -553,7 +554,7 @@ def test_a_copy_of_a_cell_keeps_names():
     assert bool((c.parameters_dict()["net.1.running_mean"] == 5).all())
 
 
-def test_names_do_not_depend_on_who_was_asked_first():
+def test_names_do_not_depend_on_query_order():
     def make():
         return nn.Sequential(nn.Linear(4, 3), mnn.Dense(3, 3), nn.Sequential(mnn.SequentialCell(mnn.Dense(3, 2))))
 
@@ -568,7 +569,8 @@ def test_names_do_not_depend_on_who_was_asked_first():
 
 
 def test_modes_reach_a_module_in_a_cell():
-    """A module that overrides train() (frozen statistics) is asked, as under a torch-style parent."""
+    """The train() override of a module (frozen statistics) is called, as under a torch-style
+    parent."""
     class Frozen(nn.BatchNorm1d):
         def train(self, mode=True):
             return super().train(False)
@@ -581,7 +583,7 @@ def test_modes_reach_a_module_in_a_cell():
     assert not m.training and not m[0].training and not m[2].training
 
 
-def test_what_a_cell_does_with_its_cells():
+def test_cell_methods_apply_to_child_modules():
     net = Outer(nn.Sequential(nn.Linear(4, 3, bias=False), mnn.Dense(3, 2)))
     net.init_parameters_data()
     state = {k: v.asnumpy() * 0 for k, v in net.state_dict().items()}
@@ -678,7 +680,7 @@ def test_functional_call_and_checkpoint_have_gradients():
         same(p.grad, theirs[k].grad, 1e-2, 5e-3)
 
 
-# ------------------------------------------------------------------ the end of a program
+# ------------------------------------------------------------------ interpreter shutdown
 _AT_MODULE_LEVEL = {
     "cells alone": "d = mnn.Dense(2, 2)\nd(ms.Tensor(np.ones((1, 2), np.float32)))\nkeep = [mnn.SequentialCell(mnn.ReLU(), mnn.Conv2d(1, 1, 3))]\n",
     "everything": """
@@ -713,7 +715,7 @@ double(ms.Tensor(np.ones(2, np.float32)))
 
 @pytest.mark.parametrize("what, how", [("cells alone", "run"), ("everything", "line"), ("an error", "run")])
 def test_nothing_is_printed_at_the_end(what, how, process):
-    """Networks at module level outlive modules that their destructors use."""
+    """Networks at module level outlive the Python modules that their destructors use."""
     text = "import mindspore as ms, mindspore.nn as mnn, numpy as np\n" + _AT_MODULE_LEVEL[what]
     process.file("program.py", text if how == "run" else "from mindtorch.tools import mstorch_enable\n" + text)
     done = process.run(*(["-m", "mindtorch", "run"] if how == "run" else []), "program.py")

@@ -1,4 +1,5 @@
-"""MindSpore's ways of training, saving and compiling over torch-style code, with numbers against real torch."""
+"""MindSpore's APIs for training, saving and compiling torch-style code, with results compared with
+PyTorch."""
 import copy
 import types
 import warnings
@@ -100,8 +101,8 @@ def test_inplace_writes_inside_value_and_grad(fn, how):
         close(a, b)
 
 
-def test_only_the_wanted_inputs_are_leaves():
-    """The batch may be changed in place: no gradient of it was asked for."""
+def test_only_differentiated_inputs_are_leaves():
+    """The batch may be modified in place, because no gradient of it was requested."""
     p = mt.nn.Parameter(mt.tensor(draw(1, 3)))
 
     def fn(x):
@@ -115,7 +116,7 @@ def test_only_the_wanted_inputs_are_leaves():
         ms.value_and_grad(lambda x: x.mul_(2).sum())(mt.ones(3))
 
 
-def test_has_aux_and_steps_either_way():
+def test_has_aux_and_mixed_training_steps():
     a, b = net(mt), net(real)
     oa = mt.optim.SGD(a.parameters(), lr=0.1, momentum=0.9)
     ob = real.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
@@ -166,7 +167,7 @@ def test_an_error_inside_ends_the_recording():
         close(g, q.grad)
 
 
-def test_custom_function_with_mark_dirty_is_refused_there():
+def test_mark_dirty_function_raises_in_value_and_grad():
     class Double(mt.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -197,7 +198,7 @@ def test_model_train_eval_and_checkpoint(tmp_path):
     model.train(1, batches, callbacks=[saver], dataset_sink_mode=False)
     for u, v in zip(a.state_dict().values(), b.state_dict().values()):
         close(u, v, 1e-3, 1e-4)
-    # a fresh net gets the weights and BatchNorm's statistics from the file
+    # a new net loads the weights and BatchNorm's statistics from the file
     fresh = net(mt, 9)
     ms.load_checkpoint(str(tmp_path / "m-1_6.ckpt"), fresh)
     for (k, u), v in zip(fresh.state_dict().items(), a.state_dict().values()):
@@ -251,7 +252,7 @@ def test_convert_files(tmp_path):
             assert loaded[k].dtype == v.dtype and real.equal(loaded[k], v), k
 
 
-def test_convert_refuses(tmp_path):
+def test_convert_rejects_unsupported_files(tmp_path):
     nested, odd = tmp_path / "nested.pth", tmp_path / "odd.pth"
     real.save({"epoch": 3, "state_dict": {"w": real.ones(2)}}, nested)
     real.save({"w": real.ones(2, dtype=real.complex128), "n": 3}, odd)
@@ -264,7 +265,7 @@ def test_convert_refuses(tmp_path):
         with pytest.raises(_convert_files.Refused, match="w has dtype torch.complex128"):
             _convert_files.convert(odd, target, tensors_only=True)
         assert not target.exists()
-    with pytest.raises(_convert_files.Refused, match=r"unknown kind of file '\.h5'"):
+    with pytest.raises(_convert_files.Refused, match=r"unknown file extension '\.h5'"):
         _convert_files.convert(nested, tmp_path / "out.h5")
     _convert_files.convert(nested, out, key="state_dict")
     assert list(ms.load_checkpoint(str(out))) == ["w"]
@@ -287,8 +288,9 @@ def test_init_env():
             init_env(types.SimpleNamespace(**{**vars(cfg), name: value}))
 
 
-def test_init_env_with_a_rank_that_is_not_there(monkeypatch):
-    """device_num on a CPU: one process, said in a warning; what is set is what the device has."""
+def test_init_env_with_an_unavailable_rank(monkeypatch):
+    """device_num on a CPU: one process, with a warning. The settings reflect what the device
+    supports."""
     cfg = types.SimpleNamespace(seed=3, device_target="CPU", context_mode="pynative", device_num=4, device_id=2)
     with pytest.warns(UserWarning, match="device_num=4 is ignored"):
         init_env(cfg)
@@ -385,7 +387,8 @@ def transformer(T):
 @pytest.mark.parametrize("make", [rnn, gru, attention, transformer], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("level", ["O2", "O3"])
 def test_sequence_models_in_mixed_precision(make, level):
-    """Results, gradients by value_and_grad and by backward(), and five steps are those of full precision up to float16's digits."""
+    """Results, gradients through value_and_grad and backward(), and five steps match full precision
+    within float16's accuracy."""
     (a, xs), (b, _) = make(mt), make(real)
     rs = np.random.RandomState(0)
     state = {k: (rs.randn(*v.shape) * 0.3).astype(np.float32) for k, v in a.state_dict().items()}
@@ -433,7 +436,7 @@ def test_sequence_models_in_mixed_precision(make, level):
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"])
 def test_recurrent_layers_under_autocast(kind):
-    """The dtypes that torch's CPU autocast gives, for inputs of either dtype."""
+    """The dtypes match PyTorch's CPU autocast for inputs of either dtype."""
     for given in ("float32", "bfloat16"):
         seen = []
         for T in (mt, real):
@@ -457,7 +460,7 @@ def test_recurrent_layers_under_autocast(kind):
         close(seen[0][2], seen[1][2], 5e-2, 5e-2)
 
 
-def test_custom_lists_are_refused_on_modules():
+def test_custom_lists_raise_on_modules():
     with pytest.raises(NotImplementedError, match="custom_mixed_precision"):
         ms.amp.custom_mixed_precision(net(mt), white_list=[ms.nn.Conv2d])
 
@@ -476,7 +479,7 @@ def test_native_functions_are_compiled_as_before():
 
 
 @pytest.mark.parametrize("how", ["ast", "bytecode", "trace"])
-def test_every_way_of_capturing_leaves_torch_style_code_alone(how):
+def test_every_capture_mode_runs_torch_style_code_eagerly(how):
     m, x = mt.nn.Linear(3, 2), mt.ones(4, 3)
 
     @ms.jit(capture_mode=how)
@@ -526,7 +529,7 @@ def test_jitted_train_step(mode, native_batch):
         close(u, v, 1e-3, 1e-4)
 
 
-def test_gradient_through_a_jitted_function_that_cannot_be_compiled():
+def test_gradient_through_an_uncompilable_jitted_function():
     a, b = net(mt), net(real)
 
     @ms.jit
@@ -595,7 +598,7 @@ def test_learning_rate_in_graph_mode():
 
 
 # ------------------------------------------------------------------ export
-def test_export_of_a_native_cell_is_left_alone(tmp_path):
+def test_export_of_a_native_cell_is_unchanged(tmp_path):
     x = ms.Tensor(draw(1, 3, 4))
     dense = ms.nn.Dense(4, 2)
     ms.export(dense, x, file_name=str(tmp_path / "b"), file_format="MINDIR")

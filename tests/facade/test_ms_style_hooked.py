@@ -1,6 +1,7 @@
-"""mindspore.jit and MindSpore's training over torch as users import it: `import torch` under the hook, where modules and classes bear torch's names.
+"""mindspore.jit and MindSpore's training with `import torch` under the hook, where modules and
+classes have torch names.
 
-One program runs under the hook, and as `mindtorch.torch` without it.
+One program runs under the hook, and with `mindtorch.torch` without it.
 """
 import os
 import pathlib
@@ -132,7 +133,7 @@ def printed(*start):
     return p.stdout
 
 
-def test_one_program_under_the_hook_and_without_it(tmp_path):
+def test_program_matches_with_and_without_the_hook(tmp_path):
     hooked, plain = tmp_path / "hooked.py", tmp_path / "plain.py"
     hooked.write_text(PROGRAM.replace("IMPORT", "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nassert torch.__name__ == 'torch'"))
     plain.write_text(PROGRAM.replace("IMPORT", "import mindtorch.torch as torch\nimport mindtorch.torch.nn as nn\nimport mindtorch.torch.nn.functional as F"))
@@ -142,7 +143,8 @@ def test_one_program_under_the_hook_and_without_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_flows_of_mindspore_style_under_the_hook():
-    """All of test_ms_style.py once more; files are written by real torch there."""
+def test_mindspore_style_tests_pass_under_the_hook():
+    """Runs all of test_ms_style.py under the hook, except the tests of converted files, which
+    PyTorch writes."""
     there = printed("-m", "mindtorch", "run", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/facade/test_ms_style.py"), "-k", "not convert_files")
     assert " passed" in there and "failed" not in there

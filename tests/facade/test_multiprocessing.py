@@ -1,4 +1,5 @@
-"""torch.multiprocessing: tensors in shared memory, queues and pipes, spawn; against real torch where it is the judge."""
+"""torch.multiprocessing: tensors in shared memory, queues and pipes, spawn; compared with PyTorch
+where it defines the behavior."""
 import contextlib
 import gc
 import os
@@ -48,7 +49,7 @@ def test_share_memory_finds_detached_tensors(frozen):
         t = T.nn.Parameter(T.ones(4))
         d, e, s = t.detach(), t.data, t.untyped_storage()
         if frozen:
-            gc.freeze()         # (as programs do before they fork)
+            gc.freeze()  # as programs do before they fork
         t.share_memory_()
         d[0] = 5.0
         e[1] = 6.0
@@ -68,7 +69,7 @@ def test_storages_are_shared():
     both(run)
 
 
-def test_gradients_go_on_after_sharing():
+def test_gradients_work_after_sharing():
     w = mine.nn.Parameter(mine.ones(3))
     y = (w * 2).sum()
     w.share_memory_()
@@ -88,7 +89,7 @@ def test_mindspore_sees_shared_memory():
     assert ms.ops.add(t, 1).asnumpy().tolist() == [2, 6, 2, 2]
 
 
-def test_shared_memory_is_given_back():
+def test_shared_memory_is_released():
     def fds():
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
@@ -113,7 +114,7 @@ def test_module_share_memory():
 
 
 # ------------------------------------------------------------------ queues
-def test_a_queue_carries_the_memory():
+def test_queues_share_memory():
     def run(T):
         q = T.multiprocessing.get_context("fork").Queue()
         base = T.arange(10.0)
@@ -134,7 +135,7 @@ def test_a_queue_carries_the_memory():
     both(run)
 
 
-def test_what_has_a_history_is_refused():
+def test_sending_non_leaf_tensors_raises():
     for T in BOTH:
         w = T.ones(2, requires_grad=True)
         with pytest.raises(RuntimeError, match="detach"):
@@ -142,7 +143,7 @@ def test_what_has_a_history_is_refused():
         assert len(ForkingPickler.dumps(w)) > 0
 
 
-def test_a_read_only_array_goes_by_value():
+def test_read_only_arrays_are_sent_by_value():
     a = np.arange(3.0)
     a.flags.writeable = False
     with warnings.catch_warnings():
@@ -282,7 +283,7 @@ SLICES = [
 
 @pytest.mark.parametrize("k", range(len(SLICES)))
 @pytest.mark.parametrize("maker", ["from_numpy", "as_tensor", "asarray"])
-def test_a_tensor_of_a_slice_has_a_storage_of_that_slice(k, maker, tmp_path):
+def test_tensors_of_array_slices_have_minimal_storages(k, maker, tmp_path):
     def run(T):
         a = SLICES[k](np.arange(12.0))
         t = getattr(T, maker)(a)
@@ -299,7 +300,8 @@ def test_a_tensor_of_a_slice_has_a_storage_of_that_slice(k, maker, tmp_path):
 
 
 def test_locks_of_threads_in_a_fork():
-    """A child has none of its parent's threads, so nothing may wait for what one of them has locked."""
+    """A child has none of its parent's threads, so nothing in it may wait for a lock that one of
+    them holds."""
     there, done = threading.Event(), threading.Event()
 
     def hold():
@@ -317,7 +319,7 @@ def test_locks_of_threads_in_a_fork():
         q.put((free, t.tolist()))
 
     holder = threading.Thread(target=hold)
-    gc.disable()            # (what it frees here, of other tests, may want a lock that is held)
+    gc.disable()  # collecting objects of other tests may need a lock that is held
     holder.start()
     there.wait()
     try:

@@ -1,4 +1,5 @@
-"""Sequential, ModuleList, ModuleDict, ParameterList and ParameterDict behave as torch's, expression by expression."""
+"""Sequential, ModuleList, ModuleDict, ParameterList and ParameterDict compared with PyTorch's,
+expression by expression."""
 import collections
 import re
 
@@ -9,7 +10,7 @@ pytestmark = pytest.mark.smoke
 
 
 def neutral(s):
-    """A text with what differs by nature taken out: addresses, and where the classes live."""
+    """Removes what inherently differs from a text: addresses, and the package of the classes."""
     return re.sub(r"0x[0-9a-f]+", "0x", s).replace("mindtorch.torch.", "torch.")
 
 
@@ -18,7 +19,7 @@ def text(x):
 
 
 def same(program):
-    """program(torch) gives the same values, errors and warnings on both sides."""
+    """Asserts that `program(torch)` returns the same values, errors and warnings on both sides."""
     def run(T):
         try:
             return program(T)

@@ -1,4 +1,5 @@
-"""Corners of modules, beside real torch: handles of hooks, what hooks may return, conversion in place and by swapping."""
+"""Corner cases of modules, compared with PyTorch: hook handles, return values of hooks, conversion
+in place and by swapping."""
 import collections
 import copy
 import gc
@@ -14,7 +15,8 @@ from _both_sides import same as _same
 
 
 def same(program, rtol=0.0, atol=0.0):
-    """program(torch) gives the same on both sides, errors by type and by their first words."""
+    """Asserts that `program(torch)` agrees on both sides; errors are compared by type and the start
+    of the message."""
     def run(T):
         try:
             return program(T)
@@ -69,7 +71,7 @@ def test_a_copied_handle_belongs_to_the_copied_module():
     same(run)
 
 
-def test_a_handle_keeps_no_hook_alive():
+def test_handles_do_not_keep_hooks_alive():
     def run(T):
         class Owner:
             pass
@@ -102,7 +104,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("kind", ["register_hook", "register_prehook", "module"])
-def test_what_a_node_hook_returns_is_looked_at(kind, answer):
+def test_node_hook_results_are_validated(kind, answer):
     def run(T):
         x, act = T.ones(2, requires_grad=True), T.nn.Sigmoid()
         if kind == "module":
@@ -116,7 +118,7 @@ def test_what_a_node_hook_returns_is_looked_at(kind, answer):
     same(run, rtol=1e-6)
 
 
-def test_hooks_leave_a_named_tuple_what_it_is():
+def test_hooks_preserve_named_tuples():
     pair = collections.namedtuple("pair", "left right")
 
     def run(T):
@@ -133,7 +135,7 @@ def test_hooks_leave_a_named_tuple_what_it_is():
     same(run)
 
 
-# ------------------------------------------------------------------ views that a custom Function gives
+# -------------------------------------------------------------- views returned by a custom Function
 def _functions(T):
     class Same(T.autograd.Function):
         @staticmethod
@@ -157,7 +159,7 @@ def _functions(T):
 
 @pytest.mark.parametrize("write", ["result", "part", "base", "detached", "no grad", "not at all"])
 @pytest.mark.parametrize("kind", ["one", "two", "made inside", "no gradient", "full_backward_hook", "full_backward_pre_hook"])
-def test_views_that_a_custom_function_gives_are_not_written_to(kind, write):
+def test_writes_to_custom_function_views_match_torch(kind, write):
     def run(T):
         given, flat = _functions(T)
         x = T.ones(4, requires_grad=kind != "no gradient").clone()
@@ -182,7 +184,7 @@ def test_views_that_a_custom_function_gives_are_not_written_to(kind, write):
     same(run)
 
 
-# ------------------------------------------------------------------ conversion: in place, anew, or by exchange
+# ------------------------------------------- conversion: in place, with new tensors, or by swapping
 @pytest.fixture
 def switches():
     yield
@@ -193,7 +195,7 @@ def switches():
 
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_how_converted_and_loaded_parameters_take_their_places(swap, overwrite, switches):
+def test_swap_and_overwrite_flags_of_conversion(swap, overwrite, switches):
     def run(T):
         T.__future__.set_swap_module_params_on_conversion(swap)
         T.__future__.set_overwrite_module_params_on_conversion(overwrite)
@@ -221,7 +223,7 @@ def test_how_converted_and_loaded_parameters_take_their_places(swap, overwrite, 
     same(run)
 
 
-def test_swapped_tensors_are_each_other_in_all_but_identity():
+def test_swap_tensors_exchanges_everything_but_identity():
     def run(T):
         swap = T.utils.swap_tensors
         a, b = T.ones(2), T.zeros(3, dtype=T.float64)
@@ -251,7 +253,7 @@ def test_swapped_tensors_are_each_other_in_all_but_identity():
 
 # ------------------------------------------------------------------ pruning, flags, errors
 @pytest.mark.parametrize("amount", [0, 3, 19, 20, 0.0, 0.26, 1.0, -1, 1.2, -0.1, "x"], ids=str)
-def test_how_much_is_pruned(amount):
+def test_pruning_amounts(amount):
     def run(T):
         prune = importlib.import_module(T.__name__ + ".nn.utils.prune")
         prune._validate_pruning_amount_init(amount)
@@ -290,7 +292,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_raises_as_in_torch(name):
+def test_invalid_calls_raise_as_in_torch(name):
     kinds = []
     for T in SIDES:
         with pytest.raises(Exception) as e:
@@ -301,7 +303,7 @@ def test_what_is_wrong_raises_as_in_torch(name):
 
 @pytest.mark.parametrize("name", ["elu_", "leaky_relu_", "celu_", "rrelu_"])
 @pytest.mark.parametrize("slope", [-1.0, 0.5])
-def test_in_place_activations_that_can_not_be_undone(name, slope):
+def test_noninvertible_inplace_activations(name, slope):
     def run(T):
         x = T.tensor([-2.0, 0.5], requires_grad=True)
         y = getattr(T.nn.functional, name)(x.clone(), slope, *([slope] if name == "rrelu_" else ()))
@@ -317,7 +319,7 @@ def test_in_place_activations_that_can_not_be_undone(name, slope):
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 @pytest.mark.parametrize("shape, out", [((2, 0), 8), ((0, 3), 4), ((0, 0), 4), ((2, 3), 0)], ids=str)
-def test_convolutions_of_nothing(dims, dtype, shape, out):
+def test_convolutions_of_empty_tensors(dims, dtype, shape, out):
     def run(T):
         d = getattr(T, dtype)
         x = T.ones(*shape, *[5] * dims, dtype=d, requires_grad=True)
@@ -333,8 +335,8 @@ POOLS = ["max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "frac
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("name", POOLS)
-def test_pools_of_nothing(name, dims):
-    """Which dims of the input may be empty, and those of the output."""
+def test_pooling_of_empty_tensors(name, dims):
+    """Which dimensions of the input and of the output may be empty."""
     def run(T, shape, out):
         if name == "fractional_max_pool":
             return T.nn.functional.fractional_max_pool2d(T.ones(*shape), 2, output_size=out) if dims == 2 else \
@@ -345,7 +347,7 @@ def test_pools_of_nothing(name, dims):
     space = (6,) * dims
     for shape in (0, 3, *space), (2, 0, *space), (0, *space), (2, 3, 0, *space[1:]), (2, 3, *space[:-1], 0), (3, 0, *space[1:]), space, (2, 3, *space):
         if name == "fractional_max_pool" and shape == space:
-            continue            # (torch fails while it draws the random samples)
+            continue  # PyTorch fails while drawing the random samples
         for out in (2, 0):
             kinds = []
             for T in SIDES:
@@ -359,8 +361,8 @@ def test_pools_of_nothing(name, dims):
 @pytest.mark.parametrize("order", ["plain", "last", "turned"])
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("dims", [2, 3])
-def test_the_memory_format_of_maxima(dims, batch, order):
-    """Strides of results, of their places and of the gradient, of inputs with and without a batch."""
+def test_memory_format_of_max_pool_results(dims, batch, order):
+    """Strides of results, indices and gradients, for inputs with and without a batch."""
     def run(T):
         x = T.arange(float(2 * 3 * 6 ** dims)).reshape(2, 3, *[6] * dims)
         if order == "last":
@@ -373,8 +375,8 @@ def test_the_memory_format_of_maxima(dims, batch, order):
     same(run)
 
 
-def test_load_state_dict_leaves_no_cycle():
-    """What load_state_dict held is freed at once, not when the collector runs."""
+def test_load_state_dict_leaves_no_reference_cycle():
+    """Objects that load_state_dict referenced are freed at once, without the garbage collector."""
     mine = SIDES[1]
     net = mine.nn.Sequential(mine.nn.Linear(3, 3), mine.nn.LSTM(3, 3))
     given = net.state_dict()
@@ -387,7 +389,7 @@ def test_load_state_dict_leaves_no_cycle():
         gc.enable()
 
 
-def test_dir_lists_what_is_there():
+def test_dir_lists_existing_attributes():
     mine = SIDES[1]
     for x in (mine.ones(2, 2), mine.nn.Parameter(mine.ones(2, 2)), mine.ones(2, 2, dtype=mine.complex64)):
         gone = [n for n in dir(x) if not (n == "imag" and not x.is_complex() or hasattr(x, n))]
@@ -397,8 +399,9 @@ def test_dir_lists_what_is_there():
 @pytest.mark.parametrize("region", [None, "bfloat16"])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float32"])
 @pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
-def test_cells_do_not_mix_dtypes(kind, dtype, region):
-    """Outside of autocast an input of another dtype than the weights' is refused, as by a linear layer."""
+def test_recurrent_cells_reject_mixed_dtypes(kind, dtype, region):
+    """Outside of autocast an input whose dtype differs from the weights' raises an error, as in a
+    linear layer."""
     def run(T):
         cell, x = getattr(T.nn, kind)(3, 4), T.ones(2, 3, dtype=getattr(T, dtype))
         try:
@@ -411,7 +414,7 @@ def test_cells_do_not_mix_dtypes(kind, dtype, region):
     assert results[0] == results[1]
 
 
-# ------------------------------------------------------------------ the inference kernel of transformers
+# -------------------------------------------------------------- inference fast path of transformers
 _DEAD, _SOME = [[True, True, True], [False, False, True]], [[False, True, True], [False, False, True]]
 MASKS = {
     "none": lambda T, heads: None, "rows without a key": lambda T, heads: T.tensor([[False, True, True], [True, True, True], [False, False, True]]),
@@ -426,7 +429,7 @@ PADDING = {"none": lambda T: None, "all": lambda T: T.tensor(_DEAD), "some": lam
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("kind", ["attention", "layer", "norm first", "encoder", "odd heads", "tanh", "time first"])
 def test_rows_without_a_key_in_inference_and_training(kind, mask, padding):
-    """nan in such rows where torch's inference kernel is used, else 0."""
+    """NaN in such rows if PyTorch's inference kernel is used, otherwise 0."""
     def run(T):
         T.manual_seed(0)
         heads, first = (1 if kind == "odd heads" else 2), kind != "time first"
@@ -453,7 +456,7 @@ def test_rows_without_a_key_in_inference_and_training(kind, mask, padding):
         return out
 
     def quietly(T):
-        with warnings.catch_warnings():         # (of masks of two kinds)
+        with warnings.catch_warnings():  # warnings about masks of two kinds
             warnings.simplefilter("ignore")
             return run(T)
     same(quietly, rtol=1e-4, atol=1e-5)
@@ -462,8 +465,9 @@ def test_rows_without_a_key_in_inference_and_training(kind, mask, padding):
 # ------------------------------------------------------------------ cells inside autocast
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell"])
-def test_cells_compute_by_parts_inside_autocast(kind, dtype):
-    """Products are of half precision, the rest is as its operands are; also differentiated twice."""
+def test_recurrent_cells_inside_autocast(kind, dtype):
+    """Products run in half precision, the rest in the dtype of its operands, also under double
+    backward."""
     def run(T):
         T.manual_seed(0)
         m, x = getattr(T.nn, kind)(3, 4), T.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()

@@ -1,4 +1,4 @@
-"""nn.init fills tensors with torch's numbers from the same seed, and refuses what torch refuses."""
+"""nn.init: the same values as PyTorch from the same seed, and the same errors."""
 import pytest
 import torch as real
 from _both_sides import same
@@ -53,7 +53,7 @@ def test_values_from_the_seed(name, kwargs, shape):
         T.manual_seed(5)
         t = T.empty(shape)
         result = getattr(T.nn.init, name)(t, **kwargs)
-        return t, result is t, T.rand(3)          # the generator has moved on as far
+        return t, result is t, T.rand(3)  # the generator has advanced equally
     same(program, rtol=2e-5, atol=2e-6)
 
 

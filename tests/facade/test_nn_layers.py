@@ -1,6 +1,8 @@
-"""Layers equal torch's: initial weights from the seed, outputs, and gradients of inputs and parameters.
+"""Layers compared with PyTorch's: initial weights from the seed, outputs, and gradients of inputs
+and parameters.
 
-Constructor arguments come from hypothesis; what torch refuses, the facade refuses with the same exception.
+hypothesis generates the constructor arguments. Calls that PyTorch rejects raise the same exception
+in mindtorch.
 """
 import copy
 
@@ -15,7 +17,7 @@ import mindtorch.torch as mine
 
 
 def tensors(T, x, grad):
-    """Arrays become tensors (those of floats with gradient), inside tuples as well."""
+    """Converts arrays to tensors (float arrays with gradient), also inside tuples."""
     if isinstance(x, np.ndarray):
         t = T.tensor(x)
         return t.requires_grad_() if grad and t.is_floating_point() else t
@@ -25,7 +27,7 @@ def tensors(T, x, grad):
 
 
 def leaves(x):
-    """All tensors in a result, in order."""
+    """Lists all tensors in a result, in order."""
     if isinstance(x, (real.Tensor, mine.Tensor)):
         return [x]
     if isinstance(x, (tuple, list)):
@@ -34,14 +36,13 @@ def leaves(x):
 
 
 def weights(seed, shape):
-    """What the outputs are summed with, so that every gradient is another number."""
+    """Weights for the sum of the outputs, so that all gradients differ."""
     return data(seed, *shape) if shape else np.array(1.5, "float32")
 
 
 def run(T, build, inputs, kwargs=None, train=True, grad=99, seed=3):
-    """What a layer does: its initial state, output, gradients and state afterwards; or how it refuses.
-
-    The first `grad` inputs ask for a gradient."""
+    """Returns a layer's initial state, output, gradients and final state, or its error. The first
+    `grad` inputs require a gradient."""
     try:
         T.manual_seed(seed)
         m = build(T.nn).train(train)
@@ -115,7 +116,7 @@ def test_conv_transpose(n):
     def check(case, output_padding):
         (i, o), kw, shape = case
         kw = {**kw, "output_padding": output_padding, "padding_mode": "zeros"}
-        shape = (*shape[:-n], *(s + 2 for s in shape[-n:]))          # no output is empty, whatever the padding
+        shape = (*shape[:-n], *(s + 2 for s in shape[-n:]))  # no output is empty for any padding
         kw["padding"] = 1 if isinstance(kw["padding"], str) else kw["padding"]
         both(lambda nn: getattr(nn, f"ConvTranspose{n}d")(i, o, **kw), data(1, *shape))
     check()
@@ -186,7 +187,7 @@ def test_max_unpool():
     np.testing.assert_array_equal(out.numpy(), want)
 
 
-# ------------------------------------------------------------------ normalisation
+# ------------------------------------------------------------------ normalization
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_batch_norm(n, train):
@@ -201,7 +202,7 @@ def test_batch_norm(n, train):
     check()
 
 
-def test_batch_norm_learns_its_statistics():
+def test_batch_norm_cumulative_statistics():
     def program(T):
         m = T.nn.BatchNorm1d(3, momentum=None)
         out = []
@@ -235,7 +236,7 @@ def test_layer_and_rms_norm(shape, affine, bias, lead):
     both(lambda nn: nn.RMSNorm(shape, elementwise_affine=affine), data(1, *lead, *shape), rtol=1e-3, atol=1e-4)
 
 
-# Torch's CrossMapLRN2d of size 1 fails in backward.
+# PyTorch's CrossMapLRN2d of size 1 fails in backward.
 @pytest.mark.parametrize("cls, size", [("LocalResponseNorm", n) for n in (1, 2, 3, 5)] +
                          [("CrossMapLRN2d", n) for n in (2, 3, 4, 5)])
 def test_local_response_norm(cls, size):
@@ -368,7 +369,7 @@ LOSSES = [
 ]
 
 
-# Losses that also have gradients with respect to more than their first input.
+# Losses that also have gradients with respect to inputs after the first.
 DIFFERENTIABLE = {"L1Loss": 2, "MSELoss": 2, "SmoothL1Loss": 2, "HuberLoss": 2, "KLDivLoss": 2, "BCEWithLogitsLoss": 2,
                   "CrossEntropyLoss": 2, "GaussianNLLLoss": 3, "CosineEmbeddingLoss": 2, "MarginRankingLoss": 2,
                   "TripletMarginLoss": 3, "TripletMarginWithDistanceLoss": 3}
@@ -548,7 +549,7 @@ def test_attention(bias, bias_kv, zero, batch_first, other_dims, mask, padding, 
     if padding:
         options["key_padding_mask"] = np.array([[False, False, True, True],
                                                 [False] * 4])[0 if not batched else slice(None)]
-    # A mask is a constant here: gradients with respect to masks are another matter.
+    # Masks are constants here: gradients with respect to masks are not tested.
     both(lambda nn: _MasksAsConstants(nn, nn.MultiheadAttention(4, 2, **kw), options), data(1, *shape(3, 4)),
          data(2, *shape(4, kd)), data(3, *shape(4, vd)))
 
@@ -596,7 +597,8 @@ def test_transformer_dropout_from_the_seed():
 @pytest.mark.parametrize("no_grad", [True, False])
 @pytest.mark.parametrize("padding", [[[0, 0, 1], [0, 1, 1]], [[0, 1, 0], [0, 0, 1]]])
 def test_encoder_padding(padding, no_grad):
-    """Where torch packs the sequences (in inference, padding at the end) its output is 0 at padded places; so here."""
+    """Where PyTorch packs the sequences (in inference, padding at the end) its output is 0 at
+    padded positions, and so is ours."""
     def program(T):
         T.manual_seed(0)
         enc = T.nn.TransformerEncoder(T.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2).eval()
@@ -606,7 +608,8 @@ def test_encoder_padding(padding, no_grad):
     def values(T):
         import warnings
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")       # torch's about the prototype stage of nested tensors
+            # PyTorch warns about the prototype stage of nested tensors
+            warnings.simplefilter("ignore")
             return program(T)
     same(values, rtol=1e-3, atol=1e-4)
 

@@ -1,4 +1,5 @@
-"""Module behaves as torch's: every program runs on real torch and on the facade, and all that comes out is compared."""
+"""Modules compared with PyTorch's: every program runs on PyTorch and on mindtorch, and all results
+are compared."""
 import collections
 import copy
 import gc
@@ -18,7 +19,7 @@ import mindtorch.torch as mine
 
 
 def neutral(s):
-    """A text with what differs by nature taken out: addresses, and where the classes live."""
+    """Removes what inherently differs from a text: addresses, and the package of the classes."""
     return re.sub(r"0x[0-9a-f]+", "0x", s).replace("mindtorch.torch.", "torch.")
 
 
@@ -27,7 +28,7 @@ def text(x):
 
 
 def same(program, rtol=0.0, atol=0.0):
-    """program(torch) gives the same values, errors and warnings on both sides."""
+    """Asserts that `program(torch)` returns the same values, errors and warnings on both sides."""
     def run(T):
         try:
             return program(T)
@@ -37,7 +38,7 @@ def same(program, rtol=0.0, atol=0.0):
 
 
 def fill(T, module, seed=0):
-    """The same weights on both sides, whatever their generator."""
+    """Sets the same weights on both sides, independent of their generators."""
     with T.no_grad():
         for i, p in enumerate(module.parameters()):
             p.copy_(T.tensor(data(seed + i, *p.shape)))
@@ -120,8 +121,8 @@ def test_register_value(how, value):
     same(program)
 
 
-def test_names_of_cell_are_free():
-    """Names that MindSpore's Cell uses belong to the user, whatever they hold."""
+def test_cell_attribute_names_are_available_to_users():
+    """Names that MindSpore's Cell uses belong to the user, whatever their values."""
     names = ["phase", "cells", "cell_type", "offload", "recompute", "flags", "set_train", "construct", "bprop_debug",
              "param_prefix", "_cells", "requires_grad", "name_cells", "trainable_params", "cls_name", "create_time"]
     for value in VALUES.values():
@@ -143,7 +144,7 @@ def test_names_of_cell_are_free():
             return "mine"
 
     assert Net().cells == 5 and Net().phase() == "mine"
-    # And where the user has nothing of that name, dir() does not show Cell's.
+    # dir() does not show Cell's attributes of these names unless the user defines them.
     assert not set(dir(mine.nn.Module())) & set(names) - {"construct"}
 
 
@@ -154,7 +155,7 @@ def test_delattr(name):
         m.child, m.plain = T.nn.ReLU(), 3
         delattr(m, name)
         return hasattr(m, name), list(m._parameters), list(m._buffers), list(m._modules), list(m.state_dict())
-    if name == "forward":         # AttributeError on both; the text is the interpreter's
+    if name == "forward":  # AttributeError on both; the message comes from the interpreter
         for T in (real, mine):
             with pytest.raises(AttributeError):
                 program(T)
@@ -200,7 +201,7 @@ WALKS = {
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_walk(name):
+def test_module_traversal(name):
     same(lambda T: WALKS[name](_family(T)))
 
 
@@ -222,7 +223,7 @@ def test_set_submodule(target, strict):
     same(program)
 
 
-def test_set_submodule_wants_a_module():
+def test_set_submodule_requires_a_module():
     same(lambda T: _family(T).set_submodule("a", 3))
 
 
@@ -540,7 +541,7 @@ def test_extra_state():
     same(program)
 
 
-def test_state_of_real_torch_loads_and_back():
+def test_state_dicts_are_exchangeable_with_torch():
     theirs, ours = _family(real), _family(mine)
     fill(real, theirs, 50)
     ours.load_state_dict({k: mine.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
@@ -601,7 +602,7 @@ def test_to_arguments(args, kwargs):
     def program(T):
         m = T.nn.Linear(2, 2, bias=False).to(*[getattr(T, a) for a in args], **kwargs)
         return str(m.weight.dtype)
-    if args == ("complex64",):       # torch's warning asks to report bugs to it
+    if args == ("complex64",):  # PyTorch's warning asks users to report bugs to it
         for T in (real, mine):
             with pytest.warns(UserWarning, match="Complex modules are a new feature"):
                 assert program(T) == "torch.complex64"
@@ -615,7 +616,8 @@ def test_to_arguments(args, kwargs):
     lambda T: (T.float64, True, False), lambda T: (T.float64, False, True), lambda T: (T.float64, 0, 0), lambda T: (T.ones(1).double(), True),
     lambda T: ("cpu", T.float64, None), lambda T: ("cpu", T.float64, 1.0), lambda T: (None,), lambda T: (None, T.float64), lambda T: ("cpu", "cpu")])
 def test_flags_of_to(module, args):
-    """Only True and False are flags, and a copy is refused: the parameters stay the same objects."""
+    """Only True and False are flags, and copying is rejected: the parameters remain the same
+    objects."""
     def program(T):
         x = module(T)
         y = x.to(*args(T))
@@ -798,12 +800,13 @@ def test_lazy_modules():
     same(program)
 
 
-# ------------------------------------------------------------------ MindSpore's view
+# ------------------------------------------------------------------ MindSpore's view of modules
 def test_module_is_a_cell():
     net = _family(mine)
     assert isinstance(net, mindspore.nn.Cell)
     names = [n for n, _ in net.named_parameters()]
-    # Persistent buffers are non-trainable parameters in MindSpore's eyes, so that checkpoints have them.
+    # MindSpore sees persistent buffers as non-trainable parameters, so that checkpoints include
+    # them.
     buffers = [n for n, _ in net.named_buffers() if n in net.state_dict()]
     assert [p.name for p in net.trainable_params()] == names
     assert [p.name for p in net.get_parameters()] == list(net.parameters_dict()) == names + buffers

@@ -1,4 +1,5 @@
-"""nn.utils, DataParallel and attention contexts behave as torch's; most programs run on both sides and are compared."""
+"""nn.utils, DataParallel and attention contexts: most programs run on PyTorch and on mindtorch, and
+the results are compared."""
 import copy
 import pickle
 import re
@@ -15,7 +16,8 @@ import mindtorch.torch.nn.utils.prune  # noqa: F401
 
 
 def neutral(s):
-    """A text with what differs by nature taken out: addresses, and where the classes live."""
+    """Returns the text without the parts that always differ: addresses, and the modules of the
+    classes."""
     return re.sub(r"0x[0-9a-f]+", "0x", s).replace("mindtorch.torch.", "torch.")
 
 
@@ -24,7 +26,7 @@ def text(x):
 
 
 def same(program, rtol=1e-5, atol=1e-6):
-    """program(torch) gives the same values, errors and warnings on both sides."""
+    """Checks that program(torch) gives the same values, errors and warnings on both sides."""
     def run(T):
         try:
             return program(T)
@@ -34,7 +36,7 @@ def same(program, rtol=1e-5, atol=1e-6):
 
 
 def grads(T, *values):
-    """Parameters with these gradients (None: without)."""
+    """Returns parameters with these gradients (None: no gradient)."""
     ps = [T.nn.Parameter(T.zeros(2)) for _ in values]
     for p, v in zip(ps, values):
         p.grad = None if v is None else T.full((2,), float(v))
@@ -117,7 +119,7 @@ def test_weight_norm_hook(dim):
     same(program)
 
 
-def test_weight_norm_refusals():
+def test_weight_norm_invalid_calls_raise():
     same(lambda T: T.nn.utils.weight_norm(T.nn.utils.weight_norm(linear(T))))
     same(lambda T: T.nn.utils.weight_norm(linear(T), "foo"))
     same(lambda T: T.nn.utils.remove_weight_norm(linear(T)))
@@ -167,7 +169,7 @@ def test_weight_norm_parametrization():
             warnings.simplefilter("ignore")
             old = T.nn.utils.weight_norm(linear(T, seed=7))
         n = P.weight_norm(linear(T))
-        n.load_state_dict(old.state_dict())                 # a state of the hook's form
+        n.load_state_dict(old.state_dict())  # a state dict in the hook's format
         m.weight = T.ones(4, 3)
         return m.state_dict(), m.parametrizations.weight.original0.grad, n.weight, m.weight
     same(program)
@@ -278,7 +280,7 @@ def test_parametrized_module_of_several_tensors():
     same(program)
 
 
-def test_parametrize_refusals():
+def test_parametrize_invalid_calls_raise():
     def program(T, name, part):
         T.nn.utils.parametrize.register_parametrization(linear(T, 2, 2), name, _parts(T)[part])
     same(lambda T: program(T, "foo", "double"))
@@ -325,7 +327,7 @@ def test_prune(method, args):
         prune, m = T.nn.utils.prune, linear(T, 4, 3)
         getattr(prune, method)(m, "weight", *args)
         out = m.state_dict(), m.weight, prune.is_pruned(m)
-        prune.l1_unstructured(m, "weight", 0.25)              # on top of what is left
+        prune.l1_unstructured(m, "weight", 0.25)  # prunes the weights that are left
         m(T.ones(1, 4)).sum().backward()
         out += m.weight_mask, m.weight_orig.grad, m.weight
         prune.remove(m, "weight")
@@ -376,7 +378,7 @@ def test_fuse_linear_bn():
 
 def _call(T, module, tensors, *args, **kwargs):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")          # torch says that the name is deprecated
+        warnings.simplefilter("ignore")  # PyTorch warns that the name is deprecated
         return T.nn.utils.stateless.functional_call(module, tensors, *args, **kwargs)
 
 
@@ -425,7 +427,7 @@ def test_channels_last_weights():
     same(program)
 
 
-def test_data_parallel_is_the_module():
+def test_data_parallel_forwards_to_the_module():
     def program(T):
         m = T.nn.DataParallel(linear(T))
         return text(m), list(m.state_dict()), m(T.ones(2, 3)), m.module(T.ones(2, 3)), m.device_ids
@@ -493,6 +495,7 @@ def test_packing_keeps_gradients():
 @pytest.mark.parametrize("size", [3, (4,), (None, 4), (4, None), (None, None), (1, 2, 3), (None, 2, None), ()])
 @pytest.mark.parametrize("defaults", [(5,), (5, 6), (5, 6, 7), (5, 6, 7, 8)])
 def test_list_with_default(size, defaults):
-    """What adaptive pools ask for, with None for what the input has; at least one dimension in front."""
+    """Calls it as adaptive pooling does: None stands for the input's size, and the input has at
+    least one more leading dimension."""
     for where in (lambda T: T.nn.functional, lambda T: T.nn.modules.utils):
         same(lambda T: where(T)._list_with_default(size, defaults))

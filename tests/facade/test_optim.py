@@ -1,4 +1,5 @@
-"""Optimizers against real torch: the same program runs on both, and every number, name and error has to agree."""
+"""Optimizers against PyTorch: the same program runs on both, and all values, names and errors must
+be equal."""
 import importlib
 import copy
 import io
@@ -23,7 +24,7 @@ BASE = {real: real_base, mine: mine_base}
 FAST = settings(max_examples=12, deadline=None)
 
 
-# ------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------ values
 def fraction(low, high):
     return st.floats(low, high).map(lambda x: round(x, 4))
 
@@ -61,7 +62,7 @@ SHAPES = [(3, 4), (5,), (), (2, 1, 3)]
 
 
 def trajectory(T, name, kwargs, dtype="float32", steps=4, shapes=SHAPES, seed=0, lr_tensor=False):
-    """Parameters after every step and the state at the end; one gradient is missing now and then."""
+    """Returns the parameters after every step and the final state; some gradients are missing."""
     kwargs = dict(kwargs)
     if lr_tensor:
         kwargs["lr"] = T.tensor(kwargs["lr"])
@@ -82,7 +83,7 @@ def trajectory(T, name, kwargs, dtype="float32", steps=4, shapes=SHAPES, seed=0,
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 @FAST
 @given(data=st.data())
-def test_steps_and_state_are_torchs(name, data):
+def test_steps_and_state_match_torch(name, data):
     kwargs = data.draw(st.fixed_dictionaries({}, optional=OPTIONS[name]))
     if kwargs.get("momentum") and not kwargs.get("dampening") and name == "SGD":
         kwargs["nesterov"] = data.draw(flag)
@@ -128,7 +129,7 @@ def test_learning_rate_as_tensor(name):
     same(lambda T: trajectory(T, name, {"lr": 0.1}, lr_tensor=True)[0], rtol=2e-5, atol=2e-6)
 
 
-def test_learning_rate_tensor_is_followed():
+def test_changes_of_a_learning_rate_tensor_take_effect():
     def run(T):
         p, rate = parameter(T, [1.0, 2.0]), T.tensor(0.5)
         opt = T.optim.SGD([p], lr=rate)
@@ -175,7 +176,8 @@ def closure_for(T, opt, params, targets):
                                     {"line_search_fn": "strong_wolfe", "lr": 1e-3, "max_iter": 1},
                                     {"line_search_fn": "strong_wolfe", "lr": 1e-3, "max_eval": 5}])
 def test_lbfgs(kwargs):
-    # A line search of steps so small extrapolates through differences of losses that are rounding alone: in float32 torch's own end is 0.6 away from that in float64.
+    # With steps this small, the line search extrapolates from loss differences that are only
+    # rounding error: in float32, PyTorch's own result is 0.6 away from its float64 result.
     dtype = "float64" if kwargs.get("lr") == 1e-3 else "float32"
 
     def run(T):
@@ -202,7 +204,7 @@ def test_non_finite_gradients():
         same(run, rtol=2e-5, atol=2e-6)
 
 
-# ------------------------------------------------------------------ memory: parameters are updated where they lie
+# ---------------------------------------------------------- memory: parameters are updated in place
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "Rprop"])
 @pytest.mark.parametrize("shapes", [[(70000,), (3,)], [(200, 300), (4096,), (4097,), (2, 2)], [(40000,), (0, 3)]])
 def test_large_and_empty_parameters(name, shapes):
@@ -213,7 +215,8 @@ def test_large_and_empty_parameters(name, shapes):
 @pytest.mark.parametrize("kwargs", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True},
                                     {"amsgrad": True}, {"maximize": True}])
 def test_very_large_parameters(kwargs, monkeypatch):
-    """Those that MindSpore's own kernel takes, and the options that it lacks."""
+    """Covers parameters that are large enough for MindSpore's own kernel, and the options that the
+    kernel does not support."""
     monkeypatch.setattr(optim_kernels, "NATIVE", 5000)
     same(lambda T: trajectory(T, "Adam", kwargs, shapes=[(90, 60), (5,)], steps=3), rtol=2e-5, atol=2e-6)
 
@@ -234,8 +237,8 @@ def test_strided_parameters(shape):
 
 
 @pytest.mark.parametrize("size", [5, 6000])
-def test_state_of_another_precision(size):
-    """Somebody keeps a moment in double precision: it stays so and is taken by its value."""
+def test_state_in_higher_precision_keeps_its_dtype(size):
+    """If a moment is stored in double precision, it keeps its dtype and its value is used."""
     def run(T):
         p = parameter(T, data(1, size))
         opt = T.optim.Adam([p])
@@ -246,7 +249,7 @@ def test_state_of_another_precision(size):
     same(run, rtol=2e-5, atol=2e-6)
 
 
-def test_parameters_that_share_memory_are_updated_in_turn():
+def test_parameters_sharing_memory_are_updated_in_order():
     def run(T):
         base = T.tensor(data(1, 8))
         params = [T.nn.Parameter(base[:6]), T.nn.Parameter(base[2:])]
@@ -272,7 +275,7 @@ def test_a_parameter_given_twice_steps_twice():
 
 
 @pytest.mark.parametrize("groups", [[[0, 1], [0, 1]], [[0, 1, 0], [1, 2]], [[0, 0], [1], [0, 2, 1]]])
-def test_a_parameter_in_several_groups_keeps_its_number(groups):
+def test_parameter_in_several_groups_keeps_its_index(groups):
     def run(T):
         p = [T.nn.Parameter(T.ones(1) * i) for i in range(3)]
         opt = T.optim.Adam([p[0]], lr=0.1)
@@ -295,7 +298,7 @@ def test_expanded_parameter_is_refused():
         opt.step()
 
 
-def test_a_step_is_seen_by_views_and_by_the_version_counter():
+def test_step_updates_views_and_the_version_counter():
     def run(T):
         p = parameter(T, data(1, 4))
         view, alias = p.detach(), p.data
@@ -304,7 +307,7 @@ def test_a_step_is_seen_by_views_and_by_the_version_counter():
         before = p._version
         opt.step()
         between = p._version
-        x = (p * p).sum()                       # saves p
+        x = (p * p).sum()  # saves p for backward
         opt.step()
         try:
             x.backward()
@@ -315,7 +318,7 @@ def test_a_step_is_seen_by_views_and_by_the_version_counter():
     same(run, rtol=1e-6)
 
 
-def test_replaced_data_is_followed():
+def test_step_uses_replaced_data():
     def run(T):
         p = parameter(T, data(1, 4))
         opt = T.optim.Adam([p])
@@ -352,7 +355,7 @@ def test_differentiable(name):
 @FAST
 @given(draws=st.data())
 def test_differentiable_steps(name, draws):
-    """Several steps, so that what a step leaves behind matters to the next, with any options."""
+    """Runs several steps with any options, so that the state of one step affects the next."""
     kwargs = draws.draw(st.fixed_dictionaries({k: v for k, v in OPTIONS[name].items() if k not in ("foreach", "fused", "capturable", "differentiable")}))
 
     def run(T):
@@ -362,7 +365,8 @@ def test_differentiable_steps(name, draws):
         for n in range(3):
             p.grad = T.tensor(data(2 + n, 3, dtype="float64"))
             opt.step()
-        return p.detach()          # (which options write over what backward needs is not the same)
+        # (the options whose step overwrites a saved tensor differ from PyTorch's)
+        return p.detach()
     same(run, rtol=1e-5, atol=1e-7)
 
 
@@ -394,7 +398,7 @@ def advance(T, params, opt, first, count):
 
 
 def carry(x, T):
-    """A state dict of one side as the other side would unpickle it."""
+    """Converts a state dict of one side to what the other side would unpickle."""
     if isinstance(x, (real.Tensor, mine.Tensor)):
         return T.tensor(np.array(x.detach().numpy()))
     if isinstance(x, dict):
@@ -425,7 +429,7 @@ def test_state_dicts_are_interchangeable(name, source, target):
 
 @pytest.mark.parametrize("source, target", [(real, mine), (mine, real)], ids=["torch-mine", "mine-torch"])
 @pytest.mark.parametrize("name", ["SGD", "Adam", "NAdam"])
-def test_state_dicts_go_through_files(name, source, target):
+def test_state_dicts_survive_save_and_load(name, source, target):
     params, opt = make(source, name)
     advance(source, params, opt, 0, 2)
     file = io.BytesIO()
@@ -448,7 +452,7 @@ def test_loading_casts_to_the_parameter(dtype):
     same(run, rtol=1e-6 if dtype == "float64" else 2e-2)
 
 
-def test_loading_keeps_unknown_state_and_upgrades_old():
+def test_loading_keeps_unknown_state_and_upgrades_old_formats():
     def run(T):
         params, opt = make(T, "Adam")
         advance(T, params, opt, 0, 1)
@@ -464,7 +468,7 @@ def test_loading_keeps_unknown_state_and_upgrades_old():
     same(run, rtol=1e-6)
 
 
-def test_state_dict_holds_the_tensors_themselves():
+def test_state_dict_shares_the_state_tensors():
     params, opt = make(mine, "Adam")
     advance(mine, params, opt, 0, 1)
     assert opt.state_dict()["state"][1]["exp_avg"] is opt.state[params[1]]["exp_avg"]
@@ -551,7 +555,7 @@ def test_bad_options_are_refused_as_torch_does(name):
             warnings.simplefilter("ignore")
             (a, _), (b, _) = (outcome(run, side) for side in SIDES)
         if "invalid combination of arguments" in str(a[1]):
-            a, b = a[0], b[0]               # an op's own words, not the optimizer's
+            a, b = a[0], b[0]  # the message is the op's, not the optimizer's
         assert a == b, (kwargs, a, b)
 
 
@@ -569,7 +573,7 @@ def test_tensor_options_are_checked():
         refused(run)
 
 
-def test_other_refusals():
+def test_other_invalid_calls_raise():
     refused(lambda T: T.optim.Muon([P(T)]))
     refused(lambda T: T.optim.LBFGS([{"params": P(T)}, {"params": P(T)}]))
     refused(lambda T: T.optim.LBFGS([P(T)]).step())
@@ -591,7 +595,7 @@ def test_required_options():
     same(lambda T: run(T, lr=0.5))
 
 
-def test_groups_are_kept_as_given():
+def test_param_groups_are_stored_as_passed():
     def run(T):
         group = {"params": (x for x in [P(T), P(T)]), "lr": 0.5, "mine": 3}
         opt = T.optim.Adam([group], eps=0.1)
@@ -601,7 +605,7 @@ def test_groups_are_kept_as_given():
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_groups_added_later_have_a_state(name):
+def test_param_groups_added_later_get_state(name):
     def run(T):
         opt, late = getattr(T.optim, name)([P(T)], lr=0.1), P(T, 3)
         for i in range(4):
@@ -643,7 +647,7 @@ def test_signatures_and_names():
             agree(*(plain(getattr(T.optim, name)([P(T, 2, 2)]).state_dict()) for T in SIDES))
 
 
-# ------------------------------------------------------------------ what a step does around the numbers
+# -------------------------------------------------------------- what a step does besides the update
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad(set_to_none):
     def run(T):
@@ -690,7 +694,7 @@ def test_step_hooks():
     same(run)
 
 
-def test_a_hook_that_returns_something_else_is_refused():
+def test_hook_with_an_invalid_return_value_raises():
     for T in SIDES:
         opt = T.optim.SGD([P(T)])
         opt.register_step_pre_hook(lambda *a: 3)
@@ -737,7 +741,8 @@ def test_swapping_parameters_and_state():
 # ------------------------------------------------------------------ user-written optimizers
 def user_optimizer(T):
     class Ranger(T.optim.Optimizer):
-        """In torch's style: state of its own, p.data, in-place ops."""
+        """An optimizer in PyTorch's style: it has its own state, and uses p.data and in-place ops.
+        """
 
         def __init__(self, params, lr=0.1, k=2):
             super().__init__(params, dict(lr=lr))
@@ -817,7 +822,7 @@ def test_gradients_as_arguments(call, name):
     for row in grads:
         call(opt, tuple(mine.tensor(g) for g in row))
     agree(plain(expected), plain(params), rtol=2e-5, atol=1e-6)
-    assert params[0].grad is kept and params[1].grad is None            # .grad belongs to backward()
+    assert params[0].grad is kept and params[1].grad is None  # .grad belongs to backward()
 
 
 def test_gradients_with_a_closure_and_missing_ones():
@@ -831,7 +836,7 @@ def test_gradients_with_a_closure_and_missing_ones():
         opt((mine.ones(3), None))
 
 
-def test_a_step_that_takes_gradients_gets_them():
+def test_step_with_a_gradients_parameter_receives_them():
     class Signed(mine.optim.Optimizer):
         def __init__(self, params):
             super().__init__(params, {})
@@ -846,7 +851,7 @@ def test_a_step_that_takes_gradients_gets_them():
     assert p.tolist() == [-1.0, 3.0]
 
 
-# ------------------------------------------------------------------ functions over lists, fused steps under a scaler
+# --------------------------------------------- functional form, fused steps under a gradient scaler
 def test_functional_form():
     def run(T):
         from importlib import import_module
@@ -873,7 +878,7 @@ def test_fused_step_under_a_gradient_scaler(name, found):
     same(run, rtol=2e-5, atol=1e-7)
 
 
-# ------------------------------------------------------------------ averages of weights
+# ------------------------------------------------------------------ averaged weights
 @pytest.mark.parametrize("use_buffers", [False, True])
 @pytest.mark.parametrize("how", ["default", "ema", "ema multi", "own"])
 def test_averaged_model(how, use_buffers):
@@ -917,7 +922,7 @@ FUNCTIONAL = {"SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {"lr": 0.1, "amsgrad"
 
 @pytest.mark.parametrize("name", FUNCTIONAL)
 @pytest.mark.filterwarnings("ignore")
-def test_functional_optimizers_step_by_the_gradients_they_are_given(name):
+def test_functional_optimizers_use_the_passed_gradients(name):
     def run(T):
         utils = importlib.import_module(T.__name__ + ".distributed.optim.utils")
         cls = getattr(T.optim, name)

@@ -1,4 +1,5 @@
-"""Optimizers over float16 and bfloat16 parameters, bit for bit as torch's: by tensor ops, over lists (foreach=True), fused."""
+"""Optimizers over float16 and bfloat16 parameters: bitwise equal to PyTorch with single-tensor,
+foreach and fused implementations."""
 import warnings
 
 import numpy as np
@@ -23,7 +24,7 @@ CASES = [(name, i, how) for name in OPTIONS for i in range(len(OPTIONS[name]))
 
 
 def trained(T, name, options, dtype, sizes, steps, seed=5):
-    """Parameters and states after some steps."""
+    """Returns parameters and states after some steps."""
     rs = np.random.default_rng(seed)
     dtypes = [dtype] * len(sizes) if isinstance(dtype, str) else dtype
     params = [T.nn.Parameter(T.tensor(rs.standard_normal(s).astype("float32")).to(getattr(T, d))) for s, d in zip(sizes, dtypes)]
@@ -39,7 +40,8 @@ def trained(T, name, options, dtype, sizes, steps, seed=5):
 
 
 def alike(name, options, *args, **kwargs):
-    # (What torch's fused Adagrad rounds in one of a million elements of float16 is not known.)
+    # PyTorch's fused Adagrad rounds about one in a million float16 elements differently; the cause
+    # is unknown.
     rare = 1e-3 if name == "Adagrad" and "fused" in options else 0.0
     for i, (a, b) in enumerate(zip(trained(real, name, options, *args, **kwargs), trained(mine, name, options, *args, **kwargs))):
         if rare and (a != b).sum() <= 1 + rare * a.size:
@@ -50,17 +52,18 @@ def alike(name, options, *args, **kwargs):
 
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("name,which,how", CASES)
-def test_bits(name, which, how, dtype):
+def test_half_precision_steps_are_bitwise_equal(name, which, how, dtype):
     if name == "Muon" and dtype == "float16":
         pytest.skip("the chain of bfloat16 products of matrices differs in single elements")
     options = {**OPTIONS[name][which], **({how: True} if how else {})}
-    sizes = [(16, 32)] if name == "Muon" else [(7,), (5, 3)] if (name, how) == ("SGD", "fused") else SIZES       # (what torch's fused SGD writes: see below)
+    # (PyTorch's fused SGD does not write back all elements: see below)
+    sizes = [(16, 32)] if name == "Muon" else [(7,), (5, 3)] if (name, how) == ("SGD", "fused") else SIZES
     alike(name, options, dtype, sizes, 3)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(CASES), st.sampled_from(HALF), st.integers(1, 130), st.floats(1e-4, 1.0), st.integers(0, 99))
-def test_any_length(case, dtype, n, lr, seed):
+def test_steps_of_any_length_are_bitwise_equal(case, dtype, n, lr, seed):
     name, which, how = case
     if name == "Muon" or (name, how) == ("SGD", "fused") and n > 15:
         return
@@ -69,7 +72,8 @@ def test_any_length(case, dtype, n, lr, seed):
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_fused_sgd_updates_every_element(dtype):
-    """Also the whole vectors that torch's kernel does not write back: a step in float32, rounded once."""
+    """PyTorch's kernel does not write back full vectors; here every element gets a float32 step
+    that is rounded once."""
     first, p = (trained(mine, "SGD", {"lr": .1, "weight_decay": .01, "fused": True}, dtype, [(100,)], n)[0] for n in (0, 1))
     rs = np.random.default_rng(5)
     rs.standard_normal(100)
@@ -80,12 +84,13 @@ def test_fused_sgd_updates_every_element(dtype):
 
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "Adagrad"])
-def test_fused_with_float32_beside(name):
+def test_fused_step_over_mixed_dtypes(name):
     alike(name, {"lr": .01, "fused": True}, ["bfloat16", "float32", "float16"], [(40,), (9,), (33,)], 3)
 
 
-def test_a_tensor_without_dimensions_in_place():
-    """A number is taken in the tensor's own precision (NAdam's product of momenta)."""
+def test_in_place_op_of_a_0d_tensor_and_a_scalar():
+    """A Python scalar is converted to the tensor's own precision (NAdam multiplies momenta this
+    way)."""
     rs = np.random.default_rng(0)
     for v, w in rs.random((50, 2)) * 3 + .1:
         for name in ("add_", "sub_", "mul_", "div_"):

@@ -1,4 +1,4 @@
-"""__torch_function__ of Tensor subclasses and TorchFunctionMode."""
+"""`__torch_function__` of Tensor subclasses, and TorchFunctionMode."""
 import pytest
 
 import mindtorch.torch as mt
@@ -28,7 +28,7 @@ def test_mode_sees_calls_and_leaves_no_trace():
     assert log.names == before
 
 
-def test_mode_replaces():
+def test_mode_can_replace_the_result():
     class Zeros(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             return 0 if func is mt.exp else func(*args, **(kwargs or {}))
@@ -57,7 +57,7 @@ def test_handle():
     assert overrides.handle_torch_function(mt.add, (d,), d, 1) == ("add", (Duck,))
 
 
-def test_all_decline():
+def test_all_handlers_returning_notimplemented_raises():
     class No:
         def __torch_function__(self, func, types, args=(), kwargs=None):
             return NotImplemented
@@ -66,8 +66,8 @@ def test_all_decline():
         overrides.handle_torch_function(mt.add, (No(),), No(), 1)
 
 
-def test_subclass_in_a_process_of_its_own():
-    # The first instance of a subclass switches the protocol on for the whole process.
+def test_subclass_enables_torch_function_protocol():
+    # The first instance of a subclass enables the protocol for the entire process.
     import subprocess
     import sys
     source = """
@@ -103,7 +103,7 @@ with torch._C.DisableTorchFunctionSubclass():
     assert done.returncode == 0, done.stderr
 
 
-def test_classes_that_are_no_tensors_in_a_process_of_their_own():
+def test_torch_function_of_classes_that_are_not_tensors():
     import subprocess
     import sys
     source = """
@@ -136,8 +136,9 @@ print(inspect.signature(torch.add), list(inspect.signature(torch.nn.functional.l
         "refused", "Scalar [2.0, 2.0] [2.0, 2.0] relu", "torch.Size([1, 2])", "(input, other, *, alpha=1, out=None) ['input', 'weight', 'bias']"]
 
 
-def test_once_there_is_a_subclass_sparse_and_foreign_tensors_are_as_before():
-    """The library's own SparseTensor is no user's subclass, and real torch's tensors bring a handler that is not for us."""
+def test_subclass_does_not_affect_sparse_or_torch_tensors():
+    """The library's SparseTensor is not a user subclass, and the handler of a real PyTorch tensor
+    does not apply to mindtorch."""
     import torch
 
     class Mine(mt.Tensor):
@@ -150,8 +151,9 @@ def test_once_there_is_a_subclass_sparse_and_foreign_tensors_are_as_before():
     assert mt.from_dlpack(torch.arange(3.0)).tolist() == [0, 1, 2]
 
 
-def test_a_mixin_before_tensor_sees_users_attributes_alone():
-    """`__dict__` copied from tensor to tensor, as MONAI's MetaTensor does, leaves memory where it is."""
+def test_mixin_before_tensor_sees_only_user_attributes():
+    """Copying `__dict__` from tensor to tensor, as MONAI's MetaTensor does, does not move the
+    memory."""
     import torch as real
     for T in (real, mt):
         class Mixin:

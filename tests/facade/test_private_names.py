@@ -1,4 +1,5 @@
-"""Names of torch that programs import without being told to, and warnings of older ones: as in real torch."""
+"""Undocumented PyTorch names that programs import, and the warnings of deprecated names: both match
+PyTorch."""
 import collections
 import copy
 import importlib
@@ -19,7 +20,8 @@ BITS = ["bits8", "bits16", "bits1x8", "bits2x4", "bits4x2"]
 
 
 def outcome(f):
-    """What a call gives: its value, or the class of its error; and (class, text) of its warnings."""
+    """Returns (the value of a call or the class of its error, the (class, text) pairs of its
+    warnings)."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         try:
@@ -50,7 +52,7 @@ def test_dtypes_without_kernels(name):
             use()
 
 
-def test_every_dtype_of_torch_is_there():
+def test_every_torch_dtype_exists():
     assert [n for n in dir(real) if isinstance(getattr(real, n), real.dtype) and not isinstance(getattr(mine, n, None), mine.dtype)] == []
 
 
@@ -77,7 +79,7 @@ def test_modules_have_their_names(module):
 
 
 @pytest.mark.parametrize("package", ("utils.data.datapipes.iter", "utils.data.datapipes.map"))
-def test_parts_of_data_pipes(package):
+def test_data_pipe_modules_have_torchs_names(package):
     import pkgutil
     whole = importlib.import_module("torch." + package)
     assert set(whole.__all__) <= set(dir(importlib.import_module("mindtorch.torch." + package)))
@@ -86,7 +88,7 @@ def test_parts_of_data_pipes(package):
         assert set(there.__all__) <= set(dir(importlib.import_module(f"mindtorch.torch.{package}.{part.name}"))), part.name
 
 
-def test_the_old_amp_is_the_new_one():
+def test_deprecated_amp_names_alias_the_new_ones():
     from mindtorch.torch.cuda.amp import autocast_mode, grad_scaler
     assert grad_scaler.GradScaler is mine.cuda.amp.GradScaler and issubclass(grad_scaler.GradScaler, mine.amp.GradScaler)
     assert autocast_mode.autocast is mine.cuda.amp.autocast and issubclass(autocast_mode.autocast, mine.amp.autocast)
@@ -123,22 +125,22 @@ SILENT = {"torch.amp", "clip, an empty list", "clip, a generator", "clip, an ite
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_warnings_of_older_names(name):
+def test_deprecated_names_warn_like_torch(name):
     (a, given), (b, ours) = [outcome(lambda T=T: OLD[name](T)) for T in (real, mine)]
     assert a == b
-    # Real torch also warns of what its functions call inside.
+    # PyTorch also emits the warnings of the functions it calls internally.
     given, ours = [{w for w in ws if issubclass(w[0], (FutureWarning, DeprecationWarning)) or "generator" in w[1]} for ws in (given, ours)]
     assert {w for w in given if "trace_method" not in w[1]} == ours and bool(ours) == (name not in SILENT)
 
 
-def test_signatures_of_older_names():
+def test_signatures_of_deprecated_names():
     import inspect
     for name in ("cuda.amp.autocast", "cuda.amp.GradScaler", "cuda.amp.custom_fwd", "cpu.amp.autocast", "cpu.amp.GradScaler"):
         a, b = [inspect.signature(eval(f"T.{name}", {"T": T})) for T in (real, mine)]
         assert [(p.name, p.kind, repr(p.default)) for p in a.parameters.values()] == [(p.name, p.kind, repr(p.default)) for p in b.parameters.values()], name
 
 
-def test_the_warning_names_the_caller():
+def test_deprecation_warning_points_to_the_caller():
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         mine.cuda.amp.autocast(enabled=False)
@@ -147,8 +149,8 @@ def test_the_warning_names_the_caller():
     assert [w.filename for w in given] == [__file__] * 3
 
 
-# ------------------------------------------------------------------ what they do
-def test_device_constructors_are_what_a_mode_sees():
+# ------------------------------------------------------------------ behavior
+def test_device_mode_sees_all_device_constructors():
     seen, missed = set(), []
     makes = {
         "empty": lambda T: T.empty(2), "ones": lambda T: T.ones(2), "arange": lambda T: T.arange(2), "eye": lambda T: T.eye(2), "full": lambda T: T.full((2,), 1.0),
@@ -179,7 +181,7 @@ def test_device_constructors_are_what_a_mode_sees():
 
 
 @BOTH
-def test_regions_of_a_device(T):
+def test_default_device_and_device_contexts(T):
     part = importlib.import_module(f"{T.__name__}.utils._device")
     assert part.CURRENT_DEVICE is None
     T.set_default_device("meta")
@@ -198,7 +200,7 @@ def test_regions_of_a_device(T):
 
 
 @BOTH
-def test_a_baton(T, tmp_path):
+def test_file_baton(T, tmp_path):
     FileBaton = importlib.import_module(f"{T.__name__}.utils.file_baton").FileBaton
     path = str(tmp_path / "lock")
     one, two = FileBaton(path), FileBaton(path, wait_seconds=0.01, warn_after_seconds=0)
@@ -234,7 +236,7 @@ def test_pinned_batches():
 
 
 @BOTH
-def test_settings_of_the_native_module(T):
+def test_settings_of_the_c_module(T):
     assert T._C._get_default_device() == "cpu"
     before = T._C._jit_set_autocast_mode(False)
     assert T._C._jit_set_autocast_mode(before) is False and T._C._jit_set_autocast_mode(before) is before
@@ -277,7 +279,7 @@ def test_storage_classes_by_name(T):
 
 
 @BOTH
-def test_indices_of_devices(T):
+def test_get_device_index(T):
     index = importlib.import_module(f"{T.__name__}.cuda._utils")._get_device_index
     assert [index(0), index("cuda:1"), index(T.device("cuda", 2)), index("cpu", allow_cpu=True), index(None, optional=True)] == [0, 1, 2, -1, None]
     for wrong in (None, "cpu", "cuda"):
@@ -286,7 +288,7 @@ def test_indices_of_devices(T):
 
 
 @BOTH
-def test_marks_and_packages_that_are_not_there(T):
+def test_nvtx_and_missing_packages(T):
     with pytest.raises(RuntimeError, match="NVTX"):
         T.cuda.nvtx.range_push("a")
     with pytest.raises(RuntimeError, match="NVTX"):
@@ -302,7 +304,7 @@ def test_marks_and_packages_that_are_not_there(T):
     assert graphs.CUDAGraph is T.cuda.CUDAGraph and graphs.is_current_stream_capturing is T.cuda.is_current_stream_capturing
 
 
-def test_ranges_on_an_accelerator(monkeypatch):
+def test_nvtx_ranges_on_an_accelerator(monkeypatch):
     from mindtorch.core import device
     monkeypatch.setattr(device, "accelerator", lambda: ("npu", "cuda"))
     nvtx = mine.cuda.nvtx
@@ -313,7 +315,7 @@ def test_ranges_on_an_accelerator(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_the_old_autocast_in_a_compiled_function():
+def test_deprecated_autocast_in_a_compiled_function():
     layer = mine.nn.Linear(4, 4)
 
     def f(x):

@@ -31,7 +31,7 @@ def test_calls_are_counted_and_timed():
     assert len(rows) == 3 + 2 + 2
 
 
-def test_nothing_is_recorded_outside():
+def test_profiler_records_nothing_outside_its_context():
     with profile() as p:
         work(1)
     n = len(p.events())
@@ -93,7 +93,7 @@ def test_autograd_profiler():
     assert not p.function_events
 
 
-def test_errors_pass_and_subclasses_stay():
+def test_errors_propagate_and_subclasses_are_preserved():
     with profile() as p, pytest.raises(RuntimeError):
         mt.ones(2, 3) @ mt.ones(2, 3)
     assert p.events() and mt.ones(2).sum().item() == 2
@@ -104,7 +104,7 @@ def test_errors_pass_and_subclasses_stay():
 
 
 def test_events_made_by_hand():
-    """Which events ran inside which, and averages, beside real torch."""
+    """The nesting of events and their averages match PyTorch's."""
     from torch.autograd import profiler_util as theirs
 
     def run(m):

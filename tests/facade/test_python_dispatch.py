@@ -1,4 +1,4 @@
-"""__torch_dispatch__ of Tensor subclasses and TorchDispatchMode, beside real torch."""
+"""`__torch_dispatch__` of Tensor subclasses and TorchDispatchMode, compared with PyTorch."""
 import numpy as np
 import pytest
 import torch as real
@@ -13,7 +13,8 @@ SIDES = {"real": (real, real_dispatch, real_tree), "mine": (mine, mine_dispatch,
 
 
 def kinds(side):
-    """(torch, a mode that notes what it sees, a class of wrappers that note it) of a side."""
+    """Returns (torch, a mode that records the ops it sees, a wrapper subclass that records them) of
+    a side."""
     T, dispatch, tree = SIDES[side]
 
     class Noting(dispatch.TorchDispatchMode):
@@ -67,7 +68,7 @@ def inputs(T, seed=0):
 
 
 def outcome(T, program, x, w, twice=False):
-    """Value and gradients, and the gradients' own."""
+    """Returns the value and its gradients, and with `twice` also second derivatives."""
     r = program(T, x, w)
     gs = T.autograd.grad(r, [x, w], allow_unused=True, create_graph=twice)
     found = [r, *gs]
@@ -92,12 +93,12 @@ def test_wrappers_and_modes_have_values_and_gradients(name):
     assert mode.seen and not mode.seen[-1].startswith("None")
     for found in (wrapped, plain):
         for a, b in zip(arrays(found), want, strict=True):
-            # (A gradient of nothing may be None or zeros.)
+            # (An undefined gradient may be None or zeros.)
             if a is not None or b is not None:
                 np.testing.assert_allclose(0 if a is None else a, 0 if b is None else b, rtol=1e-9, atol=1e-11)
 
 
-#: what aten's operators are called in a forward: of programs whose granularity is torch's
+#: The names of aten's operators in a forward, for programs whose ops have PyTorch's granularity.
 NAMED = {
     "x + w[0]": lambda T, x, w: x + w[0],
     "numbers": lambda T, x, w: (x * 2) / 3 - 1.5,
@@ -128,12 +129,13 @@ def test_operators_have_torchs_names(name):
         with Noting() as mode:
             NAMED[name](T, x, w)
         NAMED[name](T, Wrapper(x), Wrapper(w))
-        # (A layer norm's statistics are seen twice by wrappers here: they are kept in another shape.)
+        # (Wrappers see a layer norm's statistics twice here, because they are saved in another
+        # shape.)
         seen.append((mode.seen, Wrapper.seen[:len(mode.seen)]))
     assert seen[0] == seen[1]
 
 
-def test_operators_say_who_they_are():
+def test_dispatch_receives_the_aten_overload_and_arguments():
     T, Noting, _ = kinds("mine")
     found = []
 
@@ -168,7 +170,7 @@ def test_modes_nest_and_leave():
     assert mine_dispatch._get_current_dispatch_mode() is None
 
 
-def test_a_mode_may_answer():
+def test_dispatch_mode_can_replace_the_result():
     class Zeros(mine_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             r = func(*args, **(kwargs or {}))
@@ -179,7 +181,7 @@ def test_a_mode_may_answer():
         y = x.exp()
     assert y.tolist() == [0, 0]
     y.sum().backward()
-    assert x.grad.tolist() == [0, 0]            # (exp's gradient is what it returned)
+    assert x.grad.tolist() == [0, 0]  # (exp's gradient uses the returned value)
 
 
 def test_writes_reach_the_inner_tensor():
@@ -215,7 +217,7 @@ def test_writes_have_gradients():
         np.testing.assert_allclose(v, u, rtol=1e-12)
 
 
-def test_stale_results_are_found():
+def test_modified_saved_results_raise_in_backward():
     T, _, Wrapper = kinds("mine")
     x = Wrapper(T.ones(2), True)
     y = x.exp()
@@ -226,7 +228,7 @@ def test_stale_results_are_found():
         z.sum().backward()
 
 
-def test_values_are_its_own_affair():
+def test_wrapper_without_memory_cannot_be_read():
     T, _, Wrapper = kinds("mine")
     x = Wrapper(T.ones(2))
     assert x.shape == (2,) and x.dtype is T.float32 and x.device.type == "cpu" and "Wrapper(" in repr(x)
@@ -237,7 +239,7 @@ def test_values_are_its_own_affair():
         T.Tensor._make_wrapper_subclass(type("Plain", (T.Tensor,), {}), (2,))
 
 
-def test_decline_and_nonsense():
+def test_notimplemented_and_invalid_results_raise():
     class No(mine.Tensor):
         __torch_function__ = mine._C._disabled_torch_function_impl
 
@@ -315,7 +317,7 @@ STEPS = [lambda T, x: x * 1.5, lambda T, x: x.sin(), lambda T, x: x + x.flip(0),
 
 @few
 @given(st.lists(st.integers(0, len(STEPS) - 1), min_size=1, max_size=6), st.integers(0, 99))
-def test_any_chain_gives_what_plain_tensors_give(steps, seed):
+def test_any_chain_of_ops_matches_plain_tensors(steps, seed):
     def run(x):
         y = x
         for i in steps:
@@ -334,7 +336,7 @@ def test_any_chain_gives_what_plain_tensors_give(steps, seed):
             np.testing.assert_allclose(u, v, rtol=1e-12)
 
 
-def test_no_cost_once_they_are_gone():
+def test_dispatch_is_inactive_without_wrappers_and_modes():
     from mindtorch.core import dispatch
     T, Noting, Wrapper = kinds("mine")
     with Noting():
@@ -350,8 +352,9 @@ def test_no_cost_once_they_are_gone():
     assert not dispatch.wanted("primitives", "dispatch") and not dispatch.FLAGS.primitives
 
 
-def test_a_list_that_contains_itself(process):
-    """(In a process of its own: classes with __torch_dispatch__ stay known for ever.)"""
+def test_self_referential_list_raises(process):
+    """Runs in a separate process: classes with `__torch_dispatch__` stay registered until the
+    process ends."""
     assert process.ok("""
         import mindtorch.torch as torch
         class Plain(torch.Tensor):
@@ -369,7 +372,7 @@ def test_a_list_that_contains_itself(process):
 
 
 @pytest.mark.host_only("what the dispatcher looks at")
-def test_classes_with_memory_are_looked_for_while_there_are_such_tensors():
+def test_dispatch_is_active_while_subclass_tensors_live():
     import gc
 
     from mindtorch.core.dispatch import wanted
@@ -389,7 +392,7 @@ def test_classes_with_memory_are_looked_for_while_there_are_such_tensors():
             cls.seen.append(str(func))
             return super().__torch_dispatch__(func, types, args, kwargs or {})
     settle()
-    alive = len(_dispatch_protocol._Live.refs)          # (of other tests)
+    alive = len(_dispatch_protocol._Live.refs)  # (left by other tests)
     for make in (lambda: mine.Tensor._make_subclass(Own, mine.ones(2)), lambda: mine.ones(2).as_subclass(Own), lambda: Own([1., 2.])):
         t = make()
         settle()
@@ -406,8 +409,9 @@ def test_classes_with_memory_are_looked_for_while_there_are_such_tensors():
         assert len(_dispatch_protocol._Live.refs) <= alive and (alive or not wanted("primitives", "dispatch"))
 
 
-def test_tensors_without_memory_are_swapped():
-    """The house's own weak references to them do not count; slots go along, and have to be the same."""
+def test_swap_tensors_of_wrapper_subclasses():
+    """mindtorch's internal weak references to a tensor do not block a swap. Slots are swapped too,
+    and must be the same in both."""
     import weakref
 
     def run(T):
@@ -451,8 +455,9 @@ def test_tensors_without_memory_are_swapped():
     lambda T: (T.tensor([0, 2]), T.tensor([True, False, True, False])), lambda T: (T.tensor([True, False, True]), T.tensor([False, True, False, True])),
     lambda T: (slice(1, 3), None, T.tensor([True, True, False, True])), lambda T: (T.tensor([False] * 3), 0), lambda T: T.tensor([2, 0]),
     lambda T: (T.ones(3, 4).tril().bool(), ...), lambda T: (T.tensor([True, False, True]), slice(1, None), None)])
-def test_a_mask_reaches_handlers_as_it_is(key):
-    """Dtypes and shapes of the indices that index.Tensor is called with, the result and the gradient."""
+def test_handlers_receive_masks_unchanged(key):
+    """Compares the dtypes and shapes of the indices that index.Tensor receives, the result and the
+    gradient."""
     def run(side):
         T, dispatch, tree = SIDES[side]
         seen = []

@@ -1,4 +1,5 @@
-"""torch.utils.checkpoint and other code that runs again in backward: what it ran in the first time is what it runs in again."""
+"""torch.utils.checkpoint and other code that re-executes in backward: the second run sees the same
+modes and settings as the first."""
 import contextlib
 import functools
 import gc
@@ -21,7 +22,7 @@ def leaf(T, seed, *shape, dtype=None):
 
 
 def same(program, tolerance=1e-5):
-    """program(T) gives equal lists of tensors, numbers and strings on both sides."""
+    """Checks that program(T) returns equal lists of tensors, scalars and strings on both sides."""
     want, got = program(real), program(mine)
     assert len(want) == len(got)
     for n, (a, b) in enumerate(zip(want, got)):
@@ -33,7 +34,7 @@ def same(program, tolerance=1e-5):
 
 
 def outcome(fn):
-    """The result, or the error's kind."""
+    """Returns the result, or the name of the error's class."""
     try:
         return fn()
     except Exception as e:
@@ -61,7 +62,7 @@ def test_backward_outside_of_autocast(reentrant, dtype, x_dtype):
 
 
 @BOTH
-def test_backward_inside_of_another_region(reentrant):
+def test_backward_inside_another_autocast_region(reentrant):
     def f(T):
         x, w = leaf(T, 0, 4, 8), leaf(T, 1, 8, 8)
         seen = []
@@ -79,7 +80,7 @@ def test_backward_inside_of_another_region(reentrant):
     same(f)
 
 
-def test_the_settings_of_a_region():
+def test_autocast_settings_in_nested_regions_and_threads():
     def f(T):
         out = []
 
@@ -130,7 +131,7 @@ def test_custom_functions_under_autocast(device):
 
 
 @BOTH
-def test_sequential(reentrant):
+def test_checkpoint_sequential_under_autocast(reentrant):
     def f(T):
         T.manual_seed(0)
         net = T.nn.Sequential(*[m for k in range(5) for m in (T.nn.Linear(6, 6), T.nn.Tanh())])
@@ -143,7 +144,7 @@ def test_sequential(reentrant):
     same(lambda T: [outcome(lambda: T.utils.checkpoint.checkpoint_sequential([T.sin], 1, leaf(T, 0, 2), use_reentrant=True, other=1))])
 
 
-# ------------------------------------------------------------------ the rest of what is restored, and what is not
+# ---------------------------------------------- other state that is restored, and state that is not
 @BOTH
 @pytest.mark.parametrize("preserve", [True, False])
 def test_random_numbers(reentrant, preserve):
@@ -153,7 +154,8 @@ def test_random_numbers(reentrant, preserve):
         y = T.utils.checkpoint.checkpoint(lambda a: T.nn.functional.dropout(a, 0.5) * a, x, use_reentrant=reentrant, preserve_rng_state=preserve)
         T.rand(3)
         y.sum().backward()
-        # Without the state, the second run's draws are others; how many of the first run's stay in use is each library's own affair.
+        # Without the saved RNG state, the second run draws other random numbers; how many values of
+        # the first run stay in use depends on the library.
         return [y, T.rand(2), *([x.grad] if preserve else [])]
     same(f)
 
@@ -198,7 +200,7 @@ def test_early_stop():
     same(f)
 
 
-def test_contexts():
+def test_context_fn_runs_around_both_executions():
     def f(T):
         log = []
 
@@ -252,7 +254,7 @@ def test_refusals():
 
 
 @BOTH
-def test_outputs_that_are_no_tensors(reentrant):
+def test_outputs_that_are_not_tensors(reentrant):
     def f(T):
         x = leaf(T, 0, 3)
         a, n, b = T.utils.checkpoint.checkpoint(lambda v: (v.sin(), 7, v * v), x, use_reentrant=reentrant)
@@ -261,7 +263,7 @@ def test_outputs_that_are_no_tensors(reentrant):
     same(f)
 
 
-def test_nested():
+def test_nested_checkpoints():
     def f(T):
         c = T.utils.checkpoint.checkpoint
         runs = []
@@ -326,7 +328,7 @@ def _bad_hook(T):
     y.sum().backward()
 
 
-def test_several_backwards_of_one_region():
+def test_several_backward_passes_of_one_checkpoint():
     def f(T):
         runs = []
 
@@ -341,7 +343,7 @@ def test_several_backwards_of_one_region():
     same(f)
 
 
-def test_recomputed_tensors_are_let_go():
+def test_recomputed_tensors_are_freed():
     import weakref
     kept = []
 
@@ -360,7 +362,8 @@ def test_recomputed_tensors_are_let_go():
 
 # ------------------------------------------------------------------ selective checkpoints
 def _selected(T, fn, policy, times=1, **options):
-    """(gradient, calls of the policy) of a checkpointed fn; policy: what T.ops.aten.<name> is worth, by name."""
+    """Returns (the gradient, the calls of the policy) of a checkpointed fn; policy(module, name)
+    returns the decision for the op T.ops.aten.<name>."""
     C, seen = T.utils.checkpoint, []
 
     def ask(ctx, op, *args, **kwargs):
@@ -376,7 +379,7 @@ def _selected(T, fn, policy, times=1, **options):
 
 @pytest.mark.parametrize("kept", [[], ["sin"], ["exp", "cos"], ["sin", "exp", "cos", "sum", "mul"]])
 @pytest.mark.parametrize("how", ["MUST_SAVE", "PREFER_SAVE", "MUST_CPU_OFFLOAD", True])
-def test_policies_choose_what_is_computed_again(kept, how):
+def test_policies_choose_the_recomputed_ops(kept, how):
     def fn(x):
         return x.sin().exp() * x.sin().sum().cos()
 
@@ -387,7 +390,7 @@ def test_policies_choose_what_is_computed_again(kept, how):
     assert _selected(mine, fn, policy) == _selected(real, fn, policy)
 
 
-def test_what_was_kept_is_not_computed_again():
+def test_saved_results_are_not_recomputed():
     runs = []
 
     class Count(mine.utils._python_dispatch.TorchDispatchMode):
@@ -400,7 +403,7 @@ def test_what_was_kept_is_not_computed_again():
         out = C.checkpoint(lambda x: x.sin().exp().cos(), x, use_reentrant=False,
                            context_fn=functools.partial(C.create_selective_checkpoint_contexts, [mine.ops.aten.sin.default]))
         out.sum().backward()
-    assert runs.count("aten.sin.default") == 2          # (of which one is cos' gradient)
+    assert runs.count("aten.sin.default") == 2  # (one of them belongs to the gradient of cos)
     assert runs.count("aten.exp.default") == 2
 
 
@@ -423,11 +426,11 @@ def _raises(T, case):
 
 
 @pytest.mark.parametrize("case", ["twice", "written", "another", "a number", "a packet", "neither"])
-def test_what_selective_checkpoints_refuse(case):
+def test_selective_checkpoint_errors(case):
     assert _raises(mine, case) is _raises(real, case) is not None
 
 
-def test_written_results_where_that_is_allowed():
+def test_cached_results_may_be_mutated_if_allowed():
     def fn(x):
         return x.sin().mul_(2).cos().exp()
 
@@ -440,7 +443,7 @@ def test_written_results_where_that_is_allowed():
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("shape", ["gc", "gcc", "ggc", "gcgc", "cggc", "gcgcc"])
 def test_checkpoints_and_gradients_in_any_order(shape, early):
-    """g: gradient of what is inside, c: checkpoint."""
+    """In `shape`, g is a gradient of the inner function and c is a checkpoint."""
     def run(T, shape):
         def fn(x):
             return x.sin().exp().sin().sum()

@@ -1,4 +1,5 @@
-"""torchvision's operators on regions and deformable convolution: values and gradients beside the formulas in plain torch ops, on real torch."""
+"""torchvision's operators on regions and deformable convolution: values and gradients are compared
+with the formulas written in plain ops of real PyTorch."""
 import functools
 import math
 import time
@@ -18,7 +19,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 2e-4, "float16": 2e-2, "bfloat16": 0.1
 
 @pytest.fixture(params=["C", "NumPy"], scope="module")
 def way(request):
-    """The kernels in C where there is a compiler, and those without."""
+    """Runs a test with the C kernels (skipped without a compiler) and with the NumPy kernels."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "NumPy":
             patch.setattr(native, "ready", lambda dtype: False)
@@ -29,7 +30,8 @@ def way(request):
 
 # ------------------------------------------------------------------ the formulas
 def axis(start, bin, bins, samples, size):
-    """Matrix [bins, size] that takes means of bilinear samples; zero beyond a margin of one pixel."""
+    """Returns a matrix [bins, size] that averages bilinear samples; samples more than one pixel
+    outside are zero."""
     r = torch.zeros(bins, size, dtype=torch.float64)
     for i in range(bins):
         for s in range(samples):
@@ -97,7 +99,7 @@ def plain_deform(x, weight, offset, mask, bias, stride, pad, dilation, groups, o
 
 # ------------------------------------------------------------------ regions
 def regions(draw, rng, count, n, h, w, scale):
-    """Boxes in and about the image; some degenerate, some turned round, some far away."""
+    """Returns boxes in and around the image; some are degenerate, some inverted, some far away."""
     box = rng.uniform(-3, max(h, w) + 3, (count, 4)) / scale
     for b in box:
         if draw(st.booleans()):
@@ -133,10 +135,11 @@ def _of(a, dtype):
 
 @settings(max_examples=40, deadline=None)
 @given(case=cases())
-def test_bins(way, case):
+def test_roi_bins_match_the_formulas(way, case):
     a, boxes, scale, size, samples, kind, dtype = case
     if dtype != "float64":
-        boxes = np.round(boxes * 8) / 8 + 0.03125       # (exact in half precision, and no sample at the margin of one pixel)
+        # (exact in half precision, and no sample falls on the one-pixel margin)
+        boxes = np.round(boxes * 8) / 8 + 0.03125
         samples = max(samples, 0) or 2
     x = _of(a, dtype).requires_grad_()
     got, channels = ours(kind, x, _of(boxes, dtype), scale, size, samples)
@@ -159,7 +162,7 @@ def test_bins(way, case):
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last", "expanded", "transposed"])
 def test_layouts_and_large_images(way, layout):
-    # (Many regions on a small image and few on a large one go different ways.)
+    # (Many regions on a small image and few on a large one take different code paths.)
     for n, h, count in ((1, 6, 40), (2, 40, 2)):
         base = torch.randn(n, 5, h, h)
         x = {"contiguous": base, "channels_last": base.to(memory_format=torch.channels_last), "expanded": base[:1].expand(n, -1, -1, -1),
@@ -171,7 +174,7 @@ def test_layouts_and_large_images(way, layout):
         assert np.allclose(ops.roi_align(m, mt.from_numpy(rois), 1.0, 2, 3, 2, True).numpy(), want.numpy(), atol=1e-4)
 
 
-def test_bins_again_and_backward_operators(way):
+def test_roi_bins_double_backward_and_backward_ops(way):
     x, rois = mt.randn(2, 4, 6, 5, dtype=mt.float64, requires_grad=True), mt.tensor([[0, 0.5, 1, 4, 5], [1, 1, 0, 3, 4.0]], dtype=mt.float64)
     assert mt.autograd.gradgradcheck(lambda v: ops.roi_align(v, rois[:1], 1.0, 1, 2, 2, True) ** 2, x.detach()[:1, :1].clone().requires_grad_())
     for run, back, more in ((lambda v: ops.roi_align(v, rois, 1.0, 2, 2, 2, False), ops._roi_align_backward, (2, False)),
@@ -186,11 +189,11 @@ def test_bins_again_and_backward_operators(way):
         assert mt.allclose(back(g, rois, *rest, 1.0, 2, 2, *sizes), want)
 
 
-def test_bins_errors():
+def test_roi_bins_errors():
     x = mt.zeros(2, 4, 5, 5)
-    with pytest.raises(RuntimeError, match="name image 2"):
+    with pytest.raises(RuntimeError, match="batch index 2"):
         ops.roi_align(x, mt.tensor([[2.0, 0, 0, 3, 3]]), 1.0, 2, 2, 2, True)
-    with pytest.raises(RuntimeError, match="name image -1"):
+    with pytest.raises(RuntimeError, match="batch index -1"):
         ops.roi_pool(x, mt.tensor([[-1.0, 0, 0, 3, 3]]), 1.0, 2, 2)
     with pytest.raises(RuntimeError, match="Tensor.K, 5."):
         ops.roi_align(x, mt.zeros(1, 4), 1.0, 2, 2, 2, True)
@@ -205,11 +208,12 @@ def test_bins_errors():
 def _refusals():
     x, rois, g = mt.zeros(1, 4, 5, 5), mt.zeros(1, 5), mt.zeros(1, 4, 2, 2)
     deform = [mt.zeros(s) for s in ((1, 2, 4, 4), (3, 2, 1, 1), (1, 2, 4, 4), (1, 1, 4, 4), (3,))]
-    for other in (1, 2, 3, 4):      # (each tensor is read as the input's dtype says)
+    for other in (1, 2, 3, 4):  # (each tensor would be read with the input's dtype)
         yield RuntimeError, lambda other=other: ops.deform_conv2d(*[t.double() if i != other else t for i, t in enumerate(deform)], 1, 1, 0, 0, 1, 1, 1, 1, True)
     yield RuntimeError, lambda: ops.deform_conv2d(deform[0][0], *deform[1:], 1, 1, 0, 0, 1, 1, 1, 1, True)
     yield RuntimeError, lambda: ops.deform_conv2d(*deform, 0, 1, 0, 0, 1, 1, 1, 1, True)
-    for back in (g.double(), g[:, :, :1], mt.zeros(2, 4, 2, 2), mt.zeros(1, 5, 2, 2), mt.zeros(1, 4, 2, 3)):      # (another dtype, fewer bins, more regions, channels, bins)
+    # (another dtype, fewer bins, more regions, more channels, more bins)
+    for back in (g.double(), g[:, :, :1], mt.zeros(2, 4, 2, 2), mt.zeros(1, 5, 2, 2), mt.zeros(1, 4, 2, 3)):
         yield RuntimeError, lambda back=back: ops._roi_align_backward(back, rois, 1.0, 2, 2, 1, 4, 5, 5, 2, True)
         yield RuntimeError, lambda back=back: ops._ps_roi_pool_backward(back[:, :1], rois, g, 1.0, 2, 2, 1, 3 if back.shape[1] == 5 else 5, 5, 5)
         yield RuntimeError, lambda back=back: ops._roi_pool_backward(back, rois, mt.zeros_like(back, dtype=mt.int32), 1.0, 2, 2, 1, 4, 5, 5)
@@ -224,13 +228,13 @@ def _refusals():
     yield NotImplementedError, lambda: ops.nms(mt.zeros(2, 4, dtype=mt.int64), mt.zeros(2, dtype=mt.int64), 0.5)
 
 
-def test_what_would_be_read_beyond_its_end_is_refused(way):
+def test_out_of_bounds_reads_are_rejected(way):
     for error, run in _refusals():
         with pytest.raises(error):
             run()
 
 
-def test_nothing_to_read(way):
+def test_roi_ops_on_empty_images(way):
     rois = mt.tensor([[0, 0, 0, 3, 3.0]])
     for size in ((1, 4, 0, 5), (1, 4, 5, 0), (1, 0, 5, 5)):
         for run in (lambda v: ops.roi_align(v, rois, 1.0, 2, 2, 2, True), lambda v: ops.ps_roi_align(v, rois, 1.0, 2, 2, 2)[0],
@@ -245,8 +249,9 @@ def test_nothing_to_read(way):
     assert got.shape == (0, 3, 3, 3) and x.grad.shape == x.shape and o.grad.shape == o.shape
 
 
-def test_very_many_samples():
-    # (Those outside of the image are not computed; a bin of 2e9 pixels takes no longer than one of ten thousand.)
+def test_roi_align_with_a_huge_sample_count():
+    # (Samples outside the image are not computed: a bin of 2e9 pixels takes no longer than one of
+    # ten thousand.)
     x = mt.rand(1, 1, 8, 8, dtype=mt.float64)
     near = ops.roi_align(x, mt.tensor([[0, -5000, -5000, 5000, 5000.0]], dtype=mt.float64), 1.0, 1, 1, -1, True)
     assert np.allclose(near.item() * 1e8, plain_bins(torch.from_numpy(x.numpy()), torch.tensor([[0, -5000, -5000, 5000, 5000.0]]).double(),
@@ -256,7 +261,7 @@ def test_very_many_samples():
             far = ops.roi_align(mt.ones(1, 1, 8, 8, dtype=dtype), mt.tensor([[0, 0, 0, 2e9, 3e9], [0, 0, 0, 1e30, 1e30]], dtype=dtype), 1.0, 1, 1, -1, True)
             assert 0 <= far[1].item() < 1e-15 and abs(far[0].item() * 6e18 / 72.25 - 1) < 0.2
     best = ops.nms(mt.tensor([[0, 0, 2, 2], [5, 5, 7, 7], [8, 8, 9, 9.0]]), mt.tensor([2.0, math.nan, 3.0]), 0.5)
-    assert best.tolist() == [1, 2, 0]       # (nan is the largest, as in sort)
+    assert best.tolist() == [1, 2, 0]  # (nan sorts as the largest value)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -268,7 +273,8 @@ def test_roi_pool(way, dtype):
     parts = []
     for b, *box in boxes.tolist():
         x1, y1, x2, y2 = (math.copysign(math.floor(abs(v) + 0.5), v) for v in box)
-        t = np.float64 if dtype == "float64" else np.float32        # (a bin's size is of the regions' dtype)
+        # (a bin's size is computed in the regions' dtype)
+        t = np.float64 if dtype == "float64" else np.float32
         h, w = t(max(y2 - y1 + 1, 1)) / t(3), t(max(x2 - x1 + 1, 1)) / t(2)
         for i in range(3):
             for j in range(2):
@@ -322,7 +328,8 @@ def convolutions(draw):
     oh, ow = ((e + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i, e in ((0, h), (1, w)))
     offset = rng.randn(n, 2 * offset_groups * kernel[0] * kernel[1], oh, ow) * 2
     if draw(st.booleans()):
-        offset = np.round(offset)        # at pixels, where the slope is that to the right
+        # at integer positions, where the derivative is the right-hand one
+        offset = np.round(offset)
     mask = rng.rand(n, offset_groups * kernel[0] * kernel[1], oh, ow) if draw(st.booleans()) else None
     tensors = rng.randn(n, c, h, w), rng.randn(o, c // groups, *kernel), offset, mask, rng.randn(o)
     return tensors, stride, pad, dilation, groups, offset_groups, draw(st.sampled_from(["float64", "float32"]))
@@ -347,7 +354,7 @@ def test_deform_conv2d(way, case):
         assert a is None or np.allclose(a.grad.numpy(), b.grad.numpy(), atol=tolerance, rtol=tolerance)
 
 
-def test_deform_conv2d_again_half_and_errors(way):
+def test_deform_conv2d_double_backward_half_and_errors(way):
     x, w, o, m, b = (mt.randn(s, dtype=mt.float64, requires_grad=True) for s in ((1, 1, 3, 3), (1, 1, 2, 2), (1, 8, 2, 2), (1, 4, 2, 2), (1,)))
 
     def run(x, w, o, m, b):
@@ -387,7 +394,8 @@ def _once(*numbers):
 
 
 class _Pooled(torch.autograd.Function):
-    """roi_align with two samples a bin on real torch, region by region; its own CPU time is noted."""
+    """roi_align with two samples per bin on real PyTorch, region by region; it records its own CPU
+    time."""
     spent = 0.0
 
     @staticmethod
@@ -412,7 +420,8 @@ class _Pooled(torch.autograd.Function):
 
 
 def _detector(T, pooled, boxes):
-    """(a step's losses as a function, parameters by name): a backbone, boxes' classes and masks over pooled regions."""
+    """Returns (a function that computes the losses of one step, parameters by name): a backbone,
+    and box-class and mask heads over pooled regions."""
     nn = T.nn
     down = [layer for i, o in ((3, 32), (32, 64), (64, 128), (128, 128)) for layer in (nn.Conv2d(i, o, 3, 2 if o > 32 else 1, 1), nn.BatchNorm2d(o), nn.ReLU())]
     parts = nn.ModuleDict({"backbone": nn.Sequential(*down), "box": nn.Sequential(nn.Flatten(), nn.Linear(128 * 49, 256), nn.ReLU(), nn.Linear(256, 5)),
@@ -426,7 +435,7 @@ def _detector(T, pooled, boxes):
 
 
 @pytest.mark.slow
-def test_a_detector_trains_as_on_torch():
+def test_detector_trains_as_on_torch():
     rng = np.random.RandomState(0)
     corner = rng.uniform(0, 90, (256, 2))
     boxes = np.concatenate([rng.randint(0, 2, (256, 1)), corner, corner + rng.uniform(4, 60, (256, 2))], 1).astype(np.float32)
@@ -450,5 +459,6 @@ def test_a_detector_trains_as_on_torch():
     (want, theirs), (got, own) = results
     assert np.isfinite(got).all() and got[-1].sum() < got[0].sum()
     assert np.allclose(got, want, rtol=2e-3)
-    # (torch's time is without its regions: only convolutions, norms, heads and the optimizer.)
+    # (PyTorch's time excludes its region ops: it covers only convolutions, norms, heads and the
+    # optimizer.)
     assert own < 3 * theirs, f"a step takes {own:.3f} s of CPU time, torch's without regions {theirs:.3f} s"

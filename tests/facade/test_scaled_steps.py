@@ -1,4 +1,5 @@
-"""Steps that GradScaler leaves to the optimizer, and gradients through steps (differentiable=True): the same as real torch's."""
+"""Steps that GradScaler leaves to the optimizer, and gradients through steps (differentiable=True),
+compared with PyTorch."""
 import warnings
 
 import pytest
@@ -6,7 +7,8 @@ from _both_sides import data, same
 
 
 def stepping(T, takes_scaler):
-    """An optimizer that unscales by itself, and what its step was given."""
+    """Returns a parameter, an optimizer that unscales by itself, and the list of what its step
+    received."""
     seen = []
     p = T.nn.Parameter(T.ones(3))
 
@@ -58,7 +60,8 @@ def test_step_left_to_the_optimizer(takes_scaler, unscale, factor):
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("factor", [2.0, float("inf"), None])
 def test_gradients_that_cannot_be_unscaled_are_refused(dtype, fused, factor):
-    """Float16 gradients, which only a fused step may get scaled, and no gradient at all (None)."""
+    """Covers float16 gradients, which only a fused step may receive scaled, and a missing gradient
+    (None)."""
     for unscale in (False, True):
         def run(T):
             p = T.nn.Parameter(T.ones(3, dtype=getattr(T, dtype)))
@@ -104,7 +107,8 @@ SHAPES = {"Adadelta": {}, "Adagrad": {}, "Adam": {"amsgrad": True}, "AdamW": {},
 @pytest.mark.parametrize("name", sorted(SHAPES))
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_gradient_reaches_every_state(name, decay):
-    """Of a step's results with respect to parameter, gradient and each of the states before it."""
+    """Compares the gradients of a step's results with respect to the parameter, its gradient and
+    each state before the step."""
     def run(T):
         kwargs = SHAPES[name] if name == "Rprop" or not decay else {**SHAPES[name], "weight_decay": decay}
         make = getattr(T.optim, name)

@@ -1,4 +1,4 @@
-"""From manual_seed alone: ten training steps print the same losses as real torch."""
+"""With only manual_seed, ten training steps print the same losses as PyTorch."""
 import numpy as np
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""torch.save and torch.load against real torch: each side reads what the other wrote."""
+"""torch.save and torch.load against PyTorch: each side reads the files of the other."""
 
 import collections
 import copy
@@ -27,9 +27,9 @@ from mindtorch.torch import _zipfile
 from _checkpoints import BOTH, NEW_ONLY, OBJECTS, Other, User, build, check, model, rebuilt, saved, tensor, views
 
 
-# ------------------------------------------------------------------ both ways
+# ------------------------------------------------------------------ both directions
 @pytest.mark.parametrize("name, zipped", BOTH)
-def test_real_files_are_read(name, zipped):
+def test_torch_files_are_loaded(name, zipped):
     data = saved(real, build(real, name), zipped)
     for kw in ({}, {"weights_only": False}):
         data.seek(0)
@@ -37,7 +37,7 @@ def test_real_files_are_read(name, zipped):
 
 
 @pytest.mark.parametrize("name, zipped", BOTH)
-def test_real_torch_reads_ours(name, zipped, tmp_path):
+def test_torch_loads_our_files(name, zipped, tmp_path):
     obj = build(mine, name)
     check(obj, real.load(saved(mine, obj, zipped), weights_only=True))
     path = tmp_path / "file.pth"
@@ -51,7 +51,7 @@ def test_real_torch_reads_ours(name, zipped, tmp_path):
 
 
 @pytest.mark.parametrize("name", [n for n in OBJECTS if n not in ("many", "long list")])
-def test_pickles_name_what_real_torch_names(name):
+def test_pickles_contain_the_globals_of_torch(name):
     def globals_of(T):
         z = zipfile.ZipFile(saved(T, build(T, name)))
         return {a for o, a, _ in pickletools.genops(z.read("archive/data.pkl")) if o.name == "GLOBAL"}
@@ -111,7 +111,7 @@ def test_zip64_fields(monkeypatch, tmp_path):
     check(obj, mine.load(tmp_path / "big.pth"))
 
 
-def test_whole_modules_of_real_torch_become_ours():
+def test_pickled_torch_modules_load_as_mindtorch_modules():
     def make(T):
         return T.nn.Sequential(
             T.nn.Conv2d(1, 2, 3), T.nn.BatchNorm2d(2), T.nn.ReLU(), T.nn.Flatten(), T.nn.Linear(8, 3), T.nn.Dropout(0.2)
@@ -217,7 +217,7 @@ def test_paths_and_file_objects(tmp_path):
 
 
 class Plain:
-    """A file object with no more than a file needs."""
+    """A file object with only the methods that a load needs."""
 
     def __init__(self, data):
         b = io.BytesIO(data)
@@ -225,7 +225,7 @@ class Plain:
 
 
 class Writes:
-    """Takes seven bytes at a time."""
+    """A file object that accepts seven bytes per write."""
 
     def __init__(self):
         self.got = b""
@@ -291,7 +291,7 @@ def test_map_location_in_all_forms(tmp_path):
         assert mine.load(io.BytesIO(raw_file), map_location=form)["a"].tolist() == [0, 1, 2]
 
 
-def test_an_error_of_the_users_map_location_is_the_users():
+def test_error_in_a_user_map_location_propagates():
     class Mine(ValueError):
         pass
 
@@ -334,7 +334,7 @@ def test_big_endian_files():
         mine.serialization.set_default_load_endianness(None)
 
 
-def test_compressed_files_load_but_bombs_do_not():
+def test_compressed_files_load_and_zip_bombs_raise():
     obj = build(real, "checkpoint")
     data = saved(real, obj).getvalue()
     check(obj, mine.load(io.BytesIO(rebuilt(data, {}, zipfile.ZIP_DEFLATED))))
@@ -344,7 +344,7 @@ def test_compressed_files_load_but_bombs_do_not():
         mine.load(io.BytesIO(bomb))
 
 
-def test_checksums():
+def test_wrong_checksums_raise():
     t = tensor(mine, np.arange(1000.0))
     good = saved(mine, t).getvalue()
     at = good.index(np.arange(1000.0).tobytes()) + 100
@@ -360,7 +360,7 @@ def test_checksums():
             T.serialization.set_crc32_options(True)
 
 
-def test_numpy_in_files_needs_to_be_allowed():
+def test_numpy_objects_need_safe_globals():
     obj = {"loss": np.float64(2.5), "a": np.arange(6, dtype=np.int32).reshape(2, 3), "d": collections.deque([1, 2])}
     unsafe = [set(T.serialization.get_unsafe_globals_in_checkpoint(saved(mine, obj))) for T in (mine, real)]
     assert unsafe[0] == unsafe[1] and "numpy.core.multiarray.scalar" in unsafe[0]
@@ -375,7 +375,7 @@ def test_numpy_in_files_needs_to_be_allowed():
 
 
 # ------------------------------------------------------------------ saving is atomic
-def test_an_error_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
+def test_error_while_saving_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "m.pth"
     mine.save([1], path)
     os.chmod(path, 0o640)
@@ -393,7 +393,7 @@ def test_an_error_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
     assert mine.load(path) == [2] and stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_links_modes_and_devices(tmp_path):
+def test_saving_to_symlinks_with_file_modes_and_devices(tmp_path):
     (tmp_path / "real").mkdir()
     os.symlink(tmp_path / "real" / "m.pth", tmp_path / "link.pth")
     mine.save([1], tmp_path / "link.pth")
@@ -416,7 +416,7 @@ def _save_for_ever(path, ready):
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
-def test_killed_while_saving(tmp_path, kills):
+def test_kill_while_saving_keeps_the_old_file(tmp_path, kills):
     path = tmp_path / "m.pth"
     mine.save("the old one", path)
     ctx = multiprocessing.get_context("fork")
@@ -435,7 +435,7 @@ def test_killed_while_saving(tmp_path, kills):
         unfinished += len(rest)
         for f in rest:
             os.unlink(tmp_path / f)
-    # The kills did hit saves: what those had written so far is in files of other names.
+    # Kills did interrupt saves: the data of unfinished saves is in files of other names.
     assert unfinished >= kills // 4
 
 
@@ -559,8 +559,9 @@ def test_flatten_dense_tensors():
         assert [t.tolist() for t in T._utils._unflatten_dense_tensors(flat, parts)] == [t.tolist() for t in parts]
 
 
-def test_directory_of_the_archive(tmp_path):
-    """Other readers of zip files than ours look at the entries' directory: one disk, stored, no attributes, no comments."""
+def test_zip_central_directory_matches_torch(tmp_path):
+    """Other zip readers use the central directory: one disk, stored entries, no attributes, no
+    comments."""
     mine.save({"a": mine.ones(3), "b": mine.zeros(2, 2)}, tmp_path / "some.pth")
     real.save({"a": real.ones(3), "b": real.zeros(2, 2)}, tmp_path / "torch.pth")
     ours, theirs = ([(i.volume, i.compress_type, i.internal_attr, i.external_attr, i.comment, i.compress_size == i.file_size, i.create_version >= i.extract_version)

@@ -1,4 +1,5 @@
-"""Hostile, damaged and mutated checkpoints: nothing is run, and the error is a documented one or the load is right."""
+"""Hostile, damaged and mutated checkpoints: no code runs, and loading either succeeds correctly or
+raises a documented error."""
 
 import collections
 import io
@@ -22,7 +23,7 @@ from mindtorch.torch import _weights_only_unpickler
 from _checkpoints import LOAD_ERRORS, User, check, rebuilt, saved, tensor
 
 
-# ------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------ rejected files
 def legacy_file(payload, storages=()):
     return b"".join(
         [pickle.dumps(x, 2) for x in (mine.serialization.MAGIC_NUMBER, 1001, {"little_endian": True})]
@@ -47,7 +48,7 @@ class Call:
 
 
 def reference(kind, count):
-    """A storage in a pickle."""
+    """Pickle bytes of a persistent reference to a storage."""
     return b"(X\x07\x00\x00\x00storagectorch\n" + kind + b"\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + count + b"NtQ"
 
 
@@ -92,7 +93,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("make", [zip_file, legacy_file])
-def test_hostile_files_run_nothing(name, make, tmp_path, monkeypatch):
+def test_hostile_files_run_no_code(name, make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
     with pytest.raises(LOAD_ERRORS) as e:
@@ -116,7 +117,8 @@ OUTSIDE = [
 
 NUMBERS = st.one_of(st.integers(-1, 3), st.sampled_from([2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, float("inf"), float("nan"), 2.0, "2", None, (2,), b"", {}]))
 SIZES = st.one_of(st.lists(NUMBERS, max_size=3).map(tuple), NUMBERS)
-#: what a rebuild function may be given -> what has to be refused is refused at once, by an error of these
+#: The arguments of each rebuild function; invalid ones must raise one of the documented errors at
+#: once.
 ARGUMENTS = {
     "_rebuild_meta_tensor_no_storage": lambda T, a: (a["dtype"], a["size"], a["stride"], a["flag"]),
     "_rebuild_tensor": lambda T, a: (a["typed"], a["offset"], a["size"], a["stride"]),
@@ -135,8 +137,9 @@ ODD = st.one_of(st.none(), NUMBERS, st.sampled_from(["float32", "cpu", (), [], (
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=5000)
 @given(st.sampled_from(sorted(ARGUMENTS)), SIZES, SIZES, NUMBERS, st.dictionaries(st.sampled_from(
     ["dtype", "flag", "typed", "untyped", "data", "state", "layout", "array", "device"]), ODD, max_size=1))
-def test_rebuild_functions_refuse_what_is_no_geometry(name, size, stride, offset, odd):
-    """Either the tensor that was described, or an error at once; what real torch refuses is refused."""
+def test_rebuild_functions_reject_invalid_geometry(name, size, stride, offset, odd):
+    """Returns the described tensor or raises at once; everything that PyTorch rejects is rejected.
+    """
     def run(T):
         t = T.arange(24.)
         given = {"dtype": T.float32, "flag": False, "typed": t._typed_storage(), "untyped": t.untyped_storage(), "data": T.ones(1), "state": {},
@@ -150,13 +153,13 @@ def test_rebuild_functions_refuse_what_is_no_geometry(name, size, stride, offset
     assert isinstance(got, mine.Tensor) and all(type(n) is int and 0 <= n < 2**63 for n in got.shape)
     if "size" in ARGUMENTS[name].__code__.co_consts:
         assert tuple(got.shape) == size
-    if name != "_rebuild_tensor_v3":              # (real torch wants a wrapper around its storage there)
+    if name != "_rebuild_tensor_v3":  # (PyTorch needs a wrapper around its storage for v3)
         assert tuple(run(real).shape) == tuple(got.shape)
 
 
 @pytest.mark.parametrize("number", [b"G\x7f\xf0\0\0\0\0\0\0", b"G\x7f\xf8\0\0\0\0\0\0", b"\x8a\x09" + b"\xff" * 8 + b"\0", b"G@\x10\0\0\0\0\0\0", b"X\x01\0\0\x004", b"N"])
 @pytest.mark.parametrize("device", ["meta", "cpu"])
-def test_sizes_that_are_none_in_a_file(number, device):
+def test_invalid_sizes_in_a_file_raise(number, device):
     buffer, out = io.BytesIO(), io.BytesIO()
     mine.save(mine.zeros(4, 6, device=device), buffer)
     with zipfile.ZipFile(buffer) as z, zipfile.ZipFile(out, "w") as w:
@@ -216,7 +219,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 @pytest.mark.parametrize("weights_only", [True, False])
-def test_damaged_files_say_so(name, weights_only, tmp_path):
+def test_damaged_files_raise_documented_errors(name, weights_only, tmp_path):
     (tmp_path / "f").write_bytes(DAMAGE[name])
     for f in (io.BytesIO(DAMAGE[name]), tmp_path / "f"):
         with pytest.raises(LOAD_ERRORS) as e:
@@ -225,7 +228,7 @@ def test_damaged_files_say_so(name, weights_only, tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_truncated_anywhere(zipped):
+def test_files_truncated_anywhere_raise(zipped):
     data = saved(real, {"a": real.arange(50.0), "b": [1, "x"]}, zipped).getvalue()
     for n in range(len(data)):
         with pytest.raises(LOAD_ERRORS) as e:
@@ -233,7 +236,7 @@ def test_truncated_anywhere(zipped):
         assert len(str(e.value)) > 5
 
 
-def test_refusals_of_load_and_save(tmp_path):
+def test_invalid_calls_of_load_and_save_raise(tmp_path):
     with pytest.raises(FileNotFoundError):
         mine.load(tmp_path / "none")
     with pytest.raises(IsADirectoryError):
@@ -350,7 +353,7 @@ def test_mutated_files_give_documented_errors_or_load(zipped, changes):
         assert len(str(e)) > 5
     else:
         if zipped:
-            # Checksums leave no room for a wrong load.
+            # Checksums exclude a wrong load.
             check(obj, got)
 
 
@@ -363,8 +366,9 @@ record_changes = st.lists(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes=record_changes)
-def test_mutated_records_with_right_checksums(changes):
-    """What checksums do not see: records that are swapped, or hold something else, in a zip that is sound."""
+def test_mutated_records_with_valid_checksums(changes):
+    """Mutations that checksums do not detect: records of a valid zip file are swapped or replaced.
+    """
     data = seed_file(True)[1]
     archive = zipfile.ZipFile(io.BytesIO(data))
     records = {n.split("/", 1)[1]: bytearray(archive.read(n)) for n in archive.namelist()}
@@ -391,7 +395,8 @@ def test_mutated_records_with_right_checksums(changes):
     except LOAD_ERRORS as e:
         assert len(str(e)) > 5
     else:
-        # Whatever it is, it is made of what a weights-only file may hold, within its storages.
+        # Whatever was loaded consists of types that a weights-only file may contain, within their
+        # storages.
         only_data(got)
 
 
@@ -429,7 +434,7 @@ def test_scan_finds_names_without_running(tmp_path):
     assert pathlib.Path(tmp_path).exists() and struct.calcsize("<q") == 8
 
 
-# ---- what an error advises
+# ---- advice in errors
 def _written(zipped):
     f = io.BytesIO()
     real.save({"a": real.ones(3), "b": "text"}, f, _use_new_zipfile_serialization=zipped)
@@ -448,7 +453,7 @@ NO_CHECKPOINTS = {
 
 @pytest.mark.parametrize("name", NO_CHECKPOINTS)
 @pytest.mark.parametrize("weights_only", [True, False, None])
-def test_damage_never_advises_to_run_the_file(name, weights_only):
+def test_damaged_file_errors_do_not_suggest_unsafe_loading(name, weights_only):
     data, hint = NO_CHECKPOINTS[name]
     with pytest.raises(LOAD_ERRORS) as e:
         mine.load(io.BytesIO(data), weights_only=weights_only)
@@ -465,7 +470,7 @@ def test_damage_never_advises_to_run_the_file(name, weights_only):
 @pytest.mark.parametrize("module, name", [("os", "system"), ("posix", "system"), ("builtins", "eval"), ("__builtin__", "execfile"), ("builtins", "getattr"),
                                           ("subprocess", "Popen"), ("pickle", "loads"), ("ctypes", "CDLL"), ("runpy", "run_path")])
 @pytest.mark.parametrize("zipped", [True, False])
-def test_nobody_is_told_to_allow_what_runs_code(module, name, zipped):
+def test_errors_never_suggest_allowing_dangerous_globals(module, name, zipped):
     class Call:
         def __reduce__(self):
             return print, ("never",)

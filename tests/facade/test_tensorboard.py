@@ -1,4 +1,5 @@
-"""torch.utils.tensorboard: the same event files as torch writes, record for record, and what TensorBoard's own reader finds in them."""
+"""torch.utils.tensorboard: event files equal PyTorch's record by record, and TensorBoard's own
+reader can load them."""
 import glob
 import os
 
@@ -24,7 +25,7 @@ matplotlib.use("Agg")
 
 
 def records(folder):
-    """[(where, event or bytes)] of all that a writer left, without times."""
+    """Returns [(path, event or bytes)] of everything a writer left, without timestamps."""
     found = []
     for f in sorted(glob.glob(f"{folder}/**/*", recursive=True)):
         place = os.path.relpath(f, folder)
@@ -107,7 +108,7 @@ def hyperparameters(T, w):
 
 
 @pytest.mark.parametrize("write", [numbers, histograms, pictures, sound_and_text, curves, embeddings, hyperparameters], ids=lambda f: f.__name__)
-def test_files_are_torchs(write, tmp_path, capsys):
+def test_event_files_match_torch(write, tmp_path, capsys):
     for name, T, package in (("theirs", real, theirs), ("ours", mine, ours)):
         with package.SummaryWriter(str(tmp_path / name)) as w:
             write(T, w)
@@ -166,11 +167,12 @@ def test_tensorboard_reads_what_a_training_loop_writes(tmp_path, monkeypatch):
     assert [e.step for e in read.Scalars("loss")] == list(range(5))
     assert np.allclose([e.value for e in read.Scalars("loss")], losses)
     assert [h.histogram_value.num for h in read.Histograms("weight")] == [3.0] * 5
-    # In the bits that TensorFlow's format has for halves and bytes (torch writes those of float32, and another field for bytes, which its reader cannot take apart).
+    # Halves and bytes are written as TensorFlow's format specifies. (PyTorch writes the bits of
+    # float32, and for bytes another field, which its reader cannot parse.)
     for dtype in ("float16", "bfloat16", "uint8"):
         [e] = read.Tensors(f"torch.{dtype}")
         want = half.abs().byte() if dtype == "uint8" else half
-        if dtype == "bfloat16":         # (which NumPy does not have)
+        if dtype == "bfloat16":  # (NumPy has no bfloat16)
             got = (np.array(e.tensor_proto.half_val, np.uint32) << 16).view(np.float32).reshape(2, 2)
         else:
             got = tensor_util.make_ndarray(e.tensor_proto)
@@ -178,7 +180,7 @@ def test_tensorboard_reads_what_a_training_loop_writes(tmp_path, monkeypatch):
     w.close()
 
 
-def test_a_rescaled_picture_says_its_size():
+def test_rescaled_image_has_its_new_size():
     from mindtorch.torch.utils.tensorboard import summary
     [v] = summary.image("i", mine.ones(3, 4, 6), rescale=2, dataformats="CHW").value
     assert (v.image.height, v.image.width) == (8, 12)
@@ -224,7 +226,7 @@ def test_graph_of_a_module(tmp_path, capsys):
     assert list(inner.input) == [norm.name, "Net/Sequential[body]/Sequential[2]/Linear[0]/weight", "Net/Sequential[body]/Sequential[2]/Linear[0]/bias"]
     assert shape["input/x"] == [[2, 3]] and shape[inner.name] == [[2, 2]] and shape["Net/chunk"] == [[2, 1]] * 3
     assert [list(nodes[f"output/output.{i}"].input) for i in (1, 2)] == [["Net/__add__"], ["Net/chunk:1"]]
-    # Every input is a node, and nodes come in order.
+    # Every input is a node, and nodes are in topological order.
     seen = set()
     for n in g.node:
         assert {i.partition(":")[0] for i in n.input} <= seen
@@ -248,6 +250,6 @@ def test_errors(call, tmp_path):
     assert types[0] is types[1], types
 
 
-def test_what_is_refused_says_so(tmp_path):
+def test_unsupported_writer_methods_raise(tmp_path):
     with ours.SummaryWriter(str(tmp_path)) as w, pytest.raises(NotImplementedError, match="add_onnx_graph"):
         w.add_onnx_graph("x.onnx")

@@ -1,4 +1,5 @@
-"""torch.testing.assert_close against the real one: the same verdict, and for the common failures the same words."""
+"""torch.testing.assert_close against PyTorch's: the same verdict, and for common failures the same
+message."""
 import pytest
 import torch
 
@@ -39,7 +40,7 @@ def verdict(module, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_same_verdict(case):
+def test_assert_close_has_torchs_verdict(case):
     assert verdict(mt, case) == verdict(torch, case)
 
 

@@ -1,4 +1,5 @@
-"""torch.testing._internal.common_utils: tests written with it are made, and pass and fail, as in real torch."""
+"""torch.testing._internal.common_utils: tests written with it are generated, pass and fail as in
+PyTorch."""
 import importlib
 import io
 import unittest
@@ -9,7 +10,7 @@ import torch as real
 
 import mindtorch.torch as mine
 
-# (Real torch's needs expecttest, as its test class is derived from that.)
+# (PyTorch's version needs expecttest, which provides the base of its test class.)
 pytest.importorskip("expecttest")
 
 
@@ -18,7 +19,7 @@ def utils(T):
 
 
 def both(make):
-    """What `make(T, common_utils)` gives on both sides."""
+    """Returns what `make(T, common_utils)` returns on both sides."""
     return [make(T, utils(T)) for T in (real, mine)]
 
 
@@ -54,12 +55,12 @@ OPTIONS = {"": {}, "tolerances": {"rtol": 0, "atol": 0.2}, "any dtype": {"exact_
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_what_is_equal(pair, options):
+def test_assert_equal_matches_torch(pair, options):
     a, b = [passes(T, *PAIRS[pair](T), **OPTIONS[options]) for T in (real, mine)]
     assert a == b
 
 
-def test_precision_of_a_class():
+def test_precision_attribute_of_a_test_class():
     def compare(T, U):
         class Loose(U.TestCase):
             pass
@@ -131,12 +132,12 @@ def made(T, U):
             len(result.expectedFailures))
 
 
-def test_a_class_of_tests():
+def test_generated_test_class_matches_torch():
     a, b = both(made)
     assert a == b
 
 
-def test_parametrized_wrongly():
+def test_invalid_parametrization_raises():
     def errors(T, U):
         told = []
         for values in ([], [(1, 2, 3)]):
@@ -180,7 +181,7 @@ def test_small_helpers():
     assert a == b
 
 
-def test_what_is_known_of_the_machine():
+def test_machine_constants_match_torch():
     names = """IS_LINUX IS_WINDOWS IS_MACOS IS_X86 IS_ARM64 IS_PPC IS_FBCODE IS_SANDCASTLE IS_CI TEST_NUMPY TEST_SCIPY TEST_CUDA TEST_WITH_ROCM TEST_WITH_SLOW
      TEST_WITH_ASAN TEST_XPU TEST_MPS TEST_DILL SEED FILE_SCHEMA GRADCHECK_NONDET_TOL TEST_WITH_TORCHDYNAMO TEST_WITH_CROSSREF""".split()
     a, b = both(lambda T, U: {n: getattr(U, n) for n in names})
@@ -191,6 +192,6 @@ def test_what_is_known_of_the_machine():
     assert not cuda.SM80OrLater and not cuda.TEST_CUDNN
 
 
-def test_names_that_are_not_there_are_named():
+def test_import_error_names_the_missing_name():
     with pytest.raises(ImportError, match="CudaMemoryLeakCheck"):
         exec("from mindtorch.torch.testing._internal.common_utils import CudaMemoryLeakCheck")

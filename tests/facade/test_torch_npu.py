@@ -1,4 +1,4 @@
-"""torch_npu under the hook's name and its fused functions, against real torch's ops."""
+"""torch_npu as imported under the hook, and its fused functions compared with PyTorch's ops."""
 import subprocess
 import sys
 
@@ -45,7 +45,7 @@ def test_attention(layout, sparse_mode):
         same(a.grad, b.grad, 1e-4)
 
 
-def test_attention_by_sequences():
+def test_attention_with_packed_sequences():
     (q, mq), (k, mk) = pair(7, 2, 4), pair(9, 2, 4, seed=1)
     out = torch_npu.npu_fusion_attention(mq, mk, mk, 2, "TND", scale=0.5, actual_seq_qlen=[3, 7], actual_seq_kvlen=[4, 9])
     for a, b, c, d in ((0, 3, 0, 4), (3, 7, 4, 9)):
@@ -55,7 +55,7 @@ def test_attention_by_sequences():
         torch_npu.npu_fusion_attention(mq, mk, mk, 2, "TND", sparse_mode=7)
 
 
-def test_norms_and_gates():
+def test_fused_norms_and_gates():
     (x, mx), (w, mw), (b, mb) = pair(3, 4, 6), pair(6, seed=1), pair(6, seed=2)
     y, r = torch_npu.npu_rms_norm(mx, mw, 1e-5)
     same(F.rms_norm(x, (6,), w, 1e-5), y)
@@ -96,7 +96,7 @@ def test_adam_w_steps(amsgrad):
     same(p, mp)
 
 
-def test_boxes():
+def test_iou_of_boxes():
     rng = np.random.RandomState(0)
     low = rng.rand(5, 2).astype(np.float32)
     boxes = np.concatenate([low, low + rng.rand(5, 2).astype(np.float32) + 0.1], 1)
@@ -112,7 +112,7 @@ def test_boxes():
     assert tuple(giou.shape) == (1, 5) and mt.allclose(giou, mt.ones(1, 5))
 
 
-def test_unknown_functions_say_so():
+def test_unsupported_npu_functions_raise():
     with pytest.raises(NotImplementedError, match="npu_moe_gating_top_k is not supported"):
         torch_npu.npu_moe_gating_top_k(mt.ones(2))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

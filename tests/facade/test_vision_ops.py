@@ -1,4 +1,4 @@
-"""The operators of torchvision, against plain formulas (torchvision itself is not needed)."""
+"""The operators of torchvision compared with plain formulas (torchvision itself is not needed)."""
 import math
 
 import numpy as np
@@ -11,7 +11,8 @@ RNG = np.random.RandomState(0)
 
 
 def bilinear(image, y, x):
-    """One value of image[H, W] at a real position, zero more than a pixel outside; inside the margin clamped."""
+    """Interpolates image[H, W] at a real-valued position: zero more than one pixel outside, clamped
+    within that margin."""
     h, w = image.shape
     if y < -1 or y > h or x < -1 or x > w:
         return 0.0
@@ -117,7 +118,7 @@ def test_deform_conv2d(groups, offset_groups, masked):
     def run(*t):
         return ops.deform_conv2d(*t, stride, stride, pad, pad, dil, dil, groups, offset_groups, masked)
 
-    def value(image, y, x):          # zero outside, as deformable convolution reads
+    def value(image, y, x):  # zero outside, as in deformable convolution
         y0, x0 = math.floor(y), math.floor(x)
         return sum(image[p, q] * (1 - abs(y - p)) * (1 - abs(x - q)) for p in (y0, y0 + 1) for q in (x0, x0 + 1) if 0 <= p < h and 0 <= q < w)
     want = np.zeros((n, o, oh, ow))
@@ -163,7 +164,7 @@ def test_pictures(tmp_path):
     assert mt.equal(image.read_file(str(tmp_path / "a.png")), data)
     back = image.decode_jpeg(image.encode_jpeg(mt.full((3, 16, 16), 100, dtype=mt.uint8), 95), 3)
     assert back.shape == (3, 16, 16) and (back.int() - 100).abs().max() <= 3
-    with pytest.raises(RuntimeError, match="not a picture"):
+    with pytest.raises(RuntimeError, match="not an image"):
         image.decode_png(mt.zeros(10, dtype=mt.uint8), 0)
     with pytest.raises(NotImplementedError, match="qnms"):
         mt.ops.torchvision.qnms(mt.zeros(1, 4), mt.zeros(1), 0.5)

@@ -1,4 +1,4 @@
-"""torch.utils.weak beside real torch's."""
+"""torch.utils.weak compared with PyTorch's."""
 import copy
 import gc
 
@@ -17,7 +17,7 @@ def test_names():
 
 
 @pytest.mark.parametrize("lib, weak", SIDES, ids=["torch", "mindtorch"])
-def test_keys_go_with_their_tensors(lib, weak):
+def test_weak_keys_die_with_their_tensors(lib, weak):
     d = weak.WeakTensorKeyDictionary()
     a, b, c = lib.ones(2), lib.ones(2), lib.zeros(3)
     d[a], d[b] = 1, 2
@@ -36,7 +36,7 @@ def test_keys_go_with_their_tensors(lib, weak):
 
 
 @pytest.mark.parametrize("lib, weak", SIDES, ids=["torch", "mindtorch"])
-def test_references(lib, weak):
+def test_weak_references(lib, weak):
     t = lib.ones(2)
     r, again = weak.TensorWeakRef(t), weak.WeakIdRef(t)
     assert r() is t and again() is t and again == weak.WeakIdRef(t) and not again == weak.WeakIdRef(lib.ones(2))
@@ -84,7 +84,7 @@ def test_context_managers_that_decorate(lib):
 
 
 @pytest.mark.parametrize("lib", [torch, mt], ids=["torch", "mindtorch"])
-def test_members_by_name(lib):
+def test_named_member_accessor(lib):
     import importlib
     N = importlib.import_module(f"{lib.__name__}.nn.utils._named_member_accessor").NamedMemberAccessor
     net = lib.nn.Sequential(lib.nn.Linear(2, 3), lib.nn.BatchNorm1d(3))

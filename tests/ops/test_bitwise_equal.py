@@ -1,4 +1,5 @@
-"""Results equal to torch's in every bit: signs of zeros, shifts by too much, whole quotients of half precision, draws in the order of memory."""
+"""Bitwise equality with PyTorch: signed zeros, excessive shifts, integer quotients of half
+precision, random numbers in memory order."""
 import numpy as np
 import pytest
 import torch as real
@@ -16,7 +17,7 @@ def tensor(T, values, dtype):
 
 
 def bits(x):
-    """Values that tell -0.0 from 0.0; all nan are one."""
+    """Returns values that distinguish -0.0 from 0.0; all NaNs are equal."""
     return [repr(v) for v in x.double().flatten().tolist()] if x.is_floating_point() else x.flatten().tolist()
 
 
@@ -32,7 +33,8 @@ def test_shifts_and_common_multiples_of_integers(dtype, data):
     for shift in (lambda x, T: x >> by, lambda x, T: x << by, lambda x, T: x >> tensor(T, b, dtype), lambda x, T: x << tensor(T, b, dtype)):
         want, got = [shift(tensor(T, a, dtype), T) for T in SIDES]
         assert (str(got.dtype), got.tolist()) == (str(want.dtype), want.tolist())
-    c = [n if n != info.min or info.min == 0 else 1 for n in a]        # (gcd of the least int64 and -1 ends real torch)
+    # (gcd of the minimum int64 and -1 crashes PyTorch)
+    c = [n if n != info.min or info.min == 0 else 1 for n in a]
     for name in ("gcd", "lcm"):
         want, got = [getattr(T, name)(tensor(T, c, dtype), tensor(T, b, dtype)) for T in SIDES]
         assert got.tolist() == want.tolist(), name
@@ -48,7 +50,7 @@ CORNERS = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 0.5,
 @pytest.mark.parametrize("size", [0, 3000])
 @pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide", "trunc", "floor"])
 def test_division_with_a_remainder(name, size, dtype):
-    """All pairs of corners, and random numbers whose quotients are large."""
+    """Covers all pairs of corner values, and random values with large quotients."""
     rng = np.random.RandomState(size)
     a = np.concatenate([np.repeat(CORNERS, len(CORNERS)), rng.randn(size) * 100])
     b = np.concatenate([np.tile(CORNERS, len(CORNERS)), rng.randn(size) * 10 ** rng.uniform(-3, 1, size)])
@@ -59,7 +61,7 @@ def test_division_with_a_remainder(name, size, dtype):
     assert run(mine) == run(real)
 
 
-# ------------------------------------------------------------------ order in memory
+# ------------------------------------------------------------------ memory order
 SHAPES = {
     "a row": lambda T: T.ones(1, 8).expand(4, 8), "a column": lambda T: T.ones(4, 1).expand(4, 8), "one number": lambda T: T.ones(()).expand(4, 8),
     "the middle": lambda T: T.ones(2, 1, 3).expand(2, 4, 3), "transposed": lambda T: T.ones(8, 4).t(), "every other": lambda T: T.ones(8, 8)[:, ::2],
@@ -78,7 +80,7 @@ DRAWS = {
 @pytest.mark.host_only("draws in the order of the host's memory")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("draw", DRAWS)
-def test_draws_for_tensors_in_other_orders(draw, shape):
+def test_random_fills_follow_memory_order(draw, shape):
     def run(T):
         T.manual_seed(3)
         r = DRAWS[draw](T, SHAPES[shape](T))
@@ -89,7 +91,7 @@ def test_draws_for_tensors_in_other_orders(draw, shape):
 @pytest.mark.host_only("strides that kernels choose")
 @pytest.mark.parametrize("make", [lambda T: T.ones(4, 5), lambda T: T.ones(4, 5).t(), lambda T: T.ones(7), lambda T: T.ones(3, 1).expand(3, 2), lambda T: T.eye(3),
                                   lambda T: T.ones(2, 3, 4)[:, 1:]])
-def test_strides_of_places(make):
+def test_strides_of_nonzero_indices(make):
     def run(T):
         x = make(T)
         return [x.nonzero().stride(), T.argwhere(x).stride(), x.nonzero().tolist(), [t.stride() for t in x.nonzero(as_tuple=True)],

@@ -1,4 +1,5 @@
-"""Writes to expanded tensors, whose elements share places in memory: which torch makes with a warning, and which it refuses."""
+"""In-place ops on expanded tensors, whose elements share memory: as in PyTorch, some warn and
+others raise."""
 import warnings
 
 import numpy as np
@@ -11,7 +12,8 @@ from tests._parity import few
 
 
 def result(T, size, dims, write, grad=False):
-    """The expanded tensor and its base after a write, the warnings, and the gradient of the base's source; or the class of the error."""
+    """Returns the expanded tensor and its base after a write, the warnings and the gradient of the
+    base's source; or the class of the error."""
     source = T.arange(1.0, 1 + np.prod(size)).reshape(size)
     if grad:
         source.requires_grad_()
@@ -67,7 +69,8 @@ def test_writes_to_expanded_tensors(name, geometry, seed):
 
 @pytest.mark.parametrize("how", ["masked_fill_", "index_fill_", "index_put_"])
 def test_gradients_of_writes_to_expanded_tensors(how):
-    """The written places lose their gradient, all others have that of every element that shows them."""
+    """Overwritten elements of the base get no gradient; every other one gets the sum over all
+    expanded elements that alias it."""
     source = mine.arange(1.0, 4.0).requires_grad_()
     base = source * 1
     x = base.expand(2, 3)

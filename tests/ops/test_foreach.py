@@ -1,4 +1,5 @@
-"""torch._foreach_* against real torch: every name, every kind of second operand, in place and not."""
+"""torch._foreach_* against PyTorch: every name and every kind of second operand, in place and out
+of place."""
 import pytest
 from _both_sides import mine, real, refused, same
 
@@ -18,7 +19,7 @@ def second(T, kind, b):
 
 
 def arguments(T, name, kind, b):
-    """Arguments after the first list, by the base name."""
+    """Returns the arguments after the first list, chosen by the op's base name."""
     base = name[len("_foreach_"):].rstrip("_")
     if base in ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "pow"):
         return (second(T, kind, b),)
@@ -33,7 +34,7 @@ def arguments(T, name, kind, b):
     return ()
 
 
-def test_all_names_are_there():
+def test_all_foreach_names_exist():
     assert [n for n in NAMES if not hasattr(mine, n)] == []
 
 
@@ -125,8 +126,8 @@ def test_type_errors(fn):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "lerp", "addcmul", "addcdiv"])
-def test_numbers_and_tensors_without_dimensions(name, in_place, dtype):
-    """Bits of half precision, and which of them an op refuses."""
+def test_scalars_and_0d_tensors(name, in_place, dtype):
+    """Compares half-precision results bitwise, and the operands that each op rejects."""
     if mine.get_default_device().type != "cpu" and dtype != "float32":
         pytest.skip("rounded by the device")
     for kind in (lambda T: 1.7, lambda T: 77, lambda T: [1.7, -.3], lambda T: T.tensor(1.7), lambda T: T.tensor(1.7, dtype=T.float64), lambda T: T.tensor(77),
@@ -144,7 +145,7 @@ def test_numbers_and_tensors_without_dimensions(name, in_place, dtype):
 
 @pytest.mark.parametrize("kind", [lambda T: 1.7, lambda T: [1.7, 2.0], lambda T: T.tensor(1.7)])
 @pytest.mark.parametrize("name", ["_foreach_add", "_foreach_sub", "_foreach_add_", "_foreach_sub_"])
-def test_alpha_goes_with_tensors(name, kind):
+def test_alpha_with_scalars_and_tensors(name, kind):
     def run(T):
         try:
             return list(getattr(T, name)(lists(T)[0], kind(T), alpha=2))

@@ -1,6 +1,8 @@
-"""Gradients of gradients in half precision of the ops that one kernel computes: rounded once, and finite where the value is in range.
+"""Second derivatives in half precision of ops that run as a single kernel: rounded once, and finite
+where the value is in range.
 
-PyTorch composes many of them of ops that each round to half precision, and has infinities where the value is in range.
+PyTorch composes many of them from ops that each round to half precision, so its results overflow to
+infinity where the value is in range.
 """
 import numpy as np
 import pytest
@@ -30,14 +32,16 @@ CASES = {
 
 
 def operands(shapes, seed):
-    """Operands, a gradient of the result and gradients of the gradients, so large that their products leave float16's range."""
+    """Returns operands, a gradient of the result and gradients of the gradients, large enough that
+    their products overflow float16."""
     r = np.random.RandomState(seed)
     xs = [r.randn(*s) * (0.3 if i == 0 else 0.5) for i, s in enumerate(shapes)]
     return xs, r.randn(400) * 50, [r.randn(*s) * 5 for s in shapes]
 
 
 def derivatives(T, name, low, seed, wide=None, device="cpu"):
-    """The result, its gradients and those of these, of operands that are numbers of half precision; computed in it, or in the dtype `wide`."""
+    """Returns the result, its gradients and their gradients; the operands are rounded to half
+    precision, and the computation uses it or the dtype `wide`."""
     call, shapes = CASES[name]
     xs, g, hs = operands(shapes, seed)
 
@@ -57,7 +61,8 @@ def derivatives(T, name, low, seed, wide=None, device="cpu"):
 
 
 def distance(found, exact, low):
-    """The largest difference relative to the largest value; inf where a value in range is not finite."""
+    """Returns the largest difference relative to the largest value; inf if an in-range value is not
+    finite."""
     worst, most = 0.0, 6e4 if low == "float16" else 3e38
     for a, b in zip(found, exact, strict=True):
         if a is None or b is None:
@@ -75,7 +80,11 @@ ROUNDING = {"float16": 2.0 ** -11, "bfloat16": 2.0 ** -8}
 @pytest.mark.parametrize("low", ROUNDING)
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivatives(name, low):
-    """As near the value as a few roundings, and about as near as PyTorch or nearer; a first derivative is the same with create_graph as without."""
+    """Second derivatives are within four rounding errors of the exact value, and at most one
+    rounding error less accurate than PyTorch's.
+
+    A first derivative is the same with and without create_graph.
+    """
     for seed in range(4):
         with sdpa_kernel(SDPBackend.MATH):
             exact, theirs = (derivatives(real, name, low, seed, wide)[1:] for wide in ("float64", None))

@@ -1,6 +1,8 @@
-"""Numbers and 0-dim tensors beside float16 and bfloat16: which operand is rounded first, bit for bit as in torch.
+"""Scalars and 0-dim tensors combined with float16 and bfloat16 tensors: bitwise equal to PyTorch,
+which depends on the operand that is rounded first.
 
-Products and quotients take the second operand as it is, the other ops round it to the tensor's dtype first.
+Products and quotients use the second operand unrounded; the other ops first round it to the
+tensor's dtype.
 """
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from _both_sides import mine, real
 
 HALF = ("bfloat16", "float16")
-#: name -> what is computed of a tensor x and a number or 0-dim tensor y
+#: name -> op on a tensor x and a scalar or 0-dim tensor y
 OPS = {
     "x + y": lambda T, x, y: x + y, "y + x": lambda T, x, y: y + x, "x - y": lambda T, x, y: x - y, "y - x": lambda T, x, y: y - x,
     "x * y": lambda T, x, y: x * y, "y * x": lambda T, x, y: y * x, "x / y": lambda T, x, y: x / y, "y / x": lambda T, x, y: y / x,
@@ -24,7 +26,7 @@ OPS = {
     "lerp": lambda T, x, y: T.lerp(x, x * 1.5 + 1, y), "addcmul of y": lambda T, x, y: T.addcmul(x, x * 1.5, T.as_tensor(y), value=1.7),
     "addcdiv of y": lambda T, x, y: T.addcdiv(x, T.as_tensor(y), x.abs() + 3, value=1.7),
 }
-#: name -> what is computed with a factor
+#: name -> op with a scalar factor (alpha or value)
 FACTORS = {
     "add": lambda T, x, v: T.add(x, x * 1.5, alpha=v), "sub": lambda T, x, v: T.sub(x, x * 1.5, alpha=v), "rsub": lambda T, x, v: T.rsub(x, x * 1.5, alpha=v),
     "add_": lambda T, x, v: x.clone().add_(x * 1.5, alpha=v), "row": lambda T, x, v: T.add(T.stack([x, x + 1]), x * 1.5, alpha=v),
@@ -70,7 +72,7 @@ sizes, numbers = st.sampled_from([1, 7, 31, 32, 33, 64, 95, 300]), st.sampled_fr
 @pytest.mark.host_only("0-dim tensors of devices are rounded by the device")
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(OPS)), st.sampled_from(HALF), st.sampled_from(sorted(KINDS)), sizes, numbers, st.booleans(), st.integers(0, 99))
-def test_an_operand(name, dtype, kind, n, v, strided, seed):
+def test_scalar_operand_is_bitwise_equal(name, dtype, kind, n, v, strided, seed):
     values = (np.random.default_rng(seed).standard_normal(n) * 4).astype(np.float32)
     alike(lambda T: OPS[name](T, tensor(T, values, dtype, strided), KINDS[kind](T, v, dtype)))
 
@@ -78,7 +80,7 @@ def test_an_operand(name, dtype, kind, n, v, strided, seed):
 @pytest.mark.host_only("the elements that PyTorch computes one by one")
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(FACTORS)), st.sampled_from(HALF), sizes, numbers, st.booleans(), st.integers(0, 99))
-def test_a_factor(name, dtype, n, v, strided, seed):
+def test_scalar_factor_is_bitwise_equal(name, dtype, n, v, strided, seed):
     values = (np.random.default_rng(seed).standard_normal(n) * 4).astype(np.float32)
     alike(lambda T: FACTORS[name](T, tensor(T, values, dtype, strided), v))
 
@@ -87,15 +89,16 @@ def test_a_factor(name, dtype, n, v, strided, seed):
 @pytest.mark.parametrize("exponent", [0.5, -0.5, 3, -2, -1, 2, 1, 0, 1.7])
 @pytest.mark.parametrize("dtype", HALF)
 def test_powers(dtype, exponent):
-    """Shortcuts for everyday exponents end as PyTorch's do, also at infinities and zeros of both signs."""
+    """The shortcuts for common exponents agree with PyTorch, also for infinities and zeros of both
+    signs."""
     values = [-np.inf, -0.0, 0.0, np.inf, -4.0, *(np.random.default_rng(3).standard_normal(59) ** 2)]
     alike(lambda T: T.tensor(values, dtype=getattr(T, dtype)) ** exponent)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", *HALF])
 @pytest.mark.host_only("zeros of MindSpore's kernels have no sign")
-def test_a_remainder_of_nought(dtype):
-    """It has the dividend's sign."""
+def test_zero_remainder_has_the_sign_of_the_dividend(dtype):
+    """A zero remainder has the dividend's sign."""
     for n in (5, 64, 300, 5000):
         x = np.arange(-n, n)[:n] / 2.0
         for y in (np.float64(-1.5), np.where(np.arange(n) % 3, 2.0, -1.0)):
@@ -103,8 +106,8 @@ def test_a_remainder_of_nought(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_number_over_a_tensor(dtype):
-    """The product with the reciprocal."""
+def test_scalar_divided_by_a_tensor(dtype):
+    """A scalar divided by a tensor is the product with the reciprocal."""
     values = np.random.default_rng(0).random(200) + 0.1
 
     def run(T):
@@ -136,8 +139,8 @@ def test_gradients(name, dtype):
 
 @pytest.mark.host_only("compiled for the host")
 @pytest.mark.parametrize("dtype", HALF)
-def test_compiled(dtype):
-    """Each op alone, as in eager mode."""
+def test_compiled_half_ops_match_eager(dtype):
+    """Each op is compiled on its own and matches eager mode."""
     values = np.random.default_rng(2).standard_normal(64)
     x, s = mine.tensor(values, dtype=getattr(mine, dtype)), mine.tensor(3.3333)
     for fn in (lambda x, s: x * s, lambda x, s: x / s, lambda x, s: 2.7 / x, lambda x, s: x + 3.3333, lambda x, s: x % 1.3, lambda x, s: x.abs() ** 1.7,
@@ -149,5 +152,5 @@ def test_compiled(dtype):
 
 @pytest.mark.parametrize("fn", [lambda T, x: x ** 1e6, lambda T, x: T.add(x, x, alpha=1e6), lambda T, x: T.addcmul(x, x, x, value=1e40), lambda T, x: x + 1e6,
                                 lambda T, x: T.lerp(x, x, 1e40), lambda T, x: x * 1e40, lambda T, x: T.addcmul(x, x, x, value=1e6)])
-def test_numbers_that_are_too_large(fn):
+def test_scalars_beyond_the_half_range(fn):
     alike(lambda T: fn(T, T.ones(3, dtype=T.float16)))

@@ -1,4 +1,4 @@
-"""torch.masked against real torch."""
+"""torch.masked against PyTorch."""
 import math
 
 import numpy as np
@@ -13,7 +13,7 @@ SHAPES = [(), (3,), (2, 3), (2, 3, 4), (0, 3), (1, 4)]
 
 
 def case(data, dtypes=DTYPES, shapes=SHAPES):
-    """An input, and a mask of a shape that broadcasts to it (or none)."""
+    """Returns an input and a mask that broadcasts to it (or None)."""
     shape, d = data.draw(st.sampled_from(shapes)), data.draw(st.sampled_from(dtypes))
     seed = data.draw(st.integers(0, 10**6))
     x = In(values(seed, shape, d), d, grad=True)
@@ -32,7 +32,8 @@ def compare(name, x, mask, *args, **kw):
 
 
 def twice_wrong(x, mask, dim):
-    """bool, which some ops refuse, together with a wrong mask or dim: which error comes first is not compared."""
+    """True for bool or complex64, which some ops reject, combined with a wrong mask or dim: the
+    order of errors is not compared."""
     n = max(x.values.ndim, 1)
     return x.dtype in ("bool", "complex64") and (dim == n or mask is not None and mask.values.ndim > x.values.ndim)
 
@@ -80,7 +81,8 @@ def test_along_one_dim(name, data):
     n = max(x.values.ndim, 1)
     dim = data.draw(st.integers(-n, n))
     if name in ("cumsum", "cumprod") and x.dtype == "bool" or x.dtype in ("int64", "int32", "bool") and not x.values.size:
-        return      # refused here, while torch lets some of them pass where there is nothing to compute
+        # mindtorch rejects these; PyTorch accepts some of them if there is nothing to compute
+        return
     if not twice_wrong(x, mask, dim):
         compare(name, x, mask, dim)
 
@@ -98,7 +100,7 @@ def test_norms(data):
         compare("normalize", x, mask, ord, along)
 
 
-def test_norms_refuse():
+def test_norms_reject_invalid_arguments():
     x, i, m = In(values(0, (2, 3), "float32")), In(values(0, (2, 3), "int64")), In([True, False, True])
     for ord in (None, "fro"):
         check(lambda T, a, m, ord=ord: T.masked.norm(a, ord, 1, mask=m), x, m)
@@ -123,7 +125,7 @@ def test_logaddexp(data):
     if mask is not None:
         x.grad = y.grad = False
         check(lambda T, a, b, m: T.masked.logaddexp(a, b, input_mask=m), x, y, mask)
-        # (computed in the operands' dtype, and rounded as that is)
+        # (computed and rounded in the operands' dtype)
         check(lambda T, a, b, m: T.masked.logaddexp(a, b, input_mask=m, other_mask=m, dtype=T.float64), x, y, mask, rtol=1e-6)
 
 
@@ -137,7 +139,7 @@ def test_result_dtype(name, to, d):
     check(lambda T, a, m: getattr(T.masked, name)(a, 1, mask=m, dtype=getattr(T, to)), x, mask, rtol=1e-5)
 
 
-def test_gradient_leaves_masked_places_out():
+def test_gradient_is_zero_at_masked_elements():
     mask = In([[True, False, True], [True, True, False]])
     x = In([[1.0, 5.0, 2.0], [3.0, -1.0, 9.0]], "float64", grad=True)
     for name in ("sum", "mean", "amax", "prod", "var", "std", "logsumexp"):
@@ -152,7 +154,7 @@ def test_correction(correction):
     check(lambda T, a, m: T.masked.std(a, unbiased=False, mask=m), x, mask)
 
 
-def test_masked_tensor_is_refused():
+def test_masked_tensor_raises():
     x = mine.ones(2)
     for make in (mine.masked.masked_tensor, mine.masked.as_masked_tensor, mine.masked.MaskedTensor):
         with pytest.raises(NotImplementedError, match="mask="):
@@ -161,20 +163,20 @@ def test_masked_tensor_is_refused():
 
 
 @pytest.mark.parametrize("d", ["float32", "float64", "float16", "bfloat16", "complex64", "complex128"])
-def test_least_length_of_normalize(d):
-    """Where the norm is below eps, eps in the norm's own dtype is what is divided by."""
+def test_normalize_divides_by_at_least_eps(d):
+    """Where the norm is below eps, the divisor is eps in the norm's own dtype."""
     x, mask = In(np.array([[0.01, -0.02, 0.03], [3.0, -4.0, 1.0]]), d), In([[True, True, False], [True, True, False]])
     for eps in (0.1, 1e-12, 7):
         check(lambda T, a, m, eps=eps: T.masked.normalize(a, 2.0, 1, eps=eps, mask=m), x, mask)
 
 
-def test_no_dimensions_named():
+def test_empty_dim_reduces_like_torch():
     ops = ["sum", "prod", "mean", "amax", "amin", "norm", "var", "std"]
     same_outcomes([f"torch.masked.{op}(torch.ones(2, 3) * 2, {'2, ' if op == 'norm' else ''}dim={dim}, keepdim={keep}, mask={mask})" for op in ops
              for dim in ("[]", "()", "None") for keep in (True, False) for mask in ("None", "L([True, False, True])")])
 
 
-def test_identities():
+def test_reduction_identities():
     same_outcomes([f"torch.masked._reduction_identity({op}, torch.ones(2, dtype=torch.{d}){more})" for d in ("float32", "float16", "int16", "uint8", "bool", "complex64")
                    for op, more in [*[(repr(n), "") for n in ("sum", "masked.prod", "amax", "amin", "argmax", "mean", "std", "median", "logsumexp", "cumprod", "softmax")],
                                     ("'norm'", ", 2.0"), ("'norm'", ", float('-inf')")]])

@@ -1,4 +1,5 @@
-"""Large operands that lie in memory in different orders, against real torch: values, strides and gradients of elementwise ops, and writes in place."""
+"""Large operands with different memory orders against PyTorch: values, strides and gradients of
+elementwise ops, and in-place ops."""
 import itertools
 
 import numpy as np
@@ -26,13 +27,14 @@ def torch_sub(t, a, b):
 
 
 def _itself(a):
-    """A write whose operand lies across it in the same memory: both refuse it, or both do it alike."""
+    """Adds a transposed view of the same memory in place: both sides must raise, or both return the
+    same."""
     c = a.clone(memory_format=mt.preserve_format if isinstance(a, mt.Tensor) and not isinstance(a, torch.Tensor) else torch.preserve_format)
     return c.add_(c.transpose(-1, -2)) if c.shape[-1] == c.shape[-2] else c
 
 
 def outcome(t, op, a, b, orders, dtype, grad):
-    """(value and strides, gradients) or the error's type."""
+    """Returns [(value, strides) of the result and of the gradients], or the type of the error."""
     xs, leaves = [], []
     for x, order in zip((a, b), orders):
         leaf = t.from_numpy(x).to(getattr(t, dtype)).permute(order).contiguous().requires_grad_(grad)
@@ -52,7 +54,7 @@ def outcome(t, op, a, b, orders, dtype, grad):
 @pytest.mark.parametrize("name", OPS)
 @few
 @given(st.data())
-def test_operands_of_mixed_orders(name, dtype, count, data):
+def test_operands_of_mixed_memory_orders(name, dtype, count, data):
     shape = data.draw(st.sampled_from([(96, 96), (128, 80), (3, 64, 64), (4, 9, 257), (2, 3, 40, 41), (400, 1, 400)]))
     orders = [data.draw(st.permutations(range(len(shape)))) for _ in range(2)]
     rs = np.random.RandomState(1)
@@ -70,12 +72,12 @@ def test_operands_of_mixed_orders(name, dtype, count, data):
         return
     assert len(mine) == len(real)
     for i, ((x, s), (y, r)) in enumerate(zip(mine, real)):
-        # (A gradient's strides where it has one place are told otherwise now and then.)
+        # (A gradient's stride in a dim of size 1 may differ from PyTorch's.)
         assert x.dtype == y.dtype and [n for n, m in zip(s, x.shape) if not i or m > 1] == [n for n, m in zip(r, y.shape) if not i or m > 1]
         np.testing.assert_allclose(x, y, rtol=2e-3 if dtype == "float16" else 1e-5, atol=1e-5)
 
 
-def test_what_lies_across():
+def test_detection_of_transposed_arrays():
     a = np.zeros((100, 120), np.float32)
     assert copies.crosses(a.T) and not copies.crosses(a) and not copies.crosses(a[:, ::2]) and not copies.crosses(a[:10].T)
     assert not copies.crosses(np.broadcast_to(a[:, :1], (100, 120)))
@@ -83,7 +85,7 @@ def test_what_lies_across():
         assert not copies.crosses(np.zeros(shape, np.float32))
 
 
-def test_tensors_without_memory_are_not_copied():
+def test_meta_tensors_are_not_copied():
     a, b = mt.empty(1 << 12, 1 << 12, device="meta"), mt.empty(1 << 12, 1 << 12, device="meta").t()
     host = mt.zeros(64, 256) + mt.ones(256, 64).t()
     assert (a + b).shape == (1 << 12, 1 << 12) and (mt.empty(64, 256, device="meta") + mt.empty(256, 64, device="meta").t()).stride() == host.stride()

@@ -1,6 +1,7 @@
-"""Tensors in the place of numbers: every op of PyTorch's database, with a 0-dim tensor in the place of each number of its samples, ends as in torch.
+"""Tensors in place of scalar arguments: for every scalar in the samples of PyTorch's op database, a
+0-dim tensor gives PyTorch's outcome.
 
-The samples come from torch's op database; what is compared is the result with its gradients, or the type of the error.
+The test compares the result with its gradients, or the type of the error.
 """
 import collections
 import itertools
@@ -17,18 +18,20 @@ from mindtorch.tools import _conformance as C
 
 mine = C.facade()
 
-#: names that begin so, where torch does something else by accident of how its own Python or its parser goes about it
+#: Ops with these name prefixes are skipped: PyTorch's behavior is an accident of its Python code or
+#: its argument parser.
 ACCIDENTS = {
     "split": "a float tensor as split_size is divided by in Python", "tensordot": "a float tensor as dims is compared in Python",
-    "randint_like": "a float tensor is an overload of its own", "histogramdd": "0-dim tensors in the list of bins are sizes or edges, by the parser's order",
-    "nn.functional.gaussian_nll_loss": "eps that requires grad is used as a value in Python", "nn.functional.interpolate": "refused by the function that computes",
+    "randint_like": "a float tensor selects another overload", "histogramdd": "0-dim tensors in the list of bins are sizes or edges, by the parser's order",
+    "nn.functional.gaussian_nll_loss": "eps that requires grad is used as a value in Python", "nn.functional.interpolate": "rejected by the kernel",
     "nn.functional.upsample": "the same", "nn.functional.unfold": "written in Python", "nn.functional.max_unpool": "written in Python", "nn.functional.normalize": "written in Python",
-    "masked.": "torch's Python looks over a dim that is a tensor", "signal.windows": "only `M < 0` is asked, in Python", "sum_to_size": "written in Python",
-    "broadcast_shapes": "an assertion in Python", "gradient": "a spacing that is a tensor is looked at by its own Python", "squeeze": "taken by the method, refused by the function",
-    "__getitem__": "a nested list of numbers and tensors", "lu": "flags are taken by their truth in Python", "linalg.pinv": "rtol that requires grad is refused by autograd",
+    "masked.": "torch's Python iterates over a dim that is a tensor", "signal.windows": "only `M < 0` is checked, in Python", "sum_to_size": "written in Python",
+    "broadcast_shapes": "an assertion in Python", "gradient": "a spacing that is a tensor is checked by its Python code", "squeeze": "accepted by the method, rejected by the function",
+    "__getitem__": "a nested list of numbers and tensors", "lu": "flags are evaluated by truth value in Python", "linalg.pinv": "rtol that requires grad is rejected by autograd",
 }
 
-#: numbers and flags in which a tensor is taken by its value where torch refuses it: (op, place)
+#: Scalars and flags for which mindtorch accepts a tensor by its value although PyTorch rejects it:
+#: (op, index or name).
 LENIENT = {
     *[(n, "requires_grad") for n in ("empty", "eye", "randn", "scalar_tensor", "empty_permuted", "empty_strided")], ("to", 1), ("to", 2), ("nonzero", "as_tuple"),
     ("nn.functional.avg_pool2d", 3), ("nn.functional.avg_pool2d", 4), ("nn.functional.ctc_loss", 1), ("nn.functional.ctc_loss", 2), ("normal.number_mean", 0), ("max.reduction_with_dim", 1), ("min.reduction_with_dim", 1),
@@ -36,7 +39,7 @@ LENIENT = {
 
 
 def slots(x, path=()):
-    """(path, number) for the numbers of a sample."""
+    """Yields (path, scalar) for the scalars of a sample."""
     if isinstance(x, (bool, int, float)):
         yield path, x
     elif isinstance(x, (tuple, list, dict)):
@@ -55,7 +58,7 @@ def put(x, path, v):
 
 
 def stand_ins(v):
-    """Tensors that stand for a number, or do not."""
+    """Yields tensors that are, or are not, valid in place of the scalar."""
     yield real.tensor(v)
     if isinstance(v, float):
         yield real.tensor(v, requires_grad=True)
@@ -84,12 +87,13 @@ def run(T, fn, call):
 
 
 def difference(op, fn, s, call):
-    """None if both end alike, else what differs."""
+    """Returns None if both sides have the same outcome, else a description of the difference."""
     wrong, want = outcome(lambda: run(real, op.op, call), real)
     carry = C.Carrier(real, mine)
     failed, got = outcome(lambda: run(mine, fn, tuple(carry(x) for x in call)), mine)
     if wrong is not None and failed is not None:
-        return None         # both refuse (torch by a parser, an assertion or Python, each with an error of its own)
+        # both raise (PyTorch by its parser, an assertion or Python, each with its own error)
+        return None
     if wrong is not failed:
         return f"{wrong and wrong.__name__}, not {failed and failed.__name__}: {want if wrong else got}"
     return C.determined(real, mine, op, want[0], got[0], ([s.input, *s.args], s.kwargs)) or C.difference(real, mine, want[1], got[1], scale=10.0)
@@ -109,7 +113,7 @@ def cases():
 
 
 @pytest.mark.parametrize("part", [range(0, 1), pytest.param(range(1, 5), marks=pytest.mark.slow)], ids=["fifth", "rest"])
-def test_every_number_of_every_op(part):
+def test_tensors_in_place_of_scalar_arguments(part):
     wrong, count, seen = [], 0, set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -124,7 +128,7 @@ def test_every_number_of_every_op(part):
                     seen.add(key)
                     try:
                         if outcome(lambda: op.op(s.input, *s.args, **s.kwargs), real)[0] or difference(op, fn, s, given):
-                            continue            # (the op database's own test says so)
+                            continue  # (covered by the op database's own test)
                     except C.Skip:
                         continue
                     for t in stand_ins(v):
@@ -135,8 +139,9 @@ def test_every_number_of_every_op(part):
     assert count > 150 * len(part) and not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong)
 
 
-def test_kinds_are_those_of_torchs_schemas():
-    """A parameter is a number here exactly where every overload of torch's says so."""
+def test_scalar_parameters_match_torchs_schemas():
+    """A parameter is a scalar in mindtorch exactly where every overload of PyTorch's schema
+    declares a scalar."""
     called = {"int": "int", "SymInt": "size", "bool": "bool", "float": "float", "Scalar": "number", "str": "str"}
     wrong, count = [], 0
     for q, row in signatures.ROWS.items():
@@ -159,13 +164,16 @@ def test_kinds_are_those_of_torchs_schemas():
                 continue
             if not ours and (name == "sections" or (q, name) in (("max", "dim"), ("min", "dim"), ("stft", "center"), ("add", "alpha"), ("sub", "alpha"))
                              or q.startswith("_foreach_addc")):
-                continue            # the body looks: the argument has another meaning, too, or torch's own function is Python
+                # the op's body checks it: the argument has another meaning as well, or PyTorch's
+                # function is Python code
+                continue
             wrong.append(f"{q}({name}): {ours!r} here, {sorted(theirs)} there")
     assert count > 500 and not wrong, "\n".join(wrong)
 
 
-def test_beyond_ops():
-    """What is no op, or takes numbers another way: sizes, subscripts, construction, initialisation, modules, optimizers."""
+def test_tensors_in_place_of_scalars_outside_ops():
+    """Callables that are not ops, or accept scalars in another way: sizes, subscripts,
+    construction, initialization, modules, optimizers."""
     def stepped(T, **options):
         p = T.nn.Parameter(T.ones(3))
         o = T.optim.AdamW([p], **options)
@@ -204,7 +212,7 @@ def test_beyond_ops():
 
 @pytest.mark.host_only("NumPy arrays of host memory")
 @pytest.mark.parametrize("grad", [True, False])
-def test_numpy_refuses_where_torch_does(grad):
+def test_numpy_conversion_raises_where_torch_does(grad):
     calls = [lambda x: x.numpy(), lambda x: x.numpy(force=True), lambda x: x.detach().numpy(), lambda x: x.data.numpy(), np.asarray, np.array, lambda x: x.__array__(), lambda x: x.__array__(np.float64),
              lambda x: x.__array__(dtype="float32"), lambda x: np.asarray(x, dtype=np.float64), float, int, lambda x: x.item(), lambda x: x.tolist(), lambda x: len(list(x)), np.sum, np.sqrt,
              lambda x: np.add(np.ones(2), x), lambda x: np.float64(2.) * x, lambda x: np.array([x, x]), lambda x: np.array(list(x)), lambda x: np.stack([x, x]),
@@ -224,7 +232,7 @@ def test_numpy_refuses_where_torch_does(grad):
             assert repr(ends[0]) == repr(ends[1]), (n, ends)
 
 
-#: functions that look at the arguments of their own, each with what stands in the place of the number
+#: Functions that check their arguments themselves; {} marks the scalar.
 LOOKING = """nn.functional.dropout(x,{}) nn.functional.dropout(x,{},False) dropout(x,{},True) nn.functional.alpha_dropout(x,{}) feature_dropout(x,{},True) nn.functional.dropout1d(x,{})
  nn.Dropout({})(x) norm(x,{}) Tensor.norm(x,{}) nn.functional.normalize(x,{}) nn.functional.pairwise_distance(x,x,{}) bernoulli(x/9,{}) nn.functional.layer_norm(x,(2,),None,None,{})
  nn.functional.group_norm(x,1,None,None,{}) nn.functional.instance_norm(x[None],eps={}) nn.functional.cosine_similarity(x,x,eps={}) nn.functional.threshold(x,{},0.)
@@ -232,11 +240,11 @@ LOOKING = """nn.functional.dropout(x,{}) nn.functional.dropout(x,{},False) dropo
 
 
 @pytest.mark.parametrize("call", LOOKING)
-def test_numbers_of_functions_that_look_themselves(call):
-    """A number, a 0-dim tensor, and what is neither: tensors that require grad, None."""
+def test_tensors_as_scalars_of_functions_with_own_checks(call):
+    """Passes a scalar, a 0-dim tensor, and invalid values: a tensor that requires grad, None."""
     for value in ("0.5", "T.tensor(.5)", "T.tensor(1)", "T.tensor(.5,requires_grad=True)", "None"):
         if value == "None" and ("bernoulli" in call or "pairwise" in call):
-            continue                # (taken for no argument)
+            continue  # (None means that the argument is absent)
         ends = []
         for T in (real, mine):
             T.manual_seed(0)

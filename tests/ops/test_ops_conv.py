@@ -1,4 +1,4 @@
-"""Convolutions, pools, padding and resampling against real torch."""
+"""Convolutions, pools, padding and resampling against PyTorch."""
 import itertools
 
 import numpy as np
@@ -24,7 +24,8 @@ def x_of(seed, shape, dtype=F32, low=-2.0, high=2.0):
 @few
 @given(st.data())
 def test_small_convolution(dims, dtype, data):
-    """Axes that differ in everything, rows shorter and longer than a vector, images of several tiles, operands out of order."""
+    """Covers axes with different parameters, rows shorter and longer than a vector, images of
+    several tiles, and non-contiguous operands."""
     def each(low, high):
         return data.draw(st.tuples(*[st.integers(low, high)] * dims))
     groups, kernel, stride, dilation, padding = data.draw(st.integers(1, 3)), each(1, 3), each(1, 3), each(1, 2), each(0, 3)
@@ -45,8 +46,9 @@ def test_small_convolution(dims, dtype, data):
 @pytest.mark.parametrize("dtype", [F32, "float64"])
 @few
 @given(st.data())
-def test_windows_as_large_as_the_image(dims, transposed, dtype, data):
-    """A convolution that is one product, from and to places in a row or with the channels last, and what looks like it."""
+def test_convolution_that_is_one_matrix_product(dims, transposed, dtype, data):
+    """Covers convolutions that reduce to one matrix product, contiguous or channels-last, and cases
+    that only resemble them."""
     kernel = data.draw(st.tuples(*[st.integers(1, 4)] * dims))
     n, c, o, dilation = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2))
     size = kernel if not transposed else (1,) * dims
@@ -100,7 +102,7 @@ def test_convolution(dims, transposed, data):
     ((2, 32, 9, 7), (20, 32, 3, 3), {"padding": 1}), ((2, 32, 9, 7), (20, 32, 3, 3), {"padding": "same", "dilation": 2}),
     ((2, 20, 6, 6), (30, 20, 1, 1), {}), ((2, 8, 6, 6), (8, 1, 3, 3), {"groups": 8, "padding": 1}), ((2, 1, 12, 12), (6, 1, 5, 5), {"padding": 2}),
     ((0, 3, 8, 8), (4, 3, 3, 3), {})])
-def test_every_way_of_computing_a_convolution(shape, weight, kw):
+def test_all_convolution_algorithms(shape, weight, kw):
     check(lambda T, x, w, b: T.conv2d(x, w, b, **kw), x_of(1, shape), x_of(2, weight), x_of(3, weight[:1]), rtol=2e-4, atol=1e-3, grad_rtol=1e-3)
 
 
@@ -118,7 +120,7 @@ X, W = (1, 3, 8, 8), (4, 3, 3, 3)
     ((1, 3, 2, 8), W, None, {}), (X, W, None, {"stride": 0}), (X, W, None, {"padding": -1}), (X, W, None, {"dilation": 0}),
     (X, W, None, {"groups": 0}), ((1, 4, 8, 8), (3, 2, 3, 3), None, {"groups": 2}), (X, W, None, {"stride": 2, "padding": "same"}),
     (X, W, None, {"padding": "full"}), (X, W, None, {"padding": (1, 1, 1)}), (X, W, None, {"stride": (1, 1, 1)}), (X, (0, 3, 3, 3), None, {})])
-def test_refused_convolutions(x, w, b, kw):
+def test_invalid_convolutions_raise(x, w, b, kw):
     check(lambda T, *t: T.conv2d(*t, **kw), *[x_of(1, s) for s in (x, w, b) if s is not None])
 
 
@@ -141,7 +143,7 @@ def test_unfold_and_fold(shape):
 
 
 @pytest.mark.parametrize("shape, kw", [((2, 28, 36), {}), ((2, 27, 35), {}), ((27,), {})])
-def test_refused_folds(shape, kw):
+def test_invalid_folds_raise(shape, kw):
     check(lambda T, x: T.nn.functional.fold(x, (8, 8), 3, **kw), x_of(1, shape))
 
 
@@ -196,7 +198,7 @@ def test_pools_of_other_shapes(name, shape):
 
 @pytest.mark.parametrize("kw", [{"kernel_size": 2, "padding": 2}, {"kernel_size": (2, 2, 2)}, {"kernel_size": 9}, {"kernel_size": 0},
                                 {"kernel_size": 2, "stride": 0}, {"kernel_size": 2, "dilation": 0}], ids=str)
-def test_refused_pools(kw):
+def test_invalid_pools_raise(kw):
     check(lambda T, a: T.nn.functional.max_pool2d(a, **kw), x_of(1, (1, 3, 8, 8)))
 
 
@@ -227,14 +229,14 @@ def test_constant_padding(dtype, pad):
 @pytest.mark.parametrize("shape, pad", [((5, 6), (1, 2)), ((3, 5, 6), (1, 2)), ((2, 3, 5, 6), (2, 1, 3, 4)), ((3, 5, 6), (2, 1, 3, 4)),
                                         ((2, 3, 5, 6), (-1, 2, 1, -1)), ((2, 3, 4, 5, 6), (1, 0, 1, 1, 2, 1)), ((3, 5, 6), (7, 0)),
                                         ((3, 5, 6), (-6, 0)), ((6,), (1, 1)), ((2, 3, 4, 5), (1, 1)), ((1, 0, 3), (1, 1))], ids=str)
-def test_padding_by_repetition(mode, shape, pad):
+def test_reflect_replicate_and_circular_padding(mode, shape, pad):
     for d in (F32, "int64", "bool"):
         check(lambda T, a: T.nn.functional.pad(a, pad, mode), x_of(1, shape, d), second=d == F32)
 
 
 @pytest.mark.parametrize("shape, args", [((2, 3), ((1,),)), ((2, 3), ((1,) * 6,)), ((2, 3), ((1, 1), "foo")), ((2, 3), ((1, 1), "reflect", 1.0)),
                                          ((1, 2, 3), ((-4, 0),)), ((), ((1, 1),))], ids=str)
-def test_refused_padding(shape, args):
+def test_invalid_padding_raises(shape, args):
     check(lambda T, a: T.nn.functional.pad(a, *args), x_of(1, shape))
 
 
@@ -272,7 +274,7 @@ def test_interpolation_of_bytes():
                                        ((1, 3, 4, 4), {"size": 2, "mode": "linear"}), ((1, 3), {"size": 2}), ((1, 3, 4, 4), {"size": 0}),
                                        ((1, 3, 4, 4), {"size": 2, "align_corners": True}), ((1, 3, 4, 4), {"size": 2, "antialias": True}),
                                        ((1, 0, 4, 4), {"size": 2}), ((0, 3, 4, 4), {"size": 2})], ids=str)
-def test_refused_interpolation(shape, kw):
+def test_invalid_interpolation_raises(shape, kw):
     check(lambda T, a: T.nn.functional.interpolate(a, **kw), x_of(1, shape))
     check(lambda T, a: T.nn.functional.interpolate(a, 2), x_of(1, (1, 3, 4, 4), "int64"))
 
@@ -291,7 +293,7 @@ def test_grid_sample(mode, padding, align):
 @pytest.mark.parametrize("x, g, kw", [((1, 3, 4, 4), (1, 2, 2, 3), {}), ((1, 3, 4, 4), (2, 2, 2, 2), {}), ((1, 3, 4, 4), (1, 2, 2, 2), {"mode": "foo"}),
                                       ((1, 3, 4, 4), (1, 2, 2, 2), {"padding_mode": "foo"}), ((3, 4, 4), (1, 2, 2, 2), {}),
                                       ((1, 3, 0, 4), (1, 2, 2, 2), {})], ids=str)
-def test_refused_grids(x, g, kw):
+def test_invalid_grids_raise(x, g, kw):
     check(lambda T, a, b: T.nn.functional.grid_sample(a, b, align_corners=False, **kw), x_of(1, x), x_of(2, g))
 
 

@@ -1,4 +1,4 @@
-"""Creation against real torch: values, dtypes, sharing of memory, legacy constructors, errors."""
+"""Creation ops against PyTorch: values, dtypes, memory sharing, legacy constructors, errors."""
 import gc
 
 import numpy as np
@@ -127,13 +127,13 @@ def test_linspace(start, end, steps, dtype):
 
 
 @pytest.mark.host_only("DLPack has no name for an NPU's memory")
-def test_arrays_of_capsules():
+def test_asarray_of_dlpack_capsules():
     compare(["torch.asarray(torch.utils.dlpack.to_dlpack(L([1, 2])), dtype=torch.float32)",
              "torch.asarray(torch.utils.dlpack.to_dlpack(L([1., 2.], dtype=torch.bfloat16)), copy=False)"])
 
 
 @pytest.mark.host_only("arrays share the host's memory")
-def test_sharing():
+def test_memory_sharing_with_numpy():
     a = np.arange(6.0).reshape(2, 3)
     for T in (mine,):
         t = T.from_numpy(a)
@@ -201,7 +201,7 @@ def test_default_dtype():
             T.set_default_dtype(T.float32)
 
 
-def test_refusals_name_what_they_refuse():
+def test_unsupported_layout_is_named_in_the_error():
     with pytest.raises(NotImplementedError, match="'zeros' is not implemented for layout torch.jagged"):
         mine.zeros(2, layout=mine.jagged)
 

@@ -1,4 +1,4 @@
-"""Fourier transforms, short-time transforms and window functions against real torch."""
+"""Fourier transforms, short-time transforms and window functions against PyTorch."""
 import math
 import warnings
 
@@ -114,7 +114,8 @@ def test_out():
 # ------------------------------------------------------------------ short-time transforms
 @pytest.fixture(scope="module", autouse=True)
 def warned():
-    """A missing window is warned of once in a process: here, so that the tests are the same wherever they run."""
+    """Triggers the once-per-process warning about a missing window, so that the tests do not depend
+    on their order."""
     for T in (real, mine):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -122,8 +123,8 @@ def warned():
 
 
 @pytest.mark.host_only("in a process without the device")
-def test_missing_window_is_warned_of_once(process):
-    """Two warnings (stft, istft) at the first call in a process, none at the second."""
+def test_missing_window_warns_once(process):
+    """The first call in a process emits two warnings (stft, istft), the second call none."""
     process.ok("""
         import warnings
         import mindtorch.torch as T
@@ -155,7 +156,7 @@ def test_stft(data):
     if kw["center"]:
         kw["pad_mode"] = data.draw(st.sampled_from(["reflect", "constant", "replicate"]))
     else:
-        # torch reads beyond the signal if the window cannot be centred exactly.
+        # PyTorch reads beyond the signal if the window cannot be centered exactly.
         kw["align_to_window"] = data.draw(st.sampled_from([None, False] if (n_fft - win) % 2 else [None, True, False]))
     kw["normalized"] = data.draw(st.booleans())
     kw["onesided"] = data.draw(st.sampled_from([None, None, True, False]))
@@ -186,7 +187,7 @@ def test_istft(data):
     check(call, *([x] if w is None else [x, w]), **TOL)
 
 
-def test_istft_undoes_stft():
+def test_istft_inverts_stft():
     x = mine.tensor(np.random.RandomState(0).randn(2, 50).astype("float32"))
     w = mine.hann_window(16)
     y = mine.istft(mine.stft(x, 16, window=w, return_complex=True), 16, window=w, length=50)
@@ -202,7 +203,7 @@ def test_windows(name):
     for n in (0, 1, 2, 5, 16):
         for periodic in (True, False):
             for dtype in ("float32", "float64", "float16"):
-                # torch computes float16 windows in float16.
+                # PyTorch computes float16 windows in float16.
                 loose = {"rtol": 1e-2, "atol": 2e-3} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-6}
                 check(lambda T, n=n, p=periodic, d=dtype: getattr(T, name)(n, periodic=p, dtype=getattr(T, d)), **loose)
     check(lambda T: getattr(T, name)(-1))

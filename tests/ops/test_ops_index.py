@@ -1,4 +1,5 @@
-"""Indexing, gathering and scattering against real torch: values, gradients (also second ones), errors."""
+"""Indexing, gathering and scattering against PyTorch: values, first and second gradients, errors.
+"""
 import warnings
 
 import numpy as np
@@ -16,7 +17,7 @@ DTYPES = ["float32", "int64", "bool", "complex64", "bfloat16", "float16"]
 # ------------------------------------------------------------------ x[...] and x[...] = v
 @st.composite
 def _index(draw, shape):
-    """An index of a tensor of `shape`: (T -> index, number of index arrays)."""
+    """Returns (T -> index of a tensor of `shape`, number of index arrays)."""
     items, arrays = [], 0
     shape_of = draw(st.sampled_from([(2,), (3,), (2, 1), (1, 3), ()]))
     if draw(st.integers(0, 9)) == 0:
@@ -74,7 +75,7 @@ def test_setitem(data, shape, layout, dtype, kind, grad):
         hit = real.zeros(())
     part, places = tuple(hit.shape), hit.reshape(-1).tolist()
     if len(set(places)) != len(places):
-        return          # which of several values stays is not defined
+        return  # which of several values written to the same element remains is undefined
     value = {"number": 1, "scalar": In(values(7, (), dtype), dtype, grad=grad), "full": In(values(7, part, dtype), dtype, grad=grad),
              "row": In(values(7, part[-1:], dtype), dtype, grad=grad)}[kind]
 
@@ -101,13 +102,13 @@ def test_views_and_copies():
         assert y._version == 5
 
 
-def test_repeated_places_add_up():
+def test_gradients_of_repeated_indices_accumulate():
     check(lambda T, x: x[T.tensor([0, 0, 2]), T.tensor([1, 1, 1])], In(values(1, (3, 2), "float32"), grad=True), second=True)
     check(lambda T, x: x[T.tensor([[0, 0], [2, 2]])], In(values(1, (3, 2), "bfloat16"), "bfloat16", grad=True))
     check(lambda T, x: x[:, T.tensor([1, 1, 0])], In(values(1, (3, 2), "complex64"), grad=True), second=True)
 
 
-def test_index_written_before_backward():
+def test_index_modified_before_backward_raises():
     for T in (real, mine):
         x, i = T.ones(4, requires_grad=True), T.tensor([0, 1])
         y = x[i].sum()
@@ -116,7 +117,7 @@ def test_index_written_before_backward():
             y.backward()
 
 
-# ------------------------------------------------------------------ gather, scatter and their like
+# ------------------------------------------------------------------ gather, scatter and similar ops
 def _scattered(name, **kwargs):
     return lambda T, x, i, s: getattr(x, name)(0, i, s, **kwargs)
 
@@ -133,7 +134,7 @@ def test_scatter(name, dtype):
     for layout in ("plain", "transposed", "strided"):
         x, s = In(values(1, (3, 4), dtype), dtype, layout, grad=True), In(values(2, (2, 4), dtype), dtype, layout, grad=True)
         check(SCATTERS[name], x, In(index), s, second=dtype == "float64" and "mean" not in name)
-        # Where there are fewer indices than values or columns, torch's backward fails.
+        # PyTorch's backward fails if there are fewer indices than values or columns.
         check(SCATTERS[name], In(x.values, dtype, layout), In(index[:, :3]), In(values(2, (3, 4), dtype), dtype, layout))
 
 
@@ -219,7 +220,8 @@ def test_resize_and_set():
 @pytest.mark.parametrize("geometry", [(), (0, (2, 3)), (1, (2, 3)), (2, (2, 2), (1, 2)), (1, (2, 1, 3)), (2, (0, 3)), (0, (3,), (0,)), (1, ()), (0, (2, 2), (2,)),
                                       (0, (2, -1)), (-1, (2,))])
 def test_set_(of, geometry):
-    """A tensor put on another's memory, by geometry: an offset counts from a source tensor's first element, or from a storage's."""
+    """A tensor set onto another tensor's memory with a given geometry: the offset counts from the
+    storage's start, or from the first element of a source tensor."""
     def outcome(T):
         x, t = T.arange(12.0), T.zeros(0)
         try:
@@ -363,13 +365,13 @@ def test_second_gradients_of_scattered_products(include_self, zeros):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_next_functions_name_no_indices():
+def test_next_functions_exclude_index_tensors():
     i = mine.tensor([0, 2])
     for op in (lambda x: x[i], lambda x: x.gather(0, i), lambda x: x.index_select(0, i), lambda x: x.masked_select(x > 0)):
         assert len(op(mine.ones(3, requires_grad=True)).grad_fn.next_functions) == 1
 
 
-def test_places_that_are_none():
+def test_invalid_indices_raise():
     compare(["torch.empty(10, 0)[:, [0, 1]]", "torch.empty(0, 4)[[0]]", "torch.unravel_index(L(0.5), (2, 2))", "torch.unravel_index(L([1]), L([1, 2]))",
              "torch.unravel_index(L([1]), (1, 2.0))", "torch.unravel_index(L([5]), 7)", "torch.ones(3).__delitem__(0)",
              "torch.nonzero(L([0, 1]), as_tuple=True, out=L([0]))", "torch.randperm(256, dtype=torch.uint8).shape", "torch.randperm(257, dtype=torch.uint8)",
@@ -386,14 +388,14 @@ def test_places_that_are_none():
         assert len(seen) == 1 and a.tolist() == [0, 7, 2, 8]
 
 
-def test_bool_is_no_dimension():
+def test_bool_is_not_accepted_as_dim():
     calls = ["sum", "cumsum", "argmax", "sort", "max", "median", "unbind", "squeeze", "unsqueeze"]
     compare([f"torch.ones(3, 4).{c}(True)" for c in calls] + [f"torch.ones(3, 4).{c}" for c in (
         "topk(2, True)", "kthvalue(2, True)", "transpose(True, False)", "select(True, 0)", "narrow(True, 0, 1)", "index_select(True, L([0]))")])
 
 
 @pytest.mark.host_only("strides that kernels choose")
-def test_strides_of_parts_without_elements():
+def test_strides_of_empty_slices():
     for part in ("x[:, 1:1]", "x[2:, :0]", "x[..., 5:]", "x.transpose(0, 2)[:, :0]", "x[:, :0].contiguous()", "x[:0]"):
         a, b = [eval(part, {"x": T.zeros(3, 4, 5)}) for T in (real, mine)]
         assert a.stride() == b.stride() and a.shape == b.shape and b.is_contiguous() is a.is_contiguous(), part
@@ -401,7 +403,7 @@ def test_strides_of_parts_without_elements():
 
 @pytest.mark.host_only("strides of the host's results")
 @pytest.mark.parametrize("size", [(), (3,), (2, 3), (0, 3), (2, 0, 4)])
-def test_strides_where_nothing_is_found(size):
+def test_strides_of_empty_nonzero(size):
     def program(T):
         r = [T.zeros(size).nonzero(), T.zeros(size, dtype=T.bool).argwhere()]
         return [(x.shape, x.stride(), x.dtype == T.int64, x.is_contiguous(), x.clone().shape, (x + 1).tolist(), T.cat([x, x]).shape, x.t().shape) for x in r]

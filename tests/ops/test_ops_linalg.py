@@ -1,4 +1,5 @@
-"""Linear algebra against real torch: values, shapes, dtypes, gradients of first and second order, errors."""
+"""Linear algebra against PyTorch: values, shapes, dtypes, gradients of first and second order,
+errors."""
 import re
 
 import numpy as np
@@ -17,7 +18,7 @@ VECTORS = [(3,), (2, 4)]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Threads of their own are no help to torch with matrices this small."""
+    """Limits PyTorch to one thread: more threads do not help for matrices this small."""
     n = real.get_num_threads()
     real.set_num_threads(1)
     yield
@@ -33,7 +34,8 @@ def psd(T, x):
 
 
 def size2(x):
-    """Squares of absolute values: what does not depend on the phases of singular and eigenvectors."""
+    """Returns squared absolute values, which do not depend on the phases of singular vectors and
+    eigenvectors."""
     return (x * x.conj()).real if x.is_complex() else x * x
 
 
@@ -173,7 +175,7 @@ def matrix(seed, shape, dtype, layout="plain", grad=True):
 
 @pytest.mark.parametrize("name", OPS)
 def test_double_precision(name):
-    """Values and gradients, for most ops of second order too."""
+    """Compares values and gradients, and second-order gradients for most ops."""
     f, shapes = OPS[name]
     for n, shape in enumerate(shapes):
         for dtype in DOUBLES if n < 4 else DOUBLES[:1]:
@@ -217,7 +219,7 @@ def test_least_squares(data):
     y = data.draw(st.sampled_from([batch + (m, 2), other + (m, 2), batch + (m,), (m,), batch + (m, 0)]))
     driver = data.draw(st.sampled_from(["gels", "gelsy", "gelsd", "gelss", None, "gelsx"]))
     if y[-1] == 0 and driver in ("gelsd", "gelss"):
-        return      # torch's LAPACK stumbles over no right side at all
+        return  # PyTorch's LAPACK fails for zero right-hand sides
     rcond = data.draw(st.sampled_from([None, None, 0.3])) if driver in ("gelsd", "gelss") else None
     check(lambda T, a, b: T.linalg.lstsq(a, b, rcond, driver=driver), matrix(1, batch + (m, n), d), matrix(2, y, d),
           rtol=1e-7,
@@ -226,8 +228,9 @@ def test_least_squares(data):
 
 @pytest.mark.parametrize("a,b", [((1, 4, 3), (4, 2)), ((1, 2, 3), (2, 2)), ((2, 2, 3), (2, 2)), ((1, 1, 2, 3), (1, 2, 2)), ((2, 1, 2, 3), (2, 2, 2)), ((1, 4, 3), (5, 4, 2)),
                                  ((2, 4, 3), (4, 2)), ((2, 4, 3), (3, 4, 2)), ((2, 3, 4, 3), (3, 2, 4, 1)), ((2, 5, 4, 3), (3, 4, 2)), ((2, 4, 3), (3, 4)), ((0, 4, 3), (4, 2))])
-def test_least_squares_of_right_sides_of_other_sizes(a, b):
-    """Fewer dimensions than the matrices have, batches that broadcast; torch's words where they do not."""
+def test_least_squares_with_broadcast_right_hand_sides(a, b):
+    """Covers right-hand sides with fewer dimensions than the matrices, batches that broadcast, and
+    PyTorch's error message for those that do not."""
     x, y = matrix(1, a, "float64"), matrix(2, b, "float64")
     try:
         real.linalg.lstsq(real.tensor(x), real.tensor(y))
@@ -238,7 +241,7 @@ def test_least_squares_of_right_sides_of_other_sizes(a, b):
     check(lambda T, x, y: T.linalg.lstsq(x, y), x, y, rtol=1e-7, atol=1e-8, grad_rtol=1e-6)
 
 
-# ------------------------------------------------------------------ singular and improper matrices
+# ------------------------------------------------------------------ singular and invalid matrices
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]])
 ASKED = {
     "inv": lambda T, x: T.linalg.inv(x), "inv_ex": lambda T, x: T.linalg.inv_ex(x),
@@ -263,7 +266,7 @@ ASKED = {
 @pytest.mark.host_only("a device gives nan for singular values of nan, without a wait", cases=("nan-svdvals",))
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("kind", ["singular", "zero", "batch", "nan"])
-def test_improper_matrices(name, kind):
+def test_singular_and_invalid_matrices(name, kind):
     a = {"singular": SINGULAR, "zero": np.zeros((3, 3)), "batch": np.stack([np.eye(2), SINGULAR, np.zeros((2, 2))]),
          "nan": np.full((2, 2), np.nan)}[kind]
     if (name, kind) in {("lstsq gels", "nan"), ("lstsq gels", "singular"), ("lstsq gels", "batch"),
@@ -288,14 +291,15 @@ def test_improper_matrices(name, kind):
 
 
 def test_gradient_of_a_singular_determinant():
-    # torch gives zeros for an exactly singular matrix; the cofactors are the derivative.
+    # PyTorch returns zeros for an exactly singular matrix; the correct derivative is the cofactor
+    # matrix.
     x = mine.tensor(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 5.0, 7.0]]), requires_grad=True)
     mine.linalg.det(x).backward()
     np.testing.assert_allclose(x.grad.numpy(), [[-2, -8, 6], [1, 4, -3], [0, 0, 0]], atol=1e-9)
 
 
 def test_half_precision_exponential():
-    # torch's own float16 result is (-20896, ...): its coefficients overflow.
+    # PyTorch's float16 result is (-20896, ...): its coefficients overflow.
     np.testing.assert_allclose(mine.linalg.matrix_exp(mine.eye(2).half()).float().numpy(), np.eye(2) * np.e, rtol=1e-3)
 
 
@@ -311,10 +315,10 @@ def test_linalg_error():
         mine.linalg.inv(mine.tensor(np.stack([np.eye(2), SINGULAR])))
 
 
-# ------------------------------------------------------------------ gauge
+# ------------------------------------------------------------------ gauge (phase) dependence
 @pytest.mark.parametrize("f", [lambda T, x: T.linalg.svd(x)[0], lambda T, x: T.linalg.svd(x, False)[2],
                                lambda T, x: T.linalg.eigh(herm(x))[1], lambda T, x: T.linalg.eig(x)[1]])
-def test_losses_that_depend_on_phases(f):
+def test_losses_depending_on_phases_raise(f):
     for T in (real, mine):
         x = T.tensor(values(3, (3, 3), "complex128"), requires_grad=True)
         w = T.arange(9.0, dtype=T.float64).reshape(3, 3)
@@ -327,7 +331,7 @@ def test_losses_that_depend_on_phases(f):
     (lambda T, x: T.linalg.qr(x, "complete")[1], "mode='complete' and nrows > ncols"),
     (lambda T, x: T.geqrf(x)[0], "derivative for 'geqrf' is not implemented"),
     (lambda T, x: T.linalg.ldl_factor(x.mT @ x)[0], "linalg_ldl_factor_ex is not implemented")])
-def test_what_has_no_gradient(f, message):
+def test_non_differentiable_ops_raise_in_backward(f, message):
     for T in (real, mine):
         x = T.tensor(values(3, (4, 3), "float64"), requires_grad=True)
         with pytest.raises(RuntimeError, match=message):
@@ -440,7 +444,8 @@ CALLS = [
 @pytest.mark.host_only("a device gives nan for singular values of nan, without a wait", cases=("103",))
 @pytest.mark.parametrize("n", range(len(CALLS)))
 def test_arguments(n):
-    """The same result or the same kind of error; torch's own LinAlgError is another class than the facade's."""
+    """Compares results or kinds of errors; PyTorch's LinAlgError is a different class from
+    mindtorch's."""
     def call(T, x):
         try:
             return CALLS[n](T, x)
@@ -526,7 +531,7 @@ def test_out():
         assert abs(n.item() - 15 ** 0.5) < 1e-6
 
 
-def test_inputs_are_left_alone():
+def test_inputs_are_not_modified():
     a = values(0, (4, 4), "float64") + 4 * np.eye(4)
     for name, (f, shapes) in OPS.items():
         if (3, 3) in shapes:
@@ -564,7 +569,7 @@ def test_low_rank_follows_the_generator():
         assert outs[0][2] == outs[1][2]
 
 
-def test_everything_is_there():
+def test_every_linalg_function_exists():
     for n in real.linalg.__dict__:
         if not n.startswith("_") and callable(getattr(real.linalg, n)):
             assert callable(getattr(mine.linalg, n)), n
@@ -588,7 +593,7 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_matrices(name):
-    """From 64 rows on other kernels are at work."""
+    """Matrices with 64 or more rows use other kernels."""
     for shape in ((70, 70), (2, 70, 70)):
         for dtype in DOUBLES:
             a = matrix(1, shape, dtype, grad=name != "qr r")
@@ -610,7 +615,8 @@ def test_large_singular_matrices():
     nan = mine.full((70, 70), float("nan"))
     with pytest.raises(mine.linalg.LinAlgError, match="linalg.eigh: .*failed to converge"):
         mine.linalg.eigvalsh(nan)
-    with pytest.raises(mine.linalg.LinAlgError, match="non-finite"):        # (a device's kernel gives nan, without a wait)
+    # (a device kernel returns nan without a synchronization)
+    with pytest.raises(mine.linalg.LinAlgError, match="non-finite"):
         mine.linalg.svdvals(nan.cpu())
 
 
@@ -618,7 +624,7 @@ def test_large_singular_matrices():
 @pytest.mark.parametrize("name, order", [("norm", None), ("vector_norm", 2), *[(f, p) for f in ("norm", "matrix_norm") for p in ("fro", "nuc", 2, -2, 1, -1, INF)],
                                          ("vector_norm", 3), ("vector_norm", 0), ("vector_norm", INF)])
 def test_dtype_of_norms(name, order, dtype):
-    """The dtype that is asked for is the one it is computed in, of every order, over all dims and over some."""
+    """The norm is computed in the requested dtype, for every order, over all dims and over some."""
     x = In(np.linspace(-2, 3, 12).reshape(2, 2, 3), "float32", grad=True)
     for options in ({}, {"dim": (0, 2)}, {"dim": (-1, 1), "keepdim": True}):
         def fn(T, x, options=options):

@@ -1,4 +1,4 @@
-"""Matrix products, contractions and distances against real torch."""
+"""Matrix products, contractions and distances against PyTorch."""
 import math
 
 import _both_sides
@@ -14,7 +14,7 @@ LOOSE = {"float16": 1e-2, "bfloat16": 5e-2}
 
 
 def inputs(data, *shapes, dtypes=DTYPES, low=-2.0, high=2.0):
-    """Inputs of one dtype, each in a layout of its own."""
+    """Returns inputs of one dtype; each draws its own layout."""
     d = data.draw(st.sampled_from(dtypes))
     seed = data.draw(st.integers(0, 10**6))
     return [In(values(seed + i, s, d, low, high), d, data.draw(st.sampled_from(LAYOUTS)), True) for i, s in enumerate(shapes)]
@@ -26,12 +26,12 @@ def tolerance(*xs):
 
 def same(fn, *xs, second=False):
     r = tolerance(*xs)
-    # Sums of rounded halves differ by their own size, not by their result's.
+    # The error of a sum of rounded half-precision terms scales with the terms, not with the result.
     check(fn, *xs, rtol=r, atol=r if xs[0].dtype in LOOSE else 1e-5, grad_rtol=r, second=second)
 
 
 def refused(*case):
-    """A case whose every example torch refuses."""
+    """A case in which PyTorch raises for every example."""
     return pytest.param(*case, marks=pytest.mark.refused)
 
 
@@ -61,7 +61,7 @@ def test_matmul(shapes, data):
     ("inner", ((), (2, 3))), ("kron", ((3, 2), (2, 4))), ("kron", ((3,), (2, 4)))])
 @few
 @given(st.data())
-def test_products_of_two(name, shapes, data):
+def test_matrix_and_vector_products(name, shapes, data):
     xs = inputs(data, *shapes)
     for x in xs:
         x.layout = "plain" if x.layout == "transposed" else x.layout
@@ -127,8 +127,9 @@ def test_einsum(case, dtype):
 @pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,kj->ki", "bij,bjk->bik", "ij,ij->j", "ij,jk->i", "i,j->ji", " ij , jk->ik", "ij,j->ij"])
 @few
 @given(st.data())
-def test_einsum_of_one_equation_over_and_over(equation, data):
-    """What is known of an equation holds for these sizes and these layouts alone: stretched ones, wrong ones, none, and other dtypes come between."""
+def test_repeated_einsum_of_one_equation(equation, data):
+    """The plan cached for an equation is valid only for its sizes and layouts; broadcast, wrong,
+    empty and differently typed operands follow in between."""
     terms = equation.replace(" ", "").split("->")[0].split(",")
     sizes = {k: data.draw(st.integers(0, 4)) for k in "ijkb"}
     shapes = [[1 if data.draw(st.integers(0, 5)) == 0 else sizes[k] for k in t] for t in terms]
@@ -142,8 +143,12 @@ def test_einsum_of_one_equation_over_and_over(equation, data):
 @few
 @given(st.data())
 def test_einsum_of_two_dtypes(equation, data):
-    """Two dtypes, and bool, where nothing is summed over or where there are no elements; refused elsewhere.  (Gradients where nothing is summed over: torch's own
-    fail in the other case.)"""
+    """Two dtypes, including bool, work where nothing is summed over or there are no elements, and
+    raise elsewhere.
+
+    Gradients are compared only where nothing is summed over, because PyTorch's fail in the other
+    case.
+    """
     terms, out = equation.split("->") if "->" in equation else (equation, "ij")
     grad = not set("".join(terms.split(","))) - set(out)
     sizes = {k: data.draw(st.sampled_from([0, 2, 3])) for k in "ijk"}
@@ -167,7 +172,7 @@ def test_tensordot(a, b, dims):
               rtol=1e-4, atol=1e-5)
 
 
-def test_chain_of_matrices():
+def test_chain_matmul():
     shapes = [(3, 40), (40, 5), (5, 20), (20, 6)]
     xs = [In(values(i, s, "float32"), grad=True) for i, s in enumerate(shapes)]
     check(lambda T, *t: T.chain_matmul(*t), *xs, rtol=1e-4, atol=1e-3)
@@ -184,7 +189,7 @@ def test_cross(a, b, dim):
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("a, b", [((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 3)), ((30, 3), (5, 3)), ((1, 4, 3), (2, 5, 3)), ((0, 3), (5, 3)), ((4, 0), (5, 0))])
 def test_distances(p, a, b):
-    # (torch's own gradient of empty distances ends in a segmentation fault.)
+    # (PyTorch's own gradient of empty distances crashes with a segmentation fault.)
     x, y = In(values(0, a, "float32"), grad=0 not in a), In(values(1, b, "float32"), grad=0 not in a)
     check(lambda T, s, t: T.cdist(s, t, p), x, y, rtol=1e-3, atol=1e-4, grad_rtol=2e-3)
     if len(a) == 2:
@@ -192,7 +197,7 @@ def test_distances(p, a, b):
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
-def test_distance_of_equal_rows_has_gradient_nought(p):
+def test_distance_of_equal_rows_has_zero_gradient(p):
     v = values(0, (4, 3), "float32")
     v[1] = v[0]
     check(lambda T, s: T.cdist(s, s, p), In(v, grad=True), rtol=1e-3, atol=1e-3, grad_rtol=5e-3)
@@ -220,7 +225,7 @@ def test_mixed_dtypes_are_refused(name, args):
     check(lambda T, x, y: getattr(T, name)(x, y), In(values(0, shape, args[0]), args[0]), In(values(1, shape, args[1]), args[1]))
 
 
-def test_no_tensor_is_a_type_error():
+def test_non_tensor_operand_raises_typeerror():
     for T in (real, mine):
         x = T.ones(2, 2)
         for f in (lambda: T.matmul(x, 3), lambda: x @ 3, lambda: T.nn.functional.linear([1.0], x)):
@@ -228,7 +233,7 @@ def test_no_tensor_is_a_type_error():
                 f()
 
 
-def test_infinities_pass_silently():
+def test_infinities_emit_no_warning():
     a = np.array([[np.inf, 1], [0, np.nan]], np.float32)
     check(lambda T, x: T.matmul(x, x), In(a))
     check(lambda T, x: T.nn.functional.linear(x, x, x[0]), In(a))
@@ -299,7 +304,7 @@ def test_products_under_autocast(n, dtype, region):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "complex64"])
 def test_large_outer_products(dtype):
-    """By C, with nan and infinities, of strided vectors too."""
+    """Covers the C kernel, with nan and infinities, and strided vectors."""
     rs = np.random.RandomState(0)
     for n, m in ((300, 200), (1, 9000), (9000, 1), (0, 9000)):
         a, b = (rs.randn(n) * 5).astype(dtype), (rs.randn(m) * 5).astype(dtype)

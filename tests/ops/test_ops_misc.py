@@ -1,4 +1,5 @@
-"""Covariances, segments, Vandermonde matrices and the names that are no ops, against real torch."""
+"""Covariances, segment reductions, Vandermonde matrices and names that are not ops, against
+PyTorch."""
 import math
 import warnings
 
@@ -31,7 +32,7 @@ def test_cov_of_weighted_observations(fn):
     check(fn, X, COUNTS, WEIGHTS, rtol=1e-6)
 
 
-def test_cov_without_freedom_warns():
+def test_cov_without_degrees_of_freedom_warns():
     with pytest.warns(UserWarning, match="degrees of freedom"):
         assert mine.cov(mine.ones(2, 3), correction=3).isnan().all()
 
@@ -57,7 +58,7 @@ def test_segment_reduce(reduce, initial):
     lambda T, a, n: T.segment_reduce(a.long(), "sum", lengths=n), lambda T, a, n: T.segment_reduce(a, "sum", lengths=-n),
     lambda T, a, n: T.segment_reduce(a.reshape(2, 3), "sum", lengths=n, axis=1),
     lambda T, a, n: T.segment_reduce(a, "nothing", lengths=n)])
-def test_segment_reduce_refuses(fn):
+def test_segment_reduce_rejects_invalid_arguments(fn):
     check(fn, In([1.0, 2, 2, 0, 4, 5]), LENGTHS)
 
 
@@ -69,10 +70,10 @@ def test_segment_reduce_refuses(fn):
     lambda T, x, i: T.norm_except_dim(x[None], 2, 1), lambda T, x, i: T.detach_copy(x).detach(), lambda T, x, i: T.detach(x),
     lambda T, x, i: x.slice_inverse(x[:, :2]).detach() if T is mine else x[:, :2].detach()])
 def test_small_ops(fn):
-    check(fn, X, COUNTS, no_gradient=True)          # vander writes over what its own backward needs
+    check(fn, X, COUNTS, no_gradient=True)  # vander overwrites a tensor that its own backward needs
 
 
-# ------------------------------------------------------------------ names that are no ops
+# ------------------------------------------------------------------ names that are not ops
 def test_symbolic_helpers_on_numbers():
     for T in (mine, real):
         assert [T.sym_int(2.7), T.sym_float(2), T.sym_max(1, 2.0), T.sym_min(3, 1.5), T.sym_not(True), T.sym_ite(True, 1, 2),
@@ -108,7 +109,7 @@ def test_dlpack_shares_memory():
     assert mine.from_dlpack(np.zeros((0, 3))).shape == (0, 3)
 
 
-def test_refused_names_say_so():
+def test_unsupported_names_raise():
     for name in ("quantize_per_tensor", "cudnn_convolution", "fork"):
         with pytest.raises(NotImplementedError, match=name):
             getattr(mine, name)(mine.ones(2))
@@ -141,7 +142,8 @@ def test_deprecated_methods():
 @pytest.mark.parametrize("of", [lambda x: x, lambda x: x.t(), lambda x: x[:, ::2], lambda x: x.t()[1:], lambda x: x[0].expand(2, 3), lambda x: x[:0]])
 @pytest.mark.parametrize("sizes", [(6,), (3, 2), ((2, 3),), (-1,), (2, -1), (0,), (5,), (), (-2, -3)])
 def test_resize_out_of_place(of, sizes):
-    """The elements in the order in which they are read, whatever lies how in memory; with a gradient."""
+    """resize copies the elements in logical order, whatever the memory layout, and is
+    differentiable."""
     def outcome(T):
         x = T.arange(6.0).reshape(2, 3).requires_grad_()
         with pytest.warns(UserWarning, match="non-inplace resize is deprecated"):
@@ -160,13 +162,14 @@ def test_resize_out_of_place(of, sizes):
     *[(n, form, s) for n, s in (("addmm", [(2, 2), (2, 3), (3, 2)]), ("addmv", [(2,), (2, 3), (3,)]), ("addr", [(2, 3), (2,), (3,)]),
                                 ("addbmm", [(2, 2), (4, 2, 3), (4, 3, 2)]), ("baddbmm", [(4, 2, 2), (4, 2, 3), (4, 3, 2)]))
       for form in ((2, "x", 3, "y", "z"), (2, "x", "y", "z"))]])
-def test_argument_orders_of_old(name, args, shapes, in_place):
-    """Numbers before the tensors that they scale, as a function, as a method and in place."""
+def test_deprecated_argument_orders(name, args, shapes, in_place):
+    """Deprecated overloads with scalars before the tensors that they scale: as a function, as a
+    method and in place."""
     def outcome(T):
         given = dict(zip("xyz", (T.arange(1.0, math.prod(s) + 1).view(s) for s in shapes)))
         values = [given[a] if isinstance(a, str) else a for a in args]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")      # torch says that they are deprecated, once for each
+            warnings.simplefilter("ignore")  # PyTorch warns once per op that they are deprecated
             function = getattr(T, name)(*values) if not in_place else None
             rest = [v for v, a in zip(values, args) if a != "x"]
             method = getattr(given["x"], name + "_" * in_place)(*rest)
@@ -174,7 +177,7 @@ def test_argument_orders_of_old(name, args, shapes, in_place):
     assert outcome(mine) == outcome(real)
 
 
-def test_what_ops_do_not_take():
+def test_invalid_arguments_raise():
     compare(["torch.roll(L(1.), 0, 0)", "torch.roll(L(1.), 1)", "torch.remainder(2, 3)", "torch.remainder(2, L(3))", "torch.normal(torch.ones(2), 0., (2,))", "torch.normal(L(1.), 0., (2,))",
              "torch.normal(L(1.), -1, (2,))",
              "torch.narrow(torch.ones(3), 0, L(1.), 1)", "torch.narrow(torch.ones(3), 0, L([1]), 1)", "torch.narrow(torch.ones(3), 0, L(1), 1)",

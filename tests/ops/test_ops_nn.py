@@ -1,4 +1,5 @@
-"""Activations, normalisation, losses, lookups, dropout, attention and recurrent layers against real torch."""
+"""Activations, normalization, losses, lookups, dropout, attention and recurrent layers against
+PyTorch."""
 import inspect
 import itertools
 import math
@@ -22,7 +23,7 @@ def F(T):
 
 
 def unwarned(fn):
-    """fn without its deprecation warnings (torch has the same)."""
+    """Returns fn without its deprecation warnings (PyTorch emits the same ones)."""
     def run(*args):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -31,7 +32,8 @@ def unwarned(fn):
 
 
 def seeded(fn):
-    """fn with the generator of its side started anew, so that both sides draw the same."""
+    """Returns fn with its side's generator reseeded, so that both sides draw the same random
+    numbers."""
     def run(T, *args):
         T.manual_seed(7)
         return fn(T, *args)
@@ -39,7 +41,7 @@ def seeded(fn):
 
 
 def test_signatures_of_functional():
-    """Every Python function of torch.nn.functional has the same parameters here."""
+    """Every Python function of torch.nn.functional has the same parameters in mindtorch."""
     ours, theirs = mine.nn.functional, real.nn.functional
     for name, f in vars(theirs).items():
         if name.startswith("_") or not inspect.isfunction(f) or name in ("boolean_dispatch", "scaled_mm", "scaled_grouped_mm"):
@@ -71,7 +73,7 @@ def test_activation(name, kw, data):
     shape = data.draw(st.sampled_from([(4, 6), (2, 3, 4), (), (0, 4), (6,)]))
     x = x_of(data.draw(st.integers(0, 999)), shape, dtype)
     if dtype == "complex64" and name == "silu":
-        x.grad = False          # torch has no gradient there
+        x.grad = False  # PyTorch has no gradient there
     x.layout = data.draw(st.sampled_from(["plain", "strided"]))
     low = {"float16": 3e-3, "bfloat16": 3e-2}.get(dtype)
     check(lambda T, a: getattr(F(T), name)(a, **kw), x, rtol=low or 1e-5, atol=low or 1e-6, grad_rtol=low or 1e-4,
@@ -96,7 +98,8 @@ def test_activation_in_place(name):
 def test_activations_of_special_values():
     v = np.array([0.0, -0.0, 1e-30, 6, -6, 3, -3, 20, -20, 100, -100, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
     for name, kw in ACTIVATIONS:
-        if name in ("glu", "gelu", "softsign", "tanhshrink", "mish"):       # their values at infinity differ within torch too
+        # their values at infinity differ between PyTorch's own kernels
+        if name in ("glu", "gelu", "softsign", "tanhshrink", "mish"):
             continue
         check(lambda T, a: getattr(F(T), name)(a, **kw), In(v), rtol=1e-5)
     big = np.linspace(-9, 9, 20001).astype(np.float32)
@@ -106,7 +109,7 @@ def test_activations_of_special_values():
 
 @pytest.mark.parametrize("name, args, kw", [("gelu", (), {"approximate": "x"}), ("hardtanh", (1, -1), {}), ("softshrink", (-1.0,), {}), ("celu", (0.0,), {}),
                                             ("rrelu", (0.5, 0.1, True), {}), ("glu", (0,), {}), ("softmax", (2,), {})])
-def test_refused_activations(name, args, kw):
+def test_invalid_activations_raise(name, args, kw):
     check(lambda T, a: getattr(F(T), name)(a, *args, **kw), x_of(1, (3,)))
 
 
@@ -117,8 +120,9 @@ def test_prelu(weight):
 
 
 @pytest.mark.parametrize("dtype", [F32, "float64", "float16", "bfloat16"])
-def test_prelu_of_weights_that_have_no_gradient(dtype):
-    """They stand where they are broadcast to, and are not reshaped; one that has a gradient is, as the graph shows."""
+def test_prelu_weight_without_gradient_is_not_reshaped(dtype):
+    """A weight without a gradient is broadcast without a reshape; one with a gradient is reshaped,
+    as the graph shows."""
     def none(*shape):
         return x_of(2, shape, dtype, grad=False)
     for shape, w in (((4, 6), (6,)), ((4, 6), (1,)), ((4,), (1,)), ((), ()), ((3,), ()), ((2, 6, 3), (6,)), ((2, 6, 3), (1,)), ((3, 0), (0,)), ((), (1,))):
@@ -141,7 +145,7 @@ def test_softmax(name, dim):
     check(lambda T, a: getattr(F(T), name)(a, 1), x_of(1, (0, 3)))
 
 
-def test_softmax_of_rows_far_apart():
+def test_softmax_of_extreme_rows():
     v = values(1, (6, 9), F32)
     v[0, :3], v[1], v[2, 1] = -np.inf, -np.inf, np.inf
     v[3] *= 1e4
@@ -152,11 +156,11 @@ def test_softmax_of_rows_far_apart():
 
 
 @pytest.mark.parametrize("name, kw", [("rrelu", {"training": True}), ("gumbel_softmax", {"tau": 0.5}), ("gumbel_softmax", {"hard": True, "dim": 0})], ids=str)
-def test_random_activations_draw_what_torch_draws(name, kw):
+def test_random_activations_match_torch(name, kw):
     check(seeded(lambda T, a: getattr(F(T), name)(a, **kw)), x_of(1, (4, 5)), rtol=1e-5, grad_rtol=1e-4)
 
 
-# ------------------------------------------------------------------ normalisation
+# ------------------------------------------------------------------ normalization
 SHAPES = [(4, 3), (4, 3, 5), (4, 3, 5, 6), (2, 3, 2, 3, 4), (16, 3, 20, 20)]
 
 
@@ -209,12 +213,12 @@ def test_norms_in_other_dtypes(dtype):
 @pytest.mark.parametrize("name, args", [
     ("batch_norm", ((1, 3), (3,), (3,))), ("batch_norm", ((2, 3), (4,), (3,))), ("batch_norm", ((2, 3), (3,), (3,), (4,)))])
 @pytest.mark.parametrize("training", [True, False])
-def test_refused_batch_norms(name, args, training):
+def test_invalid_batch_norms_raise(name, args, training):
     check(lambda T, *t: F(T).batch_norm(*t, training=training), *[x_of(1, s, low=0.5, grad=False) for s in args])
 
 
 @pytest.mark.parametrize("shape, size", [((2, 3), (4,)), ((2, 3), ()), ((2, 3), 3)])
-def test_refused_layer_norms(shape, size):
+def test_invalid_layer_norms_raise(shape, size):
     check(lambda T, x: F(T).layer_norm(x, size), x_of(1, shape))
     check(lambda T, x: F(T).group_norm(x, 2), x_of(1, shape))
     check(lambda T, x: F(T).instance_norm(x), x_of(1, shape))
@@ -293,7 +297,7 @@ def test_cross_entropy_with_every_sample_ignored():
 
 @pytest.mark.parametrize("x, t", [((3, 4), [0, 1, 4]), ((3, 4), [0, 1, -1]), ((3, 4), [0, 1]), ((4,), 2), ((2, 3, 4), np.zeros((2, 5), int)),
                                   ((3, 4), np.array([0, 1, 2], np.int32)), ((3, 4), np.array([0, 1, 2], np.uint8)), ((), 0)], ids=str)
-def test_class_losses_of_odd_targets(x, t):
+def test_class_losses_of_unusual_targets(x, t):
     for name in ("nll_loss", "cross_entropy"):
         check(lambda T, a, b: getattr(F(T), name)(a, b), x_of(1, x, grad=False), In(np.asarray(t)), rtol=1e-5)
 
@@ -312,7 +316,7 @@ def test_ctc_loss(reduction, infinity):
 @pytest.mark.host_only("a device is not waited for to see whether values are in range", cases=("binary_cross_entropy-kw3",))
 @pytest.mark.parametrize("name, kw", [("mse_loss", {"reduction": "x"}), ("smooth_l1_loss", {"beta": -1.0}), ("huber_loss", {"delta": 0.0}),
                                       ("binary_cross_entropy", {})])
-def test_refused_losses(name, kw):
+def test_invalid_losses_raise(name, kw):
     check(lambda T, x, y: getattr(F(T), name)(x, y, **kw), x_of(1, (3, 4)), x_of(2, (3, 4)))
     check(lambda T, x, y: getattr(F(T), name)(x, y), x_of(1, (3, 4), "int64"), x_of(2, (3, 4), "int64"))
 
@@ -347,7 +351,7 @@ def test_embedding_bag(mode, index, offsets, kw):
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("offsets", [[0, 3, 6, 9], [0, 3, 5, 9], [0, 0, 6, 12], [0, 4, 8]])
-def test_bags_of_rows_that_are_wide(mode, offsets):
+def test_embedding_bag_of_wide_rows(mode, offsets):
     index = [i * i % 7 for i in range(12)]
     check(lambda T, w: F(T).embedding_bag(T.tensor(index), w, T.tensor(offsets), mode=mode), x_of(1, (7, 40)), rtol=1e-5, grad_rtol=1e-4)
 
@@ -355,8 +359,9 @@ def test_bags_of_rows_that_are_wide(mode, offsets):
 @few
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.lists(st.integers(0, 9), min_size=1, max_size=4), st.sampled_from(["sum", "mean", "max"]),
        st.sampled_from([None, 0, 3]), st.sampled_from([F32, "float64"]), st.booleans(), st.sampled_from(["int32", "int64"]))
-def test_the_last_bag_of_a_table_of_offsets_that_has_its_end(index, cuts, mode, padding, dtype, weighted, kind):
-    """Torch lets it run to the end of the indices, except where there is no padding and the dtype is not float64 (there means are inconsistent)."""
+def test_embedding_bag_with_include_last_offset(index, cuts, mode, padding, dtype, weighted, kind):
+    """PyTorch extends the last bag to the end of the indices, except without padding in a dtype
+    other than float64 (its means are inconsistent there)."""
     offsets = [0] + sorted(min(c, len(index)) for c in cuts)
     if mode == "mean" and padding is None and dtype == F32:
         offsets[-1] = len(index)
@@ -366,18 +371,19 @@ def test_the_last_bag_of_a_table_of_offsets_that_has_its_end(index, cuts, mode, 
         return F(T).embedding_bag(T.tensor(index, dtype=getattr(T, kind)), w, T.tensor(offsets), mode=mode, padding_idx=padding, include_last_offset=True,
                                   per_sample_weights=each)
     covered = padding is not None or dtype == "float64" or mode == "max" or offsets[-1] == len(index)
-    check(run, x_of(1, (5, 3), dtype, grad=covered), rtol=1e-5, grad_rtol=1e-4)       # (torch leaves the gradient of what no bag has unwritten)
+    # (PyTorch leaves the gradient uninitialized for indices outside every bag)
+    check(run, x_of(1, (5, 3), dtype, grad=covered), rtol=1e-5, grad_rtol=1e-4)
 
 
 @pytest.mark.parametrize("weights, each", [(F32, "float64"), ("float64", F32), (F32, "float16"), ("int32", None), (F32, F32)])
-def test_embedding_bag_says_which_dtypes_do_not_fit(weights, each):
+def test_embedding_bag_errors_name_the_dtypes(weights, each):
     check(lambda T, w: F(T).embedding_bag(T.tensor([0, 1]), w, T.tensor([0]), mode="sum",
                                           per_sample_weights=None if each is None else T.ones(2, dtype=getattr(T, each))), x_of(1, (5, 3), weights, grad=False))
 
 
 @pytest.mark.parametrize("name", ["embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"])
 @pytest.mark.parametrize("mode, padding, last", [(0, None, False), (0, 2, True), (1, None, False), (1, -1, True), (2, None, True), (2, 0, False)])
-def test_the_parts_that_embedding_bag_gives(name, mode, padding, last):
+def test_embedding_bag_returns_torchs_outputs(name, mode, padding, last):
     if padding is None and name != "embedding_bag":
         padding = -1
     check(lambda T, w: [t for i, t in enumerate(getattr(T, name)(w, T.tensor([0, 2, 4, 2]), T.tensor([0, 2, 4]), False, mode, False, None, last, padding))
@@ -393,7 +399,7 @@ def test_one_hot(values_, count):
 # ------------------------------------------------------------------ dropout
 @pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"])
 @pytest.mark.parametrize("shape", [(2, 3), (4, 5, 6), (2, 3, 4, 5), (2, 3, 2, 2, 3), (3,)], ids=str)
-def test_dropout_draws_the_masks_that_torch_draws(name, shape):
+def test_dropout_masks_match_torch(name, shape):
     for p, training in itertools.product((0.0, 0.3, 0.5, 1.0), (True, False)):
         check(unwarned(seeded(lambda T, x: getattr(F(T), name)(x, p, training))), x_of(1, shape), rtol=1e-6, grad_rtol=1e-5)
     check(unwarned(lambda T, x: getattr(F(T), name)(x, 1.5)), x_of(1, shape))
@@ -426,7 +432,8 @@ def test_attention(q, k, v):
 @few
 @given(data=st.data())
 def test_attention_of_few_queries(bias, dtype, data):
-    """Rows shorter and longer than vectors; keys in rows, in columns, and one number for a whole row; heads that share keys."""
+    """Covers rows shorter and longer than a vector; keys stored by rows, by columns, or as one
+    value expanded to a row; and heads that share keys."""
     heads, queries, keys = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4)), data.draw(st.sampled_from([1, 5, 33, 70]))
     d, e = data.draw(st.sampled_from([1, 7, 16, 64, 130])), data.draw(st.sampled_from([1, 7, 16, 70]))
     way = data.draw(st.sampled_from(["rows", "columns", "stretched", "shared"]))
@@ -530,7 +537,7 @@ def test_recurrent_cells(kind, biases):
     check(run, x_of(1, (3, 4), "float64"), *states, *params, rtol=1e-7, grad_rtol=1e-6, second=True)
 
 
-def test_layers_differentiate_twice():
+def test_recurrent_layers_are_twice_differentiable():
     params = [In(p.values, "float64", grad=True) for p in weights_of("lstm", 4, 6, 1, False, True, 0)]
 
     def run(T, a, h, c, *ws):
@@ -540,7 +547,7 @@ def test_layers_differentiate_twice():
     check(run, x_of(1, (3, 2, 4), "float64"), x_of(2, (1, 2, 6), "float64"), x_of(3, (1, 2, 6), "float64"), *params, rtol=1e-7, grad_rtol=1e-5, second=True)
 
 
-def test_dropout_between_layers_draws_what_torch_draws():
+def test_dropout_between_recurrent_layers_matches_torch():
     params = weights_of("gru", 4, 6, 2, False, True, 0)
 
     def run(T, a, h, *ws):
@@ -584,8 +591,9 @@ PIECEWISE = ["F.relu(x)", "F.relu6(x)", "F.leaky_relu(x, 0.2)", "F.threshold(x, 
 
 @pytest.mark.parametrize("call", PIECEWISE)
 @pytest.mark.parametrize("dtype", [F32, "float64", "float16"])
-def test_second_derivatives_of_what_is_linear_in_pieces(call, dtype):
-    """They are zeros, not none: what lies before it has a gradient in a gradient penalty."""
+def test_second_derivatives_of_piecewise_linear_ops(call, dtype):
+    """They are zeros, not None: with a gradient penalty, the layers before them still get a
+    gradient."""
     found = []
     for T in (real, mine):
         x, v, w, b = (T.tensor(k, dtype=getattr(T, dtype), requires_grad=True) for k in ([-1.0, 0.5, 2.0, -0.25], 2.0, [0.2], 0.125))

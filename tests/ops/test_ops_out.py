@@ -1,4 +1,5 @@
-"""out= against real torch: which dtypes ops take there, what is computed then, shapes and strides of what is written to."""
+"""out= against PyTorch: accepted dtypes, the dtype of the computation, and shapes and strides of
+the written tensor."""
 import itertools
 import warnings
 
@@ -62,21 +63,21 @@ PLACES = {"new": "T.empty(0, dtype=d)", "alike": "T.full((2, 2), 9, dtype=d)", "
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("place", PLACES)
 @given(st.sampled_from(MAKERS), st.sampled_from(["float32", "bfloat16", "float16", "int64", "int32"]))
-def test_makers_write_where_out_lies(place, make, dtype):
+def test_factories_write_into_out(place, make, dtype):
     def made(T):
         d = getattr(T, dtype)
         scope = {"T": T, "d": d, "base": T.full((2, 5), 9, dtype=d)}
         scope["o"] = eval(PLACES[place], scope)
         try:
             r = eval(make, scope)
-        except ValueError as e:            # (a step that an integer dtype makes 0)
+        except ValueError as e:  # (an integer dtype truncates the step to 0)
             return str(e)
         assert r is scope["o"]
         return tuple(r.shape), r.stride(), r.tolist(), scope["base"].tolist()
     assert made(mine) == made(real)
 
 
-def test_makers_agree_with_out():
+def test_factories_with_mismatched_out():
     compare([f"torch.{call}, {more}, out=torch.zeros(4, dtype=torch.int64))" for call, more in itertools.product(
         ["zeros(4", "ones(4", "empty(4", "full((4,), 2", "arange(4", "linspace(0, 3, 4", "logspace(0, 3, 4", "eye(2", "randint(1, (4,)", "randperm(1"],
         ["dtype=torch.float32", "layout=torch.sparse_coo", "device='meta'"])])
@@ -86,15 +87,15 @@ def test_makers_agree_with_out():
 
 
 @pytest.mark.parametrize("draw", ["rand(5", "randn(5", "normal(0., 1., (5,)"])
-def test_drawn_into_no_elements(draw):
+def test_random_factories_with_empty_out(draw):
     for dtype in ("bfloat16", "float16", "float32", "float64"):
         o = mine.empty(0, dtype=getattr(mine, dtype))
         assert eval(f"mine.{draw}, out=o)", {"mine": mine, "o": o}) is o and tuple(o.shape) == (5,) and o.isfinite().all()
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 3), st.sampled_from(["bfloat16", "float16", "float32"]))
-def test_masks_with_gaps(mask, step, dtype):
-    """NumPy copies pieces of no elements between the places of a mask."""
+def test_boolean_masks_with_gaps(mask, step, dtype):
+    """NumPy may copy zero-length pieces between the selected positions of a mask."""
     def picked(T):
         x = T.arange(len(mask) * step).to(getattr(T, dtype))[::step]
         m = T.tensor(mask)

@@ -1,4 +1,5 @@
-"""Arithmetic, comparison, logic, bits, where, clamp, lerp and the operators against real torch."""
+"""Arithmetic, comparison, logical and bitwise ops, where, clamp, lerp and the operators against
+PyTorch."""
 import operator
 
 import numpy as np
@@ -11,7 +12,8 @@ pytestmark = pytest.mark.smoke
 
 REAL = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
 ALL = [*REAL, "complex64"]
-WHOLE = ["int64", "int32", "uint8", "bool", "int64", "float32"]          # torch refuses floats and bool here
+# PyTorch rejects floats and bool here
+WHOLE = ["int64", "int32", "uint8", "bool", "int64", "float32"]
 FLOATS = ["float32", "float64", "float16", "bfloat16"]
 LAYOUTS = ["plain", "plain", "transposed", "strided"]
 SHAPES = [((), ()), ((3,), (3,)), ((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((2, 3), ()), ((), (4,)), ((0, 3), (1, 3)),
@@ -22,7 +24,8 @@ seeds = st.integers(0, 10**6)
 def two(data, dtypes, low=-3.0, high=3.0, grad=True):
     shapes, s = data.draw(st.sampled_from(SHAPES)), data.draw(seeds)
     d, e = data.draw(st.sampled_from(dtypes)), data.draw(st.sampled_from(dtypes))
-    grad = grad and d == e      # torch's own formulas compute some mixed gradients in the narrower dtype
+    # PyTorch's formulas compute some mixed-dtype gradients in the lower precision
+    grad = grad and d == e
     if {d, e} == {"float16", "complex64"}:
         e = d                   # complex half is not supported
     return [In(values(s + i, shape, t, low, high), t, data.draw(st.sampled_from(LAYOUTS)), grad)
@@ -52,7 +55,8 @@ def test_two_tensors(name, data):
 @given(st.data())
 def test_division_and_powers(name, data):
     x, y = two(data, REAL, 1.0 if name == "pow" else -3.0)
-    # Near a multiple of the divisor rounding decides; in half precision that is everywhere.
+    # Near a multiple of the divisor the result depends on rounding; in half precision that holds
+    # everywhere.
     if any("float16" in t.dtype for t in (x, y)):
         return
     check(lambda T, a, b: getattr(T, name)(a, b), x, y, grad_rtol=1e-4)
@@ -74,14 +78,14 @@ NUMBERS = [2, 3, -1, 0.5, 2.5, -1.5, True, 1 + 2j, np.float32(1.5), np.int64(2),
 @few
 @given(st.data())
 def test_numbers(name, data):
-    """tensor op number and number op tensor, dtypes included."""
+    """Covers tensor op scalar and scalar op tensor, including dtypes."""
     d = data.draw(st.sampled_from(ALL))
     n = data.draw(st.sampled_from(NUMBERS))
     if (d in ("float16", "bfloat16") and (isinstance(n, complex) or name in ("floordiv", "mod"))) or isinstance(n, np.generic):
         d = "float32"
     x = In(values(data.draw(seeds), data.draw(st.sampled_from([(), (3,), (2, 2), (0,)])), d, 0.3), d, grad=True)
     f = getattr(operator, name)
-    # (torch's own gradient of a power by True fails inside.)
+    # (PyTorch's own gradient of a power by True raises an internal error.)
     check(lambda T, a: f(a, n), x, grad_rtol=1e-4, no_gradient=name == "pow" and n is True)
     if not isinstance(n, np.generic):
         check(lambda T, a: f(n, a), x, grad_rtol=1e-4, no_gradient=name == "pow" and n is True)
@@ -98,7 +102,7 @@ def test_bit_operators(name, data):
     check(lambda T, a: f(5, a), x)
 
 
-def test_shifts_by_too_much():
+def test_excessive_shifts():
     x = In(np.array([1, -1, 7, -8]), "int64")
     for by in (63, 64, 100, -1):
         check(lambda T, a, by=by: (a << by, a >> by), x)
@@ -113,10 +117,11 @@ IN_PLACE = ["add_", "sub_", "mul_", "div_", "pow_", "remainder_", "fmod_", "floo
 @given(st.data())
 def test_in_place(name, data):
     shape = data.draw(st.sampled_from([((3,), (3,)), ((2, 3), (3,)), ((2, 3), ()), ((3,), (2, 3))]))
-    whole = name in ("bitwise_or_", "gcd_") and data.draw(st.integers(0, 3))        # torch takes no others
+    # PyTorch accepts only integers
+    whole = name in ("bitwise_or_", "gcd_") and data.draw(st.integers(0, 3))
     d, e = (data.draw(st.sampled_from(["int64", "int32"] if whole else ["float32", "float64", "int64", "int32", "bool", "complex64"])) for _ in range(2))
     s = data.draw(seeds)
-    grad = not name.startswith(("eq", "lt", "logical"))        # torch's are wrong or refused
+    grad = not name.startswith(("eq", "lt", "logical"))  # PyTorch's gradients are wrong or rejected
     x = In(values(s, shape[0], d, 0.5), d, data.draw(st.sampled_from(LAYOUTS)), grad)
     y = In(values(s + 1, shape[1], e, 0.5), e, "plain", grad)
 
@@ -125,7 +130,8 @@ def test_in_place(name, data):
         r = getattr(c, name)(b)
         assert r is c
         return c
-    check(f, x, y, grad_rtol=1e-4, no_gradient=name == "pow_" and "bool" in (d, e))      # (there torch's own fails)
+    # (PyTorch's gradient fails there)
+    check(f, x, y, grad_rtol=1e-4, no_gradient=name == "pow_" and "bool" in (d, e))
 
 
 @pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"])
@@ -247,7 +253,7 @@ def test_exponents(p):
 
 
 def test_gradients_at_the_corners():
-    """Ties, zeros and infinities, where a formula alone gives nan."""
+    """Covers ties, zeros and infinities, where the plain formula gives nan."""
     zero = In([0.0, 0.0, 1.0, -1.0], "float64", grad=True)
     other = In([0.0, 2.0, 1.0, 1.0], "float64", grad=True)
     for name in ("maximum", "minimum", "fmax", "fmin", "copysign", "xlogy", "pow", "mul"):
@@ -288,7 +294,7 @@ def test_numbers_out_of_a_dtypes_range(f):
     check(f, In([1.0, 2.0], "float32"))
 
 
-def test_foreign_operands():
+def test_operands_of_other_types():
     t = mine.ones(2)
     assert (t == None) is False and (t != "a") is True  # noqa: E711
     for f in (operator.add, operator.mul, operator.lt, operator.pow, operator.truediv):
@@ -309,7 +315,7 @@ class Radd:
         return "mine"
 
 
-def test_other_types_get_their_turn():
+def test_reflected_operators_of_other_types_are_called():
     assert mine.ones(2) + Radd() == "mine"
 
 
@@ -400,7 +406,7 @@ def test_float_power_in_place_needs_double():
 
 
 def test_lerp_of_many_elements():
-    """In pieces, and on layouts that have none."""
+    """Covers large tensors, which are processed in chunks, and layouts that cannot be chunked."""
     arrays = [np.random.RandomState(i).rand(300, 400).astype(np.float32) for i in range(3)]
     for cut in (lambda x: x, lambda x: x[:, ::2], lambda x: x.t()):
         want, got = (T.lerp(*[cut(T.from_numpy(a)) for a in arrays]).numpy() for T in (real, mine))
@@ -410,8 +416,9 @@ def test_lerp_of_many_elements():
 
 
 @pytest.mark.parametrize("name", "add sub mul truediv floordiv mod pow and or xor lshift rshift".split())
-def test_operators_give_way_to_what_they_do_not_know(name):
-    """Also those that write to the tensor: Python asks the other operand then."""
+def test_operators_return_notimplemented_for_unknown_types(name):
+    """In-place operators also return NotImplemented for unknown operands, so that Python tries the
+    other operand."""
     class Known:
         def answer(self, other):
             return self, other
@@ -428,8 +435,8 @@ def test_operators_give_way_to_what_they_do_not_know(name):
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "reciprocal", "rsqrt", "add_", "sub_"])
 @pytest.mark.host_only("the host's complex arithmetic")
-def test_complex_parts_beside_infinities(name, dtype):
-    """Infinities, zeros of both signs and nan in either part."""
+def test_complex_arithmetic_with_infinities(name, dtype):
+    """Either part may be infinite, a signed zero or nan."""
     parts = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan]
     z = np.array([complex(a, b) for a in parts for b in parts], dtype)
 

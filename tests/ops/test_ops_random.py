@@ -1,4 +1,5 @@
-"""Random tensors against real torch, number by number: functions, in-place fills, generators, dropout."""
+"""Random tensors against PyTorch, value by value: functions, in-place fills, generators, dropout.
+"""
 import pickle
 
 import numpy as np
@@ -9,7 +10,7 @@ import mindtorch.torch as mine
 
 SHAPES = [(3,), (2, 5), (), (0, 2), (40,), (3, 7, 2)]
 
-# name: a function of (torch, shape, generator)
+# name -> function of (torch, shape, generator)
 DRAWS = {
     "rand": lambda T, s, g: T.rand(s, generator=g), "rand_args": lambda T, s, g: T.rand(*s, generator=g) if s else T.rand((), generator=g),
     "randn": lambda T, s, g: T.randn(s, generator=g), "randn_double": lambda T, s, g: T.randn(s, dtype=T.float64, generator=g),
@@ -47,7 +48,8 @@ def test_numbers(name):
                 g = T.Generator(T.get_default_device()).manual_seed(seed)
                 T.manual_seed(seed)
                 first, second, whole = DRAWS[name](T, shape, g), DRAWS[name](T, shape, g), DRAWS[name](T, shape, None)
-                made.append((first, second, whole, T.rand(2, generator=g), T.rand(2)))       # the streams stay in step
+                # the generators stay in sync
+                made.append((first, second, whole, T.rand(2, generator=g), T.rand(2)))
             for a, b in zip(*made):
                 _same(a, b)
 
@@ -169,7 +171,8 @@ def test_dropout(p):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["dropout", "native_dropout"])
 def test_dropout_rounds_as_torch_does(name, dtype):
-    """By the bits: what is kept is multiplied by a number that has been rounded to the element type, and the gradient of native_dropout by one that has not."""
+    """Bitwise: kept elements are multiplied by a scale rounded to the element dtype; the gradient
+    of native_dropout uses the unrounded scale."""
     for p in (0.1, 0.3, 0.45, 0.7):
         made = []
         for T in (real, mine):

@@ -1,4 +1,4 @@
-"""Sums, means, extremes, norms, moments, order statistics and histograms against real torch."""
+"""Sums, means, extrema, norms, moments, order statistics and histograms against PyTorch."""
 import math
 
 import numpy as np
@@ -13,7 +13,7 @@ SHAPES = [(), (3,), (2, 3), (2, 3, 4), (1, 3), (0,), (2, 0), (0, 3)]
 
 
 def reduction(data, dtypes=ALL, shapes=SHAPES, grad=True, ties=False):
-    """An input, and arguments for dim and keepdim."""
+    """Returns an input and arguments for dim and keepdim."""
     shape, d = data.draw(st.sampled_from(shapes)), data.draw(st.sampled_from(dtypes))
     v = values(data.draw(st.integers(0, 10**6)), shape, d)
     if ties and v.dtype.kind == "f":
@@ -62,7 +62,7 @@ def test_other_reductions(name, data):
 @few
 @given(st.data())
 def test_values_and_indices(name, data):
-    """Distinct elements, so that there is one right index."""
+    """The elements are distinct, so that exactly one index is correct."""
     shape = data.draw(st.sampled_from([(4,), (2, 3), (3, 2, 4), ()]))
     d = data.draw(st.sampled_from(["float32", "float64", "int64", "bfloat16", "float16"]))
     v = np.random.RandomState(data.draw(st.integers(0, 10**6))).permutation(math.prod(shape)).reshape(shape) - 3.0
@@ -192,7 +192,7 @@ def test_histogramdd():
 
 
 @pytest.mark.parametrize("of_weight", [False, True])
-def test_histograms_are_part_of_the_graph_and_have_no_gradient(of_weight):
+def test_histograms_have_a_grad_fn_but_no_derivative(of_weight):
     def run(T):
         x = T.tensor([[0.5, 1.0], [2.0, -1.0], [0.0, 3.0]], requires_grad=not of_weight)
         w = T.tensor([1.0, 2.0, 3.0], requires_grad=of_weight)
@@ -223,7 +223,7 @@ def test_bincount(data):
     check(lambda T, a, w: T.bincount(a, w, m), x, w, rtol=1e-5)
 
 
-def test_small_ones():
+def test_small_reductions():
     x = In(values(1, (3, 4), "float32"), grad=True)
     for f in (lambda T, a: T.trace(a), lambda T, a: T.dist(a, a * 2, 3), lambda T, a: T.renorm(a, 1, 1, 2.0), lambda T, a: a.renorm(2, 0, 1.0),
               lambda T, a: T.sum(a, axis=1, keepdims=True), lambda T, a: T.max(a, axis=0).values, lambda T, a: T.max(a, other=a * 2),
@@ -235,7 +235,8 @@ def test_small_ones():
 
 @pytest.mark.parametrize("name", ["sum", "mean", "var", "norm"])
 def test_float32_accuracy(name):
-    """At least torch's accuracy over any axis, on data where naive float32 addition fails."""
+    """At least as accurate as PyTorch over any axis, on data where naive float32 summation fails.
+    """
     a = np.random.RandomState(0).rand(30000, 3).astype(np.float32) + 1000
     exact = getattr(real, name)(real.tensor(a, dtype=real.float64), dim=0).numpy()
     for layout in (a, np.ascontiguousarray(a.T).T):
@@ -307,8 +308,9 @@ def test_node_names(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("special", [0.5, -0.0, math.inf, -math.inf, math.nan])
-def test_few_elements_take_a_shorter_way(dtype, special):
-    """Up to 64 elements in C order sums, extremes and products go other ways through NumPy than more do, or than others."""
+def test_reductions_of_few_elements(dtype, special):
+    """Sums, extrema and products of up to 64 contiguous elements use a different NumPy path from
+    larger or strided arrays."""
     for shape in ((), (1,), (7,), (64,), (65,), (8, 8), (8, 9)):
         v = np.random.RandomState(0).randn(*shape) * 3
         v = np.asarray(v).astype(dtype)
@@ -327,7 +329,7 @@ def test_few_elements_take_a_shorter_way(dtype, special):
 
 @pytest.mark.parametrize("kind", ["bool", "float32", "int32", "complex64", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (0, 3), (3, 4), (70, 1000)])
-def test_counts_of_elements_that_are_not_zero(kind, shape):
+def test_count_nonzero(kind, shape):
     x = np.random.RandomState(0).randint(-1, 2, shape)
 
     def counts(T):
@@ -339,8 +341,9 @@ def test_counts_of_elements_that_are_not_zero(kind, shape):
 @pytest.mark.parametrize("name", ["sum", "mean", "norm", "var", "std", "amax", "amin", "max", "min", "argmax", "argmin"])
 @few
 @given(st.data())
-def test_rows_of_a_few_elements(name, data):
-    """Some hundred elements in C order are summed by products with ones, and extremes picked by their places: whatever is among them, and without warnings."""
+def test_reductions_over_short_rows(name, data):
+    """For a few hundred contiguous elements, sums are products with ones and extrema are gathered
+    by index: correct for special values, and without warnings."""
     shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4)))
     dtype = data.draw(st.sampled_from(["float32", "float32", "float64", "float16", "int64", "int8"]))
     v = np.round(np.random.RandomState(data.draw(st.integers(0, 10**6))).randn(*shape) * 3, 1)

@@ -1,4 +1,4 @@
-"""Cumulative ops, differences and integration against real torch."""
+"""Cumulative ops, differences and integration against PyTorch."""
 import math
 import warnings
 
@@ -20,7 +20,7 @@ def test_cumulative(name, data):
     shape = data.draw(st.sampled_from([(), (4,), (2, 3), (2, 3, 2), (0,), (2, 0)]))
     d = data.draw(st.sampled_from(ALL))
     if name in ("cumprod", "cumsum", "logcumsumexp") and "float16" in d:
-        d = "float32"       # torch rounds to half after every step
+        d = "float32"  # PyTorch rounds to half precision after every step
     v = values(data.draw(st.integers(0, 10**6)), shape, d)
     if name in ("cummax", "cummin", "cumprod") and v.dtype.kind == "f":
         v = np.round(v)     # ties and zeros
@@ -125,14 +125,14 @@ def test_errors(n):
         ERRORS[n](mine)
 
 
-def test_long_sums_keep_their_digits():
+def test_long_cumsums_are_accurate():
     a = np.full(200000, 0.1, np.float32)
     exact = np.cumsum(a.astype(np.float64))
     assert np.abs(mine.cumsum(mine.tensor(a), 0).numpy() - exact).max() / exact[-1] < 1e-7
 
 
 @pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
-def test_running_bools_in_place(name):
+def test_in_place_cumulative_ops_on_bool_raise(name):
     for lib in (real, mine):
         with pytest.raises(NotImplementedError):
             getattr(lib.tensor([True, False]), name)(0)
@@ -145,7 +145,7 @@ def test_gradient_dtypes_and_spacings():
 
 
 @given(st.lists(st.sampled_from([0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]), min_size=3, max_size=6))
-def test_gradient_of_what_is_not_finite(row):
+def test_gradient_of_nonfinite_values(row):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for edge in (1, 2):
@@ -163,4 +163,5 @@ def test_complex_log_sums_of_infinities(parts):
         return [x.logcumsumexp(0).numpy(), T.logaddexp(x, x.flip(0)).numpy()]
     for a, b in zip(run(real), run(mine), strict=True):
         np.testing.assert_allclose(b.real, a.real, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(np.exp(1j * b.imag), np.exp(1j * a.imag), rtol=1e-3, atol=1e-3)       # (an angle's turns are rounding)
+        # (full turns of an angle are rounding errors)
+        np.testing.assert_allclose(np.exp(1j * b.imag), np.exp(1j * a.imag), rtol=1e-3, atol=1e-3)

@@ -1,4 +1,5 @@
-"""Joining, repeating, turning, triangles, padding against real torch: values, gradients, memory order, errors."""
+"""Joining, repeating, flipping, rolling, triangles and padding against PyTorch: values, gradients,
+memory order, errors."""
 import numpy as np
 import pytest
 import torch as real
@@ -48,7 +49,7 @@ def test_values_and_gradients(name, dtype):
     shape, fn = CASES[name]
     for layout in ("plain", "transposed", "strided"):
         if name == "kron" and layout == "transposed":
-            continue        # torch's own fails: it takes a view that is none
+            continue  # PyTorch itself fails here: it tries to take an impossible view
         check(fn, In(values(1, shape, dtype), dtype, layout, grad=True), second=dtype == "float64")
 
 
@@ -100,8 +101,8 @@ def test_errors():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "complex64"])
 @pytest.mark.parametrize("shape", [(3, 5), (2, 31, 40), (0, 3), (1, 1)])
-def test_turned_and_cut_whatever_the_size(dtype, shape):
-    """Small arrays go other ways than large ones."""
+def test_roll_triangles_and_pad_of_all_sizes(dtype, shape):
+    """Small arrays use other code paths than large ones."""
     x = In(np.where(np.arange(np.prod(shape)) % 7 == 6, np.nan, np.arange(np.prod(shape)) % 5).reshape(shape), dtype, grad=True) if dtype != "int64" \
         and dtype != "bool" else In((np.arange(np.prod(shape)) % 3).reshape(shape), dtype)
     for k in (-7, -1, 0, 1, 2, 4, 9):

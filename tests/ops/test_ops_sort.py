@@ -1,4 +1,4 @@
-"""Sorting and searching against real torch."""
+"""Sorting and searching against PyTorch."""
 import math
 
 import numpy as np
@@ -23,7 +23,7 @@ def draw(data, dtypes=ALL, shapes=SHAPES, ties=True):
 
 @given(st.data())
 def test_sort(data):
-    """Indices too: torch's sort on CPU is stable."""
+    """Indices are compared too: PyTorch's CPU sort is stable."""
     x, dim = draw(data)
     down = data.draw(st.booleans())
     check(lambda T, a: tuple(T.sort(a, dim=dim, descending=down, stable=True)), x)
@@ -46,7 +46,7 @@ def test_topk(data):
 
 
 def test_long_rows():
-    """Partial sorting pays, and must agree, from 64 elements on."""
+    """Partial sorting is used from 64 elements on, and must agree."""
     a = np.random.RandomState(0).permutation(2000).reshape(2, 1000).astype(np.float32)
     a[0, 10] = np.nan
     for dim, k in ((1, 5), (1, 200), (0, 1), (1, 999)):
@@ -64,7 +64,8 @@ def test_nan_sorts_last():
 
 @given(st.data())
 def test_unique(data):
-    x, dim = draw(data, shapes=SHAPES[1:])      # torch's counts of a 0-dim tensor depend on the overload
+    # PyTorch's counts of a 0-dim tensor depend on the overload
+    x, dim = draw(data, shapes=SHAPES[1:])
     x.grad = False
     inverse, counts = data.draw(st.booleans()), data.draw(st.booleans())
     check(lambda T, a: T.unique(a, return_inverse=inverse, return_counts=counts), x)
@@ -151,14 +152,14 @@ def test_named_results():
 
 
 @given(st.lists(st.integers(-2, 2), min_size=1, max_size=7), st.integers(0, 6), st.sampled_from(["float32", "float64", "bfloat16"]))
-def test_mode_with_nan_behind(numbers, nans, dtype):
-    """No nan is as frequent as a number: each counts once."""
+def test_mode_with_trailing_nan(numbers, nans, dtype):
+    """Every nan counts as a separate value, so no nan is more frequent than a number."""
     a = np.array([float(n) for n in numbers] + [math.nan] * nans)
     check(lambda T, x: T.mode(x), In(a, dtype))
     check(lambda T, x: T.mode(x, 0), In(np.stack([a, a[::-1].copy() if nans == 0 else a], 1), dtype))
 
 
-# ------------------------------------------------------------------ which of several equal elements
+# -------------------------------------------------------- which of several equal elements is chosen
 _POOLS = {"numbers": [0.0, -0.0, 1.0, 2.0, math.inf, -math.inf, math.nan, 3.0], "few": [0.0, 1.0, 2.0, 3.0, 4.0], "one": [1.0],
           "many": list(range(300)), "zeros": [0.0, -0.0], "nan": [math.nan, 1.0], "only nan": [math.nan]}
 _LENGTHS = st.one_of(st.integers(1, 8), st.integers(9, 70), st.integers(71, 400))
@@ -166,7 +167,8 @@ _LENGTHS = st.one_of(st.integers(1, 8), st.integers(9, 70), st.integers(71, 400)
 
 @st.composite
 def slices(draw):
-    """(In, dim): ties, both zeros, infinities and nan, below and above the lengths at which torch changes its algorithm."""
+    """Draws (In, dim) with ties, both zeros, infinities and nan, below and above the lengths at
+    which PyTorch switches algorithms."""
     shape = [draw(_LENGTHS)]
     for _ in range(draw(st.integers(0, 2))):
         shape.insert(draw(st.integers(0, len(shape))), draw(st.integers(1, 3)))
@@ -179,7 +181,7 @@ def slices(draw):
 
 @pytest.mark.host_only("which of equal elements is taken differs by device")
 @given(slices(), st.data())
-def test_choice_among_equals(x, data):
+def test_choice_among_equal_elements(x, data):
     x, dim = x
     n = x.values.shape[dim]
     k, keep = data.draw(st.integers(1, n)), data.draw(st.booleans())
@@ -205,13 +207,14 @@ def test_topk_among_equals(x, data):
     big, order = data.draw(st.booleans()), data.draw(st.booleans())
     if order or k * 64 <= n:
         check(lambda T, a: tuple(T.topk(a, k, dim, big, order)), x)
-    else:       # the same elements, in an order that nobody asked for
+    else:  # the same elements, in unspecified order
         check(lambda T, a: (T.topk(a, k, dim, big, False).indices.sort(dim).values, a.topk(k, dim, big, False).values.sort(dim).values), x)
 
 
 @given(slices(), st.booleans())
 def test_stable_sort_of_equals(x, down):
-    """Without `stable` torch's order of equal elements depends on the machine's vector instructions: ours is the stable one."""
+    """Without `stable`, PyTorch's order of equal elements depends on the machine's vector
+    instructions; mindtorch's order is always stable."""
     x, dim = x
     check(lambda T, a: tuple(T.sort(a, dim=dim, descending=down, stable=True)), x)
     check(lambda T, a: T.argsort(a, dim=dim, descending=down, stable=True), x)
@@ -219,14 +222,15 @@ def test_stable_sort_of_equals(x, down):
     assert stable == plain
 
 
-def test_mode_beside_nan():
+def test_mode_with_nan():
     for a in ([math.nan, 1, -math.inf, math.inf, 0], [1, math.nan, 1, math.nan], [math.nan] * 3, [2, math.nan, 1, 1, math.nan, 2, 2]):
         check(lambda T, x: tuple(x.mode()), In(np.array(a, "float32"), "float32", grad=True))
 
 
 @pytest.mark.host_only("which of equal elements is taken differs by device")
 def test_long_slices_with_ties():
-    """Where the search has to fall back on a heap, and where too many elements are tied for the search to be retraced."""
+    """Covers slices where the search falls back on a heap, and slices with too many ties to retrace
+    the search."""
     n = 3000
     a = np.concatenate([np.arange(n // 2), np.arange(n // 2)])[np.argsort(np.arange(n) % 7, kind="stable")].astype("float64")
     for k in (1, 40, 46, 47, 1500, 2999):

@@ -1,4 +1,4 @@
-"""torch.special against real torch."""
+"""torch.special against PyTorch."""
 import math
 
 import numpy as np
@@ -7,7 +7,7 @@ from _parity import In, check, few, mine, real, values
 from hypothesis import given
 from hypothesis import strategies as st
 
-# name -> arguments on which it is tame; True: differentiable
+# name -> (low, high) of arguments on which it is well-behaved, and whether it is differentiable
 ONE = {"entr": (0.2, 3, True), "erfcx": (-1.5, 4, True), "i0e": (-4, 4, True), "i1": (-4, 4, True), "i1e": (-4, 4, True), "ndtr": (-4, 4, True),
        "ndtri": (0.05, 0.95, True), "log_ndtr": (-8, 4, True), "airy_ai": (-4, 4, False), "bessel_j0": (-9, 9, False), "bessel_j1": (-9, 9, False),
        "bessel_y0": (0.2, 9, False), "bessel_y1": (0.2, 9, False), "modified_bessel_i0": (-4, 4, False), "modified_bessel_i1": (-4, 4, False),
@@ -72,7 +72,7 @@ def test_two_variables(data):
     check(lambda T, a, b: T.special.zeta(a, b), big, In(np.abs(y.values) + 1, e, grad=True), rtol=1e-4, grad_rtol=1e-3)
 
 
-def test_zeta_has_no_gradient_by_its_first_argument():
+def test_zeta_has_no_gradient_for_its_first_argument():
     for T in (real, mine):
         x = T.tensor([2.0, 3.0], requires_grad=True)
         with pytest.raises((RuntimeError, NotImplementedError)):
@@ -80,7 +80,7 @@ def test_zeta_has_no_gradient_by_its_first_argument():
 
 
 def test_names():
-    """Everything public in torch.special is here."""
+    """Every public function of torch.special exists in mindtorch."""
     names = [n for n in dir(real.special) if not n.startswith("_") and callable(getattr(real.special, n)) and n[0].islower()]
     assert [n for n in names if not hasattr(mine.special, n)] == []
 

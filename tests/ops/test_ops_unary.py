@@ -1,4 +1,4 @@
-"""Functions of one operand against real torch."""
+"""Unary functions against PyTorch."""
 import contextlib
 import functools
 import math
@@ -13,7 +13,7 @@ ALL = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "
 LAYOUTS = ["plain", "plain", "transposed", "strided"]
 SHAPES = [(), (3,), (2, 3), (0, 2), (2, 1, 3)]
 
-# name -> range of arguments on which function and derivative are tame
+# name -> range of arguments in which the function and its derivative are well-behaved
 NAMES = {
     "abs": (-3, 3), "neg": (-3, 3), "exp": (-3, 3), "exp2": (-3, 3), "expm1": (-2, 2), "log": (0.3, 5), "log1p": (-0.5, 4),
     "log2": (0.3, 5), "log10": (0.3, 5), "sqrt": (0.3, 5), "rsqrt": (0.3, 5), "sin": (-4, 4), "cos": (-4, 4), "tan": (-1.2, 1.2),
@@ -31,7 +31,7 @@ NAMES = {
 
 @functools.cache
 def taken(name):
-    """The dtypes that torch takes: most of a test's examples are to be of these."""
+    """Returns the dtypes that PyTorch accepts; most examples of a test use one of them."""
     found = []
     for d in ALL:
         with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):
@@ -51,7 +51,7 @@ def test_function_and_method(name, data):
     if d in ("float16", "bfloat16") and name in ("asin", "acos", "atanh", "erfinv", "logit", "arcsin", "arctanh"):
         low, high = low / 2 if low < 0 else 0.3, high / 2 if low < 0 else 0.7
     s = data.draw(st.integers(0, 10**6))
-    # torch refuses the one and computes the other in half precision throughout.
+    # PyTorch rejects complex nan_to_num and computes sinc's gradient entirely in half precision.
     grad = (name, d) not in (("nan_to_num", "complex64"), ("nan_to_num", "complex128"), ("sinc", "float16"), ("sinc", "bfloat16"))
     x = In(values(s, data.draw(st.sampled_from(SHAPES)), d, low, high), d, data.draw(st.sampled_from(LAYOUTS)), grad)
     tolerance = 1e-4 if d.startswith("complex") or name in ("lgamma", "digamma", "erfinv", "logit", "tan") else None
@@ -211,7 +211,7 @@ def test_errors(n):
         ERRORS[n](mine)
 
 
-def test_saved_results_notice_writes():
+def test_modified_saved_result_raises_in_backward():
     for T in (real, mine):
         x = T.ones(2, requires_grad=True)
         y = x.exp()

@@ -1,4 +1,4 @@
-"""View ops against real torch: values, gradients (also second ones), strides, shared memory, errors."""
+"""View ops against PyTorch: values, first and second gradients, strides, shared memory, errors."""
 import math
 
 import numpy as np
@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import mindtorch.torch as mine
 
-# name: (shape, function of a tensor)
+# name -> (shape, function of a tensor)
 CASES = {
     "view": ((2, 6), lambda T, x: x.view(3, -1)), "view_list": ((2, 6), lambda T, x: x.view([4, 3])),
     "reshape": ((2, 6), lambda T, x: T.reshape(x, (3, 4))), "reshape_method": ((2, 6), lambda T, x: x.reshape(-1)),
@@ -57,8 +57,8 @@ def test_values_and_gradients(name, dtype):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_strides_and_sharing(name):
-    """The same strides and offsets as torch's, and writes through the view reach the base."""
+def test_strides_and_memory_sharing(name):
+    """Strides and offsets equal PyTorch's, and in-place ops on the view modify the base."""
     shape, fn = CASES[name]
     made = []
     for T in (real, mine):
@@ -81,7 +81,7 @@ def test_as_strided():
     for size, stride, offset in [((2, 2), (3, 1), 1), ((3,), (2,), 0), ((2, 3), (1, 1), 0), ((4,), (0,), 2), ((), (), 3), ((0, 2), (1, 1), 0)]:
         check(lambda T, x: T.as_strided(x, size, stride, offset), In(values(2, (3, 4), "float32"), grad=True), second=True)
         check(lambda T, x: x.t().as_strided(size, stride, offset), In(values(2, (3, 4), "float32"), grad=True))
-    # Over an expanded input every element gets its share of its place's gradient.
+    # For an expanded input, the elements that alias a memory location share its gradient equally.
     check(lambda T, x: x.expand(2, 3).as_strided((3,), (1,)), In(values(2, (3,), "float32"), grad=True))
 
 
@@ -169,7 +169,8 @@ def test_forms_and_errors():
 
 @given(st.data())
 def test_as_strided_beyond_its_base(data):
-    """The region may lie before, behind, within or across the tensor it is taken from: gradients of a read and of a write."""
+    """The region may lie before, behind, within or across the tensor's own elements; tests
+    gradients of a read and of a write."""
     start = data.draw(st.integers(0, 6), "start")
     step = data.draw(st.integers(1, 3), "step")
     shape = data.draw(st.sampled_from([(2, 2), (4,), (3,), (1, 3)]), "shape")
@@ -177,7 +178,8 @@ def test_as_strided_beyond_its_base(data):
     strides = tuple(data.draw(st.integers(0, 3), "stride") for _ in size)
     offset = data.draw(st.integers(0, 9), "offset")
     places = np.arange(100)[np.lib.stride_tricks.as_strided(np.arange(100), size, tuple([8 * n for n in strides]))] if 0 not in size else np.empty(0)
-    write = len(set(places.flat)) == places.size and data.draw(st.booleans(), "write")       # a write to one place twice is not defined
+    # writing the same element twice is undefined
+    write = len(set(places.flat)) == places.size and data.draw(st.booleans(), "write")
 
     def outcome(T):
         memory = T.arange(24.0, dtype=T.float64)
@@ -200,8 +202,9 @@ COPIES = ["diagonal_copy(x)", "permute_copy(x, (1, 0))", "view_copy(x, (2, 3, 1)
 
 
 @pytest.mark.parametrize("call", COPIES)
-def test_copies_take_out(call):
-    """The copies are in C order whatever the view was; out= gets them in its own memory."""
+def test_copy_variants_accept_out(call):
+    """The copies are contiguous whatever the view's layout is; out= tensors receive them in their
+    own memory."""
     x = mine.arange(6.0).reshape(3, 2).t()
     f = eval("lambda **kw: ns." + call[:-1] + ", **kw)", {"x": x, "ns": mine.ops.aten if call.startswith("slice") else mine})
     want = f()
@@ -223,7 +226,7 @@ def test_many_dimensions():
     assert b.flatten().tolist() == (a * 2).flatten().tolist()
 
 
-def test_bits_read_as_another_type():
+def test_view_as_another_dtype():
     names = ["float16", "float32", "float64", "int32", "complex64"]
     for a, b in [(a, b) for a in names for b in names]:
         out = []

@@ -1,4 +1,4 @@
-"""Ops whose names begin with an underscore, which libraries call: as in real torch."""
+"""Ops with a leading underscore that libraries call, compared with PyTorch."""
 import pytest
 import torch as real
 from hypothesis import given, strategies as st
@@ -14,12 +14,13 @@ def ends(T, cuts, dtype="int32"):
 
 @st.composite
 def groups(draw):
-    """Kinds of operands, sizes that the kernels of real torch take, and where the groups end."""
+    """Draws kinds of operands, sizes that PyTorch's kernels support, and the ends of the groups."""
     kind, dtype = draw(st.sampled_from(("23", "32", "22", "33"))), draw(st.sampled_from(DTYPES))
     m, k, n = [8 * draw(st.integers(1, 2)) for _ in range(3)]
     count = draw(st.integers(1, 4))
     along = {"23": m, "32": n, "22": k, "33": 0}[kind]
-    # Whole groups: what real torch leaves behind the last one is not defined.  Groups of one row have aligned rows in "23" only.
+    # The groups cover all rows, because PyTorch's result behind the last group is undefined. Only
+    # in kind "23" may a group have a size that is not a multiple of 8, because rows stay aligned.
     step = 1 if kind == "23" else 8
     cuts = sorted(step * draw(st.integers(0, along // step)) for _ in range(count - 1)) + [along]
     a = {"23": (m, k), "32": (count, m, k), "22": (m, k), "33": (count, m, k)}[kind]
@@ -36,7 +37,7 @@ def test_grouped_products(case):
     results = []
     for T in (real, mine):
         x, w = [T.tensor(v.tolist()).to(getattr(T, dtype)) for v in values]
-        if flipped:         # in memory the columns of a matrix are next to each other
+        if flipped:  # column-major operands
             x, w = [t.mT.contiguous().mT for t in (x, w)]
         x, w = x.requires_grad_(), w.requires_grad_()
         y = T._grouped_mm(x, w, offs=None if cuts is None else ends(T, cuts))
@@ -48,7 +49,7 @@ def test_grouped_products(case):
         real.testing.assert_close(real.tensor(m.float().tolist()).reshape(r.shape), r.float().detach(), rtol=tolerance, atol=tolerance * 4)
 
 
-def test_rows_behind_the_last_group_are_zero():
+def test_rows_after_the_last_group_are_zero():
     x, w = mine.ones(6, 16, requires_grad=True), mine.ones(2, 16, 8, requires_grad=True)
     y = mine.nn.functional.grouped_mm(x, w, offs=ends(mine, [1, 4]))
     assert y.sum(1).tolist() == [128.0] * 4 + [0.0] * 2
@@ -83,7 +84,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
+def test_invalid_private_op_calls_raise(name):
     told = []
     for T in (real, mine):
         with pytest.raises(Exception) as e:
@@ -96,7 +97,7 @@ def test_what_is_refused(name):
 
 def test_offsets_outside_are_an_error():
     for cuts in ([2, 2, 9], [4, 2, 6], [-1, 2, 6]):
-        with pytest.raises(RuntimeError, match="offsets have to grow"):
+        with pytest.raises(RuntimeError, match="offsets must be non-decreasing"):
             mine._grouped_mm(mine.ones(6, 16), mine.ones(3, 16, 8), offs=ends(mine, cuts))
 
 
@@ -119,7 +120,7 @@ def test_products_of_int8(m, k, n, seed):
 
 @pytest.mark.nightly
 @given(st.lists(st.integers(0, 6), max_size=12), st.sampled_from(("int32", "int64")), st.booleans())
-def test_rows_as_pointers(rows, dtype, short):
+def test_coo_to_csr_indices(rows, dtype, short):
     rows = sorted(rows)
     r, o = [T._convert_indices_from_coo_to_csr(T.tensor(rows, dtype=getattr(T, dtype)), 7, out_int32=short) for T in (real, mine)]
     assert str(r.dtype) == str(o.dtype) and r.tolist() == o.tolist()
@@ -127,9 +128,10 @@ def test_rows_as_pointers(rows, dtype, short):
 
 @pytest.mark.nightly
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3), st.booleans(), st.booleans(), st.booleans())
-def test_pointers_as_rows(lines, batched, short, transpose):
+def test_csr_to_coo_indices(lines, batched, short, transpose):
     total = max(map(sum, lines))
-    lines = [[*line[:3], line[3] + total - sum(line)] for line in lines]         # as many elements in each matrix
+    # the same number of elements in each matrix
+    lines = [[*line[:3], line[3] + total - sum(line)] for line in lines]
     ptr, ind = [[0, *(sum(line[:i + 1]) for i in range(4))] for line in lines], [[(3 * i) % 5 for i in range(total)] for _ in lines]
     if not batched:
         ptr, ind = ptr[0], ind[0]
@@ -137,7 +139,7 @@ def test_pointers_as_rows(lines, batched, short, transpose):
     assert str(r.dtype) == str(o.dtype) and tuple(r.shape) == tuple(o.shape) and r.tolist() == o.tolist()
 
 
-def test_segments_under_their_older_name():
+def test_segment_reduce_under_its_deprecated_name():
     for reduce in ("sum", "mean", "min", "max", "prod"):
         results = []
         for T in (real, mine):
@@ -147,6 +149,6 @@ def test_segments_under_their_older_name():
         assert results[0] == results[1], reduce
 
 
-def test_float8_products_are_refused_by_name():
+def test_float8_matmul_is_named_in_the_error():
     with pytest.raises(NotImplementedError, match="_scaled_mm"):
         mine._scaled_mm(mine.ones(16, 16), mine.ones(16, 16), mine.ones(()), mine.ones(()))

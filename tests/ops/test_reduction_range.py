@@ -1,8 +1,9 @@
-"""Every reduction, and what is built on reductions, of equal, tiny and huge numbers, against real torch.
+"""Every reduction, and the ops built on reductions, on equal, tiny and huge values, against
+PyTorch.
 
-An element is right where it equals torch's, is near it, or is near the exact one.  "Near" allows for torch's own distance from the
-exact result, which real torch computes in float64 from the same inputs: where torch is exact, as with the deviation of equal
-numbers, nothing is allowed.
+An element is correct if it equals PyTorch's, is near it, or is near the exact result. "Near" allows
+for PyTorch's own error, measured against a float64 computation by PyTorch from the same inputs.
+Where PyTorch is exact, as in the deviation of equal values, no error is allowed.
 """
 import math
 import warnings
@@ -19,7 +20,8 @@ import mindtorch.torch as mt
 DIM = "sum mean nansum nanmean amax amin std var std_mean var_mean logsumexp softmax log_softmax cumsum cumprod prod trapezoid cumulative_trapezoid".split()
 WHOLE = "sum mean prod norm amax std_mean var_mean".split()
 ORDERS = (0, 0.5, 1, 1.5, 2, 3, math.inf, -math.inf)
-#: of each element type: numbers that a tensor is filled with, or scaled by; all but the first two leave the range with their squares
+#: For each dtype: values that fill or scale a tensor; the squares of many of them overflow or
+#: underflow.
 SIZES = {"float32": (0.1, -5.1, 1 / 3, 1e-7, 1e-25, 1e-30, 1e20, 2e22), "float64": (0.1, -5.1, 1 / 3, 1e-150, 1e-200, 1e160, 1e200),
          "float16": (0.1, -5.1, 1e-4, 300.0, 60000.0), "bfloat16": (0.1, -5.1, 1e-25, 1e-30, 1e20)}
 NEAR = {"float32": 1e-5, "float64": 1e-10, "float16": 3e-3, "bfloat16": 2e-2}
@@ -62,7 +64,7 @@ OPS = {
     "mse_loss": lambda t, x, dim: t.nn.functional.mse_loss(x, x.detach() * 0.5),
     "local_response_norm": lambda t, x, dim: t.nn.functional.local_response_norm(x[None], 2),
 }
-#: ops that torch has for no 16-bit numbers, or that round such between their steps
+#: Ops that PyTorch lacks in 16-bit dtypes, or that round to them between steps.
 WIDE = ("clip_grad_norm_", "trapezoid", "cumulative_trapezoid")
 
 
@@ -87,7 +89,8 @@ def agree(name, values, dtype, dim):
     for k, (e, x, r) in enumerate(zip(expected, exact, got)):
         assert r.shape == e.shape, (name, k)
         with np.errstate(all="ignore"):
-            # (the least number that is not 0, and its rounding; of float64 nothing is more exact than torch)
+            # (the smallest nonzero value and its rounding error; for float64 there is no reference
+            # more exact than PyTorch)
             least = 6e-8 if dtype == "float16" else 3e-45 if dtype != "float64" else 1e-14 * max(np.abs(values).max(), np.abs(e).max())
             near = np.isfinite(r) & ((np.abs(r - e) <= NEAR[dtype] * np.abs(e) + 8 * np.abs(e - x) + least) | (np.abs(r - x) <= NEAR[dtype] * np.abs(x) + least))
         bad = ~(near | (r == e) | np.isnan(r) & np.isnan(e))
@@ -118,7 +121,7 @@ def test_equal_tiny_and_huge_numbers(name, data):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape,dims", [((50000, 3), [0, (0, 1), 1]), ((3, 50000), [1, 0]), ((20, 3, 40, 40), [(0, 2, 3), (2, 3), (1, 3)]), ((70000, 2, 2), [0, (0, 2)]),
                                         ((300, 1500), [0, 1]), ((9, 9, 9), [(0, 2)])])
-def test_equal_numbers_have_no_deviation(shape, dims, dtype):
+def test_equal_values_have_zero_deviation(shape, dims, dtype):
     for value in (0.1, 1 / 3, 5.1, 1e-30, 2e22):
         x = mt.full(shape, value, dtype=getattr(mt, dtype))
         for dim in dims:
@@ -131,15 +134,16 @@ def test_equal_numbers_have_no_deviation(shape, dims, dtype):
 @pytest.mark.host_only("MindSpore's CPU kernels add one element after another")
 @pytest.mark.parametrize("name", ["sum", "mean", "nansum", "nanmean", "logsumexp", "norm", "cumsum", "std"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_no_layout_rounds_more_often(name, dtype):
-    """Along any memory the rounding of many additions does not add up."""
-    x = np.repeat((np.random.RandomState(0).rand(1, 10) + 0.1).astype(dtype), 1000, 0)          # (equal numbers: each step rounds the same way)
+def test_sums_are_accurate_in_every_layout(name, dtype):
+    """Rounding errors of many additions do not accumulate in any memory layout."""
+    # (equal values, so that every step rounds in the same direction)
+    x = np.repeat((np.random.RandomState(0).rand(1, 10) + 0.1).astype(dtype), 1000, 0)
     for view in (lambda t: t, lambda t: t.T, lambda t: t.T[:2], lambda t: t[::2], lambda t: t[:, ::3], lambda t: t[3:, 1:].T, lambda t: t.reshape(10, 10, -1)[:, :, ::4]):
         for dim in range(view(x).ndim):
             try:
                 want = getattr(view(torch.from_numpy(x).to(torch.complex128 if dtype == "complex64" else torch.float64)), name)(dim=dim)
             except RuntimeError:
-                return              # (not of complex numbers)
+                return  # (not defined for complex dtypes)
             got = getattr(view(mt.from_numpy(x)), name)(dim=dim)
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1.5e-6)
 
@@ -164,7 +168,7 @@ def test_trapezoid_of_integers(y, kw, dtype):
         assert str(e.dtype) == str(r.dtype) and e.tolist() == r.tolist()
 
 
-def test_windows_of_zeros_have_no_slope():
+def test_lp_pool_of_zeros_has_zero_gradient():
     for p in (1, 2, 3):
         x = mt.zeros(1, 1, 4, requires_grad=True)
         mt.nn.functional.lp_pool1d(x, p, 2).sum().backward()
@@ -172,7 +176,7 @@ def test_windows_of_zeros_have_no_slope():
 
 
 @pytest.mark.host_only("MindSpore takes numbers below the normal ones for 0")
-def test_the_gradient_of_a_norm_below_the_normal_numbers():
+def test_gradient_of_a_subnormal_norm():
     for t in (torch, mt):
         x = t.tensor([[3e-39], [0.0], [-2e22]], requires_grad=True)
         g, = t.autograd.grad(x.norm(dim=1).sum(), x)

@@ -1,4 +1,5 @@
-"""x.add_(y, alpha=) and x.sub_(y, alpha=) beside real torch: values to the bit, views, shared memory, versions, errors; and no array is made of the sum."""
+"""x.add_(y, alpha=) and x.sub_(y, alpha=) against PyTorch: bitwise values, views, shared memory,
+versions, errors; no temporary holds the sum."""
 import tracemalloc
 
 import numpy as np
@@ -10,7 +11,7 @@ import mindtorch.torch as mt
 from mindtorch.backend.native import build, loops
 
 DTYPES = "float32", "float64", "float16", "bfloat16", "int64", "complex64"
-#: what is written, and what is added, of a tensor of (6, 8)
+#: The written views of a (6, 8) tensor, and the kinds of added operands.
 PLACES = [lambda t: t, lambda t: t[1:, ::2], lambda t: t.t(), lambda t: t[:, 3], lambda t: t[2:5].view(-1), lambda t: t.view(2, 3, 8)[:, 1:, 2:5]]
 OTHERS = ["same shape", "row", "number", "itself", "own memory", "strided"]
 
@@ -39,7 +40,7 @@ def test_writes(dtype, place, other, name, alpha, seed):
     assert repr(program(torch, dtype, place, other, alpha, name, seed)) == repr(program(mt, dtype, place, other, alpha, name, seed))
 
 
-def test_a_copy_is_not_written_with_it():
+def test_lazy_clone_is_not_modified():
     for T in (torch, mt):
         x = T.ones(4, 5)
         c = x._lazy_clone()
@@ -47,7 +48,7 @@ def test_a_copy_is_not_written_with_it():
         assert x.tolist() == [[3.0] * 5] * 4 and c.tolist() == [[1.0] * 5] * 4
 
 
-def test_saved_values_are_known_to_be_stale():
+def test_modified_saved_tensor_raises_in_backward():
     for T in (torch, mt):
         x, w = T.ones(3), T.ones(3, requires_grad=True)
         y = x * w
@@ -56,13 +57,13 @@ def test_saved_values_are_known_to_be_stale():
             y.sum().backward()
 
 
-def test_what_is_expanded_is_refused():
+def test_expanded_target_raises():
     for T in (torch, mt):
         with pytest.raises(RuntimeError, match="more than one element"):
             T.ones(3, 1).expand(3, 4).add_(T.ones(3, 4), alpha=2.0)
 
 
-def test_tangents_go_along():
+def test_tangents_are_propagated():
     found = []
     for T in (torch, mt):
         with T.autograd.forward_ad.dual_level():
@@ -74,7 +75,7 @@ def test_tangents_go_along():
 
 @pytest.mark.skipif(build.compiler() is None or loops.lib() is None, reason="no C compiler")
 @pytest.mark.parametrize("shape", [(512, 512), (511, 3, 77)])
-def test_no_array_of_the_sum_is_made(shape):
+def test_sum_allocates_no_temporary(shape):
     x, y = mt.ones(shape, device="cpu"), mt.ones(shape[-1], device="cpu")
     x.add_(y, alpha=0.5)
     tracemalloc.start()

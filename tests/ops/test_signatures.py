@@ -1,8 +1,9 @@
-"""Every op on the table has torch's signature: names, order, defaults and keyword-only-ness.
+"""Every registered op has PyTorch's signature: names, order, defaults and keyword-only parameters.
 
-torch is asked for all it knows of an op: its schemas (`aten::`) and, for functions written in Python, their signature.
-An op passes if it has exactly the parameters of one overload, or if it merges the overloads: each can be called as torch
-allows, by position and by name, with the same defaults.  What passes neither way is in DIFFERENT, with its reason.
+PyTorch's side comes from its schemas (`aten::`) and, for functions written in Python, from their
+signatures. An op passes if it has exactly the parameters of one overload, or if it merges the
+overloads: each can be called as PyTorch allows, by position and by name, with the same defaults.
+Ops that pass neither way are listed in DIFFERENT, with the reason.
 """
 import collections
 import inspect
@@ -39,7 +40,8 @@ DIFFERENT = {
     "lu": "torch's public function hides its signature behind *args; Tensor.lu's is used",
 }
 
-# Ops that torch has in C++ alone, without a schema: their signature is in the documentation.
+# Ops that PyTorch implements only in C++ without a schema: their signatures come from the
+# documentation.
 DOCUMENTED = {
     "asarray": "obj *dtype=None *device=None *copy=None *requires_grad=False", "from_numpy": "ndarray",
     "frombuffer": "buffer *dtype *count=-1 *offset=0 *requires_grad=False", "nn.functional.logsigmoid": "input",
@@ -55,7 +57,8 @@ def schemas():
 
 
 def _for_scripts(s):
-    """True for overloads that only TorchScript has: an op's name on plain numbers, lists or strings."""
+    """True for overloads that only TorchScript has: an op's name on plain numbers, lists or
+    strings."""
     names = [a.name for a in s.arguments]
     return names[-1:] == ["reverse"] or names[:1] in (["self"], ["a"], ["t"], ["l"], ["x"], ["value"]) and \
         "pin_memory" not in names and not any("Tensor" in str(a.type) for a in s.arguments)
@@ -70,7 +73,7 @@ def of_schema(s):
 
 
 def of_python(fn):
-    """Parameters of a Python function; None if it hides them behind *args, **kwargs."""
+    """Returns the parameters of a Python function; None if it hides them behind *args, **kwargs."""
     ps = [p for p in inspect.signature(fn).parameters.values() if p.name != "out"]
     if any(p.kind == p.VAR_KEYWORD for p in ps):
         return None
@@ -108,7 +111,8 @@ def overloads(row):
 
 
 def same_default(a, b):
-    """Equal, or two spellings of one default: 1 and [1, 1], () and None, False and None, strided and None."""
+    """True for equal defaults, or two spellings of one default: 1 and [1, 1], () and None, False
+    and None, strided and None."""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return list(a) == list(b)
     if isinstance(b, (list, tuple)) and b:
@@ -127,7 +131,7 @@ def equal(ours, theirs):
 
 
 def complaints(ours, found):
-    """Why `ours` does not merge these overloads."""
+    """Returns the reasons why `ours` does not merge these overloads."""
     names, r = {p.name: i for i, p in enumerate(ours)}, []
     for theirs in found:
         positional = [q.name for q in theirs if not q.keyword and q.name in names]
@@ -145,7 +149,7 @@ def complaints(ours, found):
     for p in ours:
         there = [q for theirs in found for q in theirs if q.name == p.name]
         if not there:
-            # Factories have a parameter that schemas leave to the Python side.
+            # Factories have parameters that schemas leave to the Python layer.
             if p.name not in ("requires_grad", "pin_memory", "check_invariants"):
                 r.append(f"{p.name} is not torch's")
         elif not p.required:
@@ -172,14 +176,15 @@ def test_signatures():
     assert not wrong, "\n" + "\n".join(f"{q}{inspect.signature(ROWS[q].public)}: {'; '.join(r)}" for q, r in wrong.items())
 
 
-def test_exceptions_are_needed():
-    """An exception whose op has come to agree with torch, or is gone, is to be taken out of the list."""
+def test_listed_exceptions_still_differ():
+    """An exception must be removed from the list once its op agrees with PyTorch or no longer
+    exists."""
     for q in DIFFERENT:
         assert q in ROWS, f"{q} is not on the table"
         assert problems(ROWS[q]), f"{q} has torch's signature"
 
 
-def test_most_are_exact():
+def test_most_signatures_are_exact():
     exact = [q for q, row in ROWS.items() if any(equal(of_ours(row), theirs) for theirs in overloads(row))]
     assert len(exact) >= 0.85 * len(ROWS)
 
@@ -200,7 +205,7 @@ def test_the_comparison_finds_differences(fn):
 
 
 # ------------------------------------------------------------------ methods
-def test_methods_take_what_functions_take():
+def test_methods_have_the_parameters_of_functions():
     """Tensor.f has the parameters of torch.f after the first one (sizes also as *args)."""
     wrong = []
     for q, row in ROWS.items():
@@ -209,7 +214,8 @@ def test_methods_take_what_functions_take():
             if not inspect.isfunction(m) or row.qualname in DIFFERENT:
                 continue
             parameters = list(inspect.signature(m).parameters.values())[1:]
-            ours = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL or p.name == "args"]       # (dims one by one come behind `dim`)
+            # (the *args form of dims is declared after `dim`)
+            ours = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL or p.name == "args"]
             wanted = [p.name for p in inspect.signature(row.body).parameters.values()][1:]
             if ours != wanted and "args" not in ours:
                 theirs = [[a.name for a in s.arguments][1:] for s in SCHEMAS.get(row.name, ())]
@@ -218,8 +224,9 @@ def test_methods_take_what_functions_take():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_out_is_taken_where_torch_takes_it():
-    """Every op whose schema has an out overload and whose documentation shows `out=` takes it here."""
+def test_out_is_accepted_where_torch_accepts_it():
+    """Every op whose schema has an out overload and whose documentation shows `out=` accepts it in
+    mindtorch."""
     with_out = {s.name.removeprefix("aten::") for s in real._C._jit_get_all_schemas() if any(a.is_out for a in s.arguments)}
     wanted, missing = 0, []
     for row in TABLE.values():
@@ -230,7 +237,8 @@ def test_out_is_taken_where_torch_takes_it():
         if fn is None or (row.name if row.ns not in ("linalg", "fft", "special") else f"{row.ns}_{row.name}") not in with_out:
             continue
         shown = (fn.__doc__ or "").strip().split("\n")[0]
-        if ", out=" in shown and row.name not in ("std_mean", "var_mean"):       # these two refuse what their documentation shows
+        # these two reject the `out=` that their documentation shows
+        if ", out=" in shown and row.name not in ("std_mean", "var_mean"):
             wanted += 1
             if not row.out and "out" not in inspect.signature(row.body).parameters:
                 missing.append(row.qualname)

@@ -1,4 +1,4 @@
-"""Sparse COO tensors against real torch, and their refusal to pass for dense ones."""
+"""Sparse COO tensors against PyTorch, and errors where an op needs a dense tensor."""
 import contextlib
 import copy
 import itertools
@@ -18,14 +18,15 @@ SIDES = (real, mine)
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """torch says once that invariants are not checked, and that CSR is beta."""
+    """Suppresses PyTorch's one-time warnings that invariants are not checked and that CSR is in
+    beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def make(T, dtype="float32", grad=False, size=(3, 4), coalesced=False, dense=()):
-    """A sparse matrix with one place given twice."""
+    """Returns a sparse matrix; unless it is coalesced, one index occurs twice."""
     i = [[0, 2, 1, 2, 0], [2, 0, 3, 0, 1]] if not coalesced else [[0, 0, 1, 2], [1, 2, 3, 0]]
     n = len(i[0])
     v = np.random.RandomState(0).randn(n, *dense) if not dtype.startswith("int") else np.arange(n * int(np.prod(dense))).reshape(n, *dense) + 1
@@ -35,7 +36,7 @@ def make(T, dtype="float32", grad=False, size=(3, 4), coalesced=False, dense=())
 
 
 def plain(x):
-    """What compares: sparse tensors by their size and elements."""
+    """Converts to comparable values; sparse tensors become their size and dense elements."""
     if isinstance(x, (real.Tensor, mine.Tensor)):
         kind = "sparse" if x.is_sparse else "dense"
         d = x.detach().to_dense()
@@ -191,7 +192,8 @@ def test_programs(name):
 
 
 def dense_there(T, s):
-    """The sparse tensor; for real torch, where it has no gradients of the op, the dense one."""
+    """Returns the sparse tensor; for PyTorch, which lacks the op's sparse gradient, the dense one.
+    """
     return s if T is mine else s.to_dense()
 
 
@@ -262,7 +264,7 @@ def sparse_parts(draw):
 def test_products_of_sparse_tensors():
     def run(T):
         a, b = T.sparse_coo_tensor([[0, 0], [0, 1]], [1.0, 1.0], (2, 2)), T.sparse_coo_tensor([[0, 1, 0], [0, 0, 1]], [1.0, -1.0, 2.0], (2, 2))
-        r = T.sparse.mm(a, b)           # (of which one element is the sum of terms that cancel out)
+        r = T.sparse.mm(a, b)  # (one element is a sum of terms that cancel)
         return [r, r._nnz(), r._indices(), T.sparse.mm(a.double(), b.double()), T.sparse.mm(T.sparse_coo_tensor((3, 2)), a)]
     same(run)
     rng = np.random.RandomState(0)
@@ -293,8 +295,8 @@ def test_random_matrices(parts):
     same(run)
 
 
-# ------------------------------------------------------------------ never a dense one
-def test_other_uses_are_refused():
+# ---------------------------------------------------------- sparse tensors are not implicitly dense
+def test_unsupported_sparse_ops_raise():
     s, d = make(mine), mine.ones(3, 4)
     uses = [lambda: s.exp(), lambda: mine.exp(s), lambda: mine.sigmoid(s), lambda: mine.cat([s, d]), lambda: s.reshape(12),
             lambda: mine.where(d > 0, s, d), lambda: s.max(), lambda: s[0:2], lambda: s @ mine.ones(2, 4, 3), lambda: s.tolist(),
@@ -307,7 +309,7 @@ def test_other_uses_are_refused():
 
 
 @pytest.mark.host_only("the message names the device")
-def test_the_refusal_names_op_dtype_and_device():
+def test_sparse_error_names_op_dtype_and_device():
     with pytest.raises(NotImplementedError, match=r"'exp'.*torch\.float32.*cpu.*to_dense"):
         mine.exp(make(mine))
     with pytest.raises(NotImplementedError, match="sampled_addmm.*float32.*cpu"):
@@ -339,7 +341,7 @@ def test_embedding_gradient():
                            ("EmbeddingBag", {"mode": "mean"}, lambda T: (T.tensor([[1, 4], [1, 0]]),))):
         def run(T, kind=kind, kw=kw, args=args):
             m = embedding(T, True, kind, **kw)
-            for _ in range(2):          # the second gradient is added to the first
+            for _ in range(2):  # the second gradient accumulates into the first
                 (m(*args(T)) ** 2).sum().backward()
             g = m.weight.grad
             return [g, g.is_sparse, g.coalesce().indices(), g.coalesce().values()]
@@ -349,7 +351,7 @@ def test_embedding_gradient():
 @pytest.mark.parametrize("optimizer", [
     lambda T, p: T.optim.SGD(p, lr=0.1), lambda T, p: T.optim.SGD(p, lr=0.1, momentum=0.9), lambda T, p: T.optim.SparseAdam(p, lr=0.1),
     lambda T, p: T.optim.SparseAdam(p, lr=0.1, maximize=True), lambda T, p: T.optim.Adagrad(p, lr=0.1), lambda T, p: T.optim.Adagrad(p, lr=0.1, maximize=True)])
-def test_optimizers_take_sparse_gradients(optimizer):
+def test_optimizers_accept_sparse_gradients(optimizer):
     def run(T):
         m = embedding(T, True)
         opt = optimizer(T, list(m.parameters()))
@@ -362,7 +364,7 @@ def test_optimizers_take_sparse_gradients(optimizer):
 
 
 @pytest.mark.parametrize("name", ["Adam", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD"])
-def test_optimizers_that_refuse_sparse_gradients(name):
+def test_optimizers_rejecting_sparse_gradients_raise(name):
     for T in SIDES:
         m = embedding(T, True)
         m(T.tensor([1])).sum().backward()
@@ -370,7 +372,7 @@ def test_optimizers_that_refuse_sparse_gradients(name):
             getattr(T.optim, name)(m.parameters()).step()
 
 
-def test_sparse_and_dense_gradients_meet():
+def test_sparse_and_dense_gradients_accumulate():
     def run(T):
         m = embedding(T, True)
         (m(T.tensor([1, 4])).sum() + (m.weight ** 2).sum()).backward()
@@ -401,10 +403,10 @@ def test_files_go_both_ways(tmp_path):
             assert got["y"].is_coalesced() and not got["x"].is_coalesced()
 
 
-# ------------------------------------------------------------------ which elements there are
+# ------------------------------------------------------------------ which elements a result stores
 @few
 @given(st.lists(st.integers(0, 5), max_size=6), st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans(), st.sampled_from([1, -2]), st.booleans())
-def test_the_elements_of_a_sum_are_those_of_torch(i, j, ordered, other_ordered, alpha, expanded):
+def test_sum_stores_torchs_elements(i, j, ordered, other_ordered, alpha, expanded):
     def run(T):
         a, b = [T.sparse_coo_tensor(T.tensor([k], dtype=T.int64), T.arange(float(len(k))) + n, (6,)) for k, n in ((i, 1), (j, 10))]
         a, b = a.coalesce() if ordered else a, b.coalesce() if other_ordered else b
@@ -416,7 +418,7 @@ def test_the_elements_of_a_sum_are_those_of_torch(i, j, ordered, other_ordered, 
     same(run)
 
 
-def test_gradients_of_lookups_are_not_merged_while_they_add_up():
+def test_accumulated_lookup_gradients_stay_uncoalesced():
     def run(T):
         table = T.nn.Embedding(10, 2, sparse=True)
         seen = []
@@ -431,7 +433,7 @@ def test_gradients_of_lookups_are_not_merged_while_they_add_up():
 
 @pytest.mark.parametrize("act", ["mul_(2)", "div_(2)", "neg_()", "zero_()", "add_(a)", "sub_(a)", "copy_(b)", "_coalesced_(True)"])
 @pytest.mark.parametrize("name", ["data", "detach()"])
-def test_data_of_a_sparse_tensor_shares_what_torch_shares(act, name):
+def test_data_of_a_sparse_tensor_shares_memory_like_torch(act, name):
     def run(T):
         a, b = T.sparse_coo_tensor([[1, 2, 4]], T.ones(3), (10,)), T.sparse_coo_tensor([[1, 2]], T.full((2,), 7.0), (10,))
         x = eval("a." + name)
@@ -454,7 +456,7 @@ def test_data_of_a_sparse_gradient_can_be_set():
 @pytest.mark.parametrize("op", ["add_", "sub_", "mul_"])
 @pytest.mark.parametrize("sides", [(False, True), (True, True)])
 def test_dtypes_in_place(op, sides):
-    """Written to in the dtype that is there, where the result's kind may be cast to it."""
+    """The result is stored in the target's dtype if its dtype category can be cast to it."""
     names = ["uint8", "int16", "int64", "float32", "float64"]
     for a, b in itertools.product(names, names):
         out = []
@@ -483,7 +485,7 @@ def _parts(g):
 
 
 @pytest.mark.parametrize("hooks", [False, True])
-def test_functions_of_the_users_save_sparse_tensors(hooks):
+def test_autograd_functions_save_sparse_tensors(hooks):
     def run(T):
         class Product(T.autograd.Function):
             @staticmethod
@@ -506,7 +508,7 @@ def test_functions_of_the_users_save_sparse_tensors(hooks):
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_sparse_gradients_of_equal_places_are_merged_as_they_add_up(create):
+def test_sparse_gradients_with_equal_indices_are_merged(create):
     def run(T):
         class Given(T.autograd.Function):
             @staticmethod
@@ -529,7 +531,7 @@ def test_sparse_gradients_of_equal_places_are_merged_as_they_add_up(create):
     same(run)
 
 
-def test_backward_takes_sparse_gradients():
+def test_backward_accepts_sparse_gradients():
     def run(T):
         g = T.sparse_coo_tensor(T.tensor([[0, 2]]), T.ones(2, 2), (3, 2))
         x, y = T.ones(3, 2, requires_grad=True), T.ones(3, 2, requires_grad=True)
@@ -539,7 +541,7 @@ def test_backward_takes_sparse_gradients():
     same(run)
 
 
-def test_a_sparse_tensor_is_given_a_gradient():
+def test_grad_of_a_sparse_tensor_can_be_assigned():
     def run(T):
         p, g = [T.sparse_coo_tensor(T.tensor([[0, 2]]), T.full((2, 2), v), (3, 2)) for v in (1., 2.)]
         p.requires_grad_()
@@ -562,7 +564,7 @@ def test_sparse_tensors_have_no_memory_format(name):
         assert getattr(T, name)(s).layout == s.layout
 
 
-def test_sizes_alone_and_what_is_said_to_be_coalesced():
+def test_construction_from_sizes_and_is_coalesced():
     for fn in (lambda T: T.sparse_coo_tensor(size=(2, 3)), lambda T: T.sparse_coo_tensor((2, 3), dtype=T.float64), lambda T: T.sparse_coo_tensor()):
         same(fn)
 
@@ -577,11 +579,13 @@ def test_sizes_alone_and_what_is_said_to_be_coalesced():
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(("embedding", "embedding_bag")), st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 2**31))
-def test_a_lookups_first_gradient_is_nobody_elses(kind, count, retained, hooked, seed):
-    """Its places are those that were looked up, as in torch; its values are not those that were handed to backward, kept by a hook or by retain_grad."""
+def test_first_lookup_gradient_is_not_shared(kind, count, retained, hooked, seed):
+    """Its indices alias the ids that were looked up, as in PyTorch. Its values are not shared with
+    the gradient passed to backward, or with gradients saved by a hook or retain_grad."""
     rs = np.random.RandomState(seed)
     ids = rs.randint(0, 6, (count, 2) if kind == "embedding_bag" else (count,))
-    given_ = rs.randint(-8, 9, (count, 3)).astype(np.float32)         # (whole numbers: sums are exact in any order)
+    # (integers, so that sums are exact in any order)
+    given_ = rs.randint(-8, 9, (count, 3)).astype(np.float32)
     out = []
     for T in SIDES:
         w, other = (T.zeros(6, 3).requires_grad_() for _ in range(2))

@@ -1,4 +1,5 @@
-"""A sparse tensor added to a dense one: what lies at one place is added term after term, as torch rounds it."""
+"""Adding a sparse tensor to a dense one: values at the same index are added one after another, with
+PyTorch's rounding."""
 import numpy as np
 import pytest
 import torch
@@ -24,7 +25,7 @@ def _both(dtype, idx, values, start, alpha, step=1):
 
 @settings(max_examples=60)
 @given(st.sampled_from(DTYPES), st.integers(0, 40), st.sampled_from(((3,), (5, 7), (4, 3, 2))), st.integers(1, 2), st.integers(0, 2**31))
-def test_terms_at_one_place_round_one_after_another(dtype, count, shape, sparse, seed):
+def test_values_at_one_index_are_rounded_one_by_one(dtype, count, shape, sparse, seed):
     rs = np.random.RandomState(seed)
     sparse = min(sparse, len(shape))
     idx = np.stack([rs.randint(0, n, count) for n in shape[:sparse]])
@@ -35,8 +36,9 @@ def test_terms_at_one_place_round_one_after_another(dtype, count, shape, sparse,
 
 @pytest.mark.parametrize("step", (1, 2))
 @pytest.mark.parametrize("dtype", DTYPES[:3])
-def test_half_units_are_lost_in_turn_but_not_in_their_sum(dtype, step):
-    """Half a unit in the last place three times over at one of 1.0: nothing by turns, 2 units as a sum, which torch takes for memory with gaps."""
+def test_half_ulps_vanish_one_by_one_but_not_summed(dtype, step):
+    """Adding half a unit in the last place three times to 1.0 changes nothing if done in turn, but
+    adds 2 units if summed first, as PyTorch does for non-contiguous memory."""
     half = float(torch.finfo(getattr(torch, dtype)).eps) / 2
     theirs, ours = _both(dtype, [[1, 1, 0, 1]], np.full((4, 4), half), np.ones((3 * step, 4)), None, step)
     np.testing.assert_array_equal(ours, theirs)
@@ -45,15 +47,15 @@ def test_half_units_are_lost_in_turn_but_not_in_their_sum(dtype, step):
 
 @pytest.mark.host_only("the bits of one rounding; on npu the terms are scaled first")
 @pytest.mark.parametrize("size", ((40, 64), (3000, 33)))
-def test_scaled_terms_are_multiplied_and_added_in_one_rounding(size):
-    """An optimizer's step: bit for bit, with threads and without."""
+def test_scaled_values_are_added_with_one_rounding(size):
+    """An optimizer's step is bitwise equal, with threads and without."""
     rs = np.random.RandomState(0)
     idx, values = rs.randint(0, size[0], (1, 2000)), rs.standard_normal((2000, size[1])).astype(np.float32)
     theirs, ours = _both("float32", idx, values, rs.standard_normal(size).astype(np.float32), -0.01)
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_refusal_names_the_op_when_its_words_are_read_late():
+def test_sparse_error_text_computed_late_names_the_op():
     s = mt.eye(3).to_sparse()
     with pytest.raises(NotImplementedError) as caught:
         s.cumsum(0)

@@ -1,4 +1,5 @@
-"""Compressed sparse tensors (CSR, CSC, BSR, BSC) against real torch: construction, conversion, products, gradients, files, and their refusals."""
+"""Compressed sparse tensors (CSR, CSC, BSR, BSC) against PyTorch: construction, conversion,
+products, gradients, files, and unsupported ops."""
 import copy
 import math
 import pickle
@@ -18,14 +19,14 @@ LAYOUTS = ("csr", "csc", "bsr", "bsc")
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """torch says once that CSR is beta, and warns of invariants."""
+    """Suppresses PyTorch's one-time beta warning for CSR and its warnings about invariants."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def plain(x):
-    """What compares: sparse tensors by layout, size, parts."""
+    """Converts to comparable values; sparse tensors become their layout, size and parts."""
     if isinstance(x, (real.Tensor, mine.Tensor)):
         layout = str(x.layout)
         d = x.detach()
@@ -34,7 +35,7 @@ def plain(x):
             parts += (d.ccol_indices(), d.row_indices()) if "sc" in layout[-2:] and layout[-1] == "c" else (d.crow_indices(), d.col_indices())
             parts += (d.values(),)
             if d.values().ndim == 1 and d.dim() == 2:
-                # (Products of torch's have no order within the rows.)
+                # (The elements of a row are unordered in PyTorch's products.)
                 T = mine if isinstance(d, mine.Tensor) else real
                 order = T.tensor(np.lexsort((parts[2].cpu().numpy(), np.repeat(np.arange(len(parts[1]) - 1), np.diff(parts[1].cpu().numpy())))))
                 parts = (*parts[:2], parts[2][order], parts[3][order])
@@ -56,7 +57,7 @@ REFUSED = (NotImplementedError, RuntimeError, IndexError)
 
 
 def differ(a, b):
-    """None where two outcomes agree."""
+    """Returns None if two outcomes agree, else a description."""
     if isinstance(a, type) or isinstance(b, type):
         both = isinstance(a, type) and isinstance(b, type)
         return None if both and (issubclass(a, b) or issubclass(b, a) or a in REFUSED and issubclass(b, REFUSED)) else f"{b} instead of {a}"
@@ -70,7 +71,8 @@ def differ(a, b):
 
 
 def scene(T):
-    """r, c, R, C: one matrix in each layout; o in COO, D dense, E another dense one, B a batch."""
+    """Returns names for the expressions: r, c, R, C are one matrix in each layout; o is COO, D
+    dense, E another dense one, B a batch."""
     D = T.tensor([[0, 1.0, 0, 2], [3, 0, 0, 0], [0, 0, 4, 5], [6, 0, 0, 0]])
     return {"T": T, "torch": T, "D": D, "E": T.arange(16.0).reshape(4, 4) + 1, "B": T.stack([D, D.flip(0)]), "r": D.to_sparse_csr(), "c": D.to_sparse_csc(),
             "R": D.to_sparse_bsr((2, 2)), "C": D.to_sparse_bsc((2, 2)), "o": D.to_sparse(), "copy": copy, "pickle": pickle}
@@ -146,8 +148,8 @@ def test_expressions(group):
     assert not wrong, "\n".join(wrong)
 
 
-def test_more_than_torch_has():
-    """What torch's CPU refuses, by what dense tensors give."""
+def test_ops_that_torch_lacks_match_dense_results():
+    """Ops that PyTorch's CPU backend rejects agree with the results of dense tensors."""
     s = scene(mine)
     D, E = s["D"], s["E"]
     wrong = []
@@ -161,7 +163,7 @@ def test_more_than_torch_has():
 
 
 @pytest.mark.host_only("the message names the device")
-def test_refusals_name_op_layout_and_dtype():
+def test_compressed_errors_name_op_layout_and_dtype():
     s = scene(mine)
     for text, words in (("r.exp()", "exp.*float32.*cpu.*sparse_csr"), ("T.where(D>0,D,c)", "where.*float32.*cpu.*sparse_csc"), ("R.max()", "max.*sparse_bsr"),
                         ("T.sparse.spsolve(r,E[0])", "spsolve.*float32"), ("T.sparse.to_sparse_semi_structured(D)", "semi_structured.*float32"),
@@ -171,7 +173,7 @@ def test_refusals_name_op_layout_and_dtype():
             eval(text, s)
 
 
-def test_the_switch_for_invariants():
+def test_check_sparse_tensor_invariants():
     for T in SIDES:
         parts = [0, 2, 3], [1, 0, 1], [1.0, 2, 3]
         with T.sparse.check_sparse_tensor_invariants():
@@ -203,7 +205,7 @@ ONLY_CSR = ("sampled_addmm", "mean", "amax", "amin")
 
 
 def gradients(T, name, kind, dtype="float64", dense=False):
-    """Gradients of the values and of a dense operand."""
+    """Returns the gradients of the values and of a dense operand."""
     rng = np.random.RandomState(3)
     D = rng.randn(4, 4) * (rng.rand(4, 4) > 0.4)
     d = T.tensor(rng.randn(4, 4)).to(getattr(T, dtype)).requires_grad_()
@@ -227,7 +229,8 @@ def gradients(T, name, kind, dtype="float64", dense=False):
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_gradients(kind):
-    """Against real torch where it has them (CSR), else against our dense ones, which are tested elsewhere."""
+    """Compares with PyTorch where it has gradients (CSR), else with mindtorch's dense gradients,
+    which other tests check."""
     for name in GRADIENTS:
         if kind != "csr" and name in ONLY_CSR or kind in ("bsr", "bsc") and name == "values":
             continue
@@ -243,7 +246,7 @@ def test_gradients(kind):
 @few
 @given(st.integers(0, 6), st.integers(1, 4), st.booleans(), st.integers(0, 10**6), st.sampled_from(["amax", "amin", "mean", "sum"]))
 def test_reduced_products(rows, columns, odd, seed, reduce):
-    """Rows of any length, none too; ties; infinities and what is no number."""
+    """Covers rows of any length including empty ones, ties, infinities and nan."""
     rng = np.random.RandomState(seed)
     a = rng.randint(-3, 4, (rows, 5)) * (rng.rand(rows, 5) < 0.6) * 1.0
     b = rng.randint(-3, 4, (5, columns)) * 1.0
@@ -253,7 +256,7 @@ def test_reduced_products(rows, columns, odd, seed, reduce):
     def run(T):
         return T.sparse.mm(T.tensor(a).to_sparse_csr(), T.tensor(b), reduce)
     if odd and reduce in ("amax", "amin"):
-        # (Whether torch keeps what is no number depends on its vectors' width: what is asked here is that it is kept.)
+        # (Whether PyTorch propagates nan depends on its vector width; mindtorch must propagate it.)
         with np.errstate(all="ignore"):
             terms = [[[x * y for x, y in zip(row, column) if x != 0] or [0] for column in b.T] for row in a]
             want = np.array([[(np.max if reduce == "amax" else np.min)(t) for t in row] for row in terms]).reshape(rows, columns)
@@ -263,19 +266,19 @@ def test_reduced_products(rows, columns, odd, seed, reduce):
         assert d is None, d
 
 
-def test_gradients_are_those_of_torch():
+def test_csr_gradients_match_torch():
     for name in ("mm", "dense mm", "mv", "addmm", "to_dense", "mul", "sum"):
         for a, b in zip(gradients(real, name, "csr"), gradients(mine, name, "csr")):
             np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_the_gradient_of_a_leaf_has_its_layout():
+def test_gradient_of_a_leaf_has_its_layout():
     for name in "rcRC":
         s = scene(mine)[name].requires_grad_()
         (s.to_dense() * scene(mine)["E"]).sum().backward()
         want = scene(real)["E"].sparse_mask(scene(real)[name])
         assert differ(plain(want), plain(s.grad)) is None and s.is_leaf
-        if name == "r":         # (torch adds up no gradients of the others)
+        if name == "r":  # (PyTorch does not accumulate gradients of the other layouts)
             s = scene(real)[name].requires_grad_()
             (s.to_dense() * scene(real)["E"]).sum().backward()
             assert differ(plain(s.grad), plain(want)) is None
@@ -297,7 +300,7 @@ def test_double_backward_and_gradcheck():
         check(lambda a: a.to_dense().detach() * a.to_dense(), (s["r"].double().requires_grad_(),), masked=True)
 
 
-def test_autograd_takes_sparse_tensors():
+def test_autograd_accepts_sparse_tensors():
     for name in "orc":
         s, d = scene(mine)[name].requires_grad_(), mine.arange(8.0).reshape(4, 2)
         g, = mine.autograd.grad((s @ d).sum(), s)
@@ -310,7 +313,8 @@ def test_autograd_takes_sparse_tensors():
         s = scene(mine)[name].requires_grad_()
         t = s * 3
         t.retain_grad()
-        for g in (scene(mine)[name], scene(mine)["E"]):         # (what has other places is looked at where the root has any)
+        # (a gradient with other indices is read at the root's indices)
+        for g in (scene(mine)[name], scene(mine)["E"]):
             t.backward(g, retain_graph=True)
         places = scene(mine)["D"] != 0
         want = (scene(mine)["D"] + scene(mine)["E"]) * places
@@ -322,7 +326,7 @@ def test_autograd_takes_sparse_tensors():
 
 
 def test_functions_that_save_sparse_tensors():
-    """The function that attention over edges is often written with."""
+    """The function that is often used to implement attention over edges."""
     def run(T):
         class Product(T.autograd.Function):
             @staticmethod
@@ -433,7 +437,7 @@ def test_files_go_both_ways(tmp_path):
 
 # ------------------------------------------------------------------ graph networks
 def graph(T, kind, nodes=30, seed=0):
-    """The normalised adjacency of a random graph with loops, in a layout."""
+    """Returns the normalized adjacency matrix of a random graph with self-loops, in a layout."""
     rng = np.random.RandomState(seed)
     a = (rng.rand(nodes, nodes) < 0.1) | np.eye(nodes, dtype=bool)
     i = T.tensor(np.stack(np.nonzero(a | a.T)))
@@ -477,7 +481,7 @@ def gcn(T, kind):
 
 
 def gat(T, kind):
-    """Attention over the edges: torch.sparse.softmax of a COO matrix of scores."""
+    """Attention over the edges, by torch.sparse.softmax of a COO matrix of scores."""
     adj, i = graph(T, "coo")
     x, y = data(T)
     w1, a1, w2 = ws = weights(T, (8, 16), (16, 2), (16, 3))

@@ -1,4 +1,5 @@
-"""Sparse tensors as Parameters, buffers and leaves of the graph: gradients, optimizers, state dicts, files, copies, beside real torch."""
+"""Sparse tensors as Parameters, buffers and leaves of the graph, against PyTorch: gradients,
+optimizers, state dicts, files, copies."""
 import copy
 import io
 import pickle
@@ -21,7 +22,7 @@ def quiet():
 
 
 def made(T, kind, by=1.0):
-    """A matrix in a layout; "twice" has two elements at one place."""
+    """Returns a matrix in a layout; "twice" has two elements at the same index."""
     if kind == "twice":
         return T.sparse_coo_tensor(T.tensor([[0, 0, 1, 2], [0, 0, 1, 0]]), T.tensor([1., 2, 3, 4]) * by, (4, 4))
     d = T.tensor([[0, 1., 0, 2], [2, 0, 3, 0], [0, 0, 4, 0], [5, 0, 0, 6]]) * by
@@ -132,7 +133,7 @@ def in_place(T, kind):
 
 
 def sparse_and_dense(T, kind):
-    """A graph convolution: the adjacency is learnt, too."""
+    """A graph convolution whose adjacency is trained too."""
     a = T.nn.Parameter(made(T, kind))
     w = T.nn.Parameter(dense(T))
     o = T.optim.SGD([a, w], lr=0.01, momentum=0.5, weight_decay=0.1)
@@ -155,7 +156,8 @@ def leaf(T, kind):
 
 
 def history(T, kind):
-    """The values' own leaf keeps its gradient; a tensor of it is none."""
+    """The leaf that provides the values gets their gradient; a sparse tensor made of it is not a
+    leaf."""
     v = T.tensor([1., 2, 3, 4], requires_grad=True)
     s = T.sparse_coo_tensor(T.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), v, (4, 4))
     p = T.nn.Parameter(s)
@@ -169,7 +171,7 @@ def history(T, kind):
 
 
 PROGRAMS = (whole, twice_backward, hooks, values_are_views, module, assigned, frozen_and_lists, in_place, sparse_and_dense, leaf, history)
-#: torch has no such backward of CSC and BSR matrices, and no values() of tensors whose elements are not unique
+#: PyTorch lacks this backward for CSC and BSR matrices, and values() for uncoalesced tensors.
 LACKING = {"csc": (twice_backward, hooks, values_are_views, sparse_and_dense, leaf), "bsr": (twice_backward, hooks, values_are_views, sparse_and_dense, leaf),
            "twice": (values_are_views,)}
 
@@ -190,7 +192,7 @@ def test_sgd(kind, options):
 
 @pytest.mark.parametrize("kind", ["coo", "csr"])
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SparseAdam", "Adagrad", "RMSprop", "Adadelta", "Rprop", "NAdam", "RAdam", "Adamax", "Adafactor"])
-def test_other_optimizers_refuse(kind, name):
+def test_other_optimizers_reject_sparse_parameters(kind, name):
     for T in SIDES:
         with pytest.raises((RuntimeError, ValueError)):
             trained(T, kind, name)
@@ -217,7 +219,7 @@ def test_files_and_copies(kind):
 
 
 @pytest.mark.parametrize("kind", ["coo", "csr"])
-def test_a_step_between_forward_and_backward_is_found(kind):
+def test_modification_between_forward_and_backward_raises(kind):
     def run(T):
         p = T.nn.Parameter(made(T, kind))
         loss = product(T, p, dense(T).requires_grad_()).sum()
@@ -228,8 +230,9 @@ def test_a_step_between_forward_and_backward_is_found(kind):
         run(mine)
 
 
-def test_other_places():
-    """The places of a leaf change while it has a gradient, which keeps its own; what backward adds has the new ones."""
+def test_changed_indices_of_a_leaf_with_a_gradient():
+    """If a leaf's indices change after it has a gradient, that gradient keeps its indices; later
+    backward passes add gradients with the new ones."""
     def run(T):
         p = T.nn.Parameter(made(T, "coo"))
         product(T, p, dense(T)).sum().backward()
@@ -245,7 +248,7 @@ def test_other_places():
     assert got == want
 
 
-def test_a_gradient_that_is_none_of_it():
+def test_mismatched_gradient_assignment_raises():
     for T in SIDES:
         p = T.nn.Parameter(made(T, "coo"))
         for g in (T.ones(4, 4), made(T, "coo").double(), T.eye(3).to_sparse(), made(T, "csr")):

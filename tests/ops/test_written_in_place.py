@@ -1,4 +1,5 @@
-"""In-place ops that write by an index, against real torch: values, versions, who sees the write, errors, and that the tensor is not copied for it."""
+"""In-place ops that write by index, against PyTorch: values, versions, aliases, errors, and that
+the tensor is not copied."""
 import pathlib
 import subprocess
 import sys
@@ -30,7 +31,7 @@ OPS = {
     **{f"scatter_reduce_ {r} alone": lambda t, x, i, s, r=r: x.scatter_reduce_(1, i.reshape(1, -1, 1).expand(*s.shape), s, r, include_self=False)
        for r in REDUCES},
 }
-#: (they make something of the whole tensor)
+#: Ops that allocate a temporary of the tensor's size.
 COPYING = {"index_put_ add", "index_reduce_", *[n for n in OPS if "reduce_" in n]}
 
 
@@ -93,7 +94,7 @@ def test_writes(name, way, data):
 
 @pytest.mark.parametrize("name", OPS)
 def test_places_outside(name):
-    """(Where torch raises in the middle, what came before may have been written; here nothing is.)"""
+    """(PyTorch may raise after part of the write; mindtorch writes nothing.)"""
     a, i, s = arrays("float32", [1, 99])
     x = mt.from_numpy(a.copy())
     with pytest.raises((RuntimeError, IndexError)):
@@ -107,7 +108,7 @@ def test_places_outside(name):
 
 
 def peak(name, wrap):
-    """(bytes that a call has beside the tensor it writes to, bytes of that)."""
+    """Returns (peak bytes allocated by a call, bytes of the written tensor)."""
     x, i, s = mt.zeros(64, 128, 512), mt.tensor([5, 9]), mt.ones(64, 2, 512)
 
     def write(x, i, s):
@@ -126,13 +127,13 @@ def peak(name, wrap):
 
 
 @pytest.mark.parametrize("name", sorted(set(OPS) - COPYING))
-def test_nothing_is_copied(name):
+def test_indexed_writes_do_not_copy_the_tensor(name):
     beside, own = peak(name, lambda f: f)
     assert beside < own / 4
 
 
-def test_nothing_is_copied_in_compiled_calls():
-    """In a process of its own: where a device has been used, calls are compiled as they run, op by op."""
+def test_compiled_indexed_writes_do_not_copy_the_tensor():
+    """Runs in a separate process: once a device has been used, compiled calls run op by op."""
     here = pathlib.Path(__file__).resolve()
     code = f"""if True:
         import sys
@@ -147,7 +148,8 @@ def test_nothing_is_copied_in_compiled_calls():
 
 
 def test_compiled_caches():
-    """Keys and values kept by place, as a model that generates does: the same as eager, step by step."""
+    """Keys and values written by index, as in a generating model, equal eager execution at every
+    step."""
     def step(keys, values, at, k, v, q):
         keys.index_copy_(2, at, k)
         values.index_copy_(2, at, v)
@@ -163,8 +165,9 @@ def test_compiled_caches():
                 assert a._version == b._version
 
 
-def test_of_itself():
-    """A source that lies in the memory that is written to: refused, or read before, as in torch."""
+def test_source_overlapping_the_target():
+    """A source that overlaps the written memory is rejected, or read before the write, as in
+    PyTorch."""
     for t in (mt, torch):
         x = t.arange(12.0).reshape(3, 4)
         with pytest.raises(RuntimeError):
@@ -173,7 +176,7 @@ def test_of_itself():
         assert x[0].tolist() == [11.0] * 4
 
 
-# ------------------------------------------------------------------ elementwise ops piece by piece
+# ------------------------------------------------------------------ elementwise ops in chunks
 PIECEWISE = {
     "add_": lambda t, x, y: x.add_(y), "sub_ scaled": lambda t, x, y: x.sub_(y, alpha=2), "mul_": lambda t, x, y: x.mul_(y), "mul_ of itself": lambda t, x, y: x.mul_(x),
     "mul_ of a row": lambda t, x, y: x.mul_(y[0]), "add_ of a number": lambda t, x, y: x.add_(3), "add_ of its row": lambda t, x, y: x.add_(x[0]),
@@ -186,7 +189,7 @@ PIECEWISE = {
 
 @pytest.mark.parametrize("name", PIECEWISE)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
-def test_elementwise_ops_by_pieces(name, dtype, monkeypatch):
+def test_elementwise_ops_in_chunks(name, dtype, monkeypatch):
     from mindtorch.core import table
     monkeypatch.setattr(table, "_MANY", 8)
     monkeypatch.setattr(table, "_PIECE", 7)

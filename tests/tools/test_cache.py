@@ -1,4 +1,5 @@
-"""mindtorch.tools.CachedDataset: computed once, equal, independent, bounded, and nothing left behind."""
+"""mindtorch.tools.CachedDataset: items are computed once, equal, independent and bounded in size,
+and no files are left behind."""
 import fcntl
 import glob
 import multiprocessing
@@ -26,7 +27,7 @@ DataLoader = mine.utils.data.DataLoader
 
 
 class Counted(mine.utils.data.Dataset):
-    """Every access adds a line to a file, which all processes share."""
+    """Every access adds a line to a file that all processes share."""
 
     classes = ["a", "b"]
 
@@ -76,7 +77,7 @@ def test_each_item_is_computed_once_in_all_processes_and_epochs(tmp_path, where,
                 got = list(loader)
                 assert sorted(x["i"] for x in got) == list(range(12))
                 for x in got:
-                    x["a"] = x["a"].numpy()      # default_convert makes tensors of arrays
+                    x["a"] = x["a"].numpy()  # default_convert turns arrays into tensors
                     same(x, plain[x["i"]])
     assert data.seen() == list(range(12)) and len(cached) == 12
     assert cached.stored()[0] == 12
@@ -125,7 +126,7 @@ def test_transform_runs_every_time(tmp_path):
     assert len({cached[0] for _ in range(5)}) == 5 and data.seen() == [0]
 
 
-def test_an_error_of_the_dataset_is_not_cached(tmp_path):
+def test_dataset_error_is_not_cached(tmp_path):
     calls = []
 
     class Fails(list):
@@ -140,7 +141,7 @@ def test_an_error_of_the_dataset_is_not_cached(tmp_path):
     assert calls == [0, 0]
 
 
-def test_a_cache_on_disk_is_there_in_the_next_run(tmp_path):
+def test_cache_on_disk_persists_to_the_next_run(tmp_path):
     folder = tmp_path / "a" / "cache"
     data = Counted(tmp_path / "log")
     want = CachedDataset(data, folder, key="v1")[4]
@@ -156,10 +157,10 @@ def test_a_cache_on_disk_is_there_in_the_next_run(tmp_path):
     same(again[4], want)
     assert data.seen() == [4, 4]
     again.close()
-    same(again[4], want)      # close() is not the end
+    same(again[4], want)  # a closed cache can be used again
 
 
-def test_a_damaged_file_says_so(tmp_path):
+def test_damaged_cache_file_raises(tmp_path):
     (tmp_path / "items.sqlite").write_bytes(b"garbage" * 1000)
     with pytest.raises(RuntimeError, match="delete it if it is damaged"):
         CachedDataset([1], tmp_path)
@@ -179,7 +180,7 @@ def test_limit(tmp_path):
     assert cached[19][0].item() == 19 and cached.stored()[0] == 1
 
 
-def test_a_full_disk_is_no_error(monkeypatch):
+def test_full_disk_warns_without_error(monkeypatch):
     cached = CachedDataset([mine.ones(3), mine.zeros(100_000)])
     assert cached[0].tolist() == [1, 1, 1]
     with cached._file as db:
@@ -201,7 +202,7 @@ def _hold(ready):
     time.sleep(60)
 
 
-def test_memory_is_given_back():
+def test_cache_memory_is_released():
     before = folders()
     cached = CachedDataset([mine.ones(3)])
     cached[0]
@@ -215,7 +216,7 @@ def test_memory_is_given_back():
     assert p.exitcode == 0 and os.path.isdir(cached.folder)
     del cached
     assert folders() == before
-    # What a killed process leaves goes when the next cache is made, while one in use stays.
+    # Creating the next cache removes the files of a killed process; a cache in use stays.
     ctx = multiprocessing.get_context("fork")
     ready = ctx.Queue()
     p = ctx.Process(target=_hold, args=(ready,), daemon=True)
@@ -266,8 +267,9 @@ def test_threads_and_forks_at_once(tmp_path):
     assert [int(cached[i][0]) for i in range(60)] == list(range(60))
 
 
-def test_forks_while_caches_come_and_go(process):
-    """SQLite has locks for all of its files: a child that begins while a thread of its parent has one waits for ever."""
+def test_forks_while_caches_open_and_close(process):
+    """SQLite has one lock for all its files: a child forked while another thread of the parent
+    holds it would deadlock."""
     process.file("script.py", """
         import os, tempfile, threading, time
         from mindtorch.tools import CachedDataset
@@ -315,7 +317,7 @@ def _fill_for_ever(folder, ready):
         cached.clear()
 
 
-def test_killed_while_writing(tmp_path):
+def test_kill_while_writing_keeps_the_cache_valid(tmp_path):
     ctx = multiprocessing.get_context("fork")
     for k in range(8):
         ready = ctx.Event()

@@ -1,4 +1,5 @@
-"""Checkpoints that come from elsewhere: torch.hub's cached and local files, and safetensors' own torch API."""
+"""Checkpoints from other sources: torch.hub's cached and local files, and the torch API of
+safetensors."""
 import hashlib
 import pathlib
 import pickle
@@ -24,7 +25,7 @@ def test_load_state_dict_from_url(tmp_path, capsys):
     got = load(check_hash=True, weights_only=True, map_location="cpu")
     assert got["w"].tolist() == [0, 1, 2, 3] and got["s"].dtype == mine.bfloat16 and "Downloading" in capsys.readouterr().err
     assert [f.name for f in cache.iterdir()] == [named.name]
-    named.unlink()      # from now on only the cached file is there
+    named.unlink()  # from now on only the cached file exists
     assert load()["w"].tolist() == [0, 1, 2, 3] and "Downloading" not in capsys.readouterr().err
     assert mine.hub.load_state_dict_from_url("https://example.invalid/x/y.pth?a=1", model_dir=str(cache), file_name=named.name,
                                              progress=False)["w"].shape == (4,)
@@ -42,7 +43,7 @@ def test_hub_folders(tmp_path, monkeypatch):
     assert mine.hub.load_state_dict_from_url("https://example.invalid/wrapped.zip")["w"].tolist() == [1, 1]
 
 
-def test_a_wrong_hash_leaves_nothing(tmp_path):
+def test_wrong_hash_leaves_no_file(tmp_path):
     source = tmp_path / "net-00000000.pth"
     real.save({}, source)
     cache = tmp_path / "cache"
@@ -59,7 +60,7 @@ class Touch:
         return pathlib.Path.touch, (self.path,)
 
 
-def test_a_cached_file_may_be_loaded_safely(tmp_path):
+def test_cached_file_can_be_loaded_with_weights_only(tmp_path):
     mark = tmp_path / "ran"
     real.save({"w": Touch(mark)}, tmp_path / "evil.pth")
     with pytest.raises(pickle.UnpicklingError):
@@ -68,7 +69,8 @@ def test_a_cached_file_may_be_loaded_safely(tmp_path):
 
 
 def test_safetensors_both_ways(process):
-    """The package's own torch API, unchanged: what one side saves the other loads, byte for byte."""
+    """The unmodified torch API of the package: each side loads what the other saves, byte for byte.
+    """
     pytest.importorskip("safetensors")
     make = """
         import numpy as np, torch, safetensors.torch as st
@@ -110,8 +112,9 @@ def test_safetensors_both_ways(process):
     """)
 
 
-def test_safetensors_whose_header_has_any_length(process):
-    """The data begin wherever the header ends: at no multiple of an element's size."""
+def test_safetensors_header_of_any_length(process):
+    """The data starts wherever the header ends, at any offset, not only at multiples of an
+    element's size."""
     pytest.importorskip("safetensors")
     process.ok("""
         from mindtorch.tools import mstorch_enable

@@ -1,4 +1,4 @@
-"""``python -m mindtorch``: `run` beside the plain interpreter, and `doctor`."""
+"""``python -m mindtorch``: `run` compared with the plain interpreter, and `doctor`."""
 import re
 import shutil
 import textwrap
@@ -19,7 +19,7 @@ SHOW = """
 
 
 def both(process, *args, **options):
-    """The same run by the plain interpreter and by `run`."""
+    """Runs the same command with the plain interpreter and with `run`."""
     return process.run(*args, **options), process.run(*RUN, *args, **options)
 
 
@@ -28,7 +28,7 @@ def both(process, *args, **options):
     ["proj/link.py"], ["-m", "proj.show", "-x", "--help"], ["-m", "package", "a"], ["folder", "a", "-b"],
 ], ids=" ".join)
 @pytest.mark.parametrize("status", ["0", "3"])
-def test_a_script_finds_what_it_expects(process, args, status):
+def test_script_environment_matches_the_interpreter(process, args, status):
     process.file("proj/show.py", SHOW)
     process.file("package/__init__.py", "")
     process.file("package/__main__.py", SHOW)
@@ -41,7 +41,7 @@ def test_a_script_finds_what_it_expects(process, args, status):
     assert ours.stderr == plain.stderr == ""
 
 
-def test_torch_is_the_facade_in_an_unmodified_script(process):
+def test_torch_is_mindtorch_in_an_unmodified_script(process):
     process.file("proj/neighbour.py", "import torch\ndef net():\n    return torch.nn.Linear(3, 1)\n")
     script = process.file("proj/train.py", """
         import sys
@@ -79,13 +79,14 @@ FAILURES = {
 
 @pytest.mark.parametrize("what", FAILURES)
 def test_failures_are_reported_as_by_the_interpreter(process, what):
-    """Same exit status, same traceback: none of our frames, none of runpy's."""
+    """The exit status and the traceback are the same: it has no frames of mindtorch or runpy."""
     text = FAILURES[what]
     (process.folder / "bad.py").write_bytes(text if isinstance(text, bytes) else text.encode())
     plain, ours = both(process, "bad.py")
-    if what == "broken excepthook":       # the hook's own failure is reported with the frame that calls it
+    # the failure of the hook itself is reported with the frame that calls it
+    if what == "broken excepthook":
         assert ours.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1]
-    elif what == "not utf-8":             # the interpreter words it differently when it reads the file itself
+    elif what == "not utf-8":  # the interpreter has another message when it reads the file itself
         assert "SyntaxError" in ours.stderr and "bad.py" in ours.stderr and "Traceback" not in ours.stderr
     else:
         assert ours.stderr == plain.stderr
@@ -97,7 +98,7 @@ def test_failures_are_reported_as_by_the_interpreter(process, what):
                          ids=["show", "error", "syntax", "exit"])
 def test_a_script_on_standard_input(process, args, text):
     plain, ours = both(process, *args, input=textwrap.dedent(text))
-    if args and args[0] != "-":        # sys.path[0] names the process
+    if args and args[0] != "-":  # sys.path[0] contains the process id
         plain.stdout, ours.stdout = [re.sub(r"/proc/(self|\d+)/", "/proc/", out) for out in (plain.stdout, ours.stdout)]
     assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
 
@@ -197,13 +198,13 @@ def test_last_traceback_begins_at_the_script(process):
 
 @pytest.mark.parametrize("args", [["nothing_here.py"], ["proj"], ["-m", "nothing_here"], ["-m", "proj.nothing"],
                                   ["-m", "json"], ["-m", "package"]], ids=" ".join)
-def test_what_is_not_there(process, args):
+def test_missing_scripts_and_modules_fail_as_in_the_interpreter(process, args):
     process.file("proj/__init__.py", "")
     process.file("package/__init__.py", "")
     plain, ours = both(process, *args)
     assert ours.returncode == plain.returncode != 0
     assert args[-1] in ours.stderr and "Traceback" not in ours.stderr
-    # After the name of the program they say the same.
+    # After the program's name, the messages are the same.
     assert ours.stderr.split(": ", 1)[1] == plain.stderr.split(": ", 1)[1]
 
 
@@ -227,7 +228,7 @@ def test_usage(process):
 
 
 # ---------------------------------------------------------------- doctor
-def test_doctor_is_content_here(process):
+def test_doctor_reports_no_error_here(process):
     done = process.run("-m", "mindtorch", "doctor")
     assert done.returncode == 0 and "ERROR" not in done.stdout, done.stdout
     for what in ("python: 3.", "numpy: 1.26", "mindspore: 2.10", "device target: ", "blocking launch: on",
@@ -243,7 +244,7 @@ def test_doctor_is_content_here(process):
     ("MINDTORCH_NATIVE", "0", "kernels in C: off"),
     ("CC", "no-such-compiler", "kernels in C: none, no C compiler was found"),
 ])
-def test_doctor_sees_bad_settings(process, name, value, text):
+def test_doctor_reports_bad_settings(process, name, value, text):
     done = process.run("-m", "mindtorch", "doctor", env={name: value})
     assert done.returncode == 0 and text in done.stdout and "->" in done.stdout and " 0 warnings" not in done.stdout
 
@@ -253,11 +254,11 @@ def test_doctor_compares_what_the_kernels_compute(process, tmp_path):
     assert done.returncode == 0, done.stdout
     if "kernels in C: none" in done.stdout:
         pytest.skip("there is no C compiler here")
-    assert int(re.search(r"values of the kernels in C: (\d+) results are NumPy's but for rounding", done.stdout)[1]) > 400
+    assert int(re.search(r"values of the kernels in C: (\d+) results match NumPy's up to rounding", done.stdout)[1]) > 400
 
 
 @pytest.mark.slow
-def test_doctor_sees_what_a_compiler_makes_wrong(process, tmp_path):
+def test_doctor_detects_a_miscompiling_compiler(process, tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no C compiler here")
@@ -266,7 +267,7 @@ def test_doctor_sees_what_a_compiler_makes_wrong(process, tmp_path):
     wrong.chmod(0o755)
     done = process.run("-m", "mindtorch", "doctor", "--kernels", env={"CC": str(wrong), "MINDTORCH_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 1, done.stdout
-    assert re.search(r"ERROR +values of the kernels in C: \d+ of \d+ results are others than NumPy's: .*Adam", done.stdout), done.stdout
+    assert re.search(r"ERROR +values of the kernels in C: \d+ of \d+ results differ from NumPy's: .*Adam", done.stdout), done.stdout
 
 
 def test_doctor_without_mindspore(process, site_without):

@@ -1,4 +1,5 @@
-"""The judge of the op database is judged: a planted fault is found in every op, and what cannot be compared has not passed."""
+"""The comparison code of the op database: planted faults are found in every op, and samples that
+cannot be compared do not pass."""
 import numpy as np
 import pytest
 import torch as real
@@ -7,7 +8,7 @@ import mindtorch.torch as mine
 from mindtorch.tools import _comparators, _conformance as C
 
 OPS = dict(C.ops())
-#: Ops whose answer is not one value, whose values are drawn, or that work on memory.
+#: Ops with several valid results or random values, and ops that work on uninitialized memory.
 FREE = """svd linalg.svd linalg.eig linalg.eigh linalg.qr qr geqrf linalg.householder_product ormqr svd_lowrank pca_lowrank linalg.eigvals
 linalg.ldl_factor linalg.ldl_factor_ex linalg.lu linalg.lu_factor linalg.lu_factor_ex lu sort argsort topk msort median mode kthvalue nanmedian
 resize_ resize_as_ nn.functional.rrelu cauchy exponential geometric log_normal normal uniform nn.functional.scaled_dot_product_attention
@@ -15,7 +16,8 @@ nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d""".split
 
 
 def judged(monkeypatch, op, plant, dtype="float32", limit=10):
-    """{check: outcomes} with plant(tensor) in the place of every tensor that the facade's op returns."""
+    """Returns {check: outcomes} where plant(tensor) replaces every tensor that mindtorch's op
+    returns."""
     made = C.facade_op(op, real, mine)
 
     def planted(x):
@@ -32,7 +34,7 @@ def judged(monkeypatch, op, plant, dtype="float32", limit=10):
 
 
 def off(x):
-    """Other values of the same shape and dtype."""
+    """Returns other values of the same shape and dtype."""
     return ~x if x.dtype is mine.bool else x + 1 if x.dtype.is_floating_point or x.dtype.is_complex else x + 3
 
 
@@ -43,7 +45,7 @@ def test_a_wrong_value_is_found(monkeypatch, name):
 
 @pytest.mark.parametrize("name", [n for n in FREE if OPS[n].supports_autograd])
 def test_a_wrong_gradient_is_found(monkeypatch, name):
-    def steeper(x):         # the same values
+    def steeper(x):  # same values, twice the gradient
         return x * 2 - x.detach() if x.requires_grad else x
     found = judged(monkeypatch, OPS[name], steeper)
     if found.get("grad") and name != "normal":        # its gradient is zero
@@ -60,27 +62,27 @@ def test_a_wrong_value_is_found_in_every_op(monkeypatch, name):
     if dtype is None:
         pytest.skip(f"{name} has none of {C.DTYPES}")
     outcomes = judged(monkeypatch, op, off, dtype, limit=6)["forward"]
-    if outcomes == {"pass"}:        # samples of nothing, or of hashes of nothing, may come first
+    if outcomes == {"pass"}:  # the first samples may be empty, or hash empty tensors
         outcomes = judged(monkeypatch, op, off, dtype, limit=60)["forward"]
-    # Results that are no tensors, and sparse ones, to which nothing is added.
+    # These return no tensors, or sparse ones, which `off` cannot change.
     texts = name in ("tensor_split", "equal", "allclose", "item", "is_complex", "broadcast_shapes", "to_sparse")
     assert outcomes & ({"shape only"} if op.name in _comparators.SHAPE_ONLY else {"wrong", "refused"}) or texts, outcomes
 
 
-def test_shapes_alone_are_compared_only_of_memory_that_is_not_initialised():
+def test_only_uninitialized_results_are_compared_by_shape():
     assert all("empty" in name for name in _comparators.SHAPE_ONLY)
     assert not set(_comparators.SHAPE_ONLY) & set(_comparators.COMPARATORS) and set(_comparators.COMPARATORS) <= {o.name for o in OPS.values()}
 
 
 @pytest.mark.parametrize("name", ["empty_like", "new_empty_strided", "empty_permuted"])
-def test_strides_of_memory_that_is_not_initialised(monkeypatch, name):
+def test_strides_of_uninitialized_results_are_compared(monkeypatch, name):
     def turned(x):
         return x.new_empty(x.shape[::-1]).permute(*reversed(range(x.dim())))
     assert judged(monkeypatch, OPS[name], lambda x: x, limit=8)["forward"] == {"shape only"}
     assert "wrong" in judged(monkeypatch, OPS[name], turned, limit=8)["forward"]
 
 
-# ------------------------------------------------------------------ what is compared where values may differ
+# -------------------------------------------------------------- comparisons where values may differ
 def arrays(x):
     return C._arrays(x)
 
@@ -141,7 +143,7 @@ def test_factors_up_to_signs_and_phases(dtype):
 
 
 def test_lu_with_other_pivots():
-    a = np.array([[2.0, 1.0], [-2.0, 3.0]])         # either row may be the first
+    a = np.array([[2.0, 1.0], [-2.0, 3.0]])  # either row may be the pivot
     p, lo, u = np.eye(2), np.array([[1.0, 0.0], [-1.0, 1.0]]), np.array([[2.0, 1.0], [0.0, 4.0]])
     p2, lo2, u2 = np.eye(2)[::-1], lo, np.array([[-2.0, 3.0], [0.0, 4.0]])
     np.testing.assert_array_equal(p @ lo @ u, a)
@@ -176,9 +178,9 @@ def test_eigenvalues_in_another_order():
             assert verdict("linalg.eigh", (w, v), [w, v[:, order]], b, UPLO=uplo) is not None
 
 
-# ------------------------------------------------------------------ nothing passes unseen
+# ------------------------------------------------------------------ nothing passes unchecked
 class Fake:
-    """As much of an OpInfo as the judge asks for."""
+    """The part of OpInfo's interface that `judge` uses."""
 
     name, supports_autograd, method_variant, inplace_variant = "add", False, None, None
 
@@ -197,7 +199,7 @@ class Sample:
         self.input, self.args, self.kwargs = input, args, kwargs
 
 
-def test_without_a_comparison_nothing_has_passed():
+def test_samples_without_comparison_do_not_pass():
     assert list(C.judge(Fake([]), "float32")) == [("forward", "unchecked", "no sample")]
     refused = list(C.judge(Fake([Sample(real.ones(2), real.ones(3))]), "float32"))
     assert [r[:2] for r in refused] == [("forward", "unchecked")] and "RuntimeError" in refused[0][2]
@@ -209,13 +211,13 @@ def test_without_a_comparison_nothing_has_passed():
 @pytest.mark.parametrize("x", [real.ones(3, 1).expand(3, 4), real.arange(24.0).reshape(2, 3, 4).transpose(0, 2)[:, 1:], real.arange(9.0)[1::2],
                                real.arange(16.0).as_strided((3, 3), (2, 1), 4), real.zeros(2, 3).to(real.bfloat16).t(), real.zeros(0, 3).t(),
                                real.ones(2, 3, dtype=real.complex64).t().conj()], ids=str)
-def test_strides_are_carried_over_as_they_are(x):
+def test_carrier_preserves_strides(x):
     m = C.Carrier(real, mine)(x)
     assert C.difference(real, mine, x, m) is None
     assert not x.numel() or (m.stride(), m.storage_offset()) == (x.resolve_conj().stride(), x.storage_offset())
 
 
-def test_modules_are_carried_over_with_their_settings():
+def test_carrier_preserves_module_settings():
     m = C.Carrier(real, mine)(real.nn.PairwiseDistance(3.0, 0.5, True).eval())
     assert type(m) is mine.nn.PairwiseDistance and (m.norm, m.eps, m.keepdim, m.training) == (3.0, 0.5, True, False)
     with pytest.raises(C.Skip, match="Linear"):
@@ -223,7 +225,7 @@ def test_modules_are_carried_over_with_their_settings():
     assert {o for _, o, _ in C.judge(OPS["nn.functional.triplet_margin_with_distance_loss"], "float32", limit=2)} == {"pass"}
 
 
-def test_an_error_while_values_are_carried_over_is_an_error(monkeypatch):
+def test_error_in_the_carrier_is_reported_as_an_error(monkeypatch):
     def broken(self, *args):
         raise ValueError("as_strided is broken")
     monkeypatch.setattr(mine.Tensor, "as_strided", broken)

@@ -1,4 +1,5 @@
-"""`diff --sides`: the place where the npu device leaves real torch, the cpu device, or itself in another dtype."""
+"""`diff --sides`: finds the layer where the npu device diverges from PyTorch, from the cpu device,
+or from itself in another dtype."""
 import pathlib
 
 import numpy as np
@@ -14,7 +15,8 @@ from mindtorch.tools._locate import Comparison
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 MODELS, LAYERS = str(HERE / "_side_models.py"), str(HERE / "_layer_models.py")
-pytestmark = pytest.mark.timeout(300)        # the comparisons with all faults are made in one go, which the first test waits for
+# all faults are compared in one run, whose time counts for the first test
+pytestmark = pytest.mark.timeout(300)
 
 
 def job(builder="net", fault=None, **more):
@@ -24,14 +26,15 @@ def job(builder="net", fault=None, **more):
 
 @pytest.fixture(scope="module")
 def on_cpu():
-    """The npu device on MindSpore's CPU target, for processes started while it is there."""
+    """Uses MindSpore's CPU target as the npu device, in processes started while the fixture is
+    active."""
     with pytest.MonkeyPatch.context() as m:
         m.setenv("MINDTORCH_NPU", "cpu")
         yield m
 
 
 # ------------------------------------------------------------------ sides
-def test_sides_are_read():
+def test_sides_are_parsed():
     a, b = _sides.parse("npu:float32, npu:bfloat16")
     assert (str(a), str(b), a.called(b), b.called(a)) == ("npu:float32", "npu:bfloat16", "the npu device in float32", "the npu device in bfloat16")
     a, b = _sides.parse("torch,cpu")
@@ -40,15 +43,15 @@ def test_sides_are_read():
     assert (a.called(b), b.called(a)) == ("real torch", "the npu device")
 
 
-@pytest.mark.parametrize("sides, sentence", [("npu", "sides must be two"), ("cpu,npu,torch", "sides must be two"), ("cpu,gpu", "'gpu' is no side"),
-                                             ("cpu,npu:int8", "'npu:int8' is no side"), ("cpu,npu:", "'npu:' is no side")])
-def test_what_is_no_side_is_one_sentence(sides, sentence, capsys):
+@pytest.mark.parametrize("sides, sentence", [("npu", "sides must be two"), ("cpu,npu,torch", "sides must be two"), ("cpu,gpu", "invalid side 'gpu'"),
+                                             ("cpu,npu:int8", "invalid side 'npu:int8'"), ("cpu,npu:", "invalid side 'npu:'")])
+def test_invalid_side_prints_one_sentence(sides, sentence, capsys):
     assert main(["diff", f"{MODELS}:net", "--sides", sides]) == 2
     said = capsys.readouterr()
     assert said.out == "" and sentence in said.err and said.err.count("\n") == 1
 
 
-def test_a_machine_without_npu_is_one_sentence(capsys, monkeypatch):
+def test_machine_without_npu_prints_one_sentence(capsys, monkeypatch):
     monkeypatch.delenv("MINDTORCH_NPU", raising=False)
     assert main(["diff", f"{MODELS}:net", "--sides", "cpu,npu"]) == 2
     said = capsys.readouterr().err
@@ -56,14 +59,14 @@ def test_a_machine_without_npu_is_one_sentence(capsys, monkeypatch):
 
 
 # ------------------------------------------------------------------ faults in kernels
-#: fault -> the layer where it must be found, in which phase
 PLANTED = {"axis": ("soft", "forward"), "eps": ("body.0.norm", "forward"), "transposed": ("square", "forward"), "stale": ("body.1.act1", "forward"),
            "accumulate": ("embed", "gradient"), "sign": ("tanh", "gradient"), "broadcast": ("gate", "forward"), "mean": ("mean", "forward"),
            "statistic": ("bn", "buffer"), "optimizer": ("embed", "weights"), "bias": ("head", "forward"), "rounded": ("tanh", "forward")}
 
 
 def all_faults(folder, **more):
-    """{fault: Comparison} of cpu and npu, all of them by one process for each side; "" is the one without a fault."""
+    """Returns {fault: Comparison} of cpu and npu, with one process per side for all of them; "" is
+    the run without a fault."""
     faults = ["", *PLANTED]
     jobs = [job(fault=f"kernel_{f}", **{"optimizer": "adam" if f != "optimizer" else "adam_eps", **more}) for f in faults]
     records = _compare.run(jobs, str(folder), sides=_sides.parse("cpu,npu"))
@@ -95,7 +98,7 @@ def test_a_fault_in_a_kernel_is_found_at_its_layer(compared, fault):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", *PLANTED])
-def test_it_is_found_by_statistics_too(sketched, fault):
+def test_fault_in_a_kernel_is_found_by_statistics(sketched, fault):
     c = sketched[fault]
     assert any(h.of for r in c.rows for h in r.b.outputs.values())
     found = None if c.first is None else (c.first.layer, c.first.phase, c.first.inputs_differed)
@@ -106,9 +109,9 @@ def test_twelve_kinds_of_faults():
     assert len(PLANTED) == 12
 
 
-# ------------------------------------------------------------------ dtypes, and what is moved
+# ------------------------------------------------------------ dtypes, and values that are not moved
 @pytest.mark.parametrize("sides", ["npu:float32,npu:bfloat16", *(pytest.param(s, marks=pytest.mark.slow) for s in ("torch,npu:float16", "cpu:float64,npu"))])
-def test_another_dtype_is_judged_by_the_coarser_one(on_cpu, sides):
+def test_dtypes_are_compared_at_the_lower_precision(on_cpu, sides):
     c = compare_layers(LAYERS, "mlp", sides=sides, steps=1)
     assert c.ok, c.table()
     assert c.sides == tuple(sides.split(",")[::-1]) and max(d for _, d in c.layers) > 1e-9
@@ -121,7 +124,7 @@ def test_a_fault_in_another_dtype_is_found(on_cpu):
     assert (c.first.layer, c.first.phase) == ("fc2", "forward") and "the npu device" not in c.first.text, c.table()
 
 
-def test_what_is_not_moved_is_named(on_cpu):
+def test_tensor_that_is_not_moved_is_named(on_cpu):
     with pytest.raises(CompareError, match="scale: neither parameter nor buffer, and so not moved to the npu device"):
         compare_layers(MODELS, "kept", sides="cpu,npu")
 
@@ -135,7 +138,7 @@ def sketches(array, dtype="float32"):
     return out
 
 
-def test_a_sketch_says_what_a_tensor_is_like():
+def test_sketch_contains_summary_statistics():
     x = np.random.RandomState(0).randn(300, 1000, 15).astype("float32") + 0.5       # two chunks
     for h in sketches(x):
         assert h.of == x.shape and h.size == x.size and len(h.a) == 256 + _trace.FUNCTIONALS and h.odd == (0, 0)
@@ -149,7 +152,7 @@ def test_a_sketch_says_what_a_tensor_is_like():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64"])
 @pytest.mark.parametrize("change", ["swapped", "transposed", "row", "sign", "nan"])
-def test_a_sketch_sees_what_changes_place(dtype, change):
+def test_sketch_detects_moved_and_changed_elements(dtype, change):
     x = np.round(np.random.RandomState(1).randn(96, 96) * 100).astype("float32")
     y = {"swapped": np.concatenate([x[48:], x[:48]]), "transposed": x.T.copy(), "row": np.vstack([x[:50], x[50:51] * 2, x[51:]]),
          "sign": -x, "nan": np.where(np.arange(96) == 5, np.nan, x).astype("float32")}[change]
@@ -160,8 +163,9 @@ def test_a_sketch_sees_what_changes_place(dtype, change):
     assert not judge(a, a).bad
 
 
-def test_one_copy_for_a_tensor_and_no_random_number(process):
-    """What is read of the device's tensors, and that it changes nothing."""
+def test_sketch_makes_one_copy_and_uses_no_randomness(process):
+    """Reading a sketch costs one device-to-host copy and changes neither the tensor nor the RNG
+    state."""
     said = process.ok("from mindtorch.tools import mstorch_enable; import torch; from mindtorch.core import devices; from mindtorch.tools import _trace\n"
                       "x = torch.randn(300, 500).to('npu').bfloat16(); s = _trace.Sketch(torch); s(x); before = torch.npu.get_rng_state()\n"
                       "n = devices.COPIES.down; u = devices.COPIES.up; v = x._version; h = s(x)\n"
@@ -172,7 +176,8 @@ def test_one_copy_for_a_tensor_and_no_random_number(process):
 
 @pytest.mark.slow
 def test_memory_and_disk_are_bounded(on_cpu, tmp_path):
-    """239 MB of activations and gradients for each side, whole and as statistics: 0.22 MB, and 203 MB less of memory."""
+    """239 MB of activations and gradients per side take 0.22 MB as statistics, and 203 MB less
+    memory than if recorded completely."""
     peaks, sizes = {}, {}
     for statistics in (False, True):
         folder = tmp_path / str(statistics)
@@ -201,25 +206,24 @@ def test_every_third_call(on_cpu):
 
 
 @pytest.mark.parametrize("steps, read", [(3, 3), ("3", 3), ("0,10,4-6", [0, 4, 5, 6, 10]), ([7, 1], [1, 7])])
-def test_steps_are_read(steps, read):
+def test_steps_are_parsed(steps, read):
     assert _compare._numbers(steps) == read
 
 
-def test_wrong_steps_are_one_sentence(capsys):
+def test_invalid_steps_print_one_sentence(capsys):
     for arguments in (["--steps", "5-3"], ["--steps", "x"], ["--every", "0"]):
         assert main(["diff", f"{MODELS}:net", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 
-# ------------------------------------------------------------------ on the stand-in
-#: fault -> the kernel that is shown beside its layer
+# ------------------------------------------------------------------ on the CANN simulator
 LAUNCHED = {"axis": "Softmax", "eps": "LayerNorm", "transposed": "Addmm", "stale": "Sigmoid", "accumulate": "EmbeddingDenseBackward", "sign": "TanhBackward",
             "broadcast": "Mul", "mean": "Mean", "statistic": "BatchNorm", "optimizer": "ApplyAdamWV2", "bias": "Addmm", "rounded": "Tanh"}
 
 
 @pytest.mark.ascend
 @pytest.mark.parametrize("fault", LAUNCHED)
-def test_a_fault_in_the_stand_ins_kernels_is_found_with_its_launch(fault, monkeypatch):
+def test_fault_in_a_simulated_kernel_is_found_with_its_launch(fault, monkeypatch):
     monkeypatch.delenv("MINDTORCH_NPU", raising=False)
     monkeypatch.setenv("FAULT_IN_KERNELS", fault)
     c = compare_layers(MODELS, "net", sides="cpu,npu", standin="torch", kernels=[str(HERE / "_standin_faults.py")], steps=1, optimizer="adam_eps")

@@ -1,4 +1,5 @@
-"""The examples of pages in docs/, run as they stand there: commands, exit statuses, and what they print, but for digits."""
+"""The examples of pages in docs/, run as written: commands, exit statuses and output, except for
+digits."""
 import ast
 import functools
 import re
@@ -7,20 +8,20 @@ import shutil
 import pytest
 from _docs_pages import BLOCK, ROOT, agree, runs, text_of
 
-#: page -> how many commands it shows
+#: page -> number of commands it shows
 PAGES = {"debugging.md": 5, "getting-started.md": 4, "migrating.md": 5}
 MADE = {"debugging.md": ["report.html", "layers.json"], "getting-started.md": ["fit.pth", "fit.pt", "fit.mindir"], "migrating.md": ["resnet.pth", "resnet.ckpt"]}
 
 
 def with_examples(process):
-    """A copy: a page may have a file put beside them."""
+    """Copies the examples, because a page may add a file next to them."""
     shutil.copytree(ROOT / "examples", process.folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
-def test_the_examples_say_what_the_page_shows(process, page):
+def test_examples_print_what_the_page_shows(process, page):
     with_examples(process)
     assert runs(process, page) == PAGES[page]
     assert all((process.folder / name).exists() for name in MADE[page])
@@ -29,7 +30,8 @@ def test_the_examples_say_what_the_page_shows(process, page):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_script_prints_the_same_under_real_torch(process):
-    """As docs/getting-started.md says; but for the last line, the model's graph, which is each library's own."""
+    """As docs/getting-started.md states; the last line, the model's graph, differs between the
+    libraries."""
     blocks = BLOCK.findall(text_of("getting-started.md"))
     process.file("fit.py", next(text for kind, name, text in blocks if name == "fit.py"))
     done = process.run("fit.py")
@@ -50,15 +52,15 @@ def test_readmes_script_prints_the_same_with_and_without_the_line(process):
 @pytest.mark.ascend
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", ["getting-started.md", "migrating.md"])
-def test_what_the_stand_in_is_shown_to_count(process, page):
+def test_simulator_counts_match_the_page(process, page):
     with_examples(process)
     assert runs(process, page, "standin") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_move_to_the_npu_is_as_shown(process, monkeypatch):
-    """On MindSpore's kernels for CPUs, as the page says that it was printed."""
+def test_npu_migration_matches_the_page(process, monkeypatch):
+    """Runs on MindSpore's CPU kernels, as the page states for its output."""
     with_examples(process)
     monkeypatch.setattr(process, "run", functools.partial(process.run, env={"MINDTORCH_NPU": "cpu"}))
     assert runs(process, "migrating.md", "npu") == 1
@@ -66,8 +68,8 @@ def test_the_move_to_the_npu_is_as_shown(process, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_moved_example_is_its_own_under_real_torch(process):
-    """What docs/migrating.md says of rounding: in float64 all losses are the same as printed."""
+def test_migrated_example_matches_torch_in_float64(process):
+    """As docs/migrating.md states about rounding: in float64 all printed losses are the same."""
     with_examples(process)
     shown = next(line for line in text_of("migrating.md").splitlines() if line.startswith("$ python -m mindtorch run examples/resnet/train.py"))
     script = shown.split()[5:]
@@ -75,7 +77,7 @@ def test_the_moved_example_is_its_own_under_real_torch(process):
     assert len(theirs.stdout.splitlines()) == 8 and ours.stdout == theirs.stdout, ours.stderr + theirs.stderr
 
 
-def test_the_page_shows_a_picture():
+def test_page_shows_a_picture():
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of("debugging.md"))
     assert pictures
     for name in pictures:
@@ -91,12 +93,12 @@ def test_a_difference_would_be_seen(shown, printed):
 
 
 def words_of(text):
-    """A text's words, as one line."""
+    """Returns the words of a text as one line."""
     return " ".join(re.sub(r"\s+", " ", text).split())
 
 
-def test_messages_are_those_of_the_sources():
-    """What docs/troubleshooting.md quotes stands in a string of the package."""
+def test_quoted_messages_occur_in_the_sources():
+    """Every message quoted in docs/troubleshooting.md occurs in a string of the package."""
     strings = []
     for path in sorted((ROOT / "mindtorch").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

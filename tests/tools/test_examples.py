@@ -1,4 +1,4 @@
-"""The README's main job: the digits example learns, and prints the losses that real torch prints."""
+"""README's main example: the digits example learns, and prints PyTorch's losses."""
 import pathlib
 import re
 import subprocess

@@ -1,11 +1,11 @@
-"""The import hook, in processes of its own."""
+"""The import hook, in separate processes."""
 import pytest
 
 ENABLE = "from mindtorch.tools import mstorch_enable\n"
 REAL_IS_LOADED = "any('libtorch_cpu' in line for line in open('/proc/self/maps'))"
 
 
-def test_importing_the_package_changes_nothing(process):
+def test_importing_the_package_has_no_side_effects(process):
     process.ok(f"""
         import os, sys
         finders, environment = list(sys.meta_path), dict(os.environ)
@@ -18,7 +18,7 @@ def test_importing_the_package_changes_nothing(process):
     """)
 
 
-def test_enabling_is_lazy_and_leaves_the_environment_alone(process):
+def test_enabling_is_lazy_and_keeps_the_environment(process):
     process.ok(ENABLE + f"""
 import os, sys
 environment = dict(os.environ)
@@ -58,7 +58,7 @@ assert {n for n in sys.modules if n.split(".")[0] == "torch"} == {
 """)
 
 
-def test_later_imports_follow_under_either_name(process):
+def test_later_imports_work_under_both_names(process):
     process.ok(ENABLE + """
 import sys
 import torch
@@ -106,7 +106,7 @@ assert module is facade
 
 
 def test_metadata(process):
-    """Before `import torch`, after it, and after disabling."""
+    """Checks the metadata before `import torch`, after it, and after disabling."""
     process.ok("""
         import importlib.metadata as m, sys
         real = m.version("torch")
@@ -146,8 +146,9 @@ assert float(mindtorch.torch.ones(2).sum()) == 2.0
 """, site=site_without("torch", "torchgen", "functorch"))
 
 
-def test_modules_that_are_not_there_on_purpose_say_why(process):
-    """The name exists, so that it can be asked for; its import says what it belongs to, and is an ImportError like any other."""
+def test_unsupported_modules_explain_the_reason(process):
+    """The module's name exists, so that find_spec finds it; importing it raises an ImportError that
+    states what it belongs to."""
     process.ok(ENABLE + """
 import importlib, importlib.util
 for name, part in (("torch.sparse._triton_ops_meta", "torchao"), ("torch.ao.quantization.fx", "unquantised"), ("torch.nn.quantized.dynamic", "unquantised"),
@@ -216,7 +217,7 @@ assert not mindtorch.tools.is_enabled()
 
 
 @pytest.mark.smoke
-def test_disabling_gives_real_torch_back(process):
+def test_disabling_restores_real_torch(process):
     process.ok(ENABLE + f"""
 import sys
 from multiprocessing import spawn
@@ -277,7 +278,7 @@ def test_context_manager(process):
 
 
 @pytest.mark.smoke
-def test_too_late(process):
+def test_enabling_after_importing_torch_raises(process):
     script = process.file("late.py", """
         import torch
 
@@ -315,8 +316,8 @@ def test_names_while_enabled_and_while_not(process):
     """)
 
 
-def test_no_class_or_function_keeps_the_facades_name(process):
-    """Of all that is defined in the facade's modules, nested classes included."""
+def test_no_definition_keeps_the_mindtorch_module_name(process):
+    """Covers all definitions in the modules of `mindtorch.torch`, including nested classes."""
     process.ok(ENABLE + """
 import sys, types
 import torch, torch.utils.data, torch.optim
@@ -342,7 +343,8 @@ assert seen > 300, seen
 
 @pytest.mark.parametrize("enable", ["", ENABLE], ids=["beside", "enabled"])
 def test_pickle_by_reference(process, enable):
-    """Classes, functions and layers go through pickle under the name that holds at the time."""
+    """Classes, functions and layers are pickled under the module name that is current at the time.
+    """
     name = "torch" if enable else "mindtorch.torch"
     process.ok(enable + f"""
 import pickle
@@ -360,7 +362,7 @@ assert type(again) is torch.nn.Linear and again.weight.tolist() == layer.weight.
 
 @pytest.mark.parametrize("enable", ["", ENABLE], ids=["beside", "enabled"])
 def test_ops_pickle_by_reference(process, enable):
-    """Functions that come from the op table belong to the module that shows them."""
+    """Functions generated from the op registry belong to the module that exposes them."""
     name = "torch" if enable else "mindtorch.torch"
     process.ok(enable + f"""
 import pickle
@@ -419,7 +421,7 @@ PARENT = """
     *[pytest.param(*p, marks=pytest.mark.slow) for p in (("spawn", "line"), ("forkserver", "run"), ("fork", "run"))],
 ])
 def test_children_are_enabled_before_they_unpickle(process, method, start):
-    """Although the enabling line, where the script has one, stands where a spawned child does not come by."""
+    """Even if the enabling line of the script is in code that a spawned child does not execute."""
     process.file("worker.py", WORKER)
     script = process.file("parent.py", PARENT)
     args = [script, method, "--enable"] if start == "line" else ["-m", "mindtorch", "run", script, method]
@@ -463,7 +465,8 @@ assert module.AveragedModel is not old and module.AveragedModel.__module__ == "t
     ["torch"], ["torch", "mindtorch.torch"], ["torch.optim.swa_utils", "mindtorch.torch.optim.swa_utils"],
 ], ids=" ".join)
 def test_imports_from_several_threads(process, names):
-    """(A package and its own submodules at once is more than Python's import can do, of real torch as well.)"""
+    """(Importing a package and its own submodules concurrently fails in Python itself, for PyTorch
+    as well.)"""
     process.ok(ENABLE + f"names = {names * 6}" + """
 import importlib, sys, threading
 if "swa_utils" in names[0]:

@@ -1,7 +1,10 @@
-"""Language models' libraries, unmodified, on mindtorch: the numbers that real torch gave for the same small programs (tests/_language_programs.py).
+"""Unmodified language-model libraries on mindtorch: the results of PyTorch for the same small
+programs (tests/_language_programs.py).
 
-tests/tools/language_models.json has those numbers; `python tests/_language_programs.py tests/tools/language_models.json` made it, in an environment with torch 2.13.0 on a CPU and
-the libraries of tests/requirements-libraries.txt. The programs need no torch of their own, so they run where the libraries are and torch is not: CI's lane of libraries.
+tests/tools/language_models.json contains those results. `python tests/_language_programs.py
+tests/tools/language_models.json` generated it, in an environment with torch 2.13.0 on a CPU and the
+libraries of tests/requirements-libraries.txt. The programs need no PyTorch, so they run where the
+libraries are installed without it: CI's job for libraries.
 """
 import importlib.util
 import json
@@ -16,7 +19,7 @@ from mindtorch.tools import _libraries
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = json.loads((HERE / "language_models.json").read_text("utf-8"))
-#: what runs on mindtorch: the programs, with the results as text
+#: The script that runs the programs on mindtorch and writes the results as text.
 RUN = """
 import json, os, sys
 from mindtorch.tools import mstorch_enable
@@ -33,15 +36,17 @@ for name in left:
         found[name] = f"{type(e).__name__}: {e}"
 json.dump(found, open(sys.argv[3], "w"))
 """
-#: with sampling, or trained for several steps in half precision: told by looser bounds
+#: Programs with sampling, or trained for several steps in half precision, get looser bounds.
 LOOSE = {"trainer, bf16": 2e-3}
-#: what goes over two devices in itself: models that this process moves, and batches of its own
+#: Programs that also run on the npu device: models moved by this process, and batches created in
+#: it.
 NPU = ["model llama", "model mixtral", "model gemma3", "model mamba", "beams", "static cache", "static cache, window", "assisted", "t5", "deberta-v2", "clip", "trainer",
        "trainer, bf16", "trainer, accumulated", "trainer, resumed", "trainer, checkpointing", "launched", "not installed", "lora", "dora", "sft", "dpo", "dpo, lora"]
 
 
 def absent(request):
-    """Why the programs cannot be run here; where libraries are required, what cannot be run fails."""
+    """Returns the reason why the programs cannot run here; where libraries are required, a missing
+    one fails."""
     there = {n: _libraries.installed(n) for n in EXPECTED["versions"]}
     why = ", ".join(f"{n} {v or 'is not installed'}, the numbers are of {EXPECTED['versions'][n]}" for n, v in there.items() if v != EXPECTED["versions"][n])
     if not why and importlib.util.find_spec("datasets") is None:
@@ -63,7 +68,7 @@ def run(request, tmp_path, device, names):
 
 
 def differences(mine, theirs, bound, path=""):
-    """Where two results are apart: floats by a bound, all else at all."""
+    """Returns the differences of two results: floats beyond a bound, everything else if unequal."""
     if isinstance(theirs, list) and isinstance(mine, list) and len(mine) == len(theirs):
         return [d for i, (a, b) in enumerate(zip(mine, theirs)) for d in differences(a, b, bound, f"{path}[{i}]")]
     same = abs(mine - theirs) <= bound * max(1e-4, abs(theirs)) if isinstance(theirs, float) and isinstance(mine, (int, float)) else mine == theirs
@@ -77,7 +82,7 @@ def compare(found, bound):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_programs_give_torch_s_numbers(request, tmp_path):
+def test_programs_match_torchs_results(request, tmp_path):
     found = run(request, tmp_path, "cpu", list(EXPECTED["programs"]))
     compare(found, 5e-4)
 
@@ -88,6 +93,6 @@ def test_programs_on_the_npu_device(request, tmp_path):
     compare(run(request, tmp_path, "npu", NPU), 5e-3)
 
 
-def test_differences_are_seen():
+def test_differences_are_detected():
     assert differences([1.0, [3, "a"]], [1.00001, [3, "a"]], 1e-4) == [] and len(differences([1.1, [3, "b"]], [1.0, [4, "a"]], 1e-4)) == 3
     assert differences([1.0], [1.0, 2.0], 1e-4) and differences("ValueError: no", [1.0], 1e-4) and differences([float("nan")], [1.0], 1e-4)

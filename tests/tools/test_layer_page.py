@@ -1,4 +1,5 @@
-"""The HTML page of a comparison in a real browser: no errors, everything drawn, nothing cut off or on top of other things."""
+"""The HTML page of a comparison in a real browser: no errors, everything drawn, nothing cut off or
+overlapping."""
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
          "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --enable-logging=stderr").split()
 
-# What a reader would see, measured where the page is shown.
+# Measures what a reader sees, in the displayed page.
 LOOK = """<script>
 addEventListener("load", () => {
   const all = s => [...document.querySelectorAll(s)], box = e => e.getBoundingClientRect();
@@ -42,7 +43,7 @@ addEventListener("load", () => {
 
 
 def chromium(folder, page, *flags, width=1180, height=1500):
-    """(standard output, what the page wrote to its console) of one visit."""
+    """Opens a page; returns (standard output, the page's console messages)."""
     done = subprocess.run([CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}", *flags,
                            page.as_uri()], capture_output=True, text=True, timeout=100, env={**os.environ, "HOME": str(folder)})
     assert done.returncode == 0, done.stderr[-2000:]
@@ -72,7 +73,7 @@ def reports(tmp_path_factory):
     return out
 
 
-def test_an_error_on_a_page_would_be_noticed(reports, tmp_path):
+def test_javascript_error_on_a_page_is_detected(reports, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text("<!DOCTYPE html><body><script>nothing.there()</script><img src='missing.png'></body>", "utf-8")
     said = chromium(tmp_path, page, "--dump-dom")[1]
@@ -92,7 +93,7 @@ def test_the_page_shows_everything_without_errors(reports, name, width, tmp_path
     squares = seen["chips"][::2]
     assert seen["here"] == {"eps": ["bn2"], "detached": ["act2"], "clean": []}[name]
     if name == "eps":
-        # What is before the fault has another colour than the fault, and less of a bar.
+        # Layers before the fault have another color and a shorter bar than the faulty layer.
         names = [n for n, _ in c.modules]
         before, there = names.index("layer1.0.bn1"), names.index("layer2.0.bn2")
         assert squares[before] != squares[there] and seen["bands"][before] < seen["bands"][there]
@@ -101,7 +102,7 @@ def test_the_page_shows_everything_without_errors(reports, name, width, tmp_path
 
 
 @pytest.mark.parametrize("name", ["eps", "detached", "clean"])
-def test_curves_have_both_sides_and_where_they_part(reports, name):
+def test_curves_show_both_sides_and_the_divergence(reports, name):
     c, page = reports[name]
     drawn = [sound(svg) for svg in re.findall("<svg.*?</svg>", page.read_text("utf-8").partition('class="curves"')[2].partition("<h2>")[0], re.S)]
     assert [d.find("title").text.partition(",")[0].partition(" of")[0] for d in drawn] == ["the loss", "norm", "relative difference"]
@@ -118,13 +119,14 @@ def test_curves_have_both_sides_and_where_they_part(reports, name):
                 assert read(float(dot.get("cx")), steps, False) == pytest.approx(i, abs=0.02)
                 assert read(float(dot.get("cy")), values, False) == pytest.approx(want, abs=0.02 * (values[0][0] - values[-1][0]) * 1e-2 + abs(want) * 0.02 + 0.02)
     said = [e.text for e in drawn[0].iter("text") if "different" in e.get("style", "")]
-    assert said[:1] == {"eps": ["they part: layer2.0.bn2 (forward)"], "detached": ["they part: act2 (gradient)"], "clean": []}[name]
+    assert said[:1] == {"eps": ["first difference: layer2.0.bn2 (forward)"], "detached": ["first difference: act2 (gradient)"], "clean": []}[name]
 
 
-def test_it_can_be_photographed(reports, tmp_path):
-    """The way in which the picture in docs/ is made."""
+def test_page_screenshot_is_complete(reports, tmp_path):
+    """The picture in docs/ is made in this way."""
     out = tmp_path / "page.png"
     said = chromium(tmp_path, reports["eps"][1], f"--screenshot={out}")[1]
     data = out.read_bytes()
-    assert said == [] and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 50_000       # an empty page has some 5000
+    # an empty page takes about 5000 bytes
+    assert said == [] and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 50_000
     assert (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")) == (1180, 1500)

@@ -1,4 +1,5 @@
-"""debug_layer_info, compare_layers and `python -m mindtorch diff`: planted faults are found where they are."""
+"""debug_layer_info, compare_layers and `python -m mindtorch diff`: planted faults are found where
+they are."""
 import io
 import json
 import pathlib
@@ -18,7 +19,8 @@ from mindtorch.tools._locate import Comparison
 from mindtorch.tools._trace import Held, load, save
 
 MODELS = str(pathlib.Path(__file__).resolve().parents[1] / "_layer_models.py")
-pytestmark = pytest.mark.timeout(300)        # the comparisons of all models are made in one go, which the first test waits for
+# all models are compared in one run, whose time counts for the first test
+pytestmark = pytest.mark.timeout(300)
 
 
 def net(T):
@@ -28,7 +30,7 @@ def net(T):
 
 # ------------------------------------------------------------------ debug_layer_info
 @pytest.mark.parametrize("T, frame", [(mine, "mindtorch"), (real, "pytorch")])
-def test_layer_info_changes_nothing_and_goes_away(T, frame, tmp_path):
+def test_layer_info_has_no_side_effects_and_is_removable(T, frame, tmp_path):
     def run(hooked):
         m, x, out = net(T), T.arange(8.0).reshape(2, 4).requires_grad_(), io.StringIO()
         info = debug_layer_info(m, frame, file=out) if hooked else None
@@ -42,7 +44,8 @@ def test_layer_info_changes_nothing_and_goes_away(T, frame, tmp_path):
     names = [c["name"] for c in info.calls]
     assert names == ["0", "1", "2.0", "2.1", "2", ""]
     first = info.calls[0]
-    # The ReLU writes into this output in place; what is told is what it was when the layer gave it.
+    # The ReLU modifies this output in place; the reported values are those at the time the layer
+    # returned it.
     expected = (np.arange(8.0, dtype="float32").reshape(2, 4) @ m[0].weight.detach().numpy().T
                 + m[0].bias.detach().numpy())
     assert first["outputs"]["0"]["min"] == pytest.approx(float(expected.min()), rel=1e-5) and expected.min() < 0
@@ -58,7 +61,7 @@ def test_layer_info_changes_nothing_and_goes_away(T, frame, tmp_path):
     assert len(info.calls) == 6 and not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
 
 
-def test_layer_info_says_the_same_on_both_sides():
+def test_layer_info_matches_on_both_sides():
     infos = []
     for T, frame in ((mine, "mindtorch"), (real, "pytorch")):
         m = net(T)
@@ -77,14 +80,14 @@ def test_layer_info_says_the_same_on_both_sides():
 @pytest.mark.parametrize("model, frame, error", [
     (lambda: net(real), "mindtorch", "real PyTorch"), (lambda: net(mine), "pytorch", "mindtorch"),
     (lambda: 3, "mindtorch", "not int")])
-def test_layer_info_refuses_the_wrong_framework(model, frame, error):
+def test_layer_info_rejects_the_wrong_framework(model, frame, error):
     with pytest.raises(TypeError, match=error):
         debug_layer_info(model(), frame)
     with pytest.raises(ValueError, match="frame"):
         debug_layer_info(model(), "jax")
 
 
-# ------------------------------------------------------------------ judging
+# ------------------------------------------------------------------ comparison
 def test_verdicts():
     a = np.linspace(-1, 1, 101, dtype=np.float32)
     assert judge(Held(a, "float32"), Held(a.copy(), "float32")).verdict == "same"
@@ -109,7 +112,8 @@ def test_records_survive_the_file(tmp_path):
 
 
 # ------------------------------------------------------------------ planted faults
-# model -> what is wrong on one side: the layer where it must be found, and in which phase
+#
+# model -> fault on one side: the layer where it must be found, and in which phase
 PLANTED = {
     "mlp": {"eps": ("norm", "forward"), "bias": ("fc2", "forward"), "activation": ("act2", "forward"),
             "transposed": ("fc2", "forward"), "detached": ("act2", "gradient"), "buffer": ("norm", "buffer")},
@@ -127,7 +131,8 @@ FAULTS = [(f"{model}_{fault}", *where) for model, faults in PLANTED.items() for 
     ("cnn_buffer", "block1.bn2", "buffer"), ("resnet_eval_eps", "layer3.0.downsample.1", "forward"),
     ("transformer_scale", "center", "forward"), ("half_bias", "fc2", "forward"), ("double_bias", "fc2", "forward")]
 CLEAN = ["mlp", "resnet", "lstm", "transformer", "cnn", "resnet_eval", "half", "double"]
-# The fault lies in the forward of this module, before the layer, whose inputs therefore differ already.
+# The fault is in the forward of this module, before the reported layer, whose inputs therefore
+# differ already.
 AROUND = {"transformer_activation": "encoder.layers.1", "transformer_scale": "", "mlp_detached": "",
           "resnet_detached": "layer3.0", "lstm_detached": "", "transformer_detached": ""}
 
@@ -138,7 +143,7 @@ def _builder(name):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """{name of a model or fault: Comparison}, all of them by one process for each side."""
+    """Returns {name of a model or fault: Comparison}, with one process per side for all of them."""
     names = CLEAN + [f[0] for f in FAULTS]
     jobs = [{"file": MODELS, "builder": _builder(n), "state": None, "inputs": None, "loss": None, "steps": 2,
              "optimizer": "rate" if n == "mlp_rate" else "adam" if "cnn" in n else "sgd",
@@ -169,29 +174,29 @@ def test_a_planted_fault_is_found_at_its_layer(compared, fault, layer, phase):
     assert expected.get(fault, "") in c.first.text
 
 
-def test_the_matrix_is_whole():
+def test_fault_matrix_is_complete():
     assert len(PLANTED) == 4 and sum(map(len, PLANTED.values())) == 24
     assert {frozenset(f) for f in PLANTED.values()} == {frozenset("eps bias activation transposed detached buffer".split())}
 
 
-# What one side's forward does otherwise, and what has to be said of it.
+# The difference in the calls of one side, and the expected message.
 PARTINGS = {
     "order": "at call 3, in the forward of (model) (Calls), real torch calls act1 (ReLU) and mindtorch calls act2 (ReLU)",
     "missing": "at call 4, in the forward of (model) (Calls), real torch calls act2 (ReLU) and mindtorch calls block (Sequential)",
     "times": "at call 5, in the forward of (model) (Calls), real torch calls block (Sequential) and mindtorch calls act2 #2 (ReLU)",
     "nesting": "real torch calls block (Sequential) and mindtorch calls block.0 (Tanh)",
     "extra": "real torch calls torch.cos (torch.cos) and mindtorch calls extra (Identity)",
-    "last": "real torch calls nothing more and mindtorch calls extra (Identity)",
+    "last": "real torch makes no further call and mindtorch calls extra (Identity)",
     "function": "real torch calls torch.cos (torch.cos) and mindtorch calls torch.sin (torch.sin)",
-    "outputs": "(model) (Calls) gives 1 tensor (0) in real torch and 2 tensors (0, 1) in mindtorch",
-    "mapping": "(model) (Calls) gives 1 tensor (0) in real torch and 1 tensor (a) in mindtorch",
+    "outputs": "(model) (Calls) returns 1 tensor (0) in real torch and 2 tensors (0, 1) in mindtorch",
+    "mapping": "(model) (Calls) returns 1 tensor (0) in real torch and 1 tensor (a) in mindtorch",
     "shared": "real torch calls act2 (ReLU) and mindtorch calls act1 #2 (ReLU); act2 is a module in real torch only",
     "wrong_before": "mindtorch calls act2 #2 (ReLU); before that, fc1 (Linear) is the first layer whose output differs"}
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """{fault: the two sides' records}, functions recorded too."""
+    """Returns {fault: the records of the two sides}, with functions recorded too."""
     jobs = [{"file": MODELS, "builder": "calls", "state": None, "inputs": None, "loss": None, "steps": 1, "optimizer": "sgd",
              "fault": f"calls_{n}" if n else None, "seed": 0, "dropout": "off", "ops": True, "grads": True}
             for n in (*PARTINGS, "")]
@@ -199,19 +204,19 @@ def records(tmp_path_factory):
 
 
 @pytest.mark.parametrize("how", PARTINGS)
-def test_sides_with_other_calls_cannot_be_compared_and_the_first_is_named(records, how):
+def test_first_differing_call_of_the_sides_is_named(records, how):
     reference, ours = records[how]
     with pytest.raises(CompareError, match="do not make the same calls") as e:
         Comparison(ours, reference, how)
     assert PARTINGS[how] in str(e.value) and "\n" not in str(e.value)
     assert ("differs" in str(e.value)) is (how == "wrong_before")
-    # The same the other way round.
+    # The same with the sides swapped.
     with pytest.raises(CompareError, match="do not make the same calls"):
         Comparison(reference, ours, how)
     assert Comparison(ours, ours, how).ok and Comparison(*records[""][::-1], "").ok
 
 
-def test_the_command_ends_with_2_where_the_calls_differ(capsys):
+def test_command_exits_with_2_if_calls_differ(capsys):
     assert main(["diff", f"{MODELS}:calls", "--fault", "calls_shared"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and PARTINGS["shared"] in said.err
@@ -225,7 +230,8 @@ def test_functions_between_modules_are_named_on_demand():
 # ------------------------------------------------------------------ the command
 @pytest.mark.parametrize("T", [real, mine], ids=["torch", "mindtorch"])
 def test_tensors_stay_elements_while_functions_are_traced(T):
-    """Indexing is traced, and torch.tensor takes a list of tensors without dimensions as it does untraced, then and afterwards."""
+    """Indexing is traced, and torch.tensor accepts a list of 0-dim tensors as without tracing,
+    during and after it."""
     seen = []
 
     def wrap(name, fn):
@@ -260,9 +266,9 @@ def test_command_reports_and_exit_status(process):
     ("torch_cannot", "RuntimeError: only mindtorch builds this (_layer_models.py, line "),
     ("facade_cannot", "failed in mindtorch: NotImplementedError: "),
     ("random_each_time", "not deterministic"), ("two_shapes", "is [5, 3] in real torch and [4, 3] in mindtorch"),
-    ("two_names", "the builder gives two different models: a.bias only in mindtorch"),
+    ("two_names", "the builder returns two different models: a.bias only in mindtorch"),
     ("nothing_there", "there is no 'nothing_there'"), ("Counting", "no inputs")])
-def test_what_cannot_be_compared_is_one_sentence(builder, sentence, capsys):
+def test_incomparable_models_print_one_sentence(builder, sentence, capsys):
     assert main(["diff", f"{MODELS}:{builder}"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and sentence in said.err and said.err.startswith("python -m mindtorch diff: ")
@@ -275,12 +281,12 @@ def slow(*values):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--state", "{wrong}"], "size mismatch for fc1.weight"), slow(["--state", "{none}"], "FileNotFoundError"),
-    (["--input", "{none}"], "there is no file"), (["--input", MODELS], "is no .npz file"),
-    (["--shape", "3;4"], "is no shape"), slow(["--shape", "2,5"], "the model's forward failed in real torch: RuntimeError"),
+    (["--input", "{none}"], "there is no file"), (["--input", MODELS], "is not an .npz file"),
+    (["--shape", "3;4"], "invalid shape"), slow(["--shape", "2,5"], "the model's forward failed in real torch: RuntimeError"),
     slow(["--optimizer", "no_such", "--steps", "1"], "there is no 'no_such'"), slow(["--loss", "no_such"], "there is no 'no_such'"),
     (["--steps", "1", "--no-grads"], "steps need gradients"), (["--torch-python", "{none}"], "cannot be run"),
     (["--timeout", "0.01"], "did not finish within 0.01 seconds")])
-def test_bad_arguments_are_one_sentence(arguments, sentence, tmp_path, capsys):
+def test_bad_arguments_print_one_sentence(arguments, sentence, tmp_path, capsys):
     state = net(real).state_dict()
     real.save({"fc1.weight": state["0.weight"]}, tmp_path / "wrong.pth")
     files = {"wrong": tmp_path / "wrong.pth", "none": tmp_path / "none"}
@@ -289,17 +295,17 @@ def test_bad_arguments_are_one_sentence(arguments, sentence, tmp_path, capsys):
     assert sentence in said.err and said.err.count("\n") == 1 and "Traceback" not in said.err, said.err
 
 
-def test_the_library_raises_what_the_command_says():
+def test_library_raises_the_errors_of_the_command():
     with pytest.raises(CompareError, match="there is no 'nothing_there'"):
         compare_layers(MODELS, "nothing_there")
-    with pytest.raises(CompareError, match="at the top of a file"):
+    with pytest.raises(CompareError, match="must be a module-level function"):
         compare_layers(lambda: None)
 
 
-def test_missing_torch_and_missing_file_end_with_status_2(process, tmp_path):
+def test_missing_torch_or_file_exits_with_2(process, tmp_path):
     done = process.run("-m", "mindtorch", "diff", "nowhere.py:build")
     assert done.returncode == 2 and "there is no file nowhere.py" in done.stderr and "Traceback" not in done.stderr
-    # An interpreter without torch: this one, told to use no site-packages but NumPy's.
+    # An interpreter without torch: the current one, with only NumPy as site-packages.
     fake = tmp_path / "python"
     folder = tmp_path / "only_numpy"
     folder.mkdir()
@@ -314,7 +320,7 @@ def test_missing_torch_and_missing_file_end_with_status_2(process, tmp_path):
 
 
 class _Page(HTMLParser):
-    """Tags open and close in pairs, and nothing outside the file is asked for."""
+    """Checks that tags are balanced, and that nothing outside the file is referenced."""
 
     VOID = {"meta", "link"}
 
@@ -355,7 +361,7 @@ def test_the_table_on_a_terminal(compared):
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_eps", "mlp_detached", "cnn_buffer"])
-def test_the_page_is_one_sound_file(compared, name, tmp_path):
+def test_page_is_one_valid_file(compared, name, tmp_path):
     c = compared[name]
     c.save(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")

@@ -1,4 +1,5 @@
-"""Libraries for torch, unmodified, under the import hook: those that are installed run their small programs."""
+"""Unmodified PyTorch libraries under the import hook: the installed ones run their small programs.
+"""
 import importlib.util
 import json
 import pathlib
@@ -9,15 +10,16 @@ import pytest
 from mindtorch.tools import _libraries, _library_figures as figures
 from mindtorch.tools._library_checks import CHECKS
 
-#: these run by default where they are installed; the others are slow tests
+#: These run by default if they are installed; the others are slow tests.
 QUICK = ("einops", "safetensors", "torchdiffeq", "lion-pytorch")
-#: these also run on the npu device where they are installed: the quickest, one that is told the device, one whose primitives are partly the host's
+#: These also run on the npu device if installed: the fastest ones, one with an explicit device, and
+#: one with ops that fall back to the host.
 ON_NPU = ("einops", "safetensors", "lion-pytorch", "torchinfo", "skorch", "torchdiffeq")
-#: what is known not to run (docs/libraries.md), and why
+#: Libraries that are known not to run (docs/libraries.md), with the reason.
 REFUSED: dict[str, str] = {}
-#: what real torch's figures are not compared of, and why
+#: Libraries whose figures are not compared with PyTorch's, with the reason.
 NOT_COMPARED: dict[str, str] = {}
-#: what CI does not install, and why
+#: Libraries that CI does not install, with the reason.
 NOT_PINNED = {"fastai": "needs a web framework (fasthtml)", "flair": "needs clients of cloud services (boto3) and word lists"}
 PINS = (pathlib.Path(__file__).resolve().parents[1] / "requirements-libraries.txt")
 
@@ -36,7 +38,8 @@ def _pinned():
 
 @pytest.fixture
 def judge(request):
-    """Runs a library's check. What is not there is skipped; where libraries are required, one that is there is not."""
+    """Runs a library's check. Missing libraries are skipped; where libraries are required, an
+    installed one must not be skipped."""
 
     def skip(name, why):
         if request.config.getoption("--require-libraries") and _libraries.installed(name) and name not in NOT_PINNED:
@@ -58,7 +61,7 @@ def judge(request):
     return run
 
 
-def test_required_libraries_are_there(request):
+def test_required_libraries_are_installed(request):
     least = request.config.getoption("--require-libraries")
     there = [n for n in CHECKS if n not in NOT_PINNED and not _missing(n)]
     absent = sorted(set(CHECKS) - set(there) - set(NOT_PINNED))
@@ -78,7 +81,7 @@ def test_library(judge, name):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [n for n in CHECKS if n not in QUICK])
-def test_library_at_length(judge, name):
+def test_slow_library(judge, name):
     judge(name)
 
 
@@ -104,7 +107,7 @@ def test_report(capsys, tmp_path, monkeypatch):
     assert _libraries.report(["numpy"], str(tmp_path / "t.md")) == 0
     assert re.search(r"^\| numpy \| \S+ \| yes \|  \| nothing much \|$", (tmp_path / "t.md").read_text(), re.M)
     out = capsys.readouterr().out
-    assert out.startswith("runs    numpy") and "1 run, 0 fail, 0 lack something" in out
+    assert out.startswith("runs    numpy") and "1 run, 0 fail, 0 absent" in out
     assert _libraries.check("no-such-library").state == "absent" and _libraries.check("pytest").what == "needs no-such-library"
     monkeypatch.setattr(_libraries, "_PROGRAM", "raise ValueError('broken')")
     assert _libraries.report(["numpy"]) == 1 and "broken" in capsys.readouterr().out
@@ -116,7 +119,7 @@ def _tell(kernels, host):
 
 
 @pytest.mark.parametrize("program, state, cell", [
-    (_tell(["mul"], []), "runs", "yes"), (_tell(["mul"], ["nextafter"]), "runs", "yes; on the host: nextafter"), (_tell([], []), "apart", "asks nothing of a device"),
+    (_tell(["mul"], []), "runs", "yes"), (_tell(["mul"], ["nextafter"]), "runs", "yes; on the host: nextafter"), (_tell([], []), "apart", "runs nothing on the device"),
     ("pass", "fails", "no: the process ended before its check did"), ("raise ValueError('a | b')", "fails", "no: ValueError: a | b"),
     ("import no_such", "absent", "absent")])
 def test_outcomes_on_npu(monkeypatch, program, state, cell):
@@ -127,7 +130,7 @@ def test_outcomes_on_npu(monkeypatch, program, state, cell):
 
 
 def _check_with(monkeypatch, program, theirs):
-    """numpy's check, where this is the program and real torch had these figures."""
+    """Runs numpy's check with this program, and with these figures as PyTorch's."""
     def works():
         """nothing much"""
     monkeypatch.setitem(CHECKS, "numpy", (works, ()))
@@ -151,7 +154,7 @@ def test_figures_are_compared(monkeypatch, mine, theirs, said):
     assert cell == said and state == ("fails" if said.startswith("no") else "runs")
 
 
-def test_torch_s_figures_are_of_ci_s_versions():
+def test_torchs_figures_have_the_versions_pinned_in_ci():
     pins = {_normal(line.split("==")[0]): line.split("==")[1] for line in PINS.read_text().splitlines() if "==" in line}
     rows = figures._read()["libraries"]
     assert not [n for n, row in rows.items() if n not in NOT_PINNED and pins[_normal(n)] != row["version"].replace("-", ".post")]
@@ -159,7 +162,8 @@ def test_torch_s_figures_are_of_ci_s_versions():
 
 
 def test_table_of_two_devices(tmp_path, monkeypatch):
-    """Both columns; what was taken before of the same versions stays, what was not does not."""
+    """The table has both columns; earlier results of the same version are retained, those of other
+    versions are not."""
     found = {"cpu": "runs", "npu": "fails"}
 
     def works():
@@ -177,7 +181,7 @@ def test_table_of_two_devices(tmp_path, monkeypatch):
     assert rows() == both and page.read_text().count("| ---") == 5 and "MindSpore's CPU target of a test." in page.read_text()
     found["npu"] = "apart"
     assert _libraries.report(["numpy"], str(page), ["npu"]) == 0
-    assert rows() == [both[0].replace("no: a &#124; b c", "asks nothing of a device"), both[1]]
+    assert rows() == [both[0].replace("no: a &#124; b c", "runs nothing on the device"), both[1]]
     monkeypatch.setattr(_libraries.mindtorch, "__version__", "another")
     assert _libraries.report(["pytest"], str(page), ["cpu"]) == 0 and rows() == [both[1]]
 
@@ -198,8 +202,9 @@ def test_the_page_has_both_columns():
     assert not [n for n, r in release.items() if n not in NOT_PINNED and normal[_normal(n)] != r], "taken with another version than CI's"
 
 
-def test_no_library_is_named_in_the_facade():
-    # (What makes a library run has to be true of torch, not of that library.)
+def test_no_library_is_named_in_mindtorch():
+    # (A change that makes a library run must be valid for PyTorch in general, not specific to that
+    # library.)
     root = pathlib.Path(importlib.util.find_spec("mindtorch").origin).parent / "torch"
     names = ("transformers", "lightning", "timm", "torchmetrics", "accelerate", "diffusers", "peft", "gpytorch", "monai", "kornia")
     for file in root.rglob("*.py"):

@@ -1,6 +1,7 @@
-"""accelerate, transformers and lightning find the npu device where there is one, do without where there is none, and train there with the cpu's losses.
+"""accelerate, transformers and lightning use an npu device if there is one, run without it
+otherwise, and reach the cpu's losses on it.
 
-Without an Ascend it is MindSpore's CPU target in its place (MINDTORCH_NPU=cpu), or the stand-in for CANN.
+Without an Ascend, MindSpore's CPU target (MINDTORCH_NPU=cpu) or the CANN simulator takes its place.
 """
 import importlib.util
 import json
@@ -33,7 +34,7 @@ def _run(npu, *names):
 
 @pytest.fixture(scope="module")
 def without():
-    """What is found on this machine without an npu device."""
+    """Returns the results on this machine without an npu device."""
     return _run(None, *LIBRARIES)
 
 
@@ -44,7 +45,8 @@ def _probes(n):
 
 
 def test_probes(without):
-    """`import torch_npu` is there on every machine, so it says nothing; availability does, under each of its names."""
+    """`import torch_npu` succeeds on every machine, so only the availability functions tell whether
+    there is a device."""
     assert without["probes"] == _probes(0)
     assert _run("cpu")["probes"] == _probes(1)
 
@@ -52,7 +54,7 @@ def test_probes(without):
 def _compare(found, without):
     for name, probe, place in (("accelerate", [True, True], "npu"), ("transformers", [True, True], "npu"), ("lightning", ["CUDAAccelerator"], "cuda")):
         if name in LIBRARIES:
-            # ("cuda" is the npu device's other name, the one that lightning knows.)
+            # ("cuda" is the alias of the npu device that lightning supports.)
             assert found[name]["probe"] == probe and set(found[name]["device"]) == {place}
             assert found[name]["losses"] == pytest.approx(without[name]["losses"], rel=1e-4)
 
@@ -69,7 +71,8 @@ def test_libraries_choose_and_train(without):
 
 @pytest.mark.ascend
 def test_on_ascend(without):
-    """On MindSpore's Ascend target over the stand-in, computed by real torch, or by our own cpu device where that is not installed."""
+    """Runs on MindSpore's Ascend target over the CANN simulator, computed by PyTorch, or by
+    mindtorch's cpu device if PyTorch is not installed."""
     import _standin
 
     from mindtorch.tools.standin import _build

@@ -1,4 +1,5 @@
-"""The figures that library checks are compared by (mindtorch/tools/_library_figures.py): real torch's and ours of one program."""
+"""The figures by which library checks are compared (mindtorch/tools/_library_figures.py): PyTorch's
+and mindtorch's for one program."""
 import sys
 
 import pytest
@@ -26,7 +27,8 @@ def _a_check(T):
 
 @pytest.fixture
 def tracer():
-    """A trace function, as a debugger and coverage.py have one; whether it is still there afterwards is checked."""
+    """Installs a trace function, as debuggers and coverage.py do, and checks that it is still
+    installed afterwards."""
     def trace(frame, event, arg):
         return None
     before = sys.gettrace()
@@ -38,8 +40,9 @@ def tracer():
 
 
 @pytest.mark.parametrize("traced", [False, True])
-def test_what_a_check_has_in_its_hands(traced, request):
-    """The same program has the same figures under both libraries: of its own functions alone, also where a transform runs through them."""
+def test_figures_of_a_check_match_torch(traced, request):
+    """A program has the same figures under both libraries; they cover only its own functions, also
+    under a function transform."""
     told = []
     if traced:
         request.getfixturevalue("tracer")

@@ -1,4 +1,5 @@
-"""examples/resnet: the same script under real torch and under mindtorch gives the same losses, gradients, weights and accuracy."""
+"""examples/resnet: the same script under PyTorch and under mindtorch gives the same losses,
+gradients, weights and accuracy."""
 import pathlib
 import re
 import subprocess
@@ -35,13 +36,15 @@ def test_training_and_evaluation(arch, tmp_path):
     assert lrs[0] == pytest.approx(0.05) and lrs[-1] < 0.01
     grads = weights = 0
     for k in want.files:
-        # In float64, as norms over small batches make a difference in the last digit grow thirtyfold a step.
+        # Uses float64, because norms over small batches amplify a difference in the last digit
+        # thirtyfold per step.
         tol = 1e-9 if int(k.split("/")[0]) == 0 else 1e-5
         np.testing.assert_allclose(got[k], want[k], rtol=tol, atol=tol * np.abs(want[k]).max() + 1e-14, err_msg=k)
         grads += "/grad/" in k
         weights += "/weight/" in k
     assert grads >= 2 * 60 and weights >= 2 * 100
-    for folder in (a, b):       # each library evaluates what it trained, and mindtorch also what torch trained
+    # each library evaluates what it trained, and mindtorch also what PyTorch trained
+    for folder in (a, b):
         evaluate = [str(ROOT / "eval.py"), str(folder / "resnet.pth"), *size]
         mine = re.search(r"top-1 ([\d.]+)%  top-5 ([\d.]+)%", call(a, "-m", "mindtorch", "run", *evaluate)).groups()
         if folder == b:

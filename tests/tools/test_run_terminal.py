@@ -1,4 +1,5 @@
-"""`mindtorch run` in a terminal: what the script shows comes as it is shown, bars, colours, warnings and Ctrl-C included; what a first run waits for is said once."""
+"""`mindtorch run` in a terminal: output appears as without it, including bars, colors, warnings and
+Ctrl-C; slow first-time steps are reported once."""
 import fcntl
 import os
 import pty
@@ -20,13 +21,15 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def in_its_terminal():
-    """Before the command starts: the streams are its terminal, and Ctrl-C ends it (who runs tests in the background has told them to ignore that)."""
+    """Runs before the command: makes the streams its controlling terminal and lets Ctrl-C end it (a
+    test runner in the background may ignore it)."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Terminal:
-    """A process whose standard streams are a terminal; `seen`: [(seconds, bytes)] as they came."""
+    """A process whose standard streams are a terminal; `seen` is [(seconds, bytes)] in order of
+    arrival."""
 
     def __init__(self, process, *args, env=None):
         self.master, slave = pty.openpty()
@@ -39,7 +42,7 @@ class Terminal:
         self.seen = []
 
     def read(self, until=None, patience=100):
-        """All that is shown up to a text, or to the end."""
+        """Returns everything shown up to a text, or to the end."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             if until is not None and until in self.text:
@@ -47,7 +50,7 @@ class Terminal:
             if select.select([self.master], [], [], 0.2)[0]:
                 try:
                     data = os.read(self.master, 65536)
-                except OSError:             # the other side has been closed
+                except OSError:  # the other side is closed
                     data = b""
                 if not data:
                     break
@@ -67,7 +70,7 @@ class Terminal:
 
 
 def both(process, script, **options):
-    """(text, status) in a terminal by the plain interpreter and by `run`."""
+    """Returns (text, status) in a terminal for the plain interpreter and for `run`."""
     return [Terminal(process, *command, script, **options).end() for command in ((), RUN)]
 
 
@@ -86,14 +89,14 @@ SHOWS = """
 """
 
 
-def test_a_terminal_shows_what_it_would_show(process):
+def test_terminal_output_matches_the_interpreter(process):
     script = process.file("show.py", SHOWS)
     plain, ours = both(process, script)
     assert ours == plain and plain[1] == 3
     assert "tty [True, True, True] True" in plain[0] and "\rstep 3/3" in plain[0] and "careful" in plain[0]
 
 
-def test_a_bar_moves_while_the_script_trains(process):
+def test_progress_bar_updates_during_training(process):
     pytest.importorskip("tqdm")
     script = process.file("bar.py", """
         import time
@@ -110,10 +113,10 @@ def test_a_bar_moves_while_the_script_trains(process):
     assert status == 0 and "grad [10.0, 10.0]" in text
     assert list(dict.fromkeys(re.findall(r"\rtrain:\s+(\d+)%", text))) == ["0", "20", "40", "60", "80", "100"]
     times = [t for t, data in shell.seen if b"train:" in data]
-    assert len(times) >= 4 and times[-1] - times[0] > 0.8           # as it went on, not at the end
+    assert len(times) >= 4 and times[-1] - times[0] > 0.8  # while it runs, not at the end
 
 
-def test_pipes_get_lines_as_they_are_flushed(process):
+def test_pipes_receive_lines_when_flushed(process):
     script = process.file("lines.py", """
         import sys, time
         import torch
@@ -163,7 +166,7 @@ def test_a_signal_ends_the_script(process):
     assert shell.end()[1] == -signal.SIGTERM
 
 
-# ---------------------------------------------------------------- what a first run waits for
+# ---------------------------------------------------------------- slow first-time steps
 SLOW = """
     import pathlib
     from mindtorch.backend.native import build
@@ -182,7 +185,7 @@ def slow_compiler(process):
 
 
 @pytest.mark.parametrize("after, times", [("0.5", 1), ("0", 0), ("60", 0)])
-def test_a_compiler_that_takes_long_is_told_of_once(process, slow_compiler, after, times):
+def test_slow_compiler_is_reported_once(process, slow_compiler, after, times):
     process.file("slow.py", SLOW)
     env = {"MINDTORCH_PROGRESS": after, "CC": slow_compiler, "MINDTORCH_CACHE": str(process.folder / "cache")}
     text, status = Terminal(process, *RUN, "slow.py", env=env).end()
@@ -191,17 +194,17 @@ def test_a_compiler_that_takes_long_is_told_of_once(process, slow_compiler, afte
     if times:
         assert "\r\x1b[Kmindtorch: " in text
         again, _ = Terminal(process, *RUN, "slow.py", env=env).end()
-        assert again == "1\r\n"                                  # the cache has them
+        assert again == "1\r\n"  # the cache contains the kernels
 
 
-def test_a_pipe_gets_the_line_without_control_characters(process, slow_compiler):
+def test_progress_line_in_a_pipe_has_no_control_characters(process, slow_compiler):
     process.file("slow.py", SLOW)
     done = process.run(*RUN, "slow.py", env={"MINDTORCH_PROGRESS": "0.5", "CC": slow_compiler, "MINDTORCH_CACHE": str(process.folder / "cache")})
     assert done.stdout == "1\n" and re.fullmatch(r"mindtorch: compiling kernels in C, once on this machine \(.*cache\)\n", done.stderr), done.stderr
 
 
 @pytest.mark.slow
-def test_a_graph_that_takes_long_is_told_of_once(process):
+def test_slow_graph_compilation_is_reported_once(process):
     process.file("graph.py", """
         import torch
         net = torch.nn.Sequential(*[m for _ in range(12) for m in (torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))])
@@ -214,7 +217,7 @@ def test_a_graph_that_takes_long_is_told_of_once(process):
     assert done.stdout == "done\n" and done.stderr.count("mindtorch: MindSpore compiles a graph of torch.compile") == 1, done.stderr
 
 
-def test_what_is_over_soon_is_not_told(capsys, monkeypatch):
+def test_quick_steps_are_not_reported(capsys, monkeypatch):
     monkeypatch.setenv("MINDTORCH_PROGRESS", "0.3")
     monkeypatch.setattr(patience, "_told", set())
     with patience.slow("something quick"):

@@ -1,4 +1,4 @@
-"""`python -m mindtorch scan`: which names of torch a script uses, and whether they are there."""
+"""`python -m mindtorch scan`: which PyTorch names a script uses, and whether mindtorch has them."""
 import ast
 import json
 import os
@@ -74,7 +74,7 @@ def test_verdicts_come_from_the_real_namespace(facts, tmp_path):
              ("torch.nn.Liner", 9), ("torch.nothing_like_this.f", 10)]
 
 
-def test_a_fallback_is_no_fault_and_a_near_name_is_told(facts, tmp_path):
+def test_fallback_import_is_ok_and_similar_name_is_suggested(facts, tmp_path):
     rows = found(facts, tmp_path, """
         import torch
         try:
@@ -107,8 +107,9 @@ def test_command(process):
     assert "broken.py" in broken.stderr and "nowhere.py: there is no such file" in broken.stderr
 
 
-def test_sarif_is_as_the_standard_has_it(facts, tmp_path, monkeypatch):
-    """What SARIF 2.1.0 requires of the properties that are written, and places that a reader of the report will find."""
+def test_sarif_output_conforms_to_the_standard(facts, tmp_path, monkeypatch):
+    """Checks the properties that SARIF 2.1.0 requires, and that a reader of the report can resolve
+    the locations."""
     import pathlib
     import re
     from urllib.parse import unquote, urlparse
@@ -157,7 +158,7 @@ def test_a_folder_with_a_pipe_and_a_broken_link(facts, tmp_path):
     (tmp_path / "folder.py" / "b.py").write_text("import torch\ntorch.ones\n")
     uses, failed = scan([str(tmp_path)], facts)
     assert [(os.path.basename(f.file), f.name) for f in uses] == [("a.py", "torch.nope"), ("b.py", "torch.ones")]
-    assert len(failed) == 2 and any("pipe.py: it is no regular file" in m for m in failed) and any("link.py" in m for m in failed)
+    assert len(failed) == 2 and any("pipe.py: not a regular file" in m for m in failed) and any("link.py" in m for m in failed)
 
 
 DEEP = {
@@ -186,13 +187,13 @@ def test_deep_nesting(facts, tmp_path, name):
 @pytest.mark.parametrize("name", """torch.nested.nested_tensor torch.nested.as_nested_tensor torch.nested.narrow torch.quantize_per_tensor torch.cudnn_convolution
  torch.jit.CompilationUnit torch.sparse.spsolve torch._scaled_mm torch.nn.functional.scaled_mm torch.utils.data.datapipes.iter.Forker
  torch.jit.get_trace_graph""".split())
-def test_what_only_raises_is_unsupported(facts, tmp_path, name):
+def test_names_that_only_raise_are_unsupported(facts, tmp_path, name):
     (use,) = found(facts, tmp_path, f"import torch\n{name}")
     assert use.verdict == "unsupported" and use.reason
 
 
-def test_what_is_said_to_raise_does(facts):
-    """No name is called unsupported that does something, as far as a call without arguments tells."""
+def test_names_reported_unsupported_raise(facts):
+    """No name reported as unsupported works, as far as a call without arguments can show."""
     from mindtorch.tools._scan import _refusals
     torch, wrong = facts.facade, []
     for holder in (torch, torch.nn.functional, torch.nested, torch.sparse, torch.jit, torch.linalg):
@@ -223,7 +224,7 @@ def test_imports_that_fail(facts, tmp_path, source, verdict):
     "import os, numpy, json.decoder", "from . import other", "import beside", "from beside.part import x", "from above import y",
     "try:\n    import surely_not\nexcept ImportError:\n    surely_not = None", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import surely_not",
 ])
-def test_packages_that_are_there_or_asked_for(facts, tmp_path, source):
+def test_local_and_guarded_packages_are_not_reported(facts, tmp_path, source):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside").mkdir()
     (tmp_path / "above.py").write_text("")

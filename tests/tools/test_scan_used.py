@@ -1,4 +1,5 @@
-"""`scan` against what scripts really use: they are run, every name looked up is recorded, and none may be missing in its list."""
+"""`scan` compared with the names that scripts really use: the scripts run, every looked-up name is
+recorded, and the scan must list all of them."""
 import json
 import pathlib
 
@@ -9,7 +10,7 @@ from mindtorch.tools._scan import Facts, Found, scan
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Written for this test, each with other ways to get at a name.
+# Written for this test; each script accesses names in other ways.
 SCRIPTS = {
     "aliases": """
         import torch as t, torch.nn as N
@@ -154,7 +155,7 @@ SCRIPTS = {
                 return G.relu(t.neg(nn.functional.silu(self.part(x))))
         print(Net()(torch.ones(2, 3)).sum().item())
     """,
-    # ---- what mindtorch does not have
+    # ---- names that mindtorch does not have
     "missing_function": "import torch\nx = torch.ones(2)\nprint(torch.median_of_means(x))\n",
     "missing_module": "import torch\nx = 1\nfrom torch.no_such_module import thing\n",
     "missing_method": "import torch\nx = torch.ones(2)\ny = x + 1\nprint(y.median_of_means())\n",
@@ -178,7 +179,7 @@ REFUSED = {"missing_function": 3, "missing_module": 3, "missing_method": 4, "ref
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """{name: (path, what the run used)}, all in one process under the facade."""
+    """Returns {name: (path, names that the run used)}, all in one process under mindtorch."""
     from conftest import Process
     process = Process(tmp_path_factory.mktemp("scripts"))
     paths = {n: process.file(f"{n}/{n}.py", t) for n, t in SCRIPTS.items()}
@@ -206,12 +207,12 @@ def test_no_name_is_missed(name, runs, facts):
         assert any(f.line == REFUSED[name] and f.verdict != "supported" for f in found)
     else:
         assert not report["refused"] and len(report["used"]) >= 5
-        # What ran well is not called unsupported.
+        # Names that worked are not reported as unsupported.
         ran = {(u[1], u[2]) for u in report["used"]}
         assert not [f for f in found if f.verdict == "unsupported" and (f.line, f.name.rpartition(".")[2]) in ran]
 
 
-def test_a_missed_name_would_be_noticed(runs):
+def test_missed_name_is_detected(runs):
     path, report = runs["aliases"]
     assert len(_names_used.missed(report, [])) > 8
     path, report = runs["missing_function"]
@@ -240,8 +241,9 @@ def test_the_examples(process, facts):
     assert _names_used.missed(report, found) == [] and len(report["used"]) > 30
 
 
-def test_the_import_that_enables_is_looked_for_and_not_run(process):
-    """Where real torch is loaded, to enable would be an error; elsewhere it would change what this process imports."""
+def test_enabling_import_is_resolved_without_running_it(process):
+    """Where PyTorch is loaded, enabling would be an error; elsewhere it would change what this
+    process imports."""
     script = process.file("some.py", """
         from mindtorch.tools import mstorch_enable
         import mindtorch.tools.mstorch_disable

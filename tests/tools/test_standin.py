@@ -1,4 +1,5 @@
-"""The stand-in for CANN itself: built, run from the command line, what it logs, reports, refuses and fails."""
+"""The CANN simulator itself: building, running from the command line, logging, reporting, rejecting
+and failing."""
 import hashlib
 import json
 import os
@@ -14,14 +15,14 @@ from mindtorch.tools.standin import _attach, _build, _report
 ASCEND = "import mindspore as ms\nms.set_device('Ascend')\nimport mindtorch.torch as mt\n"
 
 
-def test_elsewhere_it_is_refused_in_a_sentence(monkeypatch, capsys):
+def test_other_platforms_print_one_sentence(monkeypatch, capsys):
     from mindtorch import __main__
     monkeypatch.setattr(_build.platform, "machine", lambda: "aarch64")
     assert __main__.main(["standin", "build"]) == 2
-    assert capsys.readouterr().err == "python -m mindtorch standin: the stand-in for CANN runs on x86-64 Linux only, not on aarch64 linux\n"
+    assert capsys.readouterr().err == "python -m mindtorch standin: the CANN simulator runs on x86-64 Linux only, not on aarch64 linux\n"
 
 
-def test_without_a_compiler_it_says_what_to_install(monkeypatch, tmp_path):
+def test_missing_compiler_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path))
     monkeypatch.setattr(_build.shutil, "which", lambda name: None if name in ("g++", "nm") else "/usr/bin/" + name)
     with pytest.raises(_build.CannotBuild, match=r"g\+\+ and nm must be installed"):
@@ -35,14 +36,14 @@ def test_report():
     found = _report.tell("\n".join(map(json.dumps, lines)).encode())
     assert found.launches == {"aclnnAdd": 2, "aclnnMm": 1} and found.aclop == {"LSTM": 1} and found.count("D2H") == 2 and found.count("H2D") == 1
     text = _report.text(found)
-    for part in ("for want of a kernel: 3", "       3  mode", "launches: 3 of 2 kernels, 1 collectives", "       2  aclnnAdd", "       2        12 B  a.py:3", "2.0 KB  (not by Python)", "1000 B of tensors, 2.0 MB taken",
+    for part in ("with copies there and back: 3", "       3  mode", "launches: 3 of 2 kernels, 1 collectives", "       2  aclnnAdd", "       2        12 B  a.py:3", "2.0 KB  (not by Python)", "1000 B of tensors, 2.0 MB reserved",
                  "FAILED: aclnnX is not computed", "refused by the chip's limits: aclnnMm: argument 0 is i64 (1)", "What this does not show"):
         assert part in text, text
     assert json.loads(json.dumps(found.as_dict()))["copies"][0] == {"direction": "D2H", "site": "a.py:3", "copies": 2, "bytes": 12}
 
 
 @pytest.mark.ascend
-def test_computed_and_logged(standin):
+def test_kernels_are_computed_and_logged(standin):
     out = standin.run("-c", ASCEND + """
 x = mt.arange(6.).reshape(2, 3).to("npu")
 y = (x + x * x)[:, 1:]
@@ -51,12 +52,13 @@ print("SAID", (y.t() @ y).tolist())
     assert json.loads(out.said("SAID")) == [[404.0, 612.0], [612.0, 936.0]]
     assert out.found.launches == {"aclnnMul": 1, "aclnnAdd": 1, "aclnnMatmul": 1} and out.found.count("H2D") == out.found.count("D2H") == 1
     product = next(line["args"] for line in map(json.loads, out.log.read_text().splitlines()) if line.get("launch") == "aclnnMatmul")
-    assert product.startswith("T[2,2]f32 strides[1,3] offset1, T[2,2]f32 strides[3,1] offset1, T[2,2]f32")         # (views launch nothing)
+    # (views launch no kernel)
+    assert product.startswith("T[2,2]f32 strides[1,3] offset1, T[2,2]f32 strides[3,1] offset1, T[2,2]f32")
 
 
 @pytest.mark.ascend
-def test_a_launch_that_nothing_computes_fails(standin, tmp_path):
-    """Even where the script does not look at the result."""
+def test_launch_without_a_kernel_fails(standin, tmp_path):
+    """The run fails even if the script does not read the result."""
     without = tmp_path / "without.py"
     without.write_text("del KERNELS['Matmul']\n")
     script = tmp_path / "script.py"
@@ -71,7 +73,7 @@ def command(*argv, **env):
 
 
 @pytest.mark.ascend
-def test_copies_are_told_by_the_users_line(tmp_path):
+def test_copies_are_reported_by_user_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch\nx = torch.ones(2, 3).npu()\nfor _ in range(3):\n    y = x + x\n    print(y.mul(x)[1, 2].item())\n")
     r = command("run", "--json", tmp_path / "r.json", script)
@@ -83,8 +85,9 @@ def test_copies_are_told_by_the_users_line(tmp_path):
 
 
 @pytest.mark.ascend
-def test_failures_on_request(standin):
-    """Each where a chip would tell: at the call, or where the process synchronises."""
+def test_requested_failures_occur(standin):
+    """Each failure appears where a chip would report it: at the call, or at the next
+    synchronization."""
     program = ASCEND + """
 x = mt.ones(4, 4).to("npu")
 for name, f in (("prepare", lambda: mt.mm(x, x)), ("later", lambda: mt.mm(x, x)), ("synchronize", lambda: mt.npu.synchronize())):
@@ -100,8 +103,9 @@ for name, f in (("prepare", lambda: mt.mm(x, x)), ("later", lambda: mt.mm(x, x))
 
 
 @pytest.mark.ascend
-def test_the_chip_refuses_what_its_documents_do(standin):
-    """A matrix product of int64 is refused when it is prepared; by the facade it goes to the host, with its warning."""
+def test_undocumented_dtypes_are_rejected(standin):
+    """The simulator rejects an int64 matrix product when it is prepared; mindtorch computes it on
+    the host, with a warning."""
     program = ASCEND + """
 x = mt.arange(4).reshape(2, 2).npu()
 print("SAID", (x @ x).tolist())
@@ -116,10 +120,11 @@ except RuntimeError as e:
     assert sum(r.found.refused.values()) == 1
 
 
-def test_the_users_line_is_outside_of_installed_packages():
-    """Where all frames are of packages, the innermost that is neither mindtorch's nor MindSpore's."""
+def test_user_line_is_outside_installed_packages():
+    """If all frames belong to packages, it is the innermost frame outside mindtorch and MindSpore.
+    """
     class Frame:
-        def __init__(self, *names):         # the outermost first
+        def __init__(self, *names):  # outermost first
             self.f_code, self.f_lineno = types.SimpleNamespace(co_filename=names[-1]), len(names)
             self.f_back = Frame(*names[:-1]) if names[1:] else None
     ours, installed = ("/env/site-packages/mindtorch/",), ("/env/",)
@@ -131,19 +136,19 @@ def test_the_users_line_is_outside_of_installed_packages():
         assert _attach.user_line(Frame(*names), ours, installed) == expected
 
 
-def test_lines_that_a_killed_process_left():
+def test_truncated_log_lines_are_counted():
     found = _report.tell(b'{"launch": "aclnnAdd", "args": ""}\n{"launch": "acln')
     assert found.launches == {"aclnnAdd": 1} and found.unreadable == 1 and "cannot be read: 1" in _report.text(found)
 
 
-def test_what_would_compute_or_move_data_does_not_do_nothing():
+def test_missing_compute_and_copy_functions_are_not_stubs():
     absent = [n for n in ("aclmdlExecute", "aclmdlRIExecuteAsync", "aclrtMemcpy2dAsync", "aclrtMemImportFromShareableHandle", "rtKernelLaunch", "HcclAllToAll",
                           "_ZN2ge7Session23RunGraphWithStreamAsyncEjPvRKSt6vectorINS_6TensorESaIS3_EERS5_") if _build._AT_WORK.search(n)]
     assert len(absent) == 7
     assert not [n for n in ("aclInit", "aclrtSetOpExecuteTimeOut", "aclmdlRICaptureGetInfo", "HcclGroups", "aclrtStreamWaitEvent") if _build._AT_WORK.search(n)]
 
 
-def test_a_cache_folder_that_cannot_be_used(monkeypatch, tmp_path):
+def test_unusable_cache_folder_raises(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     for folder, words in (("file", "cannot be used"), ("a:b", "colon")):
         monkeypatch.setenv("MINDTORCH_CACHE", str(tmp_path / folder))
@@ -151,7 +156,7 @@ def test_a_cache_folder_that_cannot_be_used(monkeypatch, tmp_path):
             _build.build()
 
 
-def test_what_is_damaged_is_not_taken(monkeypatch, tmp_path):
+def test_damaged_build_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(_build, "folder", lambda: tmp_path)
     (tmp_path / "lib64").mkdir()
     library = tmp_path / "lib64" / "libstandin.so"
@@ -159,7 +164,7 @@ def test_what_is_damaged_is_not_taken(monkeypatch, tmp_path):
     (tmp_path / "lib64" / "libhccl.so").symlink_to("libstandin.so")
     (tmp_path / "standin.json").write_text(json.dumps({"sha256": hashlib.sha256(b"library").hexdigest(), "files": ["lib64/libhccl.so"]}))
     assert _build.built()
-    library.chmod(0o666)                    # others could have written it
+    library.chmod(0o666)  # other users could have modified it
     assert not _build.built()
     library.chmod(0o644)
     (tmp_path / "lib64" / "libhccl.so").unlink()
@@ -170,17 +175,17 @@ def test_what_is_damaged_is_not_taken(monkeypatch, tmp_path):
     assert not _build.built()
 
 
-def test_arguments_that_cannot_be(tmp_path):
+def test_invalid_arguments_exit_with_2(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("")
-    for arguments, words in ((["--kernels", "/no/file.py"], "there is no file '/no/file.py'"), (["--memory", "many"], "--memory many: it takes"),
+    for arguments, words in ((["--kernels", "/no/file.py"], "there is no file '/no/file.py'"), (["--memory", "many"], "--memory many: expected"),
                              (["--log", tmp_path / "none" / "x"], "cannot be written"), (["--chip", "Ascend1"], "no limits are known")):
         r = command("run", *arguments, script)
         assert r.returncode == 2 and words in r.stderr, r.stderr
 
 
 @pytest.mark.ascend
-def test_a_failure_that_nobody_waits_for_is_told(tmp_path):
+def test_unsynchronized_failure_is_reported(tmp_path):
     fault = tmp_path / "fault.py"
     fault.write_text("import dataclasses\ndef f(*a): raise ArithmeticError('planted')\nKERNELS['Matmul'] = dataclasses.replace(KERNELS['Matmul'], function=f)\n")
     script = tmp_path / "script.py"
@@ -192,15 +197,15 @@ def test_a_failure_that_nobody_waits_for_is_told(tmp_path):
 
 
 @pytest.mark.ascend
-def test_the_machine_ends(tmp_path):
-    """By itself, or killed at work: one sentence says so."""
+def test_simulator_crash_is_reported(tmp_path):
+    """Whether it fails by itself or is killed at work, one sentence reports it."""
     broken, script = tmp_path / "broken.py", tmp_path / "script.py"
     broken.write_text("kernel('Add', 'self, out!')(lambda s, o: s)\n")
     script.write_text("import torch\nx = torch.ones(3, 3).npu()\nprint((x + x).tolist())\n")
     r = command("run", "--no-report", "--kernels", broken, script)
     last = r.stderr.splitlines()[-1]
-    assert r.returncode == 1 and "ValueError: aclnnAdd stands in the table twice" in r.stderr, r.stderr
-    assert last == "python -m mindtorch standin: the process that computes launches ended by itself (status 1); what it said stands above"
+    assert r.returncode == 1 and "ValueError: aclnnAdd is registered twice" in r.stderr, r.stderr
+    assert last == "python -m mindtorch standin: the process that computes launches exited unexpectedly (status 1); see its output above"
     killed = tmp_path / "killed.py"
     killed.write_text("import dataclasses, os\nKERNELS['Matmul'] = dataclasses.replace(KERNELS['Matmul'], function=lambda *a: os.kill(os.getpid(), 9))\n")
     script.write_text("import torch\nx = torch.ones(3, 3).npu()\ntry:\n    print((x @ x).tolist())\nexcept RuntimeError as e:\n    print('ERROR', e)\n")
@@ -209,14 +214,15 @@ def test_the_machine_ends(tmp_path):
 
 
 @pytest.mark.ascend
-def test_memory_that_nobody_has_written_is_not_zero(standin):
+def test_uninitialized_memory_is_nan(standin):
     out = standin.run("-c", ASCEND + "print('SAID', ms.mint.empty((3, 1 << 20), device='Ascend').asnumpy()[:, ::9999].max())", hook=False)
     assert out.said("SAID") == "nan"
 
 
 @pytest.mark.ascend
-def test_spawned_processes_are_on_the_machine_too(tmp_path):
-    """With the user's lines, and without what MindSpore says of a missing compiler. A forked worker takes nothing from its parent."""
+def test_spawned_processes_use_the_simulator(tmp_path):
+    """The report has the user's lines and no MindSpore message about a missing compiler. A forked
+    worker inherits no state of the simulator."""
     script = tmp_path / "script.py"
     script.write_text('''
 import torch
@@ -242,7 +248,8 @@ if __name__ == "__main__":
 
 @pytest.mark.ascend
 def test_signals(tmp_path):
-    """The status tells of one that ended the script; one for the command ends the script."""
+    """The exit status tells which signal ended the script; a signal to the command ends the script.
+    """
     script = tmp_path / "script.py"
     script.write_text("import os, sys, time, torch\nx = torch.ones(3).npu().sum().item()\nprint(os.getpid(), flush=True)\n"
                       "if len(sys.argv) > 1:\n    os.kill(os.getpid(), 11)\ntime.sleep(60)\n")
@@ -251,7 +258,7 @@ def test_signals(tmp_path):
     p = subprocess.Popen([sys.executable, "-m", "mindtorch", "standin", "run", "--no-report", str(script)], stdout=subprocess.PIPE, text=True,
                          env={**os.environ, "PYTHONPATH": str(_build.SOURCES.parents[2])})
     pid = int(p.stdout.readline())
-    p.kill()                                # what the command cannot hand on
+    p.kill()  # a signal that the command cannot forward
     end = time.monotonic() + 30
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
         time.sleep(0.05)

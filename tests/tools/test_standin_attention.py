@@ -1,5 +1,8 @@
-"""Attention and rotary positions of the stand-in's kernel table: both engines compute the same, the same as scores written out do with real torch's
-gradients, and gradients are of what the forward saved."""
+"""Attention and rotary embedding kernels of the CANN simulator: both engines agree with each other
+and with an explicit formula whose gradients PyTorch computes.
+
+Gradients use what the forward saved.
+"""
 import numpy as np
 import torch
 from _standin_cases import Outcome, call, out
@@ -13,7 +16,7 @@ def f(*shape):
 
 
 def laid(x, layout):
-    """[B, N, S, D] in a layout."""
+    """Converts [B, N, S, D] to a layout."""
     if layout in ("BSND", "BSH"):
         x = x.transpose(0, 2, 1, 3)
     if layout == "SBH":
@@ -22,13 +25,14 @@ def laid(x, layout):
 
 
 def bits(kept):
-    """One bit for each, least significant first."""
+    """Packs one bit per element, least significant first."""
     flat = kept.reshape(-1)
     return np.packbits(np.pad(flat, (0, -flat.size % 128)), bitorder="little")
 
 
 def written_out(q, k, v, g, scale, left_out, pse=None, pse_type=1, kept=None, keep=1.):
-    """Result, largest scores and sums (last dimension of 8), gradients; of [B, N, S, D]."""
+    """Returns the result, the maximum scores and the sums (last dimension of 8), and the gradients;
+    operands are [B, N, S, D]."""
     q, k, v, *p = (torch.from_numpy(x).requires_grad_() for x in (q, k, v, *([pse] if pse is not None else [])))
     n = q.shape[1] // k.shape[1]
     s = q @ k.repeat_interleave(n, 1).transpose(2, 3)
@@ -44,7 +48,7 @@ def written_out(q, k, v, g, scale, left_out, pse=None, pse_type=1, kept=None, ke
 
 
 class Set:
-    """A forward and its backward, and what they must give."""
+    """A forward, its backward, and their expected results."""
 
     def __init__(self, layout="BNSD", b=2, n=4, m=2, s=6, t=6, scale=.3, mask=None, left_out=None, pse=None, pse_type=1, keep=1., sparse=0,
                  before=FAR, after=FAR, prefix=None):
@@ -93,7 +97,7 @@ def sets():
 
 
 def various(v2):
-    """Sequences of 5 and 7 tokens, with keys of 5 and 8; dropout."""
+    """Sequences of 5 and 7 tokens with 5 and 8 keys, with dropout."""
     queries, keys, n, m = [5, 12], [5, 13], 4, 2
     q, k, v, g = f(12, n, 8), f(13, m, 8), f(13, m, 8), f(12, n, 8)
     kept = [r.rand(1, n, 5, 5) < .75, r.rand(1, n, 7, 8) < .75]
@@ -113,7 +117,8 @@ def various(v2):
 
 
 def inference():
-    """Of lengths 6 and 4, keys 6 and 3: results, or None where the engines are all there is."""
+    """Lengths 6 and 4 with 6 and 3 keys: expected results, or None where only the engines are
+    compared."""
     q, k, v, g = f(2, 4, 6, 8), f(2, 2, 6, 8), f(2, 2, 6, 8), f(2, 4, 6, 8)
     short = np.arange(6) >= np.array([6, 3]).reshape(2, 1, 1, 1)
     y, largest, total, *_ = written_out(q, k, v, g, .3, triangle(6, 6) | short)
@@ -134,7 +139,7 @@ def inference():
 
 
 def ring():
-    """Halves of the keys, put together."""
+    """Results for two halves of the keys are combined."""
     q, k, v, g = f(2, 4, 6, 8), f(2, 4, 6, 8), f(2, 4, 6, 8), f(2, 4, 6, 8)
     halves = [written_out(q, *(np.ascontiguousarray(x[:, :, h]) for x in (k, v)), g, .3, None)[:3] for h in (slice(0, 3), slice(3, 6))]
     y, largest, total, *_ = written_out(q, k, v, g, .3, None)

@@ -1,4 +1,5 @@
-"""Kernels of the stand-in: elementwise ones, activations, fills, random numbers, reductions, scans and sorting, on both engines of the table."""
+"""Kernels of the CANN simulator on both engines: elementwise ops, activations, fills, random
+numbers, reductions, scans and sorting."""
 import itertools
 
 import numpy as np
@@ -7,7 +8,8 @@ from _standin_cases import Outcome, call, out
 
 _random = np.random.RandomState(0)
 SPECIAL = np.array([0., -0., 1, -1, .5, -.5, 2, -2, 1e-6, 88, -104, 3e38, np.inf, -np.inf, np.nan], np.float32)
-TAME = SPECIAL[SPECIAL != np.float32(3e38)]      # (products and sums that overflow half-way do so in different places)
+# (products and sums that overflow in between do so at different elements)
+TAME = SPECIAL[SPECIAL != np.float32(3e38)]
 LIMITS = np.array([0, 1, -1, 7, -8, 127, -128, 2**31 - 1, -2**31, 2**62], np.int64)
 FLOATS = "float16", "float32", "float64"
 
@@ -29,12 +31,12 @@ def like(x, dtype=None):
 
 
 def pairs(x):
-    """Every value of x beside every one."""
+    """Pairs every value of x with every value."""
     return np.repeat(x, len(x)).reshape(len(x), -1), np.tile(x, (len(x), 1))
 
 
 def operands(*dtypes):
-    """Pairs of operands: special values, broadcast, without dimensions, empty."""
+    """Yields pairs of operands: special values, broadcast, 0-dim and empty ones."""
     for dtype in dtypes:
         if dtype == "bool":
             yield b(3, 4), b(4)
@@ -104,7 +106,8 @@ def two():
         yield call("InplaceDiv", x, y)
         yield case("Maximum", x, y)
         yield case("Minimum", x, y)
-        if x.dtype == np.float16 and len(x) == len(TAME):        # (huge quotients: torch rounds them to the half type first)
+        # (huge quotients: PyTorch first rounds them to half precision)
+        if x.dtype == np.float16 and len(x) == len(TAME):
             continue
         for name in "FmodTensor RemainderTensorTensor FloorDivide".split():
             yield case(name, x, y)
@@ -120,7 +123,7 @@ def two():
         yield case("Maximum", x, y)
         yield case("Minimum", x, y)
         y = np.where(y == 0, 3, y).astype(y.dtype)
-        if x.dtype.kind == "i":                                   # (the lowest by -1 is undefined)
+        if x.dtype.kind == "i":  # (the minimum divided by -1 is undefined)
             y[y == -1] = 2
         for name in "FmodTensor RemainderTensorTensor FloorDivide".split():
             yield case(name, x, y)
@@ -221,7 +224,8 @@ def activations():
                "Threshold": [(.1, 20.), (0, 0)]}
     for x in f(3, 4), TAME, f(5, dtype="float64"), f(5, dtype="float16"), f(), f(0, 2), np.array([-3, 3, -1, 1, -.5, .5, 0, .2, -.2], np.float32):
         g = f(*x.shape, dtype=x.dtype)
-        finite = np.asarray(np.nan_to_num(x, posinf=3, neginf=-3))   # (torch: gelu(inf) is nan, hardswish's slope at nan 1)
+        # (PyTorch: gelu(inf) is nan, hardswish's derivative at nan is 1)
+        finite = np.asarray(np.nan_to_num(x, posinf=3, neginf=-3))
         for name in "Relu Silu Mish Hardswish Hardsigmoid Softplus Hardtanh Softshrink Hardshrink Threshold".split():
             for settings in scalars.get(name, [()]):
                 yield call(name, x, *settings, like(x))
@@ -293,7 +297,8 @@ def creation():
 
 
 def counted(values):
-    """A mask's bits: eight in a byte, the first the least significant, 16 bytes at least."""
+    """Packs a mask into bits: eight per byte, the first is the least significant, padded to a
+    multiple of 16 bytes."""
     bits = np.packbits(values.reshape(-1), bitorder="little")
     return np.concatenate((bits, np.zeros(-len(bits) % 16, np.uint8)))
 
@@ -358,7 +363,8 @@ def reductions():
         shape = np.sum(x, axis=dim, keepdims=keepdim).shape
         yield call("ProdDim", x, dim, keepdim, 0, out(*shape))
         yield call("ProdDim", integers, dim, keepdim, 9, out(*shape, dtype="int64"))
-        for source in x, f(4, 5, 3), integers:                    # (equal integers: the first place, by torch's kernels of small sizes)
+        # (equal integers: the first index, as PyTorch's kernels for small sizes choose)
+        for source in x, f(4, 5, 3), integers:
             for name in "MaxDim", "MinDim":
                 yield call(name, source, dim, keepdim, out(*shape, dtype=source.dtype), out(*shape, dtype="int64"))
             for name in "ArgMax", "ArgMin":
@@ -398,7 +404,7 @@ def ordering():
 
 
 def drawn():
-    """Random numbers, and what the mean of 4000 of them lies between."""
+    """Yields random number ops with the bounds for the mean of 4000 values."""
     n = 4000
     yield call("InplaceNormal", out(n), 3., .5, 7, 12), 2.95, 3.05
     yield call("InplaceUniform", out(n, dtype="float16"), 2., 4., 7, 12), 2.95, 3.05
@@ -434,7 +440,7 @@ def test_every_kernel_has_a_case(outcome):
     assert not outcome.without_case
 
 
-def test_random_numbers_are_distributed_as_asked(outcome):
+def test_random_numbers_have_the_requested_distribution(outcome):
     for (case, low, high), result in zip(drawn(), outcome.results):
         values = next(r for r, a in zip(result, case.arguments) if isinstance(a, np.ndarray) and a.size >= 512 and not np.array_equal(r, a))
         values = np.unpackbits(values, bitorder="little")[:4000] if values.dtype == np.uint8 else values
@@ -443,7 +449,7 @@ def test_random_numbers_are_distributed_as_asked(outcome):
             assert sorted(values) == list(range(4000))
 
 
-def test_another_place_of_the_stream_gives_other_numbers():
+def test_other_rng_offsets_give_other_numbers():
     first, again, seed, offset = Outcome([call("InplaceUniform", out(9), 0., 1., *place) for place in ((1, 2), (1, 2), (2, 2), (1, 14))]).results
     assert np.array_equal(first[0], again[0])
     assert not np.intersect1d(first[0], seed[0]).size and not np.intersect1d(first[0], offset[0]).size

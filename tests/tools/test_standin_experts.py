@@ -1,10 +1,12 @@
-"""Mixtures of experts and deformable attention of the stand-in's kernel table: both engines compute the same, and tokens get where their experts are."""
+"""Mixture-of-experts and deformable attention kernels of the CANN simulator: both engines agree,
+and tokens reach their experts."""
 import numpy as np
 from _standin_cases import Outcome, call, out
 
 r = np.random.RandomState(0)
 EXPERTS = np.array([[0, 2], [1, 2], [0, 1], [2, 0], [1, 0]], np.int32)
-WENT = EXPERTS.reshape(-1).argsort(kind="stable").argsort(kind="stable").astype(np.int32)          # where each token's copy is, sorted by expert
+# position of each token's copy, sorted by expert
+WENT = EXPERTS.reshape(-1).argsort(kind="stable").argsort(kind="stable").astype(np.int32)
 N, K, H, E = 5, 2, 4, 3
 
 
@@ -54,8 +56,9 @@ def test_engines():
     assert not found.without_case
 
 
-def test_there_and_back():
-    """Tokens sorted by experts are in their order; put back with equal shares they are what they were, by either family of kernels."""
+def test_permute_and_unpermute_tokens():
+    """Tokens sorted by expert are in the right order; merged back with equal weights they are
+    unchanged, for both families of kernels."""
     x, halves = f(N, H), np.full((N, K), .5, np.float32)
     by_expert = np.concatenate([x[(EXPERTS == e).any(1)] for e in range(E)])
     rows = (np.arange(K) * N + np.arange(N).reshape(-1, 1)).astype(np.int32)

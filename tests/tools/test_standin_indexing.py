@@ -1,4 +1,5 @@
-"""The stand-in's kernels of indexing, shapes, linear algebra, losses and optimizers: real torch and mindtorch compute the same."""
+"""The CANN simulator's kernels for indexing, shapes, linear algebra, losses and optimizers: PyTorch
+and mindtorch compute the same."""
 import numpy as np
 import pytest
 
@@ -230,13 +231,14 @@ def _narrow(x):
     return x.astype("float16") if isinstance(x, np.ndarray) and x.dtype == "float32" else x
 
 
-# float16: what is computed in float32 inside is rounded once.
+# float16: values computed in float32 internally are rounded once.
 WIDE = {"LinalgQr", "Inverse", "TriangularSolve", "Cdist"}
 SUMMED = {"EmbeddingDenseBackward", "RepeatInterleaveGrad", "Cat", "Index"}
 NARROW = [call(c.name, *_narrow(c.arguments)).within(2e-3, 2e-3)
           for c in [c for c in LINEAR_ALGEBRA + LOSSES + GROUPED if c.name not in WIDE] + [c for c in INDEXING + SHAPES if c.name in SUMMED]]
 
-# The numbers of the documentation of moe_finalize_routing: an independent word on the order of places.
+# The values in the documentation of moe_finalize_routing: an independent reference for the order of
+# indices.
 ROWS = [np.repeat(np.array(values, "float32")[:, None], 4, 1) for values in ([.1, .2, .3, .1, .2, .3], [1, .2, .3], [.1, .2, .3, .4])]
 DOCUMENTED = call("MoeFinalizeRouting", ROWS[0], ROWS[1], None, ROWS[2], np.array([[.7, .3], [.8, .2], [.8, .2]], "float32"),
                   np.array([2, 3, 1, 0, 5, 4], "int32"), np.array([[0, 1], [0, 2], [1, 3]], "int32"), out(3, 4))

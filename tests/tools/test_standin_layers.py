@@ -1,4 +1,5 @@
-"""Norms, convolutions, pools and resizing of the stand-in's kernel table: both engines compute the same, and every entry has a case."""
+"""Norms, convolutions, pools and resizing of the CANN simulator: both engines compute the same, and
+every kernel has a case."""
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,7 @@ def half(*shape):
 
 
 def normed(x, dims, eps):
-    """Mean and 1/deviation over the dimensions, kept."""
+    """Returns the mean and 1/deviation over the dimensions, with keepdims."""
     return x.mean(dims, keepdims=True), (1 / np.sqrt(x.var(dims, keepdims=True) + eps)).astype(np.float32)
 
 
@@ -87,7 +88,7 @@ def convolutions():
 
 
 def marks(x, size, stride, padding, dilation, shape):
-    """What a pool writes in its mask, and the indices."""
+    """Returns the mask and the indices that a pool writes."""
     n, c, height, width = x.shape
     mask = np.zeros((n, c, size[0] * size[1], (-(-shape[0] * shape[1] // 16) + 1) * 32), np.int8)
     indices = np.zeros((n, c, *shape), np.int64)
@@ -164,8 +165,8 @@ def test_engines(cases, module):
     assert not found.without_case
 
 
-def test_mask_of_a_pool():
-    """The mask has the places, and a backward pool believes no other."""
+def test_pool_mask_encodes_the_indices():
+    """The mask encodes the positions, and the backward pool rejects an invalid mask."""
     x, (size, stride, padding, dilation, ceil, shape) = f(*IMAGE), POOLS[0]
     mask, indices = marks(x, size, stride, padding, dilation, shape)
     how, g = (size, stride, padding, dilation, ceil), f(2, 4, *shape)
@@ -180,7 +181,7 @@ def test_mask_of_a_pool():
 
 
 def by_torch(function, seed, *inputs):
-    """The function's values and gradients, as arrays."""
+    """Returns the function's values and gradients, as arrays."""
     given = [torch.from_numpy(x).requires_grad_() for x in inputs]
     y = function(*given)
     return [v.detach().numpy() for v in (y, *torch.autograd.grad(y, given, torch.from_numpy(seed)))]
@@ -190,8 +191,9 @@ def rms(x, w, eps):
     return x * torch.rsqrt((x * x).mean(tuple(range(x.dim() - w.dim(), x.dim())), keepdim=True) + eps) * w
 
 
-def test_norms_are_torch_s():
-    """Values and gradients of norms by real torch; statistics of several parts of a batch, gathered, are the whole's."""
+def test_norms_match_torch():
+    """Values and gradients of norms equal PyTorch's; statistics gathered from parts of a batch
+    equal those of the complete batch."""
     x, g, w, b, eps = f(*IMAGE), f(*IMAGE), f(4), f(4), 1e-3
     dims, empty, four = (0, 2, 3), out(*IMAGE), out(4)
     mean, invstd = (v.reshape(-1) for v in normed(x, dims, eps))

@@ -1,11 +1,13 @@
-"""The chip's documented dtype limits: the tables' form, known facts, and that what the benchmark models launch is within them."""
+"""The chip's documented dtype limits: format of the tables, known facts, and that the launches of
+the benchmark models are within them."""
 import importlib
 import pkgutil
 
 import pytest
 from mindtorch.tools.standin import kernels, limits
 
-#: the launches of benchmarks/ascend_launches.py's nine models, tensors and lists by their dtypes (- between: what is none)
+#: The launches of the nine models of benchmarks/ascend_launches.py, with the dtypes of tensors and
+#: lists (-: not a tensor).
 LAUNCHES = """
 AdaptiveAvgPool2d f32 - f32
 AdaptiveAvgPool2dBackward f32 f32 f32
@@ -79,7 +81,7 @@ def _recorded():
         yield kernel, {i: w.split(",") for i, w in enumerate(words) if w != "-"}
 
 
-def test_the_form():
+def test_limits_tables_are_well_formed():
     chips, count = limits.CHIPS, 0
     for kernel, by in limits.limits().items():
         assert by and not kernel.startswith("aclnn")
@@ -92,7 +94,7 @@ def test_the_form():
     assert len(limits.limits()) > 380 and count > 1100
 
 
-def test_lines_for_the_stand_in():
+def test_limit_lines_for_the_simulator():
     for chip in ("Ascend910A", "Ascend910B2", "Ascend310P3"):
         lines = limits.lines(chip)
         for line in lines:
@@ -125,25 +127,26 @@ def test_known_facts(kernel, dtypes, refusing):
     assert [c for c in limits.CHIPS if limits.check(kernel, dtypes, c)] == refusing.split()
 
 
-def test_what_is_said():
+def test_message_of_a_violated_limit():
     said = limits.check("Matmul", {"self": "f32", "mat2": "i64"}, "Ascend910A")
-    assert said == ("aclnnMatmul takes no i64 as argument 1 (mat2) on Ascend910A: f16 f32 are documented "
+    assert said == ("aclnnMatmul does not accept i64 as argument 1 (mat2) on Ascend910A; documented dtypes: f16 f32 "
                     "(https://gitcode.com/cann/ops-nn/tree/master/matmul/mat_mul_v3/docs/aclnnMatmul.md)")
 
 
-def test_a_launch_in_the_log():
+def test_dtypes_of_a_logged_launch():
     got = limits.launched("T[2,3]f32 strides[1,2], L(T[2]i8,T[3,1]i8 strides[1,9]), S(f32)0.5, I[1,2], 0, \"a, (b\", T[]bool")
     assert got == {0: "f32", 1: ["i8", "i8"], 6: "bool"}
 
 
 @pytest.mark.parametrize("chip", limits.CHIPS)
-def test_what_the_benchmark_models_launch(chip):
+def test_benchmark_launches_are_within_the_limits(chip):
     refused = [limits.check(kernel, dtypes, chip) for kernel, dtypes in _recorded()]
     assert len(refused) > 60 and not any(refused), refused
 
 
-def test_arguments_are_those_of_the_kernels():
-    """The place of a limit is a tensor, or a list of such, in the stand-in's table, too. (Their names are CANN's here, and may be shorter there.)"""
+def test_limit_positions_match_the_kernel_table():
+    """The position of every limit is a tensor or a list of tensors in the simulator's table too.
+    (The argument names are CANN's; the table may shorten them.)"""
     from mindtorch.tools.standin.kernels._table import KERNELS
     for m in pkgutil.iter_modules(kernels.__path__):
         importlib.import_module(f"{kernels.__name__}.{m.name}")

@@ -1,4 +1,4 @@
-"""The stand-in's ops of the old path: real torch and mindtorch compute the same."""
+"""The CANN simulator's ops of the old (aclop) path: PyTorch and mindtorch compute the same."""
 import json
 
 import numpy as np
@@ -146,8 +146,9 @@ print("SAID", [t.asnumpy().tolist() for t in found])
 
 
 @pytest.mark.ascend
-def test_constants_of_ops_and_shapes_that_kernels_find_out(standin):
-    """Constants (axes, depths, shapes) are host memory; a receiver has its largest size at each launch, whatever was found the last time."""
+def test_constants_and_data_dependent_shapes(standin):
+    """Constants (axes, depths, shapes) are in host memory; an output buffer has its maximum size at
+    each launch, whatever size the previous launch returned."""
     out = standin.run("-c", THROUGH_MINDSPORE, hook=False)
     assert json.loads(out.said("SAID")) == [
         [3.0, 12.0], [[-1.0, -1.0, 1.0], [1.0, -1.0, -1.0]], [[2.0, 0.0], [5.0, 3.0]], [3.0, 5.0], [[0.0] * 3, [3.0, 5.0, 7.0], [0.0] * 3],

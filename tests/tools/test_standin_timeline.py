@@ -1,4 +1,5 @@
-"""The page of the stand-in's log: every launch and copy in its lane at its time, several processes and streams, lines that are cut short."""
+"""The timeline page of the CANN simulator's log: every launch and copy in its lane at its time,
+several processes and streams, truncated lines."""
 import json
 import re
 import subprocess
@@ -20,7 +21,7 @@ def drawings(text):
 
 
 def marks(drawn):
-    """{tip: (time read from the axis, y of its middle)}."""
+    """Returns {tooltip: (time read from the axis, y of its middle)}."""
     axis = ticks(drawn, "middle")
     return {e.find("title").text: (read(float(e.get("x")) + 0.8, axis, False), float(e.get("y")) + float(e.get("height")) / 2) for e in drawn.iter("rect")}
 
@@ -35,7 +36,7 @@ ONE = [{"memory": 2 << 20, "t": 1000.0, "pid": 7}, {"launch": "aclnnAdd", "args"
        {"memory": 8 << 20, "t": 1060.0, "pid": 7}, {"failed": "aclnnMul failed", "t": 1099.0, "pid": 7}]
 
 
-def test_everything_is_in_its_lane_at_its_time(tmp_path):
+def test_events_are_in_their_lane_at_their_time(tmp_path):
     text = written(tmp_path / "log", ONE)
     drawn, = drawings(text)
     seen = marks(drawn)
@@ -47,7 +48,7 @@ def test_everything_is_in_its_lane_at_its_time(tmp_path):
     assert "<b>" not in text and "lines of the log that cannot be read: 1" in text and "3 launches of 2 kernels" in text
 
 
-def test_the_memory_is_a_curve_of_steps(tmp_path):
+def test_memory_is_drawn_as_a_step_curve(tmp_path):
     drawn, = drawings(written(tmp_path / "log", ONE))
     xy = [float(x) for x in re.findall(r"-?\d+\.\d", drawn.find("polyline").get("points"))]
     points, axis = list(zip(xy[::2], xy[1::2])), ticks(drawn, "middle")
@@ -75,7 +76,7 @@ def test_a_log_without_times_and_an_empty_one(tmp_path):
 
 @pytest.mark.ascend
 @pytest.mark.timeout(200)
-def test_the_command_writes_the_page_of_what_it_counts(tmp_path):
+def test_command_writes_a_page_matching_its_counts(tmp_path):
     (tmp_path / "x.py").write_text("import torch\nx = torch.ones(4, 4)\nfor _ in range(5):\n    x = torch.tanh(x)\nprint(x.sum().item() > 0)\n")
     run = [sys.executable, "-m", "mindtorch", "standin"]
     done = subprocess.run([*run, "run", "--no-report", "--html", "page.html", "--json", "r.json", "--log", "x.log", "--device", "npu", "x.py"],

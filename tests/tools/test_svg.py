@@ -1,4 +1,5 @@
-"""Drawings: well-formed, inside their frame, points where the values say, no text over another, whatever names and values are given."""
+"""SVG drawings: well-formed, inside their frame, points at their values, no overlapping text, for
+any names and values."""
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -13,7 +14,7 @@ VALUES = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, math.nan, 
 
 
 def tree(svg):
-    """The drawing as parsed XML, names without namespace."""
+    """Returns the drawing as parsed XML with names without namespace."""
     root = ET.fromstring(svg)
     for e in root.iter():
         e.tag = e.tag.rpartition("}")[2]
@@ -25,7 +26,7 @@ def numbers(text):
 
 
 def placed(root):
-    """[(element, x0, y0, x1, y1)]: what each takes up, shifted by the groups around it."""
+    """Returns [(element, x0, y0, x1, y1)]: the bounding boxes, shifted by the enclosing groups."""
     out = []
 
     def walk(e, down):
@@ -53,7 +54,7 @@ def placed(root):
 
 
 def sound(svg):
-    """Checks what every drawing must be; its parsed form."""
+    """Checks the properties of every drawing and returns its parsed form."""
     root = tree(svg)
     _, _, width, height = numbers(root.get("viewBox"))
     assert root.find("title").text and root.get("role") == "img" and root.get("aria-label")
@@ -68,14 +69,15 @@ def sound(svg):
 
 
 def ticks(root, anchor):
-    """[(place, value)] of an axis, read from its own labels: of the left one ("end") or the lower one ("middle")."""
+    """Returns [(position, value)] of an axis, from its labels: the left axis ("end") or the lower
+    one ("middle")."""
     along = "y" if anchor == "end" else "x"
     return [(float(e.get(along)) - (4 if along == "y" else 0), float(e.text)) for e in root.iter("text")
             if e.get("text-anchor") == anchor and not e.get("style")]
 
 
 def read(place, known, log):
-    """The value at a place, by the two ticks furthest apart."""
+    """Returns the value at a position, from the two ticks farthest apart."""
     (p, a), (q, b) = known[0], known[-1]
     f = math.log10 if log else float
     v = f(a) + (place - p) / (q - p) * (f(b) - f(a))
@@ -83,7 +85,7 @@ def read(place, known, log):
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_points_are_where_the_values_say(log):
+def test_points_are_drawn_at_their_values(log):
     points = [(k, 5.0 * 0.7**k) for k in range(12)]
     root = sound(_svg.curves([("loss", "--ours", "", points)], "the loss", log=log))
     dots = [(float(e.get("cx")), float(e.get("cy"))) for e in root.iter("circle")]
@@ -96,7 +98,7 @@ def test_points_are_where_the_values_say(log):
         assert read(y, values, log) == pytest.approx(v, rel=0.02, abs=0 if log else 0.02)
 
 
-def test_a_value_that_is_not_finite_breaks_the_curve_and_is_seen():
+def test_nonfinite_value_interrupts_the_curve_and_is_marked():
     points = [(0, 1.0), (1, 2.0), (2, math.nan), (3, math.inf), (4, 3.0), (5, 2.0)]
     root = sound(_svg.curves([("loss", "--ours", "", points)], "the loss"))
     assert len(root.findall("polyline")) == 2 and [e.find("title").text for e in root.findall("path")] == ["loss, step 2: nan", "loss, step 3: inf"]
@@ -113,7 +115,7 @@ def test_a_long_run_keeps_its_peaks():
     assert any(math.isnan(y) for _, y in _svg.thinned(points))
 
 
-def test_where_they_part_is_marked_at_its_step():
+def test_divergence_is_marked_at_its_step():
     root = sound(_svg.curves([(n, "--ours", d, [(k, 1.0 + k) for k in range(9)]) for n, d in (("torch", ""), ("cpu", "6 3"))], "the loss",
                              marks=[(3, "they part"), (3, "<&>"), (8, "x" * 300)]))
     steps = ticks(root, "middle")
@@ -125,13 +127,13 @@ def test_where_they_part_is_marked_at_its_step():
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.lists(VALUES, max_size=12)), max_size=5), NAMES, st.booleans(), st.lists(st.tuples(st.integers(0, 11), NAMES), max_size=12))
-def test_any_names_and_values_make_a_sound_picture_of_curves(series, title, log, marks):
+def test_curves_are_valid_for_any_names_and_values(series, title, log, marks):
     sound(_svg.curves([(n, "--ours", "", list(enumerate(v))) for n, v in series], title or "t", log=log, marks=marks))
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from("abc"), st.floats(1e-4, 1e4))), max_size=8), NAMES)
-def test_any_names_and_values_make_a_sound_picture_of_bars(groups, title):
+def test_bars_are_valid_for_any_names_and_values(groups, title):
     drawn, height = _svg.bars(groups, [(s, "--ours") for s in "abc"], title, note=title)
     sound(_svg.alone(_svg.drawing(drawn, height, title or "t")))
 
@@ -146,18 +148,18 @@ def test_bars_are_as_long_as_their_values():
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.lists(st.tuples(st.floats(0, 50), NAMES), max_size=20)), max_size=6), st.lists(st.floats(0, 1e9), max_size=10))
-def test_any_moments_make_sound_lanes(rows, memory):
+def test_lanes_are_valid_for_any_times(rows, memory):
     steps = "device memory", [(float(k), v) for k, v in enumerate(memory)], lambda v: f"{v:.0f} B"
     sound(_svg.lanes([(n, "--ours", m) for n, m in rows], steps, 50.0, "t"))
 
 
-def test_lanes_count_what_falls_together():
+def test_lanes_count_overlapping_events():
     root = sound(_svg.lanes([("aclnnAdd", "--ours", [(1.0, "a"), (1.001, "b"), (9.0, "c")])], None, 10.0, "t"))
     tips = [e.find("title").text for e in root.iter("rect")]
     assert tips == ["1.000 ms: a and 1 more", "9.000 ms: c"] and any(e.text == "aclnnAdd  3" for e in root.iter("text"))
 
 
-def test_the_same_data_give_the_same_text_and_a_file_has_both_looks():
+def test_drawing_is_deterministic_and_has_both_color_schemes():
     a, b = (_svg.alone(_svg.curves([("loss", "--ours", "", [(0, 1.0), (1, 0.5)])], "the loss")) for _ in range(2))
     assert a == b and "prefers-color-scheme: dark" in a and "http" not in a.replace("http://www.w3.org/2000/svg", "")
     sound(a)

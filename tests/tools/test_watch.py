@@ -1,4 +1,5 @@
-"""watch: each of its findings on a run made for it, none on a healthy one; with the facade and with real torch."""
+"""watch: each kind of finding on a run made for it, and none on a healthy run, with mindtorch and
+with PyTorch."""
 import numpy as np
 import pytest
 import torch as real
@@ -44,7 +45,7 @@ def test_a_healthy_run_has_no_findings_and_is_not_changed(T, act):
 
 
 @SIDES
-def test_overflow_is_named_where_and_when_it_begins(T):
+def test_overflow_is_reported_at_its_first_module_and_step(T):
     class Odd(T.nn.Module):
         step = 0
 
@@ -56,7 +57,7 @@ def test_overflow_is_named_where_and_when_it_begins(T):
         model[1].step = i
     found = run(T, model, prepare=prepare)
     assert [(f["kind"], f["name"], f["step"]) for f in found] == [("overflow", "1", 2)]
-    assert found[0]["op"] == "Add"          # the last op of the module, all that autograd tells
+    assert found[0]["op"] == "Add"  # autograd reveals only the last op of the module
     model[1].step = 0
     for p in model.parameters():
         T.nn.init.normal_(p)
@@ -65,7 +66,7 @@ def test_overflow_is_named_where_and_when_it_begins(T):
 
 
 @SIDES
-def test_overflow_in_the_code_between_modules_belongs_to_the_module_around_it(T):
+def test_overflow_between_modules_belongs_to_the_parent(T):
     class Net(T.nn.Module):
         def __init__(self):
             super().__init__()
@@ -103,7 +104,7 @@ def test_dead_relus_and_saturated_activations(T):
     assert ("saturated_activation", "1") in {(f["kind"], f["name"]) for f in run(T, model)}
 
 
-def test_as_context_manager_and_callback_and_only_now_and_then():
+def test_watch_as_context_manager_and_callback_with_every():
     model, said = mlp(mine), []
     with watch(model, every=2, patience=2, on_finding=said.append) as w:
         for i in range(6):
@@ -118,7 +119,7 @@ def test_as_context_manager_and_callback_and_only_now_and_then():
 
 
 @SIDES
-def test_an_overflow_in_backward_is_named_where_backward_comes_to_it_first(T):
+def test_overflow_in_backward_is_reported_where_it_starts(T):
     model = T.nn.Sequential(T.nn.Linear(4, 4), T.nn.Tanh(), T.nn.Linear(4, 4), T.nn.Linear(4, 1))
     model[2].register_full_backward_hook(lambda m, gi, go: (gi[0] * float("nan"),))
     found = run(T, model, n=1)
@@ -140,9 +141,10 @@ def Blow(T):
     return Net()
 
 
-def test_steps_that_are_not_looked_at_cost_nothing(monkeypatch):
-    """Between the steps it looks at, a watch does no work that grows with the model: no hooks, no values read, and some ten
-    calls of Python functions. (How much that is of a training step: benchmarks/watch_cost.py.)"""
+def test_unwatched_steps_cost_nothing(monkeypatch):
+    """Between the watched steps, a watch does no work that grows with the model: no hooks, no
+    values read, and about ten Python function calls. (benchmarks/watch_cost.py measures its share
+    of a training step.)"""
     import sys
 
     from mindtorch.tools import _trace, _watch
@@ -186,7 +188,7 @@ def test_steps_that_are_not_looked_at_cost_nothing(monkeypatch):
 
 
 @SIDES
-def test_a_unit_that_fires_now_and_then_is_alive(T):
+def test_unit_that_fires_sometimes_is_not_dead(T):
     model = T.nn.Sequential(T.nn.Conv2d(1, 4, 1), T.nn.ReLU())
     with T.no_grad():
         model[0].weight.fill_(1.0)
@@ -196,7 +198,7 @@ def test_a_unit_that_fires_now_and_then_is_alive(T):
         for i in range(4):
             x = -np.ones((3, 1, 2, 2), "float32")
             if i % 2:
-                x[2, 0, 1, 1] = 5.0         # only the last of the batch moves the units
+                x[2, 0, 1, 1] = 5.0  # only the last sample of the batch activates the units
             model(T.from_numpy(x)).sum().backward()
             w.step_end()
     assert "dead_relu" not in {f["kind"] for f in said}
@@ -208,7 +210,7 @@ def test_a_unit_that_fires_now_and_then_is_alive(T):
 
 
 @pytest.mark.parametrize("value, finite", [(1e30, True), (float("nan"), False), (float("-inf"), False), (3e38, True), (0.0, True)])
-def test_large_values_are_not_taken_for_infinity(value, finite):
+def test_large_values_are_not_infinite(value, finite):
     from mindtorch.tools._watch import _finite
     for T in (mine, real):
         x = T.zeros(5, 7)
@@ -219,9 +221,10 @@ def test_large_values_are_not_taken_for_infinity(value, finite):
             assert _finite(x.to(kind)) is finite or (kind is T.bfloat16 and value == 3e38)
 
 
-# ------------------------------------------------------------------ infinity that is meant, and faults beside it
+# ----------------------------------------------------- intended infinities, and faults next to them
 def lm(T, mask="masked_fill", fault=None):
-    """A causal language model of two blocks. `mask` says how it masks scores, `fault` what goes wrong in the second block."""
+    """Returns a causal language model of two blocks. `mask` is how it masks scores, `fault` what
+    goes wrong in the second block."""
     F = T.nn.functional
 
     class Attention(T.nn.Module):
@@ -271,7 +274,8 @@ def lm(T, mask="masked_fill", fault=None):
         def forward(self, tokens):
             logits = self.head(self.blocks(self.embed(tokens)))
             never = T.arange(7) == 6
-            return logits.masked_fill(never, float("-inf"))        # a token that is never to be said: infinite on purpose
+            # a token that must never be generated: infinite on purpose
+            return logits.masked_fill(never, float("-inf"))
 
     def loss(model, tokens):
         return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten() % 6)
@@ -294,7 +298,7 @@ def train_lm(T, mask, fault, steps=2, **options):
 @SIDES
 @pytest.mark.parametrize("ops", [False, True])
 @pytest.mark.parametrize("mask", ["masked_fill", "masked_fill_", "buffer", "where", "setitem", "log", "lowest"])
-def test_masks_of_minus_infinity_are_no_fault(T, mask, ops):
+def test_masks_of_minus_infinity_are_not_reported(T, mask, ops):
     assert train_lm(T, mask, None, ops=ops) == []
 
 
@@ -310,7 +314,7 @@ def _custom(T, h):
     return Bad.apply(h)
 
 
-# fault -> what does it, the op that must be named (None: no function that is followed)
+# fault -> its cause, and the op that must be named (None: no traced function)
 FAULTS = {
     "log of zero": (lambda T, h: T.log(h * 0), "torch.log"),
     "division by zero": (lambda T, h: h / (h - h), "Tensor.__truediv__"),
@@ -323,7 +327,7 @@ FAULTS = {
     "root of a negative": (lambda T, h: T.sqrt(-1 - h * h), "torch.sqrt"),
     "softmax of nothing": (lambda T, h: T.softmax(h.masked_fill(h == h, float("-inf")), -1), "torch.softmax"),
     "through a view": (lambda T, h: T.log(h * 0).mT.flip(0).mT.nan_to_num(nan=1.0, neginf=float("-inf")), "torch.log"),
-    # The forward hides it, the gradient does not.
+    # The forward hides the infinity, the gradient does not.
     "log behind where": (lambda T, h: T.where(h > 9, T.log(h * 0), h), "torch.log"),
     "sigmoid by hand": (lambda T, h: 1 / (1 + T.exp(100 - h)), "torch.exp"),
 }
@@ -331,19 +335,20 @@ FAULTS = {
 
 @SIDES
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_beside_masks_is_named_with_its_op_and_its_module(T, fault):
+def test_fault_next_to_masks_is_reported_with_op_and_module(T, fault):
     fn, op = FAULTS[fault]
     for mask in ("masked_fill", "log")[:1 + (fault in ("log of zero", "inf - inf", "log behind where"))]:
         found = train_lm(T, mask, fn, steps=1, ops=True)
         assert [(f["name"], f["op"], f["step"]) for f in found] == [("blocks.1", op, 0)], found
     found = train_lm(T, mask, fn, steps=1)
     assert [f["step"] for f in found] == [0]
-    if fault not in ("log behind where", "sigmoid by hand"):        # inside of it no module sees those
+    # no module output shows these two faults
+    if fault not in ("log behind where", "sigmoid by hand"):
         assert found[0]["name"] == "blocks.1", found
 
 
 @SIDES
-def test_a_fault_in_an_op_that_is_not_followed_belongs_to_its_module(T):
+def test_fault_in_an_untraced_op_belongs_to_its_module(T):
     for ops in (False, True):
         found = train_lm(T, "buffer", _custom, ops=ops)
         assert [f["name"] for f in found] == ["blocks.1"], found
@@ -352,7 +357,7 @@ def test_a_fault_in_an_op_that_is_not_followed_belongs_to_its_module(T):
 
 
 @SIDES
-def test_a_benign_infinity_does_not_hide_a_fault_of_a_later_step(T):
+def test_benign_infinity_does_not_hide_a_later_fault(T):
     state = {"n": 0}
 
     def late(T, h):
@@ -364,7 +369,7 @@ def test_a_benign_infinity_does_not_hide_a_fault_of_a_later_step(T):
 
 @SIDES
 @pytest.mark.parametrize("ops", [False, True])
-def test_masks_as_arguments_of_the_model_and_what_its_input_brings(T, ops):
+def test_masks_and_infinities_in_the_model_inputs(T, ops):
     T.manual_seed(0)
     layer = T.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model = T.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -384,7 +389,7 @@ def test_masks_as_arguments_of_the_model_and_what_its_input_brings(T, ops):
 
 
 @SIDES
-def test_a_loss_of_infinity_and_a_forward_cut_short_by_its_nan(T):
+def test_infinite_loss_and_forward_aborted_by_nan(T):
     head = T.nn.Linear(4, 3)
     x, never = T.ones(2, 4), T.tensor([False, True, False])
     with watch(head, ops=True, on_finding=None) as w:

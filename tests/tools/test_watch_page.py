@@ -1,4 +1,5 @@
-"""The page of `watch`: the losses and gradients that the run had, by step, for the facade and for real torch; names from anywhere."""
+"""The page of `watch`: the losses and gradients of the run by step, for mindtorch and PyTorch;
+arbitrary names."""
 import re
 
 import numpy as np
@@ -13,7 +14,7 @@ SIDES = pytest.mark.parametrize("T", [mine, real], ids=["mindtorch", "torch"])
 
 
 def trained(T, n=12, said=None, **options):
-    """(the watch, losses, norms) of a small run; the last two steps have a loss that is NaN."""
+    """Returns (the watch, losses, norms) of a small run whose last two steps have a NaN loss."""
     T.manual_seed(3)
     model = T.nn.Sequential(T.nn.Linear(4, 8), T.nn.Tanh(), T.nn.Linear(8, 1))
     opt = T.optim.SGD(model.parameters(), lr=0.05)
@@ -32,7 +33,7 @@ def trained(T, n=12, said=None, **options):
 
 
 @SIDES
-def test_history_is_what_the_run_had(T):
+def test_history_matches_the_run(T):
     backward = T.Tensor.backward
     w, losses, norms = trained(T)
     assert T.Tensor.backward is backward
@@ -49,7 +50,7 @@ def test_both_libraries_have_the_same_curves():
 
 
 @SIDES
-def test_the_loss_may_be_told(T):
+def test_loss_can_be_passed_explicitly(T):
     w, losses, _ = trained(T, said=lambda w, loss: w.loss(loss))
     np.testing.assert_allclose([h[1] for h in w.history], losses, rtol=1e-6)
     w, losses, _ = trained(T, said=lambda w, loss: w.loss(loss.item()), every=5)
@@ -83,7 +84,7 @@ def test_gradients_beyond_the_range_of_their_squares(T):
             w.step_end()
     norms = [h[2] for h in w.history]
     np.testing.assert_allclose(norms, [5e30, 5e-30, 0.0, np.inf], rtol=1e-5)
-    assert all(np.isnan(h[1]) for h in w.history)           # no loss was told
+    assert all(np.isnan(h[1]) for h in w.history)  # no loss was passed
 
 
 def test_the_page(tmp_path):
@@ -100,12 +101,13 @@ def test_the_page(tmp_path):
         for dot, value, i in zip(dots, want, range(10)):
             assert read(float(dot.get("cx")), steps, False) == pytest.approx(i, abs=0.02)
             assert read(float(dot.get("cy")), values, log) == pytest.approx(value, rel=0.03)
-        assert len([e for e in drawn.iter("path") if e.find("title").text.startswith(name)]) == 2       # NaN: crosses
+        # NaN values: crosses
+        assert len([e for e in drawn.iter("path") if e.find("title").text.startswith(name)]) == 2
     marks = [e for e in loss.iter("line") if "different" in e.get("stroke", "")]
     assert [round(read(float(e.get("x1")), ticks(loss, "middle"), False)) for e in marks][:2] == [4, 10]
 
 
-def test_a_page_of_nothing_and_a_long_history(tmp_path, monkeypatch):
+def test_page_without_data_and_with_a_long_history(tmp_path, monkeypatch):
     from mindtorch.tools import _watch
     model = mine.nn.Linear(1, 1)
     w = watch(model)

@@ -1,12 +1,14 @@
-"""A group of processes and its collectives over our own connections.
+"""A process group whose collectives run over mindtorch's own connections.
 
-Every collective has a number and a signature (operation, reduction, dtype, root, size) that travels ahead of its data on
-every connection it uses, so two ranks that call different things get an error and never each other's numbers.  A
-collective that fails (a dead or late peer, another signature) ends the group: its connections are closed on all ranks, and
-whatever is called on it later raises the same error.
+Every collective has a sequence number and a signature (operation, reduction, dtype, root, size),
+which is sent ahead of its data on every connection that it uses. Two ranks that call different
+collectives therefore get an error and never each other's data. A collective that fails (a dead or
+late peer, a different signature) ends the group: its connections are closed on all ranks, and every
+later call on it raises the same error.
 
-Arrays are one-dimensional and contiguous.  Sizes are those of the ring algorithms: an all-reduce of N bytes sends
-2 (n-1)/n N from each of n ranks; up to 32 KB every rank sends all it has to every other, which takes one step.
+Arrays are one-dimensional and contiguous. Large transfers use ring algorithms: an all-reduce of N
+bytes sends 2 (n-1)/n N from each of n ranks. Up to 32 KB (and 8 ranks) every rank sends all its
+data to every other rank, which takes one step.
 """
 import collections
 import struct
@@ -24,22 +26,22 @@ _SIGNATURE = struct.Struct("<4sIBBBxiQQ")
 _MAGIC = b"mtop"
 CODES = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all", "barrier",
          "monitored_barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
-SMALL = 1 << 15                 # bytes up to which few ranks exchange everything at once
+SMALL = 1 << 15  # bytes up to which at most `FEW` ranks exchange everything at once
 FEW = 8
-SEGMENT = 1 << 18               # bytes of a piece that is reduced or passed on while the next one comes
+SEGMENT = 1 << 18  # bytes of a segment; one is reduced or forwarded while the next one arrives
 
 
 class Aborted(Exception):
-    """The group has failed elsewhere, or was given up."""
+    """The group has failed on another rank, or was aborted."""
 
 
 def raw(a):
-    """The bytes of a contiguous array."""
+    """Returns the bytes of a contiguous array."""
     return memoryview(a.view(np.uint8)) if a.size else memoryview(b"")
 
 
 class _Call:
-    """One collective under way on this rank."""
+    """A collective in progress on this rank."""
 
     __slots__ = ("number", "name", "red", "dtype", "root", "total", "end", "timeout", "size")
 
@@ -66,7 +68,11 @@ def _describe(fields):
 
 
 class SocketGroup:
-    """`ranks` are the members' ranks in the fabric, in order of their ranks in the group; this process is one of them."""
+    """A process group over sockets.
+
+    `ranks` are the members' ranks in the fabric, ordered by their rank in the group; this process
+    is one of them.
+    """
 
     name = "sockets"
 
@@ -83,9 +89,10 @@ class SocketGroup:
         fabric.groups[key] = self
         self.mailbox = Mailbox(self)
 
-    # ---- order: one collective at a time, in the order of the calls
+    # ---- ordering: one collective at a time, in call order
     def call(self, fn):
-        """Runs fn after what was submitted before it, in this thread if nothing is."""
+        """Runs fn after all previously submitted functions: in this thread if none is pending, else
+        in the group's thread."""
         with self._more:
             idle = not self._queue and not self._working
             if idle:
@@ -105,7 +112,7 @@ class SocketGroup:
                 self._more.notify_all()
 
     def submit(self, fn, done):
-        """Runs fn in the group's thread, then done(error or None)."""
+        """Runs fn in the group's thread, then calls done(error or None)."""
         with self._more:
             self._queue.append((fn, done))
             if self._worker is None:
@@ -126,7 +133,7 @@ class SocketGroup:
             error = None
             try:
                 fn()
-            except BaseException as e:      # handed to whoever waits
+            except BaseException as e:  # passed to `done`
                 error = e
             with more:
                 self._working = False
@@ -136,12 +143,12 @@ class SocketGroup:
 
     # ---- failure
     def alive(self):
-        """Raises if the group has failed meanwhile."""
+        """Raises Aborted if the group has failed."""
         if self.failed is not None:
             raise Aborted(self.failed)
 
     def fail(self, why, tell=True):
-        """Ends the group for the given reason."""
+        """Ends the group for the given reason; with `tell`, notifies the other members."""
         if self.failed is None:
             self.failed = why
             if tell:
@@ -154,18 +161,18 @@ class SocketGroup:
         self.mailbox.wake()
 
     def told(self, peer, why):
-        """Another member says that the group has failed there."""
+        """Handles a failure notice: the group has failed on rank `peer`."""
         if self.failed is None and not self.closed:
             self.failed = why
             self._abort()
 
     def departed(self, peer):
-        """A member has said goodbye: what has been asked of it in vain never comes."""
+        """Handles a member's goodbye: messages still expected from it never arrive."""
         if not self.closed:
             self.mailbox.departed(peer)
 
     def give_up(self, why):
-        """A member has died."""
+        """Fails the group because a member has died."""
         if not self.closed:
             self.fail(why)
 
@@ -182,14 +189,15 @@ class SocketGroup:
         self.mailbox.close()
 
     def after_fork(self):
-        self.failed, self.closed = "a forked child has no part in its parent's process group", True
+        self.failed, self.closed = "a forked child cannot use its parent's process group", True
         for link in self._links.values():
             link.sock.close()
         self.mailbox.after_fork()
 
     # ---- moving data
     def begin(self, name, red=255, dtype=255, root=-1, total=0, timeout=None):
-        """Numbers a collective; to be called in the order of the calls."""
+        """Numbers a collective and returns its `_Call`; must be called in the order of the
+        collectives."""
         if self.failed is not None:
             raise DistBackendError(self._text(f"{name} cannot run", f"the group has failed: {self.failed}"))
         self._number += 1
@@ -199,7 +207,8 @@ class SocketGroup:
         return f"[Rank {self.fabric.rank}] {what} in process group {self.label}: {why}"
 
     def run(self, call, body):
-        """Runs the steps of a collective; DistBackendError, and the end of the group, if one fails."""
+        """Runs the steps of a collective. If one fails, the group ends and DistBackendError is
+        raised."""
         call.end = time.monotonic() + call.timeout
         what = f"{call.name} (number {call.number}) failed"
         try:
@@ -208,7 +217,7 @@ class SocketGroup:
             return
         except Lost as e:
             fate = self.fabric.fate(e.peer)
-            why = self.failed or fate       # the peer may have said why before it left
+            why = self.failed or fate  # the peer may have sent the reason before it left
         except Late as e:
             who = ", ".join(str(p) for p in e.peers)
             why = f"timed out after {call.timeout:g} s, waiting for rank{'s' if len(e.peers) > 1 else ''} {who}"
@@ -219,7 +228,8 @@ class SocketGroup:
         except DistBackendError as e:
             why = str(e)
         except BaseException as e:
-            # KeyboardInterrupt and the like: half a collective is done, and the others must not wait for the rest.
+            # KeyboardInterrupt and the like: the collective is half done, and the other ranks must
+            # not block on the rest.
             self.fail(f"rank {self.fabric.rank} was interrupted in {call.name} (number {call.number}): {e!r}")
             raise
         self.fail(why)
@@ -234,9 +244,11 @@ class SocketGroup:
         return link
 
     def exchange(self, call, outs, ins):
-        """Sends and receives at once: [(rank in the group, memoryview)], [(rank, memoryview or Fold)]."""
+        """Sends and receives concurrently: outs is [(rank in the group, memoryview)], ins is
+        [(rank, memoryview or Fold)]."""
         members = {i for i, _ in outs} | {i for i, _ in ins}
-        # Connections to lower ranks first: they are made from this side, and nobody has to wait for them.
+        # Connect to lower ranks first: this side initiates those connections, so they never block
+        # on a peer.
         links = {i: self._link(i, call) for i in sorted(members, key=lambda i: self.ranks[i])}
         send, receive = [], []
         for i, view in outs:
@@ -264,13 +276,14 @@ class SocketGroup:
             if buffer != mine:
                 theirs = _SIGNATURE.unpack(buffer)
                 if theirs[0] != _MAGIC:
-                    raise DistBackendError(f"rank {link.peer} has sent something that is no collective's beginning")
-                raise DistBackendError(f"the ranks do not call the same: rank {self.fabric.rank} calls "
+                    raise DistBackendError(f"rank {link.peer} has sent an invalid collective header (are the collectives out of sync?)")
+                raise DistBackendError(f"the ranks call different collectives: rank {self.fabric.rank} calls "
                                        f"{_describe(_SIGNATURE.unpack(mine))}, rank {link.peer} calls {_describe(theirs)}")
         return Fold(buffer, _SIGNATURE.size, compare)
 
     def _folding(self, target, fold):
-        """Receives a piece of target's size and folds it in, segment by segment."""
+        """Returns a Fold that receives as many bytes as `target` has and folds them in, segment by
+        segment."""
         if self._scratch is None:
             self._scratch = np.empty(SEGMENT, np.uint8)
         scratch = self._scratch
@@ -285,14 +298,14 @@ class SocketGroup:
 
     # ---- collectives
     def all_reduce(self, call, a, op):
-        """`a` becomes the reduction over all ranks."""
+        """Replaces `a` by the reduction over all ranks."""
         n, me, fold = self.size, self.me, comm_reduce.folder(op, a.dtype)
         if n > 1 and a.nbytes <= SMALL and n <= FEW:
             others = [i for i in range(n) if i != me]
             got = {i: np.empty_like(a) for i in others}
             self.exchange(call, [(i, raw(a)) for i in others], [(i, raw(got[i])) for i in others])
             got[me] = a
-            # In the order of the ranks, whoever computes it: all ranks get the same bits.
+            # Reduce in rank order on every rank, so all ranks get bitwise identical results.
             total = got[0].copy()
             for i in range(1, n):
                 fold(total, got[i])
@@ -305,7 +318,8 @@ class SocketGroup:
             comm_reduce.divide(a, n)
 
     def _ring_reduce(self, call, parts, fold):
-        """Afterwards parts[me] is the reduction of everybody's; the other parts hold something in between."""
+        """Makes parts[me] the reduction over all ranks; the other parts end up with intermediate
+        values."""
         n, me = self.size, self.me
         for step in range(n - 1):
             out, into = parts[(me - step - 1) % n], parts[(me - step - 2) % n]
@@ -317,7 +331,7 @@ class SocketGroup:
             self.exchange(call, [((me + 1) % n, views[(me - step) % n])], [((me - 1) % n, views[(me - step - 1) % n])])
 
     def reduce(self, call, a, op, root):
-        """`a` of the root becomes the reduction; the others' stays."""
+        """Replaces `a` on the root by the reduction; the other ranks' `a` is unchanged."""
         n, me, fold = self.size, self.me, comm_reduce.folder(op, a.dtype)
         if n > 2 and a.nbytes > SMALL:
             work = a if me == root else a.copy()
@@ -341,10 +355,10 @@ class SocketGroup:
             comm_reduce.divide(a, n)
 
     def broadcast(self, call, view, root):
-        """The root's bytes in everybody's view."""
+        """Copies the root's bytes into every rank's view."""
         n, place = self.size, (self.me - root) % self.size
         if n <= 2 or len(view) <= SMALL:
-            # A tree: in each round everybody who has it passes it on.
+            # A tree: in each round every rank that has the data passes it on.
             have = 1
             while have < n:
                 if place < have and place + have < n:
@@ -353,7 +367,8 @@ class SocketGroup:
                     self.exchange(call, [], [((place - have + root) % n, view)])
                 have *= 2
             return
-        # A chain: every rank passes on one segment while the next one comes, so each sends everything once.
+        # A chain: every rank forwards one segment while it receives the next, so each rank sends
+        # the data once.
         before, after = (self.me - 1) % n, (self.me + 1) % n
         pieces = [view[i:i + SEGMENT] for i in range(0, len(view), SEGMENT)]
         last = place == n - 1
@@ -365,7 +380,7 @@ class SocketGroup:
                 self.exchange(call, outs, ins)
 
     def all_gather(self, call, views):
-        """views[i] becomes rank i's bytes; views[me] is this rank's own."""
+        """Fills views[i] with rank i's bytes; views[me] is this rank's input."""
         n, me = self.size, self.me
         if max(len(v) for v in views) <= SMALL and n <= FEW:
             others = [i for i in range(n) if i != me]
@@ -374,40 +389,41 @@ class SocketGroup:
             self._ring_gather(call, views)
 
     def reduce_scatter(self, call, parts, op):
-        """parts[me] becomes the reduction of everybody's parts[me]; the other parts are used up."""
+        """Replaces parts[me] by the reduction over all ranks' parts[me]; the other parts are
+        overwritten."""
         fold = comm_reduce.folder(op, parts[self.me].dtype)
         self._ring_reduce(call, parts, fold)
         if op == "AVG":
             comm_reduce.divide(parts[self.me], self.size)
 
     def gather(self, call, mine, views, root):
-        """At the root views[i] becomes rank i's bytes."""
+        """Fills views[i] on the root with rank i's bytes."""
         if self.me == root:
             self.exchange(call, [], [(i, views[i]) for i in range(self.size) if i != root])
         else:
             self.exchange(call, [(root, mine)], [])
 
     def scatter(self, call, mine, views, root):
-        """`mine` becomes the root's views[me]."""
+        """Fills `mine` with the root's views[me]."""
         if self.me == root:
             self.exchange(call, [(i, views[i]) for i in range(self.size) if i != root], [])
         else:
             self.exchange(call, [], [(root, mine)])
 
     def all_to_all(self, call, outs, ins):
-        """ins[i] becomes what rank i has in outs[me]."""
+        """Fills ins[i] with rank i's outs[me]."""
         others = [i for i in range(self.size) if i != self.me]
         self.exchange(call, [(i, outs[i]) for i in others], [(i, ins[i]) for i in others])
 
     def barrier(self, call):
-        """Returns when all ranks have called it."""
+        """Returns once all ranks have called it."""
         nothing, distance = memoryview(b""), 1
         while distance < self.size:
             self.exchange(call, [((self.me + distance) % self.size, nothing)], [((self.me - distance) % self.size, nothing)])
             distance *= 2
 
     def monitored_barrier(self, call, wait_all_ranks):
-        """A barrier in which rank 0 names those that did not come."""
+        """Runs a barrier in which rank 0 reports the ranks that did not arrive."""
         nothing, n = memoryview(b""), self.size
         if self.me:
             self.exchange(call, [(0, nothing)], [(0, nothing)])
@@ -422,6 +438,6 @@ class SocketGroup:
 
 
 def _split(a, n):
-    """n nearly equal parts."""
+    """Splits `a` into n nearly equal parts."""
     cuts = [len(a) * i // n for i in range(n + 1)]
     return [a[i:j] for i, j in zip(cuts, cuts[1:])]

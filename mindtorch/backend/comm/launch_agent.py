@@ -1,7 +1,7 @@
-"""Starts the worker processes of one machine, watches them and starts them anew when one fails.
+"""Starts the worker processes of one machine, watches them and restarts them when one fails.
 
-The agents of several machines meet in a store that the first one serves; the workers use the same store, each attempt
-under a prefix of its own.  Nothing here needs MindSpore.
+The agents of several machines meet in a store, which the first one serves. The workers use the same
+store, under a separate prefix per attempt. Nothing here needs MindSpore.
 """
 import dataclasses
 import datetime
@@ -21,17 +21,18 @@ from mindtorch.backend.comm.errors import DistError
 from mindtorch.backend.comm.tcpstore import TCPStore
 
 STDOUT, STDERR = 1, 2
-_MOMENT = 1.5       # seconds in which workers that fail together end
+_MOMENT = 1.5  # seconds within which workers that fail together exit
 
 
 @dataclasses.dataclass
 class Job:
-    """What to start, and how. `host`:`port` is the store's address; port 0 takes a free one (one machine only)."""
+    """What to start, and how. `host`:`port` is the store's address; port 0 picks a free port (one
+    machine only)."""
 
     command: list
     nproc: int = 1
     nnodes: int = 1
-    node_rank: int = 0          # -1: given out by the store, in the order of arrival
+    node_rank: int = 0  # -1: assigned by the store, in order of arrival
     host: str = "127.0.0.1"
     port: int = 0
     serve: bool | None = None          # whether this agent serves the store; None: if node_rank is 0
@@ -42,7 +43,7 @@ class Job:
     log_dir: str | None = None
     redirects: dict = dataclasses.field(default_factory=dict)   # local rank (or None: all others) -> STDOUT | STDERR
     tee: dict = dataclasses.field(default_factory=dict)
-    shown: set | None = None           # local ranks whose output is shown; None: all
+    shown: set | None = None  # local ranks whose output is shown; None: all
     virtual_local_rank: bool = False
     join_timeout: float = 900.0
     shutdown_timeout: float = 30.0
@@ -52,7 +53,7 @@ class Job:
 
 @dataclasses.dataclass
 class Failure:
-    """How a worker ended that did not end well."""
+    """A worker that exited with an error."""
 
     rank: int
     local_rank: int
@@ -63,11 +64,13 @@ class Failure:
     host: str = dataclasses.field(default_factory=socket.gethostname)
 
     def error(self):
-        """What the worker wrote about its exception (see elastic.multiprocessing.errors.record); None if nothing."""
+        """Returns the exception report that the worker wrote (see
+        elastic.multiprocessing.errors.record); None if there is none."""
         try:
             with open(self.error_file) as f:
                 return json.loads(f.read(1 << 24))["message"]
-        except (OSError, ValueError, KeyError, TypeError):      # none, half of one, or something else altogether
+        # no file, a partial one, or unrelated content
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def text(self):
@@ -83,7 +86,7 @@ class Failure:
 
 
 class WorkersFailed(Exception):
-    """Workers failed, here or on another machine, and no restart is left."""
+    """Workers failed on this or another machine, and no restarts are left."""
 
     def __init__(self, name, failures, elsewhere=None):
         self.name, self.failures, self.elsewhere = name, failures, elsewhere
@@ -99,7 +102,7 @@ class WorkersFailed(Exception):
 
 
 class Stopped(Exception):
-    """A signal has ended the agent."""
+    """The agent was ended by a signal."""
 
     def __init__(self, number):
         super().__init__(f"Process {os.getpid()} got signal: {signal.Signals(number).name}")
@@ -134,7 +137,7 @@ class Agent:
         self.store = None
         self._logs = None
 
-    # ---- meeting the other machines
+    # ---- rendezvous with the other machines
     def _join(self):
         job = self.job
         serve = job.node_rank == 0 if job.serve is None else job.serve
@@ -146,11 +149,11 @@ class Agent:
         if self.node_rank < 0:
             self.node_rank = self.store.add(f"{self.key}/arrived", 1) - 1
             if self.node_rank >= job.nnodes:
-                raise DistError(f"run {job.run_id!r} has its {job.nnodes} machines already")
+                raise DistError(f"run {job.run_id!r} already has all of its {job.nnodes} machines")
         self._meet(0)
 
     def _meet(self, attempt):
-        """Says how many workers there will be here, and learns it of the others."""
+        """Publishes the number of workers on this machine and reads those of the others."""
         key = f"{self.key}/attempt_{attempt}"
         self.store.set(f"{key}/nproc_{self.node_rank}", str(self.job.nproc))
         counts = [int(v) for v in self.store.multi_get([f"{key}/nproc_{i}" for i in range(self.job.nnodes)])]
@@ -234,16 +237,19 @@ class Agent:
     def _failures(self):
         found = [Failure(w.rank, w.local_rank, w.process.pid, w.process.returncode, w.error_file, _when(w.error_file))
                  for w in self.workers if w.process.poll() not in (None, 0)]
-        # A process ended from outside (SIGKILL, SIGSEGV) leaves no word of when, and did not end because of another.
+        # A process killed from outside (SIGKILL, SIGSEGV) writes no error file, and did not fail
+        # because of another worker: sort it first.
         return sorted(found, key=lambda f: (f.exitcode >= 0 or f.exitcode == -signal.SIGTERM, f.when))
 
     def _watch(self, attempt):
-        """None when all workers here have ended well; else (failures here, what another machine says)."""
+        """Returns None once all workers here have succeeded; else (failures here, message of
+        another machine)."""
         several, asked = self.job.nnodes > 1, time.monotonic()
         while True:
             if self._failures():
-                # One that fails because another did may be gone before it: all that end within a moment are looked at, and
-                # the first to have written about its error counts as the cause.
+                # A worker that fails because of another one may exit first. So wait a moment,
+                # collect all that exit, and take the one that wrote its error file first as the
+                # cause.
                 end = time.monotonic() + _MOMENT
                 while time.monotonic() < end and any(w.process.poll() is None for w in self.workers):
                     time.sleep(0.02)
@@ -257,9 +263,10 @@ class Agent:
                     return [], self.store.get(f"{self.key}/attempt_{attempt}/failed").decode()
             time.sleep(self.job.interval)
 
-    # ---- all together
+    # ---- main loop
     def run(self):
-        """Runs until all workers have ended well; WorkersFailed if they do not, Stopped after a signal."""
+        """Runs until all workers have succeeded. Raises WorkersFailed if they fail, Stopped after a
+        signal."""
         previous = self._catch_signals()
         try:
             self._join()
@@ -291,10 +298,12 @@ class Agent:
             if self.store is not None:
                 self.store.close()
             if self._logs is not None and self.job.log_dir is None and not any({**self.job.redirects, **self.job.tee}.values()):
-                shutil.rmtree(os.path.dirname(self._logs), ignore_errors=True)     # held error reports alone
+                # contained only error reports
+                shutil.rmtree(os.path.dirname(self._logs), ignore_errors=True)
 
     def _others_done(self, attempt):
-        """Waits for the other machines' workers; False if one of theirs fails."""
+        """Blocks until the workers of the other machines have finished; returns False if one of
+        them fails."""
         if self.job.nnodes == 1:
             return True
         key = f"{self.key}/attempt_{attempt}"
@@ -309,7 +318,7 @@ class Agent:
         return True
 
     def _farewell(self):
-        """The agent that serves the store goes last."""
+        """Makes the agent that serves the store exit last."""
         if self.job.nnodes == 1:
             return
         try:
@@ -335,7 +344,7 @@ class Agent:
 
 
 def _when(error_file):
-    """When a worker wrote about its error; if it did not, now."""
+    """Returns the time at which a worker wrote its error file; the current time if it did not."""
     try:
         return os.path.getmtime(error_file)
     except OSError:
@@ -347,5 +356,5 @@ def _name(command):
 
 
 def new_run_id():
-    """An id for a run that nobody else can join."""
+    """Returns a unique id for a run."""
     return uuid.uuid4().hex

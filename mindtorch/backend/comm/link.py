@@ -1,8 +1,10 @@
-"""Connections between the processes of one job, and how data moves over them.
+"""Connections between the processes of one job, and data transfer over them.
 
-Every process listens on a TCP port and, for processes of its own machine, on a local socket; the store says where.  A
-*control* connection to every other process tells at once when one dies, and carries why a group has failed.  Data goes over
-connections of its own, one for each group and pair, made when first needed: the higher rank connects to the lower.
+Every process listens on a TCP port and, for processes of the same machine, on a local socket; their
+addresses are published in the store. A *control* connection to every other process detects at once
+when that process dies, and carries the reason why a group has failed. Data uses separate
+connections, one per group and pair of ranks, opened on first use: the higher rank connects to the
+lower.
 """
 import array
 import errno
@@ -26,15 +28,18 @@ _HELLO = struct.Struct("<4s16sIH")      # magic, the listener's token, rank, len
 _NOTE = struct.Struct("<BI")            # kind, length of the text
 _MAGIC = b"mtcl"
 _BYE, _FAILED = 1, 2
-_HELLO_TIME = 10.0                      # seconds a new connection has to say what it is
-_NAME_MOST, _NOTE_MOST = 4096, 1 << 16  # bytes of a channel's name, of a note's text
-_GRACE = 1.0        # seconds between noticing a dead process and giving up what may still be in the sockets
-_REASON_TIME = 0.5  # seconds to wait for the reason of a lost connection to arrive on the control connection
+_HELLO_TIME = 10.0  # seconds in which a new connection must identify itself
+_NAME_MOST, _NOTE_MOST = 4096, 1 << 16  # maximum bytes of a channel's name, of a note's text
+# seconds between detecting a dead process and giving up on data that may still be in the sockets
+_GRACE = 1.0
+# seconds to wait until the reason of a lost connection arrives on the control connection
+_REASON_TIME = 0.5
 _BUFFER = 1 << 22
 
 
 def machine():
-    """Names what processes must share to reach each other by a local socket: the kernel and its network namespace."""
+    """Returns an id that two processes share if they can connect by a local socket: that of the
+    kernel's boot and network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as f:
             return f.read().strip() + os.readlink("/proc/self/ns/net")
@@ -43,7 +48,8 @@ def machine():
 
 
 def own_address(towards):
-    """The address under which other machines reach this one: that of the interface which leads to the store's host."""
+    """Returns the address at which other machines reach this one: that of the network interface
+    that routes to the store's host."""
     given = os.environ.get("MINDTORCH_HOST_ADDRESS")
     if given:
         return given
@@ -79,7 +85,7 @@ def _tune(sock):
         sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A machine that vanishes without a word (power, network) is noticed after half a minute.
+        # A machine that disappears silently (power, network) is detected after half a minute.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
             if hasattr(socket, option):
@@ -93,18 +99,19 @@ class Link:
 
     def __init__(self, sock, peer):
         self.sock, self.peer = sock, peer
-        self.said = self.heard = -1         # the last operation whose signature went out, came in
+        self.said = self.heard = -1  # the last operation whose signature was sent, was received
 
     def abort(self):
-        """Ends the connection under a thread that may be using it; the file stays open, so its number is not reused."""
+        """Shuts the connection down while another thread may be using it. The file stays open, so
+        its descriptor is not reused."""
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass            # the peer was faster
+            pass  # the peer has already closed it
 
 
 class Lost(Exception):
-    """The connection to a peer has ended."""
+    """The connection to a peer was closed."""
 
     def __init__(self, peer):
         super().__init__(peer)
@@ -112,7 +119,7 @@ class Lost(Exception):
 
 
 class Late(Exception):
-    """The time is over; `peers` have not delivered."""
+    """A timeout expired before `peers` delivered their data."""
 
     def __init__(self, peers):
         super().__init__(peers)
@@ -122,16 +129,16 @@ class Late(Exception):
 class Fabric:
     """This process's end of all connections of one job.
 
-    `store` is read and written under `prefix`, which must be new for each job on the same store.
+    Keys in `store` start with `prefix`, which must be unique for each job on the same store.
     """
 
     def __init__(self, store, prefix, rank, size, timeout, host=None):
         self.store, self.prefix, self.rank, self.size, self.timeout = store, prefix, rank, size, timeout
         self.pid = os.getpid()
         self.closed = False
-        self.groups = {}            # key -> group with fail(text)
-        self.left, self.dead = {}, {}       # rank -> how it went
-        self.sent = array.array("q", [0])   # bytes handed to the network, signatures included
+        self.groups = {}  # key -> group; groups have `give_up`, `departed` and `told`
+        self.left, self.dead = {}, {}  # rank -> reason
+        self.sent = array.array("q", [0])  # bytes sent, including signatures
         self.received = array.array("q", [0])
         self._arrived, self._changed = {}, threading.Condition()
         self._token = uuid.uuid4().bytes
@@ -145,7 +152,7 @@ class Fabric:
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="mindtorch-watch")
         self._watcher.start()
 
-    # ---- meeting
+    # ---- rendezvous
     def _listen(self, towards):
         self.host = address = own_address(towards)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -173,7 +180,7 @@ class Fabric:
                 if len(found[4]) != len(self._token) or not 0 < found[1] < 1 << 16:
                     raise ValueError("port or token")
             except ValueError as e:
-                raise DistStoreError(f"what the store holds as rank {peer}'s address is none ({e}): {text[:100]!r}") from None
+                raise DistStoreError(f"the store has an invalid address for rank {peer} ({e}): {text[:100]!r}") from None
             self._addresses[peer] = found
         return self._addresses[peer]
 
@@ -212,7 +219,7 @@ class Fabric:
         return sock
 
     def _await(self, peer, channel, end, alive=lambda: None):
-        """The connection that the peer makes; None when the time is over."""
+        """Returns the connection that the peer opens; None after the deadline."""
         with self._changed:
             while (peer, channel) not in self._arrived:
                 left = end - time.monotonic()
@@ -223,12 +230,13 @@ class Fabric:
             return self._arrived.pop((peer, channel))
 
     def _accept(self):
-        # One that says nothing, or slowly, keeps nobody else waiting: each is read as it comes.
+        # A client that sends nothing, or slowly, must not delay the others: each is read as its
+        # data arrives.
         poll = select.poll()
         by_fd = {s.fileno(): s for s in self._listeners}
         for fd in [*by_fd, self._stop_in.fileno()]:
             poll.register(fd, select.POLLIN)
-        strangers = {}          # file -> [socket, what it has said, until when it may], the oldest first
+        strangers = {}  # file -> [socket, received bytes, deadline], oldest first
 
         def settle(fd, keep=False):
             sock = strangers.pop(fd)[0]
@@ -250,7 +258,7 @@ class Fabric:
                                 settle(next(iter(strangers)))
                             else:
                                 time.sleep(0.05)
-                        continue        # else: who wanted to connect has gone
+                        continue  # else: the client disconnected before accept()
                     sock.setblocking(False)
                     strangers[sock.fileno()] = [sock, b"", time.monotonic() + _HELLO_TIME]
                     poll.register(sock, select.POLLIN)
@@ -263,7 +271,7 @@ class Fabric:
                         settle(fd, keep=True)
                         self._admit(sock, *who)
                     except (OSError, ValueError) as e:
-                        log.warning("rank %d closes a connection from a stranger: %s", self.rank, e)
+                        log.warning("rank %d closes a connection from an unknown client: %s", self.rank, e)
                         if fd in strangers:
                             settle(fd)
                         else:
@@ -275,13 +283,15 @@ class Fabric:
             sock.close()
 
     def _greet(self, stranger):
-        """(rank, channel) when a new connection has said so, None until then; OSError or ValueError if it says something else."""
+        """Returns (rank, channel) once a new connection has sent its greeting, None until then;
+        OSError or ValueError if it sends anything else."""
         sock, said, _ = stranger
         size = _HELLO.size
         if len(said) >= size:
             size += _HELLO.unpack_from(said)[3]
         try:
-            # No byte more than the greeting: what follows is for whoever gets the connection.
+            # Read no byte beyond the greeting: what follows belongs to the code that gets the
+            # connection.
             part = sock.recv(size - len(said))
         except BlockingIOError:
             return None
@@ -292,7 +302,7 @@ class Fabric:
             return None
         magic, token, peer, n = _HELLO.unpack_from(said)
         if magic != _MAGIC or token != self._token:
-            raise ValueError("it is not of this job")
+            raise ValueError("it does not belong to this job")
         if peer >= self.size or peer == self.rank or not 0 < n <= _NAME_MOST:
             raise ValueError(f"it claims to be rank {peer} with a name of {n} bytes")
         if len(said) < _HELLO.size + n:
@@ -306,7 +316,8 @@ class Fabric:
             if handler is None:
                 if name == "control" and (peer in self._control or (peer, name) in self._arrived):
                     raise ValueError(f"rank {peer} has a control connection already")
-                unused = self._arrived.pop((peer, name), None)     # of an earlier group of this name
+                # left from an earlier group of this name
+                unused = self._arrived.pop((peer, name), None)
                 if unused is not None:
                     unused.close()
                 self._arrived[peer, name] = sock
@@ -315,7 +326,8 @@ class Fabric:
             handler(peer, sock)
 
     def on_arrival(self, channel, handler):
-        """handler(peer, socket) for every connection on a channel, those that are there already included."""
+        """Calls handler(peer, socket) for every connection on a channel, including those already
+        open."""
         with self._changed:
             self._handlers[channel] = handler
             there = [k for k in self._arrived if k[1] == channel]
@@ -324,7 +336,7 @@ class Fabric:
             handler(peer, sock)
 
     def to(self, peer, channel, end):
-        """A connection to a peer, made from this side; Lost(peer) if it is gone."""
+        """Opens a connection to a peer from this side; Lost(peer) if the peer is gone."""
         if peer in self.dead or peer in self.left:
             raise Lost(peer)
         try:
@@ -333,7 +345,8 @@ class Fabric:
             raise Lost(peer) from None
 
     def link(self, peer, channel, end, alive):
-        """A data connection; `alive()` is called now and then and may raise.  Late([peer]) after `end`."""
+        """Returns a data connection. `alive()` is called periodically and may raise. Late([peer])
+        after `end`."""
         if peer < self.rank:
             return Link(self.to(peer, channel, end), peer)
 
@@ -346,13 +359,13 @@ class Fabric:
             raise Late([peer])
         return Link(sock, peer)
 
-    # ---- watching
+    # ---- monitoring
     def _watch(self):
         selector = selectors.DefaultSelector()
         for peer, sock in self._control.items():
             selector.register(sock, selectors.EVENT_READ, [peer, bytearray()])
         selector.register(self._stop_in, selectors.EVENT_READ, None)
-        pending = []            # (when, peer): processes that died, and when to stop waiting for what they had sent
+        pending = []  # (when, peer): processes that died, and when to give up on data they had sent
         while not self.closed:
             wait = max(0.0, min(t for t, _ in pending) - time.monotonic()) if pending else None
             for key, _ in selector.select(wait):
@@ -370,7 +383,7 @@ class Fabric:
                 try:
                     self._notes(peer, inbox)
                 except ValueError as e:
-                    raw, why = b"", f"rank {peer} has sent what is no note ({e})"
+                    raw, why = b"", f"rank {peer} has sent an invalid control message ({e})"
                 if not raw:
                     selector.unregister(key.fileobj)
                     if peer not in self.left:
@@ -421,16 +434,16 @@ class Fabric:
                 except BlockingIOError:
                     select.select([], [sock], [], 0.1)
         except (OSError, ValueError):
-            return          # it is gone itself
+            return  # the peer is gone
 
     def tell_failure(self, group, why):
-        """Lets the other members of a group know why it has failed here."""
+        """Sends the other members of a group the reason why it has failed here."""
         for peer in group.ranks:
             if peer != self.rank:
                 self._note(peer, _FAILED, f"{group.key}\n{why}")
 
     def fate(self, peer):
-        """What is known of a peer whose connection has ended; waits a moment for its last word."""
+        """Returns the reason why a peer's connection was closed; waits briefly for it to arrive."""
         end = time.monotonic() + _REASON_TIME
         while time.monotonic() < end:
             for known in (self.dead, self.left):
@@ -439,9 +452,9 @@ class Fabric:
             time.sleep(0.01)
         return f"rank {peer} has closed the connection"
 
-    # ---- the end
+    # ---- shutdown
     def close(self):
-        """Says goodbye and closes everything."""
+        """Sends a goodbye to all peers and closes everything."""
         if self.closed or os.getpid() != self.pid:
             return
         for peer in self._control:
@@ -459,7 +472,8 @@ class Fabric:
             sock.close()
 
     def after_fork(self):
-        # A forked child (a DataLoader's worker) that kept these open would hide this process's death from its peers.
+        # If a forked child (a DataLoader worker) kept these open, the peers could not detect this
+        # process's death.
         self.closed = True
         self._changed = threading.Condition()
         self._shut()
@@ -468,7 +482,8 @@ class Fabric:
 
 
 class Fold:
-    """Receives into a small buffer and hands it on piece by piece, while it is in the processor's cache."""
+    """Receives into a small buffer and passes it on piece by piece, while the data is in the CPU
+    cache."""
 
     __slots__ = ("buffer", "left", "take", "at")
 
@@ -477,11 +492,12 @@ class Fold:
 
 
 def pump(fabric, outs, ins, end, alive):
-    """Sends and receives at once until everything is through.
+    """Sends and receives concurrently until everything is transferred.
 
-    outs  [(link, [memoryview, ...])]
-    ins   [(link, [memoryview or Fold, ...])]
-    Raises Lost(peer), Late(peers) after `end` (of time.monotonic), or what `alive()` raises.
+        outs  [(link, [memoryview, ...])]
+        ins   [(link, [memoryview or Fold, ...])]
+
+    Raises Lost(peer), Late(peers) after `end` (in time.monotonic), or what `alive()` raises.
     """
     outs = [[link, [v for v in views if len(v)]] for link, views in outs]
     ins = [[link, list(views)] for link, views in ins]
@@ -515,7 +531,7 @@ def pump(fabric, outs, ins, end, alive):
                 poll.register(o[0].sock, select.POLLOUT | (select.POLLIN if any(i.link is o[0] for i in active) else 0))
             poll.poll(min(left, 1.0) * 1000)
     except (OSError, ValueError) as e:
-        alive()         # perhaps this side has closed the link
+        alive()  # raises if this side has closed the link
         raise DistBackendError(f"connection error: {e}") from e
     finally:
         fabric.sent[0] += sent
@@ -539,7 +555,7 @@ def _send(o):
 
 
 class _Incoming:
-    """What one link has yet to bring."""
+    """The pieces still to be received over one link."""
 
     __slots__ = ("link", "items", "item", "view")
 
@@ -547,7 +563,7 @@ class _Incoming:
         self.link, self.items, self.item, self.view = link, items, None, None
 
     def next(self):
-        """Goes to the next piece; False if there is none."""
+        """Advances to the next piece; False if there is none."""
         while True:
             fold = self.item
             if fold.__class__ is Fold:

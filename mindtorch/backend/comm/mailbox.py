@@ -1,7 +1,8 @@
-"""Point-to-point messages of a group: matched by sender and tag, in the order in which they were sent.
+"""Point-to-point messages of a group, matched by sender and tag in the order of sending.
 
-The sender connects to the receiver.  One thread of each group that uses messages receives them and sends what the network
-did not take at once; a message that nobody has asked for yet waits in memory.
+The sender connects to the receiver. Each group that uses messages has one thread, which receives
+them and sends the data that the network did not accept at once. A message without a matching
+receive is buffered in memory.
 """
 import collections
 import os
@@ -16,10 +17,11 @@ from mindtorch.backend.comm.errors import DistBackendError
 from mindtorch.backend.comm.link import Lost
 from mindtorch.backend.comm.reduce import DTYPES, dtype_index
 
-_HEAD = struct.Struct("<4sqBxxxxxxxQ")      # magic, tag, dtype's number, bytes
+_HEAD = struct.Struct("<4sqBxxxxxxxQ")  # magic, tag, dtype index, bytes
 _MAGIC = b"mtpp"
-_KEEP = 1 << 28     # bytes of one sender that wait for nobody, beyond which its connection is not read
-_GRACE = 1.0        # seconds in which what a leaving process has sent may still arrive
+# bytes of one sender's messages without a matching receive, beyond which its connection is not read
+_KEEP = 1 << 28
+_GRACE = 1.0  # seconds in which messages of a leaving process may still arrive
 
 
 class _Send:
@@ -40,7 +42,7 @@ class _Receive:
 
 
 class _Inlet:
-    """What one sender's connection brings."""
+    """The receiving end of one sender's connection."""
 
     __slots__ = ("sock", "peer", "head", "view", "message", "waiting", "open")
 
@@ -61,10 +63,11 @@ class Mailbox:
         self.lock = threading.RLock()
         self.outlets = {}           # peer -> (socket, deque of _Send)
         self.inlets = {}
-        self.posted = []            # receives that wait for a message
-        self.broken = None          # why a connection cannot be read on
-        self.kept = []              # (peer, tag, kind, bytes): messages that wait for a receive, in the order of arrival
-        self.gone = {}              # peer -> until when its messages may still arrive
+        self.posted = []  # receives without a message yet
+        self.broken = None  # why a connection can no longer be read
+        # (peer, tag, kind, bytes): messages without a matching receive, in order of arrival
+        self.kept = []
+        self.gone = {}  # peer -> deadline for messages still under way
         self.thread = None
         self.closed = False
         self.wake_in = self.wake_out = None
@@ -82,13 +85,13 @@ class Mailbox:
             self.fabric.on_arrival(self.channel, self._arrived)
 
     def wake(self):
-        """Makes the thread look at everything anew."""
+        """Makes the thread check everything again."""
         out = self.wake_out
         if out is not None:
             try:
                 os.write(out, b"x")
             except BlockingIOError:
-                pass            # it has enough to wake up from
+                pass  # the pipe is full, so a wake-up is already pending
 
     def _arrived(self, peer, sock):
         with self.lock:
@@ -98,15 +101,16 @@ class Mailbox:
         self.wake()
 
     def departed(self, peer):
-        """A member has left."""
+        """Handles a member's goodbye."""
         with self.lock:
             if self.thread is not None:
                 self.gone.setdefault(peer, time.monotonic() + _GRACE)
         self.wake()
 
-    # ---- asked by the program
+    # ---- calls by the program
     def send(self, peer, tag, array, done, timeout):
-        """Sends an array to a rank of the fabric; done(error or None) when the network has taken it."""
+        """Sends an array to a rank of the fabric; calls done(error or None) once the network has
+        accepted it."""
         if self.group.failed is not None:
             raise DistBackendError(self.group._text("send cannot run", f"the group has failed: {self.group.failed}"))
         with self.lock:
@@ -132,8 +136,8 @@ class Mailbox:
             self.wake()
 
     def receive(self, peer, tag, array, done, timeout):
-        """Receives into an array, of a rank of the fabric or, if None, of any; done(error or None).  Returns the item,
-        whose `source` is the sender afterwards."""
+        """Receives into an array from a rank of the fabric, or from any rank if `peer` is None;
+        calls done(error or None). Returns the item, whose `source` is then the sender."""
         if self.group.failed is not None:
             raise DistBackendError(self.group._text("recv cannot run", f"the group has failed: {self.group.failed}"))
         item = _Receive(peer, tag, array, done, timeout)
@@ -171,7 +175,7 @@ class Mailbox:
 
     # ---- the thread
     def _push(self, peer, sock, queue):
-        """Sends what the network takes; [(item, error)] of those that are through."""
+        """Sends as much as the network accepts; returns [(item, error)] of the finished sends."""
         finished = []
         while queue:
             item = queue[0]
@@ -195,7 +199,7 @@ class Mailbox:
         return finished
 
     def _pull(self, inlet):
-        """Receives what has come; [(item, error)] of those that are through."""
+        """Receives the available data; returns [(item, error)] of the finished receives."""
         finished = []
         while inlet.open:
             try:
@@ -219,7 +223,7 @@ class Mailbox:
         if inlet.message is None:
             magic, tag, kind, nbytes = _HEAD.unpack(inlet.head)
             if magic != _MAGIC:
-                inlet.open, self.broken = False, f"rank {inlet.peer} has sent something that is no message"
+                inlet.open, self.broken = False, f"rank {inlet.peer} has sent an invalid message header"
                 return
             item = next((r for r in self.posted if r.tag == tag and r.peer in (None, inlet.peer)), None)
             data = None
@@ -236,7 +240,7 @@ class Mailbox:
                 try:
                     target = data = bytearray(nbytes)
                 except (MemoryError, OverflowError):
-                    inlet.open, self.broken = False, f"there is no memory for a message of {nbytes} bytes (tag {tag}) from rank {inlet.peer}"
+                    inlet.open, self.broken = False, f"out of memory for a message of {nbytes} bytes (tag {tag}) from rank {inlet.peer}"
                     return
             inlet.message = item, tag, kind, data
             inlet.view = memoryview(target)
@@ -247,7 +251,7 @@ class Mailbox:
         if item is not None:
             finished.append((item, None))
             return
-        # A receive may have been posted while the message was coming in.
+        # A receive may have been posted while the message was arriving.
         item = next((r for r in self.posted if r.tag == tag and r.peer in (None, inlet.peer)), None)
         if item is None:
             self.kept.append((inlet.peer, tag, kind, data))
@@ -267,7 +271,8 @@ class Mailbox:
         try:
             self._loop()
         except Exception as e:
-            # Without this thread nothing is received any more: whoever waits gets an error, and so do the other ranks.
+            # Without this thread nothing is received any more: pending calls and the other ranks
+            # get an error.
             self.group.fail(f"rank {self.fabric.rank} cannot handle messages any more: {e!r}")
             with self.lock:
                 finished = []
@@ -316,7 +321,8 @@ class Mailbox:
                 self.group.fail(str(bad))
 
     def _hopeless(self, finished):
-        """Gives up what cannot come any more: its sender is gone, the time is over, or the group has failed."""
+        """Fails the items that can no longer complete: the peer is gone, the timeout has expired,
+        or the group has failed. Returns True if a timeout has expired."""
         now, late = time.monotonic(), False
         failed = self.group.failed
         for r in list(self.posted):

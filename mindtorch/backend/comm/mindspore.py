@@ -1,12 +1,14 @@
 """MindSpore's own communication: HCCL on Ascend, mccl on CPU, set up without a scheduler process.
 
-This is what carries the collectives on an accelerator.  On CPU it is set up beside our own connections when the backend is
-called mccl, for code that calls MindSpore's communication itself; MINDTORCH_CPU_COMM=mccl makes it carry the facade's
-collectives as well, which is how this module is tested without an Ascend.
+It carries the collectives on an accelerator. On CPU it is set up in addition to mindtorch's own
+connections when the backend is named mccl, for code that calls MindSpore's communication itself.
+MINDTORCH_CPU_COMM=mccl makes it carry the facade's collectives as well; this is how the module is
+tested without an Ascend.
 
-What mccl does not have, or does wrong, is mended here: tensors that are not contiguous (it succeeds and writes nothing) go
-through a contiguous copy, what is only moved goes as bytes (it has no float64, uint8, bool and complex), reduce_scatter,
-all_to_all, all_gather_into_tensor and reduce are composed, and reductions that it has no kernel for are refused.
+Limits and defects of mccl are worked around here. It silently writes nothing to non-contiguous
+tensors, so those go through a contiguous copy. It lacks float64, uint8, bool and complex, so
+collectives that only move data send bytes. reduce_scatter, all_to_all, all_gather_into_tensor and
+reduce are composed of other calls. Reductions that it has no kernel for raise an error.
 """
 import datetime
 import random
@@ -23,20 +25,22 @@ from mindtorch.backend.mindspore.runtime import ms, target
 
 _REDUCTIONS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 _REDUCED_ON_CPU = frozenset("bilqef")    # dtypes that mccl reduces
-#: dtypes that mint.distributed reduces on Ascend; its sum of bools writes 2 into a bool's byte, so they are reduced by max and min
+#: dtypes that mint.distributed reduces on Ascend. Its sum of bools writes the byte 2 into a bool,
+#: so bools are reduced by max and min.
 _REDUCED = frozenset("bool int8 int16 int32 int64 float16 float32 bfloat16".split())
 _OF_BOOLS = {"SUM": "max", "PRODUCT": "min", "MAX": "max", "MIN": "min"}
 
-_world: dict[str, object] = {}     # what this process has set up: MindSpore allows it once
+_world: dict[str, object] = {}  # what this process has set up; MindSpore allows it once
 
 
 def backend_name():
-    """MindSpore's name of what the device has."""
+    """Returns MindSpore's name of the device's communication backend."""
     return {"Ascend": "hccl", "GPU": "nccl"}.get(target(), "mccl")
 
 
 def start(store, rank, size, timeout, host="127.0.0.1"):
-    """Sets MindSpore's communication up, once in a process; the address of its store travels through ours."""
+    """Sets up MindSpore's communication, once per process; the address of its store is passed
+    through `store`."""
     if _world:
         if (_world["rank"], _world["size"]) != (rank, size):
             raise DistBackendError(f"MindSpore's communication was set up for rank {_world['rank']} of {_world['size']} and "
@@ -48,27 +52,29 @@ def start(store, rank, size, timeout, host="127.0.0.1"):
     if rank == 0:
         store.set("mindspore", f"{host}:{_free_port()}")
     host, _, port = store.get("mindspore").decode().rpartition(":")
-    # MindSpore's store holds the interpreter's lock while it waits for the others; if rank 0's process serves ours, as a
-    # thread, everybody must have had his answer before.
+    # MindSpore's store holds the GIL while it waits for the other ranks. If rank 0's process serves
+    # our store in a thread, every rank must have its answer before that.
     end = time.monotonic() + timeout
     have = store.add("mindspore/have", 1)
     while rank == 0 and have < size:
         if time.monotonic() > end:
-            raise DistBackendError(f"only {have} of {size} ranks have come to set MindSpore's communication up in {timeout:g} s")
+            raise DistBackendError(f"timed out after {timeout:g} s waiting for ranks to initialize MindSpore's communication ({have} of {size} joined)")
         time.sleep(0.005)
         have = store.add("mindspore/have", 0)
     limit = datetime.timedelta(seconds=timeout)
     meeting = native.TCPStore(host, int(port), size, rank == 0, limit)
     name = backend_name()
     management._init_with_store(backend=name, timeout=limit, world_size=size, rank=rank, store=meeting)
-    # mint.distributed has frozen the name of the default group when it was imported, before there was one.
+    # mint.distributed stored the name of the default group as default arguments at import, when
+    # there was none.
     for fn in ("get_cache_group_rank", "get_cache_group_size"):
         put(f"mindspore.mint.distributed.distributed:{fn}.__defaults__", (f"{name}_world_group",))
     _world.update(rank=rank, size=size, store=meeting, group=f"{name}_world_group", native=native, groups={})
 
 
 def _free_port():
-    """A port that is free now, below those that the system gives to outgoing connections, so that it stays free."""
+    """Returns a port that is free now, below the ephemeral range, so that no outgoing connection
+    takes it."""
     while True:
         port = random.SystemRandom().randrange(20000, 32000)
         with socket.socket() as s:
@@ -80,7 +86,7 @@ def _free_port():
 
 
 def started():
-    """Whether `start` has run."""
+    """True if `start` has run."""
     return bool(_world)
 
 
@@ -105,7 +111,7 @@ class NativeGroup:
 
     # ---- tensors
     def carries(self, t, op=None):
-        """Whether a tensor's dtype travels here, and is reduced here by `op`."""
+        """True if MindSpore can send a tensor of t's dtype and, if `op` is given, reduce it."""
         dtype = t._a.dtype
         if self.on_cpu:
             return True
@@ -116,10 +122,11 @@ class NativeGroup:
     def _check(self, t, what):
         if self.on_cpu and t._a.dtype.char not in _REDUCED_ON_CPU:
             raise NotImplementedError(f"{what!r} over MindSpore's mccl is not implemented for dtype {t.dtype} on device cpu; "
-                                      "without MINDTORCH_CPU_COMM=mccl it is")
+                                      "unset MINDTORCH_CPU_COMM to use mindtorch's own collectives")
 
     def _native(self, t, move=False):
-        """A contiguous native tensor of t's elements: its handle on an accelerator, on CPU its memory (as bytes for `move`), or a copy."""
+        """Returns a contiguous native tensor of t's elements: its handle on an accelerator; on CPU
+        its memory (as bytes with `move`), or a copy."""
         if not self.on_cpu:
             x = t._h
             return x if x.is_contiguous() else x.contiguous()
@@ -127,7 +134,7 @@ class NativeGroup:
         return from_contiguous(a.reshape(-1).view(np.int8) if move else a)
 
     def _back(self, t, native):
-        """What an operation has left in the native tensor, in t."""
+        """Copies the result of an operation from the native tensor back to t."""
         if self.on_cpu:
             if not t._a.flags.c_contiguous:
                 t._a[...] = MSTensor.asnumpy(native).reshape(-1).view(t._a.dtype).reshape(t._a.shape)
@@ -135,7 +142,7 @@ class NativeGroup:
             t._h.copy_(native)
 
     def _nothing(self, *ts):
-        """Whether there is nothing to move; mccl takes no empty tensors."""
+        """True if there is nothing to move; mccl does not accept empty tensors."""
         return self.on_cpu and all(t._a.size == 0 for t in ts)
 
     @staticmethod
@@ -146,7 +153,7 @@ class NativeGroup:
             raise NotImplementedError(f"ReduceOp.{op} is not implemented over MindSpore's communication on device {target()}")
         return _REDUCTIONS[op]
 
-    # ---- collectives; each returns when it is done
+    # ---- collectives; each blocks until it is complete
     def all_reduce(self, t, op):
         if self._nothing(t):
             return
@@ -247,7 +254,8 @@ class NativeGroup:
             for o, x in zip(outs, xs):
                 self._back(o, x)
             return
-        # Rank by rank a message each way; the lower rank of a pair sends first, so nobody waits in a circle.
+        # One message per pair and direction; the lower rank of a pair sends first, which prevents a
+        # deadlock.
         outs[self.me]._a[...] = ins[self.me]._a
         for other in range(self.size):
             steps = [self.send, self.recv] if self.me < other else [self.recv, self.send]
@@ -258,7 +266,7 @@ class NativeGroup:
                         step(t, other, 0)
 
     def all_to_all_single(self, out, t, out_rows, in_rows):
-        """Rows of dimension 0 of a contiguous tensor to each rank; on an accelerator only."""
+        """Sends rows of a contiguous tensor to each rank; on accelerators only."""
         self.native.all_to_all_single(out._h, t._h, list(out_rows), list(in_rows), self.group)
 
     def send(self, t, to, tag):
@@ -272,7 +280,7 @@ class NativeGroup:
             self._back(t, x)
 
     def batch(self, steps):
-        """[(whether it sends, tensor, rank in the group)] at once; on an accelerator only."""
+        """Runs [(True to send, tensor, rank in the group)] as one batch; on accelerators only."""
         kind = self.native.P2POp
         xs = [self._native(t) for _, t, _ in steps]
         for handle in self.native.batch_isend_irecv([kind("isend" if sends else "irecv", x, self.ranks[peer], self.group)
@@ -284,23 +292,24 @@ class NativeGroup:
 
 
 def _line(x):
-    """A contiguous tensor seen as one dimension: whether results stand behind or upon each other is the caller's."""
+    """Returns a contiguous tensor as one dimension. Whether results are concatenated or stacked is
+    up to the caller."""
     return x if x.ndim == 1 else x.view((-1,))
 
 
 def mark():
-    """A mark behind what the device was given so far."""
+    """Records an event after all work submitted to the device so far."""
     event = ms.runtime.Event()
     event.record()
     return event
 
 
 def reached(event):
-    """Whether the device has come to a mark."""
+    """True if the device has reached an event."""
     return event.query()
 
 
 def wait():
-    """Returns when the device has done what it was given; RuntimeError if that failed."""
+    """Blocks until the device has finished all submitted work; RuntimeError if that failed."""
     if target() != "CPU":
         faults.wait()

@@ -1,4 +1,4 @@
-"""Reductions of collectives: how one rank's numbers are folded into another's."""
+"""Reductions of collectives: how one rank's values are combined with another's."""
 import numpy as np
 
 from mindtorch.backend.cpu.host import quiet
@@ -15,11 +15,12 @@ _INDEX[bfloat16_np] = len(DTYPES) - 1
 
 
 def dtype_index(dtype):
-    """A number for a dtype in signatures and messages; NotImplementedError for what cannot travel."""
+    """Returns the index of a dtype in signatures and messages; NotImplementedError for dtypes that
+    cannot be sent."""
     try:
         return _INDEX[dtype]
     except KeyError:
-        raise NotImplementedError(f"tensors of dtype {dtype} do not travel between processes (device cpu)") from None
+        raise NotImplementedError(f"tensors of dtype {dtype} cannot be sent between processes (device cpu)") from None
 
 
 _UFUNCS = {"SUM": np.add, "AVG": np.add, "PREMUL_SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
@@ -30,7 +31,8 @@ _PIECE = 1 << 14
 
 
 def check(op, dtype, name, what="all_reduce"):
-    """RuntimeError or ValueError, as torch's, for reductions that a dtype does not have."""
+    """Raises RuntimeError or ValueError, like PyTorch, for reductions that the dtype does not
+    support."""
     if dtype.kind == "c" and op not in ("SUM", "AVG", "PREMUL_SUM"):
         raise ValueError(f"{what} does not support ReduceOp.{op} on complex tensors")
     inexact = dtype.kind in "fc" or dtype == bfloat16_np
@@ -42,7 +44,7 @@ def check(op, dtype, name, what="all_reduce"):
 
 
 def folder(op, dtype):
-    """fold(total, piece): total becomes the reduction of both, in place."""
+    """Returns fold(total, piece), which reduces `piece` into `total` in place."""
     if dtype == bfloat16_np:
         return _fold_bfloat16(_UFUNCS[op])
     ufunc = (_OF_BOOL if dtype.kind == "b" else _UFUNCS)[op]
@@ -73,7 +75,7 @@ def scale(a, factor):
 
 @quiet
 def divide(a, n):
-    """Divides in place, for averages."""
+    """Divides in place by the number of ranks, for averages."""
     if a.dtype == bfloat16_np:
         a[...] = (a.astype(np.float32) / np.float32(n)).astype(bfloat16_np)
     else:

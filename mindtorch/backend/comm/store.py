@@ -1,6 +1,7 @@
-"""Key-value stores by which processes find each other: in one process, through a file, over TCP, and with a prefix.
+"""Key-value stores through which processes find each other: in one process, in a file, over TCP,
+and with a key prefix.
 
-Keys are text, values bytes; a counter is its decimal text.  Nothing here needs MindSpore.
+Keys are text, values are bytes; a counter is stored as decimal text. Nothing here needs MindSpore.
 """
 import datetime
 import fcntl
@@ -18,12 +19,12 @@ DEFAULT_TIMEOUT = datetime.timedelta(seconds=300)
 
 
 def seconds(timeout):
-    """A timeout in seconds, of a timedelta or a number."""
+    """Converts a timeout (timedelta or Python number) to seconds."""
     return timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
 
 
 def as_bytes(value):
-    """A value as the stores keep it."""
+    """Converts a value to the bytes that the stores hold."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -34,15 +35,15 @@ def as_bytes(value):
 
 
 def number(raw, key):
-    """The counter that stands under a key."""
+    """Converts the value of a key to an integer, for counters."""
     try:
         return int(raw)
     except ValueError:
-        raise ValueError(f"the value of key {key!r} is no number: add() needs one") from None
+        raise ValueError(f"the value of key {key!r} is not an integer, which add() needs") from None
 
 
 def missing_text(timeout, keys):
-    """What a wait says that ended without its keys."""
+    """Returns the message of a timeout while waiting for keys."""
     return f"wait timeout after {round(seconds(timeout) * 1000)}ms, keys: {', '.join('/' + k for k in keys)}"
 
 
@@ -54,50 +55,53 @@ class Store:
 
     @property
     def timeout(self):
-        """How long `get` and `wait` wait."""
+        """The timeout of `get` and `wait`."""
         return getattr(self, "_timeout", DEFAULT_TIMEOUT)
 
     def set_timeout(self, timeout):
-        """Sets how long `get` and `wait` wait: a timedelta."""
+        """Sets the timeout of `get` and `wait` (a timedelta or seconds)."""
         self._timeout = timeout if isinstance(timeout, datetime.timedelta) else datetime.timedelta(seconds=timeout)
 
     def _refuse(self, what):
         raise NotImplementedError(f"{type(self).__name__}.{what} is not implemented")
 
     def set(self, key, value):
-        """Puts a value under a key."""
+        """Sets the value of a key."""
         self._refuse("set")
 
     def get(self, key):
-        """The value of a key as bytes; waits for it, DistStoreError after the timeout."""
+        """Returns the value of a key as bytes; waits until it is set, DistStoreError after the
+        timeout."""
         self._refuse("get")
 
     def add(self, key, value):
-        """Adds a number to a counter, which begins at 0; the new number."""
+        """Adds to a counter, which starts at 0; returns its new value."""
         self._refuse("add")
 
     def compare_set(self, key, expected_value, desired_value):
-        """Puts `desired_value` there if `expected_value` stands there (empty: or nothing); what stands there then."""
+        """Sets a key to `desired_value` if its value is `expected_value` (if that is empty: also if
+        it is not set). Returns the resulting value; for a missing key that stays unset,
+        `expected_value`."""
         self._refuse("compare_set")
 
     def wait(self, keys, timeout=None):
-        """Waits until all keys are there; DistStoreError after the timeout."""
+        """Waits until all keys are set; DistStoreError after the timeout."""
         self._refuse("wait")
 
     def check(self, keys):
-        """Whether all keys are there, at once."""
+        """True if all keys are set; does not wait."""
         self._refuse("check")
 
     def delete_key(self, key):
-        """Removes a key; whether it was there."""
+        """Removes a key; True if it was set."""
         self._refuse("delete_key")
 
     def num_keys(self):
-        """How many keys there are."""
+        """Returns the number of keys."""
         self._refuse("num_keys")
 
     def list_keys(self):
-        """All keys."""
+        """Returns all keys."""
         self._refuse("list_keys")
 
     def append(self, key, value):
@@ -109,33 +113,33 @@ class Store:
         raise NotImplementedError("queue support is not implemented.")
 
     def queue_pop(self, key, block=True):
-        """Takes the first value of a queue."""
+        """Removes and returns the first value of a queue."""
         raise NotImplementedError("queue support is not implemented.")
 
     def queue_len(self, key):
-        """How many values a queue holds."""
+        """Returns the number of values in a queue."""
         raise NotImplementedError("queue support is not implemented.")
 
     def multi_get(self, keys):
-        """The values of several keys."""
+        """Returns the values of several keys."""
         return [self.get(k) for k in keys]
 
     def multi_set(self, keys, values):
-        """Puts several values."""
+        """Sets several keys."""
         for k, v in zip(keys, values):
             self.set(k, v)
 
     def has_extended_api(self):
-        """Whether append and the multi_ functions take one step each."""
+        """True if append and the multi_ functions are single requests."""
         return False
 
     def clone(self):
-        """The same store over a connection of its own, for another thread."""
+        """Returns the same store over a separate connection, for use in another thread."""
         return self
 
 
 class Table:
-    """What a store holds; no locks, no waiting."""
+    """The contents of a store, without locks or waiting."""
 
     def __init__(self):
         self.values = {}
@@ -180,7 +184,7 @@ class Table:
 
 
 class HashStore(Store):
-    """Store of one process, for its threads."""
+    """Store shared by the threads of one process."""
 
     def __init__(self):
         super().__init__()
@@ -254,20 +258,22 @@ _USERS = "efcount/"
 
 
 class _Log:
-    """The file of a FileStore: every write is appended, under a lock of the file."""
+    """The file of a FileStore. Every write is appended, under a file lock."""
 
     def __init__(self, path):
         self.path, self.table, self.position, self.lock, self.pid = path, Table(), 0, threading.Lock(), os.getpid()
 
     def locked(self, change):
-        """Reads what others have written, then does `change`, which returns (result, records to append)."""
+        """Reads what other processes have written, then calls `change`, which returns (result,
+        records to append)."""
         with self.lock, open(self.path, "ab+") as f:
             fcntl.lockf(f, fcntl.LOCK_EX)
             try:
                 self._read(f)
                 result, records = change(self.table)
                 if records:
-                    # A record cut off at the end is that of a process which died while it wrote: nobody else writes now.
+                    # A truncated record at the end is from a process that died while writing: the
+                    # lock excludes other writers.
                     if f.seek(0, os.SEEK_END) > self.position:
                         f.truncate(self.position)
                     f.write(b"".join(_RECORD.pack(kind, len(k), len(v)) + k + v for kind, k, v in records))
@@ -291,7 +297,7 @@ class _Log:
                     break
                 key, value = raw[begin:begin + k].decode(), raw[begin + k:begin + k + v]
             except ValueError as e:
-                raise DistStoreError(f"{self.path} is no file of a FileStore, or is damaged at byte {self.position + at}: {e}") from None
+                raise DistStoreError(f"{self.path} is not a FileStore file, or is corrupt at byte {self.position + at}: {e}") from None
             at = begin + k + v
             if kind == _SET:
                 self.table.set(key, value)
@@ -300,7 +306,7 @@ class _Log:
         self.position += at
 
     def change(self, fn, key):
-        """Does fn on the table, and appends what then stands under the key."""
+        """Calls fn on the table and appends the resulting value of the key."""
         raw = key.encode()
         if len(raw) > MAX_KEY:
             raise DistStoreError(f"FileStore: a key of {len(raw)} bytes; the most is {MAX_KEY}")
@@ -324,17 +330,19 @@ class _Log:
         return self.change(lambda table: table.add(_USERS, n), _USERS)
 
     def leave(self):
-        """Notes that this process no longer uses the file; the last one removes it."""
+        """Records that this process no longer uses the file; the last one removes it."""
         if self.pid == os.getpid() and os.path.exists(self.path):
             try:
                 if self.users(-1) <= 0:
                     os.unlink(self.path)
             except OSError:
-                pass        # the folder is gone, or no longer writable: nothing is left to tidy up
+                # the directory is gone, or no longer writable: there is nothing left to clean up
+                pass
 
 
 class FileStore(Store):
-    """Store in one file that all processes can open; the last process to drop its store removes the file."""
+    """Store in a file that all processes can open; the last process that drops its store removes
+    the file."""
 
     def __init__(self, file_name, world_size=-1):
         super().__init__()
@@ -385,7 +393,7 @@ class FileStore(Store):
 
 
 class PrefixStore(Store):
-    """Another store, every key with a prefix."""
+    """Wraps another store and prepends a prefix to every key."""
 
     def __init__(self, prefix, store):
         self.prefix, self._inner = prefix, store
@@ -469,7 +477,7 @@ _forked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def at_fork(owner):
-    """`owner.after_fork()` runs in every forked child from now on, as long as the owner lives."""
+    """Calls `owner.after_fork()` in every forked child, as long as the owner is alive."""
     _forked.add(owner)
 
 

@@ -1,7 +1,8 @@
-"""TCPStore: one process serves a table of keys and values, all others ask it over TCP.
+"""TCPStore: one process serves a table of keys and values, the others access it over TCP.
 
-There is no secret: whoever reaches the port may read and write the table, as with torch's.  So the service listens where the job's
-processes are and nowhere else, every field has a bound, and a connection that does not keep to the protocol is closed, alone.
+There is no authentication: any process that reaches the port can read and write the table, as with
+PyTorch's store. So the server listens only where the job's processes can reach it, every field has
+a size limit, and a connection that violates the protocol is closed without affecting the others.
 """
 import collections
 import datetime
@@ -26,29 +27,29 @@ log = logging.getLogger("torch.distributed")
 
 (_SET, _GET, _ADD, _COMPARE, _WAIT, _CHECK, _DELETE, _COUNT, _LIST, _APPEND, _PUSH, _POP, _LENGTH, _MULTI_GET,
  _MULTI_SET) = range(15)
-# How many keys and values a request has; None: any number, of both the same.
+# Number of keys and values of a request; None: any number, and the same for both.
 _ARITY = {_SET: (1, 1), _GET: (1, 0), _ADD: (1, 1), _COMPARE: (1, 2), _WAIT: (None, 0), _CHECK: (None, 0), _DELETE: (1, 0), _COUNT: (0, 0),
           _LIST: (0, 0), _APPEND: (1, 1), _PUSH: (1, 1), _POP: (1, 0), _LENGTH: (1, 0), _MULTI_GET: (None, 0), _MULTI_SET: (None, None)}
 _OK, _TIMEOUT, _BAD, _EMPTY, _OVER = range(5)
-_HEAD = struct.Struct("<BII")       # what (or how it went), timeout in ms, length of the rest
+_HEAD = struct.Struct("<BII")  # request kind (or status), timeout in ms, length of the rest
 _LEN = struct.Struct("<I")
-_HELLO = b"mtstore1"                # what a client says first
-_HELLO_TIME = 10.0                  # seconds it has for that
-_SLACK = 5.0                        # seconds a client waits for an answer beyond the server's own timeout
-_PAUSE = 0.1                        # seconds without new connections when there are no files left for them
+_HELLO = b"mtstore1"  # the client's greeting
+_HELLO_TIME = 10.0  # seconds in which the greeting must arrive
+_SLACK = 5.0  # seconds a client waits for an answer beyond the server's own timeout
+_PAUSE = 0.1  # seconds without accepting connections after file descriptors ran out
 
-# Bounds in bytes; those of a key, a value and the number of keys are torch's.
+# Limits in bytes; those of a key, a value and the number of keys are PyTorch's.
 MAX_KEY, MAX_VALUE, MAX_KEYS, MAX_MESSAGE = 8 << 10, 8 << 20, 128 << 10, 64 << 20
 
 
 def pack(kind, parts, timeout=0):
-    """A request or answer: a list of byte strings behind a head."""
+    """Packs a request or answer: a header followed by a list of byte strings."""
     body = b"".join(_LEN.pack(len(p)) + p for p in parts)
     return _HEAD.pack(kind, timeout, len(body)) + body
 
 
 def unpack(body):
-    """The byte strings of a body; ValueError if it is none."""
+    """Splits a body into its byte strings; ValueError if it is malformed."""
     parts, at, end = [], 0, len(body)
     while at < end:
         if end - at < _LEN.size:
@@ -63,7 +64,8 @@ def unpack(body):
 
 
 def fields(kind, parts):
-    """(keys as text, values) of a request; ValueError if there are too many or too few, or one is too long."""
+    """Returns (keys as text, values) of a request; ValueError if there are too many or too few, or
+    one is too long."""
     if kind not in _ARITY:
         raise ValueError(f"unknown request {kind}")
     keys, values = _ARITY[kind]
@@ -84,7 +86,7 @@ def fields(kind, parts):
 
 
 class _Over(Exception):
-    """An answer or value beyond its bound."""
+    """An answer or value exceeds its size limit."""
 
 
 class _Client:
@@ -95,7 +97,7 @@ class _Client:
 
 
 class _Server(threading.Thread):
-    """Serves a table until it is closed; one thread for all connections."""
+    """Thread that serves a table to all connections until it is closed."""
 
     def __init__(self, places, port, listen_fd=None):
         super().__init__(daemon=True, name="mindtorch-store")
@@ -107,7 +109,8 @@ class _Server(threading.Thread):
         self.port = self.listeners[0].getsockname()[1]
         self.pid, self.users = os.getpid(), 0
         self.table, self.clients, self.parked = Table(), {}, {}     # parked: client -> its unanswered wait
-        self.strangers = collections.OrderedDict()                  # client that has not said hello -> until when it may
+        # client that has not sent its greeting -> deadline
+        self.strangers = collections.OrderedDict()
         self.selector = selectors.DefaultSelector()
         self.wake_in, self.wake_out = socket.socketpair()
         self.closing, self.resume = False, None
@@ -118,7 +121,7 @@ class _Server(threading.Thread):
         self.start()
 
     def _hear(self, on):
-        """Whether new connections are taken."""
+        """Enables or disables accepting new connections."""
         for s in self.listeners:
             s.setblocking(False)
             if on:
@@ -132,7 +135,8 @@ class _Server(threading.Thread):
             while not self.closing:
                 self._turn()
         finally:
-            # Whatever happens here: whoever waits for an answer gets an error.
+            # In any case close the connections, so that clients that wait for an answer get an
+            # error.
             for s in [*self.clients, *self.listeners]:
                 s.close()
             self.selector.close()
@@ -152,7 +156,8 @@ class _Server(threading.Thread):
                 try:
                     self._serve(key.data, events)
                 except Exception as e:
-                    # What one connection sends, or a defect in serving it, must not end the service of the others.
+                    # Bad data from one connection, or a bug in serving it, must not end the service
+                    # for the others.
                     log.warning("TCPStore on port %d closes a connection that does not keep to the protocol: %s", self.port, e)
                     self._drop(key.data)
         now = time.monotonic()
@@ -171,12 +176,12 @@ class _Server(threading.Thread):
                     self._drop(next(iter(self.strangers)))
                 elif self.resume is None:
                     self._hear(False)
-            return          # else: who wanted to connect has gone
+            return  # else: the client disconnected before accept()
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
-            sock.close()    # gone
+            sock.close()  # the client has disconnected
             return
         c = _Client(sock)
         self.clients[sock] = c
@@ -192,7 +197,7 @@ class _Server(threading.Thread):
 
     def _serve(self, c, events):
         if c.sock not in self.clients:
-            return          # dropped a moment ago
+            return  # dropped earlier in this iteration
         if events & selectors.EVENT_WRITE:
             self._flush(c)
         if not events & selectors.EVENT_READ or c.sock not in self.clients:
@@ -211,7 +216,7 @@ class _Server(threading.Thread):
         c.inbox += raw
         if c in self.strangers:
             if c.inbox[:len(_HELLO)] != _HELLO[:len(c.inbox)]:
-                raise ValueError("no client of this store")
+                raise ValueError("not a client of this store")
             if len(c.inbox) < len(_HELLO):
                 return
             del c.inbox[:len(_HELLO)], self.strangers[c]
@@ -283,7 +288,7 @@ class _Server(threading.Thread):
             return
         deadline = time.monotonic() + timeout
         self.parked[c] = (ready, answer, deadline, keys, timeout)
-        if len(self.deadlines) > 2 * len(self.parked) + 64:         # most of them were answered long ago
+        if len(self.deadlines) > 2 * len(self.parked) + 64:  # most of them have been answered
             self.deadlines = sorted((p[2], id(c)) for c, p in self.parked.items())
         else:
             heapq.heappush(self.deadlines, (deadline, id(c)))
@@ -325,25 +330,28 @@ class _Server(threading.Thread):
             self.selector.modify(c.sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if c.outbox else 0), c)
 
     def close(self):
-        """Ends the service; all connections are closed when it returns."""
+        """Stops the server; all connections are closed when it returns."""
         if os.getpid() == self.pid and not self.closing:
             self.closing = True
             self.wake_out.send(b"x")
             if threading.current_thread() is not self:
-                self.join(5)        # (a request that is being served may not be answered after this)
+                self.join(5)  # (a request being served may stay unanswered)
 
     def after_fork(self):
-        # The thread is in the parent alone; the child must not keep the port busy once the parent is gone.
+        # The thread exists only in the parent. The child must not keep the port open after the
+        # parent has exited.
         for s in [*self.listeners, self.wake_in, self.wake_out, *self.clients]:
             s.close()
         self.closing = True
 
 
 def _places(host, all_here):
-    """The addresses to listen at for those who will ask for `host`; None for all of this machine.
+    """Returns the addresses to listen at for clients that connect to `host`; None for all
+    interfaces.
 
-    An address stands for itself, localhost for this machine.  Another name may mean something else on another machine (a machine's
-    own name is often one of its loopback addresses), so it says where to listen only if all processes are here.
+    An IP address means itself, localhost this machine. Any other name may resolve differently on
+    another machine (a machine's own name is often one of its loopback addresses), so it selects the
+    addresses only if all processes are on this machine.
     """
     if host in ("", "*", "0.0.0.0", "::"):
         return None
@@ -356,14 +364,16 @@ def _places(host, all_here):
     try:
         return list(dict.fromkeys(a[4][0] for a in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
     except OSError:
-        return None         # who connects says so
+        return None  # clients that connect raise the error
 
 
-_NO_SUCH = errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL      # no IPv6, or an address of another machine (of a gateway before this one)
+# no IPv6, or an address of another machine (a gateway in front of this one)
+_NO_SUCH = errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL
 
 
 def _listen(places, port):
-    """(sockets, the addresses they listen at or None for all); this process itself asks at 127.0.0.1."""
+    """Returns (sockets, the addresses they listen at or None for all). This process itself connects
+    to 127.0.0.1."""
     for attempt in range(16):
         made, at = [], []
         try:
@@ -386,7 +396,7 @@ def _listen(places, port):
             for s in made:
                 s.close()
             if made and port == 0 and attempt < 15:
-                continue        # the port that was free at one address was not at the other
+                continue  # the port was free at one address but not at the other
             name = errno.errorcode.get(e.errno, str(e.errno))
             raise DistNetworkError(f"The server socket has failed to listen on any local network address. port: {port}, "
                                    f"code: -{e.errno}, name: {name}, message: {os.strerror(e.errno).lower()}") from e
@@ -406,7 +416,8 @@ _servers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary() 
 
 
 def connect(host, port, timeout):
-    """TCP connection to a server that may not be there yet; DistNetworkError after the timeout."""
+    """Opens a TCP connection to a server that may not be running yet; DistNetworkError after the
+    timeout."""
     end, pause = time.monotonic() + timeout, 0.02
     while True:
         left = end - time.monotonic()
@@ -420,7 +431,8 @@ def connect(host, port, timeout):
             pause = min(pause * 1.5, 0.5)
             continue
         if sock.getsockname() == sock.getpeername():
-            # A port of the ephemeral range that nobody listens on can, by chance, be connected to itself.
+            # A connection to an ephemeral port without a listener can, by chance, connect to
+            # itself.
             sock.close()
             time.sleep(pause)
             continue
@@ -429,16 +441,17 @@ def connect(host, port, timeout):
         return sock
 
 
-# How many fields the answer to a request has, where that is known.
+# Number of fields in the answer to a request, where it is fixed.
 _ANSWERS = {_GET: 1, _ADD: 1, _COMPARE: 1, _CHECK: 1, _DELETE: 1, _COUNT: 1, _POP: 1, _LENGTH: 1}
 
 
 class TCPStore(Store):
-    """Store served over TCP by the process that says is_master; port 0 takes a free one (see `port`).
+    """Store served over TCP by the process with is_master; port 0 picks a free port (see `port`).
 
-    The master listens at the address that `host_name` is: at localhost or 127.0.0.1 for this machine alone; at a machine's name, or
-    0.0.0.0, on all its interfaces.  With `world_size` and `wait_for_workers` the master waits until that many have connected.  A key
-    has at most 8 KB, a value 8 MB, a request 64 MB, as torch's: DistNetworkError beyond that.
+    The master listens at the address of `host_name`: localhost or 127.0.0.1 accept only this
+    machine; a machine's name or 0.0.0.0 accept connections on all interfaces. With `world_size` and
+    `wait_for_workers` the master waits until that many clients have connected. Limits are 8 KB for
+    a key, 8 MB for a value and 64 MB for a request, as in PyTorch: DistNetworkError beyond that.
     """
 
     def __init__(self, host_name, port, world_size=None, is_master=False, timeout=datetime.timedelta(seconds=300),
@@ -506,9 +519,9 @@ class TCPStore(Store):
                     if how == _OK and _ANSWERS.get(kind, len(answer)) != len(answer):
                         raise ValueError(f"{len(answer)} fields to request {kind}")
                 except ValueError as e:
-                    raise DistNetworkError(f"what serves {self.host}:{self.port} is no TCPStore of this kind: it sent {e}") from None
+                    raise DistNetworkError(f"the server at {self.host}:{self.port} is not a mindtorch TCPStore: it sent {e}") from None
             except BaseException as e:
-                # Perhaps half an answer is still under way: this connection cannot be used again.
+                # Part of an answer may still be under way: this connection cannot be reused.
                 if self._sock is not None:
                     self._sock.close()
                     self._sock = None
@@ -597,7 +610,7 @@ class TCPStore(Store):
         return other
 
     def after_fork(self):
-        # The child makes a connection of its own when it needs one; the parent keeps this one.
+        # The child opens its own connection when it needs one; the parent keeps this one.
         if self._sock is not None:
             self._sock.close()
         self._sock, self._server, self._lock = None, None, threading.Lock()
@@ -615,7 +628,7 @@ class TCPStore(Store):
 
     def __del__(self):
         if sys is None or sys.is_finalizing():
-            return          # the service's thread does not run any more
+            return  # the server's thread no longer runs
         if getattr(self, "_sock", None) is not None or getattr(self, "_server", None) is not None:
             self.close()
 

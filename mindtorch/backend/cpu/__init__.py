@@ -1,6 +1,6 @@
-"""Kernels over host arrays: NumPy, oneDNN, our C, threads.
+"""CPU kernels over host arrays: NumPy, oneDNN, C code and threads.
 
-`kernel("name")` puts a function over arrays into the table under the name of its primitive.
+`kernel("name")` registers a function over arrays under the name of its primitive.
 """
 from mindtorch.backend.kernels import registrar
 

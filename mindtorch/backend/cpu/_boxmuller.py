@@ -1,4 +1,5 @@
-"""Float arithmetic of torch's random kernels: fused multiply-adds, and normals made in blocks of sixteen."""
+"""Float arithmetic of PyTorch's CPU random kernels: emulated fused multiply-adds, and Box-Muller
+normals in blocks of 16."""
 
 import math
 
@@ -8,14 +9,15 @@ from mindtorch.backend.cpu import large
 
 
 def add_to_float32(x, y, width, out=None):
-    """x + y rounded once to float32: the end of a fused multiply-add.
+    """Returns x + y rounded once to float32: the last step of a fused multiply-add.
 
-    x is a float64 array of exact products of 24 bits by 24, none beyond `width`, and y a float32 number; out: an
-    array of as many float32 for the result.
+    `x` is a float64 array of exact products of two 24-bit significands, with magnitudes of at most
+    `width`. `y` is a float32 scalar. `out` is an optional float32 array for the result.
     """
     s = x + y
     if y and width and not 2.0**-27 <= abs(y) / width <= 16.0:
-        # The sum may not fit float64, and its rounding there must not make a tie for the second: round to odd first.
+        # The sum may not fit into float64. Round it to odd first, so that this rounding cannot
+        # create a tie for the rounding to float32.
         back = s - x
         error = (x - (s - back)) + (y - back)
         bits = s.view(np.int64)
@@ -28,13 +30,13 @@ def add_to_float32(x, y, width, out=None):
 
 
 def multiply_add(x, y, z):
-    """x * y + z in float64, rounded once (x an array, y and z floats)."""
+    """Returns x * y + z in float64, rounded once (`x` is an array, `y` and `z` are floats)."""
     if x.size >= large.FEW and x.flags.c_contiguous and x.dtype == np.float64 and (r := large.along().multiply_add(x, y, z)) is not None:
         return r
     p = x * y
     split = 134217729.0
     if abs(y) > 1e290 or not math.isfinite(z):
-        return p + z  # splitting would overflow; torch's last bit is out of reach
+        return p + z  # splitting would overflow; PyTorch's last bit cannot be reproduced
     t = x * split
     xh = t - (t - x)
     xl = x - xh
@@ -61,7 +63,8 @@ def _whole(x):
     return np.array(x, np.int32)
 
 
-# Arrays of no dimensions are what a ufunc takes fastest; those of float64 hold float32 numbers for the fused operations.
+# Ufuncs are fastest with 0-dim arrays. The float64 ones hold float32 values, for the emulated fused
+# operations.
 _LOG = [_single(c).astype(np.float64) for c in _LOG]
 _COS_SIN = [np.array([[c], [s]], np.float32).astype(np.float64) for c, s in zip(_COS, _SIN, strict=True)]
 _LN2_LOW, _LN2_HIGH = _single(-2.12194440e-4), _single(0.693359375)
@@ -74,9 +77,10 @@ _I1, _EVEN, _TO_SIGN, _TO_SWAP, _ALL, _SIGN = (_whole(k) for k in (1, ~1, 29, 30
 
 
 def _polynomial(x, wide, coefficients):
-    """Horner's scheme of fused multiply-adds in float32, worked out in float64 (where the product is exact) and rounded.
+    """Evaluates a polynomial in float32 by Horner's scheme with fused multiply-adds.
 
-    x: the argument in float32; wide: the same in float64, which is overwritten by another such array.
+    Each step is computed in float64, where the product is exact, and rounded to float32. `x` is the
+    float32 argument. `wide` is a float64 scratch array of the result's shape.
     """
     np.copyto(wide, x)
     y = np.multiply(wide, coefficients[0])
@@ -92,7 +96,8 @@ def _polynomial(x, wide, coefficients):
 
 
 def _fused(x, y, z, wide):
-    """x * y + z, rounded once."""
+    """Returns x * y + z, rounded once to float32. `wide` is a float64 scratch array of the result's
+    shape."""
     np.copyto(wide, x)
     wide *= y
     wide += z
@@ -100,7 +105,10 @@ def _fused(x, y, z, wide):
 
 
 def _log(x):
-    """Natural logarithm of positive float32, by Cephes' polynomial as vector code evaluates it."""
+    """Returns the natural logarithm of positive float32 values.
+
+    Evaluates Cephes' polynomial in the way vectorized code does.
+    """
     bits = x.view(np.int32)
     exponent = bits >> _EXPONENT
     exponent -= _BIAS
@@ -127,7 +135,10 @@ def _log(x):
 
 
 def _cos_sin(x):
-    """Cosine and sine (an array of both) of float32 in [0, 2 pi], by Cephes' polynomials as vector code evaluates them."""
+    """Returns cosine and sine of float32 angles in [0, 2 pi], stacked along a new first dim.
+
+    Evaluates Cephes' polynomials in the way vectorized code does.
+    """
     octant = (x * _OCTANTS).astype(np.int32)
     octant += _I1
     octant &= _EVEN
@@ -145,7 +156,8 @@ def _cos_sin(x):
     both *= z
     both = _fused(both, factor, summand, wide)
     both[0] += _ONE
-    # In every other quarter they change places; bit 2 of the octant, moved to the sign bit, becomes the sign.
+    # In every other quadrant cosine and sine are swapped. Bit 2 of the octant, shifted to the sign
+    # bit, becomes the sign.
     bits = both.view(np.int32)
     swap = octant << _TO_SWAP
     swap >>= _ALL
@@ -162,33 +174,36 @@ def _cos_sin(x):
 
 
 def radii(u):
-    """The radius that each float32 uniform gives."""
+    """Returns the Box-Muller radius for each float32 uniform sample."""
     r = _log(_ONE - u)
     r *= _MINUS_TWO
     return np.sqrt(r, out=r)
 
 
 def directions(u):
-    """Cosine and sine of the angle that each float32 uniform gives, as (2, n)."""
+    """Returns cosine and sine of the Box-Muller angle for each float32 uniform, as (2, n)."""
     return _cos_sin(u * _TWO_PI)
 
 
 def scaled(x, mean, std):
-    """x * std + mean for standard normals x, as torch's kernel rounds it; in place."""
+    """Computes x * std + mean in place for standard normals `x`, rounded like PyTorch's kernel."""
     if mean != 0.0:
         x[...] = _fused(x, std, mean, np.empty(x.shape))
         return x
     if std != 1.0:
         x *= std
-    x += np.float32(0)      # (the fused addition of the mean leaves no negative zeros)
+    x += np.float32(0)  # PyTorch's fused addition of a zero mean leaves no negative zeros.
     return x
 
 
-_BLOCKS = 4096  # of 16, worked on together: few enough to stay in the cache
+_BLOCKS = 4096  # blocks of 16 that are processed together: few enough to stay in the cache
 
 
 def block_normals(u, mean, std):
-    """float32 uniforms (a multiple of 16) -> as many normals, in place: of each 16, eight radii and eight angles."""
+    """Turns float32 uniforms (a multiple of 16) into as many normals, in place.
+
+    Each block of 16 has eight samples for radii and eight for angles.
+    """
     blocks = u.reshape(-1, 16)
 
     def part(k):

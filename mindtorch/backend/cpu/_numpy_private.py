@@ -1,7 +1,9 @@
-"""What is used of NumPy beyond what it promises, each with another way where NumPy has it no more; see backend/patching.py.
+"""NumPy internals that mindtorch relies on, each with a fallback for NumPy versions without them.
 
-NumPy 1's ufuncs take `extobj=`: what to do about inf and nan, which torch gives silently (0.03 us; `np.errstate` takes 1 us).  NumPy 2 has none.
-So every call with `extobj=SILENT` is of a ufunc that has gone through `silent` here.  Which way is taken is settled when this is imported.
+See `mindtorch/backend/patching.py`. NumPy 1's ufuncs accept `extobj=`, which sets the handling of
+floating-point errors. PyTorch returns inf and nan without warnings; `extobj=SILENT` does the same
+in 0.03 us, while `np.errstate` takes 1 us. NumPy 2 has no `extobj=`, so every ufunc that is called
+with `extobj=SILENT` has to be wrapped by `silent`. The implementation is selected at import.
 """
 import ctypes
 import functools
@@ -16,7 +18,8 @@ from mindtorch.backend.patching import RELIES, REPLACES, declare, put
 
 _CHECKED = ("numpy", "1.26")
 
-#: NumPy's buffer size, "ignore" for every floating point error, no callback: what ufuncs take as `extobj`.
+#: Buffer size, "ignore" for every floating-point error, no callback: the `extobj=` argument of
+#: ufuncs.
 SILENT = [8192, 0, None]
 EXTOBJ = hasattr(np, "geterrobj") and not PORTABLE
 
@@ -26,15 +29,16 @@ if EXTOBJ:
     from numpy.core.umath import clip, geterrobj, seterrobj     # type: ignore[attr-defined]
 
     def silent(ufunc):
-        """The ufunc, for calls with extobj=SILENT."""
+        """Returns the ufunc, for calls with extobj=SILENT."""
         return ufunc
 
     def silence_thread():
-        """No floating point warnings in this thread (NumPy keeps what it warns about for each)."""
+        """Disables floating-point warnings in this thread (NumPy stores the setting per thread)."""
         seterrobj(SILENT)
 
     def quiet(kernel):
-        """The kernel without NumPy's floating point warnings (0.2 us; `np.errstate` takes 1 us)."""
+        """Wraps a kernel to run without NumPy's floating-point warnings (0.2 us; `np.errstate`
+        takes 1 us)."""
         @functools.wraps(kernel)
         def silent(*args, **kwargs):
             old = geterrobj()
@@ -46,18 +50,18 @@ if EXTOBJ:
         return silent
 else:
     def silent(ufunc):
-        """The ufunc, for calls with extobj=SILENT."""
+        """Wraps the ufunc for calls with extobj=SILENT."""
         def call(*args, extobj, **kwargs):
             with np.errstate(all="ignore"):
                 return ufunc(*args, **kwargs)
         return call
 
     def silence_thread():
-        """No floating point warnings in this thread (NumPy keeps what it warns about for each)."""
+        """Disables floating-point warnings in this thread (NumPy stores the setting per thread)."""
         np.seterr(all="ignore")
 
     def quiet(kernel):
-        """The kernel without NumPy's floating point warnings."""
+        """Wraps a kernel to run without NumPy's floating-point warnings."""
         @functools.wraps(kernel)
         def silent(*args, **kwargs):
             with np.errstate(all="ignore"):
@@ -66,14 +70,14 @@ else:
 
     clip = silent(np.clip)
 
-#: (by name, for calls with extobj=SILENT)
+#: Ufuncs by name, for calls with extobj=SILENT.
 add, exp, matmul, maximum, minimum, reciprocal, sqrt = map(silent, (np.add, np.exp, np.matmul, np.maximum, np.minimum, np.reciprocal, np.sqrt))
 
-# Functions of a few arrays without NumPy's look at the classes of their arguments (0.3 of 1.2 us).
+# `concatenate` and `where` without NumPy's check of their arguments' classes (0.3 of 1.2 us).
 concatenate, where = [getattr(f, "_implementation", f) for f in (np.concatenate, np.where)]
-declare("numpy:concatenate._implementation", RELIES, "joining and choosing without NumPy's protocols for other classes of arrays", ("numpy", "1.26", "2"),
+declare("numpy:concatenate._implementation", RELIES, "np.concatenate and np.where without NumPy's __array_function__ protocol", ("numpy", "1.26", "2"),
         ("tests/ops/test_ops_shape.py", "tests/backend/test_patches.py"),
-        check=lambda: None if concatenate is not np.concatenate else "not there: np.concatenate and np.where are called")
+        check=lambda: None if concatenate is not np.concatenate else "not available: np.concatenate and np.where are called")
 declare("numpy:geterrobj", RELIES, "extobj= of ufuncs, geterrobj and seterrobj: kernels without warnings for 0.03 us", _CHECKED,
       ("tests/backend/test_patches.py",),
         check=lambda: None if EXTOBJ else "not used: np.errstate takes 1 us a call")
@@ -84,7 +88,7 @@ declare("numpy.core.umath:clip", RELIES, "the ufunc behind np.clip, without its 
 
 # ------------------------------------------------------------------ memory
 def _memory_error():
-    """The class in which NumPy says that an array did not fit."""
+    """Returns the exception class that NumPy raises when an array does not fit into memory."""
     if EXTOBJ:
         from numpy.core._exceptions import _ArrayMemoryError
         return _ArrayMemoryError
@@ -92,12 +96,12 @@ def _memory_error():
         np.empty(1 << 62, np.uint8)
     except MemoryError as e:
         return type(e)
-    raise AssertionError("an array of 4 EB")
+    raise AssertionError("allocating an array of 4 EB did not fail")
 
 
 def _say_what_did_not_fit(self, shape, dtype=None):
     self.shape, self.dtype = shape, dtype
-    # One string that holds the words which retrying code looks for.
+    # A single string with the phrases that retrying code searches for.
     text = shape if dtype is None else (f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {self._total_size} bytes. Error code 12 "
                                         f"(Cannot allocate memory): out of memory for an array of shape {list(shape)} and dtype {np.dtype(dtype)}")
     self.args = (text,)
@@ -107,20 +111,24 @@ def _only_words(self):
     return self.args[0]
 
 
-# NumPy allocates nearly everything here, and says in this class that it could not.  Code that retries with less catches RuntimeError or
-# torch.OutOfMemoryError, so the class becomes one of those as well; it stays the MemoryError that other users of NumPy wait for.
+# NumPy makes nearly all allocations here and raises this class when memory runs out. Code that
+# retries with less memory catches RuntimeError or torch.OutOfMemoryError, so the class becomes a
+# subclass of those as well. It stays a MemoryError for other users of NumPy.
 _error = _memory_error()
 _place = "numpy.core._exceptions:_ArrayMemoryError."
 for _name, _value, _takes in (("__bases__", (MemoryError, OutOfMemoryError), None), ("__init__", _say_what_did_not_fit, "self, shape, dtype"),
                               ("__str__", _only_words, "self")):
-    declare(_place + _name, REPLACES, "an array that does not fit is torch.OutOfMemoryError, in torch's words", _CHECKED,
+    declare(_place + _name, REPLACES, "an array that does not fit raises torch.OutOfMemoryError with PyTorch's error message", _CHECKED,
             ("tests/backend/test_out_of_memory.py",), _takes)
     put(_place + _name, _value, _error)
 
 
 @functools.cache
 def reads_arrays():
-    """Whether a NumPy array looks in memory as _pool.c takes it to (it does in all of NumPy 1 and 2, in builds without debugging)."""
+    """True if NumPy arrays have the memory layout that `_pool.c` assumes.
+
+    This is the case for NumPy 1 and 2, except for debug builds.
+    """
     if PORTABLE:
         return False
     a = np.zeros((2, 3), np.float32)
@@ -133,14 +141,17 @@ def reads_arrays():
 
 
 class _Described(ctypes.Structure):
-    """What our C reads of an array, laid out as NumPy does it."""
+    """The fields of an array that the C code reads, in NumPy's layout."""
     _fields_ = [("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("data", ctypes.c_void_p), ("nd", ctypes.c_int),
                 ("dims", ctypes.POINTER(ctypes.c_ssize_t)), ("strides", ctypes.POINTER(ctypes.c_ssize_t)), ("base", ctypes.c_void_p),
                 ("dtype", ctypes.c_void_p), ("flags", ctypes.c_int)]
 
 
 def _described(a):
-    """An array for our C where it may not be read by its address: some microseconds, the same bits."""
+    """Describes an array to the C code where it cannot read the array object itself.
+
+    Takes some microseconds; the results are bit-identical.
+    """
     if a is None:
         return None
     sizes = ctypes.c_ssize_t * max(a.ndim, 1)
@@ -149,28 +160,30 @@ def _described(a):
     return ctypes.byref(d)
 
 
-#: what the C of native/_loops.c and _rows.c is given for an array
+#: Converts an array to the argument that the C code of `native/_loops.c` and `native/_rows.c`
+#: expects.
 header = id if reads_arrays() else _described
 
-declare("numpy:ndarray", RELIES, "our C reads arrays where they lie, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
-        ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not read: NumPy's own passes are used")
+declare("numpy:ndarray", RELIES, "the C code reads array objects directly, without a call into NumPy (_pool.c)", ("numpy", "1.26", "2"),
+        ("tests/facade/test_optim.py", "tests/backend/test_patches.py"), check=lambda: None if reads_arrays() else "not available: NumPy's own loops are used")
 
 
 # ------------------------------------------------------------------ loops of ufuncs
 class _Ufunc(ctypes.Structure):
-    """NumPy's PyUFuncObject as far as the table of its loops: one for each line of `ufunc.types`."""
+    """The fields of NumPy's PyUFuncObject up to its table of loops, which has one entry per line of
+    `ufunc.types`."""
     _fields_ = [("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), *[(n, ctypes.c_int) for n in ("nin", "nout", "nargs", "identity")],
                 ("functions", ctypes.POINTER(ctypes.c_void_p)), ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
                 ("reserved", ctypes.c_int), ("name", ctypes.c_char_p), ("types", ctypes.POINTER(ctypes.c_ubyte))]
 
 
 class _InnerLoop(ctypes.Structure):
-    """(as in _pool.c)"""
+    """An inner loop, in the layout of `_pool.c`."""
     _fields_ = [("function", ctypes.c_void_p), ("data", ctypes.c_void_p), ("operands", ctypes.c_long), ("sizes", ctypes.c_long * 3)]
 
 
 class InnerLoop(int):
-    """The address of what _pool.c needs of a ufunc's loop, which it keeps."""
+    """Address of the `_InnerLoop` that `_pool.c` needs to run a ufunc's loop; owns it."""
 
     memory: _InnerLoop
     result: Any
@@ -178,7 +191,7 @@ class InnerLoop(int):
 
 @functools.cache
 def finds_loops():
-    """Whether ufuncs look in memory as _Ufunc says."""
+    """True if ufuncs have the memory layout that `_Ufunc` describes."""
     if PORTABLE:
         return False
     for u in (np.add, np.isnan, np.logical_and):
@@ -192,9 +205,13 @@ def finds_loops():
 
 
 def inner_loop(ufunc, dtype):
-    """The loop that a ufunc of one result runs over operands of one dtype, for any thread; None where NumPy would cast them, or may call Python."""
+    """Returns the inner loop of a single-output ufunc for operands of one dtype, usable from any
+    thread.
+
+    Returns None where NumPy would cast the operands or may call Python.
+    """
     if not finds_loops() or dtype.kind not in "biufc" or not dtype.isnative or ufunc.nout != 1 or ufunc.nin > 2 or ufunc.signature is not None \
-            or ufunc is np.power and dtype.kind in "iu":        # (an error is raised there)
+            or ufunc is np.power and dtype.kind in "iu":  # (may raise an error)
         return None
     at, n = _Ufunc.from_address(id(ufunc)), ufunc.nargs
     for k in range(at.ntypes):
@@ -209,18 +226,23 @@ def inner_loop(ufunc, dtype):
     return None
 
 
-declare("numpy:ufunc", RELIES, "the pool's threads run ufuncs' own loops (_pool.c)", ("numpy", "1.26", "2"),
+declare("numpy:ufunc", RELIES, "the thread pool runs the inner loops of ufuncs (_pool.c)", ("numpy", "1.26", "2"),
         ("tests/backend/test_shared_passes.py", "tests/backend/test_patches.py"),
-        check=lambda: None if finds_loops() else "not found: NumPy's passes run on one thread")
+        check=lambda: None if finds_loops() else "not available: NumPy's ufuncs run on one thread")
 
 
-#: Whether NumPy has the functions that it computes in vectors with AVX-512 alone (SVML's) on this processor (by a public name; see pointwise.function)
-_configuration: Any = np.show_config        # (NumPy's stubs do not know its mode)
+#: True if this processor gets the NumPy functions that are vectorized with AVX-512 only (SVML's).
+#: Read through a public API; see `pointwise.function`.
+_configuration: Any = np.show_config  # NumPy's type stubs do not declare `mode`
 VECTORS = "AVX512_SKX" in _configuration(mode="dicts").get("SIMD Extensions", {}).get("found", ())
 
 # ------------------------------------------------------------------ random numbers
 def twister_state(bits):
-    """Address of the state of an MT19937: 624 words, and an int that says how many of them are used; 0 where our C may not change it there."""
+    """Returns the address of an MT19937's state: 624 words, then an int with the number of used
+    words.
+
+    Returns 0 where the C code may not modify the state in place.
+    """
     return bits.ctypes.state_address if _twister_is_known() else 0
 
 
@@ -234,9 +256,9 @@ def _twister_is_known():
     return bool((found[:624] == state["key"]).all() and found[624] == state["pos"])
 
 
-declare("numpy.random:MT19937.ctypes", RELIES, "our C draws from the twister's state where it lies (_draws.c)", ("numpy", "1.26", "2"),
+declare("numpy.random:MT19937.ctypes", RELIES, "the C code generates random numbers from the MT19937 state in place (_draws.c)", ("numpy", "1.26", "2"),
         ("tests/ops/test_ops_random.py", "tests/backend/test_draws.py", "tests/backend/test_patches.py"),
-        check=lambda: None if _twister_is_known() else "not used: NumPy draws")
+        check=lambda: None if _twister_is_known() else "not used: NumPy generates the random numbers")
 
-#: First and last address of an array (NumPy 2 has it elsewhere).
+#: Function that returns the first and last address of an array. NumPy 2 has moved it.
 byte_bounds = np.byte_bounds if hasattr(np, "byte_bounds") else importlib.import_module("numpy.lib.array_utils").byte_bounds

@@ -1,4 +1,4 @@
-"""What the random kernels need to know of dtypes, and how they round to them."""
+"""Dtype properties that the random kernels need, and rounding to each dtype."""
 
 import math
 from typing import NamedTuple
@@ -8,10 +8,10 @@ import numpy as np
 
 class Kind(NamedTuple):
     name: str
-    np: np.dtype  # of the arrays handed out
-    label: str  # torch's name in "not implemented for"
-    ctype: str  # torch's name in "out of bounds for"
-    digits: int  # bits of a float's significand, 0 for the rest
+    np: np.dtype  # dtype of the returned arrays
+    label: str  # PyTorch's dtype name in "not implemented for"
+    ctype: str  # PyTorch's dtype name in "out of bounds for"
+    digits: int  # bits of a float's significand; 0 for other dtypes
     low: float  # smallest and largest value
     high: float
 
@@ -46,7 +46,8 @@ def _describe():
 
 
 KINDS = _describe()
-PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex tensor is drawn as its real and imaginary parts
+# a complex tensor is sampled as its real and imaginary parts
+PARTS = {"complex64": "float32", "complex128": "float64"}
 UNSIGNED = ("uint16", "uint32", "uint64")
 
 
@@ -77,7 +78,7 @@ def numel(shape):
 
 
 def _round_bfloat16(x):
-    """float32 -> the nearest bfloat16 (ties to even), still as float32."""
+    """Rounds float32 values to the nearest bfloat16 (ties to even). The result stays float32."""
     bits = x.view(np.uint32)
     rounded = ((bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))) & np.uint32(0xFFFF0000)).view(
         np.float32
@@ -86,7 +87,10 @@ def _round_bfloat16(x):
 
 
 def as_kind(x, kind, shape):
-    """float32 or float64 values -> an array of `kind` and `shape`, rounded as torch rounds: to 16 bits by way of 32."""
+    """Converts float32 or float64 values to an array of `kind` and `shape`.
+
+    Rounds like PyTorch: 16-bit dtypes are rounded via float32.
+    """
     if kind.digits == 11:
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False).astype(np.float16)
@@ -96,12 +100,12 @@ def as_kind(x, kind, shape):
 
 
 def from_int(x, kind, shape):
-    """int64 values -> an array of `kind` and `shape`."""
+    """Converts int64 values to an array of `kind` and `shape`."""
     if kind.digits and kind.digits < 24:
         return as_kind(x.astype(np.float32), kind, shape)
     return x.astype(kind.np, copy=False).reshape(shape)
 
 
 def widened(x, kind):
-    """A float array as one that NumPy can compute with, 16 bits widened."""
+    """Upcasts a 16-bit float array to float32, so that NumPy can compute with it."""
     return x.astype(np.float32) if kind.digits < 24 else x

@@ -1,4 +1,5 @@
-"""The engine of torch's CPU generator: a 32-bit Mersenne Twister whose states are interchangeable with real torch's."""
+"""Engine of the CPU generator: a 32-bit Mersenne Twister whose states are interchangeable with
+PyTorch's."""
 
 import os
 
@@ -6,7 +7,7 @@ import numpy as np
 
 from mindtorch.backend.cpu import large
 
-_BLOCK = 624  # words the twister makes at a time
+_BLOCK = 624  # words that the twister generates at a time
 _STATE_BYTES = 5056
 _LOW24 = np.uint32((1 << 24) - 1)
 _STEP24 = np.float32(2.0**-24)
@@ -14,7 +15,7 @@ _DEFAULT_SEED = 67280421310721
 
 
 def _temper(key):
-    """The outputs that a block of twister state gives."""
+    """Returns the outputs of a block of twister state."""
     y = key.copy()
     y ^= y >> np.uint32(11)
     y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
@@ -24,12 +25,12 @@ def _temper(key):
 
 
 def _untemper(out):
-    """The block of twister state behind 624 outputs: inverse of `_temper`."""
+    """Recovers the block of twister state from its 624 outputs: the inverse of `_temper`."""
     y = out.copy()
     y ^= y >> np.uint32(18)
     y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
     t = y.copy()
-    for _ in range(4):  # each turn settles seven more bits
+    for _ in range(4):  # each iteration determines seven more bits
         t = y ^ ((t << np.uint32(7)) & np.uint32(0x9D2C5680))
     y = t
     y = y ^ (y >> np.uint32(11)) ^ (y >> np.uint32(22))
@@ -37,38 +38,40 @@ def _untemper(out):
 
 
 def uniform_floats(words):
-    """The float32 uniforms in [0, 1), of 24 bits, that 32-bit words give."""
+    """Converts 32-bit words to float32 uniforms in [0, 1) with 24 random bits."""
     floats = (words & _LOW24).view(np.int32).astype(np.float32)
     floats *= _STEP24
     return floats
 
 
 class Generator:
-    """A stream of random numbers; torch.Generator for the CPU, with states as uint8 arrays.
+    """Stream of random numbers: torch.Generator for the CPU, with states as uint8 arrays.
 
-    A new generator starts from torch's fixed default seed.
+    A new generator starts from PyTorch's fixed default seed.
     """
 
-    # Words are made whole blocks at a time into `_buf`, of which `_pos` are used up; `_bits` stands at the start of the
-    # block after `_buf`. The state behind a block is found from its words (_untemper), so drawing keeps no snapshots.
-    # `_origin` is the state from which nothing has been drawn yet (None: the one that the seed gives).
+    # Words are generated in whole blocks into `_buf`; `_pos` of them are used. `_bits` is
+    # positioned at the start of the block after `_buf`. The state of a block is recovered from its
+    # words (`_untemper`), so sampling stores no snapshots. `_origin` is the state before the first
+    # sample (None: the state that follows from the seed).
 
     def __init__(self, device="cpu"):
         self.device = device
         self._bits = np.random.MT19937(0)
-        self._source = None  # what C knows of this generator (native/draws.py)
+        self._source = None  # the C code's data for this generator (`native/draws.py`)
         self._seeder = np.random.RandomState(self._bits)
         self.manual_seed(_DEFAULT_SEED)
 
     def manual_seed(self, seed):
-        """Restart from `seed`, an int in [-2**63, 2**64), negative ones modulo 2**64; returns the generator."""
+        """Restarts from `seed`, an int in [-2**63, 2**64); negative seeds count modulo 2**64.
+        Returns the generator."""
         if isinstance(seed, (bool, float)) or not hasattr(seed, "__index__"):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         seed = seed.__index__()
         if not -(2**63) <= seed < 2**64:
             raise ValueError("Overflow when unpacking long long")
         self._seed = seed % 2**64
-        self._seeder.seed(self._seed & 0xFFFFFFFF)  # as in torch, only 32 bits reach the twister
+        self._seeder.seed(self._seed & 0xFFFFFFFF)  # as in PyTorch, only 32 bits reach the twister
         self._restart()
         return self
 
@@ -76,31 +79,32 @@ class Generator:
         self._buf = np.empty(0, np.uint32)
         self._pos = 0
         self._origin = None
-        self._parts = None  # radii and directions of the words in the buffer (rng._few_normals)
-        self._kept_normal = None  # the second half of a Box-Muller pair, when it waits to be used
-        self._float_normal = b"\0" * 8  # a field of torch's state that its CPU kernels leave alone
+        self._parts = None  # radii and directions of the words in the buffer (`rng._few_normals`)
+        self._kept_normal = None  # second value of a Box-Muller pair, if not used yet
+        self._float_normal = b"\0" * 8  # a field of PyTorch's state that its CPU kernels do not use
 
     def initial_seed(self):
-        """The seed last set, as an int in [0, 2**64)."""
+        """Returns the seed that was set last, as an int in [0, 2**64)."""
         return self._seed
 
     def seed(self):
-        """Restart from a seed taken from the operating system; returns it."""
+        """Restarts from a random seed of the operating system and returns this seed."""
         self.manual_seed(int.from_bytes(os.urandom(8), "little"))
         return self._seed
 
     def clone_state(self):
-        """A new generator of the same class that continues this stream independently."""
+        """Returns a new generator of the same class that continues this stream independently."""
         other = type(self)(self.device)
         other._load_state(self._dump_state())
         return other
 
     def get_state(self):
-        """The state as 5056 uint8, laid out as torch lays out its CPU generator's."""
+        """Returns the state as 5056 bytes (uint8), in the layout of PyTorch's CPU generator."""
         return self._dump_state()
 
     def set_state(self, state):
-        """Continue from a state that `get_state` (or real torch) gave. RuntimeError when it is not one."""
+        """Continues from a state that `get_state` or PyTorch returned. Raises RuntimeError if it is
+        invalid."""
         self._load_state(state)
         return self
 
@@ -167,10 +171,10 @@ class Generator:
             self._kept_normal = float(state[5024:5032].view(np.float64)[0])
         self._float_normal = state[5048:5056].tobytes()
 
-    # ---- drawing. The arrays may alias the buffer: read them, do not write them.
+    # ---- Sampling. The returned arrays may alias the buffer: do not modify them.
 
     def _words(self, n):
-        """The next n 32-bit words."""
+        """Returns the next n 32-bit words."""
         end = self._pos + n
         if end <= self._buf.size:
             words = self._buf[self._pos : end]
@@ -187,14 +191,14 @@ class Generator:
         return np.concatenate((rest, fresh[:need])) if rest.size else fresh[:need]
 
     def _ready(self, n):
-        """Makes the next n words (at most 1248) wait in the buffer."""
+        """Ensures that the buffer has the next n words (at most 1248)."""
         if self._buf.size - self._pos < n:
             keep = self._buf[max(self._pos - 1, 0) // _BLOCK * _BLOCK :]
             self._pos -= self._buf.size - keep.size
             self._buf = np.concatenate((keep, self._bits.random_raw(2 * _BLOCK).astype(np.uint32)))
 
     def _longs(self, n):
-        """The next n 64-bit words, of two 32-bit ones each, the high half first."""
+        """Returns the next n 64-bit words. Each combines two 32-bit words, the high half first."""
         pairs = self._words(2 * n)
         longs = pairs[0::2].astype(np.uint64)
         longs <<= np.uint64(32)
@@ -202,7 +206,7 @@ class Generator:
         return longs
 
     def _doubles(self, n):
-        """The next n float64 uniforms in [0, 1), of 53 bits."""
+        """Returns the next n float64 uniforms in [0, 1), with 53 random bits."""
         if (doubles := large.draws().doubles(self, n)) is not None:
             return doubles
         longs = self._longs(n)
@@ -212,13 +216,14 @@ class Generator:
         return doubles
 
     def _floats(self, n):
-        """The next n float32 uniforms in [0, 1), of 24 bits."""
+        """Returns the next n float32 uniforms in [0, 1), with 24 random bits."""
         if (floats := large.draws().uniforms(self, n)) is not None:
             return floats
         return uniform_floats(self._words(n))
 
     def _each_double(self):
-        """Iterator of float64 uniforms for the kernels that reject; what it has not yielded stays in the stream."""
+        """Yields float64 uniforms for kernels with rejection sampling. Values that were not yielded
+        stay in the stream."""
         while True:
             self._ready(2 * _BLOCK)
             words = self._buf[self._pos : self._pos + 2 * _BLOCK].astype(np.uint64)

@@ -1,11 +1,12 @@
-"""Picking and placing elements along one axis."""
+"""Gather and scatter along one axis."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
 
 
 def flat_index(index, axis, shape):
-    """Positions in a flattened array of `shape` of the elements that `index` (full rank) names along `axis`."""
+    """Returns the flat indices, in an array of `shape`, of the elements that `index` (full rank)
+    selects along `axis`."""
     before = after = 1
     for n in shape[:axis]:
         before *= n
@@ -25,14 +26,14 @@ def _full(x, axis, keepdim):
 
 
 def take(a, index, axis):
-    """Array of the elements named by a full-rank index."""
+    """Returns the elements that a full-rank index selects along `axis`."""
     if a.ndim == 0:
         return a.reshape(index.shape).copy()
     return a.reshape(-1)[flat_index(index, axis, a.shape)].reshape(index.shape)
 
 
 def picked(a, at, axis, keepdim):
-    """(values, indices) of one element per slice, which `at` (full rank) names."""
+    """Returns (values, indices) of one element per slice, selected by `at` (full rank)."""
     v = take(a, at, axis)
     return (v, at) if keepdim else (v.squeeze(axis), at.squeeze(axis))
 

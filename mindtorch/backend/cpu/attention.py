@@ -1,6 +1,7 @@
 """Scaled dot product attention on arrays, forward and backward.
 
-4 heads of 64x32, batch 4, causal: forward 190 us (torch's math path 210, MindSpore's FlashAttention has no CPU kernel).
+Batch 4, 4 heads of 64x32, causal: the forward pass takes 190 us (PyTorch's math kernel: 210 us;
+MindSpore's FlashAttention has no CPU kernel).
 """
 import functools
 import math
@@ -19,7 +20,8 @@ _triangles: dict[Any, Any] = {}
 
 
 def triangle(n, m, dtype):
-    """1 on and below the diagonal of (n, m), 0 above; read only."""
+    """Returns an (n, m) array of 1 on and below the diagonal and 0 above it. It is cached and
+    read-only."""
     key = (n, m, dtype)
     r = _triangles.get(key)
     if r is None:
@@ -32,24 +34,28 @@ def triangle(n, m, dtype):
 
 @functools.lru_cache(64)
 def _without_later(n, m):
-    """0 on and below the diagonal of (n, m), minus infinity above, in float32; read only."""
+    """Returns an (n, m) float32 array of 0 on and below the diagonal and -inf above it. It is
+    cached and read-only."""
     r = np.where(triangle(n, m, np.dtype(bool)), np.float32(0), np.float32(-np.inf))
     r.flags.writeable = False
     return r
 
 
 def _weights(s, bias, causal):
-    """Softmax over the last dim of the scores s (overwritten); rows without any key become zeros."""
+    """Computes the softmax of the scores `s` over the last dim; overwrites `s`.
+
+    Rows without any key become zeros.
+    """
     n, m = s.shape[-2:]
     if bias is not None:
         s += bias
     if s.size >= large.SOME:
         p = large.rows().soft(large.rows().SOFT, s + _without_later(n, m) if causal else s, -1)
-        # (2x8x8: 4 us, what follows 9; nan: in a row without any key)
+        # 2x8x8 takes 4 us here, 9 us below. The result has nan if a row has no key.
         if p is not None and not math.isnan(p.max()):
             return p
     if bias is None and s.size and s.flags.c_contiguous:
-        # One shift for all rows, if it leaves every row a sum that is far from underflow.
+        # Subtract one maximum from all rows, if no row's sum then comes near underflow.
         top = s.max()
         if math.isfinite(top):
             e = s - top
@@ -72,20 +78,23 @@ def _weights(s, bias, causal):
     return s
 
 
-#: Multiplications of the scores up to which C does all of it, and elements of keys beside fewer than four queries (they are copied).  us of one
-#: thread, C / NumPy, (heads, queries, keys, elements): float32 2x8x8x8 5 / 25, 4x16x16x16 8 / 30, 8x32x32x16 55 / 100, 8x64x64x64 397 / 333,
-#: causal 296 / 374, 8x1x64x64 90 / 57; float64 4x16x16x16 12 / 55, 8x32x32x16 53 / 140,
-#: causal 16x64x64x32 513 / 1058 (with AVX2).  Fewer than four queries go there at any size where keys and values lie in rows, which are read in
-#: their places: 8x1x64x64 8 us, by products 17.
+#: Limits of the C kernel: multiplications of the scores, and elements of the keys if there are
+#: fewer than four queries (keys are copied). Time on one thread, C vs NumPy, for (heads, queries,
+#: keys, head size): float32 8x32x32x16 55 vs 100 us, 8x64x64x64 397 vs 333 us, causal 296 vs 374
+#: us, 8x1x64x64 90 vs 57 us; float64 8x32x32x16 53 vs 140 us, causal 16x64x64x32 513 vs 1058 us
+#: (with AVX2). Fewer than four queries use C at any size if the last dim of keys and values is
+#: contiguous: then they are read in place, and 8x1x64x64 takes 8 us vs 17 us by matrix products.
 _SMALL, _SMALL_CAUSAL, _FEW_KEYS = 1 << 19, 1 << 21, 1 << 12
 
 
 @kernel("scaled_dot_product_attention")
 def attention(q, k, v, bias, *, causal, scale, keep, generator):
-    """(softmax(q @ k.T * scale + bias) @ v over the last two dims, the softmax, which of its weights stay).
+    """Computes attention over the last two dims.
 
-    bias: numbers to be added, or bools, False where a key takes no part; keep: the probability with which a weight stays, and grows by
-    1 / keep.  The result has q's dtype, the rest is computed in float32 at least.
+    Returns (softmax(q @ k.T * scale + bias) @ v, the softmax, the dropout mask or None). A numeric
+    `bias` is added to the scores; a bool `bias` is False for keys that are masked out. `keep` is
+    the probability that a weight survives dropout; surviving weights are scaled by 1 / keep. The
+    result has q's dtype. The computation uses at least float32.
     """
     few = q.shape[-2] < 4 and (k.size <= _FEW_KEYS or k.strides[-1] == k.itemsize and v.strides[-1] == v.itemsize)
     if keep == 1 and (few or q.shape[-2] >= 4 and q.size * k.shape[-2] <= (_SMALL_CAUSAL if causal else _SMALL)):
@@ -126,7 +135,7 @@ def _by_products(q, k, v, bias, *, causal, scale, keep, generator):
 @kernel("scaled_dot_product_attention_backward")
 @quiet
 def attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
-    """(gradient of q, of k, of v), not yet summed over dims that were stretched."""
+    """Returns (gradient of q, of k, of v), not yet summed over broadcast dims."""
     d = p.dtype.type
     g = blas_ready(g)
     drop = p

@@ -1,4 +1,4 @@
-"""Kernels of the primitives that everything else stands on: cast, copy, fill, sum to a shape, add, multiply, compare."""
+"""Kernels of the basic primitives: cast, copy, fill, sum to a shape, add, multiply, compare."""
 import math
 
 import numpy as np
@@ -16,7 +16,8 @@ _F16, _F32 = np.dtype(np.float16), np.dtype(np.float32)
 
 @quiet
 def cast_array(a, dtype):
-    """Array in another dtype by torch's rules (complex to real drops the imaginary part, NaN to bool is True)."""
+    """Casts an array by PyTorch's rules: complex to real drops the imaginary part, nan to bool is
+    True."""
     if a.dtype == dtype:
         return copy_c(a)
     if dtype == _F32 and a.dtype in (_F16, bfloat16_np):
@@ -30,7 +31,8 @@ def cast_array(a, dtype):
     if dtype == _F16 and a.dtype == _F32:
         return narrow(a, dtype)
     if a.dtype.kind == "f" and dtype.kind == "u" and dtype.itemsize < 8:
-        # C leaves negative floats to unsigned undefined; torch wraps through the signed type.
+        # In C the conversion of negative floats to unsigned integers is undefined; PyTorch wraps
+        # through the signed type.
         return a.astype(np.int64).astype(dtype)
     return cast(a, dtype)
 
@@ -42,7 +44,7 @@ def _to_copy(a, *, dtype):
 
 @kernel("to_device")
 def _to_device(a, *, source, target):
-    """(Between two devices that both are the host's memory.)"""
+    """Copies between two devices that both use host memory."""
     return a.copy()
 
 
@@ -110,14 +112,14 @@ for _name, _ufunc in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), (
     kernel(_name, binary(_ufunc))
 kernel("logical_not", unary(np.logical_not))
 
-# What writes into its first operand where no gradient is recorded (core/table.py).
+# In-place kernels, used where no gradient is recorded (`core/table.py`).
 kernel("add_", np.add)
 kernel("sub_", np.subtract)
 kernel("mul_", np.multiply)
 kernel("div_ true_divide_", np.true_divide)
 
 
-# ------------------------------------------------------------------ new values of whole tensors
+# ------------------------------------------------------------------ fill and copy
 kernel("fill", lambda a, value: np.full(a.shape, value, a.dtype))
 kernel("zero", lambda a: zeros(a.shape, a.dtype))
 

@@ -12,7 +12,7 @@ _F32 = np.dtype(np.float32)
 
 # ------------------------------------------------------------------ clamp
 def clamped(*, low, high):
-    """What the loop of clamp takes for two numbers or None."""
+    """Returns the parameters of the clamp loop for two bounds, each a Python scalar or None."""
     return plain(-math.inf if low is None else low, math.inf if high is None else high)
 
 
@@ -39,7 +39,7 @@ def _clamp(a, low, high):
     return a if high is None else np.minimum(a, high)
 
 
-# Where the gradient of clamp with tensors as limits goes.
+# Masks that select where the gradient of clamp with tensor bounds goes.
 @kernel("clamp_tensors_to_self")
 @elementwise
 def _to_self(a, low, high):
@@ -67,7 +67,7 @@ def _to_high(a, low, high):
 @large.elementwise
 def _lerp(a, b, w):
     d = b - a
-    # The formula that is exact at the nearer end.
+    # Use the formula that is exact at the nearer end.
     return np.where(np.abs(w) < 0.5, a + w * d, b - d * (1 - w))
 
 
@@ -82,14 +82,15 @@ def _lerp_number(a, b, *, weight):
 
 
 def _plus_scaled(a, t, v):
-    """a + v * t, in the memory of t where it has the room."""
+    """Returns a + v * t, computed in the memory of `t` if it has the result's shape."""
     if v != 1:
         t *= v
     return np.add(a, t, out=t) if t.shape == a.shape else a + t
 
 
 def _by_value(name):
-    """The loop of a name over three operands, its number from a 0-dim array."""
+    """Decorates a kernel with the C loop `name` over three operands; the loop's scalar comes from a
+    0-dim array."""
     loop = Loop(name)
 
     def in_c(a, b, d, v):

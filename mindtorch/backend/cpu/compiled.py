@@ -1,4 +1,4 @@
-"""Kernels of ops/compiled.py: C where the plan says so, else what eager does."""
+"""Kernels of `ops/compiled.py`: C where the plan selects it, else the eager kernels."""
 import numpy as np
 
 from mindtorch.backend.cpu import conv, heavy, kernel

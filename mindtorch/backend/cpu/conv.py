@@ -1,22 +1,25 @@
-"""Convolution kernels on CPU: forward, gradient of the input (= transposed convolution), gradient of the weight.
+"""Convolution kernels on CPU: forward, input gradient (transposed convolution), weight gradient.
 
-float32 goes to oneDNN (onednn.py) on x86; what follows is for other dtypes and machines, and for the few shapes where it wins.
+On x86, float32 uses oneDNN (`onednn.py`). The kernels here are for other dtypes and machines, and
+for the few shapes where they are faster.
 
-Unfolding by rows: of the kernel's places only those along the last dims are unfolded (copied); a step along the first
-dim is a shift of whole rows, so that each kernel row is one BLAS product over a strided view, and the rows' products are
-added up.  That is 3 copies instead of 9 for 3x3, and no product is smaller than an image.  Images are shared out between
-threads (backend/cpu/threads.py).  CPU time in us (one core of an AVX-512 machine; forward / input / weight gradient):
-                                MindSpore's Conv2D        by rows            by rows, BLAS held to AVX2   torch
-    16x32x32x32 -> 32 3x3       3896 / 6969 / 5212        2712 / 2750 / 2809    4569 / 4586 / 4546        1474 / 4100 for both
-    16x64x16x16 -> 64 3x3       3179 / 3597 / 3298        1958 / 2000 / 2043    3527 / 3523 / 3580        1290 / 3280
-    16x16x32x32 -> 16 3x3       1946 / 2277 / 4429         547 /  560 /  626    1513 / 1557 / 1572
-    16x32x32x32 -> 64 3x3 /2    1878 / 2194 / 1960        1374 / 1500 / 1391    2132 /      / 2232         752 / 2800
-    64x1x28x28  ->  6 5x5        681 /  992 / 11165        320 /  500 /  241     740 /  679 / 1456
-    4x3x64x64   -> 64 7x7 /2    1592 / 1569 / 1188         779 /      /  927    1117 /      / 1278
-    16x32x32x32 depthwise 3x3   1826 / 91000 for both      1200
-MindSpore's (oneDNN) unfolds each image whole; on AVX-512 machines it must moreover be held to AVX2, or it takes its reference
-kernel (57 ms for 1.1).  On few positions of many channels one product over the whole batch wins: 4x512x2x2 -> 512 3x3 555 where
-rows take 4423 and MindSpore 1780.
+Unfolding by rows: only the kernel offsets along the last dims are unfolded (copied). A step along
+the first spatial dim is a shift by whole rows. Each kernel row is therefore one BLAS product over a
+strided view, and the products are summed. A 3x3 kernel needs 3 copies instead of 9, and no product
+is smaller than an image. Threads split the images (`backend/cpu/threads.py`). CPU time in us (one
+core of an AVX-512 machine; forward / input gradient / weight gradient):
+                             MindSpore           by rows             by rows, AVX2       PyTorch
+  16x32x32x32 -> 32 3x3     3896 / 6969 / 5212  2712 / 2750 / 2809  4569 / 4586 / 4546  1474 / 4100
+  16x64x16x16 -> 64 3x3     3179 / 3597 / 3298  1958 / 2000 / 2043  3527 / 3523 / 3580  1290 / 3280
+  16x32x32x32 -> 64 3x3 /2  1878 / 2194 / 1960  1374 / 1500 / 1391  2132 /      / 2232   752 / 2800
+  64x1x28x28  ->  6 5x5      681 /  992 / 11165  320 /  500 /  241   740 /  679 / 1456
+  4x3x64x64   -> 64 7x7 /2  1592 / 1569 / 1188   779 /      /  927  1117 /      / 1278
+  16x32x32x32 depthwise     1826 / 91000        1200
+"by rows, AVX2" limits BLAS to AVX2. PyTorch's second figure, and MindSpore's for the depthwise
+convolution, are both gradients together. MindSpore (oneDNN) unfolds each image as a whole. On
+AVX-512 machines it also has to be limited to AVX2: otherwise it uses its reference kernel (57 ms
+instead of 1.1 ms). With few positions and many channels, one product over the whole batch is
+fastest: 4x512x2x2 -> 512 3x3 takes 555 us, by rows 4423 us, in MindSpore 1780 us.
 """
 import functools
 import itertools
@@ -32,13 +35,14 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.product import product
 from mindtorch.backend.sizes import out_size
 
-_BLOCK = 1 << 18        # elements unfolded at a time by one thread: a megabyte (half of that, or twice, is 2 to 10% slower)
-_CACHE = 1 << 20        # elements of images and results that oneDNN works on at a time in one thread
-_WORTH = 1 << 22        # multiplications from which on threads are woken
+# elements unfolded at a time per thread: 1 MB (half or twice that is 2 to 10% slower)
+_BLOCK = 1 << 18
+_CACHE = 1 << 20  # elements of images and results that oneDNN processes at a time per thread
+_WORTH = 1 << 22  # multiplications from which several threads are used
 
 
 def _share(n, work, part):
-    """part over n images, on several threads if there is work for them."""
+    """Runs `part` over n images, on several threads if there is enough work."""
     if work < _WORTH:
         threads.alone(part, 0, n)
     else:
@@ -46,7 +50,10 @@ def _share(n, work, part):
 
 
 def _added(sums):
-    """Total of {start: the sum of the piece that starts there}; which thread was first must not matter for the rounding."""
+    """Sums {start of a piece: its sum} in a fixed order.
+
+    The rounding must not depend on which thread finished first.
+    """
     first, *rest = sorted(sums)
     for start in rest:
         sums[first] += sums[start]
@@ -54,7 +61,10 @@ def _added(sums):
 
 
 def _add_bias(y, b):
-    """Adds a value per channel in place: a row over channels and positions costs less than (C, 1)."""
+    """Adds a value per channel in place.
+
+    A row over channels and positions is cheaper than (C, 1).
+    """
     n, c = y.shape[:2]
     if not y.flags.c_contiguous:
         add(y, b.reshape((-1,) + (1,) * (y.ndim - 2)), out=y, extobj=SILENT)
@@ -66,7 +76,8 @@ def _add_bias(y, b):
 
 
 def _valid(first, step, size, count):
-    """Range of i in range(count) for which first + i * step lies in range(size)."""
+    """Returns the range (start, stop) of i in range(count) for which first + i * step is in
+    range(size)."""
     return max(0, -(first // step)), min(count, (size - 1 - first) // step + 1)
 
 
@@ -77,14 +88,14 @@ def _is_product(kernel, stride, padding, groups):
 
 # ------------------------------------------------------------------ unfolding by rows
 class _Rows:
-    """Geometry of a convolution whose first spatial dim is left folded."""
+    """Geometry of a convolution whose first spatial dim is not unfolded."""
 
     def __init__(self, channels, size, kernel, stride, padding, dilation, out, groups):
         self.size, self.kernel, self.stride, self.padding, self.dilation, self.out = (
             size, kernel, stride, padding, dilation, out)
         self.channels, self.groups = channels, groups
         s, d = stride[0], dilation[0]
-        # Rows that a stride skips belong to other kernel rows: each remainder has an array of its own.
+        # Rows that a stride skips belong to other kernel rows, so each remainder has its own array.
         self.rests = sorted({i * d % s for i in range(kernel[0])})
         self.height = (kernel[0] - 1) * d // s + out[0]
         self.where = [(self.rests.index(i * d % s), i * d // s) for i in range(kernel[0])]
@@ -114,16 +125,16 @@ class _Rows:
                                        (everything, everything, rows) + tuple(of)))
 
     def block(self, n):
-        """How many of n images are unfolded at a time."""
+        """Returns how many of n images are unfolded at a time."""
         return max(1, min(n, _BLOCK // max(1, self.each)))
 
     def buffer(self, n, dtype):
-        """Room for n unfolded images; what lies in the padding stays zero."""
+        """Allocates a buffer for n unfolded images. The padding stays zero."""
         return np.zeros((len(self.rests), n, self.channels) + tuple(self.kernel[1:]) + (self.height,) + tuple(self.out[1:]),
                         dtype)
 
     def fill(self, buffer, x):
-        """Unfolds images x; returns the operand (n, groups, inner, positions) of each kernel row."""
+        """Unfolds images x. Returns each kernel row's operand (n, groups, inner, positions)."""
         n = x.shape[0]
         if buffer.shape[1] != n:
             buffer = buffer[:, :n]
@@ -134,7 +145,7 @@ class _Rows:
 
 
 def _by_rows(x, w, geometry, y):
-    """Forward: y (N, O, *out) is filled."""
+    """Computes the convolution into y (N, O, *out)."""
     n, o = y.shape[:2]
     g = geometry
     ws = [np.ascontiguousarray(w[:, :, i]).reshape(g.groups, o // g.groups, g.inner) for i in range(g.kernel[0])]
@@ -157,7 +168,7 @@ def _by_rows(x, w, geometry, y):
 
 
 def _weight_by_rows(gy, x, geometry, channels_out):
-    """Gradient of the weight, (O, C / groups, *kernel)."""
+    """Returns the gradient of the weight, (O, C / groups, *kernel)."""
     n, o = gy.shape[0], channels_out
     g = geometry
     g4 = np.ascontiguousarray(gy).reshape(n, g.groups, o // g.groups, g.positions)
@@ -180,7 +191,10 @@ def _weight_by_rows(gy, x, geometry, channels_out):
 
 
 def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
-    """Gradient of the input: each kernel row's product is added into place; x (N, C, *size) is filled."""
+    """Computes the gradient of the input into x (N, C, *size).
+
+    Each kernel row's product is added at its offsets.
+    """
     n, o = gy.shape[:2]
     c, kernel, out = x.shape[1], w.shape[2:], gy.shape[2:]
     inner = c // groups * math.prod(kernel[1:])
@@ -215,7 +229,10 @@ def _spread_by_rows(gy, w, x, size, stride, padding, dilation, groups):
 
 # ------------------------------------------------------------------ one product over the whole batch
 def _all_columns(x, kernel, stride, padding, dilation, out):
-    """Unfolded input (C * prod(kernel), N * prod(out)): one copy of a strided slice for each place of the kernel."""
+    """Returns the unfolded input (C * prod(kernel), N * prod(out)).
+
+    Makes one copy of a strided slice per kernel offset.
+    """
     n, c = x.shape[:2]
     r = np.zeros((c,) + tuple(kernel) + (n,) + tuple(out), x.dtype)
     xt = x.swapaxes(0, 1)
@@ -234,31 +251,38 @@ def _all_columns(x, kernel, stride, padding, dilation, out):
 
 
 def _batch_first(a, n, out):
-    """(O, N * prod(out)) -> (N, O, *out)."""
+    """Transposes (O, N * prod(out)) to (N, O, *out)."""
     return np.ascontiguousarray(a.reshape((a.shape[0], n) + tuple(out)).swapaxes(0, 1))
 
 
 def _channels_first(a):
-    """(N, O, *out) -> (O, N * prod(out))."""
+    """Transposes (N, O, *out) to (O, N * prod(out))."""
     return np.ascontiguousarray(a.swapaxes(0, 1)).reshape(a.shape[1], -1)
 
 
 def _few_positions(channels, kernel, out, groups):
-    """True where one product over the whole batch beats one for each image."""
+    """True if one product over the whole batch is faster than one per image."""
     return groups == 1 and math.prod(out) <= 16 and channels * math.prod(kernel) >= 256
 
 
 @functools.lru_cache(1024)
 def _pixels(n, out, kernel, channels, groups):
-    """True where weights are so much larger than images that putting them in oneDNN's order costs more than it gains: 4x512x2x2 ->
-    512 3x3 takes oneDNN 1015 forward and 1560 for the weight's gradient, one product 910 and 840."""
+    """True if the weights are so much larger than the images that reordering them for oneDNN costs
+    more than it gains.
+
+    4x512x2x2 -> 512 3x3 takes oneDNN 1015 us (forward) and 1560 us (weight gradient), one product
+    910 us and 840 us.
+    """
     return groups == 1 and n * math.prod(out) <= 16 and channels * math.prod(kernel) >= 1024
 
 
 # ------------------------------------------------------------------ depthwise
 class _Shifts:
-    """Geometry of a depthwise convolution with stride 1: rows of the padded image run on into each other, so that every
-    place of the kernel is one contiguous shift of it; the columns where rows meet are thrown away."""
+    """Geometry of a depthwise convolution with stride 1.
+
+    The rows of the padded image follow each other in memory, so each kernel offset is one
+    contiguous shift of the image. The columns where rows meet are discarded.
+    """
 
     def __init__(self, size, kernel, padding, dilation, out):
         self.full = tuple((o - 1) + d * (k - 1) + 1 for o, d, k in zip(out, dilation, kernel))
@@ -276,14 +300,14 @@ class _Shifts:
         self.strides = strides
 
     def lay(self, x):
-        """Padded images as (n, C, prod(full))."""
+        """Returns the padded images as (n, C, prod(full))."""
         r = np.zeros(x.shape[:2] + self.full, x.dtype)
         both = (slice(None), slice(None))
         r[both + self.into] = x[both + self.of]
         return r.reshape(x.shape[:2] + (-1,))
 
     def windows(self, a):
-        """(n, C, *out) view of results (n, C, >= span)."""
+        """Returns the (n, C, *out) view of results (n, C, >= span)."""
         it = a.itemsize
         return np.lib.stride_tricks.as_strided(a, a.shape[:2] + tuple(self.out),
                                                a.strides[:2] + tuple(s * it for s in self.strides))
@@ -293,7 +317,7 @@ class _Shifts:
 
 
 def _depthwise(x, w, padding, dilation, out):
-    """Depthwise convolution with stride 1."""
+    """Computes a depthwise convolution with stride 1."""
     n, c = x.shape[:2]
     g = _Shifts(x.shape[2:], w.shape[2:], padding, dilation, out)
     y = np.empty((n, c) + tuple(out), x.dtype)
@@ -318,7 +342,7 @@ def _depthwise(x, w, padding, dilation, out):
 
 
 def _depthwise_weight(gy, x, kernel, padding, dilation):
-    """Gradient of a depthwise convolution's weight."""
+    """Returns the gradient of a depthwise convolution's weight."""
     n, c = x.shape[:2]
     out = gy.shape[2:]
     g = _Shifts(x.shape[2:], kernel, padding, dilation, out)
@@ -330,7 +354,7 @@ def _depthwise_weight(gy, x, kernel, padding, dilation):
         for a in range(start, stop, step):
             z = min(a + step, stop)
             flat = g.lay(x[a:z])
-            # The gradient in the same rows as the image; where rows meet it is nought.
+            # Lay out the gradient in the same rows as the image; it is zero where rows meet.
             sheet = np.zeros((z - a, c, g.span), gy.dtype)
             g.windows(sheet)[...] = gy[a:z]
             for k, offset in enumerate(g.offsets):
@@ -347,9 +371,12 @@ def _fast(a, b):
 
 
 def _split(n, x, w, y, channels, groups):
-    """(parts, size of one, along channels): what threads share out, images or blocks of 16 channels.
+    """Returns (number of parts, size of a part, True if parts are channels) for the split over
+    threads.
 
-    Every thread puts its weights in order, so that where those are the most of it (or there is one image) each gets its own.
+    The parts are images or blocks of 16 channels. Each thread reorders the weights that it uses. If
+    the weights are the largest array, or if there is only one image, each thread therefore gets its
+    own block of channels.
     """
     if groups == 1 and channels >= 32 and not channels % 16 and (n == 1 or w.size > x.size + y.size):
         return channels // 16, 16, True
@@ -357,14 +384,17 @@ def _split(n, x, w, y, channels, groups):
 
 
 def _blocks(start, stop, x, y):
-    """Slices of images that fit the cache together with their results."""
+    """Returns slices of images that fit into the cache together with their results."""
     step = max(1, _CACHE // (x[0].size + y[0].size))
     return [slice(a, min(a + step, stop)) for a in range(start, stop, step)]
 
 
 def _team(kind, x, w, b, y, count, each, channels, work, geometry):
-    """Whether the threads of pool.py have done it, `count` parts of `each` images or channels cut into as many pieces as there are
-    threads."""
+    """True if the thread pool of `pool.py` ran the convolution.
+
+    The `count` parts of `each` images or channels are divided into as many pieces as there are
+    threads.
+    """
     k = min(threads.count(), count) if work >= _WORTH else 1
 
     def pieces():
@@ -383,7 +413,7 @@ def _team(kind, x, w, b, y, count, each, channels, work, geometry):
 
 
 def _onednn(x, w, b, y, **geometry):
-    """Forward; False if oneDNN has no such kernel."""
+    """Computes the convolution into y. Returns False if oneDNN has no such kernel."""
     x, w = onednn.ready(x), onednn.ready(w)
     if b is not None:
         b = np.ascontiguousarray(b)
@@ -400,7 +430,7 @@ def _onednn(x, w, b, y, **geometry):
 
 
 def _onednn_input(g, w, x, **geometry):
-    """Gradient of the input; False if oneDNN has no such kernel."""
+    """Computes the gradient of the input into x. Returns False if oneDNN has no such kernel."""
     g, w = onednn.ready(g), onednn.ready(w)
     count, each, channels = _split(g.shape[0], x, w, g, w.shape[1], geometry["groups"])
 
@@ -415,7 +445,7 @@ def _onednn_input(g, w, x, **geometry):
 
 
 def _onednn_weight(g, x, w, **geometry):
-    """Gradient of the weight; False if oneDNN has no such kernel."""
+    """Computes the gradient of the weight into w. Returns False if oneDNN has no such kernel."""
     g, x = onednn.ready(g), onednn.ready(x)
     count, each, channels = _split(g.shape[0], x, w, g, w.shape[0], geometry["groups"])
     sums = {}
@@ -434,7 +464,8 @@ def _onednn_weight(g, x, w, **geometry):
                     sums[start] += into
     if not _tried(count, g.size * w[0].size, part, lambda work: _team("w", x, w, None, g, count, each, channels, work, geometry)):
         return False
-    for start in sorted(sums)[1:]:      # in a fixed order: the rounding must not depend on which thread was first
+    # in a fixed order: the rounding must not depend on which thread finished first
+    for start in sorted(sums)[1:]:
         w += sums[start]
     return True
 
@@ -448,25 +479,34 @@ def _tried(count, work, part, team):
     return True
 
 
-# ------------------------------------------------------------------ small ones in C
-#: Multiplications up to which C (native/_pools_conv.h) is asked first, and those where nothing is unfolded; elements of an unfolded image.  Of its CPU
-#: time beside oneDNN's (float64: NumPy's), without AVX-512, random shapes of 1 to 64 channels, kernels of 1 to 5, medians of forward, input's and
-#: weight's gradient: 4000 multiplications 0.11, 0.09, 0.11 (0.15, 0.14, 0.08); 65000 0.32, 0.23, 0.33 (0.20, 0.12, 0.19); 260000 0.60, 0.42, 0.70
-#: (0.44, 0.34, 0.31); 500000 0.78, 0.54, 0.86 (0.46, 0.30, 0.42); 1.5 million 1.25, 1.00, 1.09 (0.65, 0.43, 0.55).  1x1, 4x16x32x32 -> 16: 0.5, 0.6,
-#: 0.4; 2x64x16x16 -> 64: 0.7, 0.7, 0.8.
-#: The input's gradient of few channels is C's at any size: oneDNN fills them up to 16 (8 without AVX-512).  ms of both, with AVX-512: 16x32x16x16 -> 3
-#: 4x4 by steps of 2 0.86 and 0.37, 8x64x64x64 -> 3 3x3 7.8 and 2.0, 64x16x14x14 -> 1 0.36 and 0.22; of 6 channels 0.85 times, of 8 1.1 times.
+# ------------------------------------------------------------------ small convolutions in C
+#
+# Sizes up to which the C kernels (`native/_pools_conv.h`) are tried first: multiplications
+# (`_SMALL`), multiplications where nothing is unfolded (`_PLAIN`), elements of an unfolded image
+# (`_ROOM`). CPU time relative to oneDNN (float64: relative to NumPy), without AVX-512, as medians
+# over random shapes with 1 to 64 channels and kernels of 1 to 5, for forward, input gradient,
+# weight gradient: 65000 multiplications 0.32, 0.23, 0.33 (float64: 0.20, 0.12, 0.19); 500000 0.78,
+# 0.54, 0.86 (0.46, 0.30, 0.42); 1.5 million 1.25, 1.00, 1.09 (0.65, 0.43, 0.55). 1x1 kernels,
+# 2x64x16x16 -> 64: 0.7, 0.7, 0.8.
+#
+# The input gradient with few channels uses C at any size, because oneDNN pads them to 16 (8 without
+# AVX-512). With AVX-512, 8x64x64x64 -> 3 3x3 takes 7.8 ms in oneDNN vs 2.0 ms in C. C takes 0.85
+# times oneDNN's time with 6 channels, 1.1 times with 8.
 _SMALL, _PLAIN, _ROOM, _TILE = {F32: 3 << 17, F64: 1 << 20}, 1 << 21, 1 << 18, 16
 _FILLED, _FILLED_ROOM = 4, 1 << 21
 
 
-#: In the place of windows: the only window is the image.
+#: Marks, in place of windows, that the image is the only window.
 _WHOLE = object()
 
 
 @functools.lru_cache(1024)
 def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=False):
-    """(the sizes of the result of (size, weight), the windows for C, or _WHOLE, or None where others are faster); turned: for the input's gradient."""
+    """Returns (shape of the result of (size, weight), windows).
+
+    The windows are a description for C, `_WHOLE`, or None where other kernels are faster. `turned`
+    is True for the input gradient.
+    """
     kernel = weight[2:]
     if out is None:
         out = out_size(size[2:], kernel, stride, padding, dilation)
@@ -479,7 +519,7 @@ def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=F
     room = _ROOM
     if turned and groups == 1 and dtype is F32 and weight[1] <= _FILLED:
         most, room = math.inf, _FILLED_ROOM
-    # (C takes whole vectors of windows)
+    # C processes whole vectors of windows.
     if y[0] * y[1] * max(math.prod(out), _TILE) * math.prod(weight[1:]) > most or 0 in size or 0 in weight or min(out) <= 0:
         return y, None
     if math.prod(out) * weight[1] * math.prod(kernel) > room or weight[1] * math.prod(
@@ -489,7 +529,8 @@ def _small(dtype, size, weight, stride, padding, dilation, groups, out, turned=F
 
 
 def _laid(a):
-    """The array in C order, where its channels are not last (whose results are other people's)."""
+    """Returns the array in C order. Channels-last arrays stay as they are: other kernels compute
+    their results."""
     return a if a.flags.c_contiguous or channels_last(a) else np.ascontiguousarray(a)
 
 
@@ -498,12 +539,13 @@ _out_size = functools.lru_cache(1024)(out_size)
 
 
 def _flat(a):
-    """(N, C, L) as (N, C, 1, L)."""
+    """Reshapes (N, C, L) to (N, C, 1, L)."""
     return a.reshape(a.shape[:2] + (1,) + a.shape[2:])
 
 
 def _turned(w, groups):
-    """Weights of the convolution that computes the input's gradient of one with stride 1."""
+    """Returns the weights of the convolution that computes the input gradient of a convolution with
+    stride 1."""
     o, c = w.shape[:2]
     r = w[(slice(None), slice(None)) + (slice(None, None, -1),) * (w.ndim - 2)]
     r = r.reshape((groups, o // groups, c) + w.shape[2:]).swapaxes(1, 2)
@@ -511,7 +553,7 @@ def _turned(w, groups):
 
 
 def _batched_product(w, x, size):
-    """w (O, C) times each image of x (N, C, prod(size))."""
+    """Multiplies w (O, C) by each image of x (N, C, prod(size))."""
     n = x.shape[0]
     x3 = np.ascontiguousarray(x).reshape(n, x.shape[1], -1)
     y = np.empty((n, w.shape[0], x3.shape[2]), x.dtype)
@@ -521,9 +563,10 @@ def _batched_product(w, x, size):
 
 @kernel("convolution")
 def conv(x, w, b=None, *, stride, padding, dilation, groups, out=None):
-    """Cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel); `padding` holds (before, after) pairs.
+    """Computes the cross-correlation of (N, C, *spatial) with (O, C / groups, *kernel).
 
-    `out`: spatial size wanted, if not what the other arguments give.
+    `padding` has (before, after) pairs. `out` is the spatial size of the result if the other
+    arguments do not imply it.
     """
     shape, windows = _small(x.dtype, x.shape, w.shape, stride, padding, dilation, groups, out)
     if windows is _WHOLE:
@@ -568,7 +611,10 @@ def _conv(x, w, b, stride, padding, dilation, groups, out):
 
 @kernel("convolution_transposed")
 def conv_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
-    """Gradient of `conv` with respect to its input of spatial `size`: transposed convolution of (N, O, *out) with w."""
+    """Returns the gradient of `conv` with respect to its input of spatial `size`.
+
+    This is the transposed convolution of g (N, O, *out) with w.
+    """
     shape = (g.shape[0], w.shape[1] * groups, *size)
     windows = _small(g.dtype, shape, w.shape, stride, padding, dilation, groups, g.shape[2:], True)[1]
     if windows is _WHOLE:
@@ -590,14 +636,14 @@ def _conv_transposed(g, w, b, size, stride, padding, dilation, groups):
     if len(kernel) == 1:
         x = _conv_transposed(_flat(g), _flat(w), b, (1,) + tuple(size), (1,) + stride, ((0, 0),) + tuple(padding), (1,) + dilation, groups)
         return x.reshape((n, c) + tuple(size))
-    # With stride 1 it is a convolution of g with the weights turned round.
+    # With stride 1 this is a convolution of g with the flipped weights.
     back = tuple((d * (k - 1) - lo, 0) for d, k, (lo, _) in zip(dilation, kernel, padding))
     plain = all(s == 1 for s in stride) and min(lo for lo, _ in back) >= 0
     if not g.size or not w.size:
         x = np.zeros((n, c) + tuple(size), g.dtype)
         return x if b is None else _add_bias(x, b)
     if _fast(g, w) and not (groups == 1 and c == 1 and math.prod(size) > 64):
-        # (A single channel is filled up to 16: 64x6x28x28 -> 1 5x5 takes 2490, by rows 1420.)
+        # oneDNN pads a single channel to 16: 64x6x28x28 -> 1 5x5 takes 2490 us, by rows 1420 us.
         x = empty_like_one((n, c) + tuple(size), g.dtype, g, w)
         if _onednn_input(g, w, x, stride=stride, padding=padding, dilation=dilation, groups=groups):
             return x if b is None else _add_bias(x, b)
@@ -619,7 +665,7 @@ def _conv_transposed(g, w, b, size, stride, padding, dilation, groups):
 
 @kernel("convolution_weight")
 def conv_weight(g, x, *, kernel, stride, padding, dilation, groups):
-    """Gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
+    """Returns the gradient of `conv` with respect to its weight, (O, C / groups, *kernel)."""
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     windows = _small(g.dtype, x.shape, shape, stride, padding, dilation, groups, g.shape[2:])[1]
     if windows is _WHOLE:
@@ -675,7 +721,11 @@ def _weight_of_product(g, x):
 
 @kernel("convolution_backward")
 def conv_backward(g, x=None, w=None, *, transposed, sizes, kernel, stride, padding, dilation, groups, needs):
-    """(gradient of the input, of the weight, of the bias), each None where `needs` says so; sizes, kernel: the whole shapes of input and weight."""
+    """Returns (gradient of the input, of the weight, of the bias), each None if `needs` is False
+    for it.
+
+    `sizes` and `kernel` are the complete shapes of input and weight.
+    """
     kw = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     gx = gw = None
     if needs[0]:
@@ -688,7 +738,7 @@ def conv_backward(g, x=None, w=None, *, transposed, sizes, kernel, stride, paddi
 @kernel("channel_sum")
 @quiet
 def channel_sum(g):
-    """Gradient of a convolution's bias: the sum over all but the channels."""
+    """Returns the gradient of a convolution's bias: the sum over all dims but the channels."""
     if not g.size:
         return np.zeros(g.shape[1], g.dtype)
     if channels_last(g):
@@ -713,10 +763,14 @@ def _unsqueeze_batch(a):
 
 # ------------------------------------------------------------------ unfold, fold
 def fold(cols, size, stride, padding, dilation):
-    """Adds windows (N, C, *kernel, *out) up into (N, C, *size): the adjoint of taking windows of the padded array."""
+    """Sums windows (N, C, *kernel, *out) into (N, C, *size).
+
+    This is the adjoint of extracting windows from the padded array.
+    """
     dims = len(size)
     kernel, out = cols.shape[2:2 + dims], cols.shape[2 + dims:]
-    # The last window may reach beyond the padded size when the gradient's size was not the natural one.
+    # The last window may extend beyond the padded size if the gradient's size is not the natural
+    # one.
     full = tuple(max(n + lo + hi, (m - 1) * s + d * (k - 1) + 1)
                  for n, (lo, hi), m, s, d, k in zip(size, padding, out, stride, dilation, kernel))
     buf = np.zeros(cols.shape[:2] + full, cols.dtype)
@@ -730,7 +784,7 @@ def fold(cols, size, stride, padding, dilation):
 
 
 def windows(x, kernel, stride, dilation, out):
-    """(N, C, *kernel, *out) view of the windows of a padded (N, C, *spatial)."""
+    """Returns a (N, C, *kernel, *out) view of the windows of a padded (N, C, *spatial)."""
     s = x.strides
     steps = tuple(a * d for a, d in zip(s[2:], dilation)) + tuple(a * t for a, t in zip(s[2:], stride))
     return np.lib.stride_tricks.as_strided(x, x.shape[:2] + tuple(kernel) + tuple(out), s[:2] + steps, writeable=False)
@@ -738,7 +792,7 @@ def windows(x, kernel, stride, dilation, out):
 
 @kernel("im2col")
 def im2col(x, *, kernel, dilation, padding, stride):
-    """(N, C, H, W) -> (N, C * prod(kernel), L)."""
+    """Unfolds (N, C, H, W) to (N, C * prod(kernel), L)."""
     pads = tuple((p, p) for p in padding)
     out = out_size(x.shape[2:], kernel, stride, pads, dilation)
     if (r := large.pools().columns(x, kernel, stride, padding, dilation, out)) is not None:
@@ -754,7 +808,7 @@ def im2col(x, *, kernel, dilation, padding, stride):
 @kernel("col2im")
 @quiet
 def col2im(cols, *, size, kernel, dilation, padding, stride):
-    """(N, C * prod(kernel), L) -> (N, C, *size), overlapping places added up."""
+    """Folds (N, C * prod(kernel), L) to (N, C, *size); overlapping elements are summed."""
     pads = tuple((p, p) for p in padding)
     out = out_size(size, kernel, stride, pads, dilation)
     if (r := large.pools().columns_back(cols, tuple(size), kernel, stride, padding, dilation, out)) is not None:

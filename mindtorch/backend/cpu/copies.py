@@ -10,21 +10,23 @@ import numpy as np
 from mindtorch.backend.cpu import large, threads
 from mindtorch.backend.interface import Array, Kernel, Sizes, Stype
 
-_LARGE = 1 << 10            # elements from which on a call of C is worth it
-_CROSSING = 1 << 13         # elements from which on operands are brought into one order
-MANY = 1 << 17              # bytes from which on it is to fill memory
-#: Bytes from which on threads share a copy or zeros (two of them, us of NumPy and of C: a copy of 256 KB 6.6 and 4.0, 4 MB 89 and 47; zeros of 512 KB 5.2 and
-#: 3.9, of 4 MB 43 and 31), and those from which on the system gives zeros that nobody writes before they are used.
+_LARGE = 1 << 10  # elements from which a call of C pays off
+_CROSSING = 1 << 13  # elements from which operands are brought into the same memory order
+MANY = 1 << 17  # bytes from which `fill` uses C
+#: Bytes from which threads share a copy (`_SHARED`) or zeros (`_SHARED_ZEROS`). Two threads, NumPy
+#: vs C: a copy of 256 KB 6.6 vs 4.0 us, of 4 MB 89 vs 47 us; zeros of 512 KB 5.2 vs 3.9 us, of 4 MB
+#: 43 vs 31 us. From `_LAZY` bytes on, zeros come from the operating system, which does not write
+#: the pages before they are used.
 _SHARED, _SHARED_ZEROS, _LAZY = 1 << 18, 1 << 19, 1 << 25
 
 
 def channels_last(a: Array) -> bool:
-    """True for an array (N, C, ...) whose channels lie innermost, in one piece of memory."""
+    """True if an array (N, C, ...) has its channels innermost and is contiguous in that order."""
     return a.ndim > 3 and not a.flags.c_contiguous and np.moveaxis(a, 1, -1).flags.c_contiguous
 
 
 def empty_like_one(shape, dtype, *arrays):
-    """Uninitialised (N, C, ...), the channels innermost if they are so in one of the arrays."""
+    """Returns an uninitialized (N, C, ...) array, channels-last if one of the arrays is."""
     for a in arrays:
         if channels_last(a):
             n, c, *size = shape
@@ -37,23 +39,30 @@ def empty_like_one(shape, dtype, *arrays):
 
 
 def store(to: Array, a: Array) -> None:
-    """to[...] = a. Large arrays of one shape by C, whatever the order of their axes."""
+    """Assigns to[...] = a. Large arrays of one shape are copied in C, whatever the order of their
+    axes."""
     if a.size < _LARGE or not a.ndim or a.shape != to.shape or a.nbytes < _SHARED and a.flags.c_contiguous and to.flags.c_contiguous or not to.flags.writeable \
             or a.__class__ is not np.ndarray or to.__class__ is not np.ndarray or np.may_share_memory(to, a) or not large.moves().copied(to, a):
         to[...] = a
 
 
 def fill(to: Array, value: Array) -> None:
-    """to[...] = value, an array of no dimensions and of its dtype. (256 KB of float32 in C 5.7 us, by NumPy 7.2, PyTorch 5.5; 64 KB 3.8, 2.4, 2.7.)"""
+    """Assigns to[...] = value, a 0-dim array of the same dtype.
+
+    256 KB of float32 take 5.7 us in C, 7.2 us in NumPy, 5.5 us in PyTorch; 64 KB take 3.8, 2.4 and
+    2.7 us.
+    """
     if to.nbytes < MANY or to.__class__ is not np.ndarray or not large.moves().filled(to, value):
         to[...] = value
 
 
 def copy_c(a: Array, alone: bool = False) -> Array:
-    """Copy in C order; alone: on the calling thread.
+    """Returns a copy in C order. With `alone`, only the calling thread copies.
 
-    Large arrays by C, in tiles: us of C / PyTorch / NumPy on one thread, a matrix of 256 transposed 18 / 47 / 88, of 1024 550 / 1700 / 5700, images 16x64x32x32
-    to channels last 440 / 3600 / 3700. Without it transposed matrices go in stripes of 16 columns, so that what is read fits the cache.
+    Large arrays are copied in C, in tiles. Time on one thread, C / PyTorch / NumPy: a transposed
+    matrix of 1024x1024 550 / 1700 / 5700 us, images 16x64x32x32 to channels-last 440 / 3600 / 3700
+    us. Without C, transposed matrices are copied in stripes of 16 columns, so that the source fits
+    into the cache.
     """
     if a.ndim < 2 or a.flags.c_contiguous:
         return a.copy() if alone or a.nbytes < _SHARED else duplicate(a)
@@ -70,7 +79,7 @@ def copy_c(a: Array, alone: bool = False) -> Array:
 
 
 def duplicate(a: Array) -> Array:
-    """a.copy(order="K"): in the array's own order of memory."""
+    """Returns a.copy(order="K"): the copy has the array's memory order."""
     if a.nbytes >= _SHARED and threads.count() > 1 and a.__class__ is np.ndarray:
         r = np.empty_like(a)
         if large.moves().copied(r, a):
@@ -79,7 +88,7 @@ def duplicate(a: Array) -> Array:
 
 
 def zeros(shape: Sizes, dtype: Stype) -> Array:
-    """np.zeros(shape, dtype)."""
+    """Returns np.zeros(shape, dtype). Threads share the filling of medium-sized arrays."""
     n = dtype.itemsize
     for s in shape:
         n *= s
@@ -91,10 +100,11 @@ def zeros(shape: Sizes, dtype: Stype) -> Array:
 
 
 def crosses(a: Array) -> bool:
-    """Whether a large array lies in memory along another axis than its last: beside one in C order a pass takes less time with a copy of it.
+    """True if a large array is contiguous along another axis than its last one.
 
-    us of NumPy's addition of an array in C order and a transposed one, of the copy and the addition, of PyTorch's on one thread: 512x512 620 / 89 / 550,
-    8x128x256 200 / 80 / 170, 16x32x32 11 / 6 / 9.
+    A pass over such an array and one in C order is faster with a copy of it. Time on one thread,
+    NumPy's addition of an array in C order and a transposed one / copy and addition / PyTorch:
+    512x512 620 / 89 / 550 us, 16x32x32 11 / 6 / 9 us.
     """
     if a.size < _CROSSING or a.strides[-1] == a.itemsize or 0 in a.strides:
         return False
@@ -102,15 +112,18 @@ def crosses(a: Array) -> bool:
 
 
 def beside(a: Array, shares: int | None) -> Array:
-    """Such an array in C order, for a pass that threads share from so many elements on (None: never).
+    """Returns an array that `crosses` in C order, for an elementwise pass.
 
-    What one thread will read is copied by it, up to what its cache holds (256x9x64 compared: from a copy in two threads' caches 199 us, from one in its
-    own 54); what they share, by all (added: 43 and 80 us)."""
+    `shares` is the number of elements from which threads share the pass (None: never). If one
+    thread reads the copy, this thread makes it, up to the size of its cache (comparing 256x9x64
+    takes 199 us from a copy in two threads' caches, 54 us from a copy in its own). If threads share
+    the pass, all of them copy (adding: 43 vs 80 us).
+    """
     return copy_c(a, a.nbytes <= 1 << 20 and (shares is None or a.size < shares))
 
 
 class _Given(threading.local):
-    """An array of this thread that the next `own` of it may take as it is."""
+    """Thread-local array that the next `own` of it may return without a copy."""
 
     array: Array | None = None
 
@@ -119,7 +132,11 @@ given = _Given()
 
 
 def own(a: Array) -> Array:
-    """A copy to be written to; or the array itself where an in-place op has `given` it, whose memory the result goes to anyway."""
+    """Returns a copy that may be modified in place.
+
+    Returns the array itself if an in-place op has stored it in `given`: the result goes to its
+    memory anyway.
+    """
     if given.array is a:
         given.array = None
         return a
@@ -127,13 +144,17 @@ def own(a: Array) -> Array:
 
 
 def owning(kernel: Kernel) -> Kernel:
-    """Marks a kernel that takes its first operand by `own`."""
+    """Marks a kernel that gets its first operand through `own`."""
     kernel.owns = True          # type: ignore[attr-defined]
     return kernel
 
 
 def into(a: Array, fn: Callable[..., Any], *args: Any, **constants: Any) -> Any:
-    """fn(*args, **constants), in which such a kernel takes `a`, to which the result is written anyway: `a` itself, where that could be."""
+    """Calls fn(*args, **constants) for a kernel that is marked by `owning`.
+
+    The result is written to `a` anyway, so the kernel may modify `a` directly; it then returns `a`
+    itself.
+    """
     given.array = a
     try:
         return fn(*args, **constants)

@@ -1,7 +1,9 @@
-"""Kernels that make arrays out of sizes and numbers: filled ones, ranges, unit matrices; complex numbers out of parts.
+"""Kernels that create arrays from sizes and scalars: filled arrays, ranges, identity matrices;
+complex numbers from parts.
 
-They take no operands.  `size` is a tuple, `stride` the wanted dense strides in elements (None: C order), `value` a Python number that fits
-the dtype; `device` is there for the choice of the kernel alone.
+Except for the complex ones, the kernels have no tensor operands. `size` is a tuple. `stride` has
+the requested dense strides in elements (None: C order). `value` is a Python scalar that fits the
+dtype. `device` only selects the kernel.
 """
 import numpy as np
 
@@ -14,7 +16,7 @@ from mindtorch.backend.strides import empty, noted
 _F16, _F32, _F64, _I64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
-# ------------------------------------------------------------------ filled ones
+# ------------------------------------------------------------------ filled arrays
 @kernel("empty")
 def _empty(size, stride, stype, device):
     return np.empty(size, stype) if stride is None else empty(size, stype, stride)
@@ -22,7 +24,7 @@ def _empty(size, stride, stype, device):
 
 @kernel("empty_strided")
 def _empty_strided(size, stride, span, stype, device):
-    """Any strides, on `span` elements of memory."""
+    """Returns an array with any strides on `span` elements of memory."""
     if not span:
         return np.empty(size, stype)
     k = stype.itemsize
@@ -48,9 +50,13 @@ def _full(size, stride, value, stype, device):
     return r
 
 
-# ------------------------------------------------------------------ numbers of one dtype in another, by the rules of torch.tensor
+# ------------------------------------------------- dtype conversion by the rules of torch.tensor
 def to_ints(a, d):
-    """An array in an integer dtype; RuntimeError for values out of its range (unsigned types take the negatives of it)."""
+    """Converts an array to an integer dtype.
+
+    Raises RuntimeError for values out of range. The range of unsigned dtypes includes the negated
+    values.
+    """
     if a.dtype == d:
         return a
     info = np.iinfo(d)
@@ -64,7 +70,7 @@ def to_ints(a, d):
 
 
 def convert(a, d):
-    """An array in a dtype that holds its values; errors where it cannot."""
+    """Converts an array to a dtype that can hold its values; raises an error if it cannot."""
     if a.dtype == d:
         return a
     if d.kind in "iu":
@@ -81,14 +87,15 @@ def convert(a, d):
 # ------------------------------------------------------------------ ranges
 @kernel("arange")
 def _arange(start, step, steps, stype, device):
-    """start + step * i as torch's vectorised loop rounds it."""
+    """Computes start + step * i, rounded like PyTorch's vectorized loop."""
     if stype is _I64 and step == 1:
         return np.arange(start, start + steps)
     if stype.kind in "iu":
         return np.arange(steps, dtype=_I64).__mul__(int(step)).__add__(int(start)).astype(stype)
     i = np.arange(steps, dtype=_F64)
     k = {4: 8, 2: 16}.get(stype.itemsize, steps + 1)
-    # Vector registers, taken in pairs: the first value of each is rounded to the dtype, then the others are counted from it.
+    # PyTorch processes vector registers in pairs. The first value of each register is rounded to
+    # the dtype, and the others are computed from it.
     m = steps // (2 * k) * 2 * k
     first = convert(start + step * i[:m:k], stype).astype(_F64)
     head = (first[:, None] + step * i[:k]).reshape(-1) if m else i[:0]
@@ -96,7 +103,7 @@ def _arange(start, step, steps, stype, device):
 
 
 def _even(start, end, steps, d):
-    """Evenly spaced values, counted from the nearer end as torch does."""
+    """Returns evenly spaced values, computed from the nearer end like in PyTorch."""
     work = {"i": _F64, "u": _F64, "V": _F32, "b": _F64}.get(d.kind, d)
     if d == _F16:
         work = _F32
@@ -110,14 +117,14 @@ def _even(start, end, steps, d):
     step = (end - start) / np.array(steps - 1, work.type(0).real.dtype)[()]
     i = np.arange(steps)
     half = steps // 2
-    # In a wider dtype: torch multiplies and adds with one rounding.
+    # In higher precision: PyTorch multiplies and adds with one rounding.
     wide = np.dtype(np.longdouble) if work == _F64 else _F64 if work == _F32 else work
     start, end, step, i = np.array(start, wide), np.array(end, wide), np.array(step, wide), i.astype(wide)
     return np.concatenate((start + step * i[:half], end - step * (steps - 1 - i[half:]))).astype(work)
 
 
 def _even_low(start, end, steps, d):
-    """_even in a 16-bit dtype: every operation is rounded to it."""
+    """Like `_even`, for a 16-bit dtype: every operation is rounded to it."""
     def rounded(x):
         return np.asarray(x, _F32).astype(d).astype(_F32)
 
@@ -150,7 +157,7 @@ def _eye(n, m, stype, device):
     return np.eye(n, m, dtype=_F32).astype(stype) if stype == bfloat16_np else np.eye(n, m, dtype=stype)
 
 
-# ------------------------------------------------------------------ complex numbers out of parts
+# ------------------------------------------------------------------ complex numbers from parts
 @quiet
 def _complex(re, im):
     r = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype == _F32 else np.complex128)

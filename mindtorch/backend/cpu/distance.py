@@ -12,7 +12,7 @@ from mindtorch.backend.cpu.reduce import sums
 from mindtorch.backend.native import pool
 
 _sqrt, _over, _same = unary(np.sqrt, pool.LARGE_FUNCTION), binary(np.true_divide), binary(np.equal)
-_BLOCK = 1 << 22     # elements of the (P, R, M) differences held at a time
+_BLOCK = 1 << 22  # elements of the (P, R, M) differences in memory at a time
 
 
 @kernel("cdist")
@@ -23,7 +23,8 @@ def _cdist(a, b, *, p, mm):
     if not k or not n or not m or 0 in shape:
         return np.zeros(shape + (n, m), a.dtype)
     if p == 2 and mm:
-        # |a|^2 - 2 a b + |b|^2 in one product, as torch has it: two passes over the distances are left of five.
+        # Compute |a|^2 - 2 a b + |b|^2 in one product, like PyTorch. This leaves two of five passes
+        # over the distances.
         x, y = np.empty(a.shape[:-1] + (k + 2,), a.dtype), np.empty(b.shape[:-1] + (k + 2,), b.dtype)
         np.multiply(a, a.dtype.type(-2), out=x[..., :k])
         y[..., :k] = b
@@ -41,7 +42,7 @@ def _cdist(a, b, *, p, mm):
         if p == 1:
             r = d.sum(-1)
         elif p == 0:
-            r = np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)      # nan counts as nan
+            r = np.minimum(np.ceil(d), d.dtype.type(1)).sum(-1)  # nan stays nan
         elif p == math.inf:
             r = d.max(-1)
         else:
@@ -53,7 +54,7 @@ def _cdist(a, b, *, p, mm):
 @kernel("cdist_backward")
 @quiet
 def _cdist_backward(g, a, b, dist, *, p, second):
-    """Gradient of the distances with respect to a, or with `second` to b."""
+    """Returns the gradient of the distances with respect to a, or to b if `second`."""
     return _cdist_grad(g.swapaxes(-1, -2), b, a, dist.swapaxes(-1, -2), p) if second else _cdist_grad(g, a, b, dist, p)
 
 
@@ -78,7 +79,7 @@ def _cdist_grad(g, a, b, dist, p):
         elif p == math.inf:
             r = np.sign(d) * (np.abs(d) == di) * gi
         else:
-            # sign(d) |d|^(p-1) / dist^(p-1), nought where the distance is
+            # sign(d) |d|^(p-1) / dist^(p-1), and zero where the distance is zero
             e = np.where(di == 0, t(0), np.abs(d) / np.where(di == 0, t(1), di))
             w = e ** t(p - 1)
             if p < 1:
@@ -118,7 +119,7 @@ def _pdist_backward(g, a, dist, *, p):
     d = (a[i] - a[j])[:, None, :]
     r = np.zeros_like(a)
     if d.size:
-        # Each pair is a distance between two sets of one row.
+        # Treat each pair as a distance between two sets of one row.
         w = _cdist_grad(g[:, None, None], d, np.zeros_like(d), dist[:, None, None], p)[:, 0]
         np.add.at(r, i, w)
         np.subtract.at(r, j, w)

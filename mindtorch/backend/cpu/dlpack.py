@@ -1,7 +1,7 @@
-"""DLPack both ways, for NumPy arrays of every dtype that tensors have.
+"""DLPack import and export for NumPy arrays of every dtype that tensors have.
 
-NumPy's own exporter and importer know no bfloat16.  It travels as what NumPy takes for 16-bit unsigned integers; only the type code in
-the capsule is another.
+NumPy's exporter and importer do not support bfloat16. It is passed to NumPy as 16-bit unsigned
+integers; only the type code in the capsule differs.
 """
 import ctypes
 
@@ -11,7 +11,8 @@ from mindtorch.backend.mindspore.private import bfloat16_np
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-_CODE = 20                      # of DLTensor's fields: data (8 bytes), device type, device id, ndim (4 each); then the type code, bits
+# offset in DLTensor: after data (8 bytes), device type, device id, ndim (4 each); bits follow
+_CODE = 20
 _UINT, _BFLOAT = 1, 4
 
 
@@ -20,7 +21,7 @@ def _code(capsule):
 
 
 def export(a):
-    """DLPack capsule of an array's memory."""
+    """Exports an array's memory as a DLPack capsule."""
     if a.dtype != bfloat16_np:
         return a.__dlpack__()
     capsule = a.view(np.uint16).__dlpack__()
@@ -29,7 +30,7 @@ def export(a):
 
 
 class _Exported:
-    """A capsule as an object that exports itself."""
+    """Capsule in the form of a DLPack exporter."""
 
     def __init__(self, capsule):
         self.capsule = capsule
@@ -42,7 +43,7 @@ class _Exported:
 
 
 class _Writable:
-    """The same memory for NumPy, which marks as read-only what DLPack brings."""
+    """Writable view of an array: NumPy marks imported DLPack memory as read-only."""
 
     def __init__(self, a):
         self.owner = a
@@ -50,7 +51,10 @@ class _Writable:
 
 
 def array_of(exporter):
-    """Array on the memory of another library's tensor, or of a capsule; BufferError or RuntimeError where that cannot be."""
+    """Returns an array on the memory of another library's tensor, or of a capsule.
+
+    Raises BufferError or RuntimeError if the memory cannot be shared.
+    """
     if hasattr(exporter, "__dlpack_device__") and exporter.__dlpack_device__()[0] != 1:
         raise BufferError(f"only tensors in host memory can be shared by DLPack, not one on device {tuple(exporter.__dlpack_device__())}")
     capsule = exporter.__dlpack__() if hasattr(exporter, "__dlpack__") else exporter

@@ -1,4 +1,4 @@
-"""Dropout: the masks that torch draws, and their use."""
+"""Dropout kernels, with the same random masks as PyTorch."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -8,7 +8,11 @@ from mindtorch.backend.strides import drawing_order, strides_of
 
 
 def _mask(a, keep, feature, generator):
-    """Bools of a's shape (feature: of its first two dimensions'), each True with probability `keep`, drawn in the order of a's memory."""
+    """Returns a bool mask of a's shape, each element True with probability `keep`.
+
+    With `feature`, only the first two dims have their own elements. The samples follow the memory
+    order of `a`.
+    """
     if feature:
         return bernoulli_mask(a.shape[:2] + (1,) * (a.ndim - 2), keep, generator)
     if a.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Kernels of lookups: embedding, embedding_bag."""
+"""Kernels of embedding and embedding_bag."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
@@ -49,7 +49,10 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
 
 @kernel("embedding_scale")
 def _scale(index, *, padding, by_freq, rows, stype):
-    """What the rows looked up count in the gradient: nothing for the padding, less for those that come several times."""
+    """Returns the weight of each looked-up row in the gradient.
+
+    It is 0 for the padding index. With `by_freq`, it is 1 / (number of occurrences of the row).
+    """
     scale = np.ones(index.shape + (1,), np.float32)
     if by_freq:
         scale /= np.bincount(index.reshape(-1), minlength=rows)[index][..., None]
@@ -65,7 +68,7 @@ def _places_unlike(index, *, value):
 
 @kernel("embedding_renorm_")
 def _renorm(w, index, *, max_norm, norm_type):
-    """Scales the rows at `index` down in place to norm `max_norm` where they are longer."""
+    """Scales the rows at `index` in place down to norm `max_norm` if they exceed it."""
     _check(index, w.shape[0])
     rows = np.unique(index)
     low = w.dtype.itemsize == 2
@@ -80,12 +83,16 @@ def _renorm(w, index, *, max_norm, norm_type):
 # ------------------------------------------------------------------ embedding_bag
 @kernel("embedding_bag_places")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
-    """(indices that count, the bag of each, the bag of every index, sizes of the bags, where those that count stand, what to divide by).
+    """Computes the bags of an embedding_bag.
 
-    The last but one only where there is a padding, the last only for means, whose dtype `divisor` is.  Without offsets every row is a bag.
-    `include_last`: the last offset ends the last bag (True), or is there but the bag runs to the end ("open").
+    Returns (indices without padding, the bag of each of them, the bag of every index, bag sizes,
+    positions of the indices without padding, divisors). The positions are None if there is no
+    padding index. The divisors are for means and have dtype `divisor`; they are None if `divisor`
+    is. Without offsets every row is a bag. `include_last` is True if the last offset ends the last
+    bag, and "open" if that offset exists but the last bag extends to the end.
     """
-    inside = index.size and index.dtype == _I64 and (u := index.view(_U64)).item(u.argmax()) < rows      # (a third of what min and max take)
+    # (a third of the time of min and max)
+    inside = index.size and index.dtype == _I64 and (u := index.view(_U64)).item(u.argmax()) < rows
     for i in (index.min(), index.max()) if index.size and not inside else ():
         if not 0 <= i < rows:
             raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {i}")
@@ -119,7 +126,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
     bags = starts.size
     sizes = ends - starts
     if sizes.size and sizes.min() < 0:
-        raise RuntimeError("embedding_bag: offsets have to ascend")
+        raise RuntimeError("embedding_bag: offsets must not decrease")
     bag = np.repeat(np.arange(bags), sizes)
     live = index[:bag.size]
     bag_live, there = bag, None
@@ -132,22 +139,23 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 
 
 def _starts(bag):
-    """Where in the ascending bag numbers each bag that has any begins."""
+    """Returns where each nonempty bag begins in the ascending bag numbers."""
     return np.flatnonzero(np.concatenate(([True], bag[1:] != bag[:-1])))
 
 
 def _alike(bag, each, bags):
-    """Whether the ascending bag numbers are those of `bags` bags of `each` rows."""
+    """True if the ascending bag numbers are those of `bags` bags of `each` rows."""
     want = np.arange(bags)
     return bool((bag[::each] == want).all() and (bag[each - 1::each] == want).all())
 
 
 @kernel("embedding_bag_sum")
 def _bag_sum(rows, bag, *, bags):
-    """Rows (K, D) added up by bag number (ascending): (bags, D)."""
+    """Sums rows (K, D) by bag number (ascending). Returns (bags, D)."""
     each, width = bag.size // max(1, bags), rows.shape[1]
     if each and bag.size == each * bags and width >= 32 and rows.dtype.kind == "f" and _alike(bag, each, bags):
-        # 256 bags of 4 rows of 64: 35 us, reduceat 125; with 8 columns it is the other way round.
+        # 256 bags of 4 rows of 64 take 35 us, with reduceat 125 us. With 8 columns reduceat is
+        # faster.
         return np.add.reduce(rows.reshape(bags, each, width), axis=1)
     r = np.zeros((bags, width), rows.dtype)
     if bag.size:
@@ -159,7 +167,11 @@ def _bag_sum(rows, bag, *, bags):
 @kernel("embedding_bag_rows embedding_bag_rows_sparse")
 @quiet
 def _bag_rows(w, index, bag, samples, divisor, *, bags):
-    """Rows `index` of w, `samples` times each, added up by bag number (ascending), over `divisor` (bags, 1): (bags, D)."""
+    """Sums the rows `index` of w by bag number (ascending). Returns (bags, D).
+
+    Rows are multiplied by `samples`, and the sums are divided by `divisor` (bags, 1), unless these
+    are None.
+    """
     r = np.empty((bags, w.shape[1]), w.dtype)
     native = large.moves()
     if native.bags(native.SUMS, index, bag, samples, r, w, divisor):
@@ -182,7 +194,7 @@ def _bag_rows_grad(g, index, bag, samples, *, rows):
 @kernel("embedding_bag_dots")
 @quiet
 def _bag_dots(w, g, index, bag):
-    """The product of row index[k] and g[bag[k]], added up."""
+    """Returns the dot products of the rows w[index[k]] and g[bag[k]]."""
     r, native = np.empty(index.size, g.dtype), large.moves()
     if native.bags(native.DOTS, index, bag, None, r, w, g=g):
         return r
@@ -194,7 +206,7 @@ def _pick_rows(a, index):
     r = large.moves().picked(a, index, 0, index.size * a[:1].nbytes)
     if r is not None and r is not False:
         return r
-    return a.take(index, 0)         # (1024 rows of 64: 5 us, a[index] 12)
+    return a.take(index, 0)  # 1024 rows of 64 take 5 us, with a[index] 12 us
 
 
 @kernel("put_rows")
@@ -205,7 +217,7 @@ def _put_rows(g, index, *, rows):
 @kernel("embedding_bag_max")
 @quiet
 def _bag_max(rows, bag, *, bags):
-    """(largest element by bag and column, its row or -1)."""
+    """Returns (maximum by bag and column, its row or -1)."""
     d = rows.shape[1]
     r = np.zeros((bags, d), rows.dtype)
     at = np.full((bags, d), -1, _I64)
@@ -235,5 +247,5 @@ def _bag_max_pick(a, at):
 
 @kernel("embedding_bag_winners")
 def _bag_winners(at, live):
-    """Indices of the rows that had the largest elements."""
+    """Returns the indices of the rows with the maxima."""
     return np.where(at >= 0, live[np.maximum(at, 0)] if live.size else 0, 0)

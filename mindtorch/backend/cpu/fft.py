@@ -1,4 +1,7 @@
-"""Fourier transforms: scipy's (pocketfft, single precision where the input is); torch's three scalings have scipy's names."""
+"""Fourier transforms by scipy (pocketfft; single precision for single-precision inputs).
+
+scipy uses the same names as PyTorch for the three normalization modes.
+"""
 import functools
 
 import numpy as np
@@ -24,7 +27,11 @@ def _complex_of(dtype):
 
 @functools.cache
 def _bare():
-    """(c2c, r2c) of the extension module under scipy's functions, whose Python takes 10 us a call (16x16: 2.7 and 12.8 us); None where it is another."""
+    """Returns (c2c, r2c) of the extension module behind scipy's functions, or None if it behaves
+    differently.
+
+    The Python code of scipy's functions takes 10 us per call (16x16: 2.7 vs 12.8 us).
+    """
     try:
         from scipy.fft._pocketfft.pypocketfft import c2c, r2c
         a, lib = np.arange(6, dtype=np.float32).reshape(2, 3), _scipy()
@@ -35,12 +42,14 @@ def _bare():
         return None
 
 
-#: (forward, norm) -> what pocketfft is to divide by: 0 nothing, 1 the root of the number of points, 2 that number
+#: (forward, norm) -> pocketfft's normalization: 0 none, 1 divide by the square root of the number
+#: of points, 2 divide by that number
 _DIVIDED = {(True, "forward"): 2, (False, "backward"): 2, (True, "ortho"): 1, (False, "ortho"): 1}
 
 
 def _direct(which, a, axes, forward, norm):
-    """The transform by `_bare`, on several threads where it is large; None where it is not for that."""
+    """Computes the transform through `_bare`, on several threads if it is large. Returns None if
+    `_bare` does not support it."""
     found = _bare()
     if found is None or a.dtype.char not in "fdFD" or not a.flags.aligned:
         return None
@@ -81,7 +90,8 @@ def _real(a, *, axes, n, norm):
 
 @kernel("fft_half_weights")
 def _half_weights(x, *, n, axis, value):
-    """`value` for the frequencies that stand for themselves and their mirror image, 1 for the first and a middle one."""
+    """Returns `value` for the frequencies that also represent their mirror image, 1 for the first
+    and a middle one."""
     m = n // 2 + 1
     w = np.full(m, value, np.float32 if x.dtype in _SINGLE else np.float64)
     w[0] = 1

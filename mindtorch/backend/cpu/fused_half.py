@@ -1,7 +1,9 @@
-"""Steps of fused optimizers (fused=True) over float16 and bfloat16.
+"""Steps of fused optimizers (fused=True) in float16 and bfloat16.
 
-PyTorch's fused kernels widen parameter, gradient and states to float32, compute a whole step there, and round what they store.  Tensor ops, which do the
-step otherwise, round after each of them.  (The kernel of SGD in PyTorch 2.13 does not write whole vectors of half precision back; here they are written.)
+PyTorch's fused kernels convert parameter, gradient and state to float32, compute the entire step in
+float32, and round the values that they store. Unfused optimizers use tensor ops, which round after
+each op. (PyTorch 2.13's SGD kernel does not store full vectors of half-precision results; this one
+does.)
 """
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.interface import Array, Stype
 
 _F32 = np.dtype(np.float32)
-#: a step over flat float32 arrays: (options, numbers in float32, gradient, parameter, *states) -> the new parameter and states
+#: A step over flat float32 arrays: (options, float32 scalars, gradient, parameter, *states) -> new
+#: parameter and states.
 Step = Callable[..., Sequence[Array]]
 
 
 def _fused(a: Any, b: Any, c: Any) -> Array:
-    """a * b + c in float32, rounded once.  (A product of two float32 numbers is exact in double precision.)"""
+    """Computes a * b + c in float32, rounded once. (The product of two float32 values is exact in
+    float64.)"""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(_F32)
 
 
@@ -56,7 +60,8 @@ def _adam(options: Any, numbers: Any, g: Array, p: Array, m: Array, v: Array, la
     return (p, m, v) if largest is None else (p, m, v, top)
 
 
-#: elements that PyTorch's kernel of Adagrad does at a time, with the numbers in half precision; it does those that are left with the numbers as they are
+#: Elements that PyTorch's Adagrad kernel processes at a time, with the scalars rounded to half
+#: precision. It processes the remaining elements with the unrounded scalars.
 _VECTOR = 16
 
 

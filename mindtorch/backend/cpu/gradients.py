@@ -1,4 +1,4 @@
-"""Kernels by which backward adds gradients up and gives them to leaves."""
+"""Kernels that accumulate gradients and store them in leaves during the backward pass."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -12,7 +12,11 @@ _plus = binary(np.add)
 
 
 def _in_order(a, b):
-    """The same two, each in C order where the other one is and reading them side by side would cost more than a copy."""
+    """Returns both arrays, copied to C order where that is cheaper.
+
+    If one array is in C order, the other is copied when reading both side by side would cost more
+    than the copy.
+    """
     if a.flags.c_contiguous:
         return a, beside(b, pool.LARGE) if not b.flags.c_contiguous and crosses(b) else b
     return beside(a, pool.LARGE) if b.flags.c_contiguous and crosses(a) else a, b
@@ -20,7 +24,8 @@ def _in_order(a, b):
 
 @kernel("gradient_sum")
 def _sum(a, b):
-    """A new array: bfloat16 is added in float32, and so without NumPy's loops for it."""
+    """Returns a + b as a new array. bfloat16 is added in float32, which avoids NumPy's loops for
+    it."""
     if a.dtype.kind == "V":
         return (a.astype(_F32) + b.astype(_F32)).astype(a.dtype)
     r = _plus(*_in_order(a, b))
@@ -32,7 +37,7 @@ EXPRESSIONS[_sum] = "add", plain
 
 @kernel("gradient_accumulate")
 def _accumulate(a, b):
-    """Adds b to a, in a's memory."""
+    """Adds b to a in place."""
     if a.dtype.kind == "V":
         a[...] = (a.astype(_F32) + b.astype(_F32)).astype(a.dtype)
     else:
@@ -41,7 +46,7 @@ def _accumulate(a, b):
 
 @kernel("gradient_copy")
 def _copy(a, *, strides):
-    """A copy: with these dense strides (in elements), or None: in C order."""
+    """Returns a copy with these dense strides (in elements), or in C order if `strides` is None."""
     if strides is None:
         return copy_c(a)
     r = empty(a.shape, a.dtype, strides)

@@ -1,8 +1,10 @@
-"""Casts; float16 and bfloat16 to float32 and back above all: what an op in half precision spends most of its time on.
+"""Casts, mainly between float32 and float16 or bfloat16: they take most of the time of
+half-precision ops.
 
-NumPy's loops take a value at a time.  A million elements, us, NumPy / here / torch: bfloat16 to float32 3400 / 60 / 30 (220
-without a C compiler), back 790 / 50 / 30; float16 to float32 1300 / 60, back 1600 / 50.  Bit for bit the same (to the nearest,
-ties to even).
+NumPy's loops convert one value at a time. A million elements, NumPy / this module / PyTorch:
+bfloat16 to float32 3400 / 60 / 30 us (220 us without a C compiler), back 790 / 50 / 30 us; float16
+to float32 1300 / 60 us, back 1600 / 50 us. The results are bit-identical (round to nearest, ties to
+even).
 """
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ from mindtorch.backend.interface import Array, Kernel, Stype
 from mindtorch.backend.mindspore.private import bfloat16_np
 
 _F32 = np.dtype(np.float32)
-_LEAST = 1 << 9         # elements from which on a call of C pays
+_LEAST = 1 << 9  # elements from which a call of C pays off
 
 
 def _in_c(kind, a, dtype):
-    """A large array that is contiguous, or whose transpose is, cast in C and laid out as `a` is; None where it is not for that."""
+    """Casts a large array in C and preserves its memory order. Returns None if C does not support
+    it.
+
+    The array or its transpose has to be contiguous.
+    """
     lib = pool.ready() if a.size >= _LEAST else None
     if lib is None or not (a.flags.c_contiguous or a.flags.f_contiguous):
         return None
@@ -30,7 +36,7 @@ def _in_c(kind, a, dtype):
 
 
 def widen(a: Array) -> Array:
-    """A new float32 array from one of float16 or bfloat16, in the same order in memory."""
+    """Converts a float16 or bfloat16 array to a new float32 array with the same memory order."""
     low = a.dtype == bfloat16_np
     r = _in_c(0 if low else 2, a, _F32)
     if r is not None:
@@ -43,21 +49,23 @@ def widen(a: Array) -> Array:
 
 
 def narrow(a: Array, dtype: Stype) -> Array:
-    """A new array of float16 or bfloat16 from one of float32, in the same order in memory."""
+    """Converts a float32 array to a new float16 or bfloat16 array with the same memory order."""
     r = _in_c(1 if dtype == bfloat16_np else 3, a, dtype)
     return a.astype(dtype) if r is None else r
 
 
-#: dtypes that C casts to one another as NumPy does, in _pool.c's order
+#: Dtypes that C casts to one another like NumPy, in the order of `_pool.c`.
 _PLAIN = {np.dtype(t): i for i, t in enumerate((np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64, np.float32, np.float64))}
 _I64 = _PLAIN[np.dtype(np.int64)]
-_SHARED = 1 << 16       # elements from which on threads share a cast
+_SHARED = 1 << 16  # elements from which threads share a cast
 
 
 def cast(a: Array, dtype: Stype) -> Array:
-    """a.astype(dtype) for dtypes of NumPy's own; large arrays by all threads.
+    """Returns a.astype(dtype) for NumPy's own dtypes. All threads share large arrays.
 
-    On one thread C is faster with int64 alone: us of NumPy and C for 65536 elements of float32 to int64 34 and 12, back 19 and 10, to float64 9.7 and 11.9."""
+    On one thread C is only faster with int64. 65536 elements, NumPy vs C: float32 to int64 34 vs 12
+    us, back 19 vs 10 us, to float64 9.7 vs 11.9 us.
+    """
     if a.size >= _SHARED:
         x, y = _PLAIN.get(a.dtype), _PLAIN.get(dtype)
         if x is not None and y is not None and (threads.count() > 1 or _I64 in (x, y)):
@@ -68,7 +76,10 @@ def cast(a: Array, dtype: Stype) -> Array:
 
 
 def stepwise(fn: Kernel) -> Kernel:
-    """A step of a kernel that takes half precision as it is: computed in float32, its result rounded, as an op of its own would be."""
+    """Decorates a step of a kernel that receives half-precision arrays unconverted.
+
+    The step is computed in float32 and its result is rounded, as if it were an op of its own.
+    """
     @functools.wraps(fn)
     def step(*arrays, **kw):
         d = arrays[0].dtype
@@ -78,14 +89,17 @@ def stepwise(fn: Kernel) -> Kernel:
     return step
 
 
-#: Elements that PyTorch's vector loops over half precision do at a time.  They round results alone; the elements that are left are computed one by one, and
-#: rounded after each step.
+#: Elements that PyTorch's vector loops over half precision process at a time. They round only the
+#: results. The remaining elements are computed one by one and rounded after each step.
 _AT_ONCE = 32
-_GRAIN = 1 << 15        # elements from which on it shares them out between threads
+_GRAIN = 1 << 15  # elements from which PyTorch shares them between threads
 
 
 def alone(n: int, *arrays: Array) -> list[slice]:
-    """Slices of the last axis, of length n, in which PyTorch computes elements one by one: what is left of each thread's part, all where memory is strided."""
+    """Returns the slices of the last axis (of length n) that PyTorch computes element by element.
+
+    These are the remainders of each thread's part, or the entire axis if memory is strided.
+    """
     if any([a.strides[-1] != 2 for a in arrays]):
         return [slice(None)]
     if n % _AT_ONCE == 0 and n <= _GRAIN:

@@ -1,12 +1,15 @@
-"""Heavy kernels on CPU: NumPy arrays in, NumPy arrays out, each the fastest way that was measured.
+"""Expensive kernels on CPU: NumPy arrays in, NumPy arrays out, each in the fastest way that was
+measured.
 
-Figures in the comments are microseconds on two AVX-512 cores (NumPy 1.26 with OpenBLAS, MindSpore 2.10), best of twenty.
-What they taught, in short:
-- NumPy's loops over float32 arrays beat MindSpore's kernels up to about a million elements (a MindSpore call costs 15-40
-  before it starts), and its exp, log and tanh are vectorised; `where`, boolean assignment and scalar `maximum` are not.
-- A matrix product with a vector of ones is the fastest sum: 256x512 over rows takes 6, `sum` 20, MindSpore 33.
-- Convolutions and large matrix products are oneDNN's, called directly (onednn.py); small products OpenBLAS's.  No kernel of
-  MindSpore's runs here.
+Figures in the comments are microseconds on two AVX-512 cores (NumPy 1.26 with OpenBLAS, MindSpore
+2.10), best of twenty. The main results:
+- NumPy's loops over float32 arrays are faster than MindSpore's kernels up to about a million
+  elements (a MindSpore call takes 15-40 before it starts). NumPy's exp, log and tanh are
+  vectorized; `where`, boolean assignment and scalar `maximum` are not.
+- A matrix product with a vector of ones is the fastest sum: 256x512 over rows takes 6, `sum` 20,
+  MindSpore 33.
+- Convolutions and large matrix products call oneDNN directly (`onednn.py`); small products use
+  OpenBLAS. No MindSpore kernel runs here.
 """
 import functools
 import math
@@ -26,7 +29,7 @@ _maximum, _minimum = _numpy_private.maximum, _numpy_private.minimum
 
 
 def _kept_rows(make):
-    """make(n, dtype), kept for reuse: a vector to be read, never written."""
+    """Caches the results of make(n, dtype) for reuse. The arrays are read-only."""
     @functools.lru_cache(256)
     def row(n, dtype):
         r = make(n, dtype)
@@ -35,15 +38,18 @@ def _kept_rows(make):
     return row
 
 
-#: vectors of ones, of zeros
+#: Cached vectors of ones and of zeros.
 ones, zeros_row = _kept_rows(np.ones), _kept_rows(np.zeros)
-#: a zero, a one of a dtype: ufuncs take half of the time for them that they take for a Python number (10 elements: 0.55 and 1 us)
+#: Cached 0-dim zero and one of a dtype: with a Python scalar, ufuncs take twice as long (10
+#: elements: 0.55 vs 1 us).
 zero, one = (functools.partial(_kept_rows(lambda n, dtype: np.full((), n, dtype)), n) for n in (0, 1))
 
 
 def vector(kernel):
-    """The kernel with 0-dim arrays passed as vectors of one (NumPy's operators turn them into scalars, which are not
-    writable)."""
+    """Wraps a kernel so that it receives 0-dim arrays as vectors of one element.
+
+    NumPy's operators turn 0-dim arrays into scalars, which are not writable.
+    """
     @functools.wraps(kernel)
     def at_least_1d(x, *args, **kwargs):
         if x.ndim:
@@ -56,7 +62,10 @@ def vector(kernel):
 
 # ------------------------------------------------------------------ matrix products
 def matmul(a, b, *, ta, tb):
-    """Matrix product over the last two dims, operands transposed first if `ta`/`tb`; leading dims broadcast."""
+    """Returns the matrix product over the last two dims.
+
+    Operands are transposed first if `ta`/`tb`; leading dims broadcast.
+    """
     if ta:
         a = a.swapaxes(-1, -2)
     if tb:
@@ -65,7 +74,7 @@ def matmul(a, b, *, ta, tb):
 
 
 def rows(a):
-    """`a` as a matrix of its last dim (a view where strides allow)."""
+    """Reshapes `a` to a matrix over its last dim (a view if strides allow)."""
     if a.ndim == 2:
         return a
     n = a.shape[-1]
@@ -73,19 +82,19 @@ def rows(a):
 
 
 def linear(x, w, b):
-    """x @ w.T + b over the last dim of x."""
+    """Computes x @ w.T + b over the last dim of x."""
     y = product(rows(x), w.T) if b is None else product_plus(rows(x), w.T, b)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[0],))
 
 
 def matmul_rows(x, w):
-    """x @ w over the last dim of x."""
+    """Computes x @ w over the last dim of x."""
     y = product(rows(x), w)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + (w.shape[1],))
 
 
 def fold(a, b):
-    """Sum of outer products over all leading dims: (..., M), (..., N) -> (M, N)."""
+    """Sums outer products over all leading dims: (..., M), (..., N) -> (M, N)."""
     return product(rows(a).T, rows(b))
 
 
@@ -95,24 +104,27 @@ def _sum(m, axis):
 
 
 def column_sum(a):
-    """Sum over all dims but the last."""
+    """Sums over all dims but the last."""
     m = rows(a)
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 0)
     if m.size >= large.FEW and (r := large.rows().reduce(m, (0,), False, large.rows().SUM)) is not None:
-        return r            # (256x128: 2.3 us, the product 3.7; 4096x64 on two threads 8 and 18)
+        return r  # 256x128 takes 2.3, the matrix product 3.7; 4096x64 on two threads 8 and 18
     return threads.matmul(ones(m.shape[0], m.dtype), m)
 
 
 def row_sum(m):
-    """Sum of each row of a matrix."""
+    """Sums each row of a matrix."""
     if m.dtype.kind != "f" or not m.flags.c_contiguous:
         return _sum(m, 1)
     return threads.matmul(m, ones(m.shape[1], m.dtype))
 
 
 def row_dot(a, b):
-    """Scalar product of each row of a with that of b (einsum 11, multiply and sum 30; of 2x5 einsum 1.7, this way 0.7)."""
+    """Returns the dot product of each row of a with the same row of b.
+
+    einsum takes 11, multiply and sum 30. On 2x5 einsum takes 1.7, the product with ones 0.7.
+    """
     if 1 < a.size <= 1 << 10 and a.dtype.kind == "f" and a.dtype is b.dtype:
         return np.multiply(a, b).dot(ones(a.shape[1], a.dtype))
     return np.einsum("ij,ij->i", a, b)
@@ -120,7 +132,7 @@ def row_dot(a, b):
 
 @quiet
 def channel_sums(a, c, hw):
-    """Sum of (N, C, ...) over all but the channels."""
+    """Sums (N, C, ...) over all dims but the channels."""
     if a.dtype.kind == "f" and a.flags.c_contiguous:
         if hw > 1:
             return threads.matmul(a.reshape(-1, hw), ones(hw, a.dtype)).reshape(-1, c).sum(axis=0)
@@ -129,10 +141,12 @@ def channel_sums(a, c, hw):
 
 
 # ------------------------------------------------------------------ softmax
-# In C, where there is a compiler (backend/native/_rows_soft.h); us on one thread, C / oneDNN or NumPy / torch: 256x256 softmax 30 / 50 / 45, its gradient
-# 11 / 33 / 11, log_softmax 27 / 73 / 38, its gradient 20 / 54 / 26; along columns 35 / 87 / 67 and 33 / 94 / 42; 32x30000 347 / 741 / 657 and 399 / 1367 / 724.
+#
+# Uses C if there is a compiler (`backend/native/_rows_soft.h`). Time in us on one thread, C /
+# oneDNN or NumPy / PyTorch: 256x256 softmax 30 / 50 / 45, its gradient 11 / 33 / 11, log_softmax 27
+# / 73 / 38, its gradient 20 / 54 / 26.
 def _in_c(what):
-    """Decorator: C is asked first, without silencing NumPy (0.4 us)."""
+    """Decorator that tries C first, without silencing NumPy (which takes 0.4 us)."""
     def deco(fn):
         by_numpy = quiet(fn)
 
@@ -149,16 +163,18 @@ _SOFT, _LOG_SOFT, _SOFT_BACK, _LOG_SOFT_BACK = range(4)
 
 
 def _shifted(a, least):
-    """(a - shift, exp of it, row sums) of a C-contiguous matrix.
+    """Returns (a - shift, its exponential, row sums) of a C-contiguous matrix.
 
-    The largest of all elements serves as the shift of every row if that leaves each row's sum at `least` or more: the
-    maxima of rows cost 60 on 1024x64 where the overall maximum costs 4.
+    The overall maximum is the shift of every row if each row's sum is then at least `least`: on
+    1024x64 the row maxima take 60, the overall maximum takes 4. Otherwise each row is shifted by
+    its own maximum.
     """
-    # (argmax and item take a third of what max does on small arrays; a nan counts as the largest)
+    # (argmax and item take a third of the time of max on small arrays; nan counts as the maximum)
     top = a.item(a.argmax())
     if math.isfinite(top):
         y = np.subtract(a, np.array(top, a.dtype))
-        # (oneDNN's exponential knows no nan, of which there is none here; it takes half of the time)
+        # (oneDNN's exponential does not handle nan, but there is none here; it takes half of the
+        # time)
         e = onednn_pass.eltwise("exp", y) if y.size >= large.PIECE and onednn_pass.fits(y) else np.exp(y)
         s = e.dot(ones(e.shape[1], e.dtype)) if e.size <= 1 << 13 else row_sum(e)
         if s.item(s.argmin()) >= least:
@@ -177,7 +193,7 @@ def _softmax_rows(m):
             np.divide(e, s[:, None], out=r[i:j])
         large.each_rows(*m.shape, part)
         return r
-    # Below 1e-20 a row's small members could be lost to underflow.
+    # Below 1e-20, small elements of a row could be lost to underflow.
     _, e, s = _shifted(m, 1e-20)
     e /= s[:, None]
     return e
@@ -214,7 +230,7 @@ def _log_softmax_grad_rows(g, y):
 
 @_in_c(_SOFT)
 def softmax(a, *, dim):
-    """exp(a) / sum(exp(a)) along `dim`.  1024x64: 46; MindSpore 70, torch 20."""
+    """Computes exp(a) / sum(exp(a)) along `dim`. 1024x64 takes 46 (MindSpore 70, PyTorch 20)."""
     if not a.size or a.ndim == 0:
         return np.asarray(np.exp(a - a), a.dtype) if a.size else a.copy()
     if a.dtype == F32 and dim in (-1, a.ndim - 1):
@@ -230,7 +246,7 @@ def softmax(a, *, dim):
 
 @_in_c(_LOG_SOFT)
 def log_softmax(a, *, dim):
-    """a - log(sum(exp(a))) along `dim`."""
+    """Computes a - log(sum(exp(a))) along `dim`."""
     if not a.size or a.ndim == 0:
         return np.asarray(a - a, a.dtype) if a.size else a.copy()
     if a.dtype == F32 and dim in (-1, a.ndim - 1):
@@ -244,7 +260,7 @@ def log_softmax(a, *, dim):
                 np.subtract(y, np.log(s)[:, None], out=to[i:j])
             large.each_rows(*m.shape, part)
             return r
-        # A far smaller sum would mean a far shift, whose rounding would show in the logarithm.
+        # A much smaller sum would mean a distant shift, whose rounding would affect the logarithm.
         y, _, s = _shifted(m, 1e-5)
         y -= np.log(s)[:, None]
         return y.reshape(a.shape)
@@ -255,7 +271,7 @@ def log_softmax(a, *, dim):
 
 @_in_c(_SOFT_BACK)
 def softmax_grad(g, y, *, dim):
-    """Gradient of softmax from its result y."""
+    """Returns the gradient of softmax, computed from its result y."""
     if g.ndim and dim in (-1, g.ndim - 1) and g.dtype.kind == "f":
         g2, y2 = rows(np.ascontiguousarray(g)), rows(np.ascontiguousarray(y))
         if onednn_pass.rows_fit(g2, y2):
@@ -270,7 +286,7 @@ def softmax_grad(g, y, *, dim):
 
 @_in_c(_LOG_SOFT_BACK)
 def log_softmax_grad(g, y, *, dim):
-    """Gradient of log_softmax from its result y."""
+    """Returns the gradient of log_softmax, computed from its result y."""
     if not g.ndim:
         return np.asarray(g - np.exp(y) * g, g.dtype)
     if dim in (-1, g.ndim - 1) and g.dtype.kind == "f" and g.flags.c_contiguous and y.flags.c_contiguous and g.dtype == y.dtype:
@@ -284,8 +300,9 @@ def log_softmax_grad(g, y, *, dim):
 
 
 # ------------------------------------------------------------------ erf, gelu
-# erf(x) = tanh(x p(x^2)) with p fitted so that the error is 1.7e-7 (relative 2.5e-7) over all float32.  131072 elements
-# take 130; scipy.special.erf 1470, MindSpore's Erf 606, torch 67.
+#
+# erf(x) = tanh(x p(x^2)), with p fitted to an error of 1.7e-7 (relative 2.5e-7) over all float32
+# values. 131072 elements take 130; scipy.special.erf 1470, MindSpore's Erf 606, PyTorch 67.
 _ERF = [1.1283792741847753, 0.10276905650201111, -0.0001918316368721847, -0.0006197845373959508, 8.763742678908294e-05,
         -5.66850547918735e-06, 1.4185437486975784e-07]
 _ERF32 = [np.float32(c) for c in _ERF]
@@ -307,7 +324,7 @@ def _tanh_odd(x, coef):
 @large.elementwise
 @vector
 def erf(x):
-    """The error function, exact to the last digits of the dtype (float32 or float64)."""
+    """Computes the error function to the last digits of the dtype (float32 or float64)."""
     if x.dtype == F32:
         return _tanh_odd(x, _ERF32)
     from scipy.special import erf as exact
@@ -317,7 +334,7 @@ def erf(x):
 @quiet
 @vector
 def normal_cdf(x):
-    """Probability that a standard normal number is below x."""
+    """Returns the probability that a standard normal sample is below x."""
     if x.dtype == F32:
         r = _tanh_odd(x, _CDF32)
         r += np.float32(1)
@@ -332,7 +349,7 @@ _B = 0.044715
 
 
 def _gelu(x, approximate):
-    """(gelu, what its gradient needs)"""
+    """Returns (gelu, values that its gradient needs)."""
     d = x.dtype.type
     if approximate == "tanh":
         t = x * x
@@ -350,7 +367,8 @@ def _gelu(x, approximate):
 
 @functools.cache
 def _loops():
-    """((exact gelu, its gradient), (gelu by tanh, its gradient)) by C (pointwise.py: Loop)."""
+    """Returns the C loops of ((exact gelu, its gradient), (tanh gelu, its gradient)); see `Loop` in
+    `pointwise.py`."""
     from mindtorch.backend.cpu.pointwise import Loop
     return (Loop("gelu"), Loop("gelu_backward")), (Loop("gelu_tanh"), Loop("gelu_tanh_backward"))
 
@@ -358,7 +376,10 @@ def _loops():
 @quiet
 @vector
 def gelu(x, *, approximate):
-    """(x * cdf(x), exactly or by tanh; what the gradient needs, in float32 at least, or None)."""
+    """Computes x * cdf(x), exactly or by tanh.
+
+    Returns (result, values that the gradient needs in at least float32, or None).
+    """
     fits = onednn_pass.fits(x)
     if not fits and (r := _loops()[approximate == "tanh"][0](x)) is not None:
         return r, None
@@ -382,7 +403,7 @@ def gelu(x, *, approximate):
 @quiet
 @vector
 def gelu_grad(g, x, t, *, approximate):
-    """Gradient of gelu."""
+    """Returns the gradient of gelu."""
     if t is None:
         if onednn_pass.fits(x):
             return onednn_pass.eltwise("gelu_tanh" if approximate == "tanh" else "gelu_erf", np.ascontiguousarray(g), np.ascontiguousarray(x))
@@ -421,7 +442,7 @@ def _gelu_grad(g, x, t, *, approximate):
 
 # ------------------------------------------------------------------ pointwise activations
 def _with_zeros(ufunc, x):
-    """ufunc(x, 0) against a row of zeros, in one run where x is contiguous."""
+    """Computes ufunc(x, 0) against a row of zeros, in one run if x is contiguous."""
     if not x.flags.c_contiguous:
         return ufunc(x, zeros_row(x.shape[-1], x.dtype))
     n = x.size
@@ -444,7 +465,10 @@ def _with_zeros(ufunc, x):
 
 
 def relu(x):
-    """max(x, 0), NaN kept.  256x512: against a row of zeros 15, against the scalar 38, MindSpore 30."""
+    """Computes max(x, 0); nan stays nan.
+
+    256x512 takes 15 against a row of zeros, 38 against the scalar; MindSpore 30.
+    """
     if x.ndim and x.dtype.kind == "f" and x.size > 64:
         if x.size >= pool.LARGE and x.dtype is F32 and x.flags.c_contiguous:
             r = pool.relu(x)
@@ -455,7 +479,7 @@ def relu(x):
 
 
 def negative_part(x):
-    """min(x, 0), NaN kept."""
+    """Computes min(x, 0); nan stays nan."""
     if x.ndim and x.dtype.kind == "f" and x.size > 64:
         return _with_zeros(np.minimum, x)
     return _minimum(x, zero(x.dtype), extobj=SILENT)
@@ -469,7 +493,10 @@ _SIGNED = {F32: (np.dtype(np.int32), 31), F64: (np.dtype(np.int64), 63)}
 
 
 def where_positive(g, y):
-    """g where y > 0, else 0, for y without negative members: by bits 26, `g * (y > 0)` 30, `where` 480 (branches)."""
+    """Returns g where y > 0, else 0. y must not have negative elements.
+
+    Masking the bits takes 26, `g * (y > 0)` 30, `where` 480 (branches).
+    """
     kind = _SIGNED.get(y.dtype)
     if kind is None or g.dtype != y.dtype or g.ndim == 0 or not g.flags.c_contiguous or not y.flags.c_contiguous or \
             g.shape != y.shape:
@@ -502,7 +529,7 @@ where_positive.pointwise = True     # type: ignore[attr-defined]
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """Computes 1 / (1 + exp(-x))."""
     return onednn_pass.eltwise("logistic", x) if onednn_pass.fits(x) else _sigmoid(x)
 
 
@@ -510,7 +537,7 @@ def sigmoid(x):
 @large.elementwise
 @vector
 def _sigmoid(x):
-    """(1 + tanh(x / 2)) / 2, which cannot overflow and has a vectorised tanh."""
+    """Computes (1 + tanh(x / 2)) / 2, which cannot overflow and uses a vectorized tanh."""
     h = x.dtype.type(0.5)
     t = x * h
     np.tanh(t, out=t)
@@ -524,9 +551,10 @@ def _sigmoid(x):
 def embedding_grad(g, index, count):
     """Adds the rows of g (K, D) into zeros (count, D) at `index`.
 
-    256 rows of 128 into 1000: add.at over single elements 44, over rows 168, scipy.sparse product 40, a loop 121, sort and
-    reduceat 106, one-hot product 383.  MindSpore's UnsortedSegmentSum takes 23, but its threads then spin for 6 ms beside
-    those of OpenBLAS: the matrix products after it take twice as long.
+    256 rows of 128 into 1000 rows: add.at over single elements 44, over rows 168, scipy.sparse
+    product 40, a loop 121, sort and reduceat 106, one-hot product 383. MindSpore's
+    UnsortedSegmentSum takes 23, but its threads then spin for 6 ms and compete with OpenBLAS's: the
+    next matrix products take twice as long.
     """
     d = g.shape[1]
     if g.size:
@@ -534,7 +562,7 @@ def embedding_grad(g, index, count):
         if large.along().rows(2, out, index, 0, g):
             return out
     if d >= 384:
-        # Row after row: 1024 rows of 1024 take 600 us, single elements 2500.
+        # Row by row, 1024 rows of 1024 take 600 us; element by element 2500 us.
         out, add = np.zeros((count, d), g.dtype), np.add
         for i, row in zip(index.tolist(), g):
             line = out[i]

@@ -1,4 +1,4 @@
-"""Kernels that count: bincount and histograms."""
+"""Kernels of bincount and histograms."""
 import math
 
 import numpy as np
@@ -10,9 +10,11 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 
 
 def _numbered(a, least):
-    """How often each of the numbers from 0 to the largest, which are not negative, occurs; at least `least` counts.
+    """Counts each integer from 0 to the maximum. Returns at least `least` counts; values must not
+    be negative.
 
-    NumPy makes 64-bit numbers of all of them.  In pieces eight million uint8 take 10 ms, at once 28 (torch 11 to 16), and no more memory.
+    NumPy converts the values to 64-bit integers. In pieces, eight million uint8 take 10 ms and no
+    extra memory; at once they take 28 ms (PyTorch 11 to 16 ms).
     """
     n = max(least, int(a.max()) + 1 if a.size else 0)
     if a.size <= large.PIECE or n > large.PIECE:
@@ -50,7 +52,10 @@ def _limits(name, a, low, high):
 
 @kernel("histc")
 def _histc(a, *, bins, low, high):
-    """In pieces, which threads share: two million float32 take 6.7 ms, at once 9.3 (torch 20)."""
+    """Computes histc in pieces that threads share.
+
+    Two million float32 take 6.7 ms, at once 9.3 ms (PyTorch 20 ms).
+    """
     x = a.astype(_F32 if a.itemsize < 8 else _F64, copy=False).reshape(-1)
     low, high = _limits("histc", x, low, high)
     low, high = x.dtype.type(low), x.dtype.type(high)
@@ -67,14 +72,14 @@ def _histc(a, *, bins, low, high):
 
 @kernel("histogram_edges")
 def _edges(x, *, bins, low, high, op, dim):
-    """`bins` equal bins over the range (None: of the data), as the bounds between them."""
+    """Returns the edges of `bins` equal bins over the range (None: the range of the data)."""
     if low is None:
         low, high = (x.min(), x.max()) if x.size else (0.0, 0.0)
         if not (math.isfinite(low) and math.isfinite(high)):
             raise RuntimeError(f"{op}(): dimension {dim}'s range [{low}, {high}] is not finite")
         if not x.size:
             high = 1.0
-    # In the tensor's own precision and from both ends, as torch's linspace.
+    # Compute in the tensor's own precision and from both ends, like torch.linspace.
     half = x.dtype.type(0.5)
     low, high = x.dtype.type(low), x.dtype.type(high)
     if low == high:
@@ -87,7 +92,11 @@ def _edges(x, *, bins, low, high, op, dim):
 @kernel("histogram_bins")
 @quiet
 def _bins(x, e, before):
-    """Number of each point's bin in a grid that gets one dimension more (bounds `e`); -1: outside.  before: its number so far."""
+    """Returns the bin of each point after the grid gets one more dimension (edges `e`); -1 if
+    outside.
+
+    `before` has the bins in the grid so far (None: there is no dimension yet).
+    """
     at = np.searchsorted(e, x, side="right") - 1
     at = np.where(x == e[-1], len(e) - 2, at)
     inside = (x >= e[0]) & (x <= e[-1])
@@ -99,7 +108,7 @@ def _bins(x, e, before):
 
 @kernel("histogram_counts")
 def _counts(at, weight, *, shape):
-    """How many points, or what weight of them, each bin of the grid holds, in double precision."""
+    """Counts the points, or sums their weights, per bin of the grid, in double precision."""
     inside = at >= 0
     w = None if weight is None else weight.reshape(-1).astype(_F64)[inside]
     return np.bincount(at[inside], w, minlength=math.prod(shape)).astype(_F64).reshape(shape)
@@ -108,7 +117,7 @@ def _counts(at, weight, *, shape):
 @kernel("histogram_density")
 @quiet
 def _density(r, e, *, dim):
-    """A histogram per width of the bins along one dimension."""
+    """Divides a histogram by the bin widths along one dimension."""
     return r / np.diff(e.astype(_F64)).reshape([-1 if i == dim else 1 for i in range(r.ndim)])
 
 
@@ -120,5 +129,5 @@ def _share(r):
 
 @kernel("histogram_result")
 def _result(r, x, weight):
-    """What was counted, as a result of points and weights."""
+    """Returns the counts `r` as a result of the points and weights."""
     return r.copy()

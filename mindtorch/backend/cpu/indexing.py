@@ -1,9 +1,10 @@
 """Gathering and scattering: gather, scatter, index_*, take, nonzero, indexing with arrays.
 
-Places are turned into positions in the flattened tensor: `np.add.at` over one-dimensional arrays takes under 1 ns an
-element, over anything else 5-50 times that.
+Indices are converted to linear indices into the flattened tensor: `np.add.at` over one-dimensional
+arrays takes less than 1 ns per element, over other arrays 5-50 times as long.
 
-`check`: whether the places may lie outside; those that a gradient uses have been looked at before.
+`check` is True if indices may be out of range. Indices that a gradient uses have already been
+checked.
 """
 import numpy as np
 
@@ -12,18 +13,25 @@ from mindtorch.backend.cpu.copies import given, own, owning
 
 _I64, _U64 = np.dtype(np.int64), np.dtype(np.uint64)
 _ALL = slice(None)
-GATHER, PUT, ADD = range(3)      # (backend/native/along.py)
+GATHER, PUT, ADD = range(3)  # as in `backend/native/along.py`
 
 
 def _moved(what, a, i, dim, line):
-    """True where C has moved elements by an index, having looked at the places itself (16x16 2.3 us, NumPy 7 to 20); False where a place is outside
-    (some have been moved by then), None where there is no C."""
+    """True if C moved the elements by an index; C checks the indices itself.
+
+    False if an index is out of range (some elements have been moved by then), None if there is no
+    C. 16x16 takes 2.3 us, in NumPy 7 to 20 us.
+    """
     return large.along().move(what, a, i, dim, line) if a.ndim and i.ndim else None
 
 
-# ------------------------------------------------------------------ positions
+# ------------------------------------------------------------------ linear indices
 def positions(shape, index, dim):
-    """Flat positions in a tensor of `shape` of what gather(dim, index) picks: index replaces the coordinate of `dim`."""
+    """Returns the linear indices, into a tensor of `shape`, of the elements that gather(dim, index)
+    selects.
+
+    `index` replaces the coordinate along `dim`.
+    """
     if not shape:
         return np.zeros(index.shape, _I64)
     step, out = 1, None
@@ -42,7 +50,8 @@ def positions(shape, index, dim):
 
 
 def row_positions(shape, index, dim):
-    """Flat positions of the places `index` (one-dimensional) of dimension `dim`, in the order of index_select's result."""
+    """Returns the linear indices of the slices `index` (1-D) along `dim`, in the order of
+    index_select's result."""
     inner = 1
     for n in shape[dim + 1:]:
         inner *= n
@@ -58,7 +67,7 @@ def row_positions(shape, index, dim):
 
 
 def accumulate(flat, pos, values, how="sum"):
-    """flat[pos] = how(flat[pos], values), one element after another."""
+    """Updates flat[pos] = how(flat[pos], values), one element after another."""
     pos, values = pos.reshape(-1), values.reshape(-1)
     if flat.dtype.kind == "b":
         {"sum": np.logical_or, "amax": np.logical_or, "prod": np.logical_and, "amin": np.logical_and}[how].at(flat, pos, values)
@@ -68,13 +77,15 @@ def accumulate(flat, pos, values, how="sum"):
         {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(flat, pos, values)
 
 
-_LONG = 384             # elements of a row from which on adding row after row is faster
+_LONG = 384  # elements of a row from which adding row by row is faster
 
 
 def add_rows_at(r, src, index, dim):
-    """r[..., index, ...] += src along `dim`, one after another; r and src C-contiguous.
+    """Adds r[..., index, ...] += src along `dim`, one slice after another. r and src are
+    C-contiguous.
 
-    1024 rows of 1024 into 1024: element by element 2500 us, row after row 600 (torch 340); rows of 128: 170 and 500.
+    1024 rows of 1024 into 1024 take 2500 us element by element, 600 us row by row (PyTorch 340 us);
+    rows of 128 take 170 and 500 us.
     """
     if not src.size or large.along().rows(ADD, r, index if index.ndim == 1 else index.reshape(-1), dim, src):
         return
@@ -94,10 +105,10 @@ def add_rows_at(r, src, index, dim):
 
 
 def check_bounds(index, n, dim, negative=True, kind=IndexError, prefix=""):
-    """Raises the error for an int64 index outside a dimension of n places."""
+    """Raises `kind` for an int64 index that is out of range for a dimension of size n."""
     if not index.size:
         return
-    # argmax takes 0.15 us where max takes 0.8; as unsigned numbers, negative indices are the largest.
+    # argmax takes 0.15 us, max 0.8 us. As unsigned integers, negative indices are the largest.
     u = index.view(_U64)
     if u.item(u.argmax()) < n:
         return
@@ -110,15 +121,17 @@ def check_bounds(index, n, dim, negative=True, kind=IndexError, prefix=""):
 
 
 def _along(dim, item):
-    """NumPy index that applies `item` to dimension `dim`."""
+    """Returns the NumPy index that applies `item` to dimension `dim`."""
     return (_ALL,) * dim + (item, ...)
 
 
 # ------------------------------------------------------------------ gather and scatter
 def by_rows(a, i, dim, do):
-    """do(flat, positions in it, i[s:t], s, t) for pieces of a large index, each with its part of the contiguous array a.
+    """Calls do(flat, linear indices into it, i[s:t], s, t) for pieces of a large index.
 
-    The positions stay in the cache: gather of 1000x1000 along the last dimension 1.5 ms, with all positions at once 2.0 (torch 0.5).
+    `flat` is the piece's part of the contiguous array a. The linear indices stay in the cache:
+    gather of 1000x1000 along the last dimension takes 1.5 ms, with all linear indices at once 2.0
+    ms (PyTorch 0.5 ms).
     """
     def part(s, t):
         block = a if dim == 0 else a[s:t]
@@ -127,7 +140,7 @@ def by_rows(a, i, dim, do):
 
 
 def _corner(src, shape):
-    """The part of a source that an index of `shape` uses."""
+    """Returns the part of a source that an index of `shape` uses."""
     return src[tuple([slice(0, n) for n in shape])] if src.ndim == len(shape) else src.reshape(shape)
 
 
@@ -158,7 +171,7 @@ def _gather_backward(g, i, *, size, dim):
 
 
 def _check_given(a, i, dim, check):
-    """Looks at an index before anything is written to the memory of somebody who may see what has been."""
+    """Checks an index before an in-place op modifies memory that other code can see."""
     if check and given.array is a:
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
 
@@ -187,7 +200,7 @@ def _scatter(a, src, i, *, dim, check):
     r = own(a)
     if _moved(PUT, r, i, dim, src):
         return r
-    if check:       # (what has been put by then is put again, or nobody's)
+    if check:  # elements written so far are written again, or `r` is a discarded copy
         check_bounds(i, a.shape[dim] if a.ndim else 1, dim, False, RuntimeError)
     if dim and i.ndim and i.size >= large.LEAST:
         v = _corner(src, i.shape) if src.ndim else None
@@ -240,7 +253,7 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
 
 
 def _counted(flat, pos, include_self):
-    """How many values each place has got, at least 1."""
+    """Returns how many values each element has received, at least 1."""
     n = np.full(flat.shape, 1 if include_self else 0, _I64)
     np.add.at(n, pos.reshape(-1), np.ones(pos.size, _I64))
     return np.maximum(n, 1)
@@ -248,7 +261,7 @@ def _counted(flat, pos, include_self):
 
 @kernel("scatter_count")
 def _scatter_count(g, i, *, dim, include_self):
-    """How many values scatter_reduce combines for each place of a tensor of g's shape, in g's dtype."""
+    """Returns how many values scatter_reduce combines for each element, in g's shape and dtype."""
     return _counted(g.reshape(-1), positions(g.shape, i, dim), include_self).reshape(g.shape).astype(g.dtype)
 
 
@@ -257,7 +270,7 @@ def _scatter_count(g, i, *, dim, include_self):
 def _index_select(a, i, *, dim, check):
     if a.ndim and dim == a.ndim - 1 and i.ndim and a.flags.c_contiguous:
         r = np.empty((*a.shape[:dim], i.size), a.dtype)
-        if large.along().rows(GATHER, a, i, dim, r):        # (which looks at the places itself)
+        if large.along().rows(GATHER, a, i, dim, r):  # (checks the indices itself)
             return r
     if a.ndim and a.size and i.ndim:
         r = large.moves().picked(a, i, dim, a.nbytes // a.shape[dim] * i.size)
@@ -271,7 +284,7 @@ def _index_select(a, i, *, dim, check):
         return a.copy()
     if not i.ndim:
         i = i.reshape(1)
-    return a.take(i, dim)       # (which copies rows)
+    return a.take(i, dim)  # copies entire rows
 
 
 @kernel("index_select_backward")
@@ -324,13 +337,14 @@ def _index_fill(a, value, i, *, dim, check):
 
 @kernel("places_once")
 def _places_once(i, *, n):
-    """The places of a dimension of n, each once."""
+    """Returns the distinct indices of a dimension of size n, none negative."""
     return np.unique(np.where(i < 0, i + n, i))
 
 
 @kernel("index_rows")
 def _index_rows(i, *, n, size, dim):
-    """A one-dimensional index into a dimension of n places as one for scatter, of the shape `size` of the source."""
+    """Converts a 1-D index into a dimension of size n to an index for scatter, of the source's
+    shape `size`."""
     check_bounds(i, n, dim, False, RuntimeError)
     shape = [1] * max(len(size), 1)
     shape[dim] = i.size
@@ -339,7 +353,10 @@ def _index_rows(i, *, n, size, dim):
 
 # ------------------------------------------------------------------ take and put
 def _check_flat(name, i, n):
-    """Whether there are negative places among those in a flattened tensor of n; IndexError for one outside."""
+    """Checks indices into a flattened tensor of n elements. True if any is negative.
+
+    Raises IndexError for an index out of range.
+    """
     if not i.size:
         return False
     if not n:
@@ -367,24 +384,25 @@ def _take_backward(g, i, *, size):
 
 @kernel("put_places")
 def _put_places(i, *, n):
-    """Places in a flattened tensor of n elements, in one dimension and none negative."""
+    """Returns indices into a flattened tensor of n elements as a 1-D array, none negative."""
     i = i.reshape(-1)
     return np.where(i < 0, i + n, i) if _check_flat("put_", i, n) else i.copy()
 
 
 @kernel("take_along_places")
 def _take_along_places(i, *, n, size):
-    """Places of a dimension of n, broadcast to `size` and none negative."""
+    """Returns indices into a dimension of size n, broadcast to `size`, none negative."""
     if i.shape != size:
         i = np.broadcast_to(i, size)
-    if not n or not i.size or (u := i.view(_U64)).item(u.argmax()) < n:       # (256x256: 20 us, with remainders 130)
+    # 256x256: 20 us, with remainders 130 us
+    if not n or not i.size or (u := i.view(_U64)).item(u.argmax()) < n:
         return i.copy()
     return i % n
 
 
 # ------------------------------------------------------------------ indexing with arrays
 def worded(ndim, key, e):
-    """torch's words for an index that NumPy refused; key: a tuple."""
+    """Returns PyTorch's error for an index that NumPy rejected. `key` is a tuple."""
     if not ndim:
         if any([k.__class__ is slice for k in key]):
             return IndexError("slice() cannot be applied to a 0-dim tensor.")
@@ -398,7 +416,8 @@ def worded(ndim, key, e):
 
 
 def key_of(indices, dims):
-    """NumPy index with the arrays at the given dimensions (ascending) and full slices before and between them."""
+    """Returns a NumPy index with the arrays at the given dims (ascending), full slices before and
+    between them."""
     if len(dims) == dims[-1] + 1:
         return tuple(indices)
     key = [_ALL] * (dims[-1] + 1)
@@ -412,7 +431,7 @@ def _index(a, *indices, dims):
         if dims == (0,) and a.flags.c_contiguous:
             return a.take(indices[0], 0)
         if len(dims) == 1 and a.flags.c_contiguous and a.size:
-            # 1024x1024 columns of float32: NumPy 1.9 ms, by C 0.7
+            # 1024x1024 columns of float32 take 1.9 ms in NumPy, 0.7 ms in C.
             i, d = indices[0], dims[0]
             n, many = a.shape[d], a.size // a.shape[d] * i.size
             if many >= large.FEW:
@@ -435,23 +454,24 @@ def _index_backward(g, *indices, size, dims):
 
 
 def _added(fresh, indices, dims, values):
-    """fresh() with values added at its places `indices`."""
+    """Returns fresh() with `values` added at `indices`."""
     r, i, d = fresh(), indices[0], dims[0]
     if len(dims) == 1 == i.ndim and values.shape == r.shape[:d] + i.shape + r.shape[d + 1:]:
         done = large.along().rows(ADD, r, i, d, np.ascontiguousarray(values))
         if done:
             return r
-        if done is False:       # (a place is negative, or outside)
+        if done is False:  # an index is negative or out of range
             r = fresh()
     _add_at(r, indices, dims, values)
     return r
 
 
 def _add_at(r, indices, dims, values):
-    """r[indices] += values, places that occur several times added up."""
+    """Adds r[indices] += values; values at repeated indices are summed."""
     try:
         if len(dims) == dims[-1] + 1 and r.flags.c_contiguous:
-            # All arrays in front: positions of the indexed blocks in the flat tensor.
+            # All index arrays come first: compute linear indices of the indexed blocks in the flat
+            # tensor.
             inner = 1
             for n in r.shape[len(dims):]:
                 inner *= n
@@ -491,7 +511,7 @@ def _index_put(a, values, *indices, dims):
 
 @kernel("put")
 def put(a, values, *indices, dims):
-    """a[indices] = values."""
+    """Assigns a[indices] = values."""
     try:
         a[key_of(indices, dims)] = values
     except IndexError as e:
@@ -502,7 +522,7 @@ def _index_put_add(a, values, *indices, dims):
     return _added(a.copy, indices, dims, values)
 
 
-# One kernel of each for any number of index arrays (NumPy has at most 32 dimensions).
+# Register one kernel of each kind per number of index arrays (NumPy has at most 32 dimensions).
 for _n in range(1, 33):
     kernel(f"index_{_n}", _index)
     kernel(f"index_backward_{_n}", _index_backward)
@@ -510,7 +530,7 @@ for _n in range(1, 33):
     kernel(f"index_put_add_{_n}", _index_put_add)
 
 
-# ------------------------------------------------------------------ where the elements are not zero
+# ------------------------------------------------------------------ nonzero
 def _where(a):
     if a.dtype.kind == "V":
         a = a.astype(np.float32)
@@ -518,13 +538,17 @@ def _where(a):
 
 
 def _found(a, apart=False):
-    """along.nonzero of an array of any dtype.  (65536 bools, half of them true: NumPy 1.4 times torch's time, and as much again to put rows together.)"""
+    """Calls `along.nonzero` with an array of any dtype.
+
+    For 65536 bools, half of them True, NumPy takes 1.4 times PyTorch's time, and as long again to
+    combine the rows.
+    """
     return large.along().nonzero(a if a.dtype.kind == "b" else (a.astype(np.float32) if a.dtype.kind == "V" else a).astype(np.bool_), apart)
 
 
 @kernel("nonzero")
 def _nonzero(a):
-    # (torch's result is the transpose of one row for each dimension.)
+    # PyTorch's result is the transpose of an array with one row per dimension.
     if (r := _found(a, True)) is not None:
         return r.T if r.size else _none_found(a.ndim)
     where = _where(a)
@@ -534,13 +558,13 @@ def _nonzero(a):
 
 
 def _none_found(ndim):
-    """The transpose of rows without elements: each begins where the one before does."""
+    """Returns the transpose of rows without elements. All rows have the same address (stride 0)."""
     return np.ndarray((0, ndim), _I64, np.empty(1, _I64), 0, (8, 0))
 
 
 @kernel("nonzero_tuple mask_places")
 def _mask_places(mask):
-    """The same as an array for each dimension, each in one piece."""
+    """Like `_nonzero`, with one contiguous array per dimension."""
     if (r := _found(mask, True)) is not None:
         return tuple(r)
     where = _where(mask)
@@ -566,7 +590,10 @@ def _unravel_index(a, *, size):
 
 
 def classes_of(a, num_classes):
-    """How many classes one_hot makes of an array of their numbers: num_classes, or for -1 as many as there are; RuntimeError for numbers outside."""
+    """Returns the number of classes of one_hot: `num_classes`, or for -1 the largest class + 1.
+
+    Raises RuntimeError for classes out of range.
+    """
     if a.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     top = int(a.max()) + 1

@@ -7,11 +7,14 @@ from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.strides import empty
 
 _ALL = slice(None)
-_SHARED = 1 << 17       # bytes of the first array from which on threads share a join
+_SHARED = 1 << 17  # bytes of the first array from which threads share a join
 
 
 def joined(arrays, dim):
-    """np.concatenate(arrays, dim); large ones are copied by all threads (two 256x256 of float32 on two 12.5 us by NumPy, 8 by C)."""
+    """Returns np.concatenate(arrays, dim). All threads copy large arrays.
+
+    Two 256x256 float32 arrays on two threads take 8 us in C, 12.5 us in NumPy.
+    """
     first = arrays[0]
     if first.nbytes >= _SHARED and threads.count() > 1 and first.flags.c_contiguous:
         dim %= first.ndim
@@ -38,12 +41,12 @@ def _cat(*arrays, dim):
         pieces = [a for a in arrays if a.shape != (0,)]
         if len(pieces) in (0, len(arrays)):
             raise misfit(arrays, dim) from None
-    # By old custom empty one-dimensional arrays fit everywhere.
+    # Legacy behavior: empty one-dimensional arrays fit everywhere.
     return _cat(*pieces, dim=dim)
 
 
 def misfit(arrays, dim):
-    """The error for arrays that do not fit together, to be raised."""
+    """Returns the error for arrays whose shapes do not fit together; the caller raises it."""
     first = arrays[0]
     for i, a in enumerate(arrays):
         if a.ndim != first.ndim:
@@ -69,7 +72,7 @@ def _stack(*arrays, dim, strides):
         if shape:
             r = joined(arrays, 0)
             if r.flags.c_contiguous:
-                r.shape = (len(arrays), *shape)         # (half the time of joining a[None] of each)
+                r.shape = (len(arrays), *shape)  # (half the time of joining a[None] of each array)
                 return r
         r = joined([a[None] for a in arrays], 0)
     else:

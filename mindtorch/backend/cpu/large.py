@@ -1,9 +1,9 @@
-"""Large arrays in pieces that fit the cache, the pieces shared between threads.
+"""Processing of large arrays in pieces that fit into the cache and that threads share.
 
-A kernel of several NumPy passes over four megabytes fetches them anew for each pass; over pieces of 256 KB it does not, which on
-one thread is worth a factor of 1.3 to 2 (smaller ones cost more calls, and threads then wait for each other between them).  The
-pieces are the same however many threads there are, and what is summed over them is added up in their order: results do not
-depend on the number of threads.
+A kernel of several NumPy passes over 4 MB reads the data from memory in each pass. Pieces of 256 KB
+stay in the cache, which is 1.3 to 2 times as fast on one thread. (Smaller pieces need more calls,
+between which threads wait for each other.) The pieces do not depend on the number of threads, and
+sums over pieces are added up in order: results do not depend on the number of threads.
 """
 from __future__ import annotations
 
@@ -16,52 +16,56 @@ import numpy as np
 from mindtorch.backend.cpu import threads
 from mindtorch.backend.interface import Kernel
 
-#: Elements from which on a pass of several ufuncs goes in pieces (below, everything fits the cache anyway), and elements a piece.
+#: Elements from which passes of several ufuncs run in pieces (smaller arrays fit into the cache
+#: anyway), and elements per piece.
 LEAST = 1 << 16
 PIECE = 1 << 16
-#: Elements from which on a call of our C (5 to 15 us, most of it for its numbers) pays.
+#: Elements from which a call of the C code pays off (5 to 15 us, mostly for its scalar arguments).
 FEW = 4096
-#: The same of one (1 us) in the place of several NumPy calls: softmax of 16x16 in C 1.2 us, in NumPy 5.7 (torch 1.3).
+#: Elements from which one call of C (1 us) pays off in place of several NumPy calls: softmax of
+#: 16x16 takes 1.2 us in C, 5.7 us in NumPy (PyTorch 1.3 us).
 SOME = 2
 
 
 @functools.cache
 def along() -> ModuleType:
-    """backend/native/along.py: C for ops along an axis, loaded for the first large one."""
+    """Returns `backend/native/along.py` (C for ops along an axis), imported at the first use."""
     from mindtorch.backend.native import along as found
     return found
 
 
 @functools.cache
 def rows() -> ModuleType:
-    """backend/native/rows.py: C for rows and columns, loaded for the first array of FEW elements that is reduced."""
+    """Returns `backend/native/rows.py` (C for rows and columns), imported at the first use."""
     from mindtorch.backend.native import rows as found
     return found
 
 
 @functools.cache
 def draws() -> ModuleType:
-    """backend/native/draws.py: C for random numbers, loaded for the first that are drawn."""
+    """Returns `backend/native/draws.py` (C for random numbers), imported at the first use."""
     from mindtorch.backend.native import draws as found
     return found
 
 
 @functools.cache
 def moves() -> ModuleType:
-    """backend/native/moves.py: C for what is picked by several axes, loaded when it is needed first."""
+    """Returns `backend/native/moves.py` (C for picking along several axes, and copies), imported at
+    the first use."""
     from mindtorch.backend.native import moves as found
     return found
 
 
 @functools.cache
 def pools() -> ModuleType:
-    """backend/native/pools.py: C for pools, loaded for the first."""
+    """Returns `backend/native/pools.py` (C for pooling), imported at the first use."""
     from mindtorch.backend.native import pools as found
     return found
 
 
 def each(count: int, part: Callable[[int], object], size: int) -> None:
-    """part(k) for every k below `count`, on several threads if the `size` elements are worth it."""
+    """Calls part(k) for every k below `count`, on several threads if `size` elements are enough
+    work."""
     def run(start, stop):
         for k in range(start, stop):
             part(k)
@@ -72,7 +76,8 @@ def each(count: int, part: Callable[[int], object], size: int) -> None:
 
 
 def each_rows(n: int, width: int, part: Callable[[int, int], object]) -> int:
-    """part(start, stop) for pieces of n rows of `width` elements; returns how many pieces there are."""
+    """Calls part(start, stop) for pieces of n rows of `width` elements. Returns the number of
+    pieces."""
     step = rows_at_once(width)
     count = -(-n // step)
     each(count, lambda k: part(k * step, min(n, (k + 1) * step)), n * width)
@@ -80,14 +85,15 @@ def each_rows(n: int, width: int, part: Callable[[int, int], object]) -> int:
 
 
 def rows_at_once(width: int) -> int:
-    """Rows a piece of each_rows."""
+    """Returns the number of rows per piece of `each_rows`."""
     return max(1, 2 * PIECE // max(1, width))
 
 
 def elementwise(kernel: Kernel) -> Kernel:
-    """The kernel of one or more arrays, done in pieces where they are large, contiguous and of one shape and dtype.
+    """Wraps a kernel of one or more arrays to run in pieces.
 
-    The result has to be one array of that shape and dtype.
+    This applies if the arrays are large, contiguous, and of one shape and dtype. The result has to
+    be one array of that shape and dtype.
     """
     @functools.wraps(kernel)
     def in_pieces(x, *more, **kw):

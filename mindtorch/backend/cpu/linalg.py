@@ -1,10 +1,11 @@
-"""LAPACK on batches: arrays in, arrays out.
+"""LAPACK kernels on batches of matrices.
 
-numpy.linalg has loops over batches but no factorizations to reuse and no error codes; where those are needed, scipy's
-wrappers (1 us a call) are called matrix by matrix.  scipy also brings the newer OpenBLAS: float32 512x512, milliseconds on
-one AVX-512 core, NumPy and scipy: inverse 59, 8; solve 79, 17; Cholesky 12, 2; QR 100, 41; SVD 320, 148; eigh 114, 53; at
-64x64 the difference is a third, which is where `large` draws the line.  scipy is imported at first use.
-Singular values and eigenvalues are in spectral.py.
+numpy.linalg loops over batches, but has no reusable factorizations and no error codes. Where those
+are needed, scipy's wrappers are called matrix by matrix (1 us per call). scipy also has a newer
+OpenBLAS. float32 512x512 on one AVX-512 core, NumPy vs scipy: inverse 59 vs 8 ms, solve 79 vs 17
+ms, Cholesky 12 vs 2 ms, QR 100 vs 41 ms, SVD 320 vs 148 ms, eigh 114 vs 53 ms. At 64x64, the
+threshold of `large`, the difference is a third. scipy is imported at the first use. Singular values
+and eigenvalues are in `spectral.py`.
 """
 import math
 from typing import Any
@@ -24,7 +25,10 @@ REAL = {"f": np.dtype(np.float32), "F": np.dtype(np.float32), "d": np.dtype(np.f
 
 
 def routine(name, dtype, blas=False):
-    """scipy's wrapper of a LAPACK (BLAS) routine for a dtype; "un..." stands for "or..." in the complex ones."""
+    """Returns scipy's wrapper of a LAPACK (or BLAS) routine for a dtype.
+
+    For complex dtypes, a leading "or" of the name becomes "un".
+    """
     key = (name, dtype.char)
     r = _routines.get(key)
     if r is None:
@@ -38,17 +42,20 @@ def routine(name, dtype, blas=False):
 
 
 def stack_of(a):
-    """Matrices of a batch as an array of three dimensions."""
+    """Returns the matrices of a batch as a three-dimensional array."""
     return a.reshape((-1,) + a.shape[-2:]) if a.ndim != 3 else a
 
 
 def large(a):
-    """True for matrices that scipy's LAPACK is worth its calls for."""
+    """True for matrices that are large enough for calls of scipy's LAPACK."""
     return a.shape[-1] >= 64 and a.size > 0
 
 
 def each(one, a, *more):
-    """one(matrix, ...) -> tuple of arrays, for a matrix or every one of a batch (`more` has the same batch dims)."""
+    """Applies one(matrix, ...) -> tuple of arrays to a matrix or to every matrix of a batch.
+
+    `more` has the same batch dims.
+    """
     if a.ndim == 2:
         return tuple(np.ascontiguousarray(r) for r in one(a, *more))
     results = zip(*[one(*x) for x in zip(*map(stack_of, (a, *more)))])
@@ -56,7 +63,7 @@ def each(one, a, *more):
 
 
 def h(a):
-    """Conjugate transpose of the last two dimensions."""
+    """Returns the conjugate transpose of the last two dimensions."""
     return np.conj(a.swapaxes(-1, -2)) if a.dtype.kind == "c" else a.swapaxes(-1, -2)
 
 
@@ -67,14 +74,15 @@ def _adjoint(a):
 
 @kernel("eye_like")
 def _eye_like(a, *, m, n):
-    """Identity of m rows and n columns in a's dtype."""
+    """Returns an identity matrix of m rows and n columns in a's dtype."""
     return np.eye(m, n, dtype=a.dtype)
 
 
 # ------------------------------------------------------------------ LU
 @kernel("linalg_lu_factor_ex")
 def lu_factor(a):
-    """(LU, pivots counted from 1, info): info k > 0 says that U[k, k] is the first zero pivot."""
+    """Returns (LU, pivots counted from 1, info). info k > 0 means that U[k, k] is the first zero
+    pivot."""
     m, n = a.shape[-2:]
     batch = a.shape[:-2]
     out = np.empty(a.shape, a.dtype)
@@ -96,7 +104,7 @@ def lu_factor(a):
 
 
 def permutation(pivots, m):
-    """Row order that the pivots (from 1) stand for: row i of P^T A is row order[i] of A."""
+    """Returns the row order for pivots that count from 1: row i of P^T A is row order[i] of A."""
     k = pivots.shape[-1]
     batch = pivots.shape[:-1]
     order = np.broadcast_to(np.arange(m), batch + (m,)).copy()
@@ -114,7 +122,7 @@ def permutation(pivots, m):
 
 @kernel("permutation_matrix")
 def permutation_matrix(pivots, *, m, stype, transposed=False):
-    """P with A = P L U, or its transpose."""
+    """Returns P with A = P L U, or its transpose."""
     order = permutation(pivots, m)
     p = np.zeros(order.shape + (m,), stype)
     np.put_along_axis(p, order[..., None], np.ones((), stype), -1)
@@ -131,7 +139,7 @@ def _unpack_pivots(pivots, *, m, stype):
 
 @kernel("lu_unpack")
 def unpack(lu):
-    """(L, U) of the packed factors."""
+    """Returns (L, U) of the packed factors."""
     m, n = lu.shape[-2:]
     k = min(m, n)
     lower = np.tril(lu[..., :, :k], -1)
@@ -149,7 +157,7 @@ def _lu(a):
 @kernel("linalg_lu_solve")
 @quiet
 def lu_solve(lu, pivots, b, *, adjoint):
-    """Solution of A X = B (A^H X = B) from the factors of A."""
+    """Solves A X = B (A^H X = B if `adjoint`) from the factors of A."""
     if pivots.size and (pivots.min() < 1 or pivots.max() > lu.shape[-1]):
         side = "smaller or equal to LU.size(-2)" if pivots.min() >= 1 else "greater or equal to 1"
         raise RuntimeError(f"Pivots given to lu_solve must all be {side}. Did you properly pass the result of "
@@ -176,7 +184,10 @@ def lu_solve(lu, pivots, b, *, adjoint):
 @kernel("linalg_solve_triangular")
 @quiet
 def solve_triangular(a, b, *, upper, left, unit, adjoint):
-    """X with op(A) X = B (X op(A) = B), A triangular; a zero on the diagonal gives inf or nan as in BLAS."""
+    """Solves op(A) X = B (X op(A) = B if not `left`) for a triangular A.
+
+    A zero on the diagonal gives inf or nan, as in BLAS.
+    """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = batch + b.shape[-2:]
     if 0 in shape:
@@ -205,9 +216,11 @@ def _triangular_solve(b, a, *, upper, transpose, unit):
 # ------------------------------------------------------------------ Cholesky
 @quiet
 def _leading_minors(a):
-    """Unblocked factorization of one matrix that stops at the first minor that is not positive (LAPACK's potf2).
+    """Computes the unblocked factorization of one matrix (LAPACK's potf2).
 
-    Unlike OpenBLAS's potrf it notices nan and infinite elements.  What was not reached stays as it was.
+    Returns (L, 0), or (partial L, k) if the leading minor of order k is the first that is not
+    positive. Unlike OpenBLAS's potrf it detects nan and infinite elements. Elements that were not
+    reached keep their values.
     """
     low = np.tril(a)
     n = len(low)
@@ -224,7 +237,7 @@ def _leading_minors(a):
 
 
 def _potrf(a):
-    # (The transpose, as in _getri: 256x256 404 us, from a itself 624.)
+    # Pass the transpose, as in `_getri`: 256x256 takes 404 us, with `a` itself 624 us.
     r, info = routine("potrf", a.dtype)(a.T, lower=0, clean=1)
     if info:
         raise _NP_ERROR
@@ -232,12 +245,13 @@ def _potrf(a):
 
 
 def _np_cholesky(a):
-    return each(_potrf, a)[0] if large(a) or a.ndim == 2 and a.size else np.linalg.cholesky(a)      # (16x16 5 and 16 us)
+    # 16x16: 5 us, in NumPy 16 us
+    return each(_potrf, a)[0] if large(a) or a.ndim == 2 and a.size else np.linalg.cholesky(a)
 
 
 @quiet
 def _all_factors(a, upper):
-    """L or U of matrices all of which have one, else None."""
+    """Returns L or U if all matrices have a factorization, else None."""
     try:
         r = _np_cholesky(h(a) if upper else a)
     except _NP_ERROR:
@@ -250,7 +264,10 @@ def _all_factors(a, upper):
 @kernel("linalg_cholesky_ex")
 @quiet
 def cholesky(a, *, upper):
-    """(L or U, info), reading the triangle asked for; info k: the leading minor of order k is not positive-definite."""
+    """Returns (L or U, info), computed from the requested triangle.
+
+    info k means that the leading minor of order k is not positive-definite.
+    """
     info = np.zeros(a.shape[:-2], np.int32)
     r = _all_factors(a, upper)
     if r is not None:
@@ -284,7 +301,7 @@ def _cholesky_or_raise(a, *, upper, name):
 @kernel("cholesky_solve")
 @quiet
 def cholesky_solve(b, f, *, upper):
-    """Solution of A X = B, A given by its Cholesky factor."""
+    """Solves A X = B from the Cholesky factor of A."""
     y = solve_triangular(f, b, upper=upper, left=True, unit=False, adjoint=upper)
     return solve_triangular(f, y, upper=upper, left=True, unit=False, adjoint=not upper)
 
@@ -301,12 +318,13 @@ def _cholesky_inverse(f, *, upper):
 # ------------------------------------------------------------------ inverse and systems
 @quiet
 def inv(a):
-    """Inverse; numpy.linalg.LinAlgError if a matrix is singular."""
+    """Returns the inverse. Raises numpy.linalg.LinAlgError if a matrix is singular."""
     return each(_getri, a)[0] if large(a) else np.linalg.inv(a)
 
 
 def _getri(a):
-    # The transpose of a C array is what Fortran reads without a copy, and the inverse of it comes back the same way.
+    # Fortran reads the transpose of a C-order array without a copy. The inverse of the transpose
+    # returns in the same layout.
     lu, p, info = routine("getrf", a.dtype)(a.T)
     if info:
         raise _NP_ERROR
@@ -331,7 +349,10 @@ def _np_solve(a, b):
 
 @quiet
 def solve_by_lu(a, b, *, left):
-    """(X, info) matrix by matrix: singular ones give inf and nan, as dividing by a zero pivot does."""
+    """Returns (X, info), computed matrix by matrix.
+
+    Singular matrices give inf and nan, from the division by a zero pivot.
+    """
     if not left:
         lu, pivots, info = lu_factor(np.ascontiguousarray(a.swapaxes(-1, -2)))
         x = _by_triangles(lu, pivots, b.swapaxes(-1, -2))
@@ -351,9 +372,10 @@ def _by_triangles(lu, pivots, b):
 
 @quiet
 def solve(a, b, *, left):
-    """X with A X = B (X A = B); numpy.linalg.LinAlgError if a matrix is singular."""
+    """Solves A X = B (X A = B if not `left`). Raises numpy.linalg.LinAlgError if a matrix is
+    singular."""
     if b.ndim < a.ndim:
-        # NumPy would take B with one dimension less for a batch of vectors.
+        # NumPy would treat B with one dimension less as a batch of vectors.
         b = b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
     if left:
         return _np_solve(a, b)
@@ -412,7 +434,7 @@ def _solve_ex(a, b, *, left, vector):
 
 # ------------------------------------------------------------------ determinants
 def _pivots_of(a):
-    """(diagonal of U, sign of the permutation) of large matrices."""
+    """Returns (diagonal of U, sign of the permutation) of large matrices."""
     lu, pivots, _ = lu_factor(a)
     odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
     return np.diagonal(lu, 0, -2, -1), np.where(odd, -1, 1).astype(REAL[a.dtype.char])
@@ -442,7 +464,8 @@ def slogdet(a):
 @kernel("linalg_adjugate")
 @quiet
 def adjugate(a):
-    """adj(A) = det(A) A^-1, which exists for singular matrices too: there from the singular values."""
+    """Returns adj(A) = det(A) A^-1. For singular matrices it is computed from the singular value
+    decomposition."""
     if a.shape[-1] == 0:
         return np.zeros(a.shape, a.dtype)
     try:
@@ -461,7 +484,7 @@ def adjugate(a):
 # ------------------------------------------------------------------ orthogonal factors
 @kernel("geqrf")
 def geqrf(a):
-    """(reflectors below and R above the diagonal, tau)."""
+    """Returns (reflectors below the diagonal with R above, tau)."""
     m, n = a.shape[-2:]
     out = np.empty(a.shape, a.dtype)
     tau = np.zeros(a.shape[:-2] + (min(m, n),), a.dtype)
@@ -474,7 +497,7 @@ def geqrf(a):
 
 
 def reflectors(a, k):
-    """The unit lower trapezoids V of the first k reflectors."""
+    """Returns the unit lower trapezoids V of the first k reflectors."""
     v = np.tril(a[..., :k], -1)
     i = np.arange(k)
     v[..., i, i] = 1
@@ -483,7 +506,10 @@ def reflectors(a, k):
 
 @quiet
 def apply_reflectors(v, tau, c, adjoint):
-    """H_1 ... H_k C (its adjoint times C) as I - V T V^H with T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau)."""
+    """Computes H_1 ... H_k C, or the adjoint of the product times C.
+
+    Uses I - V T V^H with T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau).
+    """
     d = tau[..., :, None]
     w = h(v) @ c
     m = np.triu(h(v) @ v, 1) * d
@@ -525,7 +551,11 @@ def _qr_of(a, mode):
 
 @kernel("linalg_qr")
 def qr(a, *, mode):
-    """(Q, R); NumPy computes in double precision, which costs little for stacks of small matrices (one of 16x16 49 us, by LAPACK's own calls 32)."""
+    """Returns (Q, R).
+
+    Stacks of small matrices use NumPy, which computes in double precision at little cost. A single
+    16x16 matrix takes 49 us in NumPy, 32 us by direct LAPACK calls.
+    """
     if a.ndim == 2 and a.size or large(a) and a.shape[-2] >= 64:
         r = each(lambda x: _qr_of(x, mode), a)
         return r if mode != "r" else (np.zeros((0,), a.dtype), *r)
@@ -538,7 +568,7 @@ def qr(a, *, mode):
 # ------------------------------------------------------------------ symmetric indefinite
 @kernel("linalg_ldl_factor_ex")
 def ldl_factor(a, *, hermitian):
-    """(LD, pivots, info) of the lower triangle by Bunch and Kaufman's pivoting."""
+    """Returns (LD, pivots, info) of the lower triangle, with Bunch-Kaufman pivoting."""
     n = a.shape[-1]
     out = np.empty(a.shape, a.dtype)
     pivots = np.zeros(a.shape[:-1], np.int32)
@@ -555,7 +585,7 @@ def ldl_factor(a, *, hermitian):
 @kernel("linalg_ldl_solve")
 @quiet
 def ldl_solve(ld, pivots, b, *, hermitian):
-    """Solution of A X = B from the factors of ldl_factor."""
+    """Solves A X = B from the factors of `ldl_factor`."""
     batch = np.broadcast_shapes(ld.shape[:-2], b.shape[:-2])
     out = np.empty(batch + b.shape[-2:], b.dtype)
     if out.size:

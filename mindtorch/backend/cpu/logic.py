@@ -1,4 +1,4 @@
-"""Kernels of comparison, logic, bits and masks."""
+"""Kernels of comparison, logic, bitwise ops and masks."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -41,7 +41,7 @@ kernel("bitwise_not", unary(np.invert))
 @elementwise
 def _lcm(a, b):
     r = np.lcm(a, b)
-    # (torch makes one that overflows positive once more; those of fewer bits it computes as int32.)
+    # PyTorch makes an overflowed result positive again. It computes dtypes of fewer bits as int32.
     return np.abs(r) if r.itemsize >= 4 else r
 
 
@@ -56,7 +56,8 @@ def _shift_left(a, b):
 @kernel("bitwise_right_shift")
 @elementwise
 def _shift_right(a, b):
-    # Shifting by too much (or by a negative number) leaves the sign bit everywhere, and nothing of an unsigned number.
+    # A shift that is too large or negative leaves the sign bit everywhere, and zero in unsigned
+    # dtypes.
     bits = a.itemsize * 8
     fits = (b >= 0) & (b < bits)
     r = np.right_shift(a, np.where(fits, b, bits - 1).astype(a.dtype))

@@ -1,4 +1,4 @@
-"""Kernels that a bool mask directs: masked_fill, masked_select, masked_scatter."""
+"""Kernels with a bool mask: masked_fill, masked_select, masked_scatter."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -14,7 +14,7 @@ def _masked_fill(a, value, mask):
     shape = mask.shape
     if a.shape == shape:
         if a.size <= _FEW and value.dtype == a.dtype:
-            return where(mask, value, a)        # (8x8 0.8 us, filled in a copy 1.3)
+            return where(mask, value, a)  # 8x8: 0.8 us, filling a copy 1.3 us
         r = a.copy()
     else:
         shape = np.broadcast_shapes(a.shape, shape)
@@ -58,7 +58,8 @@ def _masked_scatter(a, src, m):
 
 @kernel("masked_source")
 def _masked_source(g, mask, *, size):
-    """Gradient of masked_scatter's source: what the mask picks, then zeros."""
+    """Returns the gradient of masked_scatter's source: the elements that the mask selects, then
+    zeros."""
     r = np.zeros(size, g.dtype)
     taken = _masked_select(g, mask)
     r.reshape(-1)[:taken.size] = taken

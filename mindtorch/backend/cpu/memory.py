@@ -1,4 +1,4 @@
-"""Where an array's elements lie: the memory that owns them, views of it of any strides, copies in a memory format."""
+"""Memory of arrays: their storage, views of it with any strides, copies in a memory format."""
 from __future__ import annotations
 
 import numpy as np
@@ -14,7 +14,7 @@ _ndarray = np.ndarray
 
 
 def root(a: Array) -> Array:
-    """The array that owns the memory `a` lies in (its storage)."""
+    """Returns the array that owns the memory of `a` (its storage)."""
     if a.__class__ is Opaque:
         return stretch(a)
     while a.base.__class__ is _ndarray:
@@ -23,46 +23,47 @@ def root(a: Array) -> Array:
 
 
 def flat_bytes(r: Array) -> Array:
-    """A storage's memory as one row of bytes, sharing it."""
+    """Returns a storage's memory as a one-dimensional array of bytes that shares it."""
     if r.__class__ is Opaque:
         r = _ndarray.view(r, _ndarray)
     if not r.flags.c_contiguous:
         r = r.transpose(sorted(range(r.ndim), key=lambda i: -r.strides[i]))
         if not r.flags.c_contiguous:
-            raise NotImplementedError("as_strided: this tensor's memory came from an array with gaps, and has no "
-                                      "storage of its own "
-                                      "on device cpu; clone() it first")
+            raise NotImplementedError("as_strided: this tensor's memory comes from a non-contiguous external array and "
+                                      "has no storage on device cpu; clone() it first")
     return r.reshape(-1).view(np.uint8)
 
 
 def offset_of(a: Array) -> int:
-    """Bytes from the start of the storage to `a`'s first element."""
+    """Returns the offset of `a`'s first element from the start of its storage, in bytes."""
     return address(a) - address(flat_bytes(root(a))) if a.size else 0
 
 
 def on_storage(a: Array, shape: Sizes, strides: Strides, offset: int, dtype: Stype | None = None) -> Array:
-    """Array of any shape, strides and offset (in bytes) on the storage that `a` lies in."""
+    """Returns an array of any shape, strides and offset (in bytes) on the storage of `a`."""
     dtype = dtype or a.dtype
     r = flat_bytes(root(a))
     return np.empty(shape, dtype) if 0 in shape or not r.size else _ndarray(shape, dtype, r, offset, strides)
 
 
 def strided(a: Array, shape: Sizes, strides: Strides, offset: int = 0) -> Array:
-    """View of the memory `a` lies in: strides in bytes, offset in bytes from `a`'s first element.
+    """Returns a view of the memory of `a`.
 
-    `np.lib.stride_tricks.as_strided` takes 2 us and hides the owner of the memory; this takes 0.2 us where `a` is contiguous
-    and holds all of the view.
+    Strides are in bytes; the offset is in bytes from `a`'s first element.
+    `np.lib.stride_tricks.as_strided` takes 2 us and hides the owner of the memory. This function
+    takes 0.2 us if `a` is contiguous and contains the entire view.
     """
     if a.flags.c_contiguous and a.size:
         try:
             return _ndarray(shape, a.dtype, a, offset, strides)
         except (ValueError, TypeError):
-            pass        # reaches beyond `a` itself: look at the whole storage
+            pass  # extends beyond `a` itself: use the entire storage
     return on_storage(a, shape, strides, offset_of(a) + offset)
 
 
 def empty_as(a: Array, shape: Sizes | None = None, dtype: Stype | None = None, fmt: str = "preserve") -> Array:
-    """Uninitialised array in the memory order of `a` (torch's empty_like), in C order or with the channels last."""
+    """Returns an uninitialized array in the memory order of `a` (torch's empty_like), in C order,
+    or channels-last."""
     if shape is None:
         shape = a.shape
     if dtype is None:
@@ -78,7 +79,7 @@ def empty_as(a: Array, shape: Sizes | None = None, dtype: Stype | None = None, f
 
 
 def copy_as(a: Array, fmt: str = "preserve") -> Array:
-    """Copy of an array in a memory format."""
+    """Returns a copy of an array in a memory format."""
     if fmt == "contiguous" or fmt == "preserve" and a.flags.c_contiguous and not STRIDED.odd:
         return copy_c(a)
     r = empty_as(a, fmt=fmt)
@@ -86,9 +87,10 @@ def copy_as(a: Array, fmt: str = "preserve") -> Array:
     return r
 
 
-# ------------------------------------------------------------------ places that lie on one another
+# ------------------------------------------------------------------ elements that share memory
 def add_into(region: Array, value: Array) -> None:
-    """Zeros in `region` replaced by `value`; places that occur several times get the sum."""
+    """Replaces zeros in `region` by `value`. Elements that share memory get the sum of their
+    values."""
     if overlaps_itself(region):
         add_overlapping(region, value)
     else:
@@ -96,7 +98,8 @@ def add_into(region: Array, value: Array) -> None:
 
 
 def add_overlapping(region: Array, value: Array) -> None:
-    """region += value where several elements of `region` may be one place of memory, which then gets all their values."""
+    """Adds `value` to `region`, whose elements may share memory; shared memory gets the sum of all
+    its values."""
     shape, size = region.shape, region.itemsize
     index = np.zeros(shape, np.int64)
     for ax, (n, s) in enumerate(zip(shape, region.strides)):
@@ -109,7 +112,7 @@ def add_overlapping(region: Array, value: Array) -> None:
 
 
 def overlaps_itself(a: Array) -> bool:
-    """True if two elements of the array are (or may be) the same place in memory."""
+    """True if two elements of the array share memory, or may do so."""
     if a.flags.c_contiguous or a.size <= 1:
         return False
     reach = 0
@@ -121,7 +124,8 @@ def overlaps_itself(a: Array) -> bool:
 
 
 def dense(a: Array) -> bool:
-    """True if the array fills a stretch of memory without gaps or overlaps, in whatever order of dimensions."""
+    """True if the array fills a range of memory without gaps or overlaps, in any order of
+    dimensions."""
     if a.flags.c_contiguous or a.flags.f_contiguous:
         return True
     expect = a.itemsize

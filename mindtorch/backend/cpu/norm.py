@@ -1,4 +1,4 @@
-"""Normalisation kernels: batch, layer, group and RMS norm, forward and backward."""
+"""Normalization kernels: batch, layer, group and RMS norm, forward and backward."""
 import math
 
 import numpy as np
@@ -10,13 +10,15 @@ from mindtorch.backend.cpu.heavy import F32, channel_sums, column_sum, ones, row
 from mindtorch.backend.cpu.host import quiet
 from mindtorch.backend.cpu.reduce import sums
 
-_KEEP = 1 << 20       # up to this many elements the normalised input is kept for the backward pass rather than made again
+# elements up to which the normalized input is saved for the backward pass instead of recomputed
+_KEEP = 1 << 20
 
-# Forward kernels take half precision as it is: their result has it, the statistics, which they hold back for the gradient, are float32.
+# Forward kernels accept half precision directly. Their result is in half precision; the statistics
+# that they save for the gradient are float32.
 
 
 def _wide(v):
-    """An operand in float32 at least."""
+    """Returns an operand in at least float32 (None stays None)."""
     return widen(v) if v is not None and v.itemsize == 2 else v
 
 
@@ -24,7 +26,10 @@ def _wide(v):
 @kernel("native_layer_norm")
 @quiet
 def _layer_norm(x, w, b, *, n, dims, eps):
-    """(result, and for its gradient: mean, 1 / deviation, variance, normalised rows; None: not kept)."""
+    """Returns (result, mean, 1 / deviation, variance, normalized rows).
+
+    All but the result are for the gradient; None means not saved.
+    """
     if x.itemsize == 2:
         y, *held = layer_norm(widen(x), _wide(w), _wide(b), n=n, eps=eps)
         return narrow(y, x.dtype), *held
@@ -32,10 +37,12 @@ def _layer_norm(x, w, b, *, n, dims, eps):
 
 
 def layer_norm(x, w, b, *, n, eps, own=True):
-    """Normalises the trailing `n` elements.  256x128 with weight and bias: 36; MindSpore 160, torch 16.
+    """Normalizes the trailing `n` elements.
 
-    (result, mean, 1 / deviation, variance, normalised rows): of the last three what the gradient will have use for, else None.
-    own=False: without weight and bias the result may be the normalised rows (the caller will not write it).
+    256x128 with weight and bias takes 36 us (MindSpore 160 us, PyTorch 16 us). Returns (result,
+    mean, 1 / deviation, variance, normalized rows); values that the gradient does not need are
+    None. With own=False and without weight and bias, the result may be the normalized rows
+    themselves, which the caller must not modify.
     """
     if x.size >= large.SOME and (got := large.rows().norm(x, n, w, b, eps)) is not None:
         return *got, None, None
@@ -74,7 +81,8 @@ def layer_norm(x, w, b, *, n, eps, own=True):
 
 
 def _layer_norm_in_pieces(m, w, b, n, eps):
-    """Mean and 1 / deviation of each row are kept for the gradient, not the normalised rows."""
+    """Computes layer norm in pieces. Saves mean and 1 / deviation of each row for the gradient, not
+    the normalized rows."""
     d = m.dtype.type
     y, mean, rstd = np.empty(m.shape, m.dtype), np.empty(len(m), m.dtype), np.empty(len(m), m.dtype)
     w, b = (None if v is None else v.reshape(-1) for v in (w, b))
@@ -103,7 +111,7 @@ def _layer_norm_grad_in_pieces(g2, m, w, mean, rstd, n, needs):
     d = g2.dtype.type
     step = large.rows_at_once(n)
     gx = np.empty(g2.shape, g2.dtype) if needs[0] else None
-    # The sums over rows are taken of each piece, and then over the pieces in their order.
+    # The sums over rows are computed per piece, then over the pieces in order.
     gw, gb = (np.empty((-(-len(g2) // step), n), g2.dtype) if need else None for need in needs[1:])
     w = None if w is None else w.reshape(-1)
 
@@ -141,7 +149,7 @@ def _layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
 
 
 def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
-    """(gradient of x, of w, of b)."""
+    """Returns (gradient of x, of w, of b)."""
     if mean is not None and xhat is None and g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, mean, rstd, n, needs)) is not None:
         return got[0], None if got[1] is None else got[1].reshape(w.shape), got[2]
     if var is not None and xhat is None and g.dtype == x.dtype == F32:
@@ -172,7 +180,8 @@ def layer_norm_grad(g, x, w, mean, rstd, var, xhat, *, n, eps=None, needs):
         else:
             wf = w.reshape(-1)
             h = g2 * wf
-            # Rows of g * xhat are at hand if the weight has a gradient: their product with w is the row sum wanted.
+            # If the weight needs a gradient, g * xhat already exists: its product with w is the row
+            # sum.
             c2 = row_dot(h, xhat) if gxh is None else threads.matmul(gxh, wf)
         k = d(1 / n) if n else d(0)
         c1 = row_sum(h)
@@ -196,7 +205,10 @@ def _rms_norm(x, w, *, n, dims, eps):
 
 
 def rms_norm(x, w, *, n, eps):
-    """(x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements, that root's reciprocal)."""
+    """Computes x / sqrt(mean(x^2) + eps) * w over the trailing `n` elements.
+
+    Returns (result, reciprocal of the root).
+    """
     if x.size >= large.SOME and (got := large.rows().norm(x, n, w, None, eps, False)) is not None:
         return got[0], got[2]
     m = np.ascontiguousarray(x).reshape(-1, n) if x.size else np.zeros((0, n), x.dtype)
@@ -223,7 +235,7 @@ def rms_norm(x, w, *, n, eps):
 @kernel("rms_norm_backward")
 @quiet
 def rms_norm_grad(g, x, w, rstd, *, n, needs):
-    """(gradient of x, of w)."""
+    """Returns (gradient of x, of w)."""
     if g.size >= large.SOME and (got := large.rows().norm_back(g, x, w, None, rstd, n, (*needs[:2], False))) is not None:
         return got[0], None if got[1] is None else got[1].reshape(w.shape)
     g2 = np.ascontiguousarray(g).reshape(-1, n) if g.size else np.zeros((0, n), g.dtype)
@@ -246,15 +258,20 @@ def rms_norm_grad(g, x, w, rstd, *, n, needs):
 
 # ------------------------------------------------------------------ batch norm
 def _per_channel(v, hw):
-    """A value per channel as a row over channels and positions: 16x16x1024 minus such a row 29, minus (16, 1) 47."""
+    """Expands a value per channel to a row over channels and positions.
+
+    Subtracting such a row from 16x16x1024 takes 29 us, subtracting (16, 1) takes 47 us.
+    """
     return v if hw == 1 else np.repeat(v, hw)
 
 
 class _Channels:
-    """Passes over a large (N, C, ...) array in pieces: of rows that are one channel each, or whole samples.
+    """Passes over a large (N, C, ...) array in pieces: of rows that are one channel each, or of
+    entire samples.
 
-    Values per channel go with whole samples as a row that repeats each of them, which is twice as fast as a column against rows of
-    one channel; but the row has to be made, and pieces of very large samples would not fit the cache.
+    With entire samples, values per channel become a row that repeats each of them. This is twice as
+    fast as a column against rows of one channel. However, the row has to be created, and pieces of
+    very large samples would not fit into the cache.
     """
 
     def __init__(self, n, c, hw):
@@ -270,7 +287,8 @@ class _Channels:
         large.each_rows(self.rows, self.width, part)
 
     def spread(self, v):
-        """A function of (start, stop) that gives values per channel in a shape that goes with those rows."""
+        """Returns a function of (start, stop) that returns the values per channel in a shape that
+        broadcasts with those rows."""
         if self.whole:
             row = _per_channel(v, self.hw)
             return lambda i, j: row
@@ -280,13 +298,14 @@ class _Channels:
         return lambda i, j: v[i % c:i % c + j - i, None]
 
     def sums(self):
-        """Where the pieces put sums of their rows, and a function of it that adds them up by channel."""
+        """Returns (array for the pieces' row sums, function that adds them up by channel)."""
         pieces = -(-self.rows // self.step) if self.hw == 1 else self.rows * self.width // (self.c * self.hw)
         s = np.empty((pieces, self.c))
         return s, lambda: s.sum(axis=0)
 
     def note(self, s, i, j, a, b=None):
-        """Puts the sums of the rows a (times b) = view(...)[i:j] where they belong."""
+        """Stores the sums of the rows a (times b), which are view(...)[i:j], in the array s of
+        `sums`."""
         if self.hw == 1:
             s[i // self.step] = threads.matmul(ones(j - i, a.dtype), a if b is None else a * b)
             return
@@ -355,7 +374,8 @@ def _batch_norm_grad_in_pieces(g, x, w, mean, rstd, n, c, hw, needs):
 
 
 def _positions(a):
-    """(N, C, ...) with the channels innermost as a matrix of positions and channels, which to these kernels is (N, C)."""
+    """Returns a channels-last (N, C, ...) as a matrix of positions and channels, which these
+    kernels treat as (N, C)."""
     return np.moveaxis(a, 1, -1).reshape(-1, a.shape[1])
 
 
@@ -366,9 +386,11 @@ def _from_positions(m, shape):
 @kernel("native_batch_norm_train")
 @quiet
 def batch_norm_train(x, w, b, *, eps):
-    """Normalises each channel of (N, C, ...) by its own mean and variance.  16x16x32x32: 130; MindSpore 489, torch 156.
+    """Normalizes each channel of (N, C, ...) by its own mean and variance.
 
-    (result, mean, variance (biased), 1 / deviation, x less its mean (or None) as rows of channels; with the channels last: of positions)
+    16x16x32x32 takes 130 us (MindSpore 489 us, PyTorch 156 us). Returns (result, mean, biased
+    variance, 1 / deviation, x minus its mean or None). The last value has rows of channels; for
+    channels-last inputs it has rows of positions.
     """
     if x.itemsize == 2:
         y, *held = batch_norm_train(widen(x), _wide(w), _wide(b), eps=eps)
@@ -384,7 +406,8 @@ def batch_norm_train(x, w, b, *, eps):
     if not x.size:
         nan = np.full(c, np.nan, x.dtype)
         return x.copy(), nan, nan, nan, None
-    # us, C / NumPy, forward and backward: 1x4x8x8 4.3 / 21 and 4.4 / 19, 4x16x32x32 14 / 94 and 14 / 119, 16x64x32x32 203 / 1222 and 294 / 1525
+    # C / NumPy, forward and backward: 1x4x8x8 4.3 / 21 us and 4.4 / 19 us, 16x64x32x32 203 / 1222
+    # us and 294 / 1525 us.
     if (got := large.rows().groups(x, w, b, c, eps, batch=True)) is not None:
         return *got, None
     if x.size >= large.LEAST and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
@@ -407,7 +430,7 @@ def batch_norm_train(x, w, b, *, eps):
 @kernel("native_batch_norm_train_backward")
 @quiet
 def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
-    """(gradient of x, of w, of b)."""
+    """Returns (gradient of x, of w, of b)."""
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     if x.ndim > 2 and x.size and (channels_last(x) if xc is None else hw > 1 and len(xc) != n):
@@ -442,7 +465,7 @@ def batch_norm_train_grad(g, x, w, mean, rstd, xc, *, eps, needs):
 
 
 def _channel_products(a, b):
-    """Sums of a * b of (N, C, positions) by channel."""
+    """Returns the sums of a * b of (N, C, positions) by channel."""
     n, c, hw = a.shape
     if hw >= _ROW and a.size >= large.FEW and a.dtype == b.dtype:
         r = large.along().sums(a.reshape(n * c, hw), large.along().PRODUCT, b.reshape(n * c, hw))
@@ -453,10 +476,10 @@ def _channel_products(a, b):
 
 @kernel("native_batch_norm_eval")
 def batch_norm_eval(x, w, b, mean, var, *, eps):
-    """Normalises each channel by given statistics: one multiply and one add."""
+    """Normalizes each channel by given statistics, with one multiplication and one addition."""
     if channels_last(x) and x.size:
         return _from_positions(batch_norm_eval(_positions(x), w, b, mean, var, eps=eps), x.shape)
-    # (1x3x8x8 2.6 us, with the factors and summands made by NumPy 10.8)
+    # 1x3x8x8 takes 2.6 us, with factors and summands computed in NumPy 10.8 us.
     r = large.rows().scaled(np.ascontiguousarray(x), w, b, mean, var, eps)
     return _scaled(x, w, b, mean, var, eps) if r is None else r
 
@@ -510,7 +533,7 @@ def _batch_norm_eval_grad(g, x, w, mean, var, *, eps, needs):
 
 
 def _moved(running, value, momentum):
-    """(1 - momentum) * running + momentum * value."""
+    """Computes (1 - momentum) * running + momentum * value."""
     if running.itemsize == 2:
         return (running.astype(F32) * F32.type(1 - momentum) + value * F32.type(momentum)).astype(running.dtype)
     d = running.dtype.type
@@ -521,14 +544,18 @@ def _moved(running, value, momentum):
 
 @kernel("running_statistics")
 def _running_statistics(mean, var, running_mean, running_var, *, momentum, factor):
-    """What running statistics (either may be None) become by those of a batch, `factor` times its variance."""
+    """Returns the running statistics updated by a batch's mean and `factor` times its variance.
+
+    Either of the running statistics may be None.
+    """
     return (None if running_mean is None else _moved(running_mean, mean, momentum),
             None if running_var is None else _moved(running_var, var * var.dtype.type(factor), momentum))
 
 
 @kernel("native_batch_norm_moving")
 def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
-    """batch_norm_train and, in place, what follows for the running statistics: for devices that do both at once."""
+    """Like `batch_norm_train`, and updates the running statistics in place, for devices that do
+    both at once."""
     y, mean, var, *rest = batch_norm_train(x, w, b, eps=eps)
     count = x.size // x.shape[1]
     for r, v in zip((running_mean, running_var), _running_statistics(mean, var, running_mean, running_var, momentum=momentum,
@@ -539,14 +566,17 @@ def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
 
 @kernel("instance_statistics")
 def _instance_statistics(x):
-    """(mean, biased variance) of each channel of each sample, their means over the samples."""
+    """Returns (mean, biased variance) of each channel, averaged over the samples."""
     m = _wide(x).reshape(x.shape[0], x.shape[1], -1)
     return m.mean(axis=2).mean(axis=0), m.var(axis=2).mean(axis=0)
 
 
 # ------------------------------------------------------------------ group norm
 def channel_affine(y, w, b):
-    """y (N, C, ...), large and contiguous, times w and plus b per channel (either may be None); in place."""
+    """Multiplies y (N, C, ...) by w and adds b per channel, in place.
+
+    y is large and contiguous; w or b may be None.
+    """
     n, c = y.shape[:2]
     by = _Channels(n, c, math.prod(y.shape[2:]))
     m = by.view(y)
@@ -562,16 +592,20 @@ def channel_affine(y, w, b):
     return y
 
 
-_ROW = 16               # elements of a channel from which on C takes it as a row
+_ROW = 16  # elements of a channel from which C processes it as a row
 
 
 def _by_channel(v, n, c):
-    """A weight of each channel of each sample, in float64."""
+    """Returns a weight for each channel of each sample, in float64 (1 if v is None)."""
     return np.concatenate([np.ones(c) if v is None else v.astype(np.float64)] * n)
 
 
 def _group_norm_rows(x, w, b, n, c, groups, hw, eps):
-    """The same in C: 8x33x113x111 float32 in 3 groups with weight and bias 1.4 ms, in pieces 3.3 (torch 1.6)."""
+    """Like `_group_norm`, in C. Returns None if there is no C.
+
+    8x33x113x111 float32 in 3 groups with weight and bias takes 1.4 ms, in pieces 3.3 ms (PyTorch
+    1.6 ms).
+    """
     native = large.along()
     m = x.reshape(n * groups, -1)
     mean = native.sums(m, times=1 / m.shape[1])
@@ -606,7 +640,10 @@ def _group_norm_grad_rows(g, x, w, mean, rstd, n, c, groups, hw):
 @kernel("native_group_norm native_instance_norm")
 @quiet
 def _group_norm(x, w, b, *, groups, eps):
-    """(result, mean and 1 / deviation of each group, normalised groups); what the gradient has no use for is None."""
+    """Returns (result, mean and 1 / deviation of each group, normalized groups).
+
+    Values that the gradient does not need are None.
+    """
     if x.itemsize == 2:
         y, *held = _group_norm(widen(x), _wide(w), _wide(b), groups=groups, eps=eps)
         return narrow(y, x.dtype), *held
@@ -661,7 +698,8 @@ def _group_norm_grad(g, x, w, mean, rstd, xhat, *, groups, needs):
 
 
 def group_norm_grad(g, x, w, mean, rstd, *, groups):
-    """(gradient of x, of w, of b) for large arrays from mean and 1 / deviation of each group."""
+    """Returns (gradient of x, of w, of b) for large arrays, from mean and 1 / deviation of each
+    group."""
     n, c = x.shape[:2]
     hw = math.prod(x.shape[2:])
     rows, cg = n * groups, c // groups
@@ -697,7 +735,7 @@ def group_norm_grad(g, x, w, mean, rstd, *, groups):
 @kernel("channel_window_sum")
 @quiet
 def _window_sum(x, *, size, before):
-    """Sums of `size` neighbouring channels, `before` of them before the channel itself."""
+    """Sums `size` neighboring channels, `before` of which precede the channel itself."""
     c = x.shape[1]
     padded = np.zeros((x.shape[0], c + size - 1) + x.shape[2:], x.dtype)
     padded[:, before:before + c] = x

@@ -1,21 +1,26 @@
-"""oneDNN through its C interface: the library in MindSpore's wheel, where that is faster than MindSpore's own use of it.
+"""oneDNN through its C interface, from the library in MindSpore's wheel.
 
-MindSpore hands oneDNN images in their plain order, for which it has no good convolution; asked for the order it likes best
-(blocks of 16 channels) and with AVX-512 it is two to six times as fast, and putting images and weights in that order costs a
-twentieth of that.  CPU time of one core in us, forward / input / weight gradient, reordering included, against the product of
-unfolded rows (cpu_conv.py) with OpenBLAS at AVX2:
-    16x32x32x32 -> 32 3x3      1400 / 1670 / 1490     4569 / 4586 / 4546     (MindSpore's Conv2D 3896 / 6969 / 5212)
-    16x16x32x32 -> 16 3x3       455 /  390 /  400     1513 / 1557 / 1572
-    16x64x8x8   -> 64 3x3       335 /  300 /  320
-    4x512x2x2   -> 512 3x3      960 / 1080 / 1310
+It is used where it is faster than MindSpore's own calls of oneDNN. MindSpore passes images in plain
+layout, for which oneDNN has no good convolution. In its preferred layout (blocks of 16 channels)
+and with AVX-512, oneDNN is two to six times as fast, and reordering images and weights takes a
+twentieth of that time. CPU time of one core in us, forward / input gradient / weight gradient,
+reorders included, vs the product of unfolded rows (`conv.py`) with OpenBLAS limited to AVX2:
+                             oneDNN                by rows               MindSpore's Conv2D
+    16x32x32x32 -> 32 3x3    1400 / 1670 / 1490    4569 / 4586 / 4546    3896 / 6969 / 5212
+    16x16x32x32 -> 16 3x3     455 /  390 /  400    1513 / 1557 / 1572
+    16x64x8x8   -> 64 3x3     335 /  300 /  320
+    4x512x2x2   -> 512 3x3    960 / 1080 / 1310
 
-Two instances: MindSpore's is held to AVX2 (runtime.py), for the plain order picks a reference kernel otherwise, and that is
-set once for a library; it also decides for how many threads it plans. So ours is a second copy of it, loaded from memory at the first use
-(30 ms, 12 MB); on machines without AVX2, or where ONEDNN_MAX_CPU_ISA is set, MindSpore's instance serves both. With AVX2 alone, a second copy
-for products and for convolutions on the pool's threads, a step on two threads beside one without it: ResNet-18 0.78 of the time, GPT-2-like 0.56, MLP 0.65.
+There are two instances of the library. MindSpore's instance is limited to AVX2 (`runtime.py`),
+because it otherwise selects a reference kernel for plain layout. The limit can be set only once per
+instance. MindSpore also sets the number of threads that its instance plans for. mindtorch therefore
+uses a private second copy, loaded from memory at the first use (30 ms, 12 MB). On machines without
+AVX2, or if ONEDNN_MAX_CPU_ISA is set, MindSpore's instance serves both. With AVX2 only, the second
+copy (for products, and for convolutions on the pool's threads) reduces the time of a step on two
+threads to 0.78 (ResNet-18), 0.56 (GPT-2-like) and 0.65 (MLP) of the time without it.
 
-Calls run on the calling thread alone (a stream without a thread pool); `threads.share` makes two of them.  What a call needs is
-kept per thread and shape.
+Calls run on the calling thread only (a stream without a thread pool); `threads.share` runs several
+of them. The objects that a call needs are cached per thread and shape.
 """
 import collections
 import ctypes
@@ -34,15 +39,15 @@ from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.runtime import dnnl_path
 
 _F32 = np.dtype(np.float32)
-_KEPT = 256                  # plans of one thread
-_ROOM = 1 << 24              # bytes of a buffer that is kept for the next call
+_KEPT = 256  # cached plans per thread
+_ROOM = 1 << 24  # bytes up to which a buffer is kept for the next call
 _FORWARD, _DIRECT = 64, 1    # dnnl_forward_training, dnnl_convolution_direct
 _SRC, _DST, _WEIGHTS, _BIAS, _SCRATCHPAD, _DIFF = 1, 17, 33, 41, 80, 128
-#: What dnnl_primitive_desc_query_md is asked for, by argument.
+#: Query codes for dnnl_primitive_desc_query_md, by argument.
 _QUERY = {_SRC: 129, _SRC | _DIFF: 130, _WEIGHTS: 131, _WEIGHTS | _DIFF: 132, _DST: 133, _DST | _DIFF: 134, _SCRATCHPAD: 136}
 _P = ctypes.c_void_p
 _SIZES = (ctypes.c_int64,) * 6
-_AVX512 = 0x27               # dnnl_cpu_isa_avx512_core and what it contains
+_AVX512 = 0x27  # dnnl_cpu_isa_avx512_core and the instruction sets that it includes
 
 
 class _Arg(ctypes.Structure):
@@ -50,7 +55,8 @@ class _Arg(ctypes.Structure):
 
 
 def _second_copy(path):
-    """The library loaded once more, from memory: the loader knows files that it has loaded by their inode."""
+    """Loads the library a second time, from memory: the loader identifies loaded files by their
+    inode."""
     out = os.memfd_create("mindtorch-onednn", os.MFD_CLOEXEC)
     try:
         source = os.open(path, os.O_RDONLY)
@@ -77,7 +83,7 @@ def _has_avx2():
 
 
 def _load():
-    """(library or None where it is not to be had, whether it is ours alone)."""
+    """Returns (library, or None if unavailable; True if the instance is private to mindtorch)."""
     path = dnnl_path() if platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("MINDTORCH_ONEDNN", "1") != "0" else None
     if path is None:
         return None, False
@@ -86,14 +92,14 @@ def _load():
         try:
             lib = _second_copy(path)
         except OSError:
-            lib = None          # no /proc, or no room: MindSpore's instance will do
+            lib = None  # no /proc, or no memory: use MindSpore's instance
         if lib is not None and lib.dnnl_set_max_cpu_isa(0):
             lib = None
     own = lib is not None
     lib = lib or ctypes.CDLL(path)
     try:
         _declare(lib)
-    except AttributeError:      # another release of oneDNN
+    except AttributeError:  # a different release of oneDNN
         return None, False
     return (lib, own) if 30000 <= _version(lib) < 40000 else (None, False)
 
@@ -108,7 +114,8 @@ def _version(lib):
 
 
 def _declare(lib):
-    """Types of the functions used: without them ctypes would cut pointers down to 32 bits."""
+    """Declares the types of the functions in use: without them ctypes would truncate pointers to 32
+    bits."""
     i, pp, n = ctypes.c_int, ctypes.POINTER(_P), ctypes.POINTER(ctypes.c_int64)
     lib.dnnl_version.restype = ctypes.POINTER(_Version)
     for name, *types in (
@@ -133,18 +140,18 @@ def _declare(lib):
 
 
 class Unsupported(Exception):
-    """oneDNN has no kernel for these shapes."""
+    """Exception for shapes for which oneDNN has no kernel."""
 
 
 def check(status):
-    """Raises what a status other than success means."""
+    """Raises the exception for a status other than success."""
     if status:
         kind = Unsupported if status in (2, 3) else OutOfMemoryError if status == 1 else RuntimeError
         raise kind(f"oneDNN: status {status}" + ", out of memory" * (status == 1))
 
 
 def _made(create, *arguments):
-    """What a dnnl_*_create function makes."""
+    """Returns the object that a dnnl_*_create function creates."""
     out = _P()
     check(create(ctypes.byref(out), *arguments))
     return out
@@ -154,13 +161,13 @@ _lock = module_lock(globals(), "_lock", threading.Lock)
 
 
 class _Shared:
-    """Library, engine and attributes, made at the first use."""
+    """Library, engine and attributes, created at the first use."""
 
     def __init__(self):
         self.known, self.lib, self.wide, self.own = False, None, False, False
 
     def get(self):
-        """The library or None."""
+        """Returns the library, or None if it is unavailable."""
         if not self.known:
             with _lock:
                 if not self.known:
@@ -168,7 +175,8 @@ class _Shared:
                     if lib is not None:
                         self.engine = _made(lib.dnnl_engine_create, 1, 0)
                         self.attr = _made(lib.dnnl_primitive_attr_create)
-                        # Buffers of our own: oneDNN's belong to the thread that made the kernel.
+                        # Allocate scratchpads here: those of oneDNN belong to the thread that
+                        # created the primitive.
                         check(lib.dnnl_primitive_attr_set_scratchpad_mode(self.attr, 1))
                         self.wide = self.own and lib.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
                         self.gemm = lib.dnnl_sgemm
@@ -184,12 +192,12 @@ _shared = _Shared()
 
 
 def available():
-    """Whether there is a oneDNN to call."""
+    """True if oneDNN is available."""
     return _shared.get() is not None
 
 
 def wide():
-    """Whether it is there, ours, and uses AVX-512."""
+    """True if there is a private oneDNN instance that uses AVX-512."""
     if not _shared.known:
         _shared.get()
     return _shared.wide
@@ -205,7 +213,10 @@ class _Thread(threading.local):
         self.plans, self.rooms, self.large = collections.OrderedDict(), {}, []
 
     def room(self, slot, size):
-        """Address of at least `size` bytes, the same for the same slot until more is asked for; `tidy` gives large ones back."""
+        """Returns the address of at least `size` bytes.
+
+        It stays the same for a slot until more bytes are requested. `tidy` frees large buffers.
+        """
         a = self.rooms.get(slot)
         if a is None or a[1] < size:
             raw = np.empty(size + 64, np.uint8)
@@ -231,13 +242,13 @@ def _mine():
     return _thread
 
 
-# ------------------------------------------------------------------ descriptions
+# ------------------------------------------------------------------ descriptors
 def _numbers(values):
     return (ctypes.c_int64 * len(values))(*values)
 
 
 class _Desc:
-    """A memory descriptor: plain strides, or (None) whatever the kernel likes best."""
+    """A memory descriptor: plain strides, or the layout that the primitive prefers (None)."""
 
     def __init__(self, shape, strides):
         lib = _shared.lib
@@ -246,7 +257,7 @@ class _Desc:
             self.p = _made(lib.dnnl_memory_desc_create_with_tag, len(shape), dims, 3, 1)
         else:
             self.p = _made(lib.dnnl_memory_desc_create_with_strides, len(shape), dims, 3, _numbers(strides))
-        self.destroy = lib.dnnl_memory_desc_destroy     # (module globals may be gone by the time of __del__)
+        self.destroy = lib.dnnl_memory_desc_destroy  # module globals may be gone when __del__ runs
 
     def __del__(self):
         if hasattr(self, "destroy"):
@@ -285,7 +296,7 @@ class _Memory:
 
 
 class _Operand:
-    """One array of a plan: where it is plain, and the reordering to or from what the kernel wants."""
+    """An array of a plan: its plain memory, and the reorder to or from the primitive's layout."""
 
     def __init__(self, kernel, arg, plain, is_output):
         lib = _shared.lib
@@ -302,10 +313,10 @@ class _Operand:
 
 
 class _Plan:
-    """A kernel for given shapes and strides, ready to run on the thread that made it."""
+    """A primitive for given shapes and strides, ready to run on the thread that created it."""
 
     def __init__(self, kernel, inputs, output, bias=None):
-        """inputs, output: (argument, plain descriptor)."""
+        """`inputs` has (argument, plain descriptor) pairs, and `output` is one."""
         self.kernel = kernel
         self.ins = [_Operand(kernel, arg, plain, False) for arg, plain in inputs]
         self.out = _Operand(kernel, output[0], output[1], True)
@@ -342,7 +353,7 @@ class _Plan:
 
 
 def _strides(a):
-    """Strides in elements; dims of one element get those of a contiguous array."""
+    """Returns the strides in elements. Dims of size 1 get the strides of a contiguous array."""
     out, size = [], 1
     for n, s in zip(a.shape[::-1], a.strides[::-1]):
         out.append(size if n == 1 else s // 4)
@@ -351,7 +362,7 @@ def _strides(a):
 
 
 def ready(a):
-    """`a`, or a contiguous copy where its strides are none that oneDNN takes."""
+    """Returns `a`, or a contiguous copy if oneDNN does not support its strides."""
     if a.flags.c_contiguous:
         return a
     if all(s > 0 and not s % 4 for s, n in zip(a.strides, a.shape) if n > 1):
@@ -361,7 +372,7 @@ def ready(a):
 
 # ------------------------------------------------------------------ convolution
 class Stream:
-    """What kernels are executed on, one at a time."""
+    """A stream, which executes one primitive at a time."""
 
     def __init__(self):
         lib = _shared.lib
@@ -373,19 +384,20 @@ class Stream:
 
 
 def own():
-    """Whether there is a oneDNN of ours alone; this thread may make plans then."""
+    """True if there is a private oneDNN instance; this thread may then create plans."""
     if not _shared.known:
         _shared.get()
-    return _shared.own and _mine().ready        # (the first look by a thread at what is its own makes that)
+    return _shared.own and _mine().ready  # (the first access by a thread creates its state)
 
 
 def functions():
-    """Addresses of what puts an address into a memory object and of what executes a primitive."""
+    """Returns the addresses of dnnl_memory_set_data_handle and dnnl_primitive_execute."""
     return _shared.address["memory_set_data_handle"], _shared.address["primitive_execute"]
 
 
 def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
-    """The plan of a convolution x * w = y of which `kind` says what is computed: "y", "x" or "w"."""
+    """Returns the plan of a convolution x * w = y. `kind` is the array that is computed: "y", "x"
+    or "w"."""
     mine = _mine()
     key = (kind, x.shape, w.shape, y.shape, x.strides, w.strides, y.strides, bias is not None, stride, padding, dilation, groups)
     plan = mine.plans.get(key)
@@ -395,7 +407,7 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     if _shared.own:
         plan = new_plan(kind, x, w, y, bias, stride, padding, dilation, groups)
     else:
-        # In MindSpore's instance the number of threads to plan for is MindSpore's business again afterwards.
+        # In MindSpore's instance, restore the number of threads that it plans for.
         lib, before = _shared.lib, ctypes.c_int()
         lib.dnnl_threadpool_interop_get_max_concurrency(ctypes.byref(before))
         lib.dnnl_threadpool_interop_set_max_concurrency(1)
@@ -410,7 +422,7 @@ def _plan(kind, x, w, y, bias, stride, padding, dilation, groups):
 
 
 def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
-    """A plan for arrays of these shapes and strides, outside of what is kept per thread."""
+    """Creates a plan for arrays of these shapes and strides, outside the cache of the thread."""
     lib, engine, attr = _shared.lib, _shared.engine, _shared.attr
     strides = _strides(x), _strides(w), _strides(y)
     wshape, wstrides = w.shape, strides[1]
@@ -420,7 +432,7 @@ def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
     plain = _Desc(x.shape, strides[0]), _Desc(wshape, wstrides), _Desc(y.shape, strides[2])
     free = _Desc(x.shape, None), _Desc(wshape, None), _Desc(y.shape, None)
     b = None if bias is None else _Desc(bias.shape, (1,))
-    # padding after: what the sizes imply, for a stride need not use it all
+    # padding after: computed from the sizes, because a stride need not use all of it
     after = [(m - 1) * s + d * (k - 1) + 1 - n - lo
              for n, m, k, s, d, (lo, _) in zip(x.shape[2:], y.shape[2:], w.shape[2:], stride, dilation, padding)]
     geometry = (_numbers(stride), _numbers([d - 1 for d in dilation]), _numbers([lo for lo, _ in padding]), _numbers(after))
@@ -445,23 +457,31 @@ def new_plan(kind, x, w, y, bias, stride, padding, dilation, groups):
 
 
 def conv(x, w, bias, y, *, stride, padding, dilation, groups):
-    """y (N, O, *out) is filled with the convolution of x (N, C, *size) by w (O, C / groups, *kernel); all float32."""
+    """Computes the convolution of x (N, C, *size) by w (O, C / groups, *kernel) into y (N, O,
+    *out).
+
+    All arrays are float32.
+    """
     _plan("y", x, w, y, bias, stride, padding, dilation, groups).run((x, w), y, bias)
 
 
 def conv_input(y, w, x, *, stride, padding, dilation, groups):
-    """x is filled with the gradient of the convolution's input from y, that of its result."""
+    """Computes the input gradient of the convolution into x, from y, the result's gradient."""
     _plan("x", x, w, y, None, stride, padding, dilation, groups).run((y, w), x)
 
 
 def conv_weight(y, x, w, *, stride, padding, dilation, groups):
-    """w is filled with the gradient of the convolution's weight from y, that of its result."""
+    """Computes the weight gradient of the convolution into w, from y, the result's gradient."""
     _plan("w", x, w, y, None, stride, padding, dilation, groups).run((x, y), w)
 
 
 # ------------------------------------------------------------------ matrix product
 def _matrix(a):
-    """(whether transposed, leading dimension) of a matrix whose rows or columns are contiguous."""
+    """Returns (transpose flag of BLAS, leading dimension) of a matrix whose rows or columns are
+    contiguous.
+
+    Raises ValueError for other matrices.
+    """
     m, n = a.shape
     s, t = a.strides
     if t == 4 and (s >= 4 * n or m == 1) or n == 1 and m == 1:
@@ -470,11 +490,14 @@ def _matrix(a):
         return b"T", max(t // 4, m)
     if t == 4 or n == 1:
         return b"N", max(s // 4, n)
-    raise ValueError(f"oneDNN takes no matrix of shape {a.shape} with strides {a.strides}")
+    raise ValueError(f"oneDNN needs a matrix with contiguous rows or columns, got shape {a.shape} and strides {a.strides}")
 
 
 def gemm(a, b, c, beta=0.0):
-    """c = a @ b + beta * c for float32 matrices whose rows or columns are contiguous; those of c are its rows."""
+    """Computes c = a @ b + beta * c for float32 matrices whose rows or columns are contiguous.
+
+    The rows of c have to be contiguous.
+    """
     ta, la = _matrix(a)
     tb, lb = _matrix(b)
     m, n = c.shape
@@ -483,7 +506,10 @@ def gemm(a, b, c, beta=0.0):
 
 
 def gemm_shared(a, b, c, bias=None):
-    """The same without beta, in pieces on the threads of pool.py, and `bias` (contiguous, float32) added to each row; False where there are none."""
+    """Like `gemm` with beta 0, in pieces on the threads of `pool.py`.
+
+    `bias` (contiguous, float32) is added to each row. Returns False if there is no thread pool.
+    """
     team = pool.ready() if own() else None
     if team is None:
         return False
@@ -497,7 +523,7 @@ def gemm_shared(a, b, c, bias=None):
 
 @functools.lru_cache(512)
 def _offsets(shape, strides):
-    """Where the matrices of a stack begin, in bytes, and the address of that."""
+    """Returns (byte offsets of the matrices in a stack, address of this array)."""
     at = np.zeros(shape, np.int64)
     for i, (n, s) in enumerate(zip(shape, strides)):
         at += (np.arange(n) * s).reshape((n,) + (1,) * (len(shape) - 1 - i))
@@ -505,8 +531,12 @@ def _offsets(shape, strides):
 
 
 def gemms(a, b, c, alone):
-    """c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of pool.py (`alone`: on the calling one);
-    False where they are missing, or a matrix has neither rows nor columns that are contiguous."""
+    """Computes c = a @ b for stacks of float32 matrices with equal leading dims, on the threads of
+    `pool.py`.
+
+    With `alone`, the calling thread computes all of it. Returns False if there is no thread pool.
+    Raises ValueError if a matrix has neither contiguous rows nor contiguous columns.
+    """
     team = pool.ready() if own() else None
     if team is None:
         return False

@@ -1,11 +1,17 @@
-"""Elementwise passes, softmax and layer norm of float32 arrays by oneDNN, in pieces, shared between threads.
+"""Elementwise ops, softmax and layer norm of float32 arrays with oneDNN, in pieces shared between
+threads.
 
-Its kernels take one pass where NumPy takes five to twenty.  A million elements on one thread, us (NumPy in pieces / oneDNN / torch):
-gelu 2400 / 320 / 230, silu 750 / 340 / 270, sigmoid 680 / 320 / 230, hardswish 690 / 160 / 100, softmax 880 / 330 / 440, its
-gradient 600 / 230 / 230, layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500.  (log_softmax is no more exact than 4e-6
-there, and stays with NumPy.)  Used with AVX-512 alone: with AVX2 our loops in C (native/_loops_table.h) take as long or less, gelu by
-tanh a third.  torch's exact gelu is oneDNN's as well, so that, unlike the tanh form, is bit-equal.  A kernel is made for a piece of fixed
-size (0.3 ms, once a thread); the last piece of an array overlaps the one before.
+oneDNN's kernels make one pass over memory where NumPy makes five to twenty. One million elements on
+one thread, us (NumPy in pieces / oneDNN / PyTorch): gelu 2400 / 320 / 230, softmax 880 / 330 / 440,
+layer norm 1000 / 210 / 250, its gradient 2700 / 450 / 500. The forward log_softmax stays with
+NumPy: oneDNN's error there reaches 4e-6.
+
+These kernels are used only with AVX-512. With AVX2 the C loops of this package
+(native/_loops_table.h) take the same time or less, a third for tanh gelu. PyTorch's exact gelu is
+oneDNN's as well, so that result is bit-equal; the tanh form is not.
+
+A primitive is created for a fixed piece size (0.3 ms, once per thread). The last piece of an array
+overlaps the one before.
 """
 import collections
 import ctypes
@@ -23,14 +29,16 @@ from mindtorch.backend.native import pool
 ALGORITHMS = {"logistic": (0x29, 0.0, 0.0), "swish": (0x2c, 1.0, 0.0), "gelu_tanh": (0x2b, 0.0, 0.0), "gelu_erf": (0x31, 0.0, 0.0),
               "hardswish": (0x34, 1 / 6, 0.5), "hardsigmoid": (0x28, 1 / 6, 0.5), "exp": (0x2a, 0.0, 0.0)}
 _F32 = np.dtype(np.float32)
-_WIDE = 1 << 17         # elements a piece at most,
-_NARROW = 1 << 13       # and the least that comes here
-_SHARED = 1 << 15       # elements from which on the threads of pool.py share a pass
-_KEPT = 256             # kernels of one thread
+_WIDE = 1 << 17  # maximum elements per piece
+_NARROW = 1 << 13  # minimum elements for this module
+# minimum elements for sharing a pass between the threads of `mindtorch/backend/native/pool.py`
+_SHARED = 1 << 15
+_KEPT = 256  # maximum cached kernels per thread
 
 
 def fits(*arrays):
-    """Whether arrays such as these are better done here."""
+    """True if such arrays are faster here: float32, C-contiguous, of one shape, large enough, with
+    AVX-512."""
     x = arrays[-1]
     if x.size < _NARROW:
         return False
@@ -41,7 +49,7 @@ def fits(*arrays):
 
 
 class _Pass:
-    """A primitive over `n` elements: arguments are addresses, in the order of `args`."""
+    """A oneDNN primitive; `run` accepts data addresses in the order of `layouts`."""
 
     def __init__(self, kernel, layouts):
         self.kernel, self.memories = kernel, [_Memory(layout) for _, layout in layouts]
@@ -80,7 +88,7 @@ def _declare(lib):
 
 
 def _kept(key, make):
-    """What make(library, engine, attributes) gives, kept for this thread."""
+    """Returns make(library, engine, attributes) from a per-thread LRU cache."""
     mine = _mine()
     plans = mine.__dict__.get("passes")
     if plans is None:
@@ -98,7 +106,8 @@ def _kept(key, make):
 
 
 def _eltwise(name, n, backward):
-    """What makes (see _kept) the pass `name` over n elements."""
+    """Returns the factory (see `_kept`) of the elementwise op `name`, or of its gradient, over n
+    elements."""
     def make(lib, engine, attr):
         algorithm, alpha, beta = ALGORITHMS[name]
         d = _Desc((n,), (1,))
@@ -115,7 +124,7 @@ class _PassOf(ctypes.Structure):
 
 
 class _Passes:
-    """One pass for each thread of pool.py."""
+    """One primitive per thread of `mindtorch/backend/native/pool.py`."""
 
     def __init__(self, make, count):
         self.lock = threading.Lock()
@@ -125,7 +134,7 @@ class _Passes:
                                       for p, s in zip(self.passes, self.streams)))
 
     def run(self, team, operands, n, size, left):
-        """False where another thread is at it."""
+        """Runs the primitives over the operands. Returns False if another thread holds the lock."""
         if not self.lock.acquire(False):
             return False
         try:
@@ -137,7 +146,8 @@ class _Passes:
 
 
 _together: collections.OrderedDict[Any, _Passes] = collections.OrderedDict()
-at_fork("passes of oneDNN on all threads", after_in_child=_together.clear)       # (a lock may be held by a thread that is not there any more)
+# the thread that holds a lock may not exist in the child
+at_fork("passes of oneDNN on all threads", after_in_child=_together.clear)
 
 
 def _passes(name, n, backward, count):
@@ -153,9 +163,10 @@ def _passes(name, n, backward, count):
 
 
 def eltwise(name, *arrays, backup=None):
-    """The pass `name` over x, or its gradient from (g, x); all of one shape and C-contiguous.
+    """Applies the elementwise op `name` to x, or computes its gradient from (g, x).
 
-    backup(*arrays) does the pieces whose elements are not all below infinity, where it is given.
+    All arrays are C-contiguous and of one shape. backup(*arrays), if given, computes the pieces in
+    which an element of x is inf or NaN.
     """
     x = arrays[-1]
     r = np.empty(x.shape, _F32)
@@ -178,7 +189,8 @@ def eltwise(name, *arrays, backup=None):
                 if left[k]:
                     by_backup(min(k * n, count - n), n)
             return r
-    n = 1 << min(count, _WIDE).bit_length() - 1     # (few kernels for however many sizes)
+    # powers of two, so that few kernels serve all sizes
+    n = 1 << min(count, _WIDE).bit_length() - 1
 
     def part(k):
         start = min(k * n, count - n)
@@ -193,20 +205,20 @@ def eltwise(name, *arrays, backup=None):
 
 
 # ------------------------------------------------------------------ rows
-_ROW = 16               # the shortest rows that come here
+_ROW = 16  # minimum row length
 _MEAN, _VARIANCE, _SCALE, _SHIFT, _DIFF_SCALE, _DIFF_SHIFT = 49, 50, 51, 52, 255, 256
 _SOFTMAX = {"softmax": 0x30000, "log_softmax": 0x30001}
 _BACKWARD = 128
 
 
 def rows_fit(*matrices):
-    """Whether the rows of such matrices are better done here."""
+    """True if the rows of such matrices are faster here."""
     m = matrices[-1]
     return m.size >= _NARROW and _ROW <= m.shape[1] <= m.size >> 1 and fits(*matrices)
 
 
 def _step(m):
-    """Rows a piece: a power of two, so that there are few kernels however many rows come."""
+    """Returns the rows per piece, a power of two, so that few kernels serve all row counts."""
     most = max(1, min(m.shape[0], _WIDE // m.shape[1]))
     return 1 << most.bit_length() - 1
 
@@ -224,9 +236,10 @@ def _softmax_pass(kind, n, width, backward):
 
 
 def softmax(kind, *arrays, backup):
-    """Softmax of the rows of a matrix, or the gradient of `kind` from (g, result).
+    """Computes the softmax of the rows of a matrix, or the gradient of `kind` from (g, result).
 
-    backup(*arrays) does the pieces with elements that are not below infinity: oneDNN's exponential knows no nan.
+    backup(*arrays) computes the pieces with elements that are inf or NaN: oneDNN's exponential does
+    not propagate NaN.
     """
     m = arrays[-1]
     width, n = m.shape[1], _step(m)
@@ -259,7 +272,7 @@ def _norm_pass(n, width, eps, flags, backward):
 
 
 def layer_norm(m, w, b, eps):
-    """(normalised rows, mean and variance of each) of a matrix; w and b are rows or None."""
+    """Returns (normalized rows, means, variances) of a matrix. w and b are rows or None."""
     width, n = m.shape[1], _step(m)
     y, mean, var = np.empty(m.shape, _F32), np.empty(len(m), _F32), np.empty(len(m), _F32)
     flags = (2 if w is not None else 0) | (4 if b is not None else 0)
@@ -275,9 +288,13 @@ def layer_norm(m, w, b, eps):
 
 
 def layer_norm_grad(g, m, mean, var, w, eps):
-    """(gradient of the rows, sums over pieces of rows of that of w, and of that of b) from layer_norm's mean and variance."""
+    """Returns (gradient of the rows, gradient of w, gradient of b), given the mean and variance of
+    `layer_norm`.
+
+    The gradients of w and b are sums per piece of rows.
+    """
     width, n = m.shape[1], _step(m)
-    # Whole pieces, and what is left over in powers of two.
+    # Full pieces first; the remaining rows are split into powers of two.
     cuts = list(range(0, len(m) + 1, n))
     while cuts[-1] < len(m):
         cuts.append(cuts[-1] + (1 << (len(m) - cuts[-1]).bit_length() - 1))

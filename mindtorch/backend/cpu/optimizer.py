@@ -1,15 +1,17 @@
-"""Fused host kernels for optimizer steps, over NumPy arrays that share memory with the tensors.
+"""Fused host kernels of optimizer steps, over NumPy arrays that share memory with the tensors.
 
-A step of the facade's elementwise optimizers is one call of `run` for all parameters of a group.  What an update does is said in
-backend/updates.py; here it becomes a short chain of in-place ufuncs with two temporaries:
+One call of `run` performs a step of an elementwise optimizer for all parameters of a group.
+`mindtorch/backend/updates.py` defines the update formulas. Here each formula becomes a short chain
+of in-place ufuncs with two temporaries:
 
-- large arrays are worked through in blocks that stay in the second-level cache, so that a chain of a dozen ufuncs
+- large arrays are processed in blocks that stay in the L2 cache, so that a chain of a dozen ufuncs
   reads each array from memory once;
-- small arrays are gathered into one flat scratch, updated there together and scattered back: a ufunc call costs
-  0.2-0.4 us whatever it does, copying a small array 0.1 us.
+- small arrays are gathered into one flat scratch array, updated together and scattered back: a ufunc
+  call costs 0.2-0.4 us regardless of size, copying a small array 0.1 us.
 
-Complex arrays are taken as pairs of reals, which is what torch does.  Very large arrays go to MindSpore's kernel where
-that is faster: for Adam (1M elements: 0.4 ms instead of 1.3), not for momentum (0.7 against 0.4).
+Complex arrays are processed as pairs of reals, as in PyTorch. Very large arrays use MindSpore's
+kernel where it is faster. For Adam with 1M elements it is (0.4 ms vs 1.3 ms), for momentum it is
+not (0.7 ms vs 0.4 ms).
 """
 import functools
 import threading
@@ -25,24 +27,27 @@ from mindtorch.backend.mindspore.runtime import ms, np
 
 adam, sgd = updates.adam, updates.sgd
 
-#: Elements worked on at a time: four arrays and two temporaries of float32 make 768 KB.
+#: Elements per block: four float32 arrays and two temporaries take 768 KB.
 BLOCK = 32768
-#: Arrays up to this size are packed: beyond it the copies cost more than the saved calls.
+#: Arrays up to this size are packed: above it the copies cost more than the saved calls.
 SMALL = 4096
-#: Elements from which on threads share the rows out: 11 million with momentum 9.3 ms on one, 5 on two.
+#: Minimum elements for sharing the rows between threads: momentum over 11 million takes 9.3 ms on
+#: one thread, 5 ms on two.
 SHARED = 1 << 18
-#: Elements from which MindSpore's kernel wins (2**18: 0.40 against 0.32 ms, 2**20: 0.40 against 1.29).
+#: Minimum elements for MindSpore's kernel. MindSpore vs the chain: 0.40 ms vs 0.32 ms at 2**18,
+#: 0.40 ms vs 1.29 ms at 2**20.
 NATIVE = 1 << 19
 
 _F4, _F8 = np.dtype(np.float32), np.dtype(np.float64)
 _REAL = {_F4: _F4, _F8: _F8, np.dtype(np.complex64): _F4, np.dtype(np.complex128): _F8}
 
-#: Layouts kept at a time: where gradients come and go, every combination has its own.
+#: Maximum number of cached layouts. When gradients appear and disappear, each combination has its
+#: own.
 KEPT = 64
 
 
 class _Temps(threading.local):
-    # One pair for each thread: ufuncs release the interpreter lock.
+    # One pair per thread: ufuncs release the interpreter lock.
     def __init__(self):
         self.of = {d: (np.empty(BLOCK, d), np.empty(BLOCK, d)) for d in (_F4, _F8)}
 
@@ -51,7 +56,8 @@ _temps = _Temps()
 
 
 class _Part:
-    """The arrays of one real dtype: which are updated where they lie, and where the others go in the scratch."""
+    """Arrays of one real dtype: those updated in place, and the slots of the others in the scratch
+    array."""
 
     __slots__ = ("dtype", "direct", "packed", "slots", "total", "columns")
 
@@ -68,7 +74,7 @@ class _Part:
             self.direct.append((i, _dense_order(a)))
 
     def scratch(self, count):
-        """`count` flat arrays, each with a list of views shaped like the packed arrays."""
+        """Returns `count` flat arrays, each with a list of views shaped like the packed arrays."""
         while len(self.columns) < count:
             flat = np.empty(self.total, self.dtype)
             self.columns.append((flat, [flat[o:o + n].view(d).reshape(s) for o, n, d, s in self.slots]))
@@ -76,7 +82,10 @@ class _Part:
 
 
 class Layout:
-    """How `run` walks over a list of arrays.  `serial`: some share memory and have to be updated one after another."""
+    """How `run` traverses a list of arrays.
+
+    `serial`: some arrays share memory and must be updated one after another.
+    """
 
     __slots__ = ("parts", "serial", "total", "_refs")
 
@@ -85,10 +94,11 @@ _layouts: dict[Any, Any] = {}
 
 
 def layout(arrays):
-    """The Layout of `arrays`, or None if one has a dtype that the kernels do not take.
+    """Returns the cached `Layout` of `arrays`, or None if the kernels do not support one of the
+    dtypes.
 
-    Kept until one of the arrays dies or KEPT newer ones came.  RuntimeError if an array overlaps itself (an expanded
-    tensor).
+    A layout stays cached until one of its arrays is freed or KEPT newer layouts exist. Raises
+    RuntimeError if an array overlaps itself (an expanded tensor).
     """
     key = tuple(map(id, arrays))
     known = _layouts.get(key)
@@ -123,7 +133,8 @@ def _overlap(arrays):
 
 
 def _dense_order(a):
-    """Permutation of the axes that makes `a` C-contiguous; None if it is, or if there is none."""
+    """Returns the axis permutation that makes `a` C-contiguous, or None if it already is or there
+    is none."""
     if a.flags.c_contiguous:
         return None
     order = sorted(range(a.ndim), key=lambda d: -a.strides[d])
@@ -131,10 +142,11 @@ def _dense_order(a):
 
 
 def run(update, native, lay, columns, consts):
-    """Applies an update to all rows of `columns` (lists of arrays; the first is what `lay` was made of, the last has the gradients).
+    """Applies an update to all rows of `columns`.
 
-    consts   for each row (options, numbers); rows with the same values should share one object.
-    native   native(const, arrays) does the same for a large row of contiguous float32, or returns False.
+      columns  lists of arrays; `lay` is the layout of the first, the last holds the gradients.
+      consts   (options, numbers) of each row; rows with the same values should share one object.
+      native   native(const, arrays) updates one large row of contiguous float32, or returns False.
     """
     written = len(columns) - 1
     if update in _IN_C and not lay.serial and lay.total >= LEAST and (
@@ -161,14 +173,14 @@ def run(update, native, lay, columns, consts):
 
 
 def _in_place(arrays, written, const, dtype, order):
-    """(const, flat arrays, [(array, flat copy to be written back)]) of one row."""
+    """Returns (const, flat arrays, [(array, flat copy to write back)]) of one row."""
     flats, back = [], []
     for k, a in enumerate(arrays):
         if order is not None:
             a = a.transpose(order)
         f, real = a.reshape(-1), _REAL.get(a.dtype)
         if real is not dtype:
-            f = f.astype(dtype)             # state that somebody keeps in another precision
+            f = f.astype(dtype)  # state that the caller keeps in another precision
         if k < written and (real is not dtype or not a.flags.c_contiguous):
             back.append((a, f))             # f is a copy
         flats.append(f.view(dtype) if f.dtype.kind == "c" else f)
@@ -176,7 +188,7 @@ def _in_place(arrays, written, const, dtype, order):
 
 
 def _all(jobs, update, dtype):
-    """Runs the chain over all rows; large ones are shared out between threads."""
+    """Runs the chain over all rows; large totals are shared between threads."""
     if sum(flats[0].size for _, flats, _ in jobs) < SHARED:
         for const, flats, _ in jobs:
             _blocks(update, const, flats, dtype)
@@ -229,16 +241,18 @@ def _blocks(update, const, flats, dtype):
 
 # ------------------------------------------------------------------ updates as chains of ufuncs
 class _Chain:
-    """The array namespace of backend/updates.py that notes NumPy calls instead of making them.
+    """Array namespace of `mindtorch/backend/updates.py` that records NumPy calls instead of
+    executing them.
 
-    Arrays and numbers are names in the function to be made; values in between are named "%..", masks "m..".
+    Arrays and numbers are parameter names of the generated function. Temporaries are named "%..",
+    masks "m..".
     """
 
     def __init__(self):
-        self.calls, self.made = [], 0          # (function, operands, where it writes to, mask)
+        self.calls, self.made = [], 0  # (function, operands, output, mask)
 
     def call(self, function, *operands, out=None, where=None):
-        """Notes function(*operands, out); without `out` into a new temporary."""
+        """Records function(*operands, out). Without `out` the result is a new temporary."""
         if out is None:
             self.made += 1
             out = f"%{self.made}"
@@ -277,7 +291,8 @@ class _Chain:
         return self.call("subtract", x, self.call("multiply", y, y))
 
     def mul_rms_ratio(self, d, x, y, eps):
-        # (Divided first: two temporaries are enough, and its last bits are not those of the tensor ops, which begin with x.)
+        # Divide first: two temporaries suffice. The last bits differ from those of the tensor ops,
+        # which start with x.
         part = self.call("divide", d, self.sqrt(self.plus(y, eps)))
         return self.mul(part, self.sqrt(self.plus(x, eps)))
 
@@ -353,9 +368,11 @@ _chains: dict[tuple[Any, ...], Any] = {}           # (update, options) -> functi
 
 
 def _chain(update, options, columns, numbers):
-    """The function (numbers, *one array of each column, t1, t2) of an update: ufuncs over one-dimensional real arrays of equal length, in place.
+    """Returns the generated function (numbers, *one array of each column, t1, t2) of an update.
 
-    `numbers` are 0-dimensional arrays of their dtype.  Values in between lie in t1 and t2, each until it was read for the last time.
+    The function is a chain of in-place ufuncs over one-dimensional real arrays of equal length.
+    `numbers` are 0-d arrays of the same dtype. Temporaries are stored in t1 and t2, each until its
+    last use.
     """
     known = _chains.get((update, options))
     if known is not None:
@@ -383,12 +400,12 @@ def _chain(update, options, columns, numbers):
     return made
 
 
-# ------------------------------------------------------------------ other kernels for some of it
+# ------------------------------------------------------------------ other kernels for some updates
 _ms_adam = None
 
 
 def _adam_of_mindspore(const, arrays):
-    """MindSpore's Adam on large arrays; False where it has no such option."""
+    """Runs MindSpore's Adam on large arrays. Returns False for options that it does not support."""
     global _ms_adam
     maximize, decay, decoupled, amsgrad = const[0]
     if maximize or amsgrad or (decay and not decoupled):
@@ -399,12 +416,13 @@ def _adam_of_mindspore(const, arrays):
         np.multiply(p, np.array(wd, _F4), p)
     if _ms_adam is None:
         _ms_adam = ms.ops.Adam()
-    # Its update is lr * m / (sqrt(v) + eps): the bias corrections go into lr and eps, and its own get powers of 0.
+    # Its update is lr * m / (sqrt(v) + eps). The bias corrections are folded into lr and eps, and
+    # beta powers of 0 disable its own correction.
     zero = from_contiguous(np.zeros((), _F4))
     rate, b1, b2, eps = (from_contiguous(np.array(x, _F4)) for x in (size * root, 1 - w1, b2, eps * root))
     out = _ms_adam(from_contiguous(p), from_contiguous(m), from_contiguous(v), zero, zero, rate, b1, b2, eps,
                    from_contiguous(g))
-    out[0].asnumpy()            # waits, should launching be asynchronous
+    out[0].asnumpy()  # synchronizes, in case launches are asynchronous
     return True
 
 
@@ -420,14 +438,14 @@ def _adam_in_c(columns, options, numbers):
     return pool.update(pool.ADAM, columns, (maximize, (2 if decoupled else 1) if decay else 0, amsgrad, 0), (-size, *rest))
 
 
-#: What is one pass in C where there is a compiler, bit for bit the same: 670,000 parameters with momentum 160 us on two cores
-#: (NumPy in blocks 490, torch 190).
+#: Updates with a one-pass C kernel (bit-equal), if a C compiler is available: 670,000 parameters
+#: with momentum take 160 us on two cores vs 490 us with NumPy in blocks (PyTorch 190 us).
 _IN_C = {updates.sgd: _sgd_in_c, updates.adam: _adam_in_c}
-#: Elements from which on that is looked for.
+#: Minimum elements for trying the C kernel.
 LEAST = 1 << 12
 
 
-# ------------------------------------------------------------------ the table
+# ------------------------------------------------------------------ kernel table
 kernel("optimizer_layout", layout)
 for _name, _update in updates.STEPS.items():
     kernel(_name, functools.partial(run, _update, _adam_of_mindspore if _update is adam else None))

@@ -1,4 +1,4 @@
-"""Kernels of sorting and searching, and of order statistics (median, k-th value, mode, quantiles)."""
+"""Kernels of sorting, searching and order statistics (median, k-th value, mode, quantiles)."""
 import math
 
 import numpy as np
@@ -8,19 +8,20 @@ from mindtorch.backend.cpu.along import flat_index, picked
 from mindtorch.backend.cpu.sort import best, few, order, sort
 
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
-_HUGE = 1 << 20         # from here on picking candidates is faster than sorting
-_FEW = 10               # up to so many, so is looking for one after another
+_HUGE = 1 << 20  # axis length above which partitioning out candidates is faster than sorting
+_FEW = 10  # maximum k for which repeated searches are faster than sorting
 
 
 def _sortable(a):
-    """An array in a dtype that NumPy sorts."""
+    """Returns the array in a dtype that NumPy can sort (bfloat16 becomes float32)."""
     return a.astype(_F32) if a.dtype.kind == "V" else a
 
 
 # ------------------------------------------------------------------ sort
 def _pick(a, at, axis):
     if axis == a.ndim - 1 and a.size >= large.LEAST and a.flags.c_contiguous and at.shape == a.shape:
-        # (In pieces, for the places in memory are as large as `at`: of 2048x1024 float32 in all 3.1 operands, at once 5.0.)
+        # In pieces, because the flat indices take as much memory as `at`: for 2048x1024 float32 the
+        # peak is 3.1 operands, in one piece 5.0.
         n, r = a.shape[-1], np.empty(a.shape, a.dtype)
         x, to, where = a.reshape(-1, n), r.reshape(-1, n), at.reshape(-1, n)
 
@@ -58,12 +59,16 @@ def _sort_stable(a, *, axis):
 
 
 def _by_rows(a, axis, keepdim, do):
-    """(values, indices) that do(array in C order), along its last axis, gives of an axis; None where it gives none."""
+    """Returns the (values, indices) that do(array in C order) computes along its last axis, for any
+    axis.
+
+    Returns None if `do` returns None, or for a 0-d or empty array.
+    """
     if not a.ndim or not a.size:
         return None
     if axis == a.ndim - 1:
         return do(a if a.flags.c_contiguous else np.ascontiguousarray(a))
-    # (one with the last where the dimension stays, else behind the others)
+    # with keepdim the axis is swapped with the last one, otherwise it moves to the end
     got = do(np.ascontiguousarray(a.swapaxes(axis, -1) if keepdim else a.transpose(*range(axis), *range(axis + 1, a.ndim), axis)))
     if got is None or not keepdim:
         return got
@@ -77,7 +82,8 @@ def _topk(a, *, k, axis, largest, in_order):
         return got
     if not 0 < k < n and not (k == n > 1) or a.size > selection.MOST:
         return _top(a, k, axis, largest)
-    # With one more than is wanted it shows whether equal elements leave a choice: then it is as torch's search makes it.
+    # One element more than requested shows whether ties leave a choice. If so, the choice follows
+    # PyTorch's selection algorithm.
     m = min(k + 1, n)
     v, at = _top(a, m, axis, largest)
     w = v if axis == a.ndim - 1 else np.moveaxis(v, axis, -1)
@@ -103,7 +109,7 @@ def _top(a, k, axis, largest):
     if (got := best(a, k, axis, largest)) is not None:
         return got
     if n > _HUGE and 0 < k < n // 64:
-        # The candidates first, put in the order of their indices, which equal ones keep.
+        # Select the candidates first and sort them by index: equal elements then keep that order.
         part = np.argpartition(a, n - k if largest else k - 1, axis=axis)
         part = np.sort(part.take(np.arange(n - k, n) if largest else np.arange(k), axis=axis), axis=axis)
         v = _pick(a, part, axis)
@@ -123,11 +129,13 @@ def _answer(dtype, values, inverse, counts):
 
 
 def _distinct(values, places, shape, inverse, counts):
-    """The answer from sorted values and what sorts them."""
+    """Returns (distinct values, inverse or None, counts or None) from sorted values and their
+    sorting indices."""
     new = np.empty(values.size, bool)
     new[0] = True
     np.not_equal(values[1:], values[:-1], out=new[1:])
-    n, values = values.size, values[new]         # (those sorted are let go before there are places of all)
+    # the sorted values are freed before the inverse is allocated
+    n, values = values.size, values[new]
     to = None
     if inverse:
         to, before = np.empty(n, _I64), -1
@@ -141,9 +149,12 @@ def _distinct(values, places, shape, inverse, counts):
 
 
 def _distinct_bytes(a, inverse, counts):
-    """The same of numbers of one byte, which are counted and not sorted: eight million uint8 take 10 ms, sorted 170 (torch 240)."""
+    """Like `_distinct`, for 1-byte dtypes, by counting instead of sorting.
+
+    8 million uint8 take 10 ms vs 170 ms by sorting (PyTorch 240 ms).
+    """
     x = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    # (As unsigned numbers in the order of their own.)
+    # As unsigned values in the same order: flipping the sign bit of int8 does that.
     turned = np.uint8(128 if a.dtype.kind == "i" else 0)
     count = np.zeros(256, _I64)
     for i in range(0, x.size, large.PIECE):
@@ -164,7 +175,7 @@ def _distinct_bytes(a, inverse, counts):
 
 @kernel("unique")
 def _unique(a, *, inverse, counts):
-    """(distinct elements in order, inverse indices or None, counts or None)"""
+    """Returns (distinct elements in order, inverse indices or None, counts or None)."""
     x = _sortable(a)
     if x.itemsize == 1 and x.size >= large.FEW:
         return _distinct_bytes(x, inverse, counts)
@@ -173,7 +184,8 @@ def _unique(a, *, inverse, counts):
         if got is not None:
             return _distinct(got[0][0], got[1][0], a.shape, inverse, counts)
     if inverse and x.size >= large.LEAST and x.dtype.kind in "fiu":
-        # (NumPy's argsort is slower than ours, and it keeps more: two million float32 134 ms and 4.4 operands, by NumPy 620 and 8.3)
+        # faster than NumPy's argsort and with less memory: 2 million float32 take 134 ms and 4.4
+        # operands vs 620 ms and 8.3 operands
         at = order(flat := x.reshape(-1), 0, False)
         return _distinct(flat[at], at, a.shape, inverse, counts)
     got = np.unique(x.reshape(-1), return_inverse=inverse, return_counts=counts, equal_nan=False)
@@ -184,7 +196,7 @@ def _unique(a, *, inverse, counts):
 
 @kernel("unique_dim")
 def _unique_dim(a, *, axis, inverse, counts):
-    """The same of slices along an axis."""
+    """Like `_unique`, for slices along an axis."""
     x = _sortable(a)
     if x.size == 0:
         v, to, n = x, np.zeros(0, _I64), np.zeros(0, _I64)
@@ -195,7 +207,7 @@ def _unique_dim(a, *, axis, inverse, counts):
 
 
 def _unique_rows(rows):
-    """Index of one row per kind (in lexicographic order), kind of each row, number of each."""
+    """Returns (index of one row per distinct row in lexicographic order, inverse, counts)."""
     by = np.lexsort(rows.T[::-1])
     s = rows[by]
     new = np.ones(len(s), bool)
@@ -207,7 +219,7 @@ def _unique_rows(rows):
 
 
 def _rows(a):
-    """(n, everything else)"""
+    """Flattens all dimensions but the first."""
     return a.reshape(len(a), math.prod(a.shape[1:]))
 
 
@@ -256,9 +268,11 @@ def _searchsorted(sequence, x, sorter, *, right, stype, op):
 def _isin(a, among, *, invert):
     a, among = _sortable(a), _sortable(among)
     d = np.result_type(a, among)
-    if d.kind != "f" or a.size < large.LEAST or among.size < 10 * a.size ** 0.145:          # (so few NumPy compares one after the other)
+    # NumPy compares with so few elements one by one
+    if d.kind != "f" or a.size < large.LEAST or among.size < 10 * a.size ** 0.145:
         return np.isin(a, among, invert=invert)
-    # Looked for in pieces, where NumPy sorts both together: two million float32 in a hundred 6.4 ms, at once 570 (torch 109).
+    # Search in pieces; NumPy sorts both arrays together. 2 million float32 in a hundred take 6.4 ms
+    # vs 570 ms (PyTorch 109 ms).
     among, x = np.sort(among.reshape(-1).astype(d)), np.ascontiguousarray(a).reshape(-1)
     r = np.empty(a.size, bool)
 
@@ -299,22 +313,25 @@ def _median_dim(a, axis, keepdim, skip):
         v = np.take_along_axis(a, at, axis)
         equal = a == v
         if np.count_nonzero(equal) > at.size:
-            # The one that a stable sort would put there, as torch's comparison by value and index does.
+            # Pick the index that a stable sort would put there, like PyTorch's comparison by value
+            # and index.
             nth = k - (a < v).sum(axis=axis, keepdims=True)
             at = (np.cumsum(equal, axis=axis) > nth).argmax(axis=axis)
             at = np.expand_dims(at, axis)
     else:
-        # nan sorts last, so the lower median of the others is at (number of others - 1) // 2.
+        # NaN sorts last, so the lower median of the other elements is at index (their count - 1) //
+        # 2.
         by = np.argsort(a, axis=axis, kind="stable")
         there = n - missing.sum(axis=axis, keepdims=True)
         if skip:
             k = np.maximum((there - 1) // 2, 0)
         else:
-            # The first nan, if there is one.
+            # The first NaN, if there is one.
             k = np.where(there < n, np.minimum(there, n - 1), (n - 1) // 2)
         at = np.take_along_axis(by, k, axis=axis)
         if skip:
-            # Of nothing but nan, among which no order holds, what the search leaves in the first place.
+            # A slice of only NaN has no order: use the index that the selection algorithm leaves
+            # first.
             at = selection.settle(a, at, axis, (there == 0).squeeze(axis), lambda x: selection.nth([0] * x.size, 0))
     return picked(a, at, axis, keepdim)
 
@@ -342,7 +359,7 @@ def _kth(a, *, k, axis, keepdim):
         return got
     at = np.argpartition(a, k - 1, axis=axis).take([k - 1], axis=axis)
     v = np.take_along_axis(a, at, axis)
-    unsure = ((a == v).sum(axis=axis) != 1)         # none: nan
+    unsure = ((a == v).sum(axis=axis) != 1)  # count 0: the value is NaN
     at = selection.settle(a, at, axis, unsure, lambda x: selection.quick_select(selection.ranks(x).tolist(), k - 1))
     return picked(a, at, axis, keepdim)
 
@@ -358,10 +375,12 @@ def _mode(a, *, axis, keepdim):
     fresh_run = np.ones(s.shape, bool)
     fresh_run[..., 1:] = s[..., 1:] != s[..., :-1]
     length = place - np.maximum.accumulate(np.where(fresh_run, place, 0), axis=-1)
-    # The first place where the longest run is complete: the smallest of the most frequent values, its last occurrence.
+    # The first index where the longest run is complete: the last occurrence of the smallest of the
+    # most frequent values.
     k = np.moveaxis(length.argmax(-1)[..., None], -1, axis)
     at = np.take_along_axis(by, k, axis)
-    # Up to 16 elements std::sort is stable, so long as there is no nan, which it takes for equal to everything.
+    # Up to 16 elements std::sort is stable, unless there is a NaN, which compares equal to
+    # everything.
     unsure = length.max(-1) > 0 if n > 16 else np.zeros(s.shape[:-1], bool)
     if s.dtype.kind == "f":
         unsure = unsure | (s != s).any(-1)
@@ -371,8 +390,11 @@ def _mode(a, *, axis, keepdim):
 # ------------------------------------------------------------------ quantiles
 @kernel("quantile_ranks")
 def _quantile_ranks(v, q, *, axis, interpolation, skip, op):
-    """Where the quantiles q lie among values sorted along an axis, one row of ranks a q in the place of that axis:
-    (place below, place above, how far between them, the last place)."""
+    """Computes the ranks of the quantiles q among values that are sorted along an axis.
+
+    The ranks replace that axis, one per quantile. Returns (lower index, upper index, fraction
+    between them, last index). The last three are None if the mode needs no interpolation.
+    """
     if ((q < 0) | (q > 1)).any():
         raise RuntimeError(f"{op}() q values must be in the range [0, 1]")
     n = v.shape[axis]

@@ -1,8 +1,9 @@
-"""Pooling kernels on CPU over the trailing spatial dims of an array.
+"""CPU pooling kernels over the trailing spatial dims of an array.
 
-Windows are reduced one dim after the other: k passes over strided slices for each instead of k * k over all.
-64x6x28x28, 2x2 maxima: 93 us (MindSpore 325), with the places for the gradient 360 (MindSpore 1748); gradient 200 (2120);
-torch on one core 1200 and as much again.
+Windows are reduced one dim after the other: k passes over strided slices for each dim instead of
+k^2 over all. 64x6x28x28 with 2x2 max pooling takes 93 us (MindSpore 325 us), with the indices for
+the gradient 360 us (MindSpore 1748 us), the gradient 200 us (2120 us). PyTorch on one core takes
+1200 us and as much again.
 """
 import math
 
@@ -19,7 +20,7 @@ def _lowest(dtype):
 
 
 def _framed(x, out, kernel, stride, padding, dilation, fill):
-    """x with `fill` around it wherever the windows reach, as (lead, *spatial)."""
+    """Returns x as (lead, *spatial), with `fill` wherever the windows reach outside."""
     dims = len(out)
     x = np.ascontiguousarray(x)
     x = x.reshape((math.prod(x.shape[:-dims]),) + x.shape[-dims:])
@@ -33,12 +34,16 @@ def _framed(x, out, kernel, stride, padding, dilation, fill):
 
 
 def _part(x, axis, start, step, count):
-    """Every `step`-th of `count` entries along `axis`, counted from the last dims, from `start` on."""
+    """Returns every `step`-th of `count` entries along `axis` (negative) from `start` on."""
     return x[(Ellipsis, slice(start, start + step * (count - 1) + 1, step)) + (slice(None),) * (-1 - axis)]
 
 
 def _in_planes(x, dims, plane, out):
-    """x as (lead, *spatial) if its planes, of which the larger side has `plane` elements, are done in pieces (large.py), else None."""
+    """Returns x as (lead, *spatial) if it is large enough to be processed in pieces (`large.py`),
+    else None.
+
+    plane: elements of a plane on its larger side (input or output).
+    """
     lead = math.prod(x.shape[:-dims])
     if lead < 2 or lead * plane < large.LEAST or not math.prod(out) or not x.size:
         return None
@@ -46,9 +51,10 @@ def _in_planes(x, dims, plane, out):
 
 
 def _by_planes(fn, out, plane, x, *more):
-    """fn(x, *more), of spatial size `out`, in pieces of whole planes where they are large.
+    """Computes fn(x, *more), of spatial size `out`, in pieces of complete planes if they are large.
 
-    plane: elements of one on its larger side; more: arrays of x's shape."""
+    plane: elements of a plane on its larger side (input or output). more: arrays of x's shape.
+    """
     dims = len(out)
     planes = _in_planes(x, dims, plane, out)
     if planes is None:
@@ -63,8 +69,10 @@ def _by_planes(fn, out, plane, x, *more):
 
 @kernel("max_pool1d max_pool2d max_pool3d")
 def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
-    """Largest element of each window; with `places` also the number of that element in its window."""
-    # us, C / NumPy, 3x3 windows two apart: 1x4x8x8 4 / 27, 4x16x32x32 96 / 128, of 2x2 56 / 53, 16x64x32x32 1320 / 600; with places 5 / 83, 1700 / 2200.
+    """Returns the maximum of each window; with `places` also its index within the window."""
+    # C vs NumPy, 3x3 windows with stride 2: 1x4x8x8 4 us vs 27 us, 4x16x32x32 96 us vs 128 us,
+    # 16x64x32x32 1320 us vs 600 us; with indices 5 us vs 83 us for the first, 1700 us vs 2200 us
+    # for the last.
     if places or x.size < large.LEAST:
         got = large.pools().maxima(x, kernel, stride, padding, dilation, out, _place_dtype(kernel) if places else None)
         if got is not None:
@@ -118,21 +126,21 @@ def _maxima(x, kernel, stride, padding, dilation, out, places):
     framed = y
     y, arg = _max_places(framed, kernel, stride, padding, dilation, out)
     if x.dtype.kind == "f" and math.isnan(y.max()):
-        # Comparisons do not find NaN: the last one of a window counts.
+        # Comparisons do not find NaN: the last NaN of a window wins.
         order = np.where(np.isnan(framed), np.arange(1, framed[0].size + 1).reshape(framed.shape[1:]), 0)
         arg = np.where(np.isnan(y), _max_places(order, kernel, stride, padding, dilation, out)[1], arg)
     return y.reshape(shape), arg.reshape(shape)
 
 
 def _max_places(y, kernel, stride, padding, dilation, out):
-    # From the last dim to the first, so that among equals the first in memory wins.
+    # From the last dim to the first, so that the first in memory of equal elements wins.
     dims = len(out)
     small = _place_dtype(kernel)
     arg = None
-    below = 1          # number of places that one step along the present dim is worth
+    below = 1  # number of window indices per step along the current dim
     for i in reversed(range(dims)):
         k, s, d, p, axis = kernel[i], stride[i], dilation[i], padding[i], i - dims
-        # Where a window begins in the padding its first place is the first one inside.
+        # If a window begins in the padding, its first index is the first one inside.
         first = np.maximum(0, -(-(p - np.arange(out[i]) * s) // d)).astype(small)
         first = first.reshape((-1,) + (1,) * (dims - 1 - i))
         m = _part(y, axis, 0, s, out[i])
@@ -148,7 +156,7 @@ def _max_places(y, kernel, stride, padding, dilation, out):
             v = _part(y, axis, j * d, s, out[i])
             wins = np.greater(v, m)
             w = wins.view(np.int8)
-            # j grows, so the latest winner has the largest number.
+            # j increases, so the latest winner has the largest index.
             np.maximum(place, w * small(j), out=place)
             if was is not None:
                 step = _part(arg, axis, j * d, s, out[i]) - was
@@ -166,7 +174,7 @@ def _max_places(y, kernel, stride, padding, dilation, out):
 
 @kernel("max_pool_index")
 def _index(arg, *, size, kernel, stride, padding, dilation):
-    """Window-relative places -> flat indices (int64) into the spatial dims of the input."""
+    """Converts window-relative indices to flat int64 indices into the spatial dims of the input."""
     dims = len(size)
     out = arg.shape[-dims:]
     base = np.zeros(out, np.int64)
@@ -181,7 +189,7 @@ def _index(arg, *, size, kernel, stride, padding, dilation):
 
 
 def _flat(index, dims, plane):
-    """Indices into planes -> indices into the flattened array."""
+    """Converts indices into planes to indices into the flattened array."""
     lead = math.prod(index.shape[:-dims])
     index = index.reshape(lead, math.prod(index.shape[-dims:]))
     return index + (np.arange(lead, dtype=np.int64) * plane)[:, None]
@@ -190,12 +198,12 @@ def _flat(index, dims, plane):
 @kernel("scatter_places")
 @quiet
 def _scatter_places(g, index, *, size):
-    """Adds g's elements up at their flat indices in planes of `size`."""
+    """Sums the elements of g at their flat indices in planes of `size`."""
     dims = len(size)
     plane = math.prod(size)
     shape = g.shape[:-dims] + tuple(size)
     flat = _flat(index, dims, plane).reshape(-1)
-    # 75264 numbers: add.at 72, bincount and its cast from float64 161.
+    # 75264 elements: np.add.at takes 72 us, np.bincount with its cast from float64 161 us.
     r = np.zeros(math.prod(shape), g.dtype)
     np.add.at(r, flat, g.reshape(-1))
     return r.reshape(shape)
@@ -203,14 +211,14 @@ def _scatter_places(g, index, *, size):
 
 @kernel("gather_places")
 def _gather_places(x, index, *, dims):
-    """x's elements at flat indices into its last `dims` dims."""
+    """Returns the elements of x at flat indices into its last `dims` dims."""
     plane = math.prod(x.shape[-dims:])
     return np.ascontiguousarray(x).reshape(-1).take(_flat(index, dims, plane)).reshape(index.shape)
 
 
 @kernel("max_unpool")
 def _put_places(x, index, *, size):
-    """Zeros in planes of `size` with x's elements written at their flat indices."""
+    """Returns zeros in planes of `size`, with the elements of x written at their flat indices."""
     dims = len(size)
     if index.size:
         plane = math.prod(size)
@@ -225,7 +233,7 @@ def _put_places(x, index, *, size):
 
 @kernel("max_pool_backward")
 def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
-    """Gradient of max_pool from the places that it noted."""
+    """Computes the gradient of max pooling from the saved window indices."""
     if (r := large.pools().maxima_back(g, arg, size, kernel, stride, padding, dilation)) is not None:
         return r
     return _by_planes(lambda p, a: _max_pool_grad(p, a, size, kernel, stride, padding, dilation), size, math.prod(size), g, arg)
@@ -251,9 +259,9 @@ def _max_pool_grad(g, arg, size, kernel, stride, padding, dilation):
     return _scatter_places(g, index, size=size)
 
 
-# ------------------------------------------------------------------ averages
+# ------------------------------------------------------------------ average pooling
 def _divisors(size, kernel, stride, padding, out, include_pad, override):
-    """1 / (number of elements of each window), as one number or an array over the output."""
+    """Returns 1 / (number of elements of each window), as a scalar or an array over the output."""
     if override is not None:
         return 1.0 / override
     for n, k, s, p, o in zip(size, kernel, stride, padding, out):
@@ -281,14 +289,15 @@ def _scaled(y, by):
         y *= y.dtype.type(by) if isinstance(by, float) else by.astype(y.dtype)
         return y
     n = np.rint(1 / by).astype(np.int64) if not isinstance(by, float) else round(1 / by)
-    # Integers: torch divides with truncation.
+    # Integers: PyTorch divides with truncation.
     return (np.sign(y) * np.sign(n) * (np.abs(y) // np.abs(n))).astype(y.dtype)
 
 
 @kernel("avg_pool1d avg_pool2d avg_pool3d")
 def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
-    """Mean of each window."""
-    # us, C / NumPy, 2x2 windows: 1x4x8x8 4 / 20, 4x16x32x32 55 / 57, 16x64x32x32 810 / 600
+    """Returns the mean of each window."""
+    # C vs NumPy, 2x2 windows: 1x4x8x8 4 us vs 20 us, 4x16x32x32 55 us vs 57 us, 16x64x32x32 810 us
+    # vs 600 us.
     if x.size < large.LEAST and (r := large.pools().means(x, kernel, stride, padding, out, include_pad, override)) is not None:
         return r
     return _by_planes(lambda p: _averages(p, kernel, stride, padding, out, include_pad, override), out, math.prod(x.shape[-len(out):]), x)
@@ -315,7 +324,7 @@ def _averages(x, kernel, stride, padding, out, include_pad, override):
 
 @kernel("avg_pool1d_backward avg_pool2d_backward avg_pool3d_backward")
 def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
-    """Gradient of avg_pool: spreads each mean over its window."""
+    """Computes the gradient of average pooling: distributes each mean over its window."""
     if (r := large.pools().means_back(g, size, kernel, stride, padding, include_pad, override)) is not None:
         return r
     return _by_planes(lambda p: _avg_pool_grad(p, size, kernel, stride, padding, include_pad, override), size, math.prod(size), g)
@@ -347,17 +356,19 @@ def _avg_pool_grad(g, size, kernel, stride, padding, include_pad, override):
     return np.ascontiguousarray(y).reshape(shape)
 
 
-# ------------------------------------------------------------------ adaptive pools
+# ------------------------------------------------------------------ adaptive pooling
 def _segments(n, o):
-    """Bounds of the o (possibly overlapping) pieces of n that torch's adaptive pools take."""
+    """Returns the bounds of the o (possibly overlapping) segments of n that PyTorch's adaptive
+    pooling uses."""
     return [(i * n // o, -(-(i + 1) * n // o)) for i in range(o)]
 
 
 @kernel("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d")
 def _adaptive_avg(x, *, out):
-    """Mean of each piece."""
-    # us, C / NumPy, forward and backward: 1x3x8x8 to 3x3 3 / 94 and 3 / 56, to 1x1 3 / 12 and 4 / 11; 4x16x32x32 to 7x7 69 / 378 and 76 / 685, to 1x1
-    # 42 / 19 and 17 / 25; 16x64x32x32 to 1x1 559 / 98 and 217 / 159; 2x3x224x224 to 13x13 287 / 488 and 101 / 959
+    """Returns the mean of each segment."""
+    # C vs NumPy, forward and backward: 4x16x32x32 to 7x7 69 us vs 378 us and 76 us vs 685 us, to
+    # 1x1 42 us vs 19 us and 17 us vs 25 us; 16x64x32x32 to 1x1 559 us vs 98 us and 217 us vs 159
+    # us; 1x3x8x8 to 1x1 3 us vs 12 us and 4 us vs 11 us.
     if x.size and 0 not in out and (x.size < large.FEW or max(out) > 1) and (r := large.pools().pieces(x, tuple(out))) is not None:
         return r[0]
     return _adaptive_means(x, out)
@@ -391,7 +402,7 @@ def _adaptive_means(x, out):
 
 @kernel("adaptive_avg_pool1d_backward adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward")
 def _adaptive_avg_backward(g, *, size):
-    """Gradient of adaptive_avg."""
+    """Computes the gradient of adaptive average pooling."""
     if g.size and 0 not in size and (max(g.shape[-len(size):]) > 1 or g.size * math.prod(size) < large.LEAST) \
             and (r := large.pools().pieces_back(g, tuple(size))) is not None:
         return r
@@ -424,8 +435,10 @@ def _adaptive_means_grad(g, size):
 
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
 def _adaptive_max(x, *, target, places):
-    """Largest element of each piece; with `places` also its flat index in the input's spatial dims."""
-    # (us with places, C / NumPy: 1x3x8x8 to 3x3 4 / 400, 4x16x32x32 to 7x7 270 / 1560, 16x64x32x32 to 1x1 1280 / 1880)
+    """Returns the maximum of each segment; with `places` also its flat index in the input's spatial
+    dims."""
+    # With indices, C vs NumPy: 1x3x8x8 to 3x3 4 us vs 400 us, 4x16x32x32 to 7x7 270 us vs 1560 us,
+    # 16x64x32x32 to 1x1 1280 us vs 1880 us.
     if x.size and 0 not in target and (r := large.pools().pieces(x, tuple(target), True, places)) is not None:
         return r if places else r[0]
     return _adaptive_maxima(x, target, places)
@@ -448,7 +461,8 @@ def _adaptive_maxima(x, out, places):
         for j, (a, b) in enumerate(_segments(size[i], out[i])):
             piece = _part(y, axis, a, 1, b - a)
             k = piece.argmax(axis=axis)
-            if x.dtype.kind == "f" and (lost := np.isnan(piece)).any():         # (of nans the last one counts)
+            # of several NaNs the last one wins
+            if x.dtype.kind == "f" and (lost := np.isnan(piece)).any():
                 k = np.where(lost.any(axis=axis), b - a - 1 - np.flip(lost, axis).argmax(axis=axis), k)
             k = np.expand_dims(k, axis)
             _part(r, axis, j, 1, 1)[...] = np.take_along_axis(piece, k, axis)
@@ -461,9 +475,9 @@ def _adaptive_maxima(x, out, places):
     return (y, index) if places else y
 
 
-# ------------------------------------------------------------------ fractional pools
+# ------------------------------------------------------------------ fractional pooling
 def _fractional_starts(samples, n, o, k):
-    """First element of each of o windows of size k in n, one row per plane."""
+    """Returns the first element of each of o windows of size k in n, one row per plane."""
     if o == 1:
         return np.full(samples.shape + (1,), n - k, np.int64)
     alpha = samples.dtype.type(n - k) / samples.dtype.type(o - 1)
@@ -477,7 +491,10 @@ def _fractional_starts(samples, n, o, k):
 @kernel("fractional_max_pool2d fractional_max_pool3d")
 @quiet
 def _fractional_max(x, samples, *, kernel, target):
-    """Largest element of windows placed at random, and its flat index: x (N, C, *spatial) or (C, *spatial), samples (N, C, dims)."""
+    """Returns the maximum of each randomly placed window, and its flat index.
+
+    x: (N, C, *spatial) or (C, *spatial). samples: (N, C, dims).
+    """
     out = target
     dims = len(out)
     if x.ndim == dims + 1:
@@ -489,7 +506,7 @@ def _fractional_max(x, samples, *, kernel, target):
     index = np.zeros(lead + (1,) * (2 * dims), np.int64)
     unit = 1
     for i in reversed(range(dims)):
-        # In two dims the samples of a plane are for the width first, in three for the depth.
+        # In two dims a plane's samples start with the width, in three with the depth.
         starts = _fractional_starts(samples[..., dims - 1 - i if dims == 2 else i], size[i], out[i], kernel[i])
         t = (starts[..., None] + np.arange(kernel[i])) * unit
         shape = [1] * (2 * dims)

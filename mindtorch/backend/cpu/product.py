@@ -1,14 +1,20 @@
-"""Matrix products: OpenBLAS through NumPy, or for float32 oneDNN's, shared out between threads.
+"""Matrix products: OpenBLAS through NumPy, or for float32 oneDNN, shared between threads.
 
-OpenBLAS wakes threads of its own for each product and lets them spin afterwards, beside `threads.share`'s, and in some
-environments it is held to AVX2 (OPENBLAS_CORETYPE).  us on one core of an AVX-512 machine, NumPy with OpenBLAS at AVX2 / at
-AVX-512 / oneDNN / torch (MKL): 64x784 @ 784x512 540 / 310 / 222 / 500; 256x128 @ 128x512 290 / 157 / 144 / 313; 512x128 @
-128x16 23 / 17 / 16; 16x512 @ 512x4608 1345 / 620 / 328; 64x32 @ 32x64 3.3 / / 3.6.  On one with AVX2 alone, oneDNN's time over NumPy's, the median of
-393 products of random shapes of 8 to 1536 from 128 thousand multiplications on, either side transposed or not: 0.74 (0.95 of torch's); 23 were slower,
-by a tenth to a third, most of them with 512 columns; below that 1.24.  Stacks from 300 thousand multiplications on: 0.65.
+OpenBLAS wakes its own threads for each product and lets them spin afterwards, next to those of
+`threads.share`. In some environments it is limited to AVX2 (OPENBLAS_CORETYPE). On one core with
+AVX-512, us of NumPy with OpenBLAS at AVX2 / at AVX-512 / oneDNN / PyTorch (MKL): 64x784 @ 784x512
+540 / 310 / 222 / 500; 256x128 @ 128x512 290 / 157 / 144 / 313.
 
-Few rows, as of a model that generates, are a matter of how fast the other matrix is read: us of NumPy, oneDNN on one thread and on two, torch on two, with
-AVX-512, of 1, 2 and 7 rows by 768x3072 (transposed): 441 429 279 326, 1471 462 270 445, 1419 1122 598 932; 1 row by 512x512 42 44 29 34, by 128x256 5 7 7 6.
+On a core with only AVX2, oneDNN takes 0.74 of NumPy's time (0.95 of PyTorch's). This is the median
+of 393 products of random shapes of 8 to 1536 with at least 128 thousand multiplications, either
+side transposed or not. 23 of them were slower, by a tenth to a third, most of them with 512
+columns. Below 128 thousand multiplications the ratio is 1.24. For stacks with at least 300 thousand
+multiplications it is 0.65.
+
+Products with few rows, as in a generating model, depend on how fast the other matrix is read. With
+AVX-512, us of NumPy / oneDNN on one thread / on two / PyTorch on two: 1 row by 768x3072
+(transposed) 441 / 429 / 279 / 326, 7 rows 1419 / 1122 / 598 / 932; 1 row by 512x512 42 / 44 / 29 /
+34.
 """
 import math
 
@@ -20,19 +26,31 @@ from mindtorch.backend.cpu._numpy_private import SILENT
 
 _F32 = np.dtype(np.float32)
 _add, _matmul, _multiply = _numpy_private.add, _numpy_private.matmul, _numpy_private.silent(np.multiply)
-_DOT = 1 << 13          # multiplications up to which `a.dot(b)` (0.3 us) takes the way to the same BLAS as `matmul` (0.9 us), which starts no threads for them
-_OUTER = 1 << 12        # elements of an outer product from which on it is no product (256x256 75 and 19 us; 8 of 64x64 40 and 13)
-_LEAST = 1 << 16        # multiplications from which on oneDNN is as fast (its call takes 3 us); without AVX-512 twice that
-_ONE = 1 << 19          # the same for one matrix of many, where NumPy's loop costs nothing
-_WORTH = 1 << 22        # multiplications from which on threads are woken
-_WORTH_POOL = 3 << 18   # the same for those that wait for work (pool.py): 256x13 @ 13x256 23 us on one, 13 on two; 80x80 @ 80x80 15, 12
-_READ = 1 << 19         # elements of a matrix from which on oneDNN multiplies it by few rows or columns, and where threads share that
+# maximum multiplications for `a.dot(b)`, which reaches the same BLAS call in 0.3 us (`matmul` 0.9
+# us); BLAS starts no threads for them
+_DOT = 1 << 13
+# minimum elements of an outer product for a broadcast multiplication instead (by BLAS vs this:
+# 256x256 75 us vs 19 us; 8 of 64x64 40 us vs 13 us)
+_OUTER = 1 << 12
+# minimum multiplications for oneDNN to be as fast (its call takes 3 us); twice that without AVX-512
+_LEAST = 1 << 16
+_ONE = 1 << 19  # the same for one matrix of a stack, where NumPy's loop costs nothing
+_WORTH = 1 << 22  # minimum multiplications for waking threads
+# the same for the threads of pool.py, which already wait for work: 256x13 @ 13x256 23 us on one, 13
+# us on two; 80x80 @ 80x80 15 us, 12 us
+_WORTH_POOL = 3 << 18
+# minimum elements of a matrix that oneDNN multiplies by few rows or columns; `_READ_SHARED` if
+# threads share the work
+_READ = 1 << 19
 _READ_SHARED = 1 << 17
-_STACK = 1 << 18        # multiplications of a stack of matrices from which on a loop in C over oneDNN beats NumPy's over OpenBLAS
+# minimum multiplications of a stack of matrices for a C loop over oneDNN, which then beats NumPy's
+# over OpenBLAS
+_STACK = 1 << 18
 
 
 def blas_ready(a):
-    """`a`, or a copy of it if its last two strides would keep NumPy from handing it to BLAS (a factor of 50)."""
+    """Returns `a`, or a copy if its last two strides would keep NumPy from using BLAS (50 times
+    slower)."""
     f = a.flags
     if f.c_contiguous or f.f_contiguous:
         return a
@@ -45,7 +63,8 @@ def blas_ready(a):
 
 
 def product(a, b, out=None):
-    """a @ b over the last two dims; leading dims broadcast.  `out`, where given, is C-contiguous."""
+    """Computes a @ b over the last two dims; leading dims broadcast. `out`, if given, is
+    C-contiguous."""
     if out is None and a.ndim == 2 == b.ndim and 1 < a.size * b.shape[1] <= _DOT and a.shape[1] == b.shape[0]:
         return a.dot(b)
     if a.ndim > 1 < b.ndim and a.shape[-1] == 1 == b.shape[-2] and (a.ndim > 2 or a.size * b.size >= _OUTER):
@@ -99,8 +118,12 @@ def product(a, b, out=None):
 
 
 def product_plus(a, b, row):
-    """a @ b of two matrices, and `row` added to each row of that; where threads share the product, while it is in their caches (256x128 @ 128x384 on two:
-    136 us, with NumPy's addition behind it 160, this way 147; 2048x64 @ 64x64 94, 136, 99)."""
+    """Computes a @ b + row for two matrices; `row` is added to each row of the product.
+
+    If threads share the product, they add `row` while the result is in their caches: 256x128 @
+    128x384 on two threads takes 147 us, vs 160 us with a separate addition in NumPy (136 us without
+    any).
+    """
     m, k = a.shape
     n = b.shape[1]
     if m * k * n >= _WORTH_POOL and min(m, n, k) >= 8 and k == b.shape[0] and a.dtype is _F32 and b.dtype is _F32 and row.dtype is _F32 \
@@ -114,19 +137,20 @@ def product_plus(a, b, row):
 
 
 def _few(a, b, read):
-    """Whether oneDNN is as fast for a product that few rows or columns come out of, for which so many elements are read."""
+    """True if oneDNN is as fast for a product with few output rows or columns that reads `read`
+    elements."""
     return a.dtype is _F32 and b.dtype is _F32 and a.shape[-1] >= 8 and read >= (_READ_SHARED if threads.count() > 1 else _READ) and onednn.own()
 
 
 def _read(a, b, out):
-    """Such a product, by oneDNN on all threads."""
+    """Computes such a product with oneDNN on all threads."""
     if not onednn.gemm_shared(a, b, out):
         onednn.gemm(a, b, out)
     return out
 
 
 def by_vector(a, v):
-    """a @ v of a matrix and a vector."""
+    """Computes a @ v for a matrix and a vector."""
     a = blas_ready(a)
     if a.ndim == 2 and a.shape[1] == v.shape[0] and _few(a, v, a.size):
         return _read(a, blas_ready(v[:, None]), np.empty((a.shape[0], 1), _F32)).reshape(-1)
@@ -140,7 +164,7 @@ def _one(a, b, out, work):
 
 
 def _rows(a, b, out):
-    """A large product by BLAS, which is kept from threads of its own."""
+    """Computes a large product with BLAS, which is kept from starting its own threads."""
     if out is None:
         out = np.empty((a.shape[0], b.shape[1]), np.result_type(a, b))
     if out.dtype != a.dtype or out.dtype != b.dtype or out.dtype.kind not in "fc":

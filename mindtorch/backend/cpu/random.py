@@ -1,7 +1,8 @@
-"""Kernels that draw random numbers (rng.py).
+"""Kernels that draw random numbers (`rng.py`).
 
-torch fills memory from its beginning on, whatever the order of the dimensions.  Kernels whose names end in `_` fill the array that they get;
-the others make one, of the dense strides `stride` in elements (None: C order).
+PyTorch fills a tensor in memory order, whatever the order of its dimensions. Kernels whose names
+end in `_` fill the array that they receive. The others allocate one with the dense strides
+`stride`, in elements (None: C order).
 """
 import numpy as np
 
@@ -10,21 +11,21 @@ from mindtorch.backend.strides import empty
 
 
 def _drawn(a, d):
-    """What rng gave as an array of dtype `d` (it has bfloat16 values as float32)."""
+    """Returns a result of `rng` in dtype `d` (`rng` returns bfloat16 values as float32)."""
     return a if a.dtype == d else a.astype(d)
 
 
 def _order(a):
-    """The array seen in the order of its memory."""
+    """Returns a view of the array in memory order."""
     return a if a.flags.c_contiguous else rng.in_memory_order(a)
 
 
 def _into(v):
-    """v where numbers may be made in its memory, else None."""
+    """Returns v if random numbers can be generated directly in its memory, else None."""
     return v if v.flags.c_contiguous and v.flags.aligned and v.flags.writeable else None
 
 
-# ------------------------------------------------------------------ arrays that are filled
+# ------------------------------------------------------------------ in-place kernels
 @kernel("uniform_")
 def _uniform_(a, *, low, high, generator):
     v = _order(a)
@@ -37,12 +38,12 @@ def _uniform_(a, *, low, high, generator):
 def _normal_(a, *, mean, std, generator):
     if a.size:
         v = _order(a)
-        # (torch goes another way where the tensor to be filled is not contiguous.)
+        # PyTorch uses another algorithm if the target is not contiguous.
         r = rng.normal(v.shape, a.dtype, mean, std, generator, v is a, _into(v))
         if r is not v:
             v[...] = r
     else:
-        rng._check_std(std)         # (empty ones may be of any dtype, as in torch)
+        rng._check_std(std)  # an empty tensor may have any dtype, as in PyTorch
 
 
 @kernel("randint_")
@@ -130,10 +131,10 @@ def _randperm(n, stype, generator, device):
     return _drawn(rng.randperm(n, stype, generator), stype)
 
 
-# ------------------------------------------------------------------ by tensors of parameters
+# ------------------------------------------------------------------ tensors of parameters
 @kernel("normal_by")
 def _normal_by(mean, std, *, at, spread, generator):
-    """at, spread: the mean and the standard deviation where no tensor gives it."""
+    """at, spread: the mean and the standard deviation, used where no tensor is passed for them."""
     d = (std if mean is None else mean).dtype
     shape = np.broadcast_shapes(*[x.shape for x in (mean, std) if x is not None])
     return _drawn(rng.normal_like(at if mean is None else mean, spread if std is None else std, generator), d).reshape(shape)

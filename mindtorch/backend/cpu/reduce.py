@@ -1,12 +1,14 @@
-"""Sums on arrays: fast, and exact to the last digits however many elements there are.
+"""Sums of arrays: fast, and accurate to the last digits for any number of elements.
 
-NumPy adds pairwise along contiguous memory only; over any other axis it adds one row after another, and the float32
-error grows with the number of rows.  Sums here go in blocks, so that it grows with its square root at most.
-Along contiguous memory a matrix product with a vector of ones is ten times faster than NumPy's own sum: 1e6 float32 in
-full take 27 us (`np.add.reduce` 130-240, torch 23), the rows of 1000x1000 23 (150-350, torch 25).
-Where there is a C compiler, arrays of large.FEW elements or more go to backend/native/rows.py: us on one thread of an EPYC core, C / torch, 256x256 rows
-4.2 / 4.7, columns 4.8 / 4.8, all 3.8 / 4.3; 1024x1024 64 / 57, 77 / 316, 49 / 50; 100000x3 72 / 454, 30 / 76, 20 / 20; largest of rows 7.0 / 5.9,
-product 4.8 / 4.7, norm 5.6 / 10.
+NumPy adds pairwise only along contiguous memory. Over any other axis it adds row after row, and the
+float32 error grows with the number of rows. Sums here go in blocks, so that the error grows at most
+with the square root of that number. Along contiguous memory a matrix product with a vector of ones
+is ten times faster than NumPy's own sum: 1e6 float32 in full take 27 us (`np.add.reduce` 130-240
+us, PyTorch 23 us).
+
+With a C compiler, arrays of `large.FEW` elements or more use `mindtorch/backend/native/rows.py`. On
+one thread of an EPYC core, us of C vs PyTorch: 256x256 rows 4.2 vs 4.7, columns 4.8 vs 4.8;
+1024x1024 rows 64 vs 57, columns 77 vs 316, all 49 vs 50; 100000x3 rows 72 vs 454.
 """
 import numpy as np
 
@@ -15,17 +17,21 @@ from mindtorch.backend.cpu.heavy import ones
 from mindtorch.backend.cpu.host import quiet
 
 _add = np.add.reduce
-SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)       # (as in backend/native/rows.py)
+# as in `mindtorch/backend/native/rows.py`
+SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 _BLOCK = 64             # rows added one after another
-_CHUNK = 4096           # elements added by one product
-_LARGE = 1 << 16        # below, starting OpenBLAS's threads costs more than they save
+_CHUNK = 4096  # elements summed by one product
+_LARGE = 1 << 16  # below, starting OpenBLAS's threads costs more than it saves
 _NARROW = (np.dtype(np.float32), np.dtype(np.complex64))
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
-_LITTLE = 1 << 10       # elements up to which a product with ones is as exact as NumPy's own sum: OpenBLAS adds in 32 rows, NumPy in 16 of a block
+# maximum elements for a product with ones, which is as accurate as NumPy's own sum there: OpenBLAS
+# adds in chains of 32, NumPy in chains of 16 per block
+_LITTLE = 1 << 10
 
 
 def sums(a, axes=None, keepdim=False):
-    """Sum over `axes` (a sorted tuple; None: all) in the array's own dtype; NumPy's warnings are not silenced."""
+    """Sums over `axes` (a sorted tuple; None: all) in the array's own dtype. NumPy's warnings are
+    not silenced."""
     if (r := native(a, axes, keepdim, SUM)) is not None:
         return r
     r = small_sum(a, axes, keepdim)
@@ -54,7 +60,7 @@ _quietly = quiet(sums)
 
 
 def total(a, axes=None, keepdim=False):
-    """`sums` without NumPy's warnings."""
+    """Like `sums`, without NumPy's warnings."""
     r = small_sum(a, axes, keepdim)
     if r is None:
         r = native(a, axes, keepdim, SUM)
@@ -62,9 +68,11 @@ def total(a, axes=None, keepdim=False):
 
 
 def small_sum(a, axes, keepdim=False):
-    """The sum of a small array over all, its first or its last dimension, without warnings; None: it is not one for that.
+    """Sums a small array over all dimensions, the first or the last one, without warnings.
 
-    A product with ones: 256 elements take 0.4 us, by `np.add.reduce` 1.2 and 0.4 more to keep it from warning.  (Of one element -0 it would be 0.)
+    Returns None for other arrays. Uses a product with ones: 256 elements take 0.4 us, vs 1.2 us
+    with `np.add.reduce` plus 0.4 us to silence its warnings. A single element is excluded because
+    -0 would become 0.
     """
     n = a.size
     if not 1 < n <= _LITTLE or a.dtype not in _BLAS or not a.flags.c_contiguous:
@@ -89,7 +97,7 @@ def small_sum(a, axes, keepdim=False):
 
 
 def small_squares(a):
-    """The sum of a small array's squares; None: it is not one for that."""
+    """Returns the sum of the squares of a small array; None for other arrays."""
     n = a.size
     if not 1 < n <= _LITTLE or a.dtype not in _BLAS or not a.flags.c_contiguous:
         return None
@@ -98,7 +106,7 @@ def small_squares(a):
 
 
 def whole(a):
-    """The sum of all elements, without NumPy's warnings."""
+    """Returns the sum of all elements, without NumPy's warnings."""
     n = a.size
     if 1 < n <= _LITTLE and a.dtype in _BLAS and a.flags.c_contiguous:
         return a.reshape(n).dot(ones(n, a.dtype))
@@ -107,12 +115,16 @@ def whole(a):
 
 
 def native(a, axes, keepdim, what, over=1.0):
-    """`what` (SUM to NORM) over `axes` (a sorted tuple; None: all) of a large array in C, divided by `over`; or None."""
+    """Reduces a large array in C: `what` (SUM to NORM) over `axes` (a sorted tuple; None: all),
+    divided by `over`.
+
+    Returns None if there is no kernel.
+    """
     return large.rows().reduce(a, axes, keepdim, what, over) if a.size >= large.FEW else None
 
 
 def _last(a):
-    """(m, n) -> (m,)"""
+    """Sums the rows: (m, n) -> (m,)."""
     m, n = a.shape
     if a.size >= _LARGE and a.dtype in _BLAS and a.flags.c_contiguous and (r := large.along().sums(a)) is not None:
         return r
@@ -126,15 +138,15 @@ def _last(a):
         return _add((a.reshape(m * k, _CHUNK) @ ones(_CHUNK, a.dtype)).reshape(m, k), axis=1)
     r = _add(a[:, whole:], axis=1)
     for i in range(m):
-        # One row's chunks are contiguous; those of all rows are not, and would be copied.
+        # The chunks of one row are contiguous; those of all rows are not, and would be copied.
         r[i] += _add(a[i, :whole].reshape(k, _CHUNK) @ ones(_CHUNK, a.dtype))
     return r
 
 
 def _blocked(a, axes):
-    """Sum over `axes`; the shape of the result is right up to its dimensions of size 1."""
+    """Sums over `axes`. The shape of the result is correct up to dimensions of size 1."""
     if not a.flags.c_contiguous:
-        # Follow the memory: a transposed array is contiguous in another order of its axes.
+        # Follow the memory order: a transposed array is contiguous in another order of its axes.
         order = sorted(range(a.ndim), key=lambda d: -a.strides[d])
         if order != list(range(a.ndim)):
             b = a.transpose(order)
@@ -150,7 +162,7 @@ def _blocked(a, axes):
         a = _last(a.reshape(_product(shape), _product(a.shape[last:]))).reshape(shape)
     left = [d for d in axes if d < last]
     while left:
-        # One run of neighbouring axes at a time, from the right.
+        # One run of adjacent axes at a time, from the right.
         hi = lo = left.pop()
         while left and left[-1] == lo - 1:
             lo = left.pop()
@@ -169,10 +181,11 @@ def _product(sizes):
 
 
 def _columns(a):
-    """(b, n, m) -> (b, m)"""
+    """Sums the middle axis: (b, n, m) -> (b, m)."""
     b, n, m = a.shape
     if m < 16 and n > _BLOCK:
-        # Rows this short cost more to walk than to transpose: 100000 x 3 takes 0.12 ms instead of 1.2 ms.
+        # Such short rows cost more to traverse than to transpose: 100000x3 takes 0.12 ms instead of
+        # 1.2 ms.
         return _last(np.ascontiguousarray(a.transpose(0, 2, 1)).reshape(b * m, n)).reshape(b, m)
     while n > _BLOCK:
         k = n // _BLOCK
@@ -184,17 +197,19 @@ def _columns(a):
     return _add(a, axis=1)
 
 
-# ------------------------------------------------------------------ running sums
-_STEP = 8               # elements whose running sums one product with a triangle of ones gives
+# ------------------------------------------------------------------ cumulative sums
+_STEP = 8  # elements whose cumulative sums come from one product with a triangle of ones
 _triangle = np.triu(np.ones((_STEP, _STEP)))
 
 
 def _running_rows(a):
-    """Running sums along the rows of a contiguous float32 matrix, in double precision; None where one is not finite.
+    """Computes cumulative sums along the rows of a contiguous float32 matrix, in double precision.
 
-    Additions one after another take 3.2 ms for 1000x1000, for each waits for the one before (and with NumPy's conversion on the
-    fly 6-10); over the totals of groups of eight, and within those as a product with a triangle, 1.7 (torch 0.8).
-    Most sums of float32 numbers fit a double, so that these are mostly the same to the last bit.
+    Returns None if one of them is not finite. Sequential additions take 3.2 ms for 1000x1000,
+    because each depends on the one before (with NumPy's conversion on the fly 6-10 ms). Adding the
+    totals of groups of eight, and a product with a triangle within the groups, takes 1.7 ms
+    (PyTorch 0.8 ms). Most sums of float32 values fit in a double, so the results are mostly the
+    same to the last bit.
     """
     n, width = a.shape
     r = np.empty(a.shape, a.dtype)
@@ -205,25 +220,26 @@ def _running_rows(a):
     def part(i, j):
         k = j - i
         x = a[i:j, :whole].astype(np.float64).reshape(k * count, _STEP)
-        # What comes before a group goes into its first element.
+        # Add the total of the preceding groups to the first element of each group.
         before = np.add.accumulate(threads.matmul(x, ones(_STEP, x.dtype)).reshape(k, count), axis=1)
         x.reshape(k, count, _STEP)[:, 1:, 0] += before[:, :-1]
         r[i:j, :whole] = threads.matmul(x, _triangle).reshape(k, whole)
         if whole < width:
             tail = a[i:j, whole:].astype(np.float64)
-            tail[:, 0] += before[:, -1]     # (the sum up to here)
+            tail[:, 0] += before[:, -1]  # the sum up to here
             np.add.accumulate(tail, axis=1, out=tail)
             r[i:j, whole:] = tail
         else:
             tail = before
-        # An infinity or nan times nought has spoilt its group.
+        # inf * 0 or NaN * 0 has spoiled its group.
         good.append(bool(np.isfinite(tail[:, -1]).all()))
     large.each_rows(n, width, part)
     return r if all(good) else None
 
 
 def running_products(a):
-    """Running products along the rows of a contiguous float32 matrix, in double precision."""
+    """Computes cumulative products along the rows of a contiguous float32 matrix, in double
+    precision."""
     r = np.empty(a.shape, a.dtype)
 
     def part(i, j):
@@ -234,9 +250,10 @@ def running_products(a):
 
 
 def running_sums(a, axis):
-    """Cumulative sums of float32 along `axis`, accumulated in double precision.
+    """Computes cumulative sums of float32 along `axis`, accumulated in double precision.
 
-    NumPy's accumulate in double takes 6-10 ms for 1000x1000, one row after another 1.6 and with transposition 4.
+    NumPy's accumulate in double takes 6-10 ms for 1000x1000; adding row after row takes 1.6 ms,
+    with a transposition 4 ms.
     """
     n, lanes, lines = a.shape[axis], _product(a.shape[axis + 1:]), _product(a.shape[:axis])
     if lanes == 1 and a.size >= 4096 and n >= 4 * _STEP:
@@ -247,7 +264,7 @@ def running_sums(a, axis):
         return np.add.accumulate(a, axis=axis, dtype=np.float64).astype(a.dtype)
     x = a.reshape(lines, n, lanes)
     if lanes < 512:
-        # The long dimension is put last, where one addition takes in all of it.
+        # The long dimension moves to the end, where one addition covers all of it.
         x = x.transpose(2, 1, 0)
     x = np.ascontiguousarray(x)
     r = np.empty_like(x)

@@ -1,4 +1,5 @@
-"""Kernels of reductions: sums, products, extremes, truth, norms, moments, and what their gradients need."""
+"""Reduction kernels: sums, products, extrema, all/any, norms, moments, and the helpers of their
+gradients."""
 import functools
 import math
 
@@ -18,7 +19,7 @@ _times, _over = stepwise(binary(np.multiply)), stepwise(binary(np.true_divide))
 
 @kernel("spread")
 def spread(g, *, shape, axes, keepdim):
-    """A reduced array repeated over the shape it was reduced from."""
+    """Expands a reduced array to the shape it was reduced from."""
     if axes is not None and not keepdim:
         g = g.reshape([1 if d in axes else n for d, n in enumerate(shape)])
     elif axes is None and g.ndim:
@@ -29,7 +30,7 @@ def spread(g, *, shape, axes, keepdim):
 
 
 def count(shape, axes):
-    """Number of elements that are reduced into one."""
+    """Returns the number of elements that are reduced into one."""
     n = 1
     for d in range(len(shape)) if axes is None else axes:
         n *= shape[d]
@@ -44,7 +45,7 @@ kernel("sum_all", whole)
 def _sum(a, *, axes, keepdim):
     if a.dtype.kind in "biu":
         if axes is None and a.dtype.kind == "b" and not keepdim:
-            return np.array(np.count_nonzero(a), _I64)      # (a million: 30 us, added up 700)
+            return np.array(np.count_nonzero(a), _I64)  # 1 million: 30 us, by addition 700 us
         return np.add.reduce(a, axis=axes, dtype=_I64, keepdims=keepdim)
     return total(a, axes, keepdim)
 
@@ -75,7 +76,7 @@ def _mean_dims(a, *, axes, keepdim):
 
 @functools.lru_cache(256)
 def _number(n, dtype):
-    """A number as a 0-dim array (0.6 us less than NumPy's scalar beside an array)."""
+    """Returns n as a 0-d array, which costs 0.6 us less than a NumPy scalar next to an array."""
     r = np.full((), n, dtype)
     r.flags.writeable = False
     return r
@@ -108,7 +109,8 @@ _prod_quietly = quiet(_prod)
 
 @kernel("prod_dim")
 def _prod_dim(a, *, axis, keepdim):
-    if a.ndim and a.size >= large.SOME and (r := large.rows().reduce(a, (axis,), keepdim, PRODUCT)) is not None:      # (8x8 0.9 us, by NumPy 1.9)
+    # 8x8: 0.9 us, NumPy 1.9 us
+    if a.ndim and a.size >= large.SOME and (r := large.rows().reduce(a, (axis,), keepdim, PRODUCT)) is not None:
         return r
     return _prod_quietly(a, axis=axis, keepdim=keepdim)
 
@@ -116,7 +118,11 @@ def _prod_dim(a, *, axis, keepdim):
 @kernel("prod_backward")
 @quiet
 def _prod_backward(g, a, out, *, axis, keepdim):
-    """Gradient of a product; the quotient by each factor, and where one is zero the product of the others."""
+    """Computes the gradient of a product.
+
+    It uses the quotient of the product by each factor or, if one is zero, the product of the other
+    factors.
+    """
     axes = None if axis is None else (axis,)
     wide = spread(g, shape=a.shape, axes=axes, keepdim=keepdim)
     if not a.ndim:
@@ -125,7 +131,7 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     if x.all():
         others = _over(spread(out, shape=a.shape, axes=axes, keepdim=keepdim), a)
     elif axis is None and np.count_nonzero(x) < a.size - 1:
-        return np.zeros(a.shape, g.dtype)        # two zeros: nought, whatever the others are
+        return np.zeros(a.shape, g.dtype)  # two zeros: each product of the other factors is zero
     elif axis is None:
         others = products_of_others(a.reshape(-1), 0).reshape(a.shape)
     else:
@@ -133,11 +139,14 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     return _times(wide, others.conj() if others.dtype.kind == "c" else others)
 
 
-# ------------------------------------------------------------------ extremes
+# ------------------------------------------------------------------ extrema
 @kernel("extreme_share")
 @quiet
 def _extreme_share(a, out, *, axes, keepdim, nan):
-    """1 / (number of winners) where an element equals the extreme, else 0; beside nan the nans win (`nan`), or all is nan."""
+    """Returns 1 / (number of winners) where an element equals the extremum, else 0.
+
+    If the extremum is NaN, the NaN elements win (`nan`), or every share is NaN.
+    """
     x, y = a, out
     if axes is None or not keepdim:
         y = y.reshape([1 if axes is None or d in axes else n for d, n in enumerate(x.shape)])
@@ -147,7 +156,8 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
         if odd.any():
             hit |= (x != x) & odd
     if x.dtype in (_F32, _F64) and count(x.shape, axes) <= 1 << 24:
-        # (Up to 2^24 ones are counted exactly; counted as integers and divided as doubles a matrix of 256 takes 110 us, so 30.)
+        # Up to 2^24 ones are counted exactly: a 256x256 matrix takes 30 us, vs 110 us when counted
+        # as integers and divided as doubles.
         r = hit.astype(x.dtype)
         r *= (1 / sums(r, axes, True).astype(_F64)).astype(x.dtype)
         return r
@@ -156,7 +166,7 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
 
 
 def _few(a, axis):
-    """Whether `_picked` is for an array and an axis."""
+    """True if `_picked` supports the array and the axis."""
     return 0 < a.size < large.FEW and axis == a.ndim - 1 and a.dtype.kind in "fiu" and a.flags.c_contiguous
 
 
@@ -168,9 +178,11 @@ def _starts(rows, width):
 
 
 def _picked(a, place_of, keepdim):
-    """(extremes, their places) of the last dimension of a small array in C order, by the places: 16 rows of 16 1.4 us, by `reduce` and `argmax` 3.6.
+    """Returns (extrema, their indices) along the last dimension of a small C-contiguous array.
 
-    (`ufunc.reduce` may give the other of two zeros than the one at the place, and may warn of nan.)
+    The extrema are read at the indices: 16 rows of 16 take 1.4 us, vs 3.6 us with `reduce` and
+    `argmax`. `ufunc.reduce` may return the other of two zeros (0 and -0) than the one at the index,
+    and may warn about NaN.
     """
     shape = a.shape
     n = shape[-1]
@@ -183,12 +195,14 @@ def _picked(a, place_of, keepdim):
 
 
 def _extreme(name, ufunc, arg, what):
-    """Kernels of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
+    """Registers the kernels of a maximum or minimum: full, over axes, along one axis as (values,
+    indices), and the index alone."""
     place_of, silently = getattr(np.ndarray, arg.__name__), quiet(functools.partial(ufunc.reduce, axis=None))
 
     def full(a):
         if a.size < large.FEW and a.dtype.kind in "fiu" and a.flags.c_contiguous and a.size:
-            return a.reshape(-1)[place_of(a)]        # (0.5 us where `reduce` takes 1.5; a nan counts as the largest, and as the least)
+            # 0.5 us vs 1.5 us with `reduce`; a NaN counts as the largest and as the smallest
+            return a.reshape(-1)[place_of(a)]
         if (r := native(a, None, False, what)) is not None:
             return r
         return silently(a)
@@ -226,16 +240,20 @@ _extreme("max", np.maximum, np.argmax, LARGEST)
 _extreme("min", np.minimum, np.argmin, LEAST)
 
 
-# ------------------------------------------------------------------ truth
+# ------------------------------------------------------------------ all, any
 def _true(a):
-    """a as bools. (The zero has the dtype: NumPy does not compare bfloat16 of no dimensions with Python's.)"""
+    """Returns a as bools.
+
+    The zero has a's dtype: NumPy cannot compare 0-d bfloat16 with a Python scalar.
+    """
     return a if a.dtype.kind == "b" else a != a.dtype.type(0)
 
 
 def _truth(name, ufunc):
     def truth(a, *, axes, keepdim):
         if a.itemsize == 1 and a.size >= large.FEW:
-            # (NumPy reads any byte but 0 of bools as true, and may hand one of them on: eight million uint8 0.07 ms, compared with 0 first 0.4)
+            # NumPy reads any byte but 0 of bools as true, and may return such a byte: 8 million
+            # uint8 take 0.07 ms, compared with 0 first 0.4 ms
             return np.asarray(ufunc.reduce(a.view(bool), axis=axes, keepdims=keepdim)).view(np.uint8) != 0
         return ufunc.reduce(_true(a), axis=axes, keepdims=keepdim)
     kernel(name, truth)
@@ -247,7 +265,7 @@ _truth("any", np.logical_or)
 
 @kernel("count_nonzero")
 def _count_nonzero(a, *, axes):
-    if axes is None or len(axes) == a.ndim:        # (a million bools: 30 us, added up 700)
+    if axes is None or len(axes) == a.ndim:  # 1 million bools: 30 us, by addition 700 us
         if a.dtype.kind in "biu" or a.size < large.FEW and a.dtype.kind != "V":
             return np.array(np.count_nonzero(a), _I64)
         return np.array(np.count_nonzero(_true(a)), _I64)
@@ -260,7 +278,8 @@ def _count_nonzero(a, *, axes):
 def _logsumexp(a, *, axes, keepdim):
     if a.size == 0:
         return np.full(np.add.reduce(a, axis=axes, keepdims=keepdim).shape, -np.inf, a.dtype)
-    if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.rows().soft(4, a, -1)) is not None:     # (LOG_SUM)
+    # 4: LOG_SUM
+    if axes is not None and axes == (a.ndim - 1,) and a.size >= large.SOME and (r := large.rows().soft(4, a, -1)) is not None:
         return r.reshape(*r.shape, 1) if keepdim else r
     m = native(a, axes, True, LARGEST)
     if m is None:
@@ -271,16 +290,18 @@ def _logsumexp(a, *, axes, keepdim):
 
 
 # ------------------------------------------------------------------ moments
-VARIANCE, DEVIATION, MEAN = range(3)         # (as in backend/native/rows.py)
+VARIANCE, DEVIATION, MEAN = range(3)  # as in `mindtorch/backend/native/rows.py`
 
 
 def _moment(a, axes, keepdim, correction, what):
-    """Variances, their square roots or means over `axes`.  torch accumulates them in double precision, and takes the root there.
+    """Computes variances, standard deviations or means over `axes`.
 
-    The mean is an element and the mean of what the others are away from it: that of equal numbers is exact, and their variance 0.
+    PyTorch accumulates in double precision and also takes the root there. The mean is the first
+    element plus the mean of the differences from it. The mean of equal values is therefore exact,
+    and their variance 0.
     """
     if a.dtype.kind == "c":
-        # (torch rounds the variances of the parts.)
+        # PyTorch rounds the variances of the real and the imaginary part.
         real, imag = [_moment(x, axes, keepdim, correction, MEAN if what == MEAN else VARIANCE) for x in (a.real, a.imag)]
         return (real + imag * a.dtype.type(1j)) if what == MEAN else np.sqrt(real + imag) if what == DEVIATION else real + imag
     over = float(max(count(a.shape, axes) - correction, 0))
@@ -292,7 +313,7 @@ def _moment(a, axes, keepdim, correction, what):
 
 
 def _wide_moments(a, axes, keepdim):
-    """(means, sums of squared deviations from them), in double precision."""
+    """Returns (means, sums of squared deviations) in double precision."""
     n = count(a.shape, axes)
     if not n:
         r = np.add.reduce(a, axis=axes, dtype=_F64, keepdims=keepdim) * math.nan
@@ -328,13 +349,16 @@ def _wide_mean(a, *, axes, keepdim):
 # ------------------------------------------------------------------ norms
 @kernel("linalg_vector_norm")
 def vector_norm(a, *, p, axes, keepdim):
-    if p and count(a.shape, axes) == 1:        # (the size of one element: neither does its square leave the range, nor does a power round it)
+    # The norm of one element is its absolute value: its square cannot leave the range, and no power
+    # rounds it.
+    if p and count(a.shape, axes) == 1:
         r = np.abs(a)
         return r if keepdim or axes == () or not a.ndim else r.reshape([n for d, n in enumerate(a.shape) if axes is not None and d not in axes])
     if p == 2 and axes is None and not keepdim:
         squares = small_squares(a)
         if squares is not None:
-            return np.array(math.sqrt(squares), a.dtype)        # (a root in double precision, rounded, is the root)
+            # the rounded double-precision root is the correctly rounded root
+            return np.array(math.sqrt(squares), a.dtype)
     if p in (1, 2) and a.size >= large.SOME and (r := large.rows().reduce(a, axes, keepdim, NORM if p == 2 else SIZES)) is not None:
         return r
     return _vector_norm_quietly(a, p=p, axes=axes, keepdim=keepdim)

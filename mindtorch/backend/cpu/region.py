@@ -1,7 +1,9 @@
-"""Regions of tensors: basic indices, strided regions, copies with a region replaced, memory under another type.
+"""Regions of tensors: basic indices, strided regions, copies with a region replaced, memory under
+another dtype.
 
-A strided region is known by numbers alone, so that nodes keep no memory alive: a base by (shape, strides, dtype), a region in its memory by
-(shape, strides, offset, dtype), strides and offset in bytes, the offset from the base's first element.
+A strided region is described by numbers only, so that autograd nodes keep no memory alive. A base
+is (shape, strides, dtype); a region in its memory is (shape, strides, offset, dtype). Strides and
+offset are in bytes, and the offset is relative to the base's first element.
 """
 import numpy as np
 
@@ -30,18 +32,19 @@ def _place(g, *, shape, key):
 
 # ------------------------------------------------------------------ strided regions
 def _span(shape, strides, itemsize):
-    """Bytes from an array's first element to the end of its last one."""
+    """Returns the number of bytes from an array's first element to the end of its last one."""
     if 0 in shape:
         return 0
     return itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
 
 
 def _canvas(base, region, fill=None):
-    """(array of the base's layout holding `fill` or zeros, the region of the same memory)."""
+    """Returns (array with the base's layout that holds `fill` or zeros, the region of the same
+    memory)."""
     have, steps, kind = base
     shape, strides, offset, dtype = region
     span = _span(have, steps, kind.itemsize)
-    # A region made by as_strided may lie partly, or wholly, outside the base.
+    # A region made by as_strided may be partly or completely outside the base.
     low = min(0, offset)
     high = max(span, offset + _span(shape, strides, dtype.itemsize))
     buf = np.zeros(high - low, np.uint8)
@@ -55,17 +58,18 @@ def _canvas(base, region, fill=None):
 
 @kernel("read_region")
 def _read(a, *, base, region):
-    """The region of a tensor with the base's shape, as a fresh array."""
+    """Returns the region of a tensor with the base's shape, as a new array."""
     return _canvas(base, region, a)[1].copy()
 
 
 @kernel("scatter_region")
 def _scatter(value, *, base, region):
-    """Zeros of the base's layout with `value` added into the region (overlapping places add up)."""
+    """Returns zeros in the base's layout with `value` added into the region; overlapping elements
+    accumulate."""
     a, part = _canvas(base, region)
     add_into(part, value)
     if overlaps_itself(a):
-        # Several elements of the base are one place: they share its gradient.
+        # Several elements of the base share one memory location: they share its gradient.
         times, _ = _canvas(base, region)
         add_into(times, np.ones(base[0], base[2]))
         return a / times
@@ -74,7 +78,7 @@ def _scatter(value, *, base, region):
 
 @kernel("copy_slices as_strided_scatter")
 def _punch(a, value, *, base, region):
-    """Copy of `a` with the region replaced by `value`."""
+    """Returns a copy of `a` with the region replaced by `value`."""
     out, part = _canvas(base, region, a)
     part[...] = value
     return out
@@ -90,7 +94,7 @@ def _as_strided(a, *, size, stride, at, home, base):
 
 # ------------------------------------------------------------------ a copy with one region replaced
 def _whole_copy(a):
-    """Copy with the same strides and offset, on a copy of the whole storage."""
+    """Copies `a` with its strides and offset, on a copy of the complete storage."""
     if a.flags.c_contiguous and a.base is None or not a.size:
         return a.copy()
     if 0 in a.strides and any(n > 1 and not s for n, s in zip(a.shape, a.strides)):
@@ -134,7 +138,7 @@ def _main_diagonal_backward(g, *, size):
     return r
 
 
-# ------------------------------------------------------------------ memory under another type
+# ------------------------------------------------------------------ memory under another dtype
 @kernel("real_pairs")
 def _complex_pairs(a):
     shape, n = (*a.shape, 2), a.itemsize // 2
@@ -162,6 +166,6 @@ def _view_dtype(a, *, dtype):
         return a.view(dtype)
     shape = (*a.shape[:-1], a.shape[-1] * old // new)
     if a.flags.c_contiguous:
-        # NumPy's own view() of another size fails on empty arrays.
+        # NumPy's own view() with another item size fails on empty arrays.
         return a.reshape(-1).view(dtype).reshape(shape) if a.size else np.empty(shape, dtype)
     return on_storage(a, shape, (*a.strides[:-1], new), offset_of(a), dtype)

@@ -1,8 +1,8 @@
-"""Slopes of gamma and beta samples in their concentrations.
+"""Derivatives of gamma and beta samples with respect to their concentrations.
 
-A sample x of a distribution with cumulative function F(x; a) moves, while F stays what it is, by dx/da = -(dF/da) / F'(x).
-That is the slope of the quantile function in a, taken here by differences of fourth order in float64 (relative error about
-1e-9).
+A sample x of a distribution with cumulative function F(x; a) moves by dx/da = -(dF/da) / F'(x)
+while F stays constant. That is the derivative of the quantile function with respect to a. It is
+computed here by fourth-order differences in float64 (relative error about 1e-9).
 """
 import numpy as np
 
@@ -12,7 +12,7 @@ from mindtorch.backend.cpu.pointwise import scipy_special
 
 
 def _slope(quantile, a):
-    """d quantile(a) / da by four neighbours."""
+    """Returns d quantile(a) / da, from four neighbors."""
     h = a * 1e-3
     return (8.0 * (quantile(a + h) - quantile(a - h)) - (quantile(a + 2 * h) - quantile(a - 2 * h))) / (12.0 * h)
 
@@ -20,14 +20,15 @@ def _slope(quantile, a):
 @kernel("standard_gamma_grad")
 @quiet
 def _gamma_slope(a, x):
-    """dx/da of gamma samples x of concentration a."""
+    """Returns dx/da of gamma samples x with concentration a."""
     a, y = a.astype(np.float64), x.astype(np.float64)
     below, above = scipy_special("gammainc")(a, y), scipy_special("gammaincc")(a, y)
     lower, upper = scipy_special("gammaincinv"), scipy_special("gammainccinv")
     left = below <= 0.5
     p = np.where(left, below, above)
     r = _slope(lambda b: np.where(left, lower(b, p), upper(b, p)), a)
-    # So small a sample that the cumulative function is a pure power: log x = (log p + log gamma(a + 1)) / a.
+    # For such a small sample the cumulative function is a pure power: log x = (log p + log gamma(a
+    # + 1)) / a.
     tiny = (y < 1e-8) & left
     if tiny.any():
         digamma = scipy_special("digamma")(a + 1.0)
@@ -38,7 +39,7 @@ def _gamma_slope(a, x):
 @kernel("dirichlet_grad")
 @quiet
 def _beta_slope(x, a, total):
-    """dx/da / (1 - x) of beta samples x of concentrations a and total - a."""
+    """Returns dx/da / (1 - x) of beta samples x with concentrations a and total - a."""
     y, a = x.astype(np.float64), a.astype(np.float64)
     b = total.astype(np.float64) - a
     inc, inv = scipy_special("betainc"), scipy_special("betaincinv")

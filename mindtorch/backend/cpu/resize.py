@@ -1,4 +1,4 @@
-"""Resampling kernels on CPU: interpolation along axes, sampling at arbitrary places."""
+"""CPU resampling kernels: interpolation along axes, sampling at arbitrary positions."""
 import functools
 import math
 
@@ -9,9 +9,9 @@ from mindtorch.backend.cpu.copies import copy_c
 from mindtorch.backend.cpu.host import quiet
 
 
-# ------------------------------------------------------------------ interpolation along axes: which elements, with which weights
+# ------------------------------------------------------------------ interpolation along axes: plans
 def _source_scale(n, out, scale, real):
-    """Input elements per output element, in the precision torch computes it in."""
+    """Returns the input elements per output element, in the precision that PyTorch uses."""
     return real(1.0 / scale) if scale is not None and scale > 0 else real(n) / real(out)
 
 
@@ -63,7 +63,7 @@ _FILTERS = {"bilinear": (_filter_linear, 2), "bicubic": (_filter_cubic, 4), "lan
 
 
 def _antialias_plan(axis, n, out, scale, align, real, mode):
-    """Weights of a filter that grows with the reduction, as Pillow's."""
+    """Returns the plan of a filter whose support grows with the reduction, as in Pillow."""
     fn, width = _FILTERS[mode]
     if align:
         s = (n - 1) / (out - 1) if out > 1 else 0.0
@@ -86,9 +86,10 @@ def _antialias_plan(axis, n, out, scale, align, real, mode):
 
 @functools.lru_cache(256)
 def _plan(kind, size, out, scales, align, real):
-    """(axis, index (taps, out), weight (taps, out) or None, size) of each axis that changes.
+    """Returns (axis, index (taps, out), weight (taps, out) or None, size) of each axis that
+    changes.
 
-    kind: the primitive's name; real: in which weights are made.
+    kind: the primitive's name. real: dtype in which the weights are computed.
     """
     mode = kind[len("upsample_"):]
     plan = []
@@ -112,7 +113,7 @@ _KINDS = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_ne
 def _upsample(kind):
     @quiet
     def run(x, *, size, scales, align):
-        # Weights for bytes are made in float64 before they are rounded to 16 bits.
+        # Weights for bytes are computed in float64 before they are rounded to 16 bits.
         wide = x.dtype == np.float64 or x.dtype == np.uint8 and "nearest" not in kind
         plan = _plan(kind, x.shape[2:], size, scales, align, np.float64 if wide else np.float32)
         if x.dtype == np.uint8 and any(w is not None for _, _, w, _ in plan):
@@ -138,9 +139,10 @@ def _per_axis(w, axis, ndim):
 
 
 def _resize(x, plan):
-    """Weighted sums of elements along axes."""
+    """Computes weighted sums of elements along axes."""
     for axis, index, weight, _ in plan:
-        # (us of 1x3x8x8 to 16x16, C / NumPy: bilinear 15 / 27, its gradient 16 / 30, bicubic 17 / 48; nearest 10 / 7)
+        # 1x3x8x8 to 16x16, us of C vs NumPy: bilinear 15 vs 27, its gradient 16 vs 30, bicubic 17
+        # vs 48; nearest 10 vs 7.
         c = large.along() if x.size and (x.size >= large.FEW or weight is not None) else None
         if weight is None:
             r = np.empty((*x.shape[:axis], index.shape[1], *x.shape[axis + 1:]), x.dtype) if c is not None else None
@@ -150,7 +152,7 @@ def _resize(x, plan):
             x = r
             continue
         if len(index) > 4:
-            # Antialiasing takes many taps: a matrix product.
+            # Antialiasing has many taps: use a matrix product.
             m = _matrix(index, weight, x.shape[axis], x.dtype)
             x = np.moveaxis(threads.matmul(np.moveaxis(x, axis, -1), m), -1, axis)
             continue
@@ -164,7 +166,8 @@ def _resize(x, plan):
 
 
 def _resize_bytes(x, plan):
-    """_resize of uint8 as torch does it: weights of 16 bits, the last axis first, rounded to bytes after each axis."""
+    """Like `_resize`, for uint8 as in PyTorch: 16-bit weights, the last axis first, rounding to
+    bytes after each axis."""
     for axis, index, weight, _ in reversed(plan):
         bits = 0
         while bits < 22 and int(0.5 + weight.max() * (1 << (bits + 1))) < 1 << 15:
@@ -178,7 +181,7 @@ def _resize_bytes(x, plan):
 
 
 def _matrix(index, weight, n, dtype):
-    """The axis map as a matrix (n, out)."""
+    """Returns the map of an axis as a matrix (n, out)."""
     m = np.zeros((n, index.shape[1]), dtype)
     cols = np.arange(index.shape[1])
     for i, w in zip(index, np.ones_like(index, dtype) if weight is None else weight):
@@ -187,7 +190,7 @@ def _matrix(index, weight, n, dtype):
 
 
 def _resize_grad(g, plan):
-    """Adjoint of _resize: along each axis a product with the (small) matrix of the map."""
+    """Adjoint of `_resize`: along each axis a product with the (small) matrix of the map."""
     for axis, index, weight, n in reversed(plan):
         out = index.shape[1]
         if g.size and (g.size >= large.FEW or weight is not None):
@@ -196,7 +199,8 @@ def _resize_grad(g, plan):
                 g = r
                 continue
         if weight is None and out == n * (out // n) and np.array_equal(index[0], np.arange(out) // (out // n)):
-            # Whole multiples (nearest): sums of neighbours, as strided slices (`sum` over a short dim takes 4 times longer).
+            # Integer multiples (nearest): sums of neighbors, as strided slices (`sum` over a short
+            # dim takes 4 times longer).
             k = out // n
             head = (slice(None),) * axis
             r = g[head + (slice(0, None, k),)]
@@ -217,7 +221,7 @@ def _resize_grad(g, plan):
 
 # ------------------------------------------------------------------ grid_sample
 def _unnormalize(c, n, align):
-    """Grid coordinate in [-1, 1] -> position in n pixels, and the slope of that map."""
+    """Converts a grid coordinate in [-1, 1] to (position in n pixels, derivative of that map)."""
     t = c.dtype.type
     if align:
         return (c + t(1)) * t((n - 1) / 2), t((n - 1) / 2)
@@ -231,7 +235,7 @@ def _clip(c, n):
 
 
 def _reflect(c, low2, high2):
-    """Reflects positions into [low2 / 2, high2 / 2]; slope +1 or -1."""
+    """Reflects positions into [low2 / 2, high2 / 2]. Returns (positions, derivatives +1 or -1)."""
     t = c.dtype.type
     if low2 == high2:
         return np.zeros_like(c), np.zeros_like(c)
@@ -245,7 +249,7 @@ def _reflect(c, low2, high2):
 
 
 def _position(c, n, padding, align):
-    """Grid coordinate -> (position in pixels, slope)."""
+    """Converts a grid coordinate to (position in pixels, derivative)."""
     p, slope = _unnormalize(c, n, align)
     slope = np.full_like(p, slope)
     if padding == "border":
@@ -256,12 +260,13 @@ def _position(c, n, padding, align):
         slope *= s
         p, s = _clip(p, n)
         slope *= s
-    # Positions that no integer holds are outside; torch takes the same way out.
+    # Positions that do not fit in an int32 count as outside, as in PyTorch.
     return np.where(np.isfinite(p) & (np.abs(p) < 2 ** 31 - 2), p, p.dtype.type(-100)), slope
 
 
 def _cubic(t, order):
-    """Weights of the four neighbours at distance 1 + t, t, 1 - t, 2 - t (order 1: their derivatives)."""
+    """Returns the weights of the four neighbors at distance 1 + t, t, 1 - t, 2 - t (order 1: their
+    derivatives)."""
     a = t.dtype.type(-0.75)
     if order == 0:
         def near(x):
@@ -280,7 +285,11 @@ def _cubic(t, order):
 
 
 def _taps(c, n, mode, padding, align):
-    """[(index, weight, slope of the weight, whether it is inside)] of one axis for grid coordinates c; weight 0 and index 0 outside."""
+    """Returns [(index, weight, derivative of the weight, inside mask)] of one axis for grid
+    coordinates c.
+
+    Weight and index are 0 outside.
+    """
     t = c.dtype.type
     if mode == "bicubic":
         p, slope = _unnormalize(c, n, align)
@@ -312,11 +321,14 @@ def _taps(c, n, mode, padding, align):
 
 
 def _combinations(grid, size, mode, padding, align):
-    """All taps of all axes: (flat index (N, P), [per-axis weights], [per-axis slopes], whether they are inside)."""
+    """Yields the combinations of the taps of all axes.
+
+    Each is (flat index (N, P), [weights per axis], [derivatives per axis], inside mask).
+    """
     dims = len(size)
     n = grid.shape[0]
     flat = grid.reshape(n, -1, dims)
-    # The last coordinate of a place is the first dim.
+    # The last coordinate of a position belongs to the first dim.
     axes = [_taps(flat[..., dims - 1 - i], size[i], mode, padding, align) for i in range(dims)]
     for choice in np.ndindex(*[len(a) for a in axes]):
         index, inside = 0, True
@@ -328,7 +340,7 @@ def _combinations(grid, size, mode, padding, align):
 
 @kernel("grid_sampler_2d grid_sampler_3d")
 def _grid_sample(x, grid, *, kind, padding, align):
-    """x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
+    """Samples x (N, C, *size) at grid (N, *out, dims) -> (N, C, *out)."""
     r = large.moves().grid(x, grid, kind, padding, align)
     return _by_taps(x, grid, kind, padding, align) if r is None else r
 
@@ -349,7 +361,7 @@ def _by_taps(x, grid, kind, padding, align):
             w = w * v
         t = flat.reshape(-1).take(start + index[:, None, :])
         t *= w[:, None, :]
-        # Nothing outside is read, not even a nan.
+        # Nothing outside contributes, not even a NaN times weight 0.
         r += t if finite else np.where(inside[:, None, :], t, x.dtype.type(0))
     return r.reshape((n, c) + out)
 
@@ -357,7 +369,7 @@ def _by_taps(x, grid, kind, padding, align):
 @kernel("grid_sampler_backward")
 @quiet
 def _grid_sample_backward(g, x, grid, *, kind, padding, align, needs):
-    """(gradient of x, of grid)."""
+    """Returns (gradient of x, gradient of grid)."""
     both = large.moves().grid_backward(g, x, grid, kind, padding, align, needs)
     if both is not None:
         return both
@@ -411,10 +423,11 @@ def _inside(i, n, dtype):
 @kernel("grid_taps")
 @quiet
 def _grid_taps(c, *, n, kind, padding, align):
-    """What the weights of one axis are made of where they are differentiated.
+    """Returns the parts of which the weights of one axis are made where they are differentiated.
 
-    nearest: index, weight.  bilinear: two indices, whether each is inside (1 or 0), the position's slope, and the position less its whole
-    part and less slope times coordinate.  bicubic: four indices, inside or not, and that rest.
+    nearest: index, weight. bilinear: two indices, two inside masks (1 or 0), the position's
+    derivative, and the fractional part of the position minus derivative times coordinate. bicubic:
+    four indices, four inside masks, and that remainder.
     """
     items = _taps(c, n, kind, padding, align)
     if kind == "nearest":
@@ -435,7 +448,7 @@ def _grid_taps(c, *, n, kind, padding, align):
 # ------------------------------------------------------------------ affine grids
 @kernel("affine_base_grid")
 def _base_grid(theta, *, size, align):
-    """Homogeneous coordinates of the output places, (N, prod(size), dims + 1)."""
+    """Returns the homogeneous coordinates of the output positions, (N, prod(size), dims + 1)."""
     n, size = size[0], size[2:]
     dtype = np.dtype(np.float32) if theta.dtype.itemsize == 2 else theta.dtype
     dims = len(size)

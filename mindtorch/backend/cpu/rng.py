@@ -1,20 +1,24 @@
-"""Random numbers, bit for bit those of torch's CPU generator: float32, whole numbers, masks and permutations by C where there is a compiler
-(native/draws.py), all of it in NumPy where there is none.
+"""Random numbers, bit-equal to those of PyTorch's CPU generator.
 
-`Generator` is torch.Generator's engine (a 32-bit Mersenne Twister plus one cached normal); its state bytes are
-interchangeable with real torch's. The functions below it draw from a generator and return fresh C-contiguous arrays.
-A `dtype` is a dtype name or a NumPy dtype. NumPy has no bfloat16 of its own: asked for by the name "bfloat16" the
-result is a float32 array of bfloat16 values, asked for by an extension dtype of that name it has that dtype.
+C (native/draws.py) generates float32, integers, masks and permutations if a compiler is available.
+NumPy generates everything else, and all of it without a compiler.
 
-Order matters as much as the numbers. torch fills a tensor one element after another in memory order, so each
-function takes as many 32-bit words from the stream, and in the same order, as torch's kernel does; calls of any kind
-may follow one another and stay in step with torch.
+`Generator` is the engine of torch.Generator (a 32-bit Mersenne Twister plus one cached normal). Its
+state bytes are interchangeable with those of PyTorch. The functions below draw from a generator and
+return new C-contiguous arrays. A `dtype` is a dtype name or a NumPy dtype. NumPy has no bfloat16 of
+its own: for the name "bfloat16" the result is a float32 array of bfloat16 values, for an extension
+dtype of that name it has that dtype.
 
-Bit-equal to torch on x86 with AVX2: every uniform, integer, mask, permutation and index; float32, float16 and bfloat16
-normals. Where torch calls the C library's float64 log, cos or tan, NumPy's own vector code may differ in the last bit;
-that shows in float64 results alone (a few 1e-16), for arrays of more than a handful of elements. A torch built with MKL
-draws `bernoulli_(p)` and `exponential_` (so dropout and multinomial) from MKL's generator where it runs on an Intel
-processor; the numbers here are those of all other processors.
+Order matters as much as the values. PyTorch fills a tensor element by element in memory order, so
+each function consumes as many 32-bit words from the stream as PyTorch's kernel, in the same order.
+Calls of any kind can follow each other and stay in step with PyTorch.
+
+Bit-equal to PyTorch on x86 with AVX2: all uniforms, integers, masks, permutations and indices;
+float32, float16 and bfloat16 normals. Where PyTorch calls the C library's float64 log, cos or tan,
+NumPy's own vector code may differ in the last bit. That shows only in float64 results (a few
+1e-16), for arrays of more than a handful of elements. A PyTorch built with MKL draws
+`bernoulli_(p)` and `exponential_` (so dropout and multinomial) from MKL's generator on Intel
+processors; the values here are those of all other processors.
 """
 
 import math
@@ -55,7 +59,8 @@ default_generator.seed()
 
 
 def in_memory_order(a):
-    """A view of strided array `a` whose C order is the order of `a` in memory, the one in which torch fills tensors."""
+    """Returns a view of strided array `a` whose C order is its memory order, in which PyTorch fills
+    tensors."""
     return a.transpose(sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis])))
 
 
@@ -76,9 +81,10 @@ def _check_uniform(low, high, kind):
 
 
 def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None):
-    """Numbers from [low, high), for float and complex dtypes (`Tensor.uniform_`, `torch.rand`); bit-equal to torch.
+    """Draws uniform samples from [low, high) in a float or complex dtype; bit-equal to PyTorch.
 
-    out: an array of that shape and dtype in C order which may become the result.
+    Implements `Tensor.uniform_` and `torch.rand`. out: a C-contiguous array of that shape and dtype
+    that may become the result.
     """
     generator = generator or default_generator
     kind = kind_of(dtype)
@@ -104,7 +110,8 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
     if plain:
         x = generator._floats(n)
     else:
-        # The kernel computes x * (high - low) + low fused; the product of 24 bits by 24 is exact in float64.
+        # The kernel computes x * (high - low) + low fused. The product of two 24-bit values is
+        # exact in float64.
         first = np.float32(low)
         width = float(np.float32(high) - first)
         if kind.digits == 24 and (x := large.draws().between(generator, shape, low, width, high, out)) is not None:
@@ -114,7 +121,8 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
         x = add_to_float32(x, float(first), width, None if out is None or kind.digits != 24 else out.reshape(-1))
     if kind.digits == 24 and plain:
         return x.reshape(shape)
-    rounding = KINDS[kind.name]  # float32 in place of an extension dtype, which may not compare
+    # float32 instead of an extension dtype, which may not support comparison
+    rounding = KINDS[kind.name]
     x = as_kind(x, rounding, shape)
     first, last = as_kind(np.array([low, high], np.float32), rounding, 2)
     _keep_below(x, last, first)
@@ -122,7 +130,8 @@ def uniform(shape, dtype="float32", low=0.0, high=1.0, generator=None, out=None)
 
 
 def _keep_below(x, high, low):
-    """Rounding may reach the upper bound, which is not in the range: torch puts the lower bound there."""
+    """Replaces the upper bound, which rounding may reach but the range excludes, by the lower
+    bound, as in PyTorch."""
     hit = x == high
     if hit.any():
         x[hit] = low
@@ -132,14 +141,18 @@ def _keep_below(x, high, low):
 
 
 def _pair_normals(generator, n):
-    """n float64 standard normals by Box-Muller in pairs; the generator keeps the second of a pair for the next call."""
+    """Draws n float64 standard normals as Box-Muller pairs.
+
+    The generator caches the unused second value of a pair for the next call.
+    """
     kept = generator._kept_normal
     new = n if kept is None else n - 1
     if n == 0:
         return np.empty(0)
     u = generator._doubles(new + (new & 1))
     if new <= 32:
-        # math's functions are the C library's, as torch's are, and quicker than NumPy's on so few numbers.
+        # math's functions are the C library's, like PyTorch's, and faster than NumPy's on so few
+        # elements.
         x = [] if kept is None else [kept]
         u = u.tolist()
         for i in range(0, len(u), 2):
@@ -167,11 +180,12 @@ def _check_std(std):
 
 
 def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous=True, out=None):
-    """Normal numbers, for float and complex dtypes (`Tensor.normal_`, `torch.randn`, `torch.normal` with two floats).
+    """Draws normal samples in a float or complex dtype.
 
-    A complex number has variance std**2, half of it in each part. torch goes another way when the tensor to be filled
-    is not contiguous: pass `contiguous=False` for one, and write the result through `in_memory_order`.
-    out: an array of that shape and dtype in C order which may become the result.
+    Implements `Tensor.normal_`, `torch.randn`, and `torch.normal` with two floats. A complex sample
+    has variance std**2, half of it in each part. PyTorch uses another algorithm if the target
+    tensor is not contiguous: pass `contiguous=False` for it, and write the result through
+    `in_memory_order`. out: a C-contiguous array of that shape and dtype that may become the result.
     """
     generator = generator or default_generator
     if not std >= 0.0:
@@ -194,7 +208,7 @@ def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous
     tail = n % 16
     if kind.digits == 53:
         x = block_normals64(generator._doubles(n)[: n - tail], mean, std)
-        if tail:  # the last sixteen are drawn anew
+        if tail:  # the last sixteen are redrawn
             x = np.concatenate((x[: n - 16], block_normals64(generator._doubles(16), mean, std)))
         return x.reshape(shape)
     mean, std = float(np.float32(mean)), np.float32(std)
@@ -202,7 +216,8 @@ def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous
         return as_kind(scaled(_few_normals(generator, n, tail, kind.digits == 24), mean, std), kind, shape)
     if not tail:
         return as_kind(block_normals(generator._floats(n), mean, std), kind, shape)
-    # The last sixteen are drawn anew. The 16-bit kernels do not even draw what the last whole block leaves over.
+    # The last sixteen are redrawn. The 16-bit kernels do not even draw the elements after the last
+    # complete block.
     u = generator._floats(n if kind.digits == 24 else n - tail)
     blocks = block_normals(np.concatenate((u[: n - tail], generator._floats(16))), mean, std)
     x = blocks[:n].copy()
@@ -210,14 +225,16 @@ def normal(shape, dtype="float32", mean=0.0, std=1.0, generator=None, contiguous
     return as_kind(x, kind, shape)
 
 
-_FEW = 512  # numbers up to which they are made of the parts of all words that are ready to be drawn
+# maximum count for which radii and directions are computed for all buffered words at once
+_FEW = 512
 
 
 def _few_normals(generator, n, tail, draws_all):
-    """n standard normals in blocks of sixteen as `normal` makes them.
+    """Draws n standard normals in blocks of sixteen, as `normal` does.
 
-    Sixteen normals cost 45 us and a thousand hardly more, so radii and directions are worked out for all words that wait in the
-    generator's buffer at once, and kept until they are used up: sixteen take 5 us in the mean, three hundred 25.
+    Sixteen normals cost 45 us and a thousand hardly more. Radii and directions are therefore
+    computed at once for all words in the generator's buffer and cached until they are used up:
+    sixteen take 5 us on average, three hundred 25 us.
     """
     whole = n - tail
     more = n if draws_all else whole
@@ -236,7 +253,7 @@ def _few_normals(generator, n, tail, draws_all):
         r = radius[pos : pos + whole].reshape(-1, 16)
         c = both[:, pos : pos + whole].reshape(2, -1, 16)
         np.multiply(c[:, :, 8:].transpose(1, 0, 2), r[:, None, :8], out=x[:whole].reshape(-1, 2, 8))
-    if tail:  # the last sixteen are drawn anew
+    if tail:  # the last sixteen are redrawn
         again -= start
         np.multiply(both[:, again + 8 : again + 16], radius[again : again + 8], out=x[n - 16 :].reshape(2, 8))
     generator._pos = end
@@ -244,15 +261,16 @@ def _few_normals(generator, n, tail, draws_all):
 
 
 def _complex_normal(shape, kind, mean, std, generator, contiguous):
-    # torch gives the mean to the imaginary part as well
+    # PyTorch adds the mean to the imaginary part as well
     parts = normal(2 * numel(shape), PARTS[kind.name], mean, std / math.sqrt(2.0), generator, contiguous)
     return parts.view(kind.np).reshape(shape)
 
 
 def normal_like(mean, std, generator=None, dtype=None):
-    """Normals of elementwise mean and standard deviation (`torch.normal` with a tensor); either may be a float.
+    """Draws normals with elementwise mean and standard deviation; either may be a float.
 
-    The shape is the broadcast one; `dtype` defaults to that of `mean`, or of `std` when `mean` is a float.
+    Implements `torch.normal` with a tensor. The shape is the broadcast one. `dtype` defaults to
+    that of `mean`, or of `std` if `mean` is a float.
     """
     mean_array, std_array = isinstance(mean, np.ndarray), isinstance(std, np.ndarray)
     if std_array:
@@ -266,7 +284,7 @@ def normal_like(mean, std, generator=None, dtype=None):
         dtype = mean.dtype if mean_array else std.dtype
     kind = kind_of(dtype)
     shape = np.broadcast_shapes(*(a.shape for a in (mean, std) if isinstance(a, np.ndarray)))
-    # A float std the kernel works in itself; all else are operations in the dtype of the result.
+    # The kernel applies a float std itself; everything else is an op in the dtype of the result.
     x = normal(shape, dtype, 0.0, 1.0 if std_array else std, generator)
     for op, other in (((np.multiply, std),) if std_array else ()) + ((np.add, mean),):
         if kind.digits and kind.digits < 24:
@@ -277,14 +295,15 @@ def normal_like(mean, std, generator=None, dtype=None):
 
 
 def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
-    """Normals within [a, b] (`nn.init.trunc_normal_`), by drawing again, all at once, while any is to be rejected.
+    """Draws normals within [a, b] (`nn.init.trunc_normal_`), redrawing all elements until none is
+    rejected.
 
-    With 16-bit dtypes and an interval of probability below 0.3 the numbers are not torch's.
+    With 16-bit dtypes and an interval of probability below 0.3 the values differ from PyTorch's.
     """
     generator = generator or default_generator
     kind = kind_of(dtype)
 
-    def below(x):  # the probability of a normal below x
+    def below(x):  # probability of a normal below x
         return 0.5 * math.erfc((mean - x) / (std * math.sqrt(2.0)))
 
     if below(b) - below(a) > 0.3:
@@ -294,7 +313,7 @@ def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, gener
             x = normal(shape, dtype, mean, std, generator)
             plain = widened(x, kind)
             return x, (plain >= first) & (plain <= last)
-    else:  # too many would be rejected: propose uniforms, and accept each as its density compares with the peak's
+    else:  # too many would be rejected: propose uniforms, accept by relative density
         peak = -(((min(max(mean, a), b) - mean) / std) ** 2) / 2
 
         def draw():
@@ -316,7 +335,7 @@ def trunc_normal(shape, dtype="float32", mean=0.0, std=1.0, a=-2.0, b=2.0, gener
 
 
 def _modulo(n, width, generator):
-    """n whole numbers modulo `width` (up to 2**64): from one word each below 2**28, else from two."""
+    """Draws n integers modulo `width` (up to 2**64): one word each below 2**28, else two."""
     if width < 1 << 28:
         words = generator._words(n)
         return words % np.uint32(width)
@@ -325,7 +344,8 @@ def _modulo(n, width, generator):
 
 
 def random(shape, dtype="int64", generator=None):
-    """`Tensor.random_()`: whole numbers over all that `dtype` holds exactly, from 0 up (floats: to 2**digits)."""
+    """Draws the integers of `Tensor.random_()`: from 0 to the largest that `dtype` holds exactly
+    (floats: 2**digits)."""
     generator = generator or default_generator
     kind = kind_of(dtype)
     n = numel(shape)
@@ -340,10 +360,11 @@ def random(shape, dtype="int64", generator=None):
 
 
 def randint(low, high, shape, dtype="int64", generator=None):
-    """Whole numbers from [low, high) of any dtype but complex (`torch.randint`, `Tensor.random_(low, high)`).
+    """Draws integers from [low, high) in any dtype except complex ones.
 
-    `high` None stands for the largest that `dtype` holds (`Tensor.random_(low, None)`). RuntimeError when the range
-    is empty or does not fit.
+    Implements `torch.randint` and `Tensor.random_(low, high)`. `high=None` means the largest
+    integer that `dtype` holds (`Tensor.random_(low, None)`). Raises RuntimeError if the range is
+    empty or does not fit.
     """
     generator = generator or default_generator
     kind = kind_of(dtype)
@@ -400,7 +421,8 @@ def _any_long(shape, kind, generator):
 
 
 def randperm(n, dtype="int64", generator=None):
-    """A random permutation of 0..n-1 (`torch.randperm`), for float and signed integer dtypes and uint8."""
+    """Returns a random permutation of 0..n-1 (`torch.randperm`), for float and signed integer
+    dtypes and uint8."""
     generator = generator or default_generator
     kind = kind_of(dtype)
     if n < 0:
@@ -409,7 +431,7 @@ def randperm(n, dtype="int64", generator=None):
         raise unsupported("randperm", kind)
     if not kind.digits and n - 1 > kind.high:
         raise RuntimeError(f"value cannot be converted to type {kind.name}_t without overflow")
-    if kind.digits > 8 and n > 2**kind.digits + 1:  # bfloat16 torch does not check
+    if kind.digits > 8 and n > 2**kind.digits + 1:  # PyTorch does not check bfloat16
         raise RuntimeError(f"n cannot be greater than {2**kind.digits + 1} for {kind.label} type.")
     if n < 1 << 32 and (x := large.draws().order(generator, n)) is not None:
         return x if x.dtype is kind.np else from_int(x, kind, n)
@@ -427,11 +449,15 @@ def randperm(n, dtype="int64", generator=None):
 
 
 def bernoulli_mask(shape, p, generator=None):
-    """Bools, each True with probability `p` (`Tensor.bernoulli_(p)` of any dtype; a dropout mask has p = 1 - rate)."""
+    """Draws bools that are True with probability `p`.
+
+    Implements `Tensor.bernoulli_(p)` of any dtype; a dropout mask has p = 1 - rate.
+    """
     generator = generator or default_generator
     if not 0.0 <= p <= 1.0:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    # A 53-bit uniform is below p when its whole number is below p * 2**53: compare in halves, without making doubles.
+    # A 53-bit uniform is below p if its integer is below p * 2**53: compare the halves, without
+    # creating doubles.
     bound = math.ceil(math.ldexp(p, 53))
     if (mask := large.draws().mask(generator, shape, bound)) is not None:
         return mask
@@ -445,7 +471,10 @@ def bernoulli_mask(shape, p, generator=None):
 
 
 def bernoulli(p, generator=None):
-    """Bools, each True with its probability in float array `p` (`torch.bernoulli(p)`, `Tensor.bernoulli_(p)`)."""
+    """Draws bools, each True with its probability in float array `p`.
+
+    Implements `torch.bernoulli(p)` and `Tensor.bernoulli_(p)`.
+    """
     generator = generator or default_generator
     kind = kind_of(p.dtype)
     need_float("bernoulli_tensor_cpu_p_", kind)
@@ -457,12 +486,16 @@ def bernoulli(p, generator=None):
 
 
 def rrelu_noise(x, low, high, generator=None, dtype=None):
-    """The slopes of `F.rrelu` in training: uniform in [low, high) where float array `x` is <= 0, else 1 and no draw."""
+    """Returns the slopes of `F.rrelu` in training.
+
+    They are uniform in [low, high) where float array `x` is <= 0, and 1, without a draw, elsewhere.
+    """
     generator = generator or default_generator
     kind = kind_of(dtype or x.dtype)
     noise = np.ones(x.shape)
     negative = widened(x, kind) <= 0
-    # a 53-bit uniform scaled in two roundings, between bounds of the precision it is done in
+    # a 53-bit uniform, scaled with two roundings; the bounds are in the precision of the
+    # computation
     first, last = np.array([low, high], np.float64 if kind.digits == 53 else np.float32).astype(np.float64)
     noise[negative] = generator._doubles(np.count_nonzero(negative)) * (last - first) + first
     return as_kind(noise, kind, x.shape)
@@ -472,7 +505,7 @@ def rrelu_noise(x, low, high, generator=None, dtype=None):
 
 
 def exponential(shape, dtype="float32", lambd=1.0, generator=None):
-    """Exponential numbers of rate `lambd` (`Tensor.exponential_`)."""
+    """Draws exponential samples of rate `lambd` (`Tensor.exponential_`)."""
     generator = generator or default_generator
     kind = kind_of(dtype)
     if not lambd > 0.0:
@@ -489,7 +522,8 @@ def exponential(shape, dtype="float32", lambd=1.0, generator=None):
 
 
 def geometric(shape, dtype="float32", p=0.5, generator=None):
-    """How many trials of probability `p` until the first success, from 1 (`Tensor.geometric_`)."""
+    """Draws the number of trials of probability `p` up to the first success, at least 1
+    (`Tensor.geometric_`)."""
     generator = generator or default_generator
     kind = kind_of(dtype)
     if not 0.0 < p < 1.0:
@@ -502,7 +536,7 @@ def geometric(shape, dtype="float32", p=0.5, generator=None):
 
 
 def log_normal(shape, dtype="float32", mean=1.0, std=2.0, generator=None):
-    """exp of normals of the given mean and standard deviation (`Tensor.log_normal_`)."""
+    """Returns exp of normals with the given mean and standard deviation (`Tensor.log_normal_`)."""
     generator = generator or default_generator
     if not std > 0.0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
@@ -514,7 +548,7 @@ def log_normal(shape, dtype="float32", mean=1.0, std=2.0, generator=None):
 
 
 def cauchy(shape, dtype="float32", median=0.0, sigma=1.0, generator=None):
-    """Cauchy numbers (`Tensor.cauchy_`)."""
+    """Draws Cauchy samples (`Tensor.cauchy_`)."""
     generator = generator or default_generator
     if not sigma > 0.0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
@@ -530,7 +564,8 @@ def cauchy(shape, dtype="float32", median=0.0, sigma=1.0, generator=None):
 
 
 def standard_gamma(alpha, generator=None):
-    """Gamma numbers of shape `alpha` and scale 1, in the dtype of `alpha`, float32 or float64 (`_standard_gamma`)."""
+    """Draws gamma samples of shape `alpha` and scale 1, in the dtype of `alpha`, float32 or float64
+    (`_standard_gamma`)."""
     generator = generator or default_generator
     kind = kind_of(alpha.dtype)
     if kind.digits < 24:
@@ -540,8 +575,9 @@ def standard_gamma(alpha, generator=None):
 
 
 def _gammas(alpha, generator):
-    """Standard gammas of 1-d array `alpha` as a list of float64, by Marsaglia and Tsang's rejection."""
-    # What depends on alpha alone is worked out in its dtype, with constants of single precision.
+    """Draws standard gammas for a 1-d array `alpha`, by Marsaglia and Tsang's rejection. Returns a
+    list of float64."""
+    # Terms that depend on alpha alone are computed in its dtype, with single-precision constants.
     one = alpha.dtype.type(1)
     small = alpha < one
     with np.errstate(divide="ignore"):
@@ -578,7 +614,11 @@ def _gammas(alpha, generator):
 
 
 def standard_dirichlet(alpha, generator=None):
-    """Simplex points in the last axis, of concentrations `alpha`, float32 or float64 (`torch._sample_dirichlet`)."""
+    """Draws Dirichlet samples along the last axis, with concentrations `alpha` in float32 or
+    float64.
+
+    Implements `torch._sample_dirichlet`.
+    """
     generator = generator or default_generator
     kind = kind_of(alpha.dtype)
     if kind.digits < 24:
@@ -595,7 +635,7 @@ def standard_dirichlet(alpha, generator=None):
 
 
 def poisson(rate, generator=None, dtype=None):
-    """Poisson counts of `dtype`, by default that of float array `rate` (`torch.poisson`)."""
+    """Draws Poisson counts in `dtype`, by default that of float array `rate` (`torch.poisson`)."""
     generator = generator or default_generator
     kind = kind_of(dtype or rate.dtype)
     need_float("poisson_cpu", kind)
@@ -621,7 +661,7 @@ def poisson(rate, generator=None, dtype=None):
 
 
 def _poisson_by_rejection(lam, known, uniform):
-    """Hörmann's transformed rejection with squeeze (PTRS, 1993)."""
+    """Draws one Poisson count by Hörmann's transformed rejection with squeeze (PTRS, 1993)."""
     if lam not in known:
         b = 0.931 + 2.53 * math.sqrt(lam)
         a = -0.059 + 0.02483 * b
@@ -643,7 +683,8 @@ def _poisson_by_rejection(lam, known, uniform):
 
 
 def binomial(count, prob, generator=None):
-    """Binomial counts of `count` trials of probability `prob`, float32 or float64 arrays (`torch.binomial`)."""
+    """Draws binomial counts of `count` trials with probability `prob`, float32 or float64 arrays
+    (`torch.binomial`)."""
     generator = generator or default_generator
     kind = kind_of(count.dtype)
     if not kind.digits:
@@ -654,7 +695,8 @@ def binomial(count, prob, generator=None):
     uniform = generator._each_double().__next__
     out = []
     one = kind.np.type(1)
-    # NumPy scalars, with a `one` of their dtype: what depends on n and p alone the kernel rounds to that dtype.
+    # NumPy scalars, with a `one` of their dtype: the kernel rounds terms of n and p alone to that
+    # dtype.
     for n, p in zip(count.ravel(), prob.astype(kind.np, copy=False).ravel(), strict=True):
         if math.isnan(n) or math.isnan(p) and n > 0:
             out.append(math.nan)
@@ -671,13 +713,13 @@ def binomial(count, prob, generator=None):
 
 def _binomial(n, p, one, uniform):
     mean = float(n * p)
-    if mean < 10.0:  # add up geometric waiting times until they pass n
+    if mean < 10.0:  # add up geometric waiting times until they exceed n
         log_q = float(np.log1p(-p))
         n = float(n)
         passed, successes = 0.0, 0
         while True:
             wait = math.log(uniform()) / log_q
-            if wait > n:  # which may be infinite
+            if wait > n:  # the wait may be infinite
                 return successes
             passed += math.ceil(wait)
             if passed > n:
@@ -716,7 +758,7 @@ def _binomial(n, p, one, uniform):
 
 
 def _stirling_rest(k):
-    """log k! less Stirling's formula for it."""
+    """Returns log k! minus Stirling's formula for it."""
     if k <= 9:
         return math.lgamma(k + 1.0) - ((k + 0.5) * math.log(k + 1.0) - (k + 1.0) + 0.5 * math.log(2.0 * math.pi))
     s = (k + 1.0) ** 2
@@ -724,11 +766,13 @@ def _stirling_rest(k):
 
 
 def multinomial(probs, num_samples, replacement=False, generator=None, dtype=None):
-    """Category numbers (int64) drawn by the weights in a float array of one or two dimensions (`torch.multinomial`).
+    """Draws category indices (int64) by the weights in a 1-d or 2-d float array
+    (`torch.multinomial`).
 
-    Shape: probs (n,) or (m, n) -> (num_samples,) or (m, num_samples). `dtype` is the weights' own dtype, where it is
-    not the array's. Without replacement, categories that come out equal (likely in 16 bits, and all those of weight
-    zero) are taken in their order, while torch's order among them is undefined.
+    Shape: probs (n,) or (m, n) -> (num_samples,) or (m, num_samples). `dtype` is the weights' dtype
+    if it differs from the array's. Without replacement, categories whose keys are equal (likely in
+    16 bits, and all those of weight zero) are taken in index order; PyTorch's order among them is
+    undefined.
     """
     generator = generator or default_generator
     kind = kind_of(dtype or probs.dtype)
@@ -756,7 +800,8 @@ def multinomial(probs, num_samples, replacement=False, generator=None, dtype=Non
         return np.stack([np.searchsorted(t.astype(np.float64), v) for t, v in zip(total, u, strict=True)]).reshape(
             shape
         )
-    # A race: each category waits an exponential time over its weight, the earliest are drawn.
+    # A race: each category waits an exponential time divided by its weight, and the earliest are
+    # drawn.
     order = drawing_order(probs.shape, strides_of(probs))
     q = exponential(tuple([p.shape[d] for d in order]), kind.name, 1.0, generator).transpose(np.argsort(order))
     with np.errstate(divide="ignore", over="ignore"):

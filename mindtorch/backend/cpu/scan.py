@@ -1,4 +1,4 @@
-"""Kernels of cumulative ops along one axis, of differences, and what their gradients need."""
+"""Kernels of cumulative ops along one axis, of differences, and helpers of their gradients."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel, large
@@ -17,7 +17,7 @@ def _at(ndim, axis, index):
     return (slice(None),) * axis + (index,) + (slice(None),) * (ndim - axis - 1)
 
 
-# ------------------------------------------------------------------ flips and shifts that the gradients are made of
+# ------------------------------------------------------------------ flips and shifts used by the gradients
 @kernel("flip_axis")
 def _flip(a, *, axis):
     return np.flip(a, axis).copy()
@@ -53,14 +53,14 @@ def _accumulate(ufunc):
             return a.astype(_I64) if a.dtype.kind in "biu" else a.copy()
         if a.dtype.kind in "biu":
             a = a.astype(_I64, copy=False)
-        r = large.along().scan(a, axis, times)        # (16x16 1.1 us, NumPy 4.5)
+        r = large.along().scan(a, axis, times)  # 16x16: 1.1 us, NumPy 4.5 us
         return by_numpy(a, axis) if r is None else r
 
     @quiet
     def by_numpy(a, axis):
         if a.dtype == _I64:
             return ufunc.accumulate(a, axis=axis, dtype=_I64)
-        # Long float32 sums lose digits; torch accumulates them in double as well.
+        # Long float32 sums lose digits; PyTorch accumulates them in double as well.
         if ufunc is np.add and a.dtype == _F32:
             return running_sums(a, axis)
         if ufunc is np.multiply and a.dtype == _F32 and axis == a.ndim - 1 and a.size >= 4096:
@@ -90,7 +90,8 @@ def _conj(a):
 
 
 def products_of_others(a, axis):
-    """At each place along `axis` the product of all the other elements; right also where some are zero."""
+    """Returns the product of all other elements along `axis` at each index; correct also with
+    zeros."""
     before = _shift(_low_products(a, axis=axis), axis=axis, by=-1, fill=1)
     after = _shift(_low_products(_flip(a, axis=axis), axis=axis), axis=axis, by=-1, fill=1)
     return _times(before, _flip(after, axis=axis))
@@ -117,7 +118,7 @@ def _running_extreme(name, ufunc, least):
     @quiet
     def by_numpy(a, axis):
         v = ufunc.accumulate(a, axis=axis)
-        # The last place so far that equals the extreme (nan equals nan).
+        # The last index so far that equals the extremum (NaN equals NaN).
         place = np.arange(a.shape[axis], dtype=_I64).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
         hit = (a == v) | (a != a)
         return v, np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
@@ -130,7 +131,7 @@ _running_extreme("cummin", np.minimum, True)
 
 # ------------------------------------------------------------------ logcumsumexp
 _logaddexp = pool.Shared(np.logaddexp)
-_SHARED = 1 << 12       # elements from which on threads share the rows
+_SHARED = 1 << 12  # minimum elements for sharing the rows between threads
 
 
 @kernel("logcumsumexp")
@@ -177,7 +178,7 @@ def _pair_sums(a, *, axis):
 
 
 def _between(name, sign):
-    """Adjoint of the difference (sign -1) or sum (1) of neighbours."""
+    """Registers the adjoint of the difference (sign -1) or sum (sign 1) of neighbors."""
     def between(g, *, axis):
         shape = list(g.shape)
         shape[axis] += 1
@@ -194,7 +195,8 @@ _between("pair_sums_backward", 1)
 
 # ------------------------------------------------------------------ gradient
 def _slopes(n, step, edge_order):
-    """Indices and weights (n, 3) of the difference quotients at n sample points that are `step` apart."""
+    """Returns indices and weights (n, 3) of the difference quotients at n sample points spaced by
+    `step`."""
     h = np.full(n - 1, step)
     left, right = h[:-1], h[1:]
     index = np.clip(np.arange(n)[:, None] + np.arange(-1, 2), 0, n - 1)
@@ -217,7 +219,7 @@ def _apply_stencil(a, *, axis, step, edge_order, stype):
     x = np.moveaxis(a, axis, -1)
     index, weight = _slopes(a.shape[axis], step, edge_order)
     weight = weight.astype(stype)
-    # What has no weight is left out even where it is not finite.
+    # Elements without weight are excluded even if they are not finite.
     r = sum(np.where(weight[:, k] == 0, 0, x[..., index[:, k]] * weight[:, k]) for k in range(3)).astype(a.dtype)
     return np.ascontiguousarray(np.moveaxis(r, -1, axis))
 

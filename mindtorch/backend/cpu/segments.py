@@ -1,4 +1,4 @@
-"""Reductions over stretches of one axis."""
+"""Reductions over segments of one axis."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -10,9 +10,11 @@ _EMPTY = {"sum": 0.0, "mean": 0.0, "max": -np.inf, "min": np.inf, "prod": 1.0}
 
 
 def _elements(starts, counts, n):
-    """(element, segment) of everything that is in a segment, all rows of n elements one after another; how long the segments are.
+    """Returns (element, segment) of everything that is in a segment, and the length of each
+    segment.
 
-    starts, counts: (batch, segments), where each segment starts along the axis and how long it is.
+    Elements are numbered over all rows of n, one row after another. starts, counts: (batch,
+    segments), the start of each segment along the axis and its length.
     """
     rows = np.arange(starts.shape[0])[:, None] * n + starts
     flat = counts.reshape(-1)
@@ -23,7 +25,8 @@ def _elements(starts, counts, n):
 
 @kernel("segment_starts")
 def _starts(v, *, n, lengths, unsafe):
-    """(starts, counts), each (batch, segments), out of lengths or offsets (..., segments) on an axis of n elements."""
+    """Returns (starts, counts), each (batch, segments), from lengths or offsets (..., segments) on
+    an axis of n elements."""
     v = v.reshape(-1, v.shape[-1]).astype(_I64)
     if not lengths:
         starts, counts = v[:, :-1].copy(), np.diff(v, axis=1)
@@ -35,14 +38,14 @@ def _starts(v, *, n, lengths, unsafe):
             raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when "
                                "!unsafe.")
     if (counts < 0).any() or (starts < 0).any() or (starts + counts > n).any():
-        raise RuntimeError("segment_reduce(): a segment does not lie inside the data")
+        raise RuntimeError(f"segment_reduce(): a segment extends outside the data axis of size {n}")
     return starts, counts
 
 
 @kernel("segment_reduce")
 @quiet
 def _reduce(a, starts, counts, *, how, n, initial):
-    """a: (elements, rest)."""
+    """Reduces a (elements, rest) to one row per segment."""
     at, ids, counts = _elements(starts, counts, n)
     r = np.full((counts.size, a.shape[1]), _EMPTY[how] if initial is None else initial, a.dtype)
     _UFUNC[how].at(r, ids, a[at])
@@ -76,7 +79,8 @@ def _reduce_backward(g, a, out, starts, counts, *, how, n, initial):
 
 
 def _others(x, ids, initial):
-    """For each element the product of the other ones of its segment: from the left times from the right."""
+    """Returns for each element the product of the others of its segment: product from the left
+    times product from the right."""
     left, right = np.ones_like(x), np.ones_like(x)
     for i in range(1, len(ids)):
         if ids[i] == ids[i - 1]:

@@ -1,16 +1,19 @@
-"""Which of several equal elements is chosen: torch's CPU kernels select with the algorithms of C++'s standard library (as libstdc++ has
-them) and with a quick select of its own, all deterministic.  They run here step by step, on lists of keys that `<` compares, and give
-the order in which they leave the indices.  Slow (about 1 us a step): for slices in which the choice is not settled by the values, and
-only for so many elements at a time (`MOST`); beyond, the first of equal ones is taken.
+"""Choice among equal elements, as PyTorch's CPU kernels make it.
+
+These kernels select with the algorithms of the C++ standard library (libstdc++'s versions) and with
+PyTorch's own quick select, all of which are deterministic. The algorithms run here step by step, on
+lists of keys that `<` compares, and return the order in which they leave the indices. They are slow
+(about 1 us per step). They are used for slices in which the values do not decide the choice, and
+only for up to `MOST` elements at a time; above that, the first of equal elements is taken.
 """
 import numpy as np
 
 MOST = 1 << 14
-_SMALL = 16         # up to so many elements std::sort leaves to the insertion sort
+_SMALL = 16  # maximum number of elements that std::sort leaves to insertion sort
 
 
 class _Line:
-    """A line of keys and, beside them, where each came from."""
+    """Keys and, in parallel, their original indices."""
 
     __slots__ = ("key", "at")
 
@@ -22,9 +25,9 @@ class _Line:
         k[i], k[j] = k[j], k[i]
         a[i], a[j] = a[j], a[i]
 
-    # ---- pieces
+    # ---- building blocks
     def insert(self, i, first):
-        """Element i moves down among the sorted ones from `first` on."""
+        """Moves element i down to its position among the sorted elements from `first` on."""
         k, a = self.key, self.at
         x, n, j = k[i], a[i], i
         if x < k[first]:
@@ -41,7 +44,8 @@ class _Line:
             self.insert(i, first)
 
     def partition(self, first, last):
-        """Parts [first, last) by the median of three elements; where the second part begins."""
+        """Partitions [first, last) by the median of three elements. Returns the start of the second
+        part."""
         k = self.key
         a, b, c = first + 1, first + (last - first) // 2, last - 1
         if k[a] < k[b]:
@@ -61,7 +65,7 @@ class _Line:
             self.swap(i, j)
             i += 1
 
-    # ---- heaps (the greatest key on top)
+    # ---- heaps (the largest key on top)
     def sift(self, first, hole, size, x, n):
         k, a, top, child = self.key, self.at, hole, hole
         while child < (size - 1) // 2:
@@ -83,7 +87,8 @@ class _Line:
         k[first + hole], a[first + hole] = x, n
 
     def pop(self, first, last, to):
-        """The top of the heap [first, last) goes to `to`, whose element takes a place in the heap."""
+        """Moves the top of the heap [first, last) to index `to`, and the element from there into
+        the heap."""
         x, n = self.key[to], self.at[to]
         self.key[to], self.at[to] = self.key[first], self.at[first]
         self.sift(first, 0, last - first, x, n)
@@ -143,14 +148,14 @@ class _Line:
 
 
 def nth(keys, k):
-    """Index of the element that std::nth_element puts at place k."""
+    """Returns the index of the element that std::nth_element puts at position k."""
     line = _Line(keys)
     line.nth_element(0, k, len(line.key))
     return line.at[k]
 
 
 def top(keys, k, in_order):
-    """Indices of the k first elements as torch.topk finds them."""
+    """Returns the indices of the first k elements as torch.topk finds them."""
     line, n = _Line(keys), len(keys)
     if k * 64 <= n:
         line.partial_sort(0, k, n)
@@ -162,7 +167,11 @@ def top(keys, k, in_order):
 
 
 def mode(keys):
-    """Index of the most frequent element: the last of the first longest run after std::sort (which nan, never less, may upset)."""
+    """Returns the index of the most frequent element: the last one of the first longest run after
+    std::sort.
+
+    NaN, which never compares less, may disturb that order.
+    """
     line = _Line(keys)
     line.sort(0, len(keys))
     k, best, most, run = line.key, 0, 0, 0
@@ -176,7 +185,7 @@ def mode(keys):
 
 
 def quick_select(keys, k):
-    """Index of the element that torch.kthvalue's quick select puts at place k."""
+    """Returns the index of the element that torch.kthvalue's quick select puts at position k."""
     line = _Line(keys)
     v, swap, low, high = line.key, line.swap, 0, len(keys) - 1
     while low < high:
@@ -184,7 +193,7 @@ def quick_select(keys, k):
             if v[high] < v[low]:
                 swap(low, high)
             break
-        # The median of first, middle and last comes to `low`, the smallest of them behind it.
+        # The median of first, middle and last moves to `low`, the smallest of them right after it.
         swap((low + high) >> 1, low + 1)
         for i, j in ((low + 1, high), (low, high), (low + 1, low)):
             if v[j] < v[i]:
@@ -209,12 +218,15 @@ def quick_select(keys, k):
 
 
 def ranks(x):
-    """Places of the elements among the distinct ones, nan last."""
+    """Returns the ranks of the elements among the distinct values, NaN last."""
     return np.unique(x, return_inverse=True)[1].reshape(-1)
 
 
 def settle(a, at, axis, unsure, choose):
-    """Indices `at` along an axis of a, those of the `unsure` slices as choose(slice) says."""
+    """Replaces the indices `at` (along an axis of a) of the `unsure` slices by choose(slice).
+
+    Returns `at` unchanged if these slices have more than `MOST` elements in total.
+    """
     lines, n = np.flatnonzero(unsure), a.shape[axis]
     if not lines.size or lines.size * n > MOST:
         return at

@@ -1,4 +1,4 @@
-"""Kernels on coordinates of sparse COO tensors: int64 arrays (sparse dims, elements)."""
+"""Kernels of sparse tensors; the coordinates of COO are int64 arrays (sparse dims, elements)."""
 import math
 
 import numpy as np
@@ -12,7 +12,7 @@ _I64 = np.dtype(np.int64)
 # ------------------------------------------------------------------ coordinates and positions
 @kernel("coo_keys")
 def _keys(idx, *, sizes):
-    """Positions of coordinates in an array of these sizes, flattened."""
+    """Returns the flat positions of coordinates in an array of these sizes."""
     keys = np.zeros(idx.shape[1], _I64)
     for row, n in zip(idx, sizes):
         keys *= n
@@ -21,16 +21,21 @@ def _keys(idx, *, sizes):
 
 
 def _counted(x, n):
-    """(Where each of the numbers below n begins in their order, that order), by a counting sort: one row of all the elements is turned into columns."""
+    """Sorts integers below n. Returns (start of each value in the sorted order, sorting indices).
+
+    This is a counting sort: a row with all the elements is converted to columns.
+    """
     from scipy.sparse import csr_array
     turned = csr_array((np.arange(x.size), x, np.array([0, x.size])), shape=(1, n)).tocsc()
     return turned.indptr.astype(_I64, copy=False), turned.data.astype(_I64, copy=False)
 
 
 def _distinct(keys, order=None):
-    """(The first of each of the numbers, in their order; which of those each one is).
+    """Returns (index of the first of each distinct key, in order; index of the distinct key of each
+    element).
 
-    100,000 numbers, ms: 7 (np.unique 10); 0.9 where they are in order (9), or two halves of them are (3 and 18 for twice as many).
+    100,000 keys take 7 ms (np.unique 10 ms), and 0.9 ms if they are in order (9 ms). Twice as many,
+    in two halves that are each in order, take 3 ms (18 ms).
     """
     if keys.size < 2:
         return np.arange(keys.size), np.zeros(keys.size, _I64)
@@ -47,7 +52,7 @@ def _distinct(keys, order=None):
 
 @kernel("coo_merged")
 def _merged(idx, *, sizes):
-    """(the coordinates there are, once and in order; which of them each element has)."""
+    """Returns (distinct coordinates in order; for each element the index of its own)."""
     keys, order = _keys(idx, sizes=sizes), None
     if len(sizes) == 2 and keys.size > 1000 and max(sizes) < 4 * keys.size and np.count_nonzero(keys[1:] < keys[:-1]) > 16:
         order = _counted(idx[1], sizes[1])[1]
@@ -58,19 +63,20 @@ def _merged(idx, *, sizes):
 
 @kernel("coo_rows")
 def _rows(idx, *, dims):
-    """The coordinates in some dimensions."""
+    """Returns the coordinates in some dimensions."""
     return np.ascontiguousarray(idx[list(dims)])
 
 
 @kernel("coo_at")
 def _at(idx, *, dim, index):
-    """Which elements lie at an index of a dimension."""
+    """Returns the elements at an index of a dimension."""
     return np.flatnonzero(idx[dim] == index)
 
 
 @kernel("coo_picked")
 def _picked(idx, index, *, dim, extent):
-    """(Elements that lie at indices of a dimension, one after the other; at which of the indices each of them does)."""
+    """Returns (elements at indices of a dimension, one index after the other; position in `index`
+    of each)."""
     if index.size and (index.min() < -extent or index.max() >= extent):
         found = index.min() if index.min() < -extent else index.max()
         raise IndexError(f"index_select(): index contains {found} that is out of range for a dimension of {extent}")
@@ -85,23 +91,25 @@ def _picked(idx, index, *, dim, extent):
 
 @kernel("coo_unique")
 def _unique(keys):
-    """(the positions there are, in order; which of them each element has)."""
+    """Returns (distinct positions in order; index of the distinct position of each element)."""
     first, at = _distinct(keys)
     return keys[first], at
 
 
 @kernel("coo_common")
 def _common(a, b):
-    """Positions, each there once, that two tensors share: (where they are in a, in b)."""
+    """Returns the positions that two tensors share as (indices in a, indices in b). a and b have no
+    duplicates."""
     _, i, j = np.intersect1d(a, b, assume_unique=True, return_indices=True)
     return i, j
 
 
 @kernel("coo_paired")
 def _paired(a, b):
-    """Two lists of positions walked through side by side, the smaller one first, equal ones together.
+    """Merges two lists of positions in one traversal, the smaller one first, equal ones together.
 
-    (For each place of the result one element of a + b that has it; the place of each element of a + b.)
+    Returns (one element of a + b for each position of the result; position in the result of each
+    element of a + b).
     """
     left, right, n, m = a.tolist(), b.tolist(), a.size, b.size
     first, at = [], [0] * (n + m)
@@ -132,7 +140,7 @@ def _check(idx, size):
 
 @kernel("coo_extents")
 def _extents(idx):
-    """The smallest sizes that hold the coordinates."""
+    """Returns the smallest sizes that hold the coordinates."""
     idx = idx.astype(_I64)
     size = idx.max(axis=1) + 1
     if idx.size and idx.min() < 0:
@@ -142,7 +150,7 @@ def _extents(idx):
 
 @kernel("coo_indices")
 def _indices(idx, *, size):
-    """A copy of coordinates that lie inside the size."""
+    """Returns a copy of the coordinates. Raises RuntimeError if they are outside `size`."""
     idx = np.array(idx, _I64, order="C")
     _check(idx, size)
     return idx
@@ -150,7 +158,8 @@ def _indices(idx, *, size):
 
 @kernel("coo_nonzero")
 def _nonzero(a, *, sparse_dim):
-    """Where a dense tensor has elements, or blocks of the trailing dimensions, that are not zero."""
+    """Returns the coordinates of nonzero elements, or of nonzero blocks of the trailing dimensions,
+    of a dense tensor."""
     hit = a != 0
     if sparse_dim < a.ndim:
         hit = hit.any(axis=tuple(range(sparse_dim, a.ndim)))
@@ -160,7 +169,7 @@ def _nonzero(a, *, sparse_dim):
 # ------------------------------------------------------------------ values
 @kernel("coo_any")
 def _any(a, at, *, count):
-    """Bools added up by position."""
+    """Combines bools at the same position by logical or."""
     r = np.zeros((count, *a.shape[1:]), a.dtype)
     np.logical_or.at(r, at, a)
     return r
@@ -168,7 +177,7 @@ def _any(a, at, *, count):
 
 @kernel("coo_group_max")
 def _group_max(a, group, *, count):
-    """To each element the largest of its group."""
+    """Returns for each element the maximum of its group."""
     top = np.full((count, *a.shape[1:]), -np.inf, a.dtype)
     np.maximum.at(top, group, a)
     return top[group]
@@ -176,9 +185,13 @@ def _group_max(a, group, *, count):
 
 @kernel("coo_add_")
 def _add_(a, idx, v, *, alpha, once):
-    """a += alpha * the sparse tensor, each of whose places is there once, or one element after another."""
+    """Computes a += alpha * the sparse tensor.
+
+    `once`: no coordinates repeat. Otherwise repeated elements are added one after another.
+    """
     if a.dtype.kind == "f" and a.size and a.flags.c_contiguous and v.flags.c_contiguous:
-        # As torch: one multiply-add a term.  1024 rows of 64 with repeats, us: 14, by unique places 190 (torch 45).
+        # One multiply-add per term, as in PyTorch. 1024 rows of 64 with repeats take 14 us, by
+        # unique positions 190 us (PyTorch 45 us).
         sizes = a.shape[:len(idx)]
         places = np.ascontiguousarray(idx[0]) if len(sizes) == 1 else _keys(idx, sizes=sizes)
         if large.along().add_to_rows(a.reshape(math.prod(sizes), -1), places, v, float(alpha)):
@@ -187,7 +200,8 @@ def _add_(a, idx, v, *, alpha, once):
     if once:
         _add_distinct(a, idx, v, alpha)
     elif a.dtype == np.float32:
-        # The first elements of all places, then the second ones: no place twice at a time.
+        # The first elements of all positions, then the second ones, and so on: no position repeats
+        # within a turn.
         keys = _keys(idx, sizes=a.shape[:len(idx)])
         order = np.argsort(keys, kind="stable")
         line = np.arange(keys.size)
@@ -200,9 +214,11 @@ def _add_(a, idx, v, *, alpha, once):
 
 
 def _add_distinct(a, idx, v, alpha):
-    """The same for places of which none is there twice; float32 rounded once, as with a multiply-add."""
+    """Like `_add_`, for coordinates that do not repeat. float32 is rounded once, as with a
+    multiply-add."""
     place = tuple(idx)
-    old = a.take(idx[0], axis=0) if len(idx) == 1 else a[place]         # (1000 rows of 64: 8 us, by a[place] 17)
+    # 1000 rows of 64: 8 us, by a[place] 17 us
+    old = a.take(idx[0], axis=0) if len(idx) == 1 else a[place]
     if a.dtype.kind == "V":
         old = old.astype(np.float32)
     if v.dtype.kind == "V":
@@ -215,7 +231,11 @@ def _add_distinct(a, idx, v, alpha):
 # ------------------------------------------------------------------ compressed layouts
 @kernel("compressed_places")
 def _places(ptr, ind, *, columns, block):
-    """(Coordinates (batch dims + 2, n) of the elements, those of a block one after the other; whether they are unique and in order)."""
+    """Returns (coordinates (batch dims + 2, n) of the elements; whether they are unique and in
+    order).
+
+    The elements of a block follow one another.
+    """
     batch, nnz = ind.shape[:-1], ind.shape[-1]
     n = int(np.prod(batch, dtype=int))
     ptr, ind = ptr.reshape(n, -1), ind.reshape(n, nnz)
@@ -232,7 +252,7 @@ def _places(ptr, ind, *, columns, block):
     places = np.array([*idx, *rows], _I64).reshape(len(batch) + 2, -1)
     ordered = not columns and (b0, b1) == (1, 1)
     if ordered:
-        # (falls are few: at most one a row where all is in order)
+        # falls are few: at most one per row if all is in order
         falls = np.flatnonzero(minor[1:] <= minor[:-1])
         ordered = bool(((major[falls + 1] != major[falls]) | ((falls + 1) % max(nnz, 1) == 0)).all())
     return places, np.array(ordered)
@@ -240,8 +260,11 @@ def _places(ptr, ind, *, columns, block):
 
 @kernel("compressed_packed")
 def _packed(idx, *, batch, major, columns):
-    """Unique coordinates (batch dims + 2, n): (where each row or column of each matrix begins, the other coordinate, the order that they come in; empty
-    where they do already)."""
+    """Packs unique coordinates (batch dims + 2, n) by the rows or columns of each matrix.
+
+    Returns (start of each row or column; the other coordinate; sorting indices, empty if the
+    coordinates are already sorted).
+    """
     n = int(np.prod(batch, dtype=int))
     outer, inner = (idx[-1], idx[-2]) if columns else (idx[-2], idx[-1])
     line = np.ravel_multi_index(tuple(idx[:-2]), batch) * major + outer if len(batch) else outer
@@ -261,7 +284,10 @@ def _packed(idx, *, batch, major, columns):
 
 @kernel("compressed_invariants")
 def _invariants(ptr, ind, *, minor, names, sorted):
-    """Complains of parts that reach out of each other; `sorted`: or are not in order, or there twice."""
+    """Raises RuntimeError if the index arrays are inconsistent.
+
+    `sorted`: also if the indices are not in order or repeat.
+    """
     nnz = ind.shape[-1]
     p, i = ptr.reshape(-1, ptr.shape[-1]), ind.reshape(-1, nnz) if nnz else np.zeros((0, 0), _I64)
     extent = "nrows" if names[1] == "row" else "ncols"
@@ -286,7 +312,11 @@ def _invariants(ptr, ind, *, minor, names, sorted):
 # ------------------------------------------------------------------ products
 @kernel("coo_by_rows")
 def _by_rows(idx, *, rows):
-    """Coordinates of a matrix: (where each row's elements begin, the columns, the order that they come in by rows; empty where they do already)."""
+    """Sorts the coordinates of a matrix by rows.
+
+    Returns (start of each row; columns; sorting indices, empty if the coordinates are already
+    sorted).
+    """
     row, col = idx
     if row.size < 2 or (row[1:] >= row[:-1]).all():
         ptr = np.zeros(rows + 1, _I64)
@@ -299,11 +329,12 @@ def _by_rows(idx, *, rows):
 @kernel("sparse_mm")
 @quiet
 def _product(v, ptr, ind, b, *, rows, ta):
-    """The matrix (its transpose, of `rows` rows, if `ta`) times a dense one.
+    """Multiplies the matrix (its transpose, of `rows` rows, if `ta`) by a dense one.
 
-    10,000 x 10,000 with 100,000 elements, times 128 columns, float32, one thread, ms of CPU time (torch 2.13): CSR 2.9 (2.8), COO 2.9 (4.8), COO not in
-    order 4.5 (7.8), dense @ CSR 3.5 (18.6), COO with the dense operand's gradient 7.5 (12.8), CSR with that of its values 10.8 (650).  This is scipy's kernel;
-    np.add.reduceat of the gathered rows takes 134, np.add.at 115.
+    10,000 x 10,000 with 100,000 elements, times 128 columns, float32, one thread, ms of CPU time
+    (PyTorch 2.13): CSR 2.9 (2.8), COO 2.9 (4.8), dense @ CSR 3.5 (18.6), COO with the dense
+    operand's gradient 7.5 (12.8), CSR with the gradient of its values 10.8 (650). This is scipy's
+    kernel; np.add.reduceat of the gathered rows takes 134 ms, np.add.at 115 ms.
     """
     from scipy.sparse import csc_array, csr_array
     if v.dtype.kind == "b":
@@ -313,13 +344,14 @@ def _product(v, ptr, ind, b, *, rows, ta):
     return np.ascontiguousarray(csr_array((v, ind, ptr), shape=(ptr.size - 1, b.shape[0])) @ b)
 
 
-_PIECE = 1 << 17        # elements that are gathered at a time, so that they stay in the cache
+_PIECE = 1 << 17  # elements that are gathered at a time, so that they stay in the cache
 
 
 @kernel("sparse_dots")
 @quiet
 def _dots(a, b, ptr, ind):
-    """For each element of the matrix the scalar product of the rows of `a` and of `b` that its row and column say."""
+    """Returns for each element of the matrix the dot product of its row of `a` and its column's row
+    of `b`."""
     row = np.repeat(np.arange(ptr.size - 1), np.diff(ptr))
     r = np.empty(ind.size, a.dtype)
     step = max(_PIECE // max(a.shape[1], 1), 1)
@@ -331,11 +363,15 @@ def _dots(a, b, ptr, ind):
 @kernel("sparse_top")
 @quiet
 def _top(v, ptr, ind, b, *, largest):
-    """For each row and column of the product the element whose term is the largest (smallest), the first of several; -1 where there is none."""
+    """Returns for each row and column of the product the element with the largest (smallest) term.
+
+    It is the first of several, and -1 where there is none.
+    """
     if v.dtype.kind == "V" or v.dtype.itemsize == 2:
         v, b = v.astype(np.float32), b.astype(np.float32)
-    # The rows' first elements, their second ones, ...: of the rows that have so many, the longest first, some rows at a time (10,000 rows of 10 elements,
-    # 128 columns, ms: 45; all rows at once 90, np.maximum.reduceat and a search for what it found 230).
+    # The first element of each row, then the second ones, and so on, longest rows first and some
+    # rows at a time. 10,000 rows of 10 elements with 128 columns take 45 ms; all rows at once 90
+    # ms, np.maximum.reduceat and a search for its result 230 ms.
     counts = np.diff(ptr)
     order = np.argsort(-counts, kind="stable")
     starts, lengths = ptr[:-1][order], counts[order]
@@ -345,7 +381,8 @@ def _top(v, ptr, ind, b, *, largest):
     for lo in range(0, order.size, step):
         first, here = starts[lo:lo + step], lengths[lo:lo + step]
         best = at = None
-        with_more = np.searchsorted(-here, -np.arange(here[0]), "left")      # how many rows have more than 0, 1, ... elements
+        # number of rows with more than 0, 1, ... elements
+        with_more = np.searchsorted(-here, -np.arange(here[0]), "left")
         for k, m in enumerate(with_more.tolist()):
             e = first[:m] + k
             terms = b.take(ind[e], axis=0)
@@ -366,13 +403,13 @@ def _top(v, ptr, ind, b, *, largest):
 @kernel("sparse_matmul")
 @quiet
 def _sparse_product(va, pa, ia, vb, pb, ib, *, cols):
-    """Product of two matrices by rows, in order: (values, where each row begins, columns)."""
+    """Multiplies two matrices by rows. Returns (values, start of each row, columns), in order."""
     from scipy.sparse import csr_array
     if va.dtype.kind == "b":
         raise NotImplementedError("the product of sparse tensors is not implemented for dtype torch.bool on device cpu")
     sizes = (pa.size - 1, pb.size - 1), (pb.size - 1, cols)
     r = csr_array((va, ia, pa), shape=sizes[0]) @ csr_array((vb, ib, pb), shape=sizes[1])
-    # (Where terms cancel out scipy leaves the element out; torch does not.)
+    # scipy omits elements whose terms cancel out; PyTorch does not.
     there = csr_array((np.ones(va.size, bool), ia, pa), shape=sizes[0]) @ csr_array((np.ones(vb.size, bool), ib, pb), shape=sizes[1])
     r.sort_indices()
     ptr, ind, v = [x.astype(_I64, copy=False) for x in (r.indptr, r.indices)] + [r.data]
@@ -387,7 +424,11 @@ def _sparse_product(va, pa, ia, vb, pb, ib, *, cols):
 
 @kernel("sparse_terms")
 def _terms(pa, ia, pb, ib, pc, ic, *, cols):
-    """The terms of a product of two matrices by rows: (the element of the first, of the second, of the product, which is in order)."""
+    """Returns the terms of a product of two matrices by rows.
+
+    They are (element of the first, element of the second, element of the product). The product is
+    in order.
+    """
     counts = np.diff(pb)[ia]
     i = np.repeat(np.arange(ia.size), counts)
     j = np.arange(i.size) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(pb[:-1][ia], counts)

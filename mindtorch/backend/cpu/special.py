@@ -13,7 +13,7 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 # ------------------------------------------------------------------ error function, gamma, Bessel
 def _scipy(name):
-    """Kernel of a ufunc of scipy.special."""
+    """Returns the kernel of a ufunc of scipy.special."""
     @elementwise
     def run(a):
         return scipy_special(name)(a)
@@ -41,7 +41,8 @@ def _spherical_bessel_j0(a):
     return np.where(a == 0, a.dtype.type(1), np.where(np.isinf(a), a.dtype.type(0), np.sin(a) / a))
 
 
-# Slopes of Bessel functions of order 1 divide by the argument; within `eps` of zero they are given their limit.
+# Derivatives of first-order Bessel functions divide by the argument; within `eps` of zero they take
+# their limit.
 @kernel("away_from_zero")
 @elementwise
 def _away(a, *, eps):
@@ -71,7 +72,7 @@ def _bessel_slope(s, y, a, *, eps):
 @elementwise
 def _digamma(a):
     r = scipy_special("psi")(a)
-    # torch: -inf at 0, +inf at -0, nan at the other poles.
+    # PyTorch: -inf at 0, +inf at -0, NaN at the other poles.
     return np.where(a == 0, np.copysign(np.array(np.inf, a.dtype), -a), r)
 
 
@@ -88,7 +89,11 @@ def _polygamma(a, *, n):
 
 
 def _trigamma(a):
-    """Left of 1/2 by reflection, which makes the poles large numbers, as in torch; beyond by recurrence and asymptotic series."""
+    """Computes the trigamma function.
+
+    Left of 1/2 by reflection, which makes the poles large numbers, as in PyTorch; elsewhere by
+    recurrence and an asymptotic series.
+    """
     low = a < 0.5
     s = np.sin(a * a.dtype.type(np.pi))
     x = np.where(low, 1 - a, a)
@@ -182,10 +187,10 @@ def _igammac(a, x):
 
 
 def _incomplete(name, a, x):
-    # Beside a 0-dim operand scipy would pick its float64 loop.
+    # Next to a 0-d operand scipy would choose its float64 loop.
     a, x = np.broadcast_arrays(a, x)
     r = np.where((a < 0) | (x < 0), a.dtype.type(np.nan), scipy_special(name)(a, x))
-    # Where the one operand settles it torch does not look at the other.
+    # If one operand decides the result, PyTorch ignores the other.
     none = np.isnan(a) & (x == 0) | np.isposinf(a) & np.isnan(x)
     full = np.isnan(a) & np.isposinf(x)
     low = name == "gammainc"
@@ -209,13 +214,14 @@ def _xlog1py_has_slope(a, b):
 def _zeta(x, q):
     d = x.dtype
     x, q = np.broadcast_arrays(x.astype(_F64), q.astype(_F64))
-    # torch sums on to infinity and multiplies it by nought.
+    # PyTorch's sum reaches infinity and is then multiplied by zero.
     return np.where((q == np.inf) & (x > 1), np.nan, scipy_special("zeta")(x, q)).astype(d)
 
 
 # ------------------------------------------------------------------ orthogonal polynomials
 def _polynomial(name, evaluate, limit=None):
-    """The kernel of P_n(x) with integer order n (fractions are cut off); 0 for negative orders."""
+    """Registers the kernel of P_n(x) with integer order n (fractions are truncated); 0 for negative
+    orders."""
     @kernel(name)
     @elementwise
     def run(x, n):
@@ -225,13 +231,14 @@ def _polynomial(name, evaluate, limit=None):
         r = evaluate(x, np.maximum(order, 0))
         r = np.where(order < 0, 0.0, np.where((x != x) & (order > 0), x, r))
         if limit is not None:
-            # Beyond this order torch gives up.
+            # Above this order PyTorch returns NaN.
             r = np.where(order > (limit[0] if d != _F64 else limit[1]), np.nan, r)
         return r.astype(d)
 
 
 def _recurrence(first, step):
-    """Polynomials by p[k+1] = step(k, x, p[k], p[k-1]) from p[0] = 1 and p[1] = first(x)."""
+    """Returns an evaluator of polynomials p[k+1] = step(k, x, p[k], p[k-1]), p[0] = 1 and p[1] =
+    first(x)."""
     def evaluate(x, n):
         before, now = np.ones_like(x), first(x)
         r = np.where(n == 0, before, now)

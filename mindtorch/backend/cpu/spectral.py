@@ -1,6 +1,7 @@
-"""Singular values, eigenvalues, what stands on them (pseudo-inverse, rank), least squares, the exponential: arrays in, arrays out.
+"""Singular values, eigenvalues, pseudo-inverse, rank, least squares, matrix exponential: arrays in,
+arrays out.
 
-Which of NumPy and scipy computes is as in linalg.py.
+NumPy or scipy is chosen as in linalg.py.
 """
 import math
 
@@ -18,7 +19,10 @@ _COMPLEX = {"f": np.dtype(np.complex64), "F": np.dtype(np.complex64), "d": np.dt
 
 # ------------------------------------------------------------------ singular values and eigenvalues
 def _scipy_can(a):
-    """scipy's drivers refuse what is not finite, where torch's give nan or an error of their own."""
+    """True if scipy's drivers can be used.
+
+    They reject non-finite input, for which PyTorch returns NaN or raises its own error.
+    """
     if not large(a) or not np.isfinite(a).all():
         return False
     threads.follow_scipy()
@@ -26,7 +30,7 @@ def _scipy_can(a):
 
 
 def _svd_of(a, full):
-    """(U, S, V^H); numpy.linalg.LinAlgError if the iteration fails."""
+    """Returns (U, S, V^H). Raises numpy.linalg.LinAlgError if the iteration fails."""
     if a.shape[-2] >= 64 and _scipy_can(a):
         from scipy.linalg import svd
         return each(lambda x: svd(x, full_matrices=full, check_finite=False), a)
@@ -41,7 +45,7 @@ def _svdvals_of(a):
 
 
 def _eigh_of(a, lower):
-    """(eigenvalues, eigenvectors) of Hermitian matrices."""
+    """Returns (eigenvalues, eigenvectors) of Hermitian matrices."""
     if _scipy_can(a):
         from scipy.linalg import eigh
         return each(lambda x: eigh(x, lower=lower, driver="evd", check_finite=False), a)
@@ -49,13 +53,14 @@ def _eigh_of(a, lower):
 
 
 def _eigvalsh_of(a, lower):
-    # (A sum that is finite is one of finite elements, and takes a third of the time of asking each.)
+    # A finite sum implies finite elements, and takes a third of the time of checking each.
     if (large(a) or a.ndim == 2 and a.size) and math.isfinite(abs(a.sum())):
         evd = routine("heevd" if a.dtype.kind == "c" else "syevd", a.dtype)
-        work = 34 * a.shape[-1]         # (room for blocks: 256x256 2.0 ms, with the least that it takes 2.7)
+        work = 34 * a.shape[-1]  # room for blocks: 256x256 takes 2.0 ms, with the minimum 2.7 ms
 
         def one(x):
-            # The transpose is what LAPACK reads without turning it; of a Hermitian matrix it has the same eigenvalues.
+            # LAPACK reads the transpose without a copy. The transpose of a Hermitian matrix has the
+            # same eigenvalues.
             w, _, info = evd(x.T, compute_v=0, lower=not lower, lwork=work)
             if info:
                 raise _NP_ERROR
@@ -65,7 +70,7 @@ def _eigvalsh_of(a, lower):
 
 
 def _eig_of(a, vectors):
-    """(eigenvalues, eigenvectors), or (eigenvalues,), complex."""
+    """Returns (eigenvalues, eigenvectors), or (eigenvalues,), complex."""
     c = _COMPLEX[a.dtype.char]
     if _scipy_can(a):
         from scipy.linalg import eig
@@ -153,10 +158,12 @@ def _eigvals(a):
 @kernel("depends_on_phase")
 @quiet
 def _depends_on_phase(k, m, gk, gm, *, divisor):
-    """Whether a loss depends on the phases of complex vectors, which are determined up to a phase only.
+    """True if a loss depends on the phases of complex vectors, which are determined only up to a
+    phase.
 
-    On the diagonals of k and m (what the gradients gk and gm of the vectors are in terms of the vectors) stand, as imaginary parts,
-    `divisor` times the derivatives in the direction of the phases.
+    k and m are the gradients gk and gm of the vectors, expressed in terms of the vectors. The
+    imaginary parts of their diagonals are `divisor` times the derivatives in the direction of the
+    phases.
     """
     imag, scale = 0.0, 0.0
     for x, g in ((k, gk), (m, gm)):
@@ -171,7 +178,10 @@ def _depends_on_phase(k, m, gk, gm, *, divisor):
 
 # ------------------------------------------------------------------ what counts as zero
 def _tolerances(a, atol, rtol):
-    """(atol, rtol) in a's precision; without rtol it is eps * max(m, n), or 0 where a positive atol is given."""
+    """Returns (atol, rtol) in a's precision.
+
+    Without rtol it is eps * max(m, n), or 0 if a positive atol is passed.
+    """
     real = REAL[a.dtype.char]
     if rtol is None:
         default = EPS[a.dtype.char] * max(a.shape[-2:])
@@ -180,7 +190,7 @@ def _tolerances(a, atol, rtol):
 
 
 def _kept(s, top, atol, rtol):
-    """Which singular values (or absolute eigenvalues) count as non-zero."""
+    """Returns a mask of the singular values (or absolute eigenvalues) that count as nonzero."""
     for t in (atol, rtol):
         error = mismatch(t.shape, top.shape)
         if error is not None:
@@ -222,7 +232,8 @@ def _rank(a, atol, rtol, *, hermitian):
 
 # ------------------------------------------------------------------ least squares
 def _lstsq_of(a, b, rcond, driver):
-    """(X, residuals, rank, singular values, info) of one LAPACK driver; zeros for what it does not compute."""
+    """Returns (X, residuals, rank, singular values, info) of one LAPACK driver; zeros for what it
+    does not compute."""
     m, n = a.shape[-2:]
     nrhs = b.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -294,7 +305,7 @@ _THETA = {"d": {3: 1.495585217958292e-2, 5: 2.539398330063230e-1, 7: 9.504178996
 @kernel("linalg_matrix_exp")
 @quiet
 def matrix_exp(a):
-    """exp(A) by scaling and squaring."""
+    """Computes exp(A) by scaling and squaring."""
     n = a.shape[-1]
     if not a.size:
         return np.zeros(a.shape, a.dtype)
@@ -302,7 +313,7 @@ def matrix_exp(a):
     theta = _THETA["f" if a.dtype.char in "fF" else "d"]
     top = max(theta)
     if not np.isfinite(norm):
-        # Only the matrices that hold such elements are lost, not the whole batch.
+        # Only the matrices with non-finite elements become NaN, not the complete batch.
         r = np.full(a.shape, np.nan, a.dtype)
         for i, x in enumerate(stack_of(a)):
             if np.isfinite(x).all():
@@ -331,5 +342,5 @@ def matrix_exp(a):
 
 @kernel("linalg_matrix_power")
 def _power_zero(a):
-    """The power 0 of every matrix."""
+    """Returns the power 0 of every matrix."""
     return np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy()

@@ -1,8 +1,9 @@
-"""Two or more threads for NumPy kernels: ufuncs, copies and BLAS give up the interpreter lock while they run.
+"""Threads for NumPy kernels: ufuncs, copies and BLAS release the interpreter lock while they run.
 
-NumPy itself has one thread, OpenBLAS starts its own for each product, which for the products of one image costs as much as
-it saves.  `share(n, part)` cuts the range of n into as many pieces as there are threads and runs `part(start, stop)` on all
-of them at once, each with BLAS on its own thread; handing over costs 15 us.
+NumPy itself is single-threaded. OpenBLAS starts its own threads for each product, which for the
+products of one image costs as much as it saves. `share(n, part)` cuts range(n) into as many pieces
+as there are threads and runs `part(start, stop)` on all of them at once, each with BLAS on its own
+thread. Passing the work to the threads costs 15 us.
 """
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from mindtorch.backend.cpython import at_fork
 
 
 def processors() -> int:
-    """How many processors this process may run on."""
+    """Returns the number of processors that this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -34,7 +35,8 @@ def _available():
 
 
 class _Blas:
-    """The thread count of NumPy's (or scipy's) own OpenBLAS, where the wheel's library lets itself be asked."""
+    """The thread count of NumPy's (or scipy's) own OpenBLAS, if the wheel's library exports
+    functions for it."""
 
     def __init__(self, of="numpy"):
         self.get = self.set = None
@@ -54,11 +56,12 @@ class _Blas:
 
 
 class _Worker(threading.Thread):
-    """A thread that waits for one piece of work at a time."""
+    """A thread that runs one piece of work at a time."""
 
     def __init__(self):
         super().__init__(daemon=True, name="mindtorch-kernel")
-        self.go, self.done = threading.Lock(), threading.Lock()        # (a semaphore's methods are Python)
+        # a semaphore's methods are Python code
+        self.go, self.done = threading.Lock(), threading.Lock()
         self.go.acquire()
         self.done.acquire()
         self.job = self.error = None
@@ -72,7 +75,7 @@ class _Worker(threading.Thread):
             fn, start, stop = self.job
             try:
                 fn(start, stop)
-            except BaseException as e:      # handed to the caller, who raises it
+            except BaseException as e:  # passed to the caller, which raises it
                 self.error = e
             self.job = fn = None
             self.done.release()
@@ -106,12 +109,15 @@ at_fork("threads of NumPy passes", after_in_child=_team.reset)      # threads do
 
 
 def count() -> int:
-    """How many pieces `share` makes at most."""
+    """Returns the maximum number of pieces of `share`."""
     return _team.count
 
 
 def set_count(n: int) -> None:
-    """Sets that number, also for NumPy's BLAS and for MindSpore's kernels if none has run yet (torch.set_num_threads)."""
+    """Sets that number, also for NumPy's BLAS and for MindSpore's kernels if none has run yet.
+
+    Implements torch.set_num_threads.
+    """
     import mindspore
 
     global _blas
@@ -121,18 +127,22 @@ def set_count(n: int) -> None:
         _blas.set(n)
     if _scipys is not None and _scipys.set is not None:
         _scipys.set(n)
-    # More than there are processors is an error there.
+    # MindSpore raises an error for more threads than processors.
     mindspore.set_context(runtime_num_threads=min(n, os.cpu_count() or 1))
 
 
-#: Called before threads of this module work: the other ones (pool.py) are not to spin meanwhile.
+#: Called before the threads of this module work, so that those of pool.py do not spin meanwhile.
 before_share = None
 _blas = None
 _scipys = None
 
 
 def follow_scipy() -> None:
-    """Called where scipy has been loaded: its OpenBLAS, another one than NumPy's, takes no more threads than everything else (they spin as well)."""
+    """Limits the threads of scipy's OpenBLAS to the count of this module.
+
+    Called once scipy is loaded. Its OpenBLAS is a different library than NumPy's, and its threads
+    spin as well.
+    """
     global _scipys
     if _scipys is None:
         _scipys = _Blas("scipy")
@@ -141,7 +151,7 @@ def follow_scipy() -> None:
 
 
 def _hold_blas():
-    """Keeps NumPy's BLAS on the calling thread; how many threads it had."""
+    """Restricts NumPy's BLAS to the calling thread. Returns its previous thread count."""
     global _blas
     if _blas is None:
         _blas = _Blas()
@@ -152,10 +162,12 @@ def _hold_blas():
 
 
 def alone(f, *args, **kwargs):
-    """f(*args, **kwargs), a function of NumPy that may call BLAS, on the calling thread.
+    """Calls f(*args, **kwargs), a NumPy function that may use BLAS, on the calling thread.
 
-    OpenBLAS's threads spin for 25 ms after each product or sum that they took part in, on the processors that ours need: an eager
-    step of a small ResNet on two cores 27 ms with them, 22 without."""
+    OpenBLAS's threads spin for 25 ms after each product or sum that they took part in, on the
+    processors that our own threads need: an eager step of a small ResNet on two cores takes 27 ms
+    with them, 22 ms without.
+    """
     before = _hold_blas()
     try:
         return f(*args, **kwargs)
@@ -164,7 +176,8 @@ def alone(f, *args, **kwargs):
             _blas.set(before)
 
 
-#: Multiplications up to which OpenBLAS does not ask for help: of a matrix and a vector, and of two matrices (9216 and 262144).
+#: Multiplications up to which OpenBLAS uses no other threads, for a matrix and a vector and for two
+#: matrices (its limits are 9216 and 262144).
 _FEW, _FEW_MATRICES = 1 << 13, 1 << 17
 
 
@@ -172,17 +185,18 @@ _matmul = _numpy_private.matmul
 
 
 def matmul(a, b, out=None, extobj=SILENT):
-    """np.matmul on the calling thread (see `alone`)."""
+    """Computes np.matmul on the calling thread (see `alone`)."""
     n = b.shape[-1]
     if out is None and 1 < a.size * n <= _FEW and a.ndim <= 2 >= b.ndim:
-        return a.dot(b)         # (0.3 us on the way to the same BLAS, 0.9 by `matmul`; of one element -0 it would give -0)
+        # 0.3 us to the same BLAS call, by `matmul` 0.9 us; for one element -0 it would return -0
+        return a.dot(b)
     if a.size * n <= _FEW or n > 1 and b.ndim > 1 and a.size * n // a.shape[-1] > n and a.shape[-2] * a.shape[-1] * n <= _FEW_MATRICES:
         return _matmul(a, b, out=out, extobj=extobj)
     return alone(_matmul, a, b, out=out, extobj=extobj)
 
 
 def share(n, part):
-    """Runs part(start, stop) over all of range(n), in pieces on several threads if more than one is to be had."""
+    """Runs part(start, stop) over range(n), in pieces on several threads if they are available."""
     k = min(_team.count, n)
     if k < 2 or not _team.free.acquire(False):
         part(0, n)
@@ -212,13 +226,13 @@ def share(n, part):
         _team.free.release()
 
 
-#: Elements from which on an expensive elementwise pass is shared out (a million: exp 360 us on one thread, 210 on two); cheap ones,
-#: bound by memory, from four times as many.
+#: Minimum elements for sharing an expensive elementwise pass (1 million: exp 360 us on one thread,
+#: 210 us on two). Cheap, memory-bound passes need four times as many.
 LARGE = 1 << 18
 
 
 def unary(ufunc, a, extobj):
-    """ufunc(a) of a large C-contiguous array, on several threads."""
+    """Computes ufunc(a) of a large C-contiguous array on several threads."""
     d = ufunc(a[:0], extobj=extobj).dtype if a.ndim else a.dtype
     r = np.empty(a.shape, d)
     x, y = a.reshape(-1), r.reshape(-1)
@@ -227,7 +241,8 @@ def unary(ufunc, a, extobj):
 
 
 def binary(ufunc, a, b, extobj):
-    """ufunc(a, b) of large C-contiguous arrays of one shape and dtype (b may be a single number), on several threads."""
+    """Computes ufunc(a, b) of large C-contiguous arrays of one shape and dtype on several threads.
+    b may be 0-d."""
     d = ufunc(a[:0], b if not b.ndim else b[:0], extobj=extobj).dtype
     r = np.empty(a.shape, d)
     x, y = a.reshape(-1), r.reshape(-1)
@@ -240,5 +255,6 @@ def binary(ufunc, a, b, extobj):
 
 
 def _end(t, x):
-    """Where the last piece ends: with the array, the others at whole pages."""
+    """Returns the end of a piece: the last one ends with the array, the others at multiples of 4096
+    elements."""
     return x.size if t == x.size >> 12 else t << 12

@@ -19,12 +19,15 @@ _over = silent(np.true_divide)
 
 
 def _pointwise(fn):
-    """A kernel that is elementwise and needs nothing else of `elementwise`."""
+    """Marks a kernel that is elementwise and needs nothing else of `elementwise`."""
     fn.pointwise = True
     return fn
 
 def _in_quotients(fn):
-    """1 / a for complex numbers: NumPy's own reciprocal has other infinities and zeros than PyTorch."""
+    """Wraps a reciprocal kernel to divide for complex dtypes.
+
+    NumPy's own complex reciprocal returns other infinities and zeros than PyTorch.
+    """
     over = quiet(lambda a: np.true_divide(np.ones((), a.dtype), a))
 
     @functools.wraps(fn)
@@ -33,7 +36,8 @@ def _in_quotients(fn):
     return kernel
 
 
-#: Elements from which on the loop in C is faster than NumPy's: reciprocal of 4096 1.9 us and 3.5 in C, of 16384 4.6 and 4.8, of a million 290 and 160.
+#: Minimum elements for the C loop to be faster than NumPy's. reciprocal, NumPy vs C: 4096 elements
+#: 1.9 us vs 3.5 us, 16384 4.6 us vs 4.8 us, 1 million 290 us vs 160 us.
 _MORE = 1 << 14
 
 
@@ -137,7 +141,7 @@ def _sgn(a):
     size = np.abs(a)
     size[size == 0] = 1
     r = np.empty_like(a)
-    # Part by part: NumPy's complex quotient of denormals is nan.
+    # Part by part: NumPy's complex quotient of denormals is NaN.
     np.divide(a.real, size, out=r.real)
     np.divide(a.imag, size, out=r.imag)
     return r
@@ -147,7 +151,7 @@ def _sign(a):
     if a.dtype.kind == "b":
         return a.copy()
     if a.dtype.kind == "f":
-        # np.sign keeps nan; torch gives 0.
+        # np.sign keeps NaN; PyTorch returns 0.
         r = (a > 0).view(np.int8)
         return np.subtract(r, (a < 0).view(np.int8), out=r).astype(a.dtype)
     return np.sign(a)
@@ -214,7 +218,8 @@ def _nan_to_num(a, *, nan, posinf, neginf):
     odd = ~np.isfinite(a)
     r = a.copy()
     if odd.any():
-        # Only those that are not finite are looked at: np.nan_to_num takes 0.9 ms for 1e6 in any case, this 0.15 where there are none.
+        # Only the non-finite elements are processed: np.nan_to_num always takes 0.9 ms for 1e6
+        # elements, this 0.15 ms if all are finite.
         v = r[odd]
         d = a.dtype.type
         r[odd] = np.where(v != v, d(nan), np.where(v > 0, d(posinf), d(neginf)))

@@ -1,4 +1,5 @@
-"""Kernels of views: strided NumPy views of their input, so that nothing is copied, and of what goes back through them."""
+"""Kernels of views, which are strided NumPy views of their input without a copy, and of their
+gradients."""
 import numpy as np
 
 from mindtorch.backend.cpu import kernel
@@ -10,7 +11,10 @@ _ALL = slice(None)
 
 
 def along(dim, item):
-    """NumPy index that applies `item` to dimension `dim` (the ellipsis keeps a 0-dim result an array)."""
+    """Returns the NumPy index that applies `item` to dimension `dim`.
+
+    The ellipsis keeps a 0-d result an array.
+    """
     return (_ALL,) * dim + (item, ...)
 
 
@@ -27,7 +31,7 @@ def _view(a, *, size):
             infer_size(size, a.size)
             raise
     size = infer_size(size, a.size)
-    # (Asked first: NumPy copies before it says no, and a device's memory cannot be read.)
+    # Checked first, because NumPy copies before it fails, and a device's memory cannot be read.
     if can_view(a.shape, a.strides, size):
         r = a.view()
         r.shape = size
@@ -77,7 +81,7 @@ def _permute(a, *, dims):
     return r if a.ndim < 4 or not r.flags.c_contiguous else noted(r)
 
 
-# ------------------------------------------------------------------ cutting
+# ------------------------------------------------------------------ splitting
 @kernel("split split_with_sizes unsafe_split")
 def _split(a, *, dim, bounds):
     if not dim:
@@ -87,7 +91,7 @@ def _split(a, *, dim, bounds):
 
 @kernel("unbind")
 def _unbind(a, *, dim):
-    if a.ndim > 1:          # (0.7 of the time)
+    if a.ndim > 1:  # takes 0.7 of the time of the slices below
         return tuple(a.transpose((dim, *range(dim), *range(dim + 1, a.ndim))) if dim else a)
     return tuple([a[along(dim, i)] for i in range(a.shape[dim])])
 

@@ -1,6 +1,8 @@
-"""Boxes and regions of pictures: which boxes are kept, means and maxima of the bins of regions, moved taps of convolutions; pictures as arrays.
+"""Boxes and regions of images: non-maximum suppression, means and maxima of bins of regions,
+deformable convolutions; images as arrays.
 
-In C where there is a compiler (backend/native/regions.py), else in NumPy, region by region.
+Runs in C if a compiler is available (`mindtorch/backend/native/regions.py`), else in NumPy, region
+by region.
 """
 import math
 
@@ -12,17 +14,20 @@ from mindtorch.backend.cpu.host import quiet
 
 
 def _in_c(dtype):
-    """The kernels in C for arrays of this dtype, or None."""
-    from mindtorch.backend.native import regions        # (few programs need it)
+    """Returns the C kernels for arrays of this dtype, or None."""
+    from mindtorch.backend.native import regions  # few programs need it
     return regions if regions.ready(dtype) else None
 
 
 @kernel("nms")
 def _nms(boxes, s, *, threshold):
-    """Indices of the boxes that are kept, best score first; a box goes if a better one covers it by more than the threshold."""
+    """Returns the indices of the boxes that are kept, best score first.
+
+    A box is removed if its overlap (IoU) with a better one exceeds the threshold.
+    """
     if boxes.dtype.itemsize == 2:
         boxes, s = widen(boxes), widen(s)
-    order = np.lexsort((-s, ~np.isnan(s)))              # (stable; nan is the best score, as in torch's sort)
+    order = np.lexsort((-s, ~np.isnan(s)))  # stable; NaN is the best score, as in PyTorch's sort
     sides = np.ascontiguousarray(boxes[order].T)
     native = _in_c(sides.dtype)
     if native is not None:
@@ -38,33 +43,34 @@ def _nms(boxes, s, *, threshold):
             w = np.maximum(0, np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]))
             h = np.maximum(0, np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]))
             inter = w * h
-            # (The threshold is a double to torchvision, whatever the boxes are.)
+            # torchvision's threshold is a double, whatever the dtype of the boxes.
             alive[rest] &= ~((inter / (area[i] + area[rest] - inter)).astype(np.float64) > threshold)
     return order[alive]
 
 
 # ------------------------------------------------------------------ bins of regions
 def _rounded(v):
-    """Rounds half away from zero, as C's round does."""
+    """Rounds half away from zero, like C's round."""
     return np.copysign(np.floor(np.abs(v) + v.dtype.type(0.5)), v)
 
 
 def _images(rois, n):
-    """Which image each region lies in."""
+    """Returns the image index of each region."""
     named = rois[:, 0]
-    wrong = ~((named > -1) & (named < n))               # (nan too; fractions are cut off)
+    wrong = ~((named > -1) & (named < n))  # NaN is rejected too; fractions are truncated
     if wrong.any():
-        raise RuntimeError(f"rois name image {named[wrong][0]}, but the input has {n}")
+        raise RuntimeError(f"roi batch index {named[wrong][0]} is out of range for an input of {n} images")
     return named.astype(np.int32)
 
 
-#: samples of a bin; a number of float32 that fits into int32
+#: maximum samples of a bin: a float32 value that fits in int32
 _MOST = 2 ** 31 - 128
 
 
 @quiet
 def _axes(rois, kind, scale, size, samples):
-    """(vertical, horizontal): what the regions are along each axis, computed in their dtype as torchvision does."""
+    """Returns the (vertical, horizontal) axes of the regions, computed in their dtype as in
+    torchvision."""
     t = rois.dtype
     box = rois[:, 1:] * t.type(scale)
     if kind == "ps_pool":
@@ -76,7 +82,8 @@ def _axes(rois, kind, scale, size, samples):
         extent = np.maximum(extent, t.type(1))
     both = []
     for place, bins in ((1, size[0]), (0, size[1])):
-        axis = np.zeros(len(rois), [("start", t), ("bin", t), ("samples", np.int32), ("unused", np.int32)])     # (as _regions_typed.h has it)
+        # same layout as in _regions_typed.h
+        axis = np.zeros(len(rois), [("start", t), ("bin", t), ("samples", np.int32), ("unused", np.int32)])
         axis["start"], axis["bin"] = box[:, place], extent[:, place] / t.type(bins)
         if kind == "ps_pool":
             axis["samples"] = -1
@@ -87,7 +94,8 @@ def _axes(rois, kind, scale, size, samples):
 
 
 def _weights(axis, bins, size):
-    """Weights [K, bins, size] of each bin on the pixels of an axis (_regions_typed.h: weigh)."""
+    """Returns the weights [K, bins, size] of each bin on the pixels of an axis (_regions_typed.h:
+    weigh)."""
     t = axis["start"].dtype
     r = np.zeros((len(axis), bins, size), t)
     start, each, samples = (axis[n][:, None] for n in ("start", "bin", "samples"))
@@ -113,13 +121,14 @@ def _weights(axis, bins, size):
 
 
 def _span(w):
-    """The pixels on which weights [bins, size] are not all zero, as a slice."""
+    """Returns the slice of the pixels on which weights [bins, size] are not all zero."""
     used = np.flatnonzero(w.any(0))
     return slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
 
 
 def _crops(rois, index, shape, kind, scale, size, samples):
-    """For each region: number, place in the images of all channels, weights of its rows and columns there."""
+    """Yields for each region: its number, its index in the images (all channels), its weights of
+    rows and of columns there."""
     vertical, horizontal = _axes(rois, kind, scale, size, samples)
     wy, wx = _weights(vertical, size[0], shape[2]), _weights(horizontal, size[1], shape[3])
     for k in range(len(index)):
@@ -128,16 +137,19 @@ def _crops(rois, index, shape, kind, scale, size, samples):
 
 
 def _per_bin(crop, size):
-    """A crop [C, h, w] as [channels, rows, columns, h, w] where each bin has channels of its own."""
+    """Reshapes a crop [C, h, w] to [channels, rows, columns, h, w], for bins that have their own
+    channels."""
     return crop.reshape(crop.shape[0] // (size[0] * size[1]), *size, *crop.shape[1:])
 
 
 @kernel("region_bins")
 def _bins(a, rois, *, kind, scale, size, samples):
-    """[K, channels, *size]: each bin of each region of a[N, C, H, W].
+    """Returns [K, channels, *size]: each bin of each region of a[N, C, H, W].
 
-    kind   "align", "legacy_align" (not shifted by half a pixel, no region smaller than one): means of bilinear samples
-           "ps_align", "ps_pool": bin b reads channels b, b + bins, ...; "ps_pool" is the mean of the pixels
+      kind   "align", "legacy_align" (not shifted by half a pixel, no region smaller than one):
+             means of bilinear samples
+             "ps_align", "ps_pool": bin b reads channels b, b + bins, ...; "ps_pool" is the mean
+             of the pixels
     """
     index = _images(rois, a.shape[0])
     alone = kind.startswith("ps")
@@ -161,7 +173,7 @@ def _bins(a, rois, *, kind, scale, size, samples):
 
 @kernel("region_bins_backward")
 def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
-    """Gradient of region_bins' input, of that shape."""
+    """Returns the gradient of region_bins' input, which has the shape `shape`."""
     index = _images(rois, shape[0])
     alone = kind.startswith("ps")
     if not (g.size and math.prod(shape)):
@@ -185,7 +197,11 @@ def _bins_backward(g, rois, *, kind, scale, size, samples, shape):
 @kernel("roi_maxima")
 @quiet
 def _roi_maxima(a, rois, *, scale, height, width):
-    """Largest value in each bin of each region: its place in the whole flat input, 1 (0 if the bin is empty), its place in the plane (-1)."""
+    """Finds the largest value in each bin of each region.
+
+    Returns (its index in the flat input; 1, or 0 if the bin is empty; its index in the plane, -1 if
+    the bin is empty).
+    """
     if a.dtype.itemsize == 2:
         return (*(r := _roi_maxima(widen(a), widen(rois), scale=scale, height=height, width=width))[:1], r[1].astype(a.dtype), r[2])
     n, c, h, w = a.shape
@@ -211,9 +227,13 @@ def _roi_maxima(a, rois, *, scale, height, width):
     return np.where(where < 0, 0, where + base).reshape(-1), (where >= 0).astype(a.dtype), where
 
 
-# ------------------------------------------------------------------ moved taps of a convolution
+# ------------------------------------------------------------------ deformable convolutions
 def _corners(x, offset, groups, geometry):
-    """For the four pixels about each tap: flat place in its plane, whether it is in the image, weight's parts; arrays [N, groups, taps, oh, ow]."""
+    """Yields the four pixels around each tap.
+
+    Each is (flat index in its plane, inside mask, the two factors of its weight, signs of their
+    derivatives). Arrays are [N, groups, taps, oh, ow].
+    """
     kh, kw, oh, ow, sh, sw, ph, pw, dh, dw = geometry
     h, w = x.shape[2:]
     taps = np.arange(kh * kw)[:, None, None]
@@ -239,9 +259,11 @@ def _laid(x, offset, mask, groups, geometry):
 
 @kernel("deformed_columns")
 def _columns(x, offset, mask, *, groups, geometry):
-    """[N, oh, ow, taps, C]: what the moved taps of a convolution read, times the mask (or None); zero outside of the image.
+    """Returns [N, oh, ow, taps, C]: the values that the taps of a deformable convolution read,
+    times the mask (or None).
 
-    geometry: kernel, out, stride, padding, dilation, two numbers each.
+    They are zero outside the image. geometry: kernel, out, stride, padding, dilation, two values
+    each.
     """
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
     native = _in_c(x.dtype)
@@ -258,7 +280,7 @@ def _columns(x, offset, mask, *, groups, geometry):
 
 @kernel("deformed_columns_backward")
 def _columns_backward(g, x, offset, mask, *, groups, geometry):
-    """Gradients of x, offset and mask (None without one)."""
+    """Returns the gradients of x, offset and mask (None without one)."""
     offset, mask, shape, planes = _laid(x, offset, mask, groups, geometry)
     native = _in_c(x.dtype)
     if native is not None:
@@ -278,33 +300,33 @@ def _columns_backward(g, x, offset, mask, *, groups, geometry):
     return gx.astype(x.dtype).reshape(x.shape), go, None if mask is None else gm.astype(x.dtype, copy=False).reshape(mask.shape)
 
 
-# ------------------------------------------------------------------ pictures (Pillow's)
+# ------------------------------------------------------------------ Pillow images
 def pixels(picture):
-    """A picture as an array [C, H, W]."""
+    """Returns an image as an array [C, H, W]."""
     a = np.array(picture)
     return np.ascontiguousarray(a[None] if a.ndim == 2 else a.transpose(2, 0, 1))
 
 
 def wide_gray(picture):
-    """A gray picture of 16 bits as an array [1, H, W]."""
+    """Returns a 16-bit grayscale image as an array [1, H, W]."""
     return np.array(picture).astype(np.uint16)[None]
 
 
 def frames(pictures):
-    """Several pictures as an array [N, C, H, W]."""
+    """Returns several images as an array [N, C, H, W]."""
     return np.stack([pixels(p) for p in pictures])
 
 
 def shown(a):
-    """An array [C, H, W] as Pillow takes it."""
+    """Returns an array [C, H, W] in the layout that Pillow accepts."""
     return a[0] if a.shape[0] == 1 else np.ascontiguousarray(a.transpose(1, 2, 0))
 
 
 def read_bytes(filename):
-    """The bytes of a file."""
+    """Returns the bytes of a file."""
     return np.fromfile(filename, np.uint8)
 
 
 def as_bytes(data):
-    """A bytes object as an array of its own."""
+    """Returns a bytes object as a new array."""
     return np.frombuffer(data, np.uint8).copy()

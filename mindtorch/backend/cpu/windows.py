@@ -16,7 +16,7 @@ def _bessel(x):
 
 @kernel("cosine_window")
 def _cosines(n, points, coefficients, stype, device):
-    """Alternating sum a0 - a1 cos(x) + a2 cos(2x) - ... over one period."""
+    """Computes the alternating sum a0 - a1 cos(x) + a2 cos(2x) - ... over one period."""
     x = 2.0 * np.pi * np.arange(points) / (n - 1)
     return _settled(sum(a * np.cos(k * x) * (-1.0) ** k for k, a in enumerate(coefficients)) + 0.0 * x, stype)
 

@@ -1,1 +1,1 @@
-"""Graphs as MindIR and ONNX."""
+"""Export of graphs to MindIR and ONNX."""

@@ -1,4 +1,5 @@
-"""Lowerings of torch.nn.functional's layers and activations, matrix products and attention (see lower.py)."""
+"""Lowerings of the layers and activations of torch.nn.functional, matrix products and attention
+(see rules.py)."""
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from mindtorch.backend.export.reduce import variance
 
 # ------------------------------------------------------------------ products
 def linear(k, x, w, b=None):
-    """x W^T + b of Ls."""
+    """Computes x W^T + b of Ls."""
     y = k.matmul(k.reshape(x, (1, x.shape[0])) if x.ndim == 1 else x, k.swap(w, 0, 1))
     if x.ndim == 1:
         y = k.reshape(y, (w.shape[0],))
@@ -52,7 +53,8 @@ def _outer(k, a, b):
 
 @lower("einsum")
 def _einsum(k, args):
-    """Sum of products by letters: pairs of operands are multiplied from left to right as broadcast products."""
+    """Lowers einsum (letters only): operands are contracted pairwise from left to right, by matrix
+    products."""
     spec, xs = args[0], args[1:]
     xs = list(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else list(xs)
     if not isinstance(spec, str) or "." in spec:
@@ -75,7 +77,9 @@ def _einsum(k, args):
 
 
 def _contract(k, a, s, b, t, later):
-    """One matrix product: batch letters that both have and that stay, letters summed over, and those of one side."""
+    """Contracts two operands by one matrix product. Shared letters that are needed later are batch
+    dimensions, other shared letters are summed over; the remaining letters belong to one operand.
+    """
     for c in [c for c in s if c not in t and c not in later]:
         a, s = k.reduce("sum", a, [s.index(c)]), s.replace(c, "")
     for c in [c for c in t if c not in s and c not in later]:
@@ -126,7 +130,7 @@ def _silu(k, x, inplace=False):
 
 
 def softplus(k, x, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta x)) / beta, without overflow."""
+    """Computes log(1 + exp(beta x)) / beta without overflow."""
     z = x if beta == 1 else k.mul(x, float(beta))
     tail = _log1p_exp(k, k.unary("neg", k.unary("abs", z)))
     y = k.add(k.unary("relu", z), tail)
@@ -260,7 +264,7 @@ LOWERINGS["batch_norm"] = lambda k, x, w, b, mean, var, training, momentum, eps,
 
 
 def affine(k, y, w, b):
-    """y times w plus b, vectors over dimension 1."""
+    """Computes y * w + b for vectors over dimension 1."""
     y = y if w is None else k.channels("mul", y, w)
     return y if b is None else k.channels("add", y, b)
 
@@ -329,7 +333,7 @@ def _tuple(v, n):
 
 
 def _batched(n):
-    """Decorator: the lowering also takes an input without the batch dimension."""
+    """Decorator: the lowering also accepts inputs without a batch dimension."""
     def deco(fn):
         def f(k, x, *rest):
             if x.ndim == n + 1:
@@ -371,7 +375,8 @@ for _n in (1, 2, 3):
 
 # ------------------------------------------------------------------ pooling
 def _ceil_pads(x, n, kernel, stride, padding, ceil_mode):
-    """Padding after each axis that lets windows of ceil_mode fit, beyond `padding`."""
+    """Returns (before, after) padding of each axis: `padding`, extended at the end so that the
+    extra windows of ceil_mode fit."""
     out = []
     for m, ks, s, p in zip(x.shape[-n:], kernel, stride, padding):
         m = size(m)
@@ -408,7 +413,8 @@ def _avg_pool(n):
         full = math.prod(kernel)
         if divisor_override:
             return k.mul(y, full / divisor_override)
-        # How many elements of each window count: the input's, and with count_include_pad those of `padding`.
+        # Number of elements counted in each window: those of the input, with count_include_pad also
+        # those of `padding`.
         factor = np.ones(())
         for i, (m, p, q, ks, s) in enumerate(zip(x.shape[2:], padding, pads, kernel, stride)):
             m = size(m)
@@ -421,7 +427,7 @@ def _avg_pool(n):
 
 
 def _weights_per_axis(k, x, dim, matrix):
-    """x with every line along `dim` multiplied by a constant matrix (out, in)."""
+    """Multiplies every row of x along `dim` by a constant matrix (out, in)."""
     last = x.ndim - 1
     y = k.matmul(k.swap(x, dim, last), k.const(np.ascontiguousarray(matrix.T), x.dtype))
     return k.swap(y, dim, last)
@@ -466,7 +472,7 @@ def _adaptive_max(n):
 
 for _n in (1, 2, 3):
     LOWERINGS[f"max_pool{_n}d"] = LOWERINGS[f"nn.functional.max_pool{_n}d"] = _max_pool(_n)
-    # (In one dimension these are one op with torch.avg_pool1d, ...)
+    # (In 1D these ops are the same as torch.avg_pool1d, ...)
     _home = "nn.functional." if _n > 1 else ""
     LOWERINGS[f"{_home}avg_pool{_n}d"] = _avg_pool(_n)
     LOWERINGS[f"{_home}adaptive_avg_pool{_n}d"] = _adaptive_avg(_n)
@@ -524,7 +530,7 @@ def _interpolate(k, x, size_=None, scale_factor=None, mode="nearest", align_corn
 
 
 def _resampling(m, o, step, cubic, align):
-    """Matrix (o, m) of the weights of linear or cubic interpolation (a = -0.75)."""
+    """Returns the (o, m) matrix of weights for linear or cubic interpolation (a = -0.75)."""
     i = np.arange(o, dtype=np.float64)
     at = i * ((m - 1) / (o - 1) if o > 1 else 0) if align else (i + 0.5) * step - 0.5
     if not cubic and not align:
@@ -586,7 +592,7 @@ def _unfold(k, x, kernel_size, dilation=1, padding=0, stride=1):
 # ------------------------------------------------------------------ attention
 @lower("nn.functional.scaled_dot_product_attention")
 def attention(k, q, key, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """softmax(q k^T * scale + mask) v of Ls."""
+    """Computes softmax(q k^T * scale + mask) v of Ls."""
     if dropout_p:
         raise Unsupported("dropout: call eval() first")
     if enable_gqa and key.shape[-3] != q.shape[-3]:
@@ -602,7 +608,7 @@ def _repeat_heads(k, x, n):
 
 
 def _weighted(k, q, key, v, mask, is_causal, scale):
-    """(attention's result, its weights)"""
+    """Returns (attention result, attention weights)."""
     scale = 1 / math.sqrt(size(q.shape[-1])) if scale is None else scale
     s = k.matmul(k.mul(q, float(scale)), k.swap(key, -1, -2))
     if is_causal and mask is None:
@@ -618,7 +624,7 @@ def _weighted(k, q, key, v, mask, is_causal, scale):
 
 
 def _additive(k, mask, dtype):
-    """A mask as numbers to be added: -inf where a bool one is True."""
+    """Returns a mask as values to add: -inf where a bool mask is True."""
     if mask is None or mask.dtype != "bool":
         return mask
     return k.where(mask, k.const(-math.inf, dtype), k.const(0, dtype))

@@ -1,4 +1,5 @@
-"""A traced graph as an ONNX model, by the `onnx` package (an optional dependency)."""
+"""Conversion of a traced graph to an ONNX model with the `onnx` package (an optional dependency).
+"""
 import math
 
 import numpy as np
@@ -18,7 +19,7 @@ OPSETS = range(13, 22)
 
 
 def require():
-    """The onnx package; ImportError saying how to get it."""
+    """Returns the onnx package; if it is missing, ImportError with the command to install it."""
     try:
         import onnx
     except ImportError as e:
@@ -98,7 +99,7 @@ class OnnxEmitter(Emitter):
         return self.node("Not", [self.node("Equal", [a, b], result, to)], result, to)
 
     def _intdiv(self, a, b, result, to):
-        # ONNX's integer division truncates; this one is rounded down.
+        # ONNX's integer division truncates; this op rounds down.
         q = self.node("Div", [a, b], result, to)
         rest = self.sub(a, self.mul(q, b))
         zero = self.const(0, to)
@@ -107,7 +108,8 @@ class OnnxEmitter(Emitter):
         return self.sub(q, self.cast(wrong, to))
 
     def _atan2(self, a, b, result, to):
-        # ONNX has none: the arc tangent of the quotient, moved to the right half plane's other side.
+        # ONNX has no such op: use the arctangent of the quotient, shifted by pi in the left half
+        # plane.
         half = self.mul(self.where(self.compare("lt", a, 0), self.const(-1, to), self.const(1, to)), math.pi / 2)
         turn = self.where(self.compare("lt", b, 0), self.mul(half, 2.0), self.const(0, to))
         angle = self.add(self.unary("atan", self.div(a, b)), turn)
@@ -120,7 +122,7 @@ class OnnxEmitter(Emitter):
         return self.node("Cast", [x], result, to, to=self.type_of(dtype))
 
     def shape(self, shape):
-        """A shape as a tensor; free sizes are read off the inputs."""
+        """Returns a shape as a tensor; dynamic sizes are read from the inputs."""
         if not any(isinstance(n, Sym) for n in shape):
             return self.ints(shape)
         parts = []
@@ -180,12 +182,12 @@ class OnnxEmitter(Emitter):
         return self.node("CumSum", [x, self.constant(np.array(axis, np.int64))], result, to)
 
     def topk(self, x, k):
-        """(values, indices) of the k largest of the last axis, sorted."""
+        """Returns (values, indices) of the k largest elements of the last axis, sorted."""
         shape = (*x.shape[:-1], k)
         values, index = self.node("TopK", [x, self.ints([k])], shape, x.dtype, outputs=2, axis=-1)
         return values, L(shape, "int64", index)
 
-    # ---- windows
+    # ---- windowed ops
     def _conv(self, x, w, stride, padding, dilation, groups, result, to):
         return self.node("Conv", [x, w], result, to, strides=list(stride), dilations=list(dilation), group=groups,
                          pads=[p[0] for p in padding] + [p[1] for p in padding])
@@ -201,15 +203,15 @@ class OnnxEmitter(Emitter):
         return self.node("AveragePool", [x], result, to, kernel_shape=list(kernel), strides=list(stride))
 
     def batch_norm(self, x, w, b, mean, var, eps):
-        """Evaluation; all vectors given."""
+        """Normalizes with the given statistics (evaluation mode); all vectors are required."""
         return self.node("BatchNormalization", [x, w, b, mean, var], x.shape, x.dtype, epsilon=float(eps))
 
 
 def to_model(graph, opset, output_names=(), producer="mindtorch"):
-    """An onnx.ModelProto of the graph, checked by onnx's checker.
+    """Returns the graph as an onnx.ModelProto, validated by onnx's checker.
 
-    Initializers bear the torch names of the parameters.  ImportError without the package onnx; NotImplementedError naming the op
-    if one has no lowering.
+    Initializers are named like the PyTorch parameters. ImportError without the package onnx;
+    NotImplementedError, naming the op, if one has no lowering.
     """
     onnx = require()
     e = OnnxEmitter(opset)
@@ -225,7 +227,7 @@ def to_model(graph, opset, output_names=(), producer="mindtorch"):
         infos.append(e.info(name, x.shape, x.dtype))
     g = e.helper.make_graph(e.nodes, "mindtorch", e.inputs, infos, _used(e))
     model = e.helper.make_model(g, opset_imports=[e.helper.make_opsetid("", opset)], producer_name=producer)
-    model.ir_version = min(model.ir_version, 10)      # what runtimes of the last years read
+    model.ir_version = min(model.ir_version, 10)  # readable by the ONNX runtimes of recent years
     onnx.checker.check_model(model)
     return model
 

@@ -1,4 +1,4 @@
-"""Lowerings of elementwise ops, shapes, indexing and reductions (see lower.py)."""
+"""Lowerings of elementwise ops, shape ops and indexing (see rules.py)."""
 import math
 
 import numpy as np
@@ -11,7 +11,7 @@ def out_type(k):
     return k.out[0].dtype
 
 
-# ------------------------------------------------------------------ elementwise, one operand
+# ------------------------------------------------------------------ elementwise, unary
 def _float_unary(kind):
     def f(k, x, *rest):
         return k.unary(kind, k.cast(x, out_type(k)))
@@ -71,14 +71,14 @@ def _square(k, x):
 
 @lower("expm1")
 def _expm1(k, x):
-    # sinh(x/2) exp(x/2) * 2 keeps the digits near zero that exp(x) - 1 loses.
+    # sinh(x/2) exp(x/2) * 2 preserves the precision near zero that exp(x) - 1 loses.
     h = k.mul(k.cast(x, out_type(k)), 0.5)
     return k.mul(k.mul(k.unary("sinh", h), k.unary("exp", h)), 2.0)
 
 
 @lower("log1p")
 def _log1p(k, x):
-    # 2 atanh(x / (x + 2)), likewise
+    # 2 atanh(x / (x + 2)), for the same reason
     x = k.cast(x, out_type(k))
     return k.mul(k.unary("atanh", k.div(x, k.add(x, 2.0))), 2.0)
 
@@ -131,7 +131,7 @@ def _nan_to_num(k, x, nan=None, posinf=None, neginf=None):
     return k.binary("maximum", x, float(f.min if neginf is None else neginf))
 
 
-# ------------------------------------------------------------------ two operands
+# ------------------------------------------------------------------ elementwise, binary
 def _pair(k, a, b):
     a, b = k.together(a, b)
     return k.cast(a, out_type(k)), k.cast(b, out_type(k))
@@ -391,7 +391,8 @@ def _permute(k, x, *dims):
 
 
 def _ints(x):
-    """The integers of a nest of arguments: permute((0, 1)) and permute(0, 1) are bound differently."""
+    """Returns the integers of nested arguments as a list: permute((0, 1)) and permute(0, 1) are
+    bound differently."""
     return [x] if isinstance(x, int) else [i for v in x or () for i in _ints(v)]
 
 
@@ -536,7 +537,7 @@ def _embedding_of_weight(k, weight, index, *rest):
 
 @lower("gather", "take_along_dim")
 def _gather(k, x, dim, index, sparse_grad=False):
-    """As gathers of the flattened tensor: the place of every element is computed."""
+    """Lowers to a gather from the flattened tensor; computes the linear index of every element."""
     if isinstance(dim, L):
         dim, index = index, dim             # take_along_dim(input, indices, dim)
         if dim is None:
@@ -553,7 +554,7 @@ def _gather(k, x, dim, index, sparse_grad=False):
 
 
 def _index_parts(x, index):
-    """The index as a list with one entry a dimension of x or of the result (None)."""
+    """Returns the index as a list with one entry per dimension of x, or of the result (None)."""
     index = list(index) if isinstance(index, tuple) else [index]
     used = sum(1 if not (isinstance(i, L) and i.dtype == "bool") else i.ndim for i in index if i is not None and i is not Ellipsis
                and not isinstance(i, bool))
@@ -598,8 +599,8 @@ def _getitem(k, x, index):
         return k.gather(x, _wrapped(k, i, x.shape[dim]), dim)
     dims = [d for d, _ in arrays]
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise Unsupported("index tensors that do not stand side by side")
-    # Several index tensors side by side: one flat place each.
+        raise Unsupported("non-adjacent index tensors")
+    # Adjacent index tensors are combined into one linear index.
     shape = broadcast(*(i.shape for _, i in arrays))
     flat = None
     for d, i in arrays:
@@ -611,7 +612,7 @@ def _getitem(k, x, index):
 
 
 def _wrapped(k, i, n):
-    """Indices with the negative ones counted from the end."""
+    """Returns indices in which negative ones are converted to count from the start."""
     i = k.cast(i, "int64")
     if i.const is not None:
         return k.const(np.where(i.const < 0, i.const + size(n), i.const), "int64") if (i.const < 0).any() else i
@@ -622,7 +623,8 @@ def _wrapped(k, i, n):
 
 @lower("setitem")
 def _setitem(k, x, index, value):
-    """Of the flattened tensor and the flattened value: what goes where is known, as the index holds no computed tensors."""
+    """Lowers a write as a gather from the flattened tensor and value: the positions are known,
+    because the index contains no computed tensors."""
     parts = index if isinstance(index, tuple) else (index,)
     if len(parts) == 1 and isinstance(parts[0], L) and parts[0].dtype == "bool" and parts[0].shape == x.shape:
         return k.where(parts[0], k.expand(k.tensor(value, x.dtype), x.shape), x)
@@ -649,7 +651,8 @@ def _setitem(k, x, index, value):
 
 @lower("written_through")
 def _written_through(k, old, new, places):
-    """A tensor after a write to another one on the same memory: see the tracer."""
+    """Returns a tensor after a write to another one that shares its memory (see core/tracing.py).
+    """
     both = k.concat([k.reshape(old, (math.prod(known(old.shape)),)), k.reshape(new, (math.prod(known(new.shape)),))], 0)
     return k.reshape(k.gather(both, k.const(places, "int64"), 0), old.shape)
 

@@ -1,4 +1,4 @@
-"""Lowerings of reductions and searches (see lower.py)."""
+"""Lowerings of reductions and searches (see rules.py)."""
 import math
 
 import numpy as np
@@ -76,7 +76,7 @@ def _all(k, x, dim=None, keepdim=False):
 
 
 def variance(k, x, dims, keepdim, correction):
-    """(variance, mean), the mean with its dimensions kept."""
+    """Returns (variance, mean); the mean keeps the reduced dimensions."""
     n = product([x.shape[d] for d in dims])
     m = k.reduce("mean", x, dims, True)
     d = k.sub(x, m)

@@ -1,4 +1,4 @@
-"""Lowerings of recurrent layers: unrolled over time (see lower.py)."""
+"""Lowerings of recurrent layers, unrolled over time (see rules.py)."""
 from mindtorch.backend.export.rules import Unsupported, lower, size
 from mindtorch.backend.export.nn import linear
 
@@ -11,7 +11,8 @@ def _lstm_step(k, z, state, n):
 
 
 def _layer(k, xs, state, weights, kind, reverse, nonlinearity="tanh"):
-    """One direction of one layer: xs is a list of (N, I), one a step; -> (list of (N, H), last state)."""
+    """Unrolls one direction of one layer: xs is a list of (N, I), one per step. Returns (list of
+    (N, H), last state)."""
     w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     n = size(w_hh.shape[1])
     out = [None] * len(xs)

@@ -1,7 +1,10 @@
-"""Lowering a traced `Graph` to a format that has operations of its own: ONNX (onnx.py).  (MindIR is written by the npu device's kernels: torch/_mindir.py.)
+"""Lowering of a traced `Graph` to a format with its own operations: ONNX (onnx.py). (MindIR is
+written by the npu device's kernels: torch/_mindir.py.)
 
-An op of the graph is expressed in about sixty kinds of simple operations (`Emitter.unary`, `matmul`, `conv`, ...).  The rules for shapes and dtypes of results
-are here, once.  The tables of lowerings are in ops.py and its neighbours: LOWERINGS["nn.functional.linear"](emitter, *arguments).
+An op of the graph is expressed in about sixty kinds of simple operations (`Emitter.unary`,
+`matmul`, `conv`, ...). Only this module has the rules for shapes and dtypes of results. The
+lowerings are defined in ops.py and the modules next to it:
+LOWERINGS["nn.functional.linear"](emitter, *arguments).
 """
 import math
 
@@ -10,7 +13,7 @@ import numpy as np
 from mindtorch.backend.graph import Sym, Value, mapped, signature
 
 class _Once(dict):
-    """A dict whose entries are made once."""
+    """A dict whose entries can be set only once."""
 
     def __setitem__(self, name, fn):
         if name in self:
@@ -18,13 +21,15 @@ class _Once(dict):
         super().__setitem__(name, fn)
 
 
-#: qualified name of an op, or "prim." and that of a primitive -> function(emitter, *arguments in the order of its signature) -> L or a list
-#: of them (`Op.lowering`, `Primitive.lowering`).  Writes and other steps that only a trace has are named by core/tracing.py (`STEPS`).
+#: qualified name of an op, or "prim." and the name of a primitive -> function(emitter, *arguments
+#: in the order of its signature), which returns an L or a list of them (`Op.lowering`,
+#: `Primitive.lowering`). Writes and other steps that exist only in a trace are named by
+#: core/tracing.py (`STEPS`).
 LOWERINGS = _Once()
 
 
 def lower(*names):
-    """Decorator: the lowering of these ops."""
+    """Decorator: registers the lowering of these ops."""
     def deco(fn):
         for n in names:
             LOWERINGS[n] = fn
@@ -33,12 +38,13 @@ def lower(*names):
 
 
 def has_lowering(name):
-    """Whether the trace may record an op of this name as a whole."""
+    """True if a trace may record an op of this name as one node."""
     return name in LOWERINGS
 
 
 class L:
-    """A tensor of the target: shape (ints and Syms), dtype, the target's reference, and its values if it is a constant."""
+    """A tensor of the target format: shape (ints and Syms), dtype, the target's reference, and its
+    values if it is a constant."""
 
     __slots__ = ("shape", "dtype", "ref", "const")
 
@@ -51,13 +57,13 @@ class L:
 
 
 class Unsupported(NotImplementedError):
-    """A lowering does not cover this use of the op."""
+    """The lowering does not support these arguments of the op."""
 
 
 def size(n):
-    """A size as a number, for messages and for what must be known; refuses free ones."""
+    """Returns a size as an int; Unsupported if it is dynamic."""
     if isinstance(n, Sym):
-        raise Unsupported(f"a size that is free ({n!r}) where it has to be known")
+        raise Unsupported(f"the dynamic size {n!r} where a fixed size is needed")
     return n
 
 
@@ -80,7 +86,7 @@ def broadcast(*shapes):
         for m in sizes:
             if m != 1:
                 if n != 1 and n != m:
-                    raise Unsupported(f"sizes {n!r} and {m!r} side by side")
+                    raise Unsupported(f"broadcasting of sizes {n!r} and {m!r}")
                 n = m
         out.append(n)
     return tuple(out)
@@ -94,7 +100,8 @@ def kind_of(dtype):
 
 
 def number_of(x):
-    """A Python number out of a number or of the tracer's 0-dim constant; None if it is something else."""
+    """Returns a Python number from a Python number or the tracer's 0-dim constant; None for
+    anything else."""
     if isinstance(x, (bool, int, float)):
         return x
     a = getattr(x, "_a", None)
@@ -102,7 +109,8 @@ def number_of(x):
 
 
 class Emitter:
-    """The simple operations.  A target gives `emit(kind, inputs, attributes, shape, dtype)`, `constant` and `parameter`."""
+    """The simple operations. A target implements `emit(kind, inputs, attributes, shape, dtype)`,
+    `constant` and `parameter`."""
 
     target = ""
 
@@ -118,14 +126,14 @@ class Emitter:
 
     # ---- constants
     def const(self, value, dtype=None):
-        """A constant out of an array or number."""
+        """Returns a constant from an array or Python number."""
         if dtype == "bfloat16":
             raise Unsupported(f"constants of dtype bfloat16 in {self.target}")
         a = np.array(value, dtype)
         return self.constant(a)
 
     def tensor(self, x, dtype=None):
-        """x as an L, cast to `dtype`: numbers become constants."""
+        """Returns x as an L, cast to `dtype`; Python numbers become constants."""
         n = number_of(x)
         if n is not None:
             if dtype is None:
@@ -134,7 +142,7 @@ class Emitter:
         return x if dtype is None else self.cast(x, dtype)
 
     def together(self, *xs):
-        """Operands in their common dtype, by torch's rules of promotion."""
+        """Returns the operands in their common dtype, by PyTorch's type promotion rules."""
         rank = {}
         for x in xs:
             n = number_of(x)
@@ -235,38 +243,38 @@ class Emitter:
         return self.emit("concat", list(xs), {"axis": dim}, (*xs[0].shape[:dim], total, *xs[0].shape[dim + 1:]), xs[0].dtype)
 
     def slice(self, x, dim, start, stop, step=1):
-        """x[start:stop:step] along `dim`; 0 <= start, stop <= size, step > 0."""
+        """Returns x[start:stop:step] along `dim`; 0 <= start, stop <= size, step > 0."""
         dim = axis(dim, x.ndim)
         n = x.shape[dim]
         if start == 0 and stop == n and step == 1:
             return x
         start, stop, step = size(start), size(stop), size(step)
         if isinstance(n, Sym):
-            raise Unsupported(f"a part of an axis whose size is free ({n!r})")
+            raise Unsupported(f"a slice of an axis of dynamic size {n!r}")
         return self.emit("slice", [x], {"axis": dim, "start": start, "stop": stop, "step": step},
                          (*x.shape[:dim], max(0, -(-(stop - start) // step)), *x.shape[dim + 1:]), x.dtype)
 
     def gather(self, x, index, dim):
-        """x at `index` (an L of integers, values >= 0) along `dim`."""
+        """Gathers from x along `dim` at `index` (an L of integers >= 0)."""
         dim = axis(dim, x.ndim)
         return self.emit("gather", [x, index], {"axis": dim}, (*x.shape[:dim], *index.shape, *x.shape[dim + 1:]), x.dtype)
 
     def pad(self, x, pads, value=0.0):
-        """Constant padding: pads [(before, after)] of every dimension, none negative."""
+        """Pads with a constant: pads is [(before, after)] per dimension, all non-negative."""
         pads = [(size(a), size(b)) for a, b in pads]
         if all(p == (0, 0) for p in pads):
             return x
         shape = [n if p == (0, 0) else size(n) + p[0] + p[1] for n, p in zip(x.shape, pads)]
         return self.emit("pad", [x], {"pads": pads, "value": value}, shape, x.dtype)
 
-    # ---- sums and products
+    # ---- matrix products and reductions
     def matmul(self, a, b):
-        """Matrices in the last two dimensions, the others broadcast."""
+        """Multiplies matrices in the last two dimensions; the others are broadcast."""
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         return self.emit("matmul", [a, b], {}, shape, a.dtype)
 
     def reduce(self, kind, x, dims, keepdim=False):
-        """kind: sum mean max min prod"""
+        """Reduces `dims`; kind: sum mean max min prod."""
         dims = tuple(sorted({axis(d, x.ndim) for d in dims}))
         if not dims:
             return x
@@ -274,7 +282,7 @@ class Emitter:
         return self.emit("reduce_" + kind, [x], {"axes": dims, "keepdim": bool(keepdim)}, shape, x.dtype)
 
     def arg(self, kind, x, dim, keepdim=False):
-        """kind: argmax argmin"""
+        """Returns indices along `dim`; kind: argmax argmin."""
         dim = axis(dim, x.ndim)
         shape = [1 if i == dim else n for i, n in enumerate(x.shape) if keepdim or i != dim]
         return self.emit(kind, [x], {"axis": dim, "keepdim": bool(keepdim)}, shape, "int64")
@@ -285,9 +293,9 @@ class Emitter:
     def cumsum(self, x, dim):
         return self.emit("cumsum", [x], {"axis": axis(dim, x.ndim)}, x.shape, x.dtype)
 
-    # ---- windows; x is (N, C, *sizes)
+    # ---- windowed ops; x is (N, C, *sizes)
     def conv(self, x, w, b, stride, padding, dilation, groups):
-        """padding: [(before, after)] of every spatial dimension."""
+        """Computes a convolution; padding is [(before, after)] per spatial dimension."""
         spatial = [_windows(n, k, s, p, d) for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
         y = self.emit("conv", [x, w], {"stride": tuple(stride), "padding": list(padding), "dilation": tuple(dilation),
                                        "groups": groups}, (x.shape[0], w.shape[0], *spatial), x.dtype)
@@ -302,11 +310,11 @@ class Emitter:
         return y if b is None else self.channels("add", y, b)
 
     def channels(self, kind, x, v):
-        """x (N, C, ...) `kind` a vector (C,)."""
+        """Applies the binary op `kind` to x (N, C, ...) and a vector (C,)."""
         return self.binary(kind, x, self.reshape(v, (1, v.shape[0]) + (1,) * (x.ndim - 2)))
 
     def max_pool(self, x, kernel, stride):
-        """Windows wholly inside x."""
+        """Computes max pooling; all windows must lie entirely inside x."""
         return self._pool("max_pool", x, kernel, stride)
 
     def avg_pool(self, x, kernel, stride):
@@ -324,26 +332,27 @@ def _windows(n, k, s, p, d):
 def _sum(sizes):
     syms = [n for n in sizes if isinstance(n, Sym)]
     if len({(s.input, s.axis) for s in syms}) != 1:
-        raise Unsupported("a sum of different free sizes")
+        raise Unsupported("a sum of different dynamic sizes")
     s = syms[0]
     return Sym(s.input, s.axis, sum(x.scale for x in syms), sum(x.offset if isinstance(x, Sym) else x for x in sizes),
                sum(example(x) for x in sizes), s.name)
 
 
 def product(shape):
-    """Number of elements; a free one times fixed ones is free."""
+    """Returns the number of elements; a Sym if one size is dynamic."""
     syms = [n for n in shape if isinstance(n, Sym)]
     fixed = math.prod(n for n in shape if not isinstance(n, Sym))
     if not syms:
         return fixed
     if len(syms) > 1:
-        raise Unsupported("a product of free sizes")
+        raise Unsupported("a product of dynamic sizes")
     s = syms[0]
     return Sym(s.input, s.axis, s.scale * fixed, s.offset * fixed, s.example * fixed, s.name)
 
 
 def close(got, want, what):
-    """AssertionError if an array is not what the facade computed (to the accuracy of its dtype)."""
+    """Raises AssertionError if an array differs from the facade's result (beyond the tolerance of
+    its dtype)."""
     if want.dtype.kind == "V":
         want, tol = want.astype(np.float32), 0.05
     else:
@@ -354,15 +363,15 @@ def close(got, want, what):
         scale = np.abs(want[np.isfinite(want)]).max(initial=0) if want.size else 0
         ok = np.allclose(got, want, tol, tol * max(scale, 1e-6) + 1e-30, equal_nan=True)
     if not ok:
-        raise AssertionError(f"{what} computes something else than the facade does (largest difference "
+        raise AssertionError(f"{what} differs from the facade's result (largest difference "
                              f"{np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64)).max():.3g})")
 
 
-# ------------------------------------------------------------------ running a lowering
+# ------------------------------------------------------------------ lowering a graph
 def lower_graph(graph, emitter):
-    """Emits every node of the graph; returns how to get the L of a Value.
+    """Emits every node of the graph; returns a function from a Value to its L.
 
-    NotImplementedError naming the op where there is no lowering.
+    Raises NotImplementedError, naming the op, if an op has no lowering.
     """
     env = {}
     for i, v in enumerate(graph.inputs):

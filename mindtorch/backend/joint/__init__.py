@@ -1,1 +1,2 @@
-"""One program of a captured call: what its kernels did, written down (recorder.py), as functions over arrays (source.py)."""
+"""Programs from captured calls: the executed kernels are recorded (recorder.py) and turned into
+functions over arrays (source.py)."""

@@ -1,8 +1,11 @@
-"""Elementwise events that follow each other as one loop in C (native/_fused.h), written and compiled for a program: what lies between them is never stored.
+"""Fuses consecutive elementwise events into one C loop (native/_fused.h), generated and compiled
+for a program: intermediate values are never stored.
 
-A loop holds events of float32 over one shape, whose operands are of that shape, rows or columns of it, or numbers.  An event goes into the loop of those that
-it reads as long as nobody else has read them: the loop runs where that happens first, so that nothing is read before it is there, nor after it was written to.
-Functions alike in several loops, and in other programs, are compiled once.
+A loop contains float32 events over one shape. Its operands have that shape, are rows or columns of
+it, or single values. An event joins the loop of its operands as long as no other event has read
+their results. The loop runs at the first such read, so no value is read before it is computed or
+after it is overwritten. Functions that are equal in several loops, or in other programs, are
+compiled once.
 """
 from __future__ import annotations
 
@@ -19,15 +22,17 @@ from mindtorch.backend.joint.recorder import Event, Value
 from mindtorch.backend.native import build, pool
 
 _F32 = np.dtype(np.float32)
-#: elements from which on events make a loop (below, a program is its events bit for bit); events that a loop waits for its next one
+#: minimum number of elements for a loop (below, a program reproduces its events bitwise); number of
+#: events that a loop stays open for the next one
 _LEAST, _WAIT = 4096, 12
-#: events in one loop, at the most (registers do not suffice for more)
+#: maximum number of events in one loop (more exceed the registers)
 _MOST = 32
 _PIECE = 4096           # (native/_fused.h)
 
 
 def _inner(v: Value, shape: tuple[int, ...]) -> tuple[str, int | None] | None:
-    """How an operand lies along a shape: ("full" or "number", None), ("row" or "column", elements of a row); None: otherwise."""
+    """Classifies the layout of an operand in a shape: ("full" or "number", None), ("row" or
+    "column", elements per row); None: any other layout."""
     if v.dtype != _F32 or not v.plain:
         return None
     if v.size == math.prod(shape):
@@ -45,7 +50,8 @@ def _inner(v: Value, shape: tuple[int, ...]) -> tuple[str, int | None] | None:
 
 
 class _Group:
-    """Events of one loop.  row: elements of a row, where some operand is one or has one number for each."""
+    """Events of one loop. row: elements per row, if an operand is a row or has one value per row;
+    else None."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -55,7 +61,8 @@ class _Group:
         self.last = 0
 
     def rows_with(self, e: Event, others: Iterable[_Group] = ()) -> int | None | bool:
-        """Elements of a row of this loop with an event (and other loops) in it; False: they do not go together."""
+        """Returns the elements per row of this loop with an event (and other loops) added; False if
+        they do not fit together."""
         row = self.row
         for n in [g.row for g in others] + [_inner(v, self.shape)[1] for v in e.ins if v is not None]:       # type: ignore[index]
             if n is not None:
@@ -66,7 +73,7 @@ class _Group:
 
 
 def _takes(e: Event) -> bool:
-    """Whether an event can be in a loop."""
+    """True if an event can be part of a loop."""
     if e.kind != "call" or e.loop is None or e.several or e.wraps or e.outs[0] is None or not e.ins or len(e.ins) > 3:
         return False
     out = e.outs[0]
@@ -74,7 +81,8 @@ def _takes(e: Event) -> bool:
 
 
 def sums(events: Sequence[Event], places: int, add: Kernel) -> tuple[list[Event], int, dict[int, Value]]:
-    """(events where gradients are added by `add` rather than to others' memory, a number above those of all values, what was added to by its place -> sum)."""
+    """Rewrites in-place gradient accumulation as out-of-place calls of `add`. Returns (events, next
+    free value id, {id of the accumulated value: Value of the sum})."""
     homes: dict[int, int] = {}
     for e in events:
         for v in e.outs:
@@ -85,7 +93,8 @@ def sums(events: Sequence[Event], places: int, add: Kernel) -> tuple[list[Event]
     for e in events:
         ins = tuple([v if v is None else now.get(v.place, v) for v in e.ins]) if now else e.ins
         to = e.ins[0] if e.name == "gradient_accumulate" else None
-        if to is not None and to.plain and to.home == to.place and homes.get(to.home) == 1:        # (memory that nothing else looks into)
+        # (memory that no other value shares)
+        if to is not None and to.plain and to.home == to.place and homes.get(to.home) == 1:
             r = to.elsewhere(places)
             places += 1
             now[to.place] = r
@@ -97,11 +106,13 @@ def sums(events: Sequence[Event], places: int, add: Kernel) -> tuple[list[Event]
 
 def recomputed(before: Sequence[Event], after: Sequence[Event], given: Collection[int], written: Collection[int], places: int
                ) -> tuple[list[Event], list[Event]]:
-    """(forward, backward) events where the backward pass computes anew what a loop makes out of values that it reads anyway: they need not be stored.
+    """Moves the computation of values into the backward pass if a loop can recompute them from
+    values that it reads anyway, so they need not be saved. Returns (forward, backward) events.
 
-    given    homes of the arrays that come from outside; those that the backward pass did not read stay unread, but for copies of small ones
-    written  homes of memory that some event writes to
-    places   a number above those of all values
+        given    homes of the input arrays; those that the backward pass did not read stay unread,
+                 except for copies of small ones
+        written  homes of memory that some event writes to
+        places   the next free value id
     """
     made = {e.outs[0].place: e for e in before if _takes(e) and not any([v.home in written for v in (*e.ins, *e.outs)])}    # type: ignore[union-attr]
     constants = {e.outs[0].place for e in before if e.kind == "constant"}               # type: ignore[union-attr]
@@ -113,7 +124,7 @@ def recomputed(before: Sequence[Event], after: Sequence[Event], given: Collectio
     forward = list(before)
 
     def have(v, size):
-        """Whether the backward pass can have a value without its being stored for that alone."""
+        """True if the backward pass can obtain a value without an extra saved tensor for it."""
         found = there.get(v.place)
         if found is None:
             there[v.place] = False
@@ -151,18 +162,19 @@ def recomputed(before: Sequence[Event], after: Sequence[Event], given: Collectio
 
 
 class Fusion:
-    """Makes loops of the events of one program: `events` of each of its functions, then `compiled` for all."""
+    """Builds the loops of one program: call `events` for each of its functions, then `compiled`
+    once."""
 
     def __init__(self) -> None:
-        self.bodies: dict[str, str] = {}                # source of a function, but for its name -> the name
+        self.bodies: dict[str, str] = {}  # source of a function without its name -> name
         self.loops: list[Loop] = []
 
     def events(self, events: Sequence[Event], kept: Collection[int], written: Collection[int], numbers: dict[int, float]) -> list[Event]:
-        """The events with loops in them.
+        """Returns the events with fused loops.
 
-        kept     places of what is wanted afterwards
-        written  homes of memory that some event writes to
-        numbers  place of a constant of no dimensions -> its value
+            kept     ids of the values needed afterwards
+            written  homes of memory that some event writes to
+            numbers  id of a 0-dim constant -> its value
         """
         uses: dict[int, int] = {}
         for e in events:
@@ -170,7 +182,7 @@ class Fusion:
                 if v is not None:
                     uses[v.place] = uses.get(v.place, 0) + 1
         out: list[Event] = []
-        groups: dict[int, _Group] = {}                  # place of what an open loop makes -> the loop
+        groups: dict[int, _Group] = {}  # id of a value computed by an open loop -> that loop
         still: list[_Group] = []
 
         def close(g):
@@ -236,14 +248,15 @@ class Fusion:
         return self.bodies.setdefault(body, f"loop_{len(self.bodies)}")
 
     def compiled(self) -> bool:
-        """Gives the loops their functions; False where they cannot be compiled."""
+        """Compiles the loops and binds their functions; False if that fails."""
         if not self.loops:
             return True
         threads = pool.lib()
         if threads is None:
             return False
         try:
-            # (Where GCC moves parts of functions out of a loop, such as those of a log of an exp, it can no longer make vectors of it.)
+            # (GCC could hoist parts of functions out of a loop, such as those of a log of an exp;
+            # it then no longer vectorizes the loop.)
             lib = build.generated("\n".join(['#pragma GCC optimize ("no-tree-pre")', '#include "_fused.h"',
                                              *[body.replace("NAMED", name) for body, name in self.bodies.items()]]), build.POOL_FLAGS)
         except RuntimeError as e:
@@ -256,7 +269,7 @@ class Fusion:
 
 
 class Loop:
-    """A loop as it is called: run(arrays of the results, then of the operands)."""
+    """A callable loop: loop(arrays of the results, then of the operands)."""
 
     __slots__ = ("name", "sizes", "arrays", "function")
 
@@ -266,7 +279,7 @@ class Loop:
         self.function: Any = None
 
     def bind(self, lib: Any) -> None:
-        """Looks the function up."""
+        """Binds the loop to its function in the library."""
         self.function = getattr(lib, self.name)
         self.function.argtypes, self.function.restype = [ctypes.c_long] * 3 + [ctypes.c_void_p] * self.arrays, None
 
@@ -282,7 +295,8 @@ def _literal(x: float) -> str:
 
 
 def _body(events, ins, outs, shape, numbers):
-    """Source of a loop's function NAMED(rows, elements of a row, of all, results..., operands...)."""
+    """Returns the source of a loop's function NAMED(rows, elements per row, total elements,
+    results..., operands...)."""
     how = [_inner(v, shape)[0] for v in ins]
     name, head, lines = {}, [], []
     for k, (v, kind) in enumerate(zip(ins, how)):

@@ -1,7 +1,9 @@
-"""A device whose kernels are the host's, and which writes down what they do: the way from a captured call to one program of forward and backward.
+"""A device that runs the host's kernels and records them: it turns a captured call into one joint
+forward-backward program.
 
-Tensors on it stand for the host's while a call is traced (core/joint.py).  Everything is computed as it is asked for, on real memory; kernels, views, writes
-and constants become `Event`s in the order in which they happened.  Whatever would leave the program, such as a look at values, is `Refused`.
+Tensors on this device stand in for host tensors while a call is traced (core/joint.py). Everything
+is computed immediately, on real memory. Kernels, views, writes and constants become `Event`s in
+execution order. Anything that would leave the program, such as reading values, raises `Refused`.
 """
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ from mindtorch.backend.interface import Array, Handle, Kernel, Sizes, Strides, S
 
 
 class Refused(Exception):
-    """Why a call cannot be written down as a program."""
+    """Graph break: the reason why a call cannot be recorded as a program."""
 
 
 class Differs(Exception):
-    """A program met other sizes than were recorded: they hang on values."""
+    """Guard failure: sizes that depend on values differ from the recorded ones."""
 
 
 class Value:
-    """What is known of an array of a program.  place: its number; home: that of the first value in the same memory; plain: whether it is in C order."""
+    """Description of an array in a program. place: its id; home: the id of the first value in the
+    same memory; plain: True if it is in C order."""
 
     __slots__ = ("place", "home", "shape", "dtype", "strides", "plain", "size")
 
@@ -36,7 +39,7 @@ class Value:
         self.shape, self.dtype, self.strides, self.plain, self.size = a.shape, a.dtype, a.strides, a.flags.c_contiguous, a.size
 
     def elsewhere(self, place: int) -> Value:
-        """A value like this one in memory of its own."""
+        """Returns a value with the same geometry in its own storage."""
         v: Value = object.__new__(Value)
         v.place = v.home = place
         v.shape, v.dtype, v.strides, v.plain, v.size = self.shape, self.dtype, self.strides, self.plain, self.size
@@ -44,7 +47,7 @@ class Value:
 
 
 class Slot:
-    """A handle: the array while it is needed, and its Value."""
+    """A handle: the array, while it is needed, and its Value."""
 
     __slots__ = ("array", "value")
 
@@ -55,13 +58,17 @@ class Slot:
 class Event:
     """One step of a program.
 
-    kind     "call": fn(*arrays, **kw); "view": the operand's memory seen otherwise, from kw's offset on (in bytes, from its first element);
-             "write": the second operand's values stored into the first; "constant": kw's array, the same in every run
-    compute  of a call whose operands fn cannot take as they are (half precision, strides): compute(arrays, kw) casts and lays out; else None
-    wraps    whether what fn gives may be no array yet (a NumPy scalar)
-             "loop": fn, which stands for several calls (fusion.py), of arrays for the results and the operands
-    sure     whether the sizes of a call's results hang on nothing but those of its operands, and its constants
-    loop     (the kernel's line of C, its numbers), where the call is elementwise and has one
+        kind     "call": fn(*arrays, **kw); "view": a view of the operand's memory, at kw's offset
+                 (in bytes, from its first element); "write": copies the second operand into the
+                 first; "constant": kw's array, the same in every run; "loop": fn(arrays of the
+                 results, then of the operands), which replaces several calls (fusion.py)
+        compute  set if fn cannot process the operands directly (half precision, strides):
+                 compute(arrays, kw) casts and copies; else None
+        wraps    True: fn may return something that is not an array (a NumPy scalar)
+        sure     True: the sizes of a call's results depend only on the operands' sizes and on its
+                 constants
+        loop     (C expression of the kernel, its scalar parameters) for an elementwise call that
+                 has one
     """
 
     __slots__ = ("kind", "name", "fn", "compute", "ins", "kw", "outs", "several", "wraps", "loop", "sure")
@@ -73,18 +80,19 @@ class Event:
 
     @property
     def writes(self) -> bool:
-        """Whether it stores into its first operand: a kernel that gives nothing does."""
+        """True if the event modifies its first operand; kernels without a result do."""
         return self.kind == "write" or self.kind == "call" and not self.several and self.outs[0] is None
 
     def on(self, ins: tuple[Value | None, ...]) -> Event:
-        """The same step on other operands."""
+        """Returns the same step on other operands."""
         return Event(self.kind, self.name, ins, self.outs, self.kw, self.fn, self.compute, self.several, self.wraps, self.loop, self.sure)
 
 
 class Recorder(Device):
     """The device of one recording.
 
-    way(name) -> of a primitive (what computes its host kernel over any operands or None, whether that moves bits, whether its results' sizes are `sure`)
+    way(name) returns, for a primitive: (function that runs its host kernel on any operands, or
+    None; True if the kernel only moves bits; `sure`)
     """
 
     type = "recorded"
@@ -94,7 +102,7 @@ class Recorder(Device):
         self.way, self.host = way, host
         self.events: list[Event] = []
         self.places = 0
-        #: id of the array that owns memory -> that array, and the first value in it
+        #: id of the array that owns memory -> that array, and the id of the first value in it
         self.homes: dict[int, tuple[weakref.ref[Array], int]] = {}
 
     # ---- values
@@ -107,7 +115,7 @@ class Recorder(Device):
         self.places += 1
         return Slot(a, v)
 
-    #: an array that comes from outside in every run
+    #: registers an array that is passed in from outside in every run
     give = _slot
 
     def constant(self, array: Array) -> Slot:
@@ -118,7 +126,7 @@ class Recorder(Device):
     upload = constant
 
     def download(self, handle: Handle) -> NoReturn:
-        raise Refused("values are looked at")
+        raise Refused("values are read")
 
     def lacking(self, what: str) -> NoReturn:
         raise Refused(what)
@@ -138,16 +146,17 @@ class Recorder(Device):
     def write(self, handle: Any, value: Any) -> None:
         to, v = handle.array, value.array
         if not to.flags.writeable:
-            raise Refused("memory that is read-only is written to")
+            raise Refused("read-only memory is modified in place")
         to[...] = v if v.dtype == to.dtype else cast_array(v, to.dtype)
         self.events.append(Event("write", "write", (handle.value, value.value), (), {}))
 
     # ---- kernels
     def kernel(self, name: str, fn: Kernel) -> Kernel:
-        """The host's kernel `fn` over handles."""
+        """Wraps the host's kernel `fn` to operate on handles."""
         def run(*handles, **kw):
             if not all([h is None or h.__class__ is Slot for h in handles]):
-                raise Lacking           # (numbers: in-place kernels of the host are no kernels of tables)
+                # (scalar operands: the host's in-place kernels are not in the kernel tables)
+                raise Lacking
             if "device" in kw:
                 kw["device"] = self.host
             arrays = [None if h is None else h.array for h in handles]

@@ -1,4 +1,5 @@
-"""Recorded events (recorder.py) as one Python function over arrays: kernels in a row, values let go of where they are last used."""
+"""Generates one Python function over arrays from recorded events (recorder.py): a sequence of
+kernel calls that releases values after their last use."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,16 +18,17 @@ def _cast_into(to, v):
 
 
 class Writer:
-    """Makes functions of events; constants and kernels are variables of theirs."""
+    """Generates functions from events; constants and kernels are variables in their global scope.
+    """
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"ndarray": np.ndarray, "asarray": np.asarray, "empty": np.empty, "strided": strided, "on_storage": on_storage,
                                       "offset_of": offset_of, "cast_into": _cast_into, "Differs": Differs, "into": into}
         self.names: dict[int, str] = {}
-        self.held: list[Any] = []               # (what has a name, so that ids stay its own)
+        self.held: list[Any] = []  # (keeps the named objects alive, so that their ids stay unique)
 
     def constant(self, x: Any) -> str:
-        """Source of a value that is no tensor."""
+        """Returns the source of a non-tensor value."""
         t = x.__class__
         if x is None or t is bool or t is int or t is str or t is float and x - x == 0:
             return repr(x)
@@ -41,7 +43,8 @@ class Writer:
 
     def function(self, name: str, events: Sequence[Event], given: Sequence[Value], results: Sequence[Value | None], *, row: bool = False
                  ) -> tuple[Callable[..., Any], str]:
-        """(the function, its source): takes the arrays of `given` (row: as a list, which is emptied), gives a tuple of those of `results`."""
+        """Returns (function, source). The function accepts the arrays of `given` (row: as a list,
+        which it empties) and returns a tuple of the arrays of `results`."""
         kept = {v.place for v in results if v is not None}
         events = _needed(events, kept)
         last: dict[int, int] = {}
@@ -76,7 +79,8 @@ class Writer:
         return self.scope[name], source
 
     def _free(self, events, last, kept, given):
-        """Finds values whose memory a loop's results can have, for nobody looks at it afterwards."""
+        """Finds values whose memory the results of a loop can reuse, because no later event reads
+        it."""
         self.free: dict[int, list[Value]] = {}
         lying: dict[int, int] = {}
         for e in events:
@@ -89,8 +93,9 @@ class Writer:
                                     and v.place not in kept and v.place not in given]
 
     def _in_place(self, pair, end, last, kept):
-        """Whether two events are a kernel and the write of what it gives to its first operand, which nobody else has among the operands or looks at
-        afterwards: it may write there itself."""
+        """True if the two events are a kernel and the copy of its result into its first operand,
+        and the kernel can write there directly: no other operand shares that memory, and the result
+        is not used afterwards."""
         if len(pair) < 2 or pair[1].kind != "write" or pair[0].kind != "call" or pair[0].several or not hasattr(pair[0].fn, "owns"):
             return False
         e, (to, v) = pair[0], pair[1].ins
@@ -136,7 +141,7 @@ class Writer:
         return lines if e.sure else lines + [f"if {o}.shape != {self.constant(v.shape)}: raise Differs" for o, v in zip(outs, e.outs) if o]
 
     def _view(self, a, v, offset, name):
-        """Source of the view `v` of the value `a`."""
+        """Returns the source of the view `v` of the value `a`."""
         sizes, dtype = self.constant(v.shape), self.constant(v.dtype)
         if not v.size:
             return f"empty({sizes}, {dtype})"
@@ -151,14 +156,15 @@ class Writer:
         strides = self.constant(v.strides)
         k = v.dtype.itemsize
         if a.plain and offset >= 0 and offset + k + sum([(n - 1) * s for n, s in zip(v.shape, v.strides)]) <= a.size * a.dtype.itemsize and a.dtype.kind != "V":
-            return f"ndarray({sizes}, {dtype}, {name}, {offset}, {strides})"        # (not beyond the array itself, nor of a type that gives no buffer)
+            # (within the array's bounds, and a dtype that supports the buffer protocol)
+            return f"ndarray({sizes}, {dtype}, {name}, {offset}, {strides})"
         if v.dtype == a.dtype:
             return f"strided({name}, {sizes}, {strides}, {offset})"
         return f"on_storage({name}, {sizes}, {strides}, offset_of({name}) + {offset}, {dtype})"
 
 
 def _order(a: Value, v: Value) -> tuple[int, ...] | None:
-    """The order of dimensions by which `a` transposed is `v`, or None."""
+    """Returns the permutation that transposes `a` to `v`, or None."""
     if len(a.shape) != len(v.shape):
         return None
     left, order = list(range(len(a.shape))), []
@@ -172,7 +178,8 @@ def _order(a: Value, v: Value) -> tuple[int, ...] | None:
 
 
 def _needed(events: Sequence[Event], kept: Iterable[int]) -> list[Event]:
-    """Without views and constants that nobody uses; calls stay, for they may draw numbers and write."""
+    """Returns the events without unused views and constants. Calls are kept, because they may draw
+    random numbers or write."""
     used, out = set(kept), []
     for e in reversed(events):
         if e.kind in ("view", "constant") and e.outs[0] is not None and e.outs[0].place not in used:
@@ -183,11 +190,11 @@ def _needed(events: Sequence[Event], kept: Iterable[int]) -> list[Event]:
 
 
 def check_writes(events: Sequence[Event]) -> None:
-    """Refused where memory that is the same in every run is written to."""
+    """Raises `Refused` if an event writes to memory that is the same in every run."""
     constants = {e.outs[0].home for e in events if e.kind == "constant" and e.outs[0] is not None}
     for e in events:
         if e.writes and e.ins[0] is not None and e.ins[0].home in constants:
-            raise Refused("a constant is written to")
+            raise Refused("a constant is modified in place")
 
 
 __all__ = ["Writer", "check_writes"]

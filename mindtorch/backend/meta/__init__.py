@@ -1,7 +1,7 @@
-"""Kernels of the meta device: shapes, dtypes and strides only.
+"""Kernels of the meta device, which compute shapes, dtypes and strides only.
 
-`kernel("name")` puts a rule into the table: rule(arrays, constants) -> blank array(s), or None where it knows nothing and the host's
-kernel is to tell, run on arrays of zeros.
+`kernel("name")` registers a rule: rule(fwd, arrays, constants) -> meta array(s). If a rule returns
+None, the host's kernel runs on arrays of zeros instead.
 """
 from mindtorch.backend.kernels import registrar
 

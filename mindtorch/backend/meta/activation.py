@@ -1,4 +1,5 @@
-"""Activations and softmax: the shape of the first operand; what whole losses share."""
+"""Activations and softmax, whose result has the shape of the first operand; helper kernels shared
+by losses."""
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank
 from mindtorch.backend.meta.elementwise import elementwise

@@ -1,4 +1,4 @@
-"""Arrays without memory: ordinary ndarrays on address space that is reserved once and never touched."""
+"""Meta arrays: ordinary ndarrays on address space that is reserved once and never accessed."""
 from __future__ import annotations
 
 import mmap
@@ -9,12 +9,13 @@ from numpy.typing import DTypeLike
 
 from mindtorch.backend.interface import Array, Sizes, Strides
 
-_NORESERVE = 0x4000          # (Python's mmap module has no name for it before 3.13)
+_NORESERVE = 0x4000  # (named by Python's mmap module only from 3.13 on)
 _region: Array | None = None               # the mapping, as an array of bytes
-_low = _high = 0             # its addresses
-#: (first address, behind the last) of all there have been
+_low = _high = 0  # its address range
+#: (first address, one past the last) of all reserved regions
 spans: list[tuple[int, int]] = []
-# None is ever given back: at its addresses the system would put arrays that do have memory, and they would count as blank.
+# Regions are never released: the system could place real arrays at their addresses, which would
+# then count as meta arrays.
 _regions: list[Array] = []
 
 
@@ -28,7 +29,7 @@ def _reserve(nbytes):
             m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=mmap.PROT_READ)
             break
         except OSError:
-            size >>= 1       # a limit on address space (ulimit -v)
+            size >>= 1  # limited address space (ulimit -v)
             if size < nbytes or size < 1 << 20:
                 raise RuntimeError(f"device meta: cannot reserve {nbytes} bytes of address space for a tensor's shape") from None
     _region = np.frombuffer(m, np.uint8)
@@ -39,7 +40,8 @@ def _reserve(nbytes):
 
 
 def blank(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> Array:
-    """An array of the given shape and dtype that has no memory; `like`: an array whose order of dimensions it follows."""
+    """Returns a meta array of the given shape and dtype; `like`: an array whose dimension order it
+    follows."""
     dtype = np.dtype(dtype)
     n = dtype.itemsize
     for s in shape:
@@ -57,12 +59,12 @@ def blank(shape: Sequence[int], dtype: DTypeLike, like: Array | None = None) -> 
 
 
 def is_blank(a: Array) -> bool:
-    """Whether an array lies on the address space of meta tensors (empty arrays do not)."""
+    """True if an array is in the address space of meta tensors (empty arrays are not)."""
     at = a.__array_interface__["data"][0]
     return any(low <= at < high for low, high in spans)
 
 
 def on_strides(shape: Sizes, dtype: DTypeLike, strides: Strides) -> Array:
-    """An array without memory of the given dense strides (in elements)."""
+    """Returns a meta array with the given dense strides (in elements)."""
     flat = blank(shape, dtype)
     return np.ndarray(shape, dtype, flat, 0, [s * flat.itemsize for s in strides]) if flat.size else flat

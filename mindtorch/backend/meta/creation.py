@@ -1,6 +1,7 @@
-"""Kernels that take no operands compute here as on the host: what an op makes for its own use, it reads.
+"""Kernels without operands compute here as on the host, because ops read the values that they
+create for internal use.
 
-(A meta tensor that a user asks for is made by its shape alone, in torch/_meta.py.)
+(A meta tensor requested by the user is created from its shape alone, in torch/_meta.py.)
 """
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank

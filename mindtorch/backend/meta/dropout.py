@@ -1,4 +1,4 @@
-"""Dropout: nothing is drawn for tensors without values."""
+"""Dropout: no random numbers are drawn for meta tensors."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel

@@ -1,4 +1,5 @@
-"""The shape of an elementwise result: that of the operands broadcast; its dtype is the kernel's on one element of each."""
+"""Elementwise results: the shape is that of the broadcast operands; the dtype comes from running
+the kernel on one element of each operand."""
 import numpy as np
 
 from mindtorch.backend.meta.arrays import blank
@@ -7,12 +8,12 @@ _ONE = (1,)
 
 
 def probe(a):
-    """One element of an operand, with as many dimensions."""
+    """Returns a one-element array with the operand's number of dimensions and dtype."""
     return None if a is None else np.ones(_ONE * a.ndim, a.dtype)
 
 
 def elementwise(fwd, arrays, kw):
-    """The rule of every elementwise primitive (that has none of its own)."""
+    """Computes the result of every elementwise primitive without its own rule."""
     for v in kw.values():
         if isinstance(v, np.ndarray) and v.ndim:
             return None          # a mask or the like among the constants

@@ -1,4 +1,4 @@
-"""Shapes of lookups."""
+"""Shapes of embedding lookups."""
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank
 

@@ -1,4 +1,4 @@
-"""Shapes of what masks and writes give."""
+"""Shapes of results of masking and indexed writes."""
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank
 from mindtorch.backend.meta.elementwise import elementwise
@@ -14,5 +14,5 @@ def _same(fwd, arrays, kw):
 @kernel("index_add index_copy index_fill scatter scatter_add scatter_multiply scatter_reduce "
         + " ".join(f"index_put_{n} index_put_add_{n}" for n in range(1, 33)))
 def _written(fwd, arrays, kw):
-    """(The ops have looked at the sizes of the others.)"""
+    """Returns the shape of the first operand; the ops have already checked the other sizes."""
     return blank(arrays[0].shape, arrays[0].dtype)

@@ -1,4 +1,4 @@
-"""Shapes of what joins tensors."""
+"""Shapes of joined tensors."""
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank, on_strides
 
@@ -8,7 +8,7 @@ def _cat(fwd, arrays, kw):
     dim, pieces = kw["dim"], [a for a in arrays if a.shape != (0,)] or arrays[:1]
     first = pieces[0].shape
     if any([len(a.shape) != len(first) or a.shape[:dim] + a.shape[dim + 1:] != first[:dim] + first[dim + 1:] for a in pieces]):
-        return None             # the kernel says what is wrong
+        return None  # the kernel raises the error
     return blank(first[:dim] + (sum([a.shape[dim] for a in pieces]),) + first[dim + 1:], pieces[0].dtype)
 
 

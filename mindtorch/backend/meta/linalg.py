@@ -1,4 +1,4 @@
-"""Shapes of linear algebra's results, where the host's kernels cannot tell them from zeros."""
+"""Shapes of linear algebra results for which the host's kernels fail on zeros."""
 from mindtorch.backend.meta import kernel
 from mindtorch.backend.meta.arrays import blank
 

@@ -1,4 +1,4 @@
-"""Shapes of losses of two tensors and of their gradients."""
+"""Shapes of two-operand losses and their gradients."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel

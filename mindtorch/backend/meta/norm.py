@@ -1,4 +1,5 @@
-"""Normalisations: the shape of the input, and statistics per channel or group."""
+"""Normalizations: the result has the shape of the input; statistics are per row, channel or group.
+"""
 import math
 
 import numpy as np

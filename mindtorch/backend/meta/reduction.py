@@ -1,4 +1,5 @@
-"""Shapes of reductions, of what is spread over the shape it was reduced from, and of running sums."""
+"""Shapes of reductions, of their gradients expanded back to the input's shape, and of cumulative
+sums."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel

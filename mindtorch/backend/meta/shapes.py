@@ -1,4 +1,5 @@
-"""Shapes of copies in the same or another memory format, and of what keeps its operand's shape."""
+"""Shapes of copies in the same or another memory format, and of ops whose result has the operand's
+shape."""
 import numpy as np
 
 from mindtorch.backend.meta import kernel

@@ -1,1 +1,2 @@
-"""MindSpore itself: set-up, private symbols, Cells, its gradients beside our tape."""
+"""MindSpore itself: set-up, private symbols, Cells, and MindSpore's autograd next to the project's
+own."""

@@ -1,9 +1,10 @@
-"""The end of the interpreter, for MindSpore's Cells.
+"""Interpreter exit with live MindSpore Cells.
 
-A Cell that still lives then (a network at module level) is taken down after modules that its `__del__` uses, if those were imported in an
-unlucky order; Python reports that as an ignored exception.  Nothing is left to free at that time, so it is skipped.
+A Cell that is still alive at exit (e.g. a network at module level) may be finalized after modules
+that its `__del__` uses, depending on the import order. Python reports that as an ignored exception.
+Nothing is left to free at that time, so `__del__` is skipped.
 
-Importing this does not import MindSpore.
+Importing this module does not import MindSpore.
 """
 import sys
 

@@ -1,11 +1,13 @@
-"""The MindSpore side of a Module: a Cell for who asks, of which nothing runs until MindSpore asks.
+"""MindSpore's view of a Module: the Cell interface, resolved only when MindSpore accesses it.
 
-`isinstance(module, mindspore.nn.Cell)` is true, so ms.Model, ms optimizers, load_param_into_net and friends take a
-Module.  It is not one by inheritance: Cell's own constructor, attribute protocol and call would cost more than a small
-layer and would forbid names (`phase`, `cells`, ...) that models use; and Cell's C++ part would forbid what Python does
-with objects (pickle protocols 0 and 1, `object.__new__`, further bases with a layout, reading the source of all
-bases).  So Module is a plain class.  The class Cell answers isinstance() for it, and every name that a Cell has is
-found by `Module.__getattr__`, after whatever the user's object holds under that name.
+`isinstance(module, mindspore.nn.Cell)` is true, so ms.Model, MindSpore optimizers,
+load_param_into_net and similar functions accept a Module. Module does not inherit from Cell. Cell's
+constructor, attribute protocol and call would cost more than a small layer, and would forbid names
+(`phase`, `cells`, ...) that models use. Cell's C++ part would also forbid what Python does with
+objects (pickle protocols 0 and 1, `object.__new__`, further bases with a layout, reading the source
+of all bases). So Module is a plain class. Cell's metaclass answers isinstance() for it, and
+`Module.__getattr__` finds every name that a Cell has, after any attribute of the user's object with
+that name.
 """
 import contextlib
 import functools
@@ -27,10 +29,12 @@ from mindtorch.backend.mindspore.private import MixedPrecisionType, executor
 from mindtorch.backend.mindspore.runtime import ms
 
 Cell: Any = ms.nn.Cell
-#: Cells that belong to no network: an optimizer's state is not the state of the module that holds it.
+#: Cells that belong to no network: an optimizer's state is not part of the state of the module that
+#: holds it.
 NOT_A_CHILD = (ms.nn.Optimizer,)
 parameter_tuple = ms.ParameterTuple
-#: Set by the floor above: its autocast.call_in and cast to float32, its Parameter, and what puts one on another tensor's memory.
+#: Set by the layer above: autocast.call_in, the cast to float32, the Parameter class, and the
+#: function that moves a Parameter to another tensor's memory.
 call_in: Callable[..., Any] = None              # type: ignore[assignment]
 to_float32: Callable[[Any], Any] = None         # type: ignore[assignment]
 parameter_class: type = None                    # type: ignore[assignment]
@@ -38,24 +42,24 @@ follow: Callable[[Any, Any], None] = None       # type: ignore[assignment]
 
 
 class _Nothing:
-    """Stands for Module until there is one."""
+    """Placeholder for Module until it is defined."""
 
 
-#: Module, once the floor above has said so by `be_a_cell`.
+#: Module, once the layer above has registered it with `be_a_cell`.
 module_class: type = _Nothing
 
 
 def is_module(obj):
-    """Whether an object is a Module, or a Cell that has become one."""
+    """True if an object is a Module, or a Cell that has become one."""
     return isinstance(obj, module_class)
 
 
 # ------------------------------------------------------------------ isinstance(module, Cell)
 class _CellKind(ABCMeta):
-    """The class of Cell (of it alone, not of its subclasses), which counts Modules among the Cells."""
+    """Metaclass of Cell (but not of its subclasses), which counts Modules as Cells."""
 
     def __new__(mcs, name, bases, body, **kwargs):
-        # The subclass gets the class that it would have without this one.
+        # The subclass gets the metaclass that it would have without this one.
         kind = ABCMeta if any(issubclass(type(b), ABCMeta) and type(b) is not _CellKind for b in bases) else type
         cls = kind.__new__(mcs, name, bases, body, **kwargs)
         if mcs is _CellKind:
@@ -72,7 +76,8 @@ class _CellKind(ABCMeta):
         return type.__subclasscheck__(cls, sub) or type.__subclasscheck__(module_class, sub)
 
 
-_codes: dict[int, tuple[Any, types.CodeType]] = {}      # id of a Module -> (weak reference to it, what stands for its code)
+# id of a Module -> (weak reference to it, its substitute code object)
+_codes: dict[int, tuple[Any, types.CodeType]] = {}
 
 
 def _code(module):
@@ -86,7 +91,11 @@ def _code(module):
 
 @contextlib.contextmanager
 def as_function(obj):
-    """Where MindSpore's tape is given a Module: it takes what is no Cell by inheritance for a function, and knows that by name and code."""
+    """Gives a Module a `__code__` and a `__name__` while it is passed to MindSpore's autograd.
+
+    MindSpore's autograd treats an object that does not inherit from Cell as a function, and
+    identifies it by name and code.
+    """
     if not is_module(obj) or type.__instancecheck__(Cell, obj) or "__code__" in obj.__dict__:
         yield
         return
@@ -101,7 +110,8 @@ def as_function(obj):
 
 
 def new_cell(cls):
-    """An object of a class below Cell, of whose constructor only the C++ part has run: MindSpore may look at it."""
+    """Creates an object of a Cell subclass and runs only the C++ part of its constructor, so that
+    MindSpore can inspect it."""
     native = Cell.__bases__[0]
     self = native.__new__(cls)
     native.__init__(self, f"{cls.__module__}.{cls.__qualname__}")
@@ -109,18 +119,20 @@ def new_cell(cls):
 
 
 def be_a_cell(cls):
-    """Has Modules (of class `cls`) count as Cells."""
+    """Makes Modules (instances of `cls`) count as Cells."""
     global module_class
     module_class = _home.cell_contents = cls
     if type(Cell) is not _CellKind:
-        # (Assigning __class__ is refused: `type` counts as immutable.)
+        # Assigning `__class__` raises an error, because `type` counts as immutable.
         set_class(Cell, _CellKind)
 
 
 class Borrowed:
-    """A name that Cell brings: `Module.__getattr__` asks for it when there is nothing else of that name.
+    """A name provided by Cell; `Module.__getattr__` resolves it if the Module has no attribute of
+    that name.
 
-    As a descriptor it stands in classes below both Cell and Module, where it hides Cell's own.
+    In classes that derive from both Cell and Module it is installed as a descriptor, where it hides
+    Cell's own attribute.
     """
 
     __slots__ = ("name", "value")
@@ -143,7 +155,7 @@ class Borrowed:
 
 
 class _State(Borrowed):
-    """Per-object state of a Cell, made when it is first asked for."""
+    """Per-object state of a Cell, created at the first access."""
 
     __slots__ = ()
 
@@ -155,7 +167,7 @@ class _State(Borrowed):
 
 
 class _Derived(Borrowed):
-    """Computed from the Module at every access."""
+    """An attribute computed from the Module at every access."""
 
     __slots__ = ()
 
@@ -164,10 +176,11 @@ class _Derived(Borrowed):
 
 
 def _asked_to_record(module, value):
-    """`requires_grad` of a Cell has been set.
+    """Handles an assignment to `requires_grad`.
 
-    MindSpore sets it around the call of a Cell whose gradient it wants (`value_and_grad(module, ...)`); only then does the
-    call open and close a graph on MindSpore's tape.  A user's own attribute of that name is just a value.
+    MindSpore sets it around the call of a Cell whose gradient it computes (`value_and_grad(module,
+    ...)`). Only then does the call open and close a graph in MindSpore's autograd. If user code
+    sets an attribute of that name, it is just a value.
     """
     if _called_by_mindspore():
         module.__dict__["_ms_top"] = bool(value)
@@ -176,23 +189,25 @@ def _asked_to_record(module, value):
 
 def _called_by_mindspore():
     frame = sys._getframe(2)
-    # Module.__setattr__ stands between.
+    # Skip the frames of Module.__setattr__.
     while frame is not None and frame.f_code.co_name == "__setattr__":
         frame = frame.f_back
     return frame is not None and frame.f_globals.get("__name__", "").startswith("mindspore.")
 
 
 def _in_another_precision(module, value):
-    """`mixed_precision_type` of a Cell has been set, by `to_float` or `auto_mixed_precision`: the calls compute by it."""
+    """Handles an assignment to `mixed_precision_type` by `to_float` or `auto_mixed_precision`:
+    later calls compute in that precision."""
     _set_entry(module)
 
 
-#: Attributes of a Module after whose setting something has to be done.
+#: Attribute of a Module -> function to call after the attribute is set.
 AFTER_SETTING = {"requires_grad": _asked_to_record, "mixed_precision_type": _in_another_precision}
 
 
 def _set_entry(module):
-    """What a call of `module` goes through, if anything: see _Recording and _Precision."""
+    """Selects the function that a call of `module` goes through, if any: `_as_top_cell` or
+    `_in_precision`."""
     own = module.__dict__
     kind = own.get("mixed_precision_type")
     if own.get("_ms_top"):
@@ -229,12 +244,12 @@ _rewrite, _decorate = _amp._auto_mixed_precision_rewrite, _amp._set_amp_decorato
 
 
 def _rewrite_or_autocast(network, dtype, *, white_list=None, black_list=None):
-    """O1: MindSpore rewrites a Cell's source so that the ops of a list compute in half precision; over a Module the same
-    is an autocast region."""
+    """Applies level O1: MindSpore rewrites a Cell's source so that the ops of a list compute in
+    half precision. A Module gets an autocast region instead."""
     if not is_module(network):
         return _rewrite(network, dtype, white_list=white_list, black_list=black_list)
     if white_list is None or list(white_list) != list(_amp.AMP_WHITE_LIST):
-        raise NotImplementedError(f"custom_mixed_precision with lists of its own on {type(network).__name__}, a torch-style "
+        raise NotImplementedError(f"custom_mixed_precision with custom lists is not supported for {type(network).__name__}, a torch-style "
                                   f"module (dtype {dtype}, device {ms.get_context('device_target')}): the lists name "
                                   "MindSpore cells; use torch.autocast, or to_float on its submodules")
     network.mixed_precision_type = "float32 result, autocast " + _half(dtype)
@@ -246,11 +261,13 @@ def _half(dtype):
 
 
 def _decorate_or_autocast(obj, amp_level, amp_dtype, white_list, black_list):
-    """Level "auto": by op, each as MindSpore's lists say; over a Module an autocast region."""
+    """Applies level "auto": MindSpore chooses the precision of each op from its lists. A Module
+    gets an autocast region instead."""
     if not is_module(obj):
         return _decorate(obj, amp_level, amp_dtype, white_list, black_list)
     obj.mixed_precision_type = "autocast " + _half(amp_dtype)
-    obj.__dict__.pop("amp_strategy", None)       # for MindSpore's own dispatch, which does not take part; not copyable
+    # Only MindSpore's own dispatch, which is not involved here, reads it, and it cannot be copied.
+    obj.__dict__.pop("amp_strategy", None)
     return obj
 
 
@@ -261,7 +278,11 @@ _native_output = _amp._OutputTo32.construct
 
 
 def _output_to_float32(self, *args, **kwargs):
-    """O2 and O3 put a Cell around the network that casts its result: a Module's by the facade's own cast, which its tape knows."""
+    """Casts a network's result to float32.
+
+    Levels O2 and O3 wrap the network in a Cell that casts its result. The result of a Module is
+    cast by the facade, so that the cast is part of the facade's autograd graph.
+    """
     if not is_module(self._backbone):
         return _native_output(self, *args, **kwargs)
     return to_float32(self._backbone(*args, **kwargs))
@@ -271,32 +292,35 @@ put("mindspore.train.amp:_OutputTo32.construct", _output_to_float32)
 
 
 class _AsCell:
-    """What MindSpore asks of a Cell, in terms of a Module.  Its functions are borrowed, too."""
+    """Cell's interface in terms of a Module. These functions are borrowed, too."""
 
     def shard(self, in_strategy, *args, **kwargs):
-        """Cell.shard, on devices that split operators."""
+        """Calls Cell.shard on devices that split operators; raises NotImplementedError on others.
+        """
         refuse_shard(f"{type(self).__name__}.shard")
         return Cell.shard(self, in_strategy, *args, **kwargs)
 
     def _add_mixed_precision_flag(self, **flags):
-        """The dtype that `to_float` asks for."""
+        """Sets the dtype requested by `to_float`."""
         for name, kind in (("fp16", MixedPrecisionType.FP16), ("fp32", MixedPrecisionType.FP32), ("bf16", MixedPrecisionType.BF16)):
             if flags.get(name, False):
                 self.mixed_precision_type = kind
 
     def insert_child_to_cell(self, child_name, child_cell):
-        """As `add_module`."""
+        """Like `add_module`."""
         self.add_module(child_name, child_cell)
 
     def insert_param_to_cell(self, param_name, param, check_name_contain_dot=True):
-        """As `register_parameter`."""
+        """Like `register_parameter`."""
         self.register_parameter(param_name, param)
 
     def parameters_and_names(self, name_prefix="", expand=True):
-        """(dotted name, parameter) pairs; gives the parameters these names for MindSpore's use.
+        """Yields (dotted name, parameter) pairs and gives the parameters these names for
+        MindSpore's use.
 
-        Persistent buffers (BatchNorm's running statistics) are among them, as non-trainable parameters on the buffers'
-        memory: in MindSpore they are parameters, and a checkpoint without them would lose them.
+        Persistent buffers (BatchNorm's running statistics) are included, as non-trainable
+        parameters on the buffers' memory. In MindSpore they are parameters, and a checkpoint
+        without them would lose them.
         """
         pairs = _parameters_and_buffers(self, expand)
         _assign_names(pairs)
@@ -304,24 +328,26 @@ class _AsCell:
             yield (f"{name_prefix}.{name}" if name_prefix else name), p
 
     def cells_and_names(self, cells=None, name_prefix=""):
-        """(dotted name, module) pairs of this module and all below it.
+        """Returns (dotted name, module) pairs of this module and all its descendants.
 
-        A Cell around a module walks its `_params` by this and reads the names they bear; they have got some by then.
+        A Cell that contains a module calls this to traverse the `_params` and reads the parameters'
+        names, so the names are assigned first.
         """
         _assign_names(_parameters_and_buffers(self, True))
         return self.named_modules(memo=set() if cells is None else cells, prefix=name_prefix)
 
     def init_parameters_data(self, auto_parallel_mode=False):
-        """Nothing to initialise: a Module's parameters have their values from the beginning."""
+        """Returns an empty dict: a Module's parameters are initialized from the beginning."""
         return {}
 
     def set_train(self, mode=True):
-        """Training mode of this module and all below it, as `train()`."""
+        """Sets training mode of this module and all its descendants, like `train()`."""
         self.__dict__["_phase"] = "train" if mode else "predict"
         return self.train(bool(mode))
 
     def add_flags_recursive(self, **flags):
-        """Flags of this module and all below it; `training`, by which a Cell around it says its mode, by `train()`."""
+        """Sets flags of this module and all its descendants. The flag `training`, by which an
+        enclosing Cell passes its mode, calls `set_train`."""
         if "training" in flags:
             self.set_train(flags.pop("training"))
         if flags:
@@ -332,10 +358,12 @@ class _AsCell:
 
 
 def _native_parameters(module):
-    """Name -> Parameter of a module's own, as MindSpore sees them: its parameters, and its persistent buffers as frozen ones.
+    """Returns name -> Parameter of a module's own parameters as MindSpore sees them: its
+    parameters, and its persistent buffers as frozen ones.
 
-    In MindSpore running statistics are parameters, and what is none is lost in a checkpoint.  The Parameter of a buffer stands on its
-    memory and is the same at every call; where the buffer has been replaced, it moves to the new one.
+    In MindSpore running statistics are parameters, and a checkpoint loses everything that is not a
+    parameter. The Parameter of a buffer uses the buffer's memory and is the same object at every
+    call. If the buffer has been replaced, the Parameter moves to the new buffer.
     """
     own = module.__dict__
     found, buffers = {name: p for name, p in own.get("_parameters", {}).items() if p is not None}, own.get("_buffers")
@@ -357,7 +385,8 @@ def _native_parameters(module):
 
 
 def _parameters_and_buffers(module, expand):
-    """(dotted name, Parameter) of all that MindSpore takes for a module's parameters: the buffers after the parameters."""
+    """Returns (dotted name, Parameter) pairs of everything that MindSpore treats as a module's
+    parameters: parameters first, then buffers."""
     pairs, seen = list(module.named_parameters(recurse=expand)), set()
     for prefix, m in module.named_modules() if expand else [("", module)]:
         buffers = m.__dict__.get("_buffers")
@@ -370,14 +399,19 @@ def _parameters_and_buffers(module, expand):
 
 
 def is_buffer(module, param):
-    """Whether a Parameter that MindSpore was given stands for a buffer of this module's own."""
+    """True if a Parameter that was passed to MindSpore represents one of this module's own buffers.
+    """
     return any(p is param for p in module.__dict__.get("_native_buffers", {}).values())
 
 
 def _assign_names(pairs):
-    """Names parameters by their place in this module, behind the prefix that some already bear such names with (an enclosing
-    module or cell was asked before)."""
-    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]     # (functional_call puts tensors there)
+    """Names parameters by their path in this module.
+
+    If some parameters already bear such names with a prefix (names were assigned for an enclosing
+    module or cell earlier), the prefix is kept.
+    """
+    # functional_call puts plain tensors there
+    prefix, pairs = "", [pair for pair in pairs if isinstance(pair[1], parameter_class)]
     for name, p in pairs:
         held = p.name
         if held.endswith(name) and held[:len(held) - len(name)][-1:] in ("", "."):
@@ -389,18 +423,21 @@ def _assign_names(pairs):
 
 
 def forget_names(module):
-    """Takes away the names that a Cell's parameters have for their place in it: it becomes a part of something else."""
+    """Removes the names that parameters have from their path in this Cell, because it becomes a
+    part of another module."""
     for name, p in module.named_parameters():
         if p.name == name:
             p.name = None
 
 
-# `super()` in Cell's functions refuses what is no Cell by inheritance: on a Module they are run as functions of Module.
+# `super()` in Cell's functions rejects objects that do not inherit from Cell: on a Module they run
+# as functions of Module.
 _home = types.CellType()
 
 
 def _of_module(value):
-    """Cell's function, or property, with Module for the class that its `super()` starts from."""
+    """Returns Cell's function, or property, with Module as the class that its `super()` starts
+    from."""
     if isinstance(value, property):
         return property(*(f and _of_module(f) for f in (value.fget, value.fset, value.fdel)), value.__doc__)
     if isinstance(value, types.FunctionType) and "__class__" in value.__code__.co_freevars:
@@ -450,12 +487,14 @@ def _borrow(adapted):
     return found
 
 
-#: Name -> Borrowed of what a Module has only because it counts as a Cell; and of the same for Cells that have become Modules.
+#: Name -> Borrowed for the names that a Module has only because it counts as a Cell, and the same
+#: for Cells that have become Modules.
 BORROWED, BORROWED_BY_CELLS = _borrow(_of_module), _borrow(lambda value: value)
 
 
 def borrowed(module, name):
-    """What a Module has under `name` as a Cell; AttributeError if that is nothing."""
+    """Returns the attribute `name` that a Module has as a Cell; raises AttributeError if a Cell has
+    no such attribute."""
     found = BORROWED.get(name)
     if found is None:
         raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")

@@ -1,7 +1,8 @@
-"""MindSpore's `save_checkpoint` over facade tensors, and `export`.
+"""MindSpore's `save_checkpoint` for facade tensors, and `export`.
 
-It writes the name of each tensor's dtype into the file, and `load_checkpoint` knows only MindSpore's names; and of a dict
-it takes Parameters only.  So a list or dict of facade tensors is handed on as MindSpore parameters on the same memory.
+`save_checkpoint` writes the name of each tensor's dtype into the file, but `load_checkpoint`
+recognizes only MindSpore's names. From a dict, `save_checkpoint` accepts only Parameters. So a list
+or dict of facade tensors is passed on as MindSpore parameters on the same memory.
 """
 import functools
 import os
@@ -19,7 +20,7 @@ from mindspore.train import serialization as _serialization  # noqa: E402
 
 
 def array_of(t):
-    """A facade tensor's values as an array; of a device's tensor MindSpore fetches them."""
+    """Returns a facade tensor's values as an array; for a device tensor MindSpore fetches them."""
     return t._a if t._h is None else t.asnumpy()
 
 
@@ -48,7 +49,8 @@ _load: Any = _serialization.load_param_into_net
 
 
 def _load_and_tell(net, parameter_dict, *args, **kwargs):
-    """MindSpore only logs what a checkpoint lacks; statistics that stay as they were change what a network computes."""
+    """Warns about buffers that a checkpoint lacks. MindSpore only logs missing entries, but
+    unchanged statistics change a network's results."""
     missing, unused = _load(net, parameter_dict, *args, **kwargs)
     if missing:
         left = set(missing)
@@ -64,21 +66,25 @@ put_everywhere("mindspore.train.serialization:load_param_into_net", functools.wr
 
 
 def holds(a):
-    """Whether `load_checkpoint` can read back an array of this dtype."""
+    """True if `load_checkpoint` can read back an array of this dtype."""
     return str(from_array(a).dtype) in _serialization.tensor_to_ms_type
 
 
 _export = _serialization._export
-export_cell = None      # set by the facade: (Module, inputs, file format) -> a Cell of native ops that computes the same, or the bytes of the file
+# set by the facade: (Module, inputs, file format) -> an equivalent Cell of MindSpore ops, or the
+# bytes of the file
+export_cell = None
 
 
 def numpy_dtype(x):
-    """NumPy's dtype of a MindSpore tensor, also of one without data (`Tensor(shape=..., dtype=...)`)."""
+    """Returns the NumPy dtype of a MindSpore tensor, including one without data (`Tensor(shape=...,
+    dtype=...)`)."""
     return ms.dtype_to_nptype(x.dtype)
 
 
 def _export_graph(net, file_name, file_format, *inputs, **kwargs):
-    """A graph is compiled from a Cell's source, and a Module's cannot be read: what is exported is a Cell made from a trace."""
+    """Exports a Module through a Cell made from a trace: MindSpore compiles a graph from a Cell's
+    source, and cannot read a Module's."""
     cells = [net] + ([c for _, c in net.cells_and_names()] if isinstance(net, ms.nn.Cell) else [])
     if not any(is_module(c) for c in cells):
         return _export(net, file_name, file_format, *inputs, **kwargs)
@@ -95,8 +101,9 @@ def _export_graph(net, file_name, file_format, *inputs, **kwargs):
     except (TypeError, RuntimeError) as e:
         if file_format != "ONNX":
             raise
-        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not know all of its operations; "
-                                  f"with the package onnx (pip install onnx) another is used ({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
+        raise NotImplementedError(f"mindspore.export to ONNX of {type(net).__name__}: MindSpore's ONNX writer does not support all of its operations; "
+                                  "install the package onnx (pip install onnx) to use another writer "
+                                  f"({str(e).splitlines()[0] if str(e) else type(e).__name__})") from e
 
 
 put("mindspore.train.serialization:_export", _export_graph)
@@ -104,7 +111,7 @@ put("mindspore.train.serialization:_export", _export_graph)
 
 # ------------------------------------------------------------------ MindIR in memory
 class _Compiled:
-    """A MindIR graph that computes arrays' tensors; see `load_mindir`."""
+    """A MindIR graph as a callable on facade tensors; see `load_mindir`."""
 
     def __init__(self, cell):
         self.cell = cell
@@ -117,20 +124,21 @@ class _Compiled:
 
 
 def save_mindir(cell, inputs):
-    """The bytes of a Cell's MindIR; inputs: [(shape with None for free sizes, name of the dtype)]."""
+    """Returns the bytes of a Cell's MindIR. inputs: [(shape with None for free sizes, name of the
+    dtype)]."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model")
         examples = [ms.Tensor(shape=list(shape), dtype=getattr(ms, "bool_" if dtype == "bool" else dtype)) if None in shape else
                     ms.ops.zeros(tuple(shape), getattr(ms, "bool_" if dtype == "bool" else dtype)) for shape, dtype in inputs]
         _export(cell, path, "MINDIR", *examples)
         if not os.path.exists(path + ".mindir"):
-            raise NotImplementedError("a model of more than 1 GB, which MindSpore writes as several files")
+            raise NotImplementedError("models of more than 1 GB are not supported: MindSpore writes them as several files")
         with open(path + ".mindir", "rb") as f:
             return f.read()
 
 
 def load_mindir(blob):
-    """What computes a graph out of `save_mindir`'s bytes."""
+    """Returns a callable that computes the graph stored in `save_mindir`'s bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.mindir")
         with open(path, "wb") as f:

@@ -1,4 +1,8 @@
-"""The file that MindSpore's compiler leaves of a graph that it has refused (rank_0/om/analyze_fail.ir, in the working directory), where nobody is to see it."""
+"""Placement of the dump that MindSpore's compiler writes for a graph that it rejects.
+
+The file is rank_0/om/analyze_fail.ir in the working directory. `into` redirects it where users
+should not see it.
+"""
 import contextlib
 import os
 
@@ -7,7 +11,7 @@ _VARIABLE = "MS_OM_PATH"
 
 @contextlib.contextmanager
 def into(folder: str):
-    """Such files go to another folder, unless the user has named one."""
+    """Redirects such files to another folder, unless the user has set one."""
     if _VARIABLE in os.environ:
         yield
         return
@@ -19,10 +23,10 @@ def into(folder: str):
 
 
 def drop(since: float) -> None:
-    """Removes one that a compilation has left since then (time.time())."""
+    """Removes a dump that a compilation has written since `since` (time.time())."""
     om = os.path.join(os.environ.get(_VARIABLE, "."), f"rank_{os.environ.get('RANK_ID', '0')}", "om")
     path = os.path.join(om, "analyze_fail.ir")
-    with contextlib.suppress(OSError):          # (there is none, or somebody else keeps files there)
+    with contextlib.suppress(OSError):  # there is none, or the folder contains other files
         if os.path.getmtime(path) >= since - 1:
             os.remove(path)
             os.rmdir(om)

@@ -1,7 +1,9 @@
-"""What goes wrong on the npu device, in torch's words: one clear error for each, MindSpore's own as its cause.
+"""Errors of the npu device with PyTorch's error messages: one clear error for each, with
+MindSpore's own as its cause.
 
-MindSpore computes behind the caller's back: what an op finds wrong is raised by a later call that waits, and what the device finds wrong is told to nobody by
-`mindspore.runtime.synchronize`, which logs it and returns (2.10). `wait` raises both.
+MindSpore computes asynchronously. An error in an op is raised by a later call that synchronizes.
+Errors found by the device are not raised by `mindspore.runtime.synchronize`, which logs them and
+returns (2.10). `wait` raises both.
 """
 from __future__ import annotations
 
@@ -14,34 +16,37 @@ from mindtorch.backend.mindspore import runtime
 from mindtorch.backend.mindspore.private import executor
 from mindtorch.backend.mindspore.runtime import ms
 
-#: how MindSpore says that memory is used up
+#: MindSpore's messages for exhausted memory
 _EXHAUSTED = ("Allocate memory failed", "Memory not enough", "memory isn't enough", "out of memory", "Out of memory", "Out of Memory", "Malloc for kernel",
-              "memory allocation error", "device memory is null")            # (the last: of an operand whose own allocation failed)
-#: how CANN says that an operand's element type is not one of the kernel's
+              # the last one: an operand whose own allocation failed
+              "memory allocation error", "device memory is null")
+#: CANN's messages for an operand whose element type the kernel does not support
 _TYPES = ("not implemented for", "dtype support list", "the chip takes")
-#: how CANN says that a device is gone, and its numbers for that: heartbeat, setup, connection
+#: CANN's messages and error codes for a lost device: heartbeat, setup, connection
 _LOST = ("heartbeat", "507010", "507033", "507901", "device is lost")
-#: in every error that a call of CANN's has led to
+#: parts of the messages of every error that a CANN call has caused
 _MARKS = ("Ascend Error Message", "aclrt", "aclnn", "aclop", "SyncCopy failed", "SyncStream failed", "Failed to query completion status", "AsyncCopy failed",
           "SyncEvent")
 _RULE = re.compile(r"^-{20,}$", re.M)
-#: how often MindSpore is asked for more errors of what was asked for before the one that is raised
+#: maximum number of further pending errors to fetch from MindSpore before one error is raised
 _MOST = 1000
 
 
 def blocking() -> bool:
-    """Whether the user asks for each op to be waited for, so that an error is raised by its own op."""
+    """True if the user requests synchronization after each op, so that an error is raised by the op
+    that caused it."""
     return any([os.environ.get(name, "0") not in ("", "0") for name in ("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING")])
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error of MindSpore's says that memory is used up."""
+    """True if a MindSpore error reports exhausted memory."""
     text = str(error)
     return any([words in text for words in _EXHAUSTED])
 
 
 def _parts(text):
-    """(what MindSpore says, what CANN says) of an error's text, without what stands between rules and below them."""
+    """Returns (MindSpore's message, CANN's message) of an error's text, without its other sections.
+    """
     pieces = [p.strip() for p in _RULE.split(text)]
     said, of_cann = pieces[0], ""
     for title, body in zip(pieces[1::2], pieces[2::2]):
@@ -51,7 +56,7 @@ def _parts(text):
 
 
 def _number(text):
-    """CANN's number for an error, where MindSpore tells it."""
+    """Returns CANN's error code, or None if MindSpore's message does not contain it."""
     found = re.search(r"(?:ret|error code|errorcode|error no)\D{0,4}(\d{6})\b", text)
     return int(found[1]) if found else None
 
@@ -64,7 +69,7 @@ def _size(n):
 
 
 def in_bytes(x: Any) -> int:
-    """Bytes out of a number, or of a text such as "32768MB"."""
+    """Returns the number of bytes in an int, or in a text such as "32768MB"."""
     if not isinstance(x, str):
         return int(x)
     for unit, k in (("MB", 20), ("GB", 30), ("KB", 10)):
@@ -74,19 +79,19 @@ def in_bytes(x: Any) -> int:
 
 
 def memory(index: int) -> str:
-    """What is known of a device's memory, as torch tells it; of MindSpore's CPU target nothing."""
+    """Describes a device's memory in PyTorch's wording; empty on MindSpore's CPU target."""
     if runtime.target() == "CPU":
         return ""
     try:
         taken, used, about = ms.runtime.memory_reserved(), ms.runtime.memory_allocated(), ms.hal.get_device_properties(index)
-    except RuntimeError:            # (a device that answers nothing)
+    except RuntimeError:  # a device that does not respond
         return ""
     return (f" NPU {index} has a total capacity of {_size(in_bytes(about.total_memory))} of which {_size(in_bytes(about.free_memory))} is free. "
             f"{_size(used)} is allocated by tensors, and {_size(max(taken - used, 0))} is reserved by MindSpore but unallocated.")
 
 
 class Faults:
-    """The errors of one device; `lost`: why it answers nothing any more."""
+    """Error state of one device. `lost`: the reason why the device no longer responds, or None."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -94,9 +99,11 @@ class Faults:
         self.lost: str | None = None
 
     def told(self, error: BaseException, what: str, doing: str = "", size: int | None = None) -> RuntimeError | None:
-        """A RuntimeError of a MindSpore call in torch's words, None for one that is not of the device; to be raised `from` it.
+        """Converts a MindSpore error to a RuntimeError with PyTorch's error message, to be raised
+        `from` it; None for an error not of the device.
 
-        what: the device's name; doing: what the call was to do, which is what failed only where each op is waited for; size: bytes that it needs.
+        what: the device's name. doing: the op that was called; it is known to have failed only if
+        each op is synchronized. size: the bytes that the op needs.
         """
         text = str(error)
         exhausted = is_exhausted(error)
@@ -105,15 +112,17 @@ class Faults:
         said, of_cann = _parts(text)
         if not exhausted and any([m in text for m in _LOST]):
             self.lost = of_cann or said
-            self.rest()         # (what was asked for before would be told later, by something that does not reach the device)
+            # Otherwise earlier errors would be raised later, by a call that does not reach the
+            # device.
+            self.rest()
             return self.gone(what)
         more = self.rest()
         place = int(what.partition(":")[2] or 0)
         sure = self.blocking or size is not None
-        # An op that only waits for others is not to blame.
+        # An op that only synchronizes is not to blame.
         by = f" by {doing}" if doing and sure else ""
         if exhausted:
-            asked = f"Tried to allocate {_size(size)}" if size is not None else "Memory was tried to be allocated"
+            asked = f"Tried to allocate {_size(size)}" if size is not None else "Tried to allocate memory"
             text = f"NPU out of memory. {asked} on device {what}{by}.{memory(place)}{self._later(sure)}"
             return _with(OutOfMemoryError(text), more)
         if "GetWorkspaceSize" in text:
@@ -142,14 +151,14 @@ class Faults:
                 "computed or written since the last synchronization may be missing or wrong.\nFor debugging consider passing ASCEND_LAUNCH_BLOCKING=1")
 
     def gone(self, what: str) -> AcceleratorError:
-        """The error for whatever is asked of a lost device."""
+        """Returns the error for any use of a lost device."""
         e = AcceleratorError(f"NPU error: device {what} is lost: {self.lost}. Nothing on it can be computed or read any more. "
                              "What is on the host can be saved; a new process may find the device again.")
         e.error_code = 507010
         return e
 
     def rest(self) -> list[str]:
-        """What else went wrong in what was asked for until now; nothing of it is raised later."""
+        """Returns the other errors of all calls made so far; none of them is raised later."""
         if self.target == "CPU":
             return []
         found: list[str] = []
@@ -171,14 +180,19 @@ def _with(error, notes):
 
 
 def wait(streams: tuple[Any, ...] = ()) -> None:
-    """Returns when MindSpore's device has done all that was asked of it, in the current stream and these; raises what went wrong."""
+    """Waits for MindSpore's device to finish all work in the current stream and in `streams`;
+    raises the errors that occurred."""
     ms.runtime.synchronize()
     for s in (None, *streams):
         finish(s)
 
 
 def finish(stream: Any = None) -> None:
-    """The same for one stream alone (None: the current one), by a mark at its end: MindSpore's own `synchronize` logs what went wrong and returns."""
+    """Waits for one stream (None: the current one) and raises its errors.
+
+    It waits for an event at the end of the stream: MindSpore's own `synchronize` logs errors and
+    returns.
+    """
     mark = ms.runtime.Event()
     mark.record(stream)
     mark.synchronize()

@@ -1,7 +1,9 @@
-"""Which arguments of a function MindSpore differentiates with respect to, known while it runs the function.
+"""Arguments of a function that MindSpore differentiates with respect to, determined while it runs
+the function.
 
-MindSpore marks every argument of a recorded function as requiring grad and picks the wanted ones only afterwards.  The
-facade has to know before: an argument that counts as requiring grad is recorded, and may not be written to in place.
+MindSpore marks every argument of a recorded function as requiring grad and selects the
+differentiated ones only afterwards. The facade has to know them before: an argument that requires
+grad is recorded, and may not be modified in place.
 """
 import sys
 import threading
@@ -19,7 +21,8 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 
 MSTensor = ms.Tensor
 MSParameter = ms.Parameter
-#: set by core.differentiate: a function run for gradients on the facade's tape, and those; makes MindSpore see the memory of devices' tensors among arguments
+#: set by core.differentiate: runs a function for gradients on the facade's autograd graph; computes
+#: those gradients; makes the memory of device tensors among arguments visible to MindSpore
 own_forward: Callable[..., Any] | None = None
 own_gradients: Callable[..., Any] | None = None
 prepare: Callable[..., Any] | None = None
@@ -28,14 +31,15 @@ prepare: Callable[..., Any] | None = None
 class _Runs(threading.local):
     def __init__(self):
         self.stack = []
-        self.own = []       # (function, its run, sens) of those that the facade's tape has recorded
+        self.own = []  # (function, its run, sens) of those recorded in the facade's autograd graph
 
 
 _runs = _Runs()
 
 
 class _Run:
-    """One recorded call: its tensor arguments by id, and those that were made to require grad for it."""
+    """One recorded call: its tensor arguments by id, and the tensors that were made to require grad
+    for it."""
 
     __slots__ = ("args", "wanted", "marked")
 
@@ -55,7 +59,8 @@ def _tensors(values, found):
 
 
 def _wanted(values, caller):
-    """The arguments whose gradient MindSpore's `after_grad` (the frame `caller`) is going to ask for."""
+    """Returns the arguments whose gradients MindSpore's `after_grad` (the frame `caller`) will
+    request."""
     names = caller.f_locals
     op = names.get("grad_") or names.get("self")
     if op is None or getattr(op, "get_all", True):
@@ -67,7 +72,8 @@ def _wanted(values, caller):
 
 
 def state_of(t):
-    """None if `t` is no argument of a call that is being recorded; else whether its gradient is wanted."""
+    """Returns None if `t` is not an argument of a call that is being recorded, else whether its
+    gradient is requested."""
     if not _runs.stack:
         return None
     run = _runs.stack[-1]
@@ -77,7 +83,7 @@ def state_of(t):
 
 
 def mark(t):
-    """Makes a facade tensor require grad until the call that is being recorded has ended."""
+    """Makes a facade tensor require grad until the call that is being recorded ends."""
     t._rg = True
     _runs.stack[-1].marked.append(t)
 
@@ -106,13 +112,14 @@ def _run_by_mindspore(fn, sens_param, args, kwargs, values, wanted):
     _runs.stack.append(run)
     try:
         for t in run.wanted.values():
-            # (A tensor of MindSpore's own is marked when facade code meets it.)
+            # A native MindSpore tensor is marked when facade code first uses it.
             if is_ours(t) and t._rg is False and t._a.dtype.kind in "fcV" and not isinstance(t, MSParameter):
                 mark(t)
         with as_function(fn):
             return _forward_run(fn, sens_param, *args, **kwargs)
     except BaseException:
-        # MindSpore would go on recording, and every gradient after this error would be wrong.
+        # Otherwise MindSpore would continue to record, and every gradient after this error would be
+        # wrong.
         if len(_runs.stack) == 1:
             if isinstance(fn, ms.nn.Cell):
                 fn.requires_grad = False
@@ -135,8 +142,8 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
             *args, sens = args
     before = steps.result_of(fn, args) if isinstance(fn, ms.nn.Cell) and not kwargs else None
     if before is not None and wanted:
-        raise NotImplementedError(f"the gradient of {type(fn).__name__}, under set_grad() in a step that is compiled, to its arguments after it has run: "
-                                  "it was not known then that they were to be differentiated; use mindspore.value_and_grad")
+        raise NotImplementedError(f"the gradient of {type(fn).__name__} (under set_grad() in a compiled step) with respect to its arguments is not "
+                                  "supported after the call, which did not record them; use mindspore.value_and_grad")
     run = own_forward(fn, wanted, args, kwargs, before)
     if run is None:
         return None
@@ -146,7 +153,7 @@ def _run_here(fn, sens_param, args, kwargs, wanted):
 
 def _gradients(fn, grad_op, weights, grad_position, has_aux, *run_args):
     if not (_runs.own and _runs.own[-1][0] is fn):
-        prepare(run_args)           # (a sens, which the forward has not seen)
+        prepare(run_args)  # a sens, which the forward has not seen
         with as_function(fn):
             return _backward(fn, grad_op, weights, grad_position, has_aux, *run_args)
     _, run, sens = _runs.own.pop()

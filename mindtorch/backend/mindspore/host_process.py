@@ -1,8 +1,10 @@
-"""What MindSpore's Ascend plugin does to the process that it runs in, and its cure: Ctrl-C, and the end of forked children.
+"""Workarounds for side effects of MindSpore's Ascend plugin on its process: Ctrl-C, and the exit of
+forked children.
 
-Each of its queues' threads takes SIGINT over when it starts (2.10: at the queue's first use, and at the first after each fork), with a handler that ends the
-process by SIGTERM: no KeyboardInterrupt would ever come, and nothing be saved.  Its statics crash in a forked child that ends by `exit`, since the
-threads and the device that they belong to are the parent's.
+Each thread of the plugin's queues replaces the SIGINT handler when it starts (2.10: at the queue's
+first use, and at the first use after each fork). Its handler ends the process by SIGTERM, so
+KeyboardInterrupt would never be raised and nothing would be saved. The plugin's static objects
+crash in a forked child that ends by `exit`, since their threads and device belong to the parent.
 """
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import threading
 from mindtorch.backend import cpython
 
 _libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-_at_end, _on_exit = getattr(_libc, "__cxa_atexit", None), getattr(_libc, "on_exit", None)        # (glibc's)
+# glibc only
+_at_end, _on_exit = getattr(_libc, "__cxa_atexit", None), getattr(_libc, "on_exit", None)
 
 
 class _Symbol(ctypes.Structure):
@@ -24,12 +27,14 @@ class _Symbol(ctypes.Structure):
 
 
 class HostProcess:
-    """The process of a device; `fresh`: queues may be about to start (nothing has been asked of them since the beginning, or since a fork)."""
+    """State of a process that uses a device. `fresh`: queues may be about to start (none was used
+    since the beginning, or since a fork)."""
 
     def __init__(self) -> None:
         self.fresh = True
         self.used = False
-        self._action = (ctypes.c_void_p * 64)()         # (a struct sigaction, whose first word is the handler; of 152 bytes)
+        # a struct sigaction (152 bytes), whose first word is the handler
+        self._action = (ctypes.c_void_p * 64)()
         self._at = ctypes.addressof(self._action)
         self._known: int | None = None
         self._main = threading.main_thread().ident
@@ -41,12 +46,14 @@ class HostProcess:
     def _child(self):
         self.fresh, self._main = True, threading.main_thread().ident
         if self.used and _libc is not None and _at_end is not None and _on_exit is not None:
-            # What C registered before the fork is passed over; Python's own exit functions have run by then.  (In reverse order: flush, then _exit(status).)
+            # Skip what C code registered before the fork; Python's own exit functions have run by
+            # then. Handlers run in reverse order: flush, then _exit(status).
             _on_exit(_libc._exit, None)
             _at_end(_libc.fflush, None, None)
 
     def keep_ctrl_c(self) -> None:
-        """Puts Python's SIGINT handler back where MindSpore has replaced it; of the main thread alone, which is the one that may.  1 us."""
+        """Restores Python's SIGINT handler if MindSpore has replaced it. Only the main thread may
+        do so. Takes 1 us."""
         self.used = True
         if _libc is None or threading.get_ident() != self._main:
             return
@@ -58,11 +65,13 @@ class HostProcess:
         if handler is not None and now and b"mindspore" in _file_of(now):
             signal.signal(signal.SIGINT, handler)
         else:
-            self._known = now           # (Python's, or that of somebody else who knows what he does, as faulthandler.register)
+            # Python's handler, or one that other code installed on purpose, such as
+            # faulthandler.register
+            self._known = now
 
 
 def _file_of(address):
-    """The library that an address lies in."""
+    """Returns the name of the library that contains an address."""
     found = _Symbol()
     if not _libc.dladdr(ctypes.c_void_p(address), ctypes.byref(found)):
         return b""

@@ -1,8 +1,10 @@
-"""What torch-style autograd needs of MindSpore: its tape, asked op by op, and the hooks that say when a facade tensor is handed to it.
+"""MindSpore's side of torch-style autograd: MindSpore's autograd, used op by op, and the hooks for
+facade tensors passed to MindSpore.
 
-MindSpore's operators look for `__fallback__` on every argument that is not exactly a `mindspore.Tensor`.  Where it is there, the
-whole call is left to it, with a callable that goes on natively; so facade tensors and Parameters are noticed when they are used by a
-MindSpore op, and cost nothing before.  Operators that take tensors in a list from Python do not look; `Primitive.__call__` does for them.
+MindSpore's operators check every argument that is not exactly a `mindspore.Tensor` for
+`__fallback__`. If it exists, it receives the entire call, with a callable that continues natively.
+So facade tensors and Parameters are noticed when a MindSpore op uses them, and cost nothing before.
+Operators that take tensors in a Python list do not check; `Primitive.__call__` does it for them.
 """
 import functools
 import re
@@ -24,8 +26,11 @@ from mindspore.ops.composite import base as _base  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
 call_op: Callable[..., Any] | None = None      # set by core.interop: (callable, name, args, kwargs) -> result
-prepare: Callable[..., Any] | None = None      # set by core.interop: makes MindSpore see the memory of devices' tensors among arguments
-follow_mode: Callable[..., Any] | None = None      # set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as before")
+# set by core.interop: makes the memory of device tensors among arguments visible to MindSpore
+prepare: Callable[..., Any] | None = None
+# set by core.interop: MindSpore's _no_grad begins or ends (value of grad mode, or None for "as
+# before")
+follow_mode: Callable[..., Any] | None = None
 _grad_flag = executor._executor.grad_flag
 
 
@@ -34,18 +39,18 @@ def _never(*args):
 
 
 class _Depth(threading.local):
-    native = 0          # inside an op that has been handed on: its arguments are not to be looked at again
+    native = 0  # nonzero inside an op that runs natively: its arguments are not checked again
 
 
 depth = _Depth()
 
 needs_grad = MSTensor._requires_grad.__get__
-#: Another handle of the same native tensor, with its history.
+#: Creates another handle of the same native tensor, with its history.
 same_tensor = _TensorPy
 
 
 def storage_key(t):
-    """Address of the memory block a native tensor lies in."""
+    """Returns the address of the memory block that contains a native tensor."""
     return _TensorPy._data_ptr(t) - _TensorPy.storage_offset(t) * t._itemsize
 
 
@@ -55,7 +60,8 @@ def owned_by_mindspore():
 
 
 def begin_tracking(pack, unpack):
-    """MindSpore records in this thread from now on, until it wants its tape for itself."""
+    """Starts recording by MindSpore's autograd in this thread, until MindSpore needs its autograd
+    for itself."""
     if not (tracking.on and _grad_flag()):
         if not tracking.on:
             executor.push_saved_tensor_hook(pack, unpack)
@@ -64,22 +70,24 @@ def begin_tracking(pack, unpack):
 
 
 def end_tracking():
-    """Gives the tape back: MindSpore's own functions find it as if nobody had recorded."""
+    """Stops recording: MindSpore's own functions find its autograd as if it had not been used."""
     if tracking.on:
         tracking.on = False
         executor.pop_saved_tensor_hook()
         executor.set_grad_flag(False)
 
 
-at_exit("MindSpore's tape")(end_tracking)       # (a Python function that MindSpore still holds when the interpreter has gone aborts the process)
+# A Python function that MindSpore still references after the interpreter has ended aborts the
+# process.
+at_exit("MindSpore's tape")(end_tracking)
 
 
 def set_recording(on):
-    """MindSpore's own grad mode of this thread."""
+    """Sets MindSpore's own grad mode of this thread."""
     executor.set_enable_grad(on)
 
 
-# ------------------------------------------------------------------ when MindSpore wants the tape for itself
+# ------------------------------------------------------------------ recordings of MindSpore's own
 _forward = _base._pynative_func_grad_forward
 _pre_process = ms.nn.Cell._call_pre_process
 
@@ -115,12 +123,12 @@ def _leaving(self, *exc, _exit=_api._no_grad.__exit__):
 
 
 def follow_no_grad():
-    """MindSpore's _no_grad holds for the facade as well."""
+    """Makes MindSpore's _no_grad apply to the facade as well."""
     put("mindspore.graph.api:_no_grad.__enter__", _entering)
     put("mindspore.graph.api:_no_grad.__exit__", _leaving)
 
 
-# ------------------------------------------------------------------ ops that are handed facade tensors
+# ------------------------------------------------------------------ ops that receive facade tensors
 def _handed(op, args, kwargs=None):
     return call_op(op, op.name, args, kwargs or {})
 
@@ -132,7 +140,7 @@ def _fallback(t):
 
 
 def _holds(x):
-    """True if a list or tuple has a facade tensor or a Parameter in it."""
+    """True if a list or tuple contains a facade tensor or a Parameter."""
     for i in x:
         c = type(i)
         if c is not MSTensor and MSTensor in c.__mro__ or (c is list or c is tuple) and _holds(i):
@@ -156,7 +164,8 @@ def _call_primitive(self, *args):
 
 @functools.wraps(_cell_call)
 def _call_cell(self, *args, **kwargs):
-    # (While MindSpore's tape is off, as before the first op, a Cell does not ask for its bprop.  One under set_grad() has its own.)
+    # While MindSpore's autograd is off, as before the first op, a Cell does not check for its
+    # bprop. MindSpore itself records a Cell under set_grad().
     if self.__dict__.get("has_bprop") and not (depth.native or self.requires_grad or in_graph_mode()):
         refuse_bprop(self, args, kwargs)
     if args and not kwargs and not depth.native and steps.active():
@@ -182,7 +191,7 @@ def _assign_subscript(self, index, value):
 
 
 def _unrecorded(method, *args, **kwargs):
-    """A call that MindSpore would not record but for us."""
+    """Calls a method without recording, if MindSpore records only on the facade's behalf."""
     if not (tracking.on and executor.enable_grad()):
         return method(*args, **kwargs)
     set_recording(False)
@@ -193,7 +202,8 @@ def _unrecorded(method, *args, **kwargs):
 
 
 def _in_place(method):
-    """MindSpore refuses to write to a part of a leaf while it records, which outside of value_and_grad it does on our behalf alone."""
+    """Wraps an in-place method. MindSpore rejects a write to a part of a leaf while it records, and
+    outside of value_and_grad it records only on the facade's behalf."""
     @functools.wraps(method)
     def writes(self, *args, **kwargs):
         if put_off(self):
@@ -204,25 +214,32 @@ def _in_place(method):
     return writes
 
 
-write_subscript: Callable[..., Any] | None = None      # set by core.interop: writes where the value has a history in the facade; False where it has none
-part_of_parameter: Callable[..., bool] | None = None      # set by core.interop: whether a native tensor lies in a native Parameter that MindSpore's tape knows
-wrote: Callable[..., Any] | None = None      # set by core.interop: notes a write to a tensor's memory
+# set by core.interop: writes if the value has a history in the facade, else returns False
+write_subscript: Callable[..., Any] | None = None
+# set by core.interop: whether a native tensor is a part of a native Parameter in MindSpore's
+# autograd graph
+part_of_parameter: Callable[..., bool] | None = None
+wrote: Callable[..., Any] | None = None  # set by core.interop: records a write to a tensor's memory
 write_through: Callable[..., Any] | None = None      # set by core.interop: stores a value into a facade tensor's memory, if it fits
-as_one: Callable[..., Any] | None = None      # set by core.differentiate: a layer's result as one call of a step that is compiled, or None
-refuse_bprop: Callable[..., Any] | None = None      # set by core.interop: NotImplementedError where backward() would have to go through a Cell's bprop
+# set by core.differentiate: runs a layer as one call of a compiled step, or returns None
+as_one: Callable[..., Any] | None = None
+# set by core.interop: raises NotImplementedError if backward() would have to go through a Cell's
+# bprop
+refuse_bprop: Callable[..., Any] | None = None
 
 
-#: Kernels with memory of their own: MindSpore copies a tensor of the host there at its first use, and neither side sees what the other writes from then on.
+#: True if kernels have their own memory: MindSpore copies a host tensor there at its first use, and
+#: from then on neither side sees the other's writes.
 ELSEWHERE = target() != "CPU"
 
 
 def bring_up(t):
-    """Makes MindSpore's kernels see what stands in the host's memory now."""
+    """Makes the current contents of host memory visible to MindSpore's kernels."""
     MSTensor.assign_value_cpp(t, from_array(t._a.copy()))
 
 
 def bring_down(t):
-    """Brings to the host's memory what a kernel of MindSpore's wrote."""
+    """Copies what a MindSpore kernel wrote back to host memory."""
     if t._a.size:
         t._a[...] = _TensorPy.asnumpy(t).reshape(t._a.shape)
 
@@ -234,7 +251,7 @@ def _noted(method):
             return self
         if put_off(self):
             steps.settle("MindSpore writes to a tensor")
-        wrote(self)             # (before: some of them take other memory)
+        wrote(self)  # before the call, since some of them replace the memory
         if args and write_through(self, args[0]):
             return self
         return method(self, *args, **kwargs)
@@ -242,7 +259,8 @@ def _noted(method):
 
 
 def _read(method):
-    """A Parameter's values, where a step that was put off writes to it."""
+    """Wraps a method that reads a Parameter's values: a deferred step that writes to it is flushed
+    first."""
     @functools.wraps(method)
     def reads(self, *args, **kwargs):
         if put_off(self):
@@ -251,19 +269,22 @@ def _read(method):
     return reads
 
 
-put_off: Callable[[Any], bool] = _never                 # set by core.native_ops: whether what uses a tensor of MindSpore's was put off
+# set by core.native_ops: whether an op that uses a MindSpore tensor was deferred
+put_off: Callable[[Any], bool] = _never
 
 
 def _stepping(self, *args, **kwargs):
-    """A step of a MindSpore optimizer: many are compiled, so that no op of theirs is seen."""
+    """Runs a step of a MindSpore optimizer. Many of them are compiled, so that their ops are not
+    visible."""
     parameters = list(self.get_parameters())
-    # (In a step that is compiled it is a graph of MindSpore's, as it would be there with a native model.)
+    # In a compiled step the optimizer runs as a MindSpore graph, as it would with a native model.
     compiled = steps.active() and isinstance(self, ms.nn.Optimizer) and not kwargs
     if compiled:
         r = step_put_off(self, args)
         if r is not NO:
             return r
-    before, mode = executor.enable_grad(), follow_mode(False)       # (our own as well: each op of a Parameter's sets MindSpore's by it)
+    # also the facade's grad mode, since each op of a Parameter sets MindSpore's from it
+    before, mode = executor.enable_grad(), follow_mode(False)
     set_recording(False)
     try:
         with steps.suspended("a MindSpore optimizer"):
@@ -283,17 +304,21 @@ def _stepping(self, *args, **kwargs):
             written_elsewhere(parameters)
 
 
-set_in_place: Callable[..., bool] = _never              # set by core.native_ops: gives a Parameter another value where it lies
-#: set by core.native_ops: a step of an optimizer as part of one that is compiled, or NO
+# set by core.native_ops: assigns a new value to a Parameter in place
+set_in_place: Callable[..., bool] = _never
+#: set by core.native_ops: runs an optimizer's step as part of a compiled step, or returns NO
 step_put_off: Callable[..., Any] = None                 # type: ignore[assignment]
 NO: Any = None
-native_values: Callable[..., Any] | None = None         # set by core.interop: MindSpore's own tensors in the place of facade tensors without history
-prepare_steps: Callable[..., Any] | None = None         # set by core.interop: notes a write to each of the parameters
-written_elsewhere: Callable[..., Any] | None = None     # set by core.interop: brings what kernels wrote to the memory of facade tensors of the host
+# set by core.interop: replaces facade tensors without history by MindSpore's own tensors
+native_values: Callable[..., Any] | None = None
+# set by core.interop: records a write to each of the parameters
+prepare_steps: Callable[..., Any] | None = None
+# set by core.interop: copies what kernels wrote to the memory of host facade tensors
+written_elsewhere: Callable[..., Any] | None = None
 
 
 def watch():
-    """Looks at the arguments of MindSpore's ops from now on."""
+    """Starts to check the arguments of MindSpore's ops."""
     put("mindspore.common.tensor:Tensor.__fallback__", property(_fallback))
     put("mindspore.ops.primitive:Primitive.__call__", _call_primitive)
     put("mindspore.nn.cell:Cell.__call__", _call_cell)
@@ -316,7 +341,7 @@ _STATISTICS = re.compile("(Sync)?BatchNorm(Ext)?$|InstanceNorm$")
 
 
 def written(name, args):
-    """What an op writes to: (tensors, whether writing is all it does)."""
+    """Returns (tensors that an op writes to, whether writing is all it does)."""
     prim = None
     if args and isinstance(args[0], Primitive) and args[-1].__class__ is tuple:
         prim, args = args[0], args[-1]

@@ -1,9 +1,10 @@
 """Functions under `mindspore.jit`, and MindSpore Cells in graph mode, that use torch-style code.
 
-MindSpore's graph compiler reads Python source and translates what it knows.  It cannot read the facade's, and what it can
-read of a torch-style function it would give MindSpore's meaning.  So as soon as a compilation meets the facade (a Module, an
-optimizer, a function of it, or a tensor of it as an argument), it is given up and the function runs eagerly from then on,
-with a warning.  Functions that use MindSpore only are compiled as ever.
+MindSpore's graph compiler reads Python source and translates what it recognizes. It cannot read the
+facade's source, and it would give MindSpore's meaning to what it can read of a torch-style
+function. So when a compilation encounters the facade (a Module, an optimizer, one of its functions,
+or one of its tensors as an argument), the compilation is abandoned. The function runs eagerly from
+then on, with a warning. Functions that use only MindSpore are compiled unchanged.
 """
 import contextlib
 import dis
@@ -29,29 +30,31 @@ from mindspore import context as _context  # noqa: E402
 from mindspore.graph import _parse, api as _api  # noqa: E402
 
 _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__)) + os.sep
-_READABLE = os.path.join("mindspore", "graph", "_readable.py")          # (the project's one module for MindSpore's compiler)
+# the project's only module for MindSpore's compiler
+_READABLE = os.path.join("mindspore", "graph", "_readable.py")
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 NO: Any = None
-#: set by core.native_ops: a function of MindSpore's as part of a step that is compiled, or NO
+#: set by core.native_ops: runs a MindSpore function as part of a compiled step, or returns NO
 function_put_off: Callable[..., Any] = None         # type: ignore[assignment]
 
 
 class _State(threading.local):
-    met = None          # what of the facade the present compilation has met
+    met = None  # name of the facade object that the current compilation has encountered
 
 
 _state = _State()
 
 
 class MeetsFacade(RuntimeError):
-    """A compilation has met torch-style code."""
+    """Raised when a compilation encounters torch-style code."""
 
 
-# ------------------------------------------------------------------ what the compiler meets
+# ------------------------------------------------------------------ what the compiler encounters
 def _ours(name):
-    """Whether a module of this name is this package's: under the hook, modules and what is in them bear torch's names."""
+    """True if a module of this name belongs to this package. Under the import hook, modules and
+    their contents bear torch's names."""
     if name.startswith("mindtorch."):
         return True
     module = sys.modules.get("mindtorch." + name)
@@ -59,11 +62,12 @@ def _ours(name):
 
 
 def _facade_name(obj):
-    """A name for `obj` if it belongs to the facade (other than a tensor), else None."""
+    """Returns a name for `obj` if it belongs to the facade and is no tensor, else None."""
     if is_module(obj):
         return f"the module {type(obj).__name__}"
     if isinstance(obj, (types.FunctionType, types.MethodType)):
-        # (Functions generated from source have no file: the module they say they are from tells.  Graphs of native ops have one.)
+        # Functions generated from source have no file: their `__module__` decides. Graphs of native
+        # ops have a file.
         file = getattr(getattr(obj, "__code__", None), "co_filename", "")
         ours = file.startswith(_HERE) and not file.endswith(_READABLE) or file.startswith("<") and _ours(obj.__module__ or "")
         return f"the function {obj.__name__}" if ours else None
@@ -105,7 +109,8 @@ put("mindspore.graph._parse:parser.get_obj_type", _get_obj_type_of_native)
 put("mindspore.graph._parse:Parser.__init__", _init_for_native)
 
 
-# A failed compilation costs time, and MindSpore logs it and writes a file; so what can be seen beforehand is looked at.
+# A failed compilation takes time, and MindSpore logs it and writes a file. So everything that can
+# be detected beforehand is checked.
 @functools.lru_cache(maxsize=4096)
 def _globals_read(code):
     names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
@@ -116,7 +121,8 @@ def _globals_read(code):
 
 
 def _parts(obj):
-    """(getter, key, value) of what a function, object or Cell refers to: getter(key) is the value as long as it stays there."""
+    """Yields (getter, key, value) for what a function, object or Cell refers to: getter(key) is the
+    value until it is replaced."""
     if isinstance(obj, types.FunctionType):
         if obj.__code__.co_filename.startswith(_MINDSPORE) and not obj.__closure__:
             return
@@ -124,7 +130,7 @@ def _parts(obj):
             if n in obj.__globals__:
                 yield obj.__globals__.__getitem__, n, obj.__globals__[n]
         for cell in obj.__closure__ or ():
-            with contextlib.suppress(ValueError):       # (a variable that has no value yet)
+            with contextlib.suppress(ValueError):  # a variable that has no value yet
                 yield functools.partial(getattr, cell), "cell_contents", cell.cell_contents
         yield getattr, None, getattr(obj, "__wrapped__", None)
     elif isinstance(obj, ms.nn.Cell):
@@ -148,9 +154,11 @@ def _parts(obj):
 
 
 def _seen_in(obj, seen, weights=None, depth=6):
-    """A name for something of the facade that a function, object or Cell refers to, as far as that is easily seen.
+    """Returns a name for a facade object that a function, object or Cell refers to, as far as that
+    is easily detected.
 
-    `weights` takes the Parameters on the way, for graphs that may hold them; without it they are such a thing as well.
+    `weights` collects the Parameters found on the way, for graphs that may contain them. Without it
+    a Parameter counts as such an object.
     """
     if id(obj) in seen or depth < 0:
         return None
@@ -179,11 +187,13 @@ def _seen_in(obj, seen, weights=None, depth=6):
 
 
 class _Weights:
-    """The facade's Parameters that a Cell's graph holds.
+    """The facade's Parameters that a Cell's graph contains.
 
-    The graph keeps the tensor behind a Parameter, and sees what is written to it or put in its place (`replace_memory`).  Another
-    dtype or shape, or another Parameter under the same name, takes another graph; and of one whose memory is strided a graph would
-    make a copy.  (The graph of a function under `mindspore.jit` keeps the values it was compiled with, so it may hold none.)
+    The graph stores the tensor behind a Parameter, and sees writes to it and its replacement
+    (`replace_memory`). Another dtype or shape, or another Parameter under the same name, requires
+    another graph. A graph would copy a Parameter whose memory is strided. (The graph of a function
+    under `mindspore.jit` stores the values that it was compiled with, so it may contain no
+    Parameter.)
     """
 
     __slots__ = ("held", "met")
@@ -193,7 +203,7 @@ class _Weights:
         self.met = _seen_in(cell, set(), self.held)
 
     def changed(self):
-        """Whether a graph compiled since the last look would not do any more."""
+        """True if a graph compiled since the last check is no longer valid."""
         for get, key, p, native in self.held:
             if p._native is not native:
                 return True
@@ -211,7 +221,7 @@ class _Weights:
 def _facade_tensor(values):
     for v in values:
         if isinstance(v, MSTensor):
-            # (A Parameter, or a tensor that MindSpore made, is MindSpore's as well.)
+            # A Parameter, or a tensor that MindSpore made, is a MindSpore tensor as well.
             if is_ours(v) and not v._foreign and not isinstance(v, MSParameter):
                 return True
         elif isinstance(v, (list, tuple)):
@@ -229,7 +239,7 @@ steps.seen_in, steps.facade_tensor = _seen_in, _facade_tensor
 # ------------------------------------------------------------------ running eagerly
 @contextlib.contextmanager
 def pynative():
-    """MindSpore's eager mode for the duration."""
+    """Switches to MindSpore's eager mode inside this context."""
     if _context._get_mode() == ms.PYNATIVE_MODE:
         yield
         return
@@ -245,7 +255,11 @@ _CLEARING = "mindspore.graph.api:_pynative_executor.clear_res"
 
 @contextlib.contextmanager
 def _recording_kept():
-    """A failed compilation clears what MindSpore has recorded for gradients; not while an outer function is recorded."""
+    """Preserves what MindSpore has recorded for gradients of an outer function when a compilation
+    meets the facade.
+
+    MindSpore clears its recording when a compilation fails.
+    """
     if not executor.grad_flag():
         yield
         return
@@ -263,7 +277,8 @@ def _recording_kept():
 
 
 def _warn(what, where, why):
-    # (The line is the user's, however many of ours and MindSpore's are between.)
+    # Attribute the warning to the user's line, regardless of the number of this project's and
+    # MindSpore's frames.
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, _MINDSPORE)):
         level, frame = level + 1, frame.f_back
@@ -272,14 +287,16 @@ def _warn(what, where, why):
 
 
 def _run(key, fn, args, kwargs, tell):
-    """Runs a function that is not for MindSpore's compiler: as a step that is recorded, else eagerly, which `tell()` says."""
+    """Runs a function that MindSpore's compiler cannot read: as a recorded step, else eagerly,
+    which `tell()` reports."""
     with pynative():
         if steps.active():
             return fn(*args, **kwargs)
         if not steps.possible():
             tell()
             return fn(*args, **kwargs)
-        if native_recording():          # (an eager function of the user's is being differentiated, on a tape that holds values)
+        # an eager user function is being differentiated, and its autograd graph stores values
+        if native_recording():
             return fn(*args, **kwargs)
         with steps.session(key) as step:
             try:
@@ -296,8 +313,12 @@ _jit_call, _jit_compile = _api._JitExecutor.__call__, _api._JitExecutor.compile
 
 
 class _Marks:
-    """For which objects (by id; None: it is no method) a function is not for MindSpore's compiler, and why; for which it is; what stands for its
-    recorded steps; and whether it has been said that they run eagerly."""
+    """Status of a function, by the id of the object that it is a method of (None: it is no method).
+
+    `met` has the reasons why MindSpore's compiler cannot read it, `native` the objects for which it
+    can, and `keys` the keys of its recorded steps. `warned`: the warning that they run eagerly was
+    issued.
+    """
 
     __slots__ = ("met", "native", "keys", "warned")
 
@@ -305,7 +326,7 @@ class _Marks:
         self.met, self.native, self.keys, self.warned = {}, set(), {}, False
 
     def key(self, me, fn, level):
-        """What stands for the function with this object."""
+        """Returns the key of the function with this object."""
         found = self.keys.get(me)
         if found is None:
             found = self.keys[me] = steps.Key(fn.__qualname__, level)
@@ -339,13 +360,14 @@ def _call_compiled_or_eagerly(self, *args, **kwargs):
 
 
 def _level(settings):
-    """The jit_level among MindSpore's settings that graphs of steps are compiled with."""
+    """Returns the jit_level, from MindSpore's settings, with which graphs of steps are compiled."""
     return "O1" if (settings or {}).get("jit_level") == "O1" else "O0"
 
 
 def _call(fn, obj, args, kwargs, compiled, level="O0"):
-    """Calls what MindSpore's compiler has made of a function, or runs the function (obj: the object that it is a method of)."""
-    if plainly.n:           # (inside of a call that is recorded)
+    """Calls MindSpore's compiled form of a function, or runs the function. obj: the object that it
+    is a method of."""
+    if plainly.n:  # inside a recorded call
         return fn(*args, **kwargs)
     if fn.__module__ == "mindspore.amp" and steps.active():
         r = function_put_off(fn, args, kwargs)
@@ -382,7 +404,8 @@ put("mindspore.graph.api:_JitExecutor.__call__", functools.wraps(_jit_call)(_cal
 put("mindspore.graph.api:_JitExecutor.compile", functools.wraps(_jit_compile)(_compile_or_meet))
 
 
-# The other two ways of capturing see MindSpore's ops alone: what torch-style code computes between them would be a constant of the graph.
+# The other two capture modes see only MindSpore's ops: values that torch-style code computes
+# between them would be constants of the graph.
 _jit_trace, _capture = _api._jit_trace, _api.PIJitCaptureContext.__call__
 
 
@@ -410,7 +433,7 @@ _BELOW = tuple([os.path.join(_MINDSPORE, folder) + os.sep for folder in ("common
 
 
 def _lines_of_callers():
-    """(files, lines) of the frames above MindSpore's ops that have a file."""
+    """Returns (files, lines) of the frames above MindSpore's ops that have a file."""
     files, lines, frame = [], [], sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

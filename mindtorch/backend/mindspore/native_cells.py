@@ -1,4 +1,5 @@
-"""Layers of MindSpore's own without weights (losses, activations) as one call of a step that is compiled; its gradient is MindSpore's, too."""
+"""MindSpore layers without weights (losses, activations) as single calls in a compiled step. The
+gradient of such a call is MindSpore's too."""
 from typing import Any
 
 from mindtorch.backend.mindspore import recording, steps
@@ -7,12 +8,12 @@ from mindtorch.backend.mindspore.private import unrecorded
 from mindtorch.backend.mindspore.runtime import ms
 
 _HOOKS = ("_forward_pre_hook", "_forward_hook", "_backward_pre_hook", "_backward_hook", "_shard_fn", "_recompute_cell", "mixed_precision_type")
-#: packages whose layers compute nothing but a value from values
+#: Modules whose layers are pure functions of their inputs.
 _PURE = ("mindspore.nn.loss.", "mindspore.nn.layer.activation")
 
 
 class Call:
-    """Calls a layer, or its gradient, on handles; the same object at each call of the layer."""
+    """Calls a layer, or its gradient, on handles. Every call of the layer uses the same object."""
 
     def __init__(self, cell: Any, compiled: bool) -> None:
         self.cell = cell
@@ -31,7 +32,8 @@ class Call:
 
 
 def calls(cell: Any) -> dict[Any, Call] | None:
-    """What makes a layer's calls: under "value", and under positions their gradients; None where it is not so simple a layer."""
+    """Returns the `Call` objects of a layer: "value" maps to the layer, tuples of argument
+    positions to its gradients. Returns None for a layer that is not simple enough."""
     own = cell.__dict__
     found = own.get("_mindtorch_calls", 0)
     if found == 0:
@@ -51,7 +53,7 @@ def _simple(cell):
 
 
 def gradient(made: dict[Any, Call], position: tuple[int, ...]) -> Call:
-    """The gradient to the arguments at `position`."""
+    """Returns the call that computes the gradient with respect to the arguments at `position`."""
     found = made.get(position)
     if found is None:
         found = made[position] = Call(GradientOf(made["value"].cell, position if len(position) > 1 else position[0]), True)

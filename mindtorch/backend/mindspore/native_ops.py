@@ -1,7 +1,9 @@
-"""What of MindSpore's own code may be a call of a step that is compiled (core/native_ops.py): ops, functions, layers and optimizers of which it is known that
-they compute values from values, by primitives that the recorder sees.
+"""MindSpore code that may be a call in a compiled step (`mindtorch/core/native_ops.py`): ops,
+functions, layers and optimizers that are known to compute values from values with primitives that
+the recorder sees.
 
-A call is known by its `Form`: all of it but its tensors.  What a graph would freeze, random places, sizes that hang on values, is none of these.
+A call is identified by its `Form`: everything but its tensors. Code whose random state or
+value-dependent sizes a graph would freeze is not included.
 """
 import contextlib
 import math
@@ -23,7 +25,8 @@ from mindspore.ops import auto_generate as G  # noqa: E402
 from mindspore.ops._primitive_cache import _get_cache_prim  # noqa: E402
 from mindspore.ops.primitive import Primitive  # noqa: E402
 
-#: ops whose result is new memory, and of a size that shapes and constants alone decide; and what MindSpore does between them
+#: Ops whose result is newly allocated and whose output shape depends only on shapes and constants,
+#: and the ops that MindSpore calls in between.
 PURE = frozenset("""
 Abs Acos Acosh Add AddExt Addcdiv Addcmul Any AddN AddScalar AddcdivExt AddcmulExt Adds AllFinite Argmax ArgMaxWithValue Asin Asinh Atan Atan2 Atanh BitwiseAnd
 BitwiseNot BitwiseOr BitwiseXor
@@ -36,14 +39,15 @@ ReduceAll ReduceAny ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReLU Rel
 Select SeLUExt Sigmoid Sign Silu Sin Sinh Softmax SoftplusExt Sqrt Square Stack StackExt SubExt SubScalar Sub Subs Sum SumExt Tan Tanh ToDtype
 Where Zeros ZerosLike ZerosLikeExt
 """.split())
-#: what is a view, which inside of a function that gives new memory is as good
+#: View ops, which are allowed inside a function that returns newly allocated tensors.
 _VIEWS = frozenset("Broadcast BroadcastToView ExpandDims ExpandDimsView Reshape Squeeze Transpose TransposeView View".split())
 _WRITES = frozenset("Adam AdamWeightDecay ApplyMomentum Assign AssignAdd AssignSub SGD".split())
-#: functions that MindSpore puts under its own jit: (module, name); jit_fallback.py asks for those of this module
+#: Functions that MindSpore runs under its own jit: (module, name). `jit_fallback.py` queries those
+#: of this module.
 FUNCTIONS = frozenset(("mindspore.amp", n) for n in ("_grad_scale_map", "_grad_unscale_map", "_all_finite"))
-#: layers that are made for one call
+#: Layers that MindSpore creates for a single call.
 LAYERS = frozenset((("mindspore.ops.function.clip_func", "_ClipByGlobalNorm"),))
-#: optimizers whose steps were compared with those that MindSpore compiles
+#: Optimizers whose recorded steps were compared with MindSpore's compiled ones.
 OPTIMIZERS = (_momentum.Momentum, _sgd.SGD, _adam.Adam, _adam.AdamWeightDecay)
 
 _ON_ASCEND = target() == "Ascend"
@@ -53,17 +57,19 @@ _HOOKS = ("_lazy_forward_pre_hook", "_lazy_forward_hook", "_lazy_backward_pre_ho
 
 
 def _quiet(record):
-    """(MindSpore's own code calls what it warns of.)"""
+    """Log filter: drops the deprecation warning about a function that MindSpore's own code calls.
+    """
     return "pytype_to_dtype" not in record.getMessage()
 
 
 class Unknown(Exception):
-    """A call has something in it of which nobody knows whether it is the same the next time."""
+    """Raised for a call with an argument that cannot be compared between calls."""
 
 
 # ------------------------------------------------------------------ forms
 class _Leaf:
-    """A tensor's place: the operand is a tensor (None), or a number of this element type."""
+    """Placeholder of a tensor operand (None), or of an operand that becomes a scalar of this dtype.
+    """
 
     __slots__ = ("stype",)
 
@@ -81,7 +87,8 @@ _TENSOR = _Leaf()
 
 
 def taken_apart(x: Any, operand: Callable[[Any], Any]) -> Any:
-    """An argument but for its tensors, which operand(tensor) takes; it gives the element type of one that becomes a number."""
+    """Describes an argument without its tensors, which are passed to operand(tensor). `operand`
+    returns the dtype of a tensor that becomes a scalar, else None."""
     c = x.__class__
     if c in _PLAIN:
         return c, x
@@ -104,7 +111,7 @@ def taken_apart(x: Any, operand: Callable[[Any], Any]) -> Any:
 
 
 class _Same:
-    """A primitive: another one of the same class with the same settings is as good."""
+    """A primitive. It equals another primitive of the same class with the same settings."""
 
     __slots__ = ("prim",)
 
@@ -122,7 +129,7 @@ class _Same:
 
 
 def put_together(form: Any, operands: Any) -> Any:
-    """The argument that a form stands for, with tensors of an iterator in their places."""
+    """Rebuilds the argument that a form describes, with tensors taken from an iterator."""
     c = form.__class__
     if c is _Leaf:
         h = next(operands)
@@ -147,13 +154,13 @@ def _resident(h):
 
 
 class Form:
-    """A call but for its tensors.
+    """A call without its tensors.
 
-    key       what is called, comparable
-    settings  of its arguments: what `taken_apart` gives
-    run       run(settings, operands) calls it
-    result    the form of what it has given, where it has been computed
-    refused   why no graph may have it, where that has been seen
+        key       what is called, comparable
+        settings  the result of `taken_apart` for its arguments
+        run       run(settings, operands) executes the call
+        result    the form of its result, once computed
+        refused   reason why a graph cannot contain it, once known
     """
 
     __slots__ = ("name", "key", "settings", "run", "whole", "result", "refused")
@@ -171,7 +178,7 @@ class Form:
 
 
 class _Watcher(JitContext):
-    """Sees which primitives a call consists of."""
+    """Observes the primitives that a call consists of."""
 
     def __init__(self, form):
         super().__init__()
@@ -179,17 +186,17 @@ class _Watcher(JitContext):
         self.known = PURE | _VIEWS | _WRITES if form.whole else PURE
 
     def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
-        """See JitContext."""
+        """Overrides JitContext."""
         name = type(prim).__name__
         if name not in self.known and not (self.form.whole and name.startswith("Inplace")):
-            self.form.refused = f"MindSpore's {self.form.name} calls {name}, which no graph may have"
+            self.form.refused = f"MindSpore's {self.form.name} calls {name}, which a graph cannot contain"
         return r
 
     def pass_trace_node(self, before: Any, after: Any) -> None:
-        """See JitContext."""
+        """Overrides JitContext."""
 
     def default_output(self) -> Any:
-        """See JitContext."""
+        """Overrides JitContext."""
         return None
 
     def __enter__(self):
@@ -199,7 +206,8 @@ class _Watcher(JitContext):
         set_jit_context(None)
 
 
-#: what MindSpore's recording does not see -> the same for its compiler
+#: Methods and functions that MindSpore's recording does not see -> equivalents that its compiler
+#: can read.
 _READABLE = {"__mul__": _readable.times, "__rmul__": _readable.times, "__add__": _readable.plus, "__radd__": _readable.plus, "__truediv__": _readable.over,
              "__rtruediv__": _readable.under, "__sub__": _readable.minus, "all": _readable.everywhere,
              "ops:less": _readable.below, "reshape": _readable.shaped, "astype": _readable.typed}
@@ -209,7 +217,7 @@ _OPS = {**dict.fromkeys(("Mul", "Muls"), _readable.times), **dict.fromkeys(("Add
 
 @contextlib.contextmanager
 def _seen():
-    """The recorder is told of methods that it does not see."""
+    """Reports to the recorder the methods that it does not see by itself."""
     for name in UNSEEN:
         own = name.rpartition(".")[2]
         put(name, _told(ms.ops.less if own == "ops:less" else getattr(MSTensor, own), _READABLE[own]))
@@ -230,13 +238,14 @@ def _told(method, function):
 
 
 def _as_primitive(op, name, args, kwargs):
-    """An op while the recorder is on, which does not see what goes on natively: called by its primitive, or told of."""
+    """Calls an op while the recorder is on. Native ops are invisible to the recorder, so the op is
+    called by its primitive or reported explicitly."""
     function = None if kwargs else _OPS.get(name)
     if function is not None:
         r = op(*args)
         STATE.on.called(function, r, args)
         return r
-    if name == "Cast" or name == "ToDtype":         # (which are told of dtypes as numbers)
+    if name == "Cast" or name == "ToDtype":  # the primitives of these ops receive dtypes as numbers
         r = op(*args, **kwargs)
         if STATE.on.find(r) is None:
             STATE.on.cast(args[0], r)
@@ -244,18 +253,20 @@ def _as_primitive(op, name, args, kwargs):
     if len(args) == 3 and isinstance(args[0], Primitive) and args[1].__class__ is str:
         prim, given = args[0], args[2]
         code = type(prim).__call__.__code__
-        calls = [lambda: prim(*(given if code.co_flags & 4 else given[:code.co_argcount - 1]))]         # (what follows are its own settings)
+        # the remaining values are the primitive's own settings
+        calls = [lambda: prim(*(given if code.co_flags & 4 else given[:code.co_argcount - 1]))]
     else:
         made = getattr(G, name, None)
         calls = [] if made is None else [lambda: _get_cache_prim(made)()(*args, **kwargs), lambda: _get_cache_prim(made)(*args[1:], **kwargs)(args[0])]
     for call in calls:
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):          # (it takes them in another way)
+        # wrong calling convention: try the next one
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
             return call()
-    return op(*args, **kwargs)          # (the recorder will say that it has not seen it)
+    return op(*args, **kwargs)  # the recorder will report that it did not see this call
 
 
 def compute(form: Form, handles: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Calls it; its tensors, each in memory of its own, or None."""
+    """Executes a call. Returns its tensors, each in its own storage, or None."""
     plainly.n += 1
     logger = ms.log._get_logger()
     logger.addFilter(_quiet)
@@ -269,12 +280,12 @@ def compute(form: Form, handles: Sequence[Any]) -> tuple[Any, ...] | None:
     try:
         form.result = taken_apart(r, found.append)
     except Unknown:
-        form.result, form.refused = (type(None), None), f"MindSpore's {form.name} gives {type(r).__name__}"
+        form.result, form.refused = (type(None), None), f"MindSpore's {form.name} returns {type(r).__name__}"
         return None
     given = {_start(h) for h in handles if isinstance(h, MSTensor)}
     for i, t in enumerate(found):
         if _start(t) in given or isinstance(t, MSParameter):
-            form.refused = f"MindSpore's {form.name} gives a view of its operand"
+            form.refused = f"MindSpore's {form.name} returns a view of its operand"
         elif not is_contiguous(t):
             found[i] = converted(t, stype_of(t))
     return tuple(found) if found else None
@@ -285,13 +296,13 @@ def _start(t):
 
 
 def is_dtype_of(x: Any, stype: Any) -> bool:
-    """Whether x is MindSpore's dtype for an element type."""
+    """True if x is MindSpore's dtype for this NumPy dtype."""
     return isinstance(x, ms.Type) and STYPES.get(x) == stype
 
 
-# ------------------------------------------------------------------ what is called
+# ------------------------------------------------------------------ forms of calls
 def _settings(x, operand):
-    """taken_apart, or None where something in it is unknown."""
+    """Returns `taken_apart` of x, or None if x contains something unknown."""
     try:
         return taken_apart(x, operand)
     except Unknown:
@@ -299,7 +310,8 @@ def _settings(x, operand):
 
 
 def op_form(op: Any, name: str, args: Any, kwargs: Any, operand: Callable[[Any], Any]) -> Form | None:
-    """A call of one op, as MindSpore hands it on; None: it is not known."""
+    """Returns the form of a call of one op, as MindSpore dispatches it, or None for an unknown op.
+    """
     if name not in PURE:
         return None
     settings = _settings((tuple(args), kwargs), operand)
@@ -313,7 +325,7 @@ def op_form(op: Any, name: str, args: Any, kwargs: Any, operand: Callable[[Any],
 
 
 def function_form(fn: Any, args: Any, kwargs: Any, operand: Callable[[Any], Any]) -> Form | None:
-    """A call of a function of MindSpore's that is under its jit."""
+    """Returns the form of a call of a function that MindSpore runs under its jit, or None."""
     if (fn.__module__, fn.__name__) not in FUNCTIONS:
         return None
     settings = _settings((tuple(args), kwargs), operand)
@@ -327,7 +339,8 @@ def function_form(fn: Any, args: Any, kwargs: Any, operand: Callable[[Any], Any]
 
 
 def _own_settings(cell, tensors):
-    """Numbers and the like among a Cell's attributes; its tensors go to the list."""
+    """Returns the comparable attributes of a Cell (scalars, strings, lists). Appends its tensors to
+    the list."""
     found = []
     for name, v in vars(cell).items():
         if name[0] == "_" or name in ("init_params", "init_learning_rate", "init_args", "parameters"):
@@ -343,7 +356,8 @@ def _own_settings(cell, tensors):
 
 
 def layer_form(cell: Any, args: Any, operand: Callable[[Any], Any]) -> Form | None:
-    """A call of a layer of MindSpore's that is made for one call; its own numbers are part of what it is."""
+    """Returns the form of a call of a layer that MindSpore creates for a single call, or None. The
+    layer's own settings are part of the key."""
     if (type(cell).__module__, type(cell).__name__) not in LAYERS or any([vars(cell).get(n) for n in _HOOKS]):
         return None
     own: list[Any] = []
@@ -360,7 +374,8 @@ def layer_form(cell: Any, args: Any, operand: Callable[[Any], Any]) -> Form | No
 
 
 def optimizer_state(opt: Any) -> tuple[Any, list[Any], list[Any]] | None:
-    """(settings, Parameters, other tensors) of an optimizer of MindSpore's; None where it is not known what a step of it does."""
+    """Returns (settings, Parameters, other tensors) of a MindSpore optimizer, or None if the effect
+    of its step is not known."""
     if type(opt) not in OPTIMIZERS or opt.use_parallel or getattr(opt, "use_offload", False) or getattr(opt, "use_lazy", False):
         return None
     tensors: list[Any] = []
@@ -373,7 +388,8 @@ def optimizer_state(opt: Any) -> tuple[Any, list[Any], list[Any]] | None:
 
 
 def optimizer_form(opt: Any, state: Any, gradients: Any, operand: Callable[[Any], Any], device: Any) -> Form | None:
-    """A step of an optimizer of MindSpore's; its Parameters and tensors are the last operands."""
+    """Returns the form of a step of a MindSpore optimizer. Its Parameters and tensors are the last
+    operands."""
     own, parameters, tensors = state
     _device[:] = [device]
     settings = _settings(gradients, operand)
@@ -391,32 +407,35 @@ def optimizer_form(opt: Any, state: Any, gradients: Any, operand: Callable[[Any]
 
 
 def bind(p: Any, h: Any, device: Any) -> None:
-    """Puts a Parameter on the memory of a handle."""
+    """Binds a Parameter to the memory of a handle."""
     if _TensorPy._data_ptr(p) != h._data_ptr():
         MSTensor.assign_value_cpp(p, device.writable(h))
 
 
 def set_in_place(p: Any, value: Any) -> bool:
-    """Whether a Parameter has been given a value where it lies, so that a recording sees it: inside of a call that is recorded."""
+    """Assigns a value to a Parameter in place, so that a recording sees the write; for use inside a
+    recorded call. Returns False if it cannot."""
     if type(value) is not MSTensor or not isinstance(p, MSParameter) or shape_of(value) != shape_of(p) or stype_of(value) != stype_of(p):
         return False
     _device[0].write(handle_of(p), value)
     return True
 
 
-#: the device that graphs are for
+#: The device that graphs are recorded for.
 _device: list[Any] = []
 
 
-# ------------------------------------------------------------------ MindSpore's own tensors as operands
+# ------------------------------------------------------------------ MindSpore tensors as operands
 
 def handle_of(p: Any) -> Any:
-    """A handle on the memory of a tensor of MindSpore's: the same one as long as it lies there."""
+    """Returns a handle to the memory of a MindSpore tensor. The handle is cached until the tensor
+    moves to other memory."""
     own = attributes(p)
     h = own.get("_mindtorch_handle")
     if h is None or h._data_ptr() != _TensorPy._data_ptr(p):
         h = MSTensor(p)
-        if _ON_ASCEND and isinstance(p, MSParameter):           # (what is of the host would move at its first use)
+        # a host tensor would move to the device at its first use
+        if _ON_ASCEND and isinstance(p, MSParameter):
             h = _resident(h)
             MSTensor.assign_value_cpp(p, h)
         own["_mindtorch_handle"] = h

@@ -1,6 +1,8 @@
-"""The npu device: memory and copies of MindSpore's Ascend target, or of its CPU target in the place of one (MINDTORCH_NPU=cpu).
+"""The npu device: memory and copies on MindSpore's Ascend target, or on its CPU target instead
+(MINDTORCH_NPU=cpu).
 
-A handle is a `mindspore.Tensor` of no class of ours.  Kernels are in backend/mindspore/kernels/.
+A handle is a plain `mindspore.Tensor`, not an instance of a mindtorch class. Kernels are in
+`mindtorch/backend/mindspore/kernels`.
 """
 from __future__ import annotations
 
@@ -29,17 +31,19 @@ from mindspore.ops.auto_generate import AsStrided, Cast, Empty, InplaceFillScala
 
 _ON_ASCEND = runtime.target() == "Ascend"
 
-#: MindSpore's dtypes and ours
+#: MindSpore dtype -> NumPy dtype
 STYPES = {getattr(ms, n): np.dtype(n) for n in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128".split()}
 STYPES[ms.bool_] = np.dtype(bool)
 STYPES[ms.bfloat16] = bfloat16_np
 DTYPES = {v: k for k, v in STYPES.items()}
 
-# (The native class's own, without the Python functions around them: 0.35 us instead of 0.75, after a kernel 1 instead of 2.5.)
+# Accessors of the native class, without the Python functions around them: 0.35 us vs 0.75 us, right
+# after a kernel 1 us vs 2.5 us.
 shape_of, dtype_of = _TensorPy._shape.__get__, _TensorPy._dtype.__get__
 stride_of, offset_of, is_contiguous = _TensorPy.stride, _TensorPy.storage_offset, _TensorPy.is_contiguous
 _set, _as_strided, _cast, _copy_ = _TensorPy.set_, AsStrided(), Cast(), MSTensor.copy_
-#: element types that aclnn's kernels of a fixed value (InplaceZero, InplaceOne) do not take, though FillScalar does
+#: NumPy dtypes that aclnn's kernels of a fixed value (InplaceZero, InplaceOne) do not support,
+#: though FillScalar does.
 UNSIGNED = (np.dtype(np.uint32), np.dtype(np.uint64))
 _zero, _fill, _retyped, _empty = InplaceZero(), InplaceFillScalar(), ViewDtype(), Empty()
 
@@ -48,12 +52,13 @@ _by_id = {id(k): v for k, v in STYPES.items()}
 
 
 def stype_of(h: Any) -> Stype:
-    """The element type.  (MindSpore's dtypes are one object each; to hash one takes 2 us, to compare it with another 4.)"""
+    """Returns the NumPy dtype. MindSpore's dtypes are singletons; hashing one takes 2 us, comparing
+    two takes 4 us."""
     return _by_id[id(dtype_of(h))]
 
 
 class _Span:
-    """Host memory of a MindSpore tensor, for NumPy."""
+    """Host memory of a MindSpore tensor, exposed to NumPy."""
 
     __slots__ = ("__array_interface__", "owner")
     __array_interface__: dict[str, Any]
@@ -61,16 +66,17 @@ class _Span:
 
 
 def host_span(h: Any) -> Array:
-    """The memory of a tensor of MindSpore's CPU target as an array that shares it, of whatever strides; for kernels, which then are no part of a graph."""
+    """Returns the memory of a tensor of MindSpore's CPU target as a NumPy array that shares it,
+    with any strides. For kernels, which then cannot be part of a graph."""
     if STATE.on is not None:
         STATE.on.host_reads(h)
     if _ON_ASCEND:
-        raise Lacking           # (a kernel of the CPU target's: its memory is the host's)
+        raise Lacking  # for kernels of the CPU target only, whose memory is host memory
     return memory_of(h)
 
 
 def memory_of(h: Any) -> Array:
-    """`host_span` for what is not a kernel."""
+    """`host_span` for callers that are not kernels."""
     stype = stype_of(h)
     k = stype.itemsize
     span = _Span()
@@ -82,7 +88,8 @@ def memory_of(h: Any) -> Array:
 
 
 def _row(h):
-    """The storage that a tensor of MindSpore's CPU target lies in, as a row of bytes that keeps it."""
+    """Returns the storage of a tensor of MindSpore's CPU target as a byte array that keeps it
+    alive."""
     span = _Span()
     span.owner = h
     span.__array_interface__ = {"data": (h._data_ptr() - offset_of(h) * stype_of(h).itemsize, False),
@@ -93,12 +100,12 @@ def _row(h):
 def _in_units(offset, have, stype):
     at, rest = divmod(offset * have.itemsize, stype.itemsize)
     if rest:
-        raise RuntimeError(f"a view as {stype.name} of {have.name} memory {offset} elements from its start does not begin with a whole element")
+        raise RuntimeError(f"cannot view {have.name} memory as {stype.name} at offset {offset}: the offset is not a multiple of the element size")
     return at
 
 
 def _in_order(sizes, strides):
-    """Whether strides are C order's, which those of size 1 do not tell."""
+    """True if the strides are in C order. The strides of dimensions of size 1 do not matter."""
     n = 1
     for m, s in zip(sizes[::-1], strides[::-1]):
         if s != n and m != 1:
@@ -107,16 +114,18 @@ def _in_order(sizes, strides):
     return True
 
 
-#: what view handles are made of before they are put on their memory
+#: Arrays from which view handles are created before they are bound to their memory.
 _ones = {d: np.zeros(1, d) for d in STYPES.values()}
 
 
 def converted(h: Any, stype: Stype) -> Any:
-    """A contiguous copy in an element type, on MindSpore's CPU target.
+    """Returns a contiguous copy with another dtype, on MindSpore's CPU target.
 
-    `copy_` into fresh memory converts by torch's rules between all types, complex to bool excepted (it looks at the real part): 12 us, where the
-    primitive Cast takes 350 to 1000.  (It refuses what is in C order and a part of its storage.)  Strided memory it and every kernel of MindSpore's
-    walk through at 10 ns an element (a row spread to 512x512: 2500 us, a transpose 6300); NumPy takes 35 and 100.
+    `copy_` into new memory converts between all dtypes by PyTorch's rules, except complex to bool
+    (it reads the real part only). It takes 12 us, where the primitive Cast takes 350 to 1000 us. It
+    rejects a source that is a part of its storage in C order. MindSpore's kernels traverse strided
+    memory at 10 ns per element: 2500 us for a row expanded to 512x512, 6300 us for a transpose.
+    NumPy takes 35 and 100 us.
     """
     if STATE.on is not None:
         recorder, STATE.on = STATE.on, None
@@ -142,16 +151,18 @@ def converted(h: Any, stype: Stype) -> Any:
 
 
 def plain(x: Any) -> Any:
-    """For kernels of the CPU target that write in place: a tensor on the same memory that those write to, kept with x; None where x is not in C order.
+    """Returns a tensor on the same memory for kernels of the CPU target that write in place. It is
+    cached on x. Returns None if x is not in C order.
 
-    A write to what MindSpore counts as a view of anything (what `view`, Reshape and Split return, whole as it may be) is lost without a word.
+    MindSpore silently drops a write to anything that it considers a view (the results of `view`,
+    Reshape and Split, even complete ones).
     """
     if not is_contiguous(x):
         return None
     at = x._data_ptr()
     kept = getattr(x, "_plain", None)
     if kept is None or kept[0] != at:
-        # (On the memory of another handle, so that the two do not keep each other.)
+        # Built on the memory of another handle, so that the two do not keep each other alive.
         kept = x._plain = at, from_contiguous(memory_of(x.view(shape_of(x))))
     return kept[1]
 
@@ -160,17 +171,17 @@ _nothing = np.zeros(1, np.float32)
 
 
 class Pending(MSTensor):
-    """A handle without memory, to be filled when the graph that computes it has run."""
+    """A handle without memory, which is filled when the graph that computes it has run."""
 
-    settle: Callable[..., None]     # has it filled (core/lazy.py)
+    settle: Callable[..., None]  # materializes the handle (`mindtorch/core/lazy.py`)
 
 
 class Npu(Device):
-    """MindSpore's device; `target`: "Ascend" or "CPU"."""
+    """MindSpore's device. `target` is "Ascend" or "CPU"."""
 
     type, names, indexed = "npu", ("cuda",), True
     pending_class, graphs = Pending, True
-    maker: Any                      # (graph/maker.py, which stands on this module)
+    maker: Any  # set by `mindtorch/backend/mindspore/graph/maker.py`, which imports this module
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -180,7 +191,7 @@ class Npu(Device):
         self._place = 0
         self.faults = faults.Faults(target)
         self.behind = not self.faults.blocking
-        #: MindSpore's streams that users have made
+        #: MindSpore streams created by the user.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = HostProcess() if target == "Ascend" else None
         if target == "Ascend":
@@ -188,13 +199,15 @@ class Npu(Device):
             if faults.blocking():
                 ms.runtime.launch_blocking()
         self._constants: dict[Any, Any] = {}
-        # Arrays without memory for the next results, and how many are made at a time, by sizes and dtype.
+        # Geometry-only arrays prepared for the next results, and the size of the next batch, by
+        # shape and dtype.
         self._faces: dict[Any, Kind] = {}
         self._batch: dict[Any, int] = {}
 
-    # ---- which
+    # ---- device selection
     def count(self) -> int:
-        # (On the CPU target each process that a launcher has started on this machine has one, as scripts expect that name theirs by LOCAL_RANK.)
+        # On the CPU target there is one device per process that a launcher started on this machine,
+        # because scripts select their device by LOCAL_RANK.
         return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1))) if self.target == "CPU" else ms.hal.device_count()
 
     def current(self) -> int:
@@ -205,7 +218,7 @@ class Npu(Device):
             self._index = index
         else:
             ms.set_device(self.target, index)
-            self._place = index                     # (an error of MindSpore's once it has run anything)
+            self._place = index  # set_device raises once MindSpore has run anything
 
     # ---- memory
     def upload(self, array: Array) -> Any:
@@ -215,7 +228,7 @@ class Npu(Device):
         h = ms.mint.empty_like(h, device="Ascend").copy_(h)
         if self._process is not None and self._process.fresh:
             self._process.fresh = False
-            wait_pipeline()             # (its threads have begun by then)
+            wait_pipeline()  # MindSpore's threads have started when this returns
         self._keep_ctrl_c()
         return h
 
@@ -242,9 +255,10 @@ class Npu(Device):
         self._keep_ctrl_c()
         return a
 
-    # ---- faults
+    # ---- errors
     def lacks(self, error: Exception) -> bool:
-        # (MindSpore's choice of a kernel by dtypes, before anything has run; on Ascend it is a RuntimeError.)
+        # MindSpore selects a CPU kernel by dtypes before anything runs, and raises this if there is
+        # none. On Ascend it raises a RuntimeError.
         return error.__class__ is TypeError and str(error).startswith("Select CPU operator[")
 
     def told(self, error: RuntimeError, doing: str = "", size: int | None = None) -> RuntimeError | None:
@@ -261,7 +275,7 @@ class Npu(Device):
             setattr(self, name, refuse)
 
     def gone(self) -> RuntimeError:
-        """The error of a lost device."""
+        """Returns the error of a lost device."""
         return self.faults.gone(f"{self.type}:{self._place}")
 
     def settle(self) -> None:
@@ -283,14 +297,15 @@ class Npu(Device):
         return shape_of(handle), stype_of(handle), None if is_contiguous(handle) else tuple(stride_of(handle))
 
     def face(self, handle: Any) -> Opaque:
-        # (Made in batches, since every step taken right after a kernel takes several times as long: 0.5 us, singly 4.)
+        # Created in batches, because Python code right after a kernel runs several times slower:
+        # 0.5 us per array vs 4 us one by one.
         kind = self._faces.get((shape_of(handle), id(dtype_of(handle))))
         if kind is not None and kind.stock and is_contiguous(handle):
             return kind.stock.pop()
         return self._more_faces(handle)
 
     def face_of(self, sizes: Sizes, stype: Stype, strides: Strides | None) -> Opaque:
-        """An array without memory of a geometry."""
+        """Returns a geometry-only array of this geometry."""
         if strides is None:
             kind = self._faces.get((sizes, id(DTYPES[stype])))
             if kind is not None and kind.stock:
@@ -328,27 +343,31 @@ class Npu(Device):
                 at = _in_units(at, have, stype)
                 n = handle.untyped_storage().nbytes() // max(have.itemsize, stype.itemsize) * max(have.itemsize, stype.itemsize)
                 if n == have.itemsize:
-                    # (ViewDtype of a view of a tensor without dimensions ends the process: the same storage under one that has some.)
+                    # ViewDtype of a view of a 0-d tensor crashes the process, so a 1-d tensor is
+                    # put on the same storage.
                     row = _empty((1,), DTYPES[have], "Ascend")
                     _set(row, handle, 0, (1,), (1,))
                     handle = row
                 handle = _retyped(_as_strided(handle, (n // have.itemsize,), (1,), 0), DTYPES[stype])
             r = _as_strided(handle, sizes, strides, offset + at)
-            r.viewed = True             # (what MindSpore's optimizers would write to it is lost)
+            r.viewed = True  # MindSpore's optimizers lose their writes to a view
             return r
-        # (A handle that is a view knows the storage's own handle, its bytes as an array where those have been asked for, and where in them it begins.)
+        # A view's handle caches (the root handle of the storage, the storage as a byte array once
+        # created, the byte offset of the view).
         root, row, at = getattr(handle, "_place", None) or (handle, None, offset_of(handle) * have.itemsize)
         at += offset * stype.itemsize
         if 0 in sizes:
             t = from_contiguous(np.empty(sizes, stype))
         elif _in_order(sizes, strides):
-            # An ordinary tensor: kernels of MindSpore's that mistake a part for its whole storage (InplaceCopy) see nothing of it.
+            # An ordinary tensor, so that MindSpore kernels that mistake a part for its storage
+            # (InplaceCopy) do not see the storage.
             if row is None:
                 row = _row(root)
             t = from_contiguous(np.ndarray(sizes, stype, row, at))
         else:
             rest = at % stype.itemsize
-            if rest or not is_contiguous(root) or stype_of(root) != stype:          # (`set_` takes a tensor in C order alone)
+            # `set_` accepts only a tensor in C order
+            if rest or not is_contiguous(root) or stype_of(root) != stype:
                 if row is None:
                     row = _row(root)
                 source = from_contiguous(row[rest:rest + (row.size - rest) // stype.itemsize * stype.itemsize].view(stype))
@@ -377,7 +396,8 @@ class Npu(Device):
         np.copyto(memory_of(handle), a if have is given else cast_array(a, have))
 
     def fill_number(self, handle: Any, number: Any, *, stype: Stype, other: bytes | None) -> None:
-        """`fill` with a Python number, which a graph may get as an argument; other: the number's bytes where Python has none like it."""
+        """`fill` with a Python scalar, which may be an argument of a graph. `other` holds the bytes
+        of a value that Python cannot represent."""
         if STATE.on is not None and number.__class__ is Number:
             STATE.on.write(handle, slot(number, stype))
             recorder, STATE.on = STATE.on, None
@@ -396,21 +416,22 @@ class Npu(Device):
                 self.write(handle, self.constant(number))
             elif number.tobytes() == bytes(number.nbytes) and number.dtype not in UNSIGNED:
                 aside(_zero, handle)
-            else:           # (as a scalar: numbers that are new each time would be copied from the host)
+            else:  # as a scalar: a value that differs every time would be copied from the host
                 aside(_fill, handle, number.item() if number.dtype.kind != "V" else float(number.astype(np.float32)))
         elif 0 not in shape_of(handle):
             memory_of(handle)[...] = number
 
-    # ---- graphs (core/lazy.py)
+    # ---- graphs (`mindtorch/core/lazy.py`)
     def pending(self) -> Any:
-        """A handle that gets its memory later (`become`)."""
+        """Returns a handle that receives its memory later (`become`)."""
         t = from_contiguous(_nothing)
         t.__class__ = Pending
         return t
 
     def become(self, p: Any, h: Any, alone: bool) -> None:
-        """Makes a pending handle what `h` is, which nobody else has if `alone`."""
-        # (A view keeps the storage's own handle, and finds the memory by it.)
+        """Turns a pending handle into `h`. If `alone`, nothing else refers to `h`."""
+        # A view keeps the root handle of its storage and finds the memory through it, so that
+        # handle cannot be swapped.
         (swap_impl if alone and "_rooted" not in h.__dict__ else share)(p, h)
         p.__class__ = MSTensor
         own = p.__dict__
@@ -418,18 +439,18 @@ class Npu(Device):
         own.update(h.__dict__)
 
     def storage(self, handle: Any) -> tuple[int, int]:
-        """Where a handle's storage begins, and where in it the handle does, in bytes."""
-        # (A view in C order is a tensor of its own to MindSpore.)
+        """Returns (address of the handle's storage, offset of the handle in it), in bytes."""
+        # To MindSpore, a view in C order is a separate tensor.
         place = getattr(handle, "_place", None)
         at = offset_of(handle) * stype_of(handle).itemsize if place is None else place[2]
         return handle._data_ptr() - at, at
 
     def recorder(self, level: str) -> Any:
-        """What makes a graph of kernels that run."""
+        """Returns a recorder that builds a graph of the kernels that run."""
         return self.maker(self, level)
 
     def taken(self, tensor: Any) -> Any:
-        return MSTensor(tensor)         # (another object of the same native tensor)
+        return MSTensor(tensor)  # another object of the same native tensor
 
     def writable(self, handle: Any) -> Any:
         own = plain(handle) if self.target == "CPU" else None
@@ -440,12 +461,14 @@ class Npu(Device):
 
 
 class Shadow(Npu):
-    """MindSpore's CPU target on the memory of the host's arrays, for graphs of host tensors; no device of the user's."""
+    """MindSpore's CPU target on the memory of host arrays, for graphs of host tensors. Not a device
+    that users can select."""
 
     type, names, indexed, shadows = "mindspore", (), False, True        # type: ignore[assignment]
 
     def over(self, array: Array) -> Any:
-        """A handle on a host array's own memory."""
+        """Returns a handle to a host array's own memory, or to a copy if the array is empty,
+        read-only or has unsupported strides."""
         if not array.size or not array.flags.writeable:
             return self.upload(array) if array.flags.c_contiguous else self._copied(array)
         if array.flags.c_contiguous:
@@ -466,7 +489,8 @@ _CONSTRUCTOR = "mindspore.common.tensor:Tensor.__init__"
 
 
 def see_values_in(real: Callable[[Any], None] | None) -> None:
-    """Lets `mindspore.Tensor(t)` see the memory of a device's tensor, which real(t) puts into it; None: no more."""
+    """Makes `mindspore.Tensor(t)` see the memory of a device tensor, which real(t) binds to it.
+    None removes the patch."""
     if real is None:
         return take_back(_CONSTRUCTOR)
     plain = MSTensor.__init__
@@ -481,13 +505,14 @@ def see_values_in(real: Callable[[Any], None] | None) -> None:
 
 
 def find() -> Npu | None:
-    """The npu of this process, or None: of the Ascend target; of the CPU target where MINDTORCH_NPU=cpu asks for it."""
+    """Returns the npu of this process, or None. It uses the Ascend target, or the CPU target if
+    MINDTORCH_NPU=cpu."""
     wanted = os.environ.get("MINDTORCH_NPU", "")
     if wanted not in ("", "cpu"):
-        raise ValueError(f"MINDTORCH_NPU={wanted}: it takes 'cpu' (the npu device on MindSpore's CPU target), or is not set")
+        raise ValueError(f"invalid MINDTORCH_NPU={wanted!r}: set it to 'cpu' (the npu device on MindSpore's CPU target) or unset it")
     target = runtime.target()
     if wanted and target != "CPU":
-        raise ValueError(f"MINDTORCH_NPU=cpu, but MindSpore's target is {target}: mindspore.set_device('CPU') has to come before mindtorch")
+        raise ValueError(f"MINDTORCH_NPU=cpu, but MindSpore's target is {target}: call mindspore.set_device('CPU') before importing mindtorch")
     if target == "Ascend" and not wanted or target == "CPU" and wanted:
         return Npu(target)
     return None

@@ -1,6 +1,7 @@
-"""Every private MindSpore symbol the project relies on, in one place.
+"""All private MindSpore symbols that the project relies on, in one place.
 
-MindSpore gives no promise about these names; when a release moves one, this is the only file to mend.
+MindSpore guarantees nothing about these names. If a release moves one, only this file has to
+change.
 """
 import contextlib
 import threading
@@ -28,36 +29,40 @@ from mindspore._c_expression import JitExecutor_ as _jit_executor  # noqa: E402
 from mindspore.graph.api import ms_compile_cache as _compiled  # noqa: E402
 
 MSTensor = ms.Tensor
-#: A tensor's real __dict__; the facade's attribute of that name shows only what users have hung on it.
+#: A tensor's real __dict__. mindtorch's attribute of that name shows only what users have set.
 attributes = next(vars(c)["__dict__"] for c in MSTensor.__mro__ if "__dict__" in vars(c)).__get__
 MSParameter = ms.Parameter
 
 
 def is_ours(t) -> bool:
-    """Whether a tensor is one of torch's face already (its class says so; asking changes nothing)."""
+    """True if a tensor already has PyTorch's interface. Its class tells, and the query has no side
+    effects."""
     return hasattr(type(t), "_torch_face")
 
 
-#: NumPy's extension dtype for bfloat16, as MindSpore defines it (casts to and from float32 are exact/rounded).
+#: NumPy's extension dtype for bfloat16, as MindSpore defines it. Casts to float32 are exact, casts
+#: from float32 round.
 bfloat16_np = np.dtype(_bfloat16)
 
 
 patches.mend_copies(bfloat16_np)
 
-#: Wraps a C-contiguous array without copying it (0.5 us; `mindspore.from_numpy` adds two Python calls to the same,
-#: `Tensor(ndarray)` copies and takes 14 us).  It reads the bytes in C order whatever the strides: see `from_array`.
+#: Wraps a C-contiguous array without copying it, in 0.5 us. `mindspore.from_numpy` adds two Python
+#: calls; `Tensor(ndarray)` copies and takes 14 us. It reads the bytes in C order whatever the
+#: strides: see `from_array`.
 from_contiguous = _TensorPy.from_numpy
 
 _as_strided, _set, _from_dlpack = _AsStrided(), _TensorPy.set_, _TensorPy.from_dlpack
 
-#: Type codes that MindSpore's DLPack importer takes; it has none for bool, complex and bfloat16.
+#: Type codes that MindSpore's DLPack importer accepts. Bool, complex and bfloat16 are missing.
 _DLPACK = frozenset("efdbhilqBHILQ")
 _LARGE = 1 << 12
 _ndarray = np.ndarray
 
 
 class _Strided:
-    """Whether there has been a tensor out of C order (`on`), and one of C order whose strides say another format (`odd`)."""
+    """Flags: `on` once a tensor was not in C order, `odd` once a tensor in C order had strides that
+    indicate another memory format."""
 
     __slots__ = ("on", "odd")
     on: bool
@@ -69,12 +74,14 @@ STRIDED.on = STRIDED.odd = False
 
 
 def _from_unaligned(a):
-    """`from_contiguous` of an array at an address that is no multiple of its elements' alignment.
+    """Wraps an array whose address is not a multiple of its elements' alignment, like
+    `from_contiguous`.
 
-    (NumPy marks such memory in the buffer's format, which MindSpore's `from_numpy` refuses of complex numbers.)
+    NumPy marks such memory in the buffer format, which MindSpore's `from_numpy` rejects for complex
+    numbers.
     """
     if a.ndim > 8:
-        raise NotImplementedError(f"{a.dtype.name} numbers at an unaligned address in {a.ndim} dimensions: MindSpore's end at 8; "
+        raise NotImplementedError(f"unaligned {a.dtype.name} tensor of {a.ndim} dimensions: MindSpore supports at most 8; "
                                   "clone or reshape the tensor first")
     t = from_contiguous(np.empty(0, a.dtype))
     _set(t, from_contiguous(a.reshape(-1).view(np.uint8)), 0, a.shape, tuple([s // a.itemsize for s in a.strides]))
@@ -82,12 +89,13 @@ def _from_unaligned(a):
 
 
 def from_array(a):
-    """MindSpore tensor over `a`'s memory, whatever its strides.
+    """Returns a MindSpore tensor over the memory of `a`, whatever its strides.
 
-    `ms.from_numpy` reads the bytes of a strided array in C order and so gives wrong values without a warning.  DLPack carries
-    the strides, but its importer allocates and clears a buffer as large as the view (64 elements 1.2 us, 16384 5.5, a million
-    250, and the memory stays taken).  `set_` puts strides on the memory of a contiguous tensor in 3.5 us whatever the size (2.3 of them MindSpore's); the op
-    AsStrided would take 4 to 330, for it wakes a thread.
+    `ms.from_numpy` reads the bytes of a strided array in C order, so it silently returns wrong
+    values. DLPack carries the strides, but its importer allocates and clears a buffer as large as
+    the view: 1.2 us for 64 elements, 250 us for a million, and the memory stays allocated. `set_`
+    assigns strides to the memory of a contiguous tensor in 3.5 us for any size (2.3 us of it inside
+    MindSpore). The op AsStrided takes 4 to 330 us, because it wakes a thread.
     """
     flags = a.flags
     if flags.c_contiguous:
@@ -98,33 +106,37 @@ def from_array(a):
     if plain and 0 < count < _LARGE and min(a.strides) >= 0:
         return _from_dlpack(a.__dlpack__())
     if not count:
-        return from_contiguous(np.empty(shape, dtype))    # the DLPack importer dies of zero-size arrays
+        # the DLPack importer crashes on zero-size arrays
+        return from_contiguous(np.empty(shape, dtype))
     key = shape, a.strides, dtype
     known = _extents.get(key) or _extent(key)
     recording = grad_flag() and not tracking.on
-    if a.ndim > 8 or recording:         # (`set_` knows 8 dimensions)
+    if a.ndim > 8 or recording:  # `set_` supports 8 dimensions
         if plain:
             return _from_dlpack(a.__dlpack__())
         if a.ndim > 8:
-            raise NotImplementedError(f"strides of a tensor of {a.ndim} dimensions of {dtype.name}: MindSpore's end at 8; contiguous() or reshape it first")
+            raise NotImplementedError(f"strided {dtype.name} tensor of {a.ndim} dimensions: MindSpore supports strides for at most 8; call contiguous() or "
+                                      f"reshape it first")
     strides, span = known
     owner, start = a.base, 0
     if owner.__class__ is not _ndarray or owner.dtype is not dtype or not owner.flags.c_contiguous or recording:
         owner = np.lib.stride_tricks.as_strided(a, (span,), (a.itemsize,))
     elif span != owner.size:
         start = (address(a) - address(owner)) // a.itemsize
-    if recording:           # MindSpore's tape is not to see a write
+    if recording:  # MindSpore's autograd must not see a write
         return _as_strided(from_contiguous(owner), shape, strides, start)
     t = from_contiguous(owner) if dtype.kind != "c" or owner.flags.aligned else _from_unaligned(owner)
-    _set(t, t, start, shape, strides)         # (onto itself: it keeps its memory and gets the geometry)
+    # set onto itself: the tensor keeps its memory and gets the geometry
+    _set(t, t, start, shape, strides)
     return t
 
 
-_extents: dict[Any, tuple[tuple[int, ...], int]] = {}        # what `_extent` has found
+_extents: dict[Any, tuple[tuple[int, ...], int]] = {}  # cache of `_extent`
 
 
 def _extent(key):
-    """(strides in elements, elements from the first to the last one) of an array's shape, strides and dtype; kept (0.1 us, found anew 0.7)."""
+    """Returns (strides in elements, number of elements from the first to the last one) for an
+    array's shape, strides and dtype. Cached: 0.1 us vs 0.7 us."""
     shape, strides, dtype = key
     if min(strides) < 0:
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
@@ -141,21 +153,21 @@ def _extent(key):
 
 
 def native_parameter(a):
-    """A `mindspore.Parameter` whose memory is `a`'s."""
+    """Returns a `mindspore.Parameter` on the memory of `a`."""
     try:
         return MSParameter(from_array(a))
-    except MemoryError as e:         # (C++'s std::bad_alloc)
+    except MemoryError as e:  # C++'s std::bad_alloc
         raise host_memory_error(e, "Parameter") from None
 
 
 from mindspore.common._grad_function import _Function as NativeFunction  # noqa: E402,F401
 
-#: True while MindSpore records anything in this thread (0.12 us).
+#: Returns True while MindSpore's autograd records anything in this thread (0.12 us).
 grad_flag = executor._executor.grad_flag
 
 
 def pause() -> bool:
-    """MindSpore's tape does not record from now on; whether `resume` has to be called."""
+    """Stops MindSpore's autograd from recording. Returns True if `resume` has to be called."""
     if grad_flag() and executor.enable_grad():
         executor.set_enable_grad(False)
         return True
@@ -163,13 +175,14 @@ def pause() -> bool:
 
 
 def resume() -> None:
-    """Takes `pause` back."""
+    """Reverts `pause`."""
     executor.set_enable_grad(True)
 
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """What is computed inside is not on MindSpore's tape, should it record for somebody."""
+    """Context manager that hides the enclosed computation from MindSpore's autograd, if it is
+    recording."""
     paused = grad_flag() and pause()
     try:
         yield
@@ -179,7 +192,8 @@ def unrecorded() -> Iterator[None]:
 
 
 def forget_graphs(cell: Any) -> None:
-    """Frees what MindSpore has compiled of a Cell whose construct is under ms.jit: it keeps that, and the weights in it, for good."""
+    """Frees what MindSpore has compiled for a Cell whose construct is under ms.jit. Otherwise
+    MindSpore keeps the graphs, and the weights in them, forever."""
     for phase in cell.phase_cache.values():
         _compiled.discard(phase)
         _jit_executor.get_instance().del_net_res(cell, {phase})
@@ -187,17 +201,18 @@ def forget_graphs(cell: Any) -> None:
 
 
 def share(t: object, h: object) -> None:
-    """Makes `t` another object of the native tensor `h`: the same memory, whoever writes to it."""
+    """Makes `t` another object of the native tensor `h`. Both share memory, and each sees the
+    other's writes."""
     swap_impl(t, _TensorPy(h))
 
 
 class _Tracking(threading.local):
-    on = False          # MindSpore records on behalf of torch-style autograd (see interop.py)
+    on = False  # True while MindSpore records on behalf of torch-style autograd (see `interop.py`)
 
 
 tracking = _Tracking()
 
 
 def native_recording() -> bool:
-    """True while MindSpore records a function for `mindspore.grad` / `value_and_grad`."""
+    """True while MindSpore records a function for `mindspore.grad` or `value_and_grad`."""
     return grad_flag() and not tracking.on

@@ -1,8 +1,12 @@
-"""What kernels tell whoever writes their MindSpore calls down as a graph (backend/mindspore/graph); without one these functions do nothing or compute at once.
+"""Interface between kernels and the recorder that builds a graph of their MindSpore calls
+(`mindtorch/backend/mindspore/graph`). Without a recorder these functions do nothing or compute
+immediately.
 
-A kernel is recorded while it runs.  Its calls of MindSpore's primitives are seen by themselves, and tensors are known by their memory.  What has to be told is
-what happens beside the primitives: tensors made of numbers (`constant`), numbers that a later run may have otherwise (`Number`, `slot`), random places
-(`fresh`), values that a later run must look at before the graph runs (`check`), and memory that the host reads (refused: `host_reads`) or writes.
+A kernel is recorded while it runs. The recorder sees calls of MindSpore primitives by itself and
+identifies tensors by their memory. Kernels have to report what happens outside the primitives:
+tensors created from scalars (`constant`), scalars that may differ in a later run (`Number`,
+`slot`), random state (`fresh`), values that a later run has to check before the graph runs
+(`check`), and memory that the host reads (a graph break: `host_reads`) or writes.
 """
 from __future__ import annotations
 
@@ -12,11 +16,12 @@ from typing import Any
 
 
 class NoGraph(Exception):
-    """A kernel does what no graph can: it reads values, or makes tensors in a way that is not seen."""
+    """Raised if a kernel does something that a graph cannot contain: it reads values, or creates
+    tensors in a way that the recorder does not see."""
 
 
 class _State:
-    """The recorder at work, or None."""
+    """The active recorder, or None."""
 
     on: Any = None
 
@@ -25,31 +30,35 @@ STATE = _State()
 
 
 def host_reads(h: Any) -> None:
-    """Refuses to read a tensor's memory while kernels are recorded, unless it is known to be a constant."""
+    """Breaks the graph if a tensor's memory is read while kernels are recorded, unless the tensor
+    is known to be constant."""
     if STATE.on is not None:
         STATE.on.host_reads(h)
 
 
 def refuse(why: str) -> None:
-    """Says that a kernel does for these values what a graph would do for all."""
+    """Breaks the graph: the kernel depends on these values, but a graph would apply it to all
+    values."""
     if STATE.on is not None:
         STATE.on.broken = why
 
 
 def constant(h: Any) -> Any:
-    """Says that a tensor's values are the same at every run of the kernel with these constants and shapes."""
+    """Reports that a tensor's values are the same in every run of the kernel with these constants
+    and shapes."""
     if STATE.on is not None:
         STATE.on.constant(h)
     return h
 
 
 def is_state(h: Any) -> bool:
-    """Whether a primitive may write to a tensor where it lies: all that is no part of a graph, and a graph's own state."""
+    """True if a primitive may modify a tensor in place: any tensor outside a graph, and a graph's
+    own state."""
     return STATE.on is None or STATE.on.is_state(h)
 
 
 def aside(make: Callable[..., Any], *given: Any) -> Any:
-    """make(*given), which is no part of what is recorded: of something kept, say."""
+    """Calls make(*given) without recording it, for example to create a cached tensor."""
     if STATE.on is None:
         return make(*given)
     with STATE.on.aside():
@@ -57,19 +66,23 @@ def aside(make: Callable[..., Any], *given: Any) -> Any:
 
 
 def fresh(make: Callable[..., Any], *given: Any) -> Any:
-    """make(*given), a tensor or a tuple of them, that every run of a graph makes anew: of a generator's numbers, say."""
+    """Calls make(*given), whose result (a tensor or a tuple of tensors) every run of a graph
+    creates again, for example a generator's random numbers."""
     return make(*given) if STATE.on is None else STATE.on.fresh(make, given)
 
 
 def take(generator: Any) -> Any:
-    """A generator's next (seed, offset); for a graph what `fresh` may be given, and what every run takes anew."""
+    """Returns a generator's next (seed, offset). While recording, it returns a value that can be
+    passed to `fresh`, and every run of the graph advances the generator again."""
     return generator.take() if STATE.on is None else STATE.on.take(generator)
 
 
 def check(h: Any, look: Callable[[Any], None]) -> bool:
-    """Whether look(h), which raises for values that the kernel refuses, has been called now and will be before each run of the graph.
+    """Calls look(h), which raises for values that the kernel rejects, and arranges for the same
+    call before each run of the graph. Returns True.
 
-    False: the values are computed by the graph itself, so that nobody can look at them beforehand: it will be called after each run.
+    Returns False if the graph itself computes the values, so they cannot be checked beforehand.
+    Then look(h) is called after each run.
     """
     if STATE.on is not None:
         return STATE.on.check(h, look)
@@ -78,12 +91,14 @@ def check(h: Any, look: Callable[[Any], None]) -> bool:
 
 
 def one(obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
-    """compute(*handles), which a graph has as one call of `obj`, something that MindSpore's compiler reads."""
+    """Calls compute(*handles). A graph contains it as one call of `obj`, which MindSpore's compiler
+    can read."""
     return compute(*handles) if STATE.on is None else STATE.on.one(obj, compute, handles)
 
 
 class Number:
-    """A number that later runs of a graph may have otherwise: arithmetic gives another one.  Where it is asked for its value, a graph holds for that alone."""
+    """A scalar that may differ in later runs of a graph. Arithmetic with it returns another
+    `Number`. Reading its value specializes the graph for that value."""
 
     __slots__ = ("value", "how", "owner")
 
@@ -126,7 +141,7 @@ class Number:
         return self._with("abs", abs)
 
     def root(self) -> Number:
-        """The square root."""
+        """Returns the square root."""
         return self._with("sqrt", math.sqrt)
 
 
@@ -153,7 +168,8 @@ for _name, _f in {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lam
 
 
 def value(n: Any, given: Sequence[Any]) -> Any:
-    """What a number is in another run: `given` has the numbers that were given to kernels, by their places."""
+    """Returns the value of a scalar in another run. `given` holds the scalars that were passed to
+    kernels, by position."""
     if n.__class__ is not Number:
         return n
     how = n.how
@@ -163,7 +179,7 @@ def value(n: Any, given: Sequence[Any]) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two numbers are the same to the last bit, and of one class."""
+    """True if two scalars have the same class and are bitwise identical (any two NaNs are)."""
     if a.__class__ is not b.__class__:
         return False
     if a.__class__ is float:
@@ -172,10 +188,10 @@ def same(a: Any, b: Any) -> bool:
 
 
 def plain(n: Any) -> Any:
-    """A number as Python's: its value, for which the graph then holds."""
+    """Returns a Python scalar. For a `Number` the graph is specialized for its value."""
     return n._seen() if n.__class__ is Number else n
 
 
 def slot(n: Number, stype: Any) -> Any:
-    """The tensor of no dimensions, or the operand, that stands for a number in a graph."""
+    """Returns the 0-d tensor, or the operand, that represents a scalar in a graph."""
     return n.owner.slot(n, stype)

@@ -1,18 +1,18 @@
-"""Sets MindSpore up; the first module of the package that imports it.
+"""Sets MindSpore up. This is the first module of the package that imports it.
 
-``from mindtorch.backend.mindspore.runtime import ms, np`` is how everything else gets at MindSpore, so that what must happen
-before and right after its import has happened.
+All other modules access MindSpore by ``from mindtorch.backend.mindspore.runtime import ms, np``, so
+the setup before and right after its import has been done.
 
 Settings, each read once, when this module is imported:
 
-- ``MINDTORCH_LAUNCH_BLOCKING=0`` keeps MindSpore's asynchronous launch on CPU (blocking launch is 3 to 5 times faster
-  there for small networks, and raises an error at the call that causes it);
-- ``ONEDNN_MAX_CPU_ISA``, if set, is left to oneDNN; otherwise oneDNN is held to AVX2;
-- ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_``, if set, are left to the C library; otherwise it keeps up to 128 MB
-  of freed memory for the next arrays;
-- ``GLOG_v``, if set, is MindSpore's log level; otherwise only its errors are shown.
+- ``MINDTORCH_LAUNCH_BLOCKING=0`` keeps MindSpore's asynchronous launch on CPU. (Blocking launch is
+  3 to 5 times faster there for small networks, and raises an error at the call that causes it.)
+- ``ONEDNN_MAX_CPU_ISA``, if set, is left to oneDNN; otherwise oneDNN is limited to AVX2.
+- ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_``, if set, are left to the C library;
+  otherwise it keeps up to 128 MB of freed memory for the next arrays.
+- ``GLOG_v``, if set, is MindSpore's log level; otherwise only errors are shown.
 
-No environment variable is set beyond the import of MindSpore.
+No environment variable stays set after the import of MindSpore.
 """
 import contextlib
 import ctypes
@@ -30,14 +30,14 @@ from mindtorch.backend import cpython
 from mindtorch.backend.signals import SignalStack
 from mindtorch.backend.mindspore.patches import put
 
-#: The MindSpore releases this version of mindtorch is written for: at least the first, below the second.
+#: Supported MindSpore releases: at least the first, below the second.
 MINDSPORE_PIN = ((2, 10), (2, 11))
 PIN_TEXT = "mindspore>=2.10,<2.11"
 NUMPY_TEXT = "numpy>=1.26,<2"
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: '2.10.0rc1' -> (2, 10, 0)."""
+    """Returns the leading numbers of a version: '2.10.0rc1' -> (2, 10, 0)."""
     numbers = []
     for part in version.split("+")[0].split("."):
         digits = part[:len(part) - len(part.lstrip("0123456789"))]
@@ -50,19 +50,21 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def in_pin(version: str) -> bool:
-    """Whether a MindSpore version is one that mindtorch is written for."""
+    """True if mindtorch supports this MindSpore version."""
     return MINDSPORE_PIN[0] <= release(version) < MINDSPORE_PIN[1]
 
 
 def mindspore_version() -> str | None:
-    """The installed MindSpore's version, found without importing it; None if it is not installed or does not say."""
+    """Returns the installed MindSpore's version without importing it, or None if it is not
+    installed or has no version metadata."""
     loaded = getattr(sys.modules.get("mindspore"), "__version__", None)
     if loaded is not None:
         return loaded
     try:
         return importlib.metadata.version("mindspore")
     except importlib.metadata.PackageNotFoundError:
-        return None     # perhaps a build tree on sys.path; its own __version__ is looked at after the import
+        # possibly a build tree on sys.path; its __version__ is checked after the import
+        return None
 
 
 def _wrong_version(version):
@@ -84,13 +86,14 @@ def _check_before():
 
 @contextlib.contextmanager
 def _quiet():
-    """MindSpore reads its log level while it is imported, and once more when its Python logger is first asked for."""
+    """Sets the log level. MindSpore reads it during its import, and again when its Python logger is
+    first used."""
     mine = "GLOG_v" not in os.environ
     if mine:
         os.environ["GLOG_v"] = "3"
     try:
         with warnings.catch_warnings():
-            # Python deprecations inside MindSpore's own modules (Thread.getName and the like).
+            # Python deprecations inside MindSpore's own modules (Thread.getName and others).
             warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"mindspore\.")
             yield
         sys.modules["mindspore"].log.get_level()
@@ -108,78 +111,84 @@ with _quiet():
 if not in_pin(ms.__version__):
     raise _wrong_version(ms.__version__)
 if _DILL is None and "dill" in sys.modules:
-    # MindSpore's import of dill has taught Python's own pickle._Pickler to pickle a script's classes by value, which nobody asked for.
+    # MindSpore's import of dill changes Python's own pickle._Pickler to pickle a script's classes
+    # by value. Revert that.
     sys.modules["dill"].extend(False)
 
 
 # ---------------------------------------------------------------- device
 def target() -> str:
-    """The device MindSpore runs on: 'CPU', 'Ascend' or 'GPU'."""
+    """Returns the device that MindSpore runs on: 'CPU', 'Ascend' or 'GPU'."""
     return ms.get_context("device_target")
 
 
 def in_graph_mode() -> bool:
-    """Whether MindSpore's mode is GRAPH_MODE."""
+    """True if MindSpore's mode is GRAPH_MODE."""
     return ms.get_context("mode") == ms.GRAPH_MODE
 
 
 # ---------------------------------------------------------------- oneDNN
 _AVX2 = 0x7        # dnnl_cpu_isa_avx2
-_AVX512 = 0x27     # dnnl_cpu_isa_avx512_core and what it contains
+_AVX512 = 0x27  # dnnl_cpu_isa_avx512_core and its subsets
 
 
 def dnnl_path():
-    """File of the wheel's oneDNN; None where the wheel has none under this name."""
+    """Returns the path of the wheel's oneDNN, or None if the wheel has none under this name."""
     found = sorted(pathlib.Path(ms.__file__).parent.glob("lib/libdnnl.so*"))
     return str(found[0]) if found else None
 
 
 def _dnnl():
-    """The wheel's oneDNN, which MindSpore has loaded."""
+    """Returns the wheel's oneDNN, which MindSpore has loaded."""
     path = dnnl_path()
     return ctypes.CDLL(path) if path else None
 
 
 def _cap_onednn():
-    """Holds oneDNN to AVX2: with AVX-512 the wheel's oneDNN takes a reference convolution, 50 to 80 times slower.
+    """Limits oneDNN to AVX2: with AVX-512 the wheel's oneDNN uses a reference convolution that is
+    50 to 80 times slower.
 
-    Asked of the library itself, which listens until it has chosen its first kernel.  ONEDNN_MAX_CPU_ISA would do the
-    same, but oneDNN reads it only at the first convolution or matmul, and would have to find it still set then.
+    This calls the library itself, which accepts the limit until it has selected its first kernel.
+    ONEDNN_MAX_CPU_ISA would have the same effect, but oneDNN reads it only at the first convolution
+    or matmul, so it would have to stay set until then.
     """
     if {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys():
         return
     dnnl = _dnnl() if platform.machine().lower() in ("x86_64", "amd64") else None
     if dnnl is not None and dnnl.dnnl_set_max_cpu_isa(_AVX2) != 0 and onednn_uses_avx512():
-        warnings.warn("MindSpore has run a kernel before mindtorch was imported, and its oneDNN has chosen AVX-512, "
-                      "with which convolutions are 50 to 80 times slower. Import mindtorch before, or set "
+        warnings.warn("MindSpore ran a kernel before mindtorch was imported, so its oneDNN uses AVX-512, "
+                      "which makes convolutions 50 to 80 times slower. Import mindtorch first, or set "
                       "ONEDNN_MAX_CPU_ISA=AVX2.", RuntimeWarning, stacklevel=2)
 
 
 def onednn_uses_avx512() -> bool:
-    """Whether oneDNN runs with AVX-512 (slow convolutions, see above). Asking settles it for this process."""
+    """True if oneDNN runs with AVX-512 (slow convolutions, see above). The query fixes the choice
+    for this process."""
     dnnl = _dnnl()
     return dnnl is not None and dnnl.dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512
 
 
 # ---------------------------------------------------------------- memory
 def _keep_freed_memory():
-    """Lets the C library keep up to 128 MB of freed memory at the top of its heap (glibc; elsewhere nothing happens).
+    """Makes the C library keep up to 128 MB of freed memory at the top of its heap (glibc only).
 
-    By itself it gives large arrays back to the system when they die, and takes new pages, which must be cleared, for the next:
-    2000 to 3000 page faults a step of a small convolutional network, a fifth of its time.  MALLOC_TRIM_THRESHOLD_ and
-    MALLOC_MMAP_THRESHOLD_, where set, are left alone.
+    By default it returns large arrays to the system when they are freed, and requests new pages,
+    which must be cleared, for the next ones. That causes 2000 to 3000 page faults per step of a
+    small convolutional network, a fifth of its time. MALLOC_TRIM_THRESHOLD_ and
+    MALLOC_MMAP_THRESHOLD_ are left alone if set.
     """
     if {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys() or not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(-3, 1 << 25)      # M_MMAP_THRESHOLD: the most it takes; setting either ends their adjusting themselves
+        # M_MMAP_THRESHOLD: its maximum; setting either option disables their automatic adjustment
+        mallopt(-3, 1 << 25)
         mallopt(-1, 1 << 27)      # M_TRIM_THRESHOLD
 
 
 # ---------------------------------------------------------------- launch
 def launch_is_blocking() -> bool:
-    """Whether an op is finished when its call returns."""
+    """True if an op has finished when its call returns."""
     from mindspore.runtime.executor import RuntimeConf
 
     return bool(RuntimeConf.get_instance().is_launch_blocking())
@@ -187,19 +196,21 @@ def launch_is_blocking() -> bool:
 
 def _set_launch():
     if target() == "CPU" and os.environ.get("MINDTORCH_LAUNCH_BLOCKING", "1") != "0":
-        ms.runtime.launch_blocking()        # (kernels then run on the thread that calls, so it needs `_signals`)
+        # kernels then run on the calling thread, so it needs `_signals`
+        ms.runtime.launch_blocking()
 
 
-#: This thread's stack for signals; another one gets its own with its oneDNN.
+#: Signal stack of this thread. Other threads get theirs with their oneDNN.
 _signals = SignalStack()
 
 
 # ---------------------------------------------------------------- fork
-_LONGEST_WAIT = 0.25    # seconds; a pool busy for longer is running somebody's op in another thread
+_LONGEST_WAIT = 0.25  # seconds; a pool that is busy for longer is running an op of another thread
 
 
 def _kernel_threads_run():
-    """Whether a thread of MindSpore's kernel pool is running or spinning (Linux; elsewhere nobody knows: None)."""
+    """Returns True if a thread of MindSpore's kernel pool is running or spinning. Returns None
+    where that cannot be determined (not Linux)."""
     try:
         tasks = os.listdir("/proc/self/task")
     except OSError:
@@ -209,7 +220,7 @@ def _kernel_threads_run():
             with open(f"/proc/self/task/{task}/stat") as f:
                 pid_and_name, _, rest = f.read().rpartition(")")
         except OSError:
-            continue            # it has just ended
+            continue  # the thread has just ended
         if rest[1:2] == "R" and "(KernelThread" in pid_and_name:
             return True
     return False
@@ -218,8 +229,9 @@ def _kernel_threads_run():
 def _settle():
     """Waits until MindSpore's kernel threads sleep.
 
-    For about 6 ms after an op they spin, and take their own mutex over and over; a fork that hits such a moment (1 in
-    300, measured) gives the child a mutex that is locked for ever, in spite of MindSpore's own fork callbacks.
+    They spin for about 6 ms after an op and lock their own mutex repeatedly. A fork at such a
+    moment (1 in 300, measured) leaves the child with a mutex that stays locked, despite MindSpore's
+    own fork callbacks.
     """
     end, quiet = time.monotonic() + _LONGEST_WAIT, 0
     while quiet < 2 and time.monotonic() < end:
@@ -232,18 +244,18 @@ def _settle():
 
 
 class _Forks:
-    """MindSpore's fork callbacks for every fork, once each.
+    """Runs MindSpore's fork callbacks for every fork, once each.
 
-    Without them a forked child waits for ever in its first op, if the parent has run one.  MindSpore calls them itself
-    only in `mindspore.multiprocessing`, around the fork, so there they would run twice, which aborts the parent: hence
-    the guard, through which MindSpore's own calls go too.
+    Without them a forked child hangs in its first op if the parent has run one. MindSpore itself
+    calls them only in `mindspore.multiprocessing`, around the fork. There they would run twice,
+    which aborts the parent. MindSpore's own calls therefore go through the same guard.
     """
 
     def __init__(self, callbacks):
         self._prepare = callbacks.prepare_before_fork
         self._parent = callbacks.parent_at_fork
         self._child = callbacks.child_at_fork
-        self._state = threading.local()          # a fork's callbacks all run in the thread that forks
+        self._state = threading.local()  # all callbacks of a fork run in the forking thread
         place = "mindspore._c_expression:fork_utils."
         put(place + "prepare_before_fork", self.prepare)
         put(place + "parent_at_fork", self.parent)

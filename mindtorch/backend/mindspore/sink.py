@@ -1,8 +1,9 @@
 """Data sinking (`dataset_sink_mode=True`, `ms.data_sink`) of networks that use torch-style code.
 
-MindSpore's queue on the device ends in an operator of its graph, which runs the steps of a whole epoch in one call.  A network that is no graph of MindSpore's
-would make one step of each epoch there; so such a network is fed from the host, as often as the queue would feed it, and everything that callers see of
-sinking (when callbacks are called, what is counted as a step) stays.
+MindSpore's device queue ends in an operator of its graph, and one call runs the steps of an epoch.
+A network that is not a MindSpore graph would run only one step per epoch there. Such a network is
+therefore fed from the host, as often as the queue would feed it. All visible behaviour of sinking
+stays the same: when callbacks are called, and what counts as a step.
 """
 import functools
 import sys
@@ -16,7 +17,7 @@ from mindspore.train import dataset_helper as _helper, model as _model  # noqa: 
 
 
 class _Rows:
-    """The rows of a dataset, over and over."""
+    """Endless iterator over the rows of a dataset."""
 
     def __init__(self, dataset, epochs):
         self.dataset, self.epochs, self.left = dataset, epochs, 0
@@ -33,7 +34,8 @@ class _Rows:
 
 
 class _Iteration:
-    """What a DatasetHelper has as `iter`: `calls` calls without arguments, of `size` steps each."""
+    """The `iter` attribute of a DatasetHelper: `calls` calls without arguments, of `size` steps
+    each."""
 
     def __init__(self, dataset, calls, size):
         self.dataset, self.sink_count, self.sink_size = dataset, calls, size
@@ -49,13 +51,13 @@ class _Iteration:
         return self.sink_size
 
     def stop_send(self):
-        """Nothing is sent ahead."""
+        """Does nothing: no data is sent ahead."""
 
     release = continue_send = stop_send
 
 
 class _Helper(_helper.DatasetHelper):
-    """A DatasetHelper of data that come from the host."""
+    """DatasetHelper for data that is fed from the host."""
 
     def __init__(self, dataset, network, size, epochs):
         in_graph = ms.get_context("mode") == ms.GRAPH_MODE
@@ -68,7 +70,7 @@ class _Helper(_helper.DatasetHelper):
 
 
 class _Fed(ms.nn.Cell):
-    """A network that fetches its arguments itself."""
+    """A network that fetches its own arguments."""
 
     def __init__(self, network, rows, size):
         super().__init__(auto_prefix=False, flags=network.get_flags())
@@ -76,14 +78,14 @@ class _Fed(ms.nn.Cell):
         self._get_attr_from_cell(network)
 
     def construct(self):
-        """`size` steps; the last one's result."""
+        """Runs `size` steps and returns the result of the last one."""
         out = None
         for _ in range(self.size):
             out = self.network(*next(self.rows))
         return out
 
     def __call__(self):
-        return self.construct()         # (each step is compiled for itself)
+        return self.construct()  # each step is compiled separately
 
 
 _preprocess, _sink = _model.Model._exec_preprocess, sys.modules["mindspore.train.data_sink"].data_sink

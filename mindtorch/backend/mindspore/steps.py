@@ -1,7 +1,9 @@
-"""Whole steps that are recorded: what MindSpore's graph mode and `mindspore.jit` are over torch-style code (jit_fallback.py says which code that is).
+"""Recorded training steps: the implementation of MindSpore's graph mode and `mindspore.jit` for
+torch-style code. `jit_fallback.py` decides which code that is.
 
-MindSpore's compiler reads source, and would give torch-style code another meaning.  So the code runs, and what it asks the device for is recorded and
-compiled (core/lazy.py); what MindSpore does itself in between needs values, and gets them.
+MindSpore's compiler reads source code and would interpret torch-style code differently. So the code
+runs as Python, and its device calls are recorded and compiled (`mindtorch/core/lazy.py`). MindSpore
+code in between that needs values receives materialized ones.
 """
 import contextlib
 import functools
@@ -15,28 +17,36 @@ from mindtorch.backend.mindspore.patches import put
 from mindtorch.backend.mindspore.private import native_recording
 from mindtorch.backend.mindspore.runtime import ms
 
-#: Set by core.graph_mode. session(key): a context manager, one run of the callable that `key` stands for; possible(): whether there is a device that has
-#: graphs; active(): whether a run is being recorded; suspended(reason): a context manager, eager computation inside of one; settle(reason): has all computed
-#: that was put off; postpone(f, t): whether f(t) will be called when the run has ended.
+#: Set by `mindtorch/core/graph_mode.py`:
+#:
+#: - session(key): context manager for one run of the callable that `key` represents
+#: - possible(): True if there is a device that supports graphs
+#: - active(): True while a run is being recorded
+#: - suspended(reason): context manager for eager computation inside a run
+#: - settle(reason): flushes all deferred kernels
+#: - postpone(f, t): True if f(t) will be called when the run has ended
 session: Callable[[Any], Any] | None = None
-possible: Callable[[], bool] = bool         # (False)
+possible: Callable[[], bool] = bool  # returns False
 active: Callable[[], bool] = bool
 suspended: Callable[[str], Any] = contextlib.nullcontext
-settle: Callable[[str], Any] = id           # (nothing)
+settle: Callable[[str], Any] = id  # does nothing
 postpone: Callable[..., bool] = bool
-#: set by jit_fallback: a name for what of the facade an object refers to; whether there are facade tensors among values
+#: Set by `jit_fallback.py`: returns a name for the mindtorch code that an object refers to; returns
+#: True if values contain mindtorch tensors.
 seen_in: Callable[..., Any] = None              # type: ignore[assignment]
 facade_tensor: Callable[..., bool] = None       # type: ignore[assignment]
 
 class _Plainly(threading.local):
-    n = 0           # calls of native_ops.py that this thread is in: what is under MindSpore's jit runs as the Python that it is
+    # number of active calls of `native_ops.py` in this thread: code under MindSpore's jit then runs
+    # as plain Python
+    n = 0
 
 
 plainly = _Plainly()
 
 
 class Key:
-    """A compiled callable: what it is called, and how far MindSpore compiles (jit_level)."""
+    """A compiled callable: its name, and MindSpore's compilation level (jit_level)."""
 
     __slots__ = ("title", "level", "trace")
 
@@ -48,7 +58,8 @@ _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _refers(obj):
-    """Whether a function, method, or Cell refers to the facade, as far as that is seen without running it."""
+    """True if a function, method or Cell refers to mindtorch, as far as that can be determined
+    without running it."""
     if isinstance(obj, functools.partial):
         return _refers(obj.func) or facade_tensor(obj.args) or facade_tensor(obj.keywords.values())
     if isinstance(obj, types.MethodType):
@@ -57,23 +68,26 @@ def _refers(obj):
         found = _known.get(obj)
         if found is None:
             found = _known[obj] = seen_in(obj, set(), [] if isinstance(obj, ms.nn.Cell) else None) is not None
-    except TypeError:           # (no weak references to it, or no hash)
+    except TypeError:  # not weakly referenceable, or not hashable
         found = seen_in(obj, set()) is not None
     return found
 
 
 def uses_facade(fn, values=()):
-    """Whether a function or Cell refers to the facade, or gets its tensors."""
+    """True if a function or Cell refers to mindtorch, or receives its tensors."""
     return facade_tensor(values) or _refers(fn)
 
 
 # ------------------------------------------------------------------ Cells under set_grad()
-#: (Cell, arguments, result) of those that have run in the present step with their gradient to be asked for
+#
+# (Cell, arguments, result) of the Cells that ran in the current step and whose gradient may be
+# requested.
 _ran: list[Any] = []
 
 
 def result_of(cell, args):
-    """A one-element list of what a Cell under set_grad() has given for these very arguments in this step; it is forgotten. None: it has not run."""
+    """Returns, in a one-element list, the result of a Cell under set_grad() for exactly these
+    arguments in this step, and removes the entry. Returns None if the Cell has not run."""
     for i, (c, given, out) in enumerate(_ran):
         if c is cell and len(given) == len(args) and all(a is b for a, b in zip(given, args)):
             del _ran[i]
@@ -82,17 +96,18 @@ def result_of(cell, args):
 
 
 def forget():
-    """A step has ended."""
+    """Clears the entries at the end of a step."""
     _ran.clear()
 
 
 def records(cell, args):
-    """Whether a Cell's call, whose gradient may be asked for afterwards, is the affair of the facade's tape."""
+    """True if a Cell's call, whose gradient may be requested later, has to be recorded by
+    mindtorch's autograd."""
     return active() and not native_recording() and uses_facade(cell, args)
 
 
 def ran(cell, args, out):
-    """Notes such a call."""
+    """Records the result of such a call."""
     del _ran[:-7]
     _ran.append((cell, args, out))
     return out

@@ -1,1 +1,1 @@
-"""C code: built by the machine's compiler, loaded, called."""
+"""C kernels: built by the machine's compiler, loaded and called."""

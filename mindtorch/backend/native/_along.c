@@ -1,9 +1,10 @@
-/* Ops along one axis of arrays: running sums, products and extremes, gathering and scattering, orders, the first few of an order,
- * weighted sums of few elements, sums of rows
- * (backend/native/along.py).  By type: _along_typed.h, _along_rows.h, _along_keys.h; counts and places: _along_found.h.
+/* Ops along one axis: cumulative sums, products and extremes, gather and scatter, sorting and
+ * selection, weighted sums of few elements, sums of rows (backend/native/along.py). Per type:
+ * _along_typed.h, _along_rows.h, _along_keys.h; counts and indices: _along_found.h.
  *
- * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are:
- * they take parts of an axis that the places do not depend on.  Places are looked at before they are used, in every case.
+ * Compiled with -ffp-contract=off. Additions to one element happen in the order of the operands,
+ * whatever the number of threads: threads split an axis that the indices do not depend on. Indices
+ * are always checked before use.
  */
 #include <math.h>
 #include <stdint.h>
@@ -12,19 +13,20 @@
 
 #include "_common_share.h"
 
-/* ------------------------------------------------------------------ gathering and scattering */
+/* ------------------------------------------------------------------ gather and scatter */
 enum { GATHER, PUT, ADD };
 #define MOST 32             /* dimensions */
 
-/* Over `shape`: one array at the place that the index names along an axis, elsewhere as the loop goes (strides `at`, in elements; `step`
-   along the axis, which has n places), another one in order (strides `by`), the index in order (strides `of`). */
+/* Loops over `shape`. The first array is read or written at the index along an axis and at the
+   loop's position elsewhere (strides `at`, in elements; `step` along the axis, which has n
+   elements), the second array in order (strides `by`), the index in order (strides `of`). */
 typedef struct {
-    int dims, cut;          /* `cut`: the axis that threads share */
-    const long *shape, *at, *by, *of, *step_of;     /* step_of: 1 at the axis that the places are of */
+    int dims, cut;          /* `cut`: the axis split among threads */
+    const long *shape, *at, *by, *of, *step_of;     /* step_of: 1 at the indexed axis */
     long step, n;
     char *picked, *line;
     const int64_t *index;
-    int bad;                /* whether a place was outside */
+    int bad;                /* 1 if an index was out of bounds */
 } Move;
 
 typedef struct { uint64_t low, high; } u128;
@@ -62,7 +64,7 @@ typedef double f64;
                         else ADDS(p[i * at], line[i * by]);                                                                         \
                     }                                                                                                               \
             } else if (of == 1 && by == 1 && !at)                                                                                   \
-                for (long b = 0; b < width; b += 256) {     /* (looked at first: two loops, of which one is of vectors, or both) */ \
+                for (long b = 0; b < width; b += 256) {     /* (check first: two loops, one or both of which vectorize) */          \
                     const long e = width - b < 256 ? width : b + 256;                                                               \
                     unsigned long most = 0;                                                                                         \
                     for (long i = b; i < e; i++) most = (unsigned long)index[i] > most ? (unsigned long)index[i] : most;            \
@@ -110,7 +112,7 @@ static int moved(int what, int kind, Move *k) {
     else
         fn = kind == 1 ? u8_gather : kind == 2 ? u16_gather : kind == 4 ? u32_gather : kind == 8 ? u64_gather : kind == 16 ? u128_gather : 0;
     if (!fn) return -1;
-    /* Threads share an axis that the places do not depend on, the first that is long. */
+    /* Threads split the first long axis that the indices do not depend on. */
     long size = 1;
     k->cut = -1;
     for (int d = 0; d < k->dims; d++) {
@@ -119,14 +121,15 @@ static int moved(int what, int kind, Move *k) {
         if (k->cut < 0 || (k->shape[d] > k->shape[k->cut] && k->shape[k->cut] < 16)) k->cut = d;
     }
     if (!size) return 0;
-    if (k->cut < 0) {            /* (nothing that threads may share) */
+    if (k->cut < 0) {            /* (no axis can be split among threads) */
         k->cut = 0;
         fn(k, 0, k->shape[0], 0);
     } else shared(k->shape[k->cut], size, fn, k);
     return k->bad;
 }
 
-/* Whether an array's elements of so many bytes can be walked (complex numbers may lie at half their size); its strides in elements */
+/* Computes strides in elements; 0 if elements of this size cannot be addressed (complex numbers may
+   be aligned to half their size). */
 static int steps(const struct array *a, long size, long *to) {
     if ((uintptr_t)a->data % (size < 8 ? size : 8)) return 0;
     for (int d = 0; d < a->nd; d++) {
@@ -136,9 +139,11 @@ static int steps(const struct array *a, long size, long *to) {
     return 1;
 }
 
-/* line[...] = a at the places that index has in the coordinate of `axis`; what: 0 that, 1 the other way round, 2 added up there.  index: int64, as many
-   dimensions as a, nowhere longer but along the axis; line: nowhere shorter than index, or a single number.  kind: bytes an element, of floats
-   to be added 256 more.  1 where a place is outside (and part of the work is done), -1 for what there is not. */
+/* line[...] = a at the coordinates of the loop, with that of `axis` replaced by the index (what:
+   0), the reverse (1), or an addition to a (2). index: int64, as many dimensions as a, no larger
+   than a except along the axis; line: no smaller than index, or 0-dim. kind: bytes per element,
+   plus 256 for additions of floats. Returns 1 if an index is out of bounds (part of the work is
+   done then), -1 if unsupported. */
 int mt_move(int what, int kind, int axis, const struct array *a, const struct array *line, const struct array *index) {
     const int dims = index->nd, size = kind & 255;
     long shape[MOST], at[MOST], by[MOST] = {0}, of[MOST], step_of[MOST] = {0};
@@ -154,7 +159,7 @@ int mt_move(int what, int kind, int axis, const struct array *a, const struct ar
     return moved(what, kind, &k);
 }
 
-/* The same with an index of one dimension: line[..., k, ...] is a[..., index[k], ...], both in C order. */
+/* Like mt_move, with a 1D index: line[..., k, ...] is a[..., index[k], ...], both C-contiguous. */
 int mt_move_rows(int what, int kind, int axis, const struct array *a, const struct array *line, const struct array *index) {
     const int size = kind & 255;
     long outer = 1, inner = 1, by[MOST], of;
@@ -172,7 +177,7 @@ int mt_move_rows(int what, int kind, int axis, const struct array *a, const stru
 }
 
 /* ------------------------------------------------------------------ scans */
-/* Elements before, along and behind an axis; 0 if there are none at all. */
+/* Numbers of elements before, along and after an axis; returns 0 if the array is empty. */
 static int sizes_along(const struct array *a, int axis, long *outer, long *n, long *inner) {
     *outer = *inner = 1, *n = a->dims[axis];
     for (int d = 0; d < axis; d++) *outer *= a->dims[d];
@@ -209,7 +214,8 @@ static int sizes_along(const struct array *a, int axis, long *outer, long *n, lo
 #undef T
 
 /* ------------------------------------------------------------------ random numbers */
-/* 0..n-1, place i exchanged with place i + steps[i], for n - 1 steps in turn; 1 where a step leads outside */
+/* Fills items with 0..n-1 and swaps elements i and i + steps[i] for n - 1 steps in order. Returns 1
+   if a step is out of bounds. */
 int mt_shuffled(i64 *items, const u32 *steps, long n) {
     for (long i = 0; i < n; i++) items[i] = i;
     for (long i = 0; i < n - 1; i++) {
@@ -221,12 +227,12 @@ int mt_shuffled(i64 *items, const u32 *steps, long n) {
     return 0;
 }
 
-/* x * y + z, rounded once */
+/* x * y + z with one rounding */
 void mt_multiply_add(const f64 *x, f64 *to, long n, f64 y, f64 z) {
     for (long i = 0; i < n; i++) to[i] = fma(x[i], y, z);
 }
 
-/* ------------------------------------------------------------------ orders */
+/* ------------------------------------------------------------------ sorting */
 /* Unsigned keys in the order of the elements: nan is the largest, zeros are equal. */
 ALWAYS u32 key_f32(f32 x) {
     u32 b;
@@ -244,7 +250,8 @@ ALWAYS u64 key_i64(i64 x) { return (u64)x ^ (u64)1 << 63; }
 ALWAYS u32 key_i32(i32 x) { return (u32)x ^ (u32)1 << 31; }
 ALWAYS u32 key_u8(u8 x) { return x; }
 
-/* Digits from the lowest on of keys that are at most `high`: where the sorted ones are, `here` or `there`. */
+/* LSD radix sort of keys that are at most `high`; returns the buffer with the result, `here` or
+   `there`. */
 #define DIGITS(K)                                                                                                                   \
     typedef struct { K key; u32 at; } Keyed_##K;                                                                                    \
     static Keyed_##K *digits_##K(Keyed_##K *here, Keyed_##K *there, long n, K high, long *count) {                                  \
@@ -268,7 +275,7 @@ ALWAYS u32 key_u8(u8 x) { return x; }
     }
 DIGITS(u32) DIGITS(u64)
 
-#define FEW 48              /* keys up to which they are put in order one after another */
+#define FEW 48              /* up to this number of keys insertion sort is used */
 enum { PLAIN, MEDIAN, SKIPPING };
 
 #define T f32
@@ -297,5 +304,5 @@ enum { PLAIN, MEDIAN, SKIPPING };
 #undef T
 #undef K
 
-/* ------------------------------------------------------------------ counts and places */
+/* ------------------------------------------------------------------ counts and indices */
 #include "_along_found.h"

@@ -1,6 +1,6 @@
-/* What is counted and found: how often numbers occur, where an array is not zero, where values belong in a sorted row; see _along.c. */
+/* Counts, nonzero elements and binary search; see _along.c. */
 
-/* the largest of n numbers, as unsigned ones: negative ones are larger than all others */
+/* The largest of n values, compared as unsigned: negative values are larger than all others. */
 u64 mt_largest(const struct array *a) {
     const u64 *x = (const u64 *)a->data;
     const long n = a->dims[0];
@@ -9,7 +9,8 @@ u64 mt_largest(const struct array *a) {
     return most;
 }
 
-/* how often each number occurs, none of which is outside: in four tables where they are many, for a place that is added to again has to wait */
+/* Counts each value; all are in bounds. Many values are counted in four tables, because consecutive
+   additions to the same element stall. */
 void mt_counted(const struct array *a, const struct array *r) {
     const i64 *x = (const i64 *)a->data;
     i64 *to = (i64 *)r->data;
@@ -25,8 +26,8 @@ void mt_counted(const struct array *a, const struct array *r) {
     for (; i < n; i++) to[x[i]]++;
 }
 
-/* The coordinates of the bytes of an array in C order that are not 0, `count` of them: coordinate d of the k-th one at to[k * row + d * column].  1 where
-   there are others than that many. */
+/* Writes the coordinates of the `count` nonzero bytes of a C-contiguous array: coordinate d of the
+   k-th one to to[k * row + d * column]. Returns 1 if there are not exactly that many. */
 int mt_nonzero(const struct array *a, i64 *to, long count, long row, long column) {
     const u8 *x = (const u8 *)a->data;
     const int last = a->nd - 1;
@@ -39,7 +40,7 @@ int mt_nonzero(const struct array *a, i64 *to, long count, long row, long column
             const int m = n - c < 256 ? n - c : 256;
             int found = 0;
             u8 there[257];
-            for (int i = 0; i < m; i++) {        /* (without a branch: what a mask says next is seldom foreseen) */
+            for (int i = 0; i < m; i++) { /* (branch-free: mask values are hard to predict) */
                 there[found] = i;
                 found += x[c + i] != 0;
             }
@@ -57,8 +58,9 @@ int mt_nonzero(const struct array *a, i64 *to, long count, long row, long column
     return k != count;
 }
 
-/* Where each value of a row belongs in the row of a sorted array, by halves as PyTorch takes them (so also where nan makes the order none): before
-   those that are equal to it, or behind them. */
+/* Finds the insertion index of each value of a row in a sorted row, before equal elements or after
+   them. The bisection steps are PyTorch's, so the results are the same if nan leaves the row
+   unsorted. */
 #define SEARCHED(T)                                                                                                                 \
     typedef struct { const T *sorted, *x; i64 *to; long n, width, part, parts; int right; } Search_##T;                             \
     static void search_##T(void *ctx, long start, long stop, int who) {                                                             \
@@ -75,7 +77,7 @@ int mt_nonzero(const struct array *a, i64 *to, long count, long row, long column
                 T v[W];                                                                                                             \
                 for (int j = 0; j < W; j++) high[j] = k->n, v[j] = x[i + (j < w ? j : 0)];                                          \
                 for (long left = k->n; left; left >>= 1)                                                                            \
-                    for (int j = 0; j < W; j++) {        /* (by masks: a branch is as often wrong as right) */                      \
+                    for (int j = 0; j < W; j++) {        /* (by masks: the branch would be mispredicted half of the time) */        \
                         const long mid = low[j] + ((high[j] - low[j]) >> 1), open = -(low[j] < high[j]);                            \
                         const T at = s[mid & open];                                                                                 \
                         const long above = -(long)(k->right ? at > v[j] : at >= v[j]);                                              \
@@ -86,7 +88,7 @@ int mt_nonzero(const struct array *a, i64 *to, long count, long row, long column
             }                                                                                                                       \
         }                                                                                                                           \
     }                                                                                                                               \
-    /* sorted [rows, n], x and to [rows, width], all in C order */                                                                  \
+    /* sorted [rows, n], x and to [rows, width], all C-contiguous */                                                                \
     void mt_searched_##T(const struct array *sorted, const struct array *x, const struct array *to, long rows, long n, long width, int right) { \
         const long part = 1024, parts = (width + part - 1) / part;                                                                  \
         Search_##T k = {(const T *)sorted->data, (const T *)x->data, (i64 *)to->data, n, width, part, parts, right};                \

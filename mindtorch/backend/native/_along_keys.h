@@ -1,4 +1,4 @@
-/* Orders of rows of T by keys of K; see _along.c. */
+/* Sorting and selection in rows of T by keys of type K; see _along.c. */
 typedef struct { K key; u32 at; } NAME(Keyed);
 typedef struct { const T *from; T *values; i64 *places; long rows, n, k; int down, failed; } NAME(Rows);
 
@@ -18,7 +18,7 @@ typedef struct { const T *from; T *values; i64 *places; long rows, n, k; int dow
         }                                                                                           \
     } while (0)
 
-/* Few keys in rising order, equal ones in theirs */
+/* Stable insertion sort of few keys in ascending order. */
 static void NAME(insert)(NAME(Keyed) *here, long n) {
     for (long i = 1; i < n; i++) {
         const NAME(Keyed) x = here[i];
@@ -45,7 +45,7 @@ static void NAME(order_few)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* Keys less the smallest of the row, in as few bits as they take. */
+/* Sorts rows by their keys minus the row's smallest key, to use as few bits as possible. */
 static void NAME(order)(void *ctx, long start, long stop, int who) {
     NAME(Rows) *k = ctx;
     const long n = k->n;
@@ -69,14 +69,16 @@ static void NAME(order)(void *ctx, long start, long stop, int who) {
 }
 #undef SORTED
 
-/* What sorts the rows of from[rows, n], n below 2^32 (values and places may be none); 1: no memory. */
+/* Sorts the rows of from[rows, n], n below 2^32, into values and indices `places` (either may be
+   null). Returns 1 if out of memory. */
 int NAME(mt_order)(const T *from, T *values, i64 *places, long rows, long n, int down) {
     NAME(Rows) k = {from, values, places, rows, n, 0, down, 0};
     if (rows && n) shared(rows, rows * n, n <= FEW ? NAME(order_few) : NAME(order), &k);
     return k.failed;
 }
 
-/* A heap of the best so far, the worst of them on top; of equal ones the later is worse. */
+/* Heap of the best elements so far with the worst on top; of equal elements the later one is
+   worse. */
 ALWAYS int NAME(worse)(NAME(Keyed) a, NAME(Keyed) b) { return a.key < b.key || (a.key == b.key && a.at > b.at); }
 
 static void NAME(sink)(NAME(Keyed) *heap, long n, long i) {
@@ -97,12 +99,14 @@ static void NAME(best)(void *ctx, long start, long stop, int who) {
     if (!heap) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
     else for (long r = start; r < stop; r++) {
         const T *from = q->from + r * n;
-        const K turn = q->down ? 0 : (K)-1;     /* the smallest are the largest of turned keys */
+        /* the smallest elements have the largest inverted keys */
+        const K turn = q->down ? 0 : (K)-1;
         for (long i = 0; i < k; i++) heap[i].key = KEY(from[i]) ^ turn, heap[i].at = (u32)i;
         for (long i = k / 2 - 1; i >= 0; i--) NAME(sink)(heap, k, i);
         K least = heap[0].key;
         long i = k;
-        for (; i + 32 <= n; i += 32) {          /* (most blocks have none: a loop that is a vector) */
+        /* (most blocks have no candidates: check them with a vectorized loop) */
+        for (; i + 32 <= n; i += 32) {
             int any = 0;
             _Pragma("omp simd reduction(|:any)") for (int j = 0; j < 32; j++) any |= (KEY(from[i + j]) ^ turn) > least;
             if (!any) continue;
@@ -133,15 +137,17 @@ static void NAME(best)(void *ctx, long start, long stop, int who) {
     free(heap);
 }
 
-/* The k first (1 <= k <= n) of the rows in falling (down) or rising order, equal ones in theirs; 1: no memory. */
+/* Selects the first k (1 <= k <= n) elements of each row in descending (down) or ascending order;
+   equal elements stay in order. Returns 1 if out of memory. */
 int NAME(mt_best)(const T *from, T *values, i64 *places, long rows, long n, long k, int down) {
     NAME(Rows) q = {from, values, places, rows, n, k, down, 0};
     if (rows && n) shared(rows, rows * n, NAME(best), &q);
     return q.failed;
 }
-/* ---- single elements of an order, and the first few with a word about equal ones */
+/* ---- order statistics, and the first few elements with detection of ties */
 #define SOME 16
-/* The m smallest keys (m at most FEW + 1 and n) of a row in rising order, equal ones in theirs */
+/* The m smallest keys (m at most FEW + 1 and n) of a row in ascending order; equal keys stay in
+   order. */
 static void NAME(first)(const T *from, long n, long m, K turn, NAME(Keyed) *here) {
     for (long i = 0; i < m; i++) here[i] = (NAME(Keyed)){KEY(from[i]) ^ turn, (u32)i};
     NAME(insert)(here, m);
@@ -149,7 +155,8 @@ static void NAME(first)(const T *from, long n, long m, K turn, NAME(Keyed) *here
         const long end = n - i < SOME ? n : i + SOME;
         K x[SOME];
         int any = 0;
-        if (end - i == SOME) {                  /* (most have none: a loop that is a vector) */
+        /* (most blocks have no candidates: check them with a vectorized loop) */
+        if (end - i == SOME) {
             const K least = here[m - 1].key;
             _Pragma("omp simd reduction(|:any)") for (int j = 0; j < SOME; j++) x[j] = KEY(from[i + j]) ^ turn, any |= x[j] < least;
             if (!any) { i = end; continue; }
@@ -167,7 +174,8 @@ static void NAME(first)(const T *from, long n, long m, K turn, NAME(Keyed) *here
 
 static void NAME(top_rows)(void *ctx, long start, long stop, int who) {
     NAME(Rows) *q = ctx;
-    const long n = q->n, k = q->k, m = k < n ? k + 1 : n;       /* one more than is wanted shows whether equal ones leave a choice */
+    /* one extra element shows whether a tie leaves a choice */
+    const long n = q->n, k = q->k, m = k < n ? k + 1 : n;
     NAME(Keyed) here[FEW + 1];
     int tied = 0;
     (void)who;
@@ -180,8 +188,9 @@ static void NAME(top_rows)(void *ctx, long start, long stop, int who) {
     if (tied) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* The k first, k at most FEW, of the rows of a in C order, in falling (down) or rising order: 1 if some of them, or the next one, are equal; -1 for
-   what there is not. */
+/* Selects the first k (at most FEW) elements of each row of a C-contiguous array in descending
+   (down) or ascending order. Returns 1 if some of them, or the next one, are equal; -1 if
+   unsupported. */
 int NAME(mt_top)(const struct array *a, const struct array *values, const struct array *places, int down) {
     const long n = a->nd ? a->dims[a->nd - 1] : 0, k = values->nd ? values->dims[values->nd - 1] : 0;
     if (!(a->flags & CONTIGUOUS) || !(a->flags & ALIGNED) || k < 1 || k > FEW || k > n || n >> 32) return -1;
@@ -192,7 +201,7 @@ int NAME(mt_top)(const struct array *a, const struct array *values, const struct
     return q.failed;
 }
 
-/* What stands at place k of n keys in order; they change places. */
+/* Quickselect: returns the k-th smallest of n keys; reorders the keys. */
 static K NAME(nth)(K *a, long n, long k) {
     long low = 0, high = n - 1;
     while (high - low > 12) {
@@ -229,7 +238,8 @@ static void NAME(ranked)(void *ctx, long start, long stop, int who) {
     else for (long r = start; r < stop; r++) {
         const T *from = q->from + r * n;
         long missing = 0, k = q->k, less = 0, same = 0, at = 0;
-        if (q->down == PLAIN && (k < FEW - 1 || n - k < FEW) && n > 2) {      /* near an end: the first few, and the one behind it */
+        /* near an end: select the first few and one more */
+        if (q->down == PLAIN && (k < FEW - 1 || n - k < FEW) && n > 2) {
             const int up = k < FEW - 1;
             const long place = up ? k : n - 1 - k, m = place + 2 < n ? place + 2 : n;
             NAME(Keyed) here[FEW + 1];
@@ -250,15 +260,17 @@ static void NAME(ranked)(void *ctx, long start, long stop, int who) {
         const K key = NAME(nth)(keys, n, k);
         for (long i = 0; i < n; i++) less += KEY(from[i]) < key, same += KEY(from[i]) == key;
         if (q->down == PLAIN && (same > 1 || missing)) { __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED); break; }
-        for (long left = k - less; KEY(from[at]) != key || left--; at++);       /* (of equal ones the one that a stable sort puts there) */
+        /* (of equal elements, the one that a stable sort puts there) */
+        for (long left = k - less; KEY(from[at]) != key || left--; at++);
         q->values[r] = from[at];
         q->places[r] = at;
     }
     free(keys);
 }
 
-/* Of each row of a in C order the element at place k of its order, or (how) its lower median, of all or of those that are numbers: of nans the first
-   counts.  1 where more than the values decides: PLAIN among equal ones or with nans, SKIPPING nothing but nans; -1 for what there is not. */
+/* Selects one element of each row of a C-contiguous array: the one at rank k, or (how) the lower
+   median of all elements or of those that are not nan; of nans the first counts. Returns 1 if the
+   result is ambiguous (PLAIN: ties or nans; SKIPPING: only nans), -1 if unsupported. */
 int NAME(mt_ranked)(const struct array *a, const struct array *values, const struct array *places, int how, long k) {
     const long n = a->nd ? a->dims[a->nd - 1] : 0;
     if (!(a->flags & CONTIGUOUS) || !(a->flags & ALIGNED) || n < 1 || k < 0 || k >= n) return -1;

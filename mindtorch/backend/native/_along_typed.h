@@ -5,7 +5,7 @@ typedef struct { const T *from; T *to; i64 *where; long outer, n, inner; int tim
 
 #define STEP(acc, x) (k->times ? (acc) * (WIDE)(x) : (acc) + (WIDE)(x))
 
-/* four rows at once: each sum waits for the one before */
+/* four rows at once: each sum depends on the previous one */
 static void NAME(scan_rows)(void *ctx, long start, long stop, int who) {
     const NAME(Scan) *k = ctx;
     const long n = k->n, by = k->back ? -1 : 1, first = k->back ? n - 1 : 0;
@@ -47,7 +47,7 @@ static void NAME(scan_lines)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* running sums (products) along an axis of an array in C order, from its end if `back` */
+/* Cumulative sums (products) along an axis of a C-contiguous array, from its end if `back`. */
 void NAME(mt_scan)(const struct array *from, const struct array *r, int axis, int times, int back) {
     long outer, n, inner;
     if (!sizes_along(from, axis, &outer, &n, &inner)) return;
@@ -85,7 +85,7 @@ static void NAME(extremes)(void *ctx, long start, long stop, int who) {
             for (long j = 0; j < width; j++) {
                 const T x = from[j];
                 const int ahead = k->back ? x <= best[j] : x >= best[j];
-                if (x != x || ahead) best[j] = x, at[j] = i;        /* (nothing is ahead of nan) */
+                if (x != x || ahead) best[j] = x, at[j] = i; /* (nan compares as the extreme) */
                 to[j] = best[j];
                 where[j] = at[j];
             }
@@ -93,7 +93,7 @@ static void NAME(extremes)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* the largest (smallest) so far and its last place */
+/* Cumulative maximum (minimum) and its last index. */
 void NAME(mt_extremes)(const struct array *from, const struct array *r, const struct array *where, int axis, int least) {
     long outer, n, inner;
     if (!sizes_along(from, axis, &outer, &n, &inner)) return;

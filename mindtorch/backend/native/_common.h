@@ -1,10 +1,12 @@
-/* What several of our libraries start with: what NumPy's arrays look like, pieces of work, functions by element type. */
+/* Common definitions of the C libraries: NumPy's array header, pieces of work, functions by element
+   type. */
 #include <stdint.h>
 
-/* elements start to stop of a job, by thread `who` */
+/* processes elements start to stop of a job, on thread `who` */
 typedef void (*piece)(void *ctx, long start, long stop, int who);
 
-/* What a NumPy array starts with, the same in NumPy 1 and 2 (checked by backend/cpu/_numpy_private.py: reads_arrays). */
+/* The head of a NumPy array object, the same in NumPy 1 and 2 (checked by
+   backend/cpu/_numpy_private.py: reads_arrays). */
 struct array {
     intptr_t count;
     void *type;
@@ -22,4 +24,4 @@ struct array {
 #define NAME__(a, b) NAME_(a, b)
 #define NAME(a) NAME__(a, T)
 #define ALWAYS static inline __attribute__((always_inline))
-#define MANY 65536          /* elements from which on several threads are worth it */
+#define MANY 65536          /* number of elements from which on several threads pay off */

@@ -1,4 +1,4 @@
-/* Jobs that the pool's threads share, for libraries beside it. */
+/* Runs jobs on the pool's threads, for the other libraries. */
 #include "_common.h"
 
 static void (*share)(long n, piece fn, void *ctx);      /* mt_share of _pool.c */

@@ -1,4 +1,5 @@
-/* Functions of vectors vf (of VL floats; vi: as many integers).  EXP(x) is the exponential in the logistic function and tanh: clamped_exp or more. */
+/* Functions of vectors vf (VL floats; vi: as many integers). EXP(x) is the exponential used in the
+   logistic function and tanh: clamped_exp or a more complete one. */
 static inline vf pick(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
 static inline vf same(float x) { return x - (vf){0}; }
 
@@ -22,7 +23,8 @@ static inline vf vsigmoid(vf x) { return 1.0f / (1.0f + EXP(-x)); }
 static inline vf vtanh(vf x) {
     vf e = EXP(x * 2.0f), s = x * x;
     vf big = 1.0f - 2.0f / (e + 1.0f);
-    vf p = s * 3.5921280e-3f - 8.8632355e-3f;          /* the power series, where the formula above would cancel */
+    /* power series, where the formula above suffers cancellation */
+    vf p = s * 3.5921280e-3f - 8.8632355e-3f;
     p = p * s + 2.1869489e-2f;
     p = p * s - 5.3968254e-2f;
     p = p * s + 1.3333333e-1f;

@@ -1,13 +1,15 @@
-/* Functions of our libraries as functions of the interpreter (backend/native/direct.py), whose arguments are converted here: about 0.45 us a call where
- * ctypes takes 1.2 (of five arguments).  The lock is released for the call, as by ctypes.
+/* Calls functions of the C libraries as builtin functions of the interpreter
+ * (backend/native/direct.py) and converts their arguments: about 0.45 us per call with five
+ * arguments vs 1.2 us with ctypes. The GIL is released during the call, as in ctypes.
  *
- * Only what Python's stable ABI has is called, through the addresses that mt_direct_use is given, so that this needs no header of Python's.
+ * Only functions of Python's stable ABI are called, through the addresses passed to mt_direct_use,
+ * so no Python headers are needed.
  */
 #include <stddef.h>
 
 typedef struct object Object;       /* PyObject */
 
-/* (the order of direct.py) */
+/* (in the order of direct.py) */
 typedef struct {
     void *(*pointer)(Object *);                 /* PyLong_AsVoidPtr */
     long (*integer)(Object *);                  /* PyLong_AsLong */
@@ -25,7 +27,8 @@ static Python python;
 void mt_direct_use(const Python *p) { python = *p; }
 
 typedef void (*function)(void);
-/* which: its line below; kinds: P, I, L and D for a pointer (None: NULL), an int, a long, a double */
+/* which: index of the line below; kinds: P, I, L and D for a pointer (None: NULL), an int, a long,
+   a double */
 typedef struct { function fn; int which, count; const char *kinds; } Target;
 typedef union { void *p; long l; double d; } Value;
 
@@ -36,7 +39,8 @@ typedef union { void *p; long l; double d; } Value;
 #define D(i) v[i].d
 typedef void *ptr;
 
-/* A line for each kind of function: its result (i an int, v nothing) and a letter for each argument, the types, the values */
+/* One line per signature: its name (i: returns int, v: void, and a letter per argument), the types,
+   the values */
 #define LINES \
     INTEGER(iPPIIID, (ptr, ptr, int, int, int, double), (P(0), P(1), I(2), I(3), I(4), D(5))) \
     INTEGER(iPPPII, (ptr, ptr, ptr, int, int), (P(0), P(1), P(2), I(3), I(4))) \
@@ -93,7 +97,7 @@ static int called(const Target *t, const Value *v) {
     return -1;
 }
 
-/* A function as a Target: whether there is a line for its kinds. */
+/* Initializes a Target; returns 0 if no line has this signature. */
 int mt_direct(Target *t, function fn, const char *wanted) {
     for (int k = 0; k < (int)(sizeof kinds / sizeof *kinds); k++) {
         const char *a = kinds[k], *b = wanted;
@@ -115,7 +119,7 @@ Object *mt_direct_call(Object *self, Object *const *args, ptrdiff_t n) {
         switch (t->kinds[k]) {
         case 'P':
             v[k].p = args[k] == python.none ? NULL : python.pointer(args[k]);
-            odd |= args[k] != python.none && !v[k].p;       /* (0 is no address, nor is what is no int) */
+            odd |= args[k] != python.none && !v[k].p; /* (neither 0 nor a non-int is an address) */
             break;
         case 'D': v[k].d = python.real(args[k]), odd |= v[k].d == -1; break;
         default: v[k].l = python.integer(args[k]), odd |= v[k].l == -1;

@@ -1,7 +1,8 @@
-/* Random numbers out of a Mersenne Twister (backend/native/draws.py): the words and what uniforms, normals, masks, whole numbers and
- * permutations are made of them.
+/* Random numbers from a Mersenne twister (backend/native/draws.py): raw words, uniforms, normals,
+ * masks, integers and permutations.
  *
- * Compiled with -ffp-contract=off: every number comes out as backend/cpu/rng.py makes it in NumPy.
+ * Compiled with -ffp-contract=off: every value is the one that backend/cpu/rng.py computes with
+ * NumPy.
  */
 #include <math.h>
 #include <stdint.h>
@@ -13,10 +14,11 @@ typedef uint64_t u64;
 typedef int64_t i64;
 
 /* ------------------------------------------------------------------ words */
-#define BLOCK 624           /* words that the twister makes at a time */
+#define BLOCK 624           /* words per block of the twister */
 #define MIDDLE 397
 
-/* What a generator has ready and where more comes from: `key` is NumPy's state at the end of a block, `words` those that are ready. */
+/* State of a generator: `key` is NumPy's state at the end of a block, `words` are the buffered
+   words. */
 typedef struct {
     u32 *key;
     const u32 *words;
@@ -24,7 +26,7 @@ typedef struct {
 } Source;
 
 typedef struct {
-    u32 *key, *fresh;       /* fresh: a block's memory for the words of the last block that is made */
+    u32 *key, *fresh;       /* fresh: memory for the words of the last generated block */
     const u32 *words;
     long at, size;
 } Stream;
@@ -32,7 +34,8 @@ typedef struct {
 #define MIXED(k, far, next) { u32 y_ = ((k) & 0x80000000u) | ((next) & 0x7fffffffu); (k) = (far) ^ (y_ >> 1) ^ (-(y_ & 1) & 0x9908b0dfu); }
 
 static void next_block(u32 *key, u32 *to) {
-    /* (a word depends on those 397 or 227 places away, and on the old one behind it: vectors of them may be made at once) */
+    /* (a word depends on words at distance 397 or 227 and on the old next one, so they can be
+       computed as vectors) */
     _Pragma("omp simd safelen(64)")
     for (int i = 0; i < BLOCK - MIDDLE; i++) MIXED(key[i], key[i + MIDDLE], key[i + 1])
     _Pragma("omp simd safelen(64)")
@@ -49,7 +52,7 @@ static void next_block(u32 *key, u32 *to) {
 
 static Stream stream(const Source *s, long at, u32 *fresh) { return (Stream){s->key, fresh, s->words, at, s->size}; }
 
-/* How many of the next `n` words lie in one piece at s->words + s->at: at least one. */
+/* Number of the next `n` words that are contiguous at s->words + s->at; at least one. */
 static long ahead(Stream *s, long n) {
     if (s->at == s->size) {
         next_block(s->key, s->fresh);
@@ -72,8 +75,9 @@ static long elements(const struct array *a) {
     return n;
 }
 
-/* The numbers of an array in C order, from the word `at` of what is ready on; how many of the words that are ready then (of the last block
-   made, if any was) are used.  Whether fresh is needed the caller knows. */
+/* Fills a C-contiguous array, starting at buffered word `at`. Returns the number of used words of
+   the current buffer (of the last generated block, if any). The caller knows whether `fresh` is
+   needed. */
 #define DRAW(NAME, T, ...) long NAME(const Source *source, long at, u32 *fresh, struct array *out, ##__VA_ARGS__)
 #define BEGIN(T) Stream s = stream(source, at, fresh); T *to = (T *)out->data; long n = elements(out);
 
@@ -83,7 +87,7 @@ DRAW(mt_draw_words, u32) {
     return s.at;
 }
 
-/* ------------------------------------------------------------------ uniform numbers */
+/* ------------------------------------------------------------------ uniforms */
 #define STEP24 5.9604644775390625e-8f
 
 static void uniforms(Stream *s, float *to, long n) {
@@ -101,7 +105,7 @@ DRAW(mt_draw_uniforms, float) {
     return s.at;
 }
 
-/* of [low, low + width), where `high` that rounding may reach is not in the range */
+/* Values in [low, low + width); rounding up to the excluded `high` gives low. */
 DRAW(mt_draw_between, float, float low, float width, float high) {
     BEGIN(float)
     while (n) {
@@ -133,15 +137,16 @@ DRAW(mt_draw_doubles, double) {
     return s.at;
 }
 
-/* 1 where a number of 53 bits is below `bound` */
+/* 1 where a 53-bit random integer is below `bound` */
 DRAW(mt_draw_mask, char, i64 bound) {
     BEGIN(char)
     BY_PAIRS(to[i] = (i64)LONG(i) < bound;)
     return s.at;
 }
 
-/* ------------------------------------------------------------------ whole numbers */
-/* low + (a word modulo width): the product with 2^64 / width leaves the remainder in its fraction (width below 2^32) */
+/* ------------------------------------------------------------------ integers */
+/* low + (word modulo width), width below 2^32: multiplying by 2^64 / width leaves the remainder in
+   the fraction. */
 DRAW(mt_draw_integers, i64, i64 low, i64 width) {
     BEGIN(i64)
     const u64 d = (u64)width, inverse = UINT64_MAX / d + 1;
@@ -154,7 +159,8 @@ DRAW(mt_draw_integers, i64, i64 low, i64 width) {
     return s.at;
 }
 
-/* 0..n-1, place i exchanged with one of those from i on, for n - 1 steps in turn (n below 2^32) */
+/* Permutation of 0..n-1: swaps element i with a random one from i on, for n - 1 steps in order (n
+   below 2^32). */
 DRAW(mt_draw_order, i64) {
     BEGIN(i64)
     for (long i = 0; i < n; i++) to[i] = i;
@@ -171,13 +177,14 @@ DRAW(mt_draw_order, i64) {
     return s.at;
 }
 
-/* ------------------------------------------------------------------ normal numbers */
+/* ------------------------------------------------------------------ normals */
 #if defined(__FMA__) || defined(__aarch64__)
 #define FUSED 1
-#define GROUP 32        /* blocks of sixteen worked on together */
-#define PART 65536      /* uniforms made before threads share them: they are in the cache still */
+#define GROUP 32        /* blocks of sixteen processed together */
+#define PART 65536 /* uniforms generated before threads share them: they are still in the cache */
 
-/* Cephes' logarithm, cosine and sine, as torch's vector code evaluates them (core/_boxmuller.py does the same in NumPy) */
+/* Cephes' logarithm, cosine and sine, evaluated like PyTorch's vector code
+   (backend/cpu/_boxmuller.py does the same in NumPy) */
 static void normals(float *x, long blocks) {
     float r[GROUP * 8], a[GROUP * 8], c[GROUP * 8], s[GROUP * 8];
     long n = blocks * 8;
@@ -253,8 +260,9 @@ static void normal_groups(void *ctx, long start, long stop, int who) {
 }
 #endif
 
-/* Blocks of sixteen, of each eight radii and eight angles; where some are left over (`all`: whose words are drawn nevertheless), the last
-   sixteen are drawn anew.  -1, and nothing drawn, without fused operations or for fewer than sixteen. */
+/* Processes blocks of sixteen: eight radii and eight angles. If some elements remain, the last
+   sixteen are drawn again (`all`: the words of the remaining elements are drawn first). Returns -1,
+   and draws nothing, without FMA or for fewer than sixteen elements. */
 DRAW(mt_draw_normals, float, float mean, float std, int all) {
 #ifdef FUSED
     BEGIN(float)

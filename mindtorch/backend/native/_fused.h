@@ -1,6 +1,8 @@
-/* What generated loops (backend/joint/fusion.py) are made of: each line of _loops_table.h as a function of one element, and some more functions.
+/* Building blocks of generated loops (backend/joint/fusion.py): each line of _loops_table.h as a
+ * function of one element, and some more functions.
  *
- * A generated file includes this and has one function a loop; it is compiled with -ffp-contract=off, as the loops of single ops are.
+ * A generated file includes this header and has one function per loop. It is compiled with
+ * -ffp-contract=off, like the loops of single ops.
  */
 #include <math.h>
 #include <stdint.h>
@@ -12,7 +14,7 @@ typedef double f64;
 
 #include "_loops_functions.h"
 
-#define PIECE 4096          /* elements of a row that runs on without an end that a thread takes at once */
+#define PIECE 4096          /* elements that a thread processes at once if there are no rows */
 
 #define REAL 4
 #define T f32

@@ -1,4 +1,4 @@
-/* What the kernels share: vectors, threads, scratch memory. */
+/* Shared by the kernels: vectors, threads, scratch memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ void mt_use(void (*share_)(long, piece, void *), int (*parts_)(long)) {
 
 static __thread float *room_[4];
 static __thread size_t room_size[4];
-/* scratch memory of this thread, number k */
+/* scratch buffer k of this thread */
 static float *room(int k, size_t n) {
     if (room_size[k] < n) {
         free(room_[k]);
@@ -64,7 +64,8 @@ static float *room(int k, size_t n) {
 }
 
 
-/* whether n integers at these addresses are those that are wanted: version tags of dicts (torch/_dynamo/_guards.py) */
+/* 1 if n integers at these addresses have the expected values: dict version tags
+   (torch/_dynamo/_guards.py) */
 int mt_same(const unsigned long long *const *at, const unsigned long long *want, long n) {
     unsigned long long differ = 0;
     for (long i = 0; i < n; i++) differ |= *at[i] ^ want[i];

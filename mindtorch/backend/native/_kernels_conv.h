@@ -1,11 +1,13 @@
-/* Convolution without unfolding: an image is copied once into planes with its padding, a row after another, so that every
- * place of the kernel ("tap") is the same plane read at a fixed offset.  A tile of output channels by positions stays in
- * registers while all channels and taps are added up.  Strides split the planes by remainder; the input's gradient is the same
- * computation with other taps, once for each remainder of the position.
+/* Convolution without unfolding: an image is copied once, with padding, row by row into planes, so
+ * that every element of the kernel ("tap") is the same plane read at a fixed offset. A tile of
+ * output channels by positions stays in registers while all channels and taps are added. Strides
+ * split the planes by position modulo the stride. The input gradient is the same computation with
+ * other taps, once per remainder of the position.
  */
 
 /* ------------------------------------------------------------------ convolution */
-/* How a convolution reads its source: (c, h, w) images padded by (top, left) into s * s planes of hp * wp, split by remainder. */
+/* Layout of a convolution's source: (c, h, w) images, padded by (top, left), in s * s planes of hp
+   * wp, split by remainder. */
 typedef struct { int c, h, w, s, top, left, hp, wp; } Source;
 
 static long plane_floats(const Source *g) { return (long)g->s * g->s * g->hp * g->wp; }
@@ -46,7 +48,7 @@ static void fill(const Source *g, const float *x, float *b) {
                 }
         }
     }
-    memset(b, 0, sizeof(float) * TILE);       /* what the last tile reads beyond */
+    memset(b, 0, sizeof(float) * TILE);       /* read by the last tile beyond the planes */
 }
 
 #define TAPS(O, V)                                                                                                       \
@@ -83,7 +85,8 @@ static tapfn kernel_for(int o, int v) {
 }
 static int block(int left) { return left >= OCB ? OCB : left >= 4 && OCB == 8 ? 4 : left >= 2 ? 2 : 1; }
 
-/* One remainder of the result: its taps (offset in the planes, place in the kernel) and where its positions lie. */
+/* One remainder class of the result: its taps (offset in the planes, index in the kernel) and its
+   positions. */
 typedef struct { int taps, oh, ow, first; const int *off, *at; } Phase;
 typedef struct {
     Source src;
@@ -93,7 +96,8 @@ typedef struct {
     float *y, *packed;
 } Conv;
 
-/* weights in the order in which the tiles read them: phase, block of output channels, input channel, tap */
+/* Packs the weights in the order in which the tiles read them: phase, block of output channels,
+   input channel, tap. */
 static void pack(const Conv *k) {
     float *p = k->packed;
     int ic = k->src.c;
@@ -157,8 +161,8 @@ static void conv_images(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* geo: c h w s top left hp wp n oc dh dw step phases places turned, then for each phase taps oh ow first, then its offsets, then its
-   places in the kernel. */
+/* geo: c h w s top left hp wp n oc dh dw step phases places turned, then for each phase taps oh ow
+   first, its offsets, and its indices in the kernel. */
 static const int *geometry(Conv *k, const int *geo) {
     memcpy(&k->src, geo, sizeof(Source));
     geo += 8;
@@ -184,7 +188,7 @@ void mt_conv(const int *geo, const float *x, const float *w, const float *bias, 
         full += k.phase[f].taps > 0 && k.phase[f].oh > 0;
     }
     k.packed = room(2, (size_t)taps * k.src.c * k.oc + VL);
-    if (full < k.phases) {          /* positions that no tap reaches */
+    if (full < k.phases) {          /* positions without any tap */
         long out = (long)k.dh * k.dw;
         for (long i = 0; i < (long)k.n * k.oc; i++)
             for (long j = 0; j < out; j++) y[i * out + j] = bias ? bias[i % k.oc] : 0;
@@ -193,7 +197,7 @@ void mt_conv(const int *geo, const float *x, const float *w, const float *bias, 
     share(k.n, conv_images, &k);
 }
 
-/* ------------------------------------------------------------------ gradient of the weight */
+/* ------------------------------------------------------------------ weight gradient */
 #define WTAPS(T, O)                                                                                                      \
     static void wtaps_##T##_##O(const float *b, long bimage, const float *g, long gimage, long gpitch, int images, long len,  \
                                 const int *off, const int *at, float *gw, long wpitch) {                                 \
@@ -226,7 +230,8 @@ WTAPS(5, 1) WTAPS(4, 1) WTAPS(3, 1) WTAPS(2, 1) WTAPS(1, 1)
 
 typedef struct { Conv k; const float *gy; float *gw, *gb; int group, by_channel; float *sums; long size, width; } WConv;
 
-/* The same with output channels side by side in the vectors: for sixteen channels and more.  g: positions by O vectors. */
+/* Like WTAPS, with output channels as vector lanes: for sixteen or more channels. g: positions by O
+   vectors. */
 #define CTAPS(T, O)                                                                                                      \
     static void ctaps_##T##_##O(const float *b, int wp, const float *g, int rows, int cols, const int *off, const int *at,  \
                                 float *gw, long pitch) {                                                                 \
@@ -270,7 +275,7 @@ static void wconv_by_channel(void *ctx, long start, long stop, int who) {
         for (long o = 0; o < width;) {
             int O = width - o >= 2 * VL ? 2 : 1, m = oc - o < O * VL ? oc - o : O * VL;
             float *d = gp + o * positions;
-            for (long p = 0; p < positions; p += VL)            /* transposed in squares */
+            for (long p = 0; p < positions; p += VL)            /* transposes in square blocks */
                 for (int i = 0; i < O * VL; i++) {
                     long end = positions - p < VL ? positions - p : VL;
                     const float *s = gy + (o + i) * positions + p;
@@ -340,7 +345,7 @@ static void wconv_images(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* gw (oc, c, places), gb (oc) or null; the geometry is that of the forward */
+/* gw (oc, c, places), gb (oc) or null; geo is the geometry of the forward pass */
 void mt_conv_weight(const int *geo, const float *gy, const float *x, float *gw, float *gb) {
     WConv k = {.gy = gy, .gw = gw, .gb = gb};
     geometry(&k.k, geo);

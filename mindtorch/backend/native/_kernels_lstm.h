@@ -1,4 +1,4 @@
-/* ------------------------------------------------------------------ LSTM through time */
+/* ------------------------------------------------------------------ LSTM over time */
 typedef int vi __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define EXP(x) clamped_exp(x)
 #include "_common_vectors.h"
@@ -55,7 +55,8 @@ static void lstm_rows(void *ctx, long start, long stop, int who) {
         }
 }
 
-/* gates (t, b, 4n): the input's part, becomes i, f, g, o; w (n, 4n) is the transposed weight; h, c, tc (t, b, n) */
+/* gates (t, b, 4n): the input's contribution, replaced by i, f, g, o; w (n, 4n) is the transposed
+   weight; h, c, tc (t, b, n) */
 void mt_lstm(float *gates, const float *w, const float *h0, const float *c0, float *h, float *c, float *tc, long t, long b, long n,
              int reverse) {
     Lstm k = {.gates = gates, .w = w, .h0 = h0, .c0 = c0, .h = h, .c = c, .tc = tc, .t = t, .b = b, .n = n, .reverse = reverse};
@@ -107,7 +108,7 @@ static void lstm_grad_rows(void *ctx, long start, long stop, int who) {
         }
 }
 
-/* w (4n, n) as it is; gy, gh, gc may be null */
+/* w (4n, n) is not transposed; gy, gh, gc may be null */
 void mt_lstm_grad(const float *gy, const float *gh, const float *gc, float *gates, const float *w, const float *c0, float *c, float *tc,
                   float *dgates, float *dh0, float *dc0, long t, long b, long n, int reverse) {
     Lstm k = {.gy = gy, .gh = gh, .gc = gc, .gates = gates, .w = w, .c0 = c0, .c = c, .tc = tc, .dgates = dgates, .dh0 = dh0, .dc0 = dc0,
@@ -120,7 +121,8 @@ int mt_width(void) { return VL; }
 /* ------------------------------------------------------------------ matrix products */
 typedef struct { const float *a, *b, *bias; float *c; long m, k, n; int relu, tb; } Gemm;
 
-/* d (count of k, pitch) = columns of the rows b, `wide` of them, k apart */
+/* d (k rows, `pitch` columns) = transpose of the `wide` rows of b, which are k elements apart;
+   zero-padded */
 static void transpose(const float *b, long k, long wide, float *d, long pitch) {
     long r = 0;
 #if defined(__GNUC__) && !defined(__clang__)
@@ -128,7 +130,7 @@ static void transpose(const float *b, long k, long wide, float *d, long pitch) {
         for (long j = 0; j < pitch; j += VL) {
             vf x[VL];
             for (int i = 0; i < VL; i++) x[i] = j + i < wide ? LOAD(b + (j + i) * k + r) : (vf){0};
-            /* squares of 1, 2, 4, ... elements change places across the diagonal */
+            /* swaps blocks of 1, 2, 4, ... elements across the diagonal */
             UNROLL for (int s = 1; s < VL; s *= 2) {
                 vi low, high;
                 UNROLL for (int c = 0; c < VL; c++) low[c] = c & s ? VL + c - s : c, high[c] = c & s ? VL + c : c + s;
@@ -146,7 +148,7 @@ static void transpose(const float *b, long k, long wide, float *d, long pitch) {
         for (long j = 0; j < pitch; j++) d[r * pitch + j] = j < wide ? b[j * k + r] : 0;
 }
 
-/* c (m, n) = a b: a (m, k) or, ta, (k, m); b (k, n) or, tb, (n, k); then + bias, relu */
+/* c (m, n) = a b, then + bias and relu; a is (m, k), with ta (k, m); b is (k, n), with tb (n, k) */
 static void nn_columns(void *ctx, long start, long stop, int who) {
     Gemm *g = ctx;
     long k = g->k, n = g->n;
@@ -163,7 +165,7 @@ static void nn_columns(void *ctx, long start, long stop, int who) {
                 memcpy(d, g->b + r * n + p, sizeof(float) * wide);
                 for (long j = wide; j < pitch; j++) d[j] = 0;
             }
-        const float *w = g->a;             /* packed by blocks of rows */
+        const float *w = g->a;             /* packed in blocks of rows */
         for (long i = 0; i < g->m;) {
             int m = block((int)(g->m - i));
             int whole = wide == pitch && !g->bias && !g->relu;

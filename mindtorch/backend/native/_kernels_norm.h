@@ -1,4 +1,4 @@
-/* ------------------------------------------------------------------ batch norm with what follows it */
+/* ------------------------------------------------------------------ fused batch norm */
 typedef struct {
     const float *x, *w, *b, *res, *y, *g;
     float *out, *mean, *rstd, *rm, *rv, *gx, *gw, *gb, *gres;
@@ -48,7 +48,7 @@ static void norm_channels(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* act: 0 nothing, 1 relu (after adding res), 2 leaky relu */
+/* act: 0 none, 1 relu (after adding res), 2 leaky relu */
 void mt_batch_norm(const float *x, const float *w, const float *b, const float *res, float *out, float *mean, float *rstd, float *rm,
                    float *rv, long n, long c, long hw, float eps, float momentum, int act, float slope) {
     Norm k = {.x = x, .w = w, .b = b, .res = res, .out = out, .mean = mean, .rstd = rstd, .rm = rm, .rv = rv, .n = n, .c = c,
@@ -106,7 +106,7 @@ void mt_batch_norm_grad(const float *g, const float *x, const float *y, const fl
     else share(c, norm_grad_channels, &k);
 }
 
-/* ------------------------------------------------------------------ max pooling, by itself or after relu */
+/* ------------------------------------------------------------------ max pooling (after relu) */
 typedef struct {
     const float *x, *g;
     float *y, *gx;
@@ -139,7 +139,8 @@ static void pool_planes(void *ctx, long start, long stop, int who) {
                     int off = b - k->pw, low = 0, high = k->ow;
                     while (low < high && low * k->sw + off < 0) low++;
                     while (high > low && (high - 1) * k->sw + off >= k->w) high--;
-                    if (!begun) {           /* the first place that a window has is its maximum until a larger one comes */
+                    /* the first element of a window is its maximum until a larger one is found */
+                    if (!begun) {
                         for (int j = 0; j < k->ow; j++) y[j] = -INFINITY, at[j] = -2;
                         begun = 1;
                     }
@@ -156,7 +157,7 @@ static void pool_planes(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* at: place of each maximum in its plane, -1 where relu has cut it off. */
+/* at: index of each maximum in its plane, -1 where relu clipped it */
 void mt_max_pool(const float *x, float *y, int *at, long planes, const int *geo, int relu) {
     Pool k = {.x = x, .y = y, .at = at, .h = geo[0], .w = geo[1], .oh = geo[2], .ow = geo[3], .kh = geo[4], .kw = geo[5], .sh = geo[6],
               .sw = geo[7], .ph = geo[8], .pw = geo[9], .relu = relu};

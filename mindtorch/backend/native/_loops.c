@@ -1,7 +1,9 @@
-/* Elementwise ops in one pass (backend/native/loops.py): a loop for each line of _loops_table.h over float and over double; float16 and bfloat16 go
- * through the one over float, piece by piece, and are rounded once.
+/* Elementwise ops in one pass (backend/native/loops.py): each line of _loops_table.h becomes a loop
+ * over float and one over double. float16 and bfloat16 use the float loop piece by piece, with one
+ * final rounding.
  *
- * Compiled with -ffp-contract=off: what is fused says so.  An element depends on its operands alone, so that threads and pieces do not show.
+ * Compiled with -ffp-contract=off: fused operations are explicit. An element depends only on its
+ * operands, so results do not depend on threads and pieces.
  */
 #include <math.h>
 #include <stdint.h>
@@ -17,14 +19,16 @@ static const void *single_type;                                                 
 
 void mt_use(void (*share_)(long, piece, void *), const void *type) { share = share_, single_type = type; }
 
-#define SHARES 32768        /* elements from which on threads share a loop: two of them break even there at additions, and gain at all else */
+/* number of elements from which on threads share a loop: for additions two threads break even
+   there, all other ops gain */
+#define SHARES 32768
 
 typedef float f32;
 typedef double f64;
 
-/* n elements; v: the op's three numbers.  The result may be an operand. */
+/* Processes n elements; v: the op's three scalar parameters. The result may be an operand. */
 typedef void (*loop)(const void *x, const void *y, const void *z, void *to, long n, const f64 *v);
-/* `single`: with one y for all of x, where there is such a loop */
+/* `single`: the variant with one y for all of x, if there is one */
 typedef struct { const char *name; int operands; loop fn, single; } Entry;
 
 #include "_loops_functions.h"
@@ -43,7 +47,8 @@ typedef struct { const char *name; int operands; loop fn, single; } Entry;
 #undef T
 #undef F
 
-/* n elements of kind 2 or 3, float16 or bfloat16, to float; and back, to the nearest, ties to even */
+/* Converts n elements of kind 2 or 3 (float16 or bfloat16) to float, and back with rounding to
+   nearest even. */
 static void widen(int kind, const void *from, f32 *restrict b, long n) {
     const uint16_t *restrict a = from;
     long i = 0;
@@ -66,7 +71,8 @@ static void narrow(int kind, const f32 *restrict a, void *to, long n) {
     if (kind == 3) {
         _Pragma("omp simd") for (i = 0; i < n; i++) {
             const uint32_t u = bits_of(a[i]);
-            b[i] = (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);      /* (every nan becomes the same one) */
+            /* (all nans become one) */
+            b[i] = (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
         }
         return;
     }
@@ -81,36 +87,39 @@ static void narrow(int kind, const f32 *restrict a, void *to, long n) {
 
 static const Entry *entry(int code, int kind) { return (kind == 1 ? table_f64 : table_f32) + code; }
 
-/* The op's place in the table for elements of a kind (0 float, 1 double, 2 float16, 3 bfloat16), -1 where there is none. */
+/* Returns the op's index in the table for elements of a kind (0 float, 1 double, 2 float16, 3
+   bfloat16); -1 if there is none. */
 int mt_loop_named(const char *name, int kind) {
     const Entry *t = kind == 1 ? table_f64 : table_f32;
     const int n = kind == 1 ? sizeof table_f64 / sizeof *table_f64 : sizeof table_f32 / sizeof *table_f32;
 #ifndef __F16C__
-    if (kind == 2) return -1;           /* (a processor without that instruction) */
+    if (kind == 2) return -1;           /* (the processor lacks that instruction) */
 #endif
     for (int i = 0; i < n; i++)
         if (!strcmp(t[i].name, name)) return i;
     return -1;
 }
 
-/* ------------------------------------------------------------------ walking */
-#define MOST 8              /* dimensions, those that run on together being one */
-#define BLOCK 4096          /* elements of a row that a thread takes at once */
-#define PART 512           /* elements that are widened or repeated at once */
+/* ------------------------------------------------------------------ iteration */
+#define MOST 8              /* dimensions, after merging contiguous ones */
+#define BLOCK 4096          /* elements of a row that a thread processes at once */
+#define PART 512           /* elements converted or repeated at once */
 
 typedef struct {
     const Entry *e;
-    int kind, dims, wide;               /* wide: operands that are one float beside others in half precision */
-    const long *shape, *step[4];        /* steps in elements, the last ones those of the result; along rows 0 or 1 */
+    /* wide: operands that are a single float next to half precision operands */
+    int kind, dims, wide;
+    /* strides in elements, the last ones are the result's; along rows 0 or 1 */
+    const long *shape, *step[4];
     const char *at[3];
     char *to;
     const f64 *v;
-    long blocks;                        /* of a row */
+    long blocks;                        /* per row */
 } Job;
 
 static const long size_of[] = {4, 8, 2, 2};
 
-/* m elements (m <= PART) where an operand has to be widened or repeated */
+/* Processes m elements (m <= PART) if an operand has to be converted or repeated. */
 static void part(const Job *k, const char **at, char *to, long m, char room[4][PART * 8], const char **filled, long *full) {
     const long half = k->kind > 1;
     const void *x[3] = {0, 0, 0};
@@ -186,9 +195,10 @@ static void walk(void *ctx, long start, long stop, int who) {
 }
 
 typedef struct array Array;
-#define NARROW 4            /* rows below which NumPy, which may turn loops round, is left to do it */
+#define NARROW 4            /* rows shorter than this are left to NumPy, which can reorder loops */
 
-/* The steps of operands and result along the result's dimensions, those that run on together made one.  Whether they are for us. */
+/* Computes the strides of operands and result along the result's dimensions and merges contiguous
+   ones. Returns 0 if unsupported. */
 static int planned(Job *k, const Array *r, const Array *const *in, long *shape, long (*step)[MOST]) {
     const long size = size_of[k->kind];
     const int operands = k->e->operands;
@@ -225,8 +235,10 @@ static int planned(Job *k, const Array *r, const Array *const *in, long *shape, 
     return step[3][n - 1] == 1 && (n == 1 || shape[n - 1] >= NARROW);
 }
 
-/* how: the op's place in the table, the kind of elements from bit 16 on.  Arrays by the addresses of their Python objects; the result is as large as the
-   operands make it, and no element of it is read but by its own.  1, and nothing is done, where they are not for this. */
+/* how: the op's index in the table, plus the element kind from bit 16 on. Arrays are passed as the
+   addresses of their Python objects. The result has the broadcast shape of the operands, and each
+   of its elements may alias only its own operands. Returns 1, without doing anything, if
+   unsupported. */
 int mt_loop_numbers(int how, Array *r, const Array *x, const Array *y, const Array *z, f64 p, f64 q, f64 t) {
     const Array *in[3] = {x, y, z};
     const f64 v[3] = {p, q, t};
@@ -288,8 +300,9 @@ static void sum_blocks(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* What mt_loop_numbers would give of operands of one shape in C order, of float or double, added up in double: sums (float64) gets one number for each 4096
-   elements, however many threads there are.  1, and nothing is done, where they are not for this. */
+/* Sums the results of mt_loop_numbers in double, for C-contiguous operands of one shape, float or
+   double: sums (float64) gets one value per 4096 elements, whatever the number of threads. Returns
+   1, without doing anything, if unsupported. */
 int mt_loop_sums(int how, const Array *sums, const Array *x, const Array *y, const Array *z, f64 p, f64 q, f64 t) {
     const Array *in[3] = {x, y, z};
     const f64 v[3] = {p, q, t};

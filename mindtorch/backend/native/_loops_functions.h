@@ -1,4 +1,4 @@
-/* Functions of float that become vectors: their loops have neither calls nor branches.  Errors are at most 2 units in the last place. */
+/* Vectorizable functions of float, without calls or branches. Errors are at most 2 ulp. */
 ALWAYS uint32_t bits_of(f32 x) { uint32_t b; memcpy(&b, &x, 4); return b; }
 ALWAYS f32 float_of(uint32_t b) { f32 x; memcpy(&x, &b, 4); return x; }
 
@@ -15,8 +15,9 @@ ALWAYS f32 small_power_f32(f32 r) {
 typedef struct { f32 a, b, p; } Power;
 ALWAYS Power power_of(f32 x) {
     x = x > 90.0f ? 90.0f : x;
-    x = x < -104.0f ? -104.0f : x;                                  /* (nan stays) */
-    const f32 t = fmaf(x, 1.44269504088896341f, 12582912.0f);       /* rounded to a whole number, in the lowest bits */
+    x = x < -104.0f ? -104.0f : x;                                  /* (nan is preserved) */
+    /* rounded to an integer, in the lowest bits */
+    const f32 t = fmaf(x, 1.44269504088896341f, 12582912.0f);
     const f32 n = t - 12582912.0f;
     f32 r = fmaf(n, -0.693145752f, x);
     r = fmaf(n, -1.42860677e-6f, r);
@@ -34,7 +35,7 @@ ALWAYS f32 expm1_f32(f32 x) {
     const f32 r = x > 20 ? fmaf(e.a, e.p, e.a) * e.b : fmaf(s, e.p, s - 1);
     return x == 0 ? x : r;
 }
-/* 2^x: a whole x exactly */
+/* 2^x; exact for integers */
 ALWAYS f32 exp2_f32(f32 x) {
     f32 c = x > 129 ? 129 : x;
     c = c < -151 ? -151 : c;
@@ -43,21 +44,22 @@ ALWAYS f32 exp2_f32(f32 x) {
     const f32 a = float_of((uint32_t)(h + 127) << 23), b = float_of((uint32_t)(i - h + 127) << 23);
     return x != x ? x : fmaf(a, small_power_f32(r), a) * b;
 }
-/* (2 atanh(s) - 2 s) / s^3 of s^2, for s up to that of sqrt(2) */
+/* (2 atanh(s) - 2 s) / s^3 as a function of s^2, up to the s of sqrt(2) */
 ALWAYS f32 log_series_f32(f32 t) {
     f32 p = fmaf(t, 0.181818182f, 0.222222222f);
     p = fmaf(p, t, 0.285714286f);
     p = fmaf(p, t, 0.4f);
     return fmaf(p, t, 0.666666667f);
 }
-/* x = 2^e m with m of 0.7 to 1.4 */
+/* x = 2^e m with m in about 0.7 to 1.4 */
 typedef struct { f32 e, m; } Scaled;
 ALWAYS Scaled scaled_of(const f32 x) {
     const int small = x < 1.17549435e-38f;
-    const uint32_t u = small ? bits_of(x * 8388608.0f) : bits_of(x), b = u - 0x3F3504F3u;       /* (from sqrt(1/2) on) */
+    /* (from sqrt(1/2) on) */
+    const uint32_t u = small ? bits_of(x * 8388608.0f) : bits_of(x), b = u - 0x3F3504F3u;
     return (Scaled){(f32)((int32_t)b >> 23) - (small ? 23.0f : 0.0f), float_of((b & 0x7FFFFFu) + 0x3F3504F3u)};
 }
-/* x = 2^e (1 + f) likewise, and log(1 + f) = f + rest */
+/* Likewise x = 2^e (1 + f), and log(1 + f) = f + rest */
 typedef struct { f32 e, f, rest; } Logarithm;
 ALWAYS Logarithm logarithm_of(const f32 x) {
     const Scaled c = scaled_of(x);
@@ -69,7 +71,7 @@ ALWAYS f32 log_f32(const f32 x) {
     const Logarithm l = logarithm_of(x);
     return log_ends_f32(x, fmaf(l.e, 0.693145752f, l.f + fmaf(l.e, 1.42860677e-6f, l.rest)));
 }
-/* (1 / log(2) and 1 / log(10) are a float and what it leaves; e * 0.3010254 is exact) */
+/* (1 / log(2) and 1 / log(10) are a float plus its rounding error; e * 0.3010254 is exact) */
 ALWAYS f32 log2_f32(const f32 x) {
     const Logarithm l = logarithm_of(x);
     return log_ends_f32(x, l.e + fmaf(l.f, 1.44269502f, fmaf(l.f, 1.92596303e-8f, l.rest * 1.44269502f)));
@@ -90,7 +92,8 @@ ALWAYS f32 log1p_f32(f32 u) {
     p = p * t * s;
     return 2 * (s + p);
 }
-/* log(1 + x) anywhere: 1 + x is 2^k (1 + f) with 1 + f around 1, and what rounding 1 + x has lost is d */
+/* log(1 + x) for any x: 1 + x is 2^k (1 + f) with 1 + f around 1; d is the rounding error of 1 +
+   x */
 ALWAYS f32 log_after_one_f32(f32 x) {
     const f32 u = 1 + x, d = (x >= 1 ? 1 - (u - x) : x - (u - 1)) / u;
     const int32_t k = (int32_t)(bits_of(u) - 0x3F3504F3u) >> 23;
@@ -99,7 +102,7 @@ ALWAYS f32 log_after_one_f32(f32 x) {
     const f32 r = fmaf(n, 0.693145752f, f - (half - fmaf(s, fmaf(log_series_f32(t), t, half), fmaf(n, 1.42860677e-6f, d))));
     return x == 0 || x == INFINITY ? x : x == -1 ? -INFINITY : x < -1 ? NAN : r;
 }
-/* Half of exp(x) for x of at least 0: finite as long as sinh is.  And hyperbolic functions, their inverses. */
+/* exp(x) / 2 for x >= 0, finite wherever sinh is; hyperbolic functions and their inverses. */
 ALWAYS f32 half_exp_f32(f32 x) {
     const Power e = power_of(x);
     const f32 r = fmaf(e.a, e.p, e.a) * (0.5f * e.b);
@@ -129,8 +132,9 @@ ALWAYS f32 atanh_f32(f32 x) {
     const f32 a = fabsf(x), r = 0.5f * log_after_one_f32(2 * a / (1 - a));
     return x == 0 || x != x ? x : a > 1 ? NAN : copysignf(r, x);
 }
-/* atan(a / b) for a of 0 to b: from tan(pi / 8) on as pi / 4 + atan((a - b) / (a + b)).  The coefficients are fitted so that the largest relative error is
- * least (2e-8). */
+/* atan(a / b) for 0 <= a <= b; from tan(pi / 8) on as pi / 4 + atan((a - b) / (a + b)). The
+ * coefficients minimize the largest relative error (2e-8).
+ */
 ALWAYS f32 atan_part_f32(f32 a, f32 b) {
     const int far = a > 0.414213562f * b;
     const f32 x = (far ? a - b : a) / (far ? a + b : b), t = x * x;
@@ -158,7 +162,8 @@ ALWAYS f32 atan2_f32(f32 y, f32 x) {
     r = copysignf(1, x) < 0 ? 3.14159274f - (r + 8.74227766e-8f) : r;
     return x != x || y != y ? x + y : copysignf(r, y);
 }
-/* asin(x) for x of 0 to 1/2, fitted likewise (5e-9); beyond that by pi / 2 - 2 asin(sqrt((1 - x) / 2)) */
+/* asin(x) for 0 <= x <= 1/2, fitted likewise (5e-9); beyond that pi / 2 - 2 asin(sqrt((1 - x) /
+   2)) */
 ALWAYS f32 asin_part_f32(f32 x) {
     const f32 t = x * x;
     f32 p = fmaf(t, 0.0422185659f, 0.0241476018f);
@@ -195,7 +200,8 @@ ALWAYS f32 error_f32(f32 x) {
     p = fmaf(p, t, 1.1283792741847753f);
     return tanh_f32(x * p);
 }
-/* x^y = 2^(y log2 |x|), in double between the two (log2 to 5e-11, the power of two to 5e-9: what is left is the rounding of the result). */
+/* x^y = 2^(y log2 |x|), computed in double (log2 to 5e-11, the power of two to 5e-9: the remaining
+   error is the rounding of the result). */
 ALWAYS f64 log2_in_double(const f32 a) {
     const Scaled c = scaled_of(a);
     const f64 m = c.m, s = (m - 1) / (m + 1), t = s * s;
@@ -209,7 +215,8 @@ ALWAYS f64 log2_in_double(const f32 a) {
 ALWAYS f64 exp2_in_double(f64 z) {
     z = z > 129 ? 129 : z;
     z = z < -151 ? -151 : z;
-    const f64 whole = z + 6755399441055744.0, r = (z - (whole - 6755399441055744.0)) * 0.693147180559945309;     /* (rounded, in the lowest bits) */
+    /* (rounded, in the lowest bits) */
+    const f64 whole = z + 6755399441055744.0, r = (z - (whole - 6755399441055744.0)) * 0.693147180559945309;
     uint64_t n;
     memcpy(&n, &whole, 8);
     n = (n - 0x4338000000000000u + 1023u) << 52;
@@ -232,8 +239,10 @@ ALWAYS f32 pow_f32(const f32 x, const f32 y) {
     r = (x != x) | (y != y) ? NAN : r;
     return (y == 0) | (x == 1) ? 1 : r;
 }
-/* The probability that a standard normal number is below x, and its density there, of one exponential: Abramowitz and Stegun, Handbook of Mathematical
- * Functions, 7.1.26 (error 7.5e-8; with what is rounded 1.9e-7), which gives the lower tail itself, not what 1 leaves of the upper one. */
+/* The normal distribution's CDF and density at x, from one exponential: Abramowitz and Stegun,
+ * Handbook of Mathematical Functions, 7.1.26 (error 7.5e-8; with rounding 1.9e-7). It computes the
+ * lower tail directly, not as 1 minus the upper one.
+ */
 typedef struct { f32 below, density; } Normal;
 ALWAYS Normal normal_of(f32 x) {
     const f32 e = exp_f32(-0.5f * x * x), t = 1 / fmaf(fabsf(x), 0.231641888f, 1);
@@ -250,7 +259,8 @@ ALWAYS f32 exact_gelu_slope_f32(f32 x) {
     return fmaf(x, n.density, n.below);
 }
 ALWAYS f32 logistic_f32(f32 x) { return 1 / (1 + exp_f32(-x)); }
-/* Gelu by tanh is x times the logistic function of twice what tanh is passed: exact where 1 + tanh would cancel.  Its slope is nan far out, as torch's. */
+/* tanh-gelu is x times the logistic function of twice tanh's argument: accurate where 1 + tanh
+   would cancel. Its derivative is nan for large |x|, as in PyTorch. */
 ALWAYS f32 gelu_logistic_f32(f32 x) { return logistic_f32(2 * x * fmaf(x * x, 0.035677408136300125f, 0.7978845608028654f)); }
 ALWAYS f32 gelu_slope_f32(f32 x) {
     const f32 s = gelu_logistic_f32(x);
@@ -268,8 +278,9 @@ ALWAYS f32 mish_slope_f32(f32 x) {
 }
 ALWAYS f32 logistic_slope_f32(f32 x) { const f32 s = logistic_f32(x); return s * (1 - s); }
 
-/* Remainders and whole quotients of floats through double, where the product of a quotient below 2^28 (for the quotient itself 2^21) and a divisor is
-   exact; a block with other quotients goes through fmod, element by element, as Python does it. */
+/* Remainder and floor division of floats in double, where the product of a quotient below 2^28 (for
+   floor division 2^21) and a divisor is exact. A block with other quotients uses fmod per element,
+   like Python. */
 static void divided_f32(const f32 *x, const f32 *y, f32 *to, long n, const int quotient) {
     const f64 most = quotient ? 0x1p21 : 0x1p28;
     f32 room[256];
@@ -278,9 +289,9 @@ static void divided_f32(const f32 *x, const f32 *y, f32 *to, long n, const int q
         int far = 0;
         _Pragma("omp simd reduction(| : far)") for (long i = 0; i < m; i++) {
             const f64 d = y[b + i], a = x[b + i], q = floor(a / d), r = a - q * d;
-            const f64 over = r * d < 0 ? 1 : 0;         /* (the quotient was rounded up to a whole number) */
+            const f64 over = r * d < 0 ? 1 : 0; /* (the quotient was rounded up to an integer) */
             far |= !(fabs(q) < most) | !(fabs(d) < INFINITY);
-            const f32 left = (f32)(r + over * d);       /* (a remainder of nought has the dividend's sign) */
+            const f32 left = (f32)(r + over * d); /* (a zero remainder has the dividend's sign) */
             room[i] = quotient ? (f32)(q - over) : copysignf(left, left == 0 ? x[b + i] : y[b + i]);
         }
         if (far)

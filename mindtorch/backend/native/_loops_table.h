@@ -1,7 +1,11 @@
-/* One line an op: ONE, TWO, THREE operands x, y, z (PAIR: two, with a loop for a single y; WHOLE: the call that does n elements), numbers p, q, r.  F(name) is C's function of the type.
+/* One line per op: ONE, TWO, THREE operands x, y, z (PAIR: two, with a variant for a single y;
+ * WHOLE: the call that processes n elements) and scalar parameters p, q, r. F(name) is the C
+ * function of the type.
  *
- * Comparisons are written so that nan goes where torch has it go: through, where nothing else is said.  Where torch's vector code fuses, F(fma) does. */
-#define ABOVE(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))               /* the larger one, nan first */
+ * Comparisons are written so that nan behaves as in PyTorch: it propagates unless stated otherwise.
+ * F(fma) is used where PyTorch's vector code fuses.
+ */
+#define ABOVE(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* the larger one; nan if a is nan */
 #define BELOW(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define EXTREME(pick, a, b) ((b) != (b) ? (b) : pick(a, b))
 #define WITHIN(a, low, high) ((a) < (low) ? ((low) > (high) ? (high) : (low)) : (a) > (high) ? (high) : (a))
@@ -28,7 +32,7 @@ ONE(clamp, WITHIN(x, p, q))
 TWO(tanh_backward, x * (1 - y * y))
 TWO(sigmoid_backward, x * (1 - y) * y)
 
-/* activations of straight lines, and their gradients (x the result's, y the operand) */
+/* piecewise linear activations and their gradients (x: gradient of the result, y: the operand) */
 ONE(relu, x < 0 ? 0 : x)
 TWO(relu_backward, y <= 0 ? 0 : x)
 PAIR(prelu, x > 0 ? x : x * y)
@@ -47,7 +51,7 @@ TWO(hardsigmoid_backward, y > -3 && y < 3 ? x * (T)(1.0 / 6) : 0)
 ONE(hardswish, x * WITHIN(x + 3, 0, 6) / 6)
 TWO(hardswish_backward, y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + (T)0.5))
 
-/* losses (p: where the line begins) and their slopes */
+/* losses (p: start of the linear part) and their derivatives */
 TWO(l1, F(fabs)(x - y))
 TWO(l1_slope, (T)((x > y) - (x < y)))
 TWO(mse, (x - y) * (x - y))
@@ -58,9 +62,9 @@ TWO(smooth_l1_slope, WITHIN((x - y) / p, -1, 1))
 TWO(huber, F(fabs)(x - y) < p ? (T)0.5 * (x - y) * (x - y) : p * (F(fabs)(x - y) - (T)0.5 * p))
 TWO(huber_slope, WITHIN(x - y, -p, p))
 
-/* float alone */
+/* float only */
 #if REAL == 4
-#define LIMITED(a) ((a) < -100 ? -100 : (a))                          /* a loss of a probability of 0 */
+#define LIMITED(a) ((a) < -100 ? -100 : (a)) /* loss of a probability of 0 */
 WHOLE(remainder, divided_f32(x, y, to, n, 0))
 WHOLE(floor_divide, divided_f32(x, y, to, n, 1))
 ONE(sigmoid, logistic_f32(x))
@@ -95,7 +99,7 @@ TWO(mish_backward, x * mish_slope_f32(y))
 TWO(bce, -(y * (LIMITED(log_f32(x)) - LIMITED(log_after_one_f32(-x))) + LIMITED(log_after_one_f32(-x))))
 TWO(bce_logits, (1 - y) * x - ((x >= 0 ? 0 : x) - log1p_f32(exp_f32(-fabsf(x)))))
 TWO(bce_logits_slope, logistic_f32(x) - y)
-/* p: alpha * scale, q: scale, r: what the operand is multiplied with */
+/* p: alpha * scale, q: scale, r: input scale */
 ONE(elu, x <= 0 ? expm1_f32(x * r) * p : x * q)
 TWO(elu_backward, y <= 0 ? x * (r * p) * exp_f32(y * r) : x * q)
 /* p: beta, q: threshold */

@@ -1,7 +1,9 @@
-/* Elements picked and placed by more than one axis: images at the places of a grid, bags of rows, strided and padded copies
- * (backend/native/moves.py).  By type: _moves_grid.h, _moves_bags.h, _moves_tables.h, _moves_copies.h, _moves_choice.h.
+/* Gathering and copying over more than one axis: grid sampling, embedding bags, strided and padded
+ * copies (backend/native/moves.py). Per type: _moves_grid.h, _moves_bags.h, _moves_tables.h,
+ * _moves_copies.h, _moves_choice.h.
  *
- * Compiled with -ffp-contract=off.  What is added up at one place is added in the order of the operands, however many threads there are.
+ * Compiled with -ffp-contract=off. Additions to one element happen in the order of the operands,
+ * whatever the number of threads.
  */
 #include <math.h>
 #include <stdint.h>
@@ -18,7 +20,7 @@ typedef double f64;
 
 enum { NEAREST, LINEAR, CUBIC };
 enum { ZEROS, BORDER, REFLECTION };
-#define BLOCK 128           /* points of a grid at once */
+#define BLOCK 128           /* grid points processed at once */
 
 #define T f32
 #include "_moves_grid.h"
@@ -29,18 +31,19 @@ enum { ZEROS, BORDER, REFLECTION };
 #include "_moves_bags.h"
 #undef T
 
-/* ------------------------------------------------------------------ places by tables, triangles */
+/* ------------------------------------------------------------------ gathers, triangles */
 typedef struct { uint64_t low, high; } u128;
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 #define MOST 32             /* dimensions */
-#define RUNS 16             /* of the last axis; where there are more, places are read one by one */
+#define RUNS 16             /* of the last axis; with more runs, indices are read one by one */
 
 enum { TILES, ROWS, WOVEN, PARTED };
-/* A turned copy: `nd` elements run on in the result, `ns` are the axis along which those of the operand lie closest.  Steps in bytes: by, fs, fd of the
-   operand, step, ts of the result. */
+/* A transposed copy: `nd` elements are contiguous in the result; `ns` is the length of the axis
+   along which the operand's elements are closest. Strides in bytes: by, fs, fd of the operand,
+   step, ts of the result. */
 typedef struct {
     const char *from;
     char *to;
@@ -49,7 +52,7 @@ typedef struct {
 } Turn;
 
 #ifdef __AVX2__
-/* 8 by 8 of four bytes */
+/* transposes 8 by 8 elements of four bytes */
 static inline void square(const char *from, long fd, char *to, long ts) {
     __m256 a[8], b[8];
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps((const float *)(from + i * fd));
@@ -66,7 +69,7 @@ static inline void square(const char *from, long fd, char *to, long ts) {
 #endif
 
 typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a, wide_b; } Choice;
-#define PIECE 8192          /* elements that a thread chooses at once */
+#define PIECE 8192          /* elements that a thread processes at once */
 
 #define T u8
 #include "_moves_tables.h"
@@ -104,7 +107,8 @@ typedef struct { const u8 *mask; const char *a, *b; char *to; long n; int wide_a
     default: return -1;                                                                                                             \
     }
 
-/* to, in one piece and not empty, by its axes' tables of places in `from` (in elements) one after another */
+/* Fills `to` (dense, not empty) from `from` by concatenated index tables of its axes (in
+   elements). */
 int mt_spread(int bytes, const struct array *tables, const struct array *from, const struct array *to) {
     const int dims = to->nd;
     if (dims < 1 || dims > MOST || (uintptr_t)from->data % (bytes < 8 ? bytes : 8)) return -1;
@@ -114,12 +118,12 @@ int mt_spread(int bytes, const struct array *tables, const struct array *from, c
     EACH(spread_all, dims, (const long *)to->dims, (const i64 *)tables->data, (const void *)from->data, (void *)to->data)
 }
 
-/* the lower or upper triangle of matrices in one piece; what is above or below it is zero */
+/* Lower or upper triangle of dense matrices; the rest is zero. */
 int mt_triangle(int bytes, long matrices, long rows, long columns, long diagonal, int lower, const void *from, void *to) {
     EACH(triangle_all, matrices, rows, columns, diagonal, lower, from, to)
 }
 
-#define STRETCH 65536       /* bytes that a thread takes at once */
+#define STRETCH 65536       /* bytes that a thread processes at once */
 typedef struct { const char *from; char *to; long all; } Run;
 
 static void run(void *ctx, long start, long stop, int who) {
@@ -129,14 +133,15 @@ static void run(void *ctx, long start, long stop, int who) {
     memcpy(r->to + from, r->from + from, end - from);
 }
 
-/* `to`, which overlaps neither itself nor `from`, gets the values of `from`, of the same shape and of as many bytes.  -1, and nothing is done, where they are not
-   for this: where elements do not run on in the result, or lie at odd addresses. */
+/* Copies `from` to `to`, of the same shape and element size; `to` overlaps neither itself nor
+   `from`. Returns -1, without doing anything, if unsupported: the result's elements are not
+   contiguous, or misaligned. */
 int mt_turn(int bytes, int alone, const struct array *to, const struct array *from) {
     Turn k = {.from = from->data, .to = to->data};
     const long align = bytes < 8 ? bytes : 8;
     long n = 0, all = 1, shape[MOST], by[MOST], step[MOST];
     if (to->nd > MOST || to->nd != from->nd || ((uintptr_t)k.from | (uintptr_t)k.to) % align) return -1;
-    for (int d = 0; d < to->nd; d++) {          /* in the order of the result's memory */
+    for (int d = 0; d < to->nd; d++) {          /* in the result's memory order */
         const long count = to->dims[d], b = from->strides[d], s = to->strides[d];
         if (count != from->dims[d]) return -1;
         all *= count;
@@ -162,7 +167,7 @@ int mt_turn(int bytes, int alone, const struct array *to, const struct array *fr
     const long d = m - 1;
     long s = -1;
     k.nd = shape[d], k.fd = by[d], k.ns = 1;
-    if (!k.fd) return -1;       /* (NumPy fills rows) */
+    if (!k.fd) return -1;       /* (NumPy fills rows faster) */
     if (k.fd == bytes) {
         k.way = ROWS;
         s = d - 1;
@@ -177,7 +182,7 @@ int mt_turn(int bytes, int alone, const struct array *to, const struct array *fr
     }
     for (long i = 0; i < d; i++)
         if (i != s) k.shape[k.dims] = shape[i], k.by[k.dims] = by[i], k.step[k.dims++] = step[i];
-    /* (a unit is some hundred kilobytes at most) */
+    /* (a unit has at most some hundred kilobytes) */
     const long fit = 65536 / k.nd;
     const long some = k.way == ROWS ? STRETCH / bytes / k.nd : fit;
     k.high = k.way == PARTED ? k.ns : k.way != TILES ? (some < 1 ? 1 : some) : fit < 128 / bytes ? 128 / bytes : fit / (128 / bytes) * (128 / bytes);
@@ -204,7 +209,8 @@ static void filled(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* every element of `to`, which is in one piece, becomes the one of `value`, an array of the same dtype.  -1 where they are not for this. */
+/* Fills `to`, which is dense, with the element of `value`, an array of the same dtype. Returns -1
+   if unsupported. */
 int mt_fill(const struct array *to, const struct array *value, long bytes) {
     Fill k = {to->data, value->data, bytes, bytes, 1};
     const int needed = CONTIGUOUS | WRITEABLE, align = bytes < 8 ? (int)bytes : 8;
@@ -229,8 +235,9 @@ static void picked(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* to = a[..., index, ...] along an axis, all in C order, index of int64 (its dimensions stand where the axis was); bytes: of an element.  1 where a place is
-   outside (and part of it is done), -1 where they are not for this. */
+/* to = a[..., index, ...] along an axis, all C-contiguous, index int64 (its dimensions replace the
+   axis); bytes: element size. Returns 1 if an index is out of bounds (part of the work is done
+   then), -1 if unsupported. */
 int mt_pick(int bytes, int axis, const struct array *to, const struct array *a, const struct array *index) {
     Pick k = {.from = a->data, .to = to->data, .index = (const i64 *)index->data, .count = 1, .width = bytes};
     long outer = 1, all = bytes;
@@ -246,9 +253,10 @@ int mt_pick(int bytes, int axis, const struct array *to, const struct array *a, 
     return k.bad;
 }
 
-/* ------------------------------------------------------------------ choices */
-/* to = mask ? a : b, elements of so many bytes; mask and `to` of one shape and in C order, a and b so too or of one element; either may be `to` itself.
-   -1, and nothing is done, where they are not for this. */
+/* ------------------------------------------------------------------ where */
+/* to = mask ? a : b for elements of this size. mask and `to` are C-contiguous and have one shape; a
+   and b likewise, or they have one element; either may be `to`. Returns -1, without doing anything,
+   if unsupported. */
 int mt_choose(int bytes, const struct array *to, const struct array *mask, const struct array *a, const struct array *b) {
     const struct array *in[3] = {mask, a, b};
     Choice k = {(const u8 *)mask->data, a->data, b->data, to->data, 1, 0, 0};

@@ -1,7 +1,8 @@
 /* For one T: see _moves.c. */
 
-/* ------------------------------------------------------------------ bags of rows */
-/* Number k of `count` picks row index[k] and lies in bag[k], which ascends; it counts samples[k] times (without any: once). */
+/* ------------------------------------------------------------------ embedding bags */
+/* Entry k of `count` selects row index[k] for bag[k], which is ascending, with weight samples[k]
+   (null: 1). */
 typedef struct {
     long count, bags, width;
     const T *rows, *g, *samples, *divisor;
@@ -15,7 +16,7 @@ static void NAME(bags)(void *ctx, long start, long stop, int who) {
     const long width = k->width;
     (void)who;
     long i = 0, behind = k->count;
-    while (i < behind) {                                    /* the first of bag `start` */
+    while (i < behind) { /* binary search for the start of bag `start` */
         const long m = i + (behind - i) / 2;
         if (k->bag[m] < start) i = m + 1;
         else behind = m;
@@ -81,8 +82,8 @@ static void NAME(dots)(void *ctx, long start, long stop, int who) {
 }
 #undef ROW
 
-/* what: 0 to[bag] = sums of rows (over divisor[bag]); 1 to[index] += g[bag]; 2 to = products of rows and g[bag], added up.
-   1 where a row or a bag is outside. */
+/* what: 0 to[bag] = sums of rows (over divisor[bag]); 1 to[index] += g[bag]; 2 to = dot products of
+   rows and g[bag]. Returns 1 if a row or a bag is out of bounds. */
 int NAME(mt_bags)(int what, const T *rows, const i64 *index, const i64 *bag, const T *samples, const T *divisor, const T *g, T *to,
                   long count, long bags, long width, long n) {
     NAME(Bags) k = {count, bags, width, rows, g, samples, divisor, index, bag, to};

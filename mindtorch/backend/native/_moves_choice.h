@@ -1,4 +1,4 @@
-/* Choices between elements of T by a mask; see _moves.c. */
+/* Selection between elements of T by a mask; see _moves.c. */
 
 ALWAYS void NAME(choose)(const u8 *mask, const T *a, const T *b, T *to, long n, const int wide_a, const int wide_b) {
     const T one_a = *a, one_b = *b;

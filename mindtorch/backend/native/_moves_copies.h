@@ -1,6 +1,7 @@
-/* Turned copies of elements of U bytes each; for one U: see _moves.c. */
+/* Transposed copies of elements of type T; see _moves.c. */
 
-/* a tile of m rows by n: to[i, j] = from[j, i], by way of memory in which no two rows of a large power of two lie in one set of the cache */
+/* Copies a tile of m rows by n: to[i, j] = from[j, i]. It uses a buffer whose pitch avoids rows
+   that fall into one cache set, as with large powers of two. */
 #define TILE ((long)((sizeof(T) < 8 ? 128 : 256) / sizeof(T)))
 #define PITCH (TILE + (sizeof(T) < 8 ? 4 / sizeof(T) * 4 : 1))
 
@@ -25,7 +26,7 @@ static void NAME(tile)(const Turn *k, const char *from, char *to, long m, long n
     else for (long i = 0; i < m; i++) memcpy(to + i * k->ts, room + i * PITCH, n * sizeof(T));
 }
 
-/* n rows woven together, and taken apart (few: n known to the compiler) */
+/* Interleaves `few` rows, and separates them again (`few` is a compile-time constant). */
 ALWAYS void NAME(woven)(const char *from, T *restrict to, long m, long step, const long few) {
     const T *restrict p[4];
     for (long j = 0; j < few; j++) p[j] = (const T *)(from + j * step);

@@ -1,23 +1,25 @@
 /* For one T: see _moves.c. */
 
-/* ------------------------------------------------------------------ images at the places of a grid */
+/* ------------------------------------------------------------------ grid sampling */
 typedef struct {
     long images, channels, points, plane, size[3];
     int dims, mode, padding, align;
     const T *x, *grid, *g;
-    T *out, *gx, *gg;               /* forward: out; backward: the gradients of x and grid that are wanted */
+    T *out, *gx, *gg; /* forward: out; backward: the requested gradients of x and grid */
 } NAME(Grid);
 
-/* the taps of an axis: weight, its slope as the coordinate goes, pixel, all ones where that is one of the image */
+/* The taps of an axis: weight, its derivative with respect to the coordinate, pixel, and all ones
+   where that is in the image. */
 typedef struct { T w[4][BLOCK], d[4][BLOCK]; int at[4][BLOCK], ok[4][BLOCK]; } NAME(Taps);
 
-/* a position reflected into [low / 2, high / 2] */
+/* Reflects a position into [low / 2, high / 2]. */
 static T NAME(reflected)(T p, long low2, long high2, T *slope) {
     if (low2 == high2) { *slope = 0; return 0; }
     const T low = (T)low2 / 2, span = (T)(high2 - low2) / 2;
     T d = p - low, sign = 1;
     if (d < 0) d = -d, sign = -1;
-    if (d < span) { *slope *= sign; return d + low; }       /* (what the division would give; nan goes the other way) */
+    /* (the same result as with the division; nan takes the other branch) */
+    if (d < span) { *slope *= sign; return d + low; }
     const T extra = (T)fmod(d, span), turns = floor(d / span);
     const int odd = fmod(turns, 2) == 1;
     *slope *= odd ? -sign : sign;
@@ -26,7 +28,7 @@ static T NAME(reflected)(T p, long low2, long high2, T *slope) {
 
 ALWAYS T NAME(clipped)(T p, T last, T *slope) {
     if (!(p > 0 && p < last)) *slope = 0;
-    return p < 0 ? 0 : p > last ? last : p;                 /* (nan stays) */
+    return p < 0 ? 0 : p > last ? last : p;                 /* (nan is preserved) */
 }
 
 static void NAME(axis)(const NAME(Grid) *k, const T *grid, int step, long m, long n, NAME(Taps) *to) {
@@ -42,7 +44,7 @@ static void NAME(axis)(const NAME(Grid) *k, const T *grid, int step, long m, lon
             p[i] = NAME(reflected)(p[i], low2, high2, s + i);
             p[i] = NAME(clipped)(p[i], last, s + i);
         }
-    /* what no integer holds is outside */
+    /* values beyond the integer range are outside */
     for (long i = 0; i < m; i++) p[i] = p[i] > -2147483646 && p[i] < 2147483646 ? p[i] : -100;
     if (k->mode == NEAREST)
         for (long i = 0; i < m; i++) {
@@ -109,13 +111,13 @@ ALWAYS void NAME(read)(const NAME(Grid) *k, long start, long stop, const int tap
         for (long c = 0; c < k->channels; c++) {
             const T *restrict x = k->x + (image * k->channels + c) * k->plane;
             T *restrict to = k->out + (image * k->channels + c) * k->points + first;
-            if (b.inside || *x - *x == 0)       /* (those outside have weight 0 on the first pixel) */
+            if (b.inside || *x - *x == 0) /* (outside taps have weight 0 on the first pixel) */
                 for (long i = 0; i < m; i++) {
                     T sum = 0;
                     for (int j = 0; j < count; j++) sum += b.w[j][i] * x[b.at[j][i]];
                     to[i] = sum;
                 }
-            else            /* (nothing outside is read, not even a nan) */
+            else            /* (outside taps are skipped: the first pixel is not finite) */
                 for (long i = 0; i < m; i++) {
                     T sum = 0;
                     for (int j = 0; j < count; j++) {
@@ -186,8 +188,9 @@ static void NAME(grid_forward)(void *ctx, long start, long stop, int who) MODES(
 static void NAME(grid_backward)(void *ctx, long start, long stop, int who) MODES(NAME(spread))
 #undef MODES
 
-/* x [images, channels, *size] at grid [images, points, dims], into out [images, channels, points]; with g, the gradient of that, gx (zeroed)
-   and gg, where wanted, are written instead; all in C order.  numbers: images, channels, points, dims, mode, padding, align, size */
+/* x [images, channels, *size] at grid [images, points, dims], into out [images, channels, points].
+   With g, the gradient of out, gx (zeroed) and gg are computed instead, if given. All are
+   C-contiguous. numbers: images, channels, points, dims, mode, padding, align, size */
 int NAME(mt_grid)(const long *v, const struct array *x, const struct array *grid, const struct array *g, const struct array *out, const struct array *gx,
                   const struct array *gg) {
     const struct array *all[6] = {x, grid, g, out, gx, gg};

@@ -1,13 +1,14 @@
-/* Elements by tables of their places, of U bytes each; for one U: see _moves.c. */
+/* Separable gathers by index tables, for elements of type T; see _moves.c. */
 
-/* to[i, j, ...] = from[table 0[i] + table 1[j] + ...]; the last axis in runs: places one behind the other, forwards or backwards, or all one */
+/* to[i, j, ...] = from[table 0[i] + table 1[j] + ...]; the last axis in runs of indices that ascend
+   by 1, descend by 1 or are equal. */
 typedef struct { long first, count, place; int step; } NAME(Run);
 typedef struct {
     int dims;
     long runs;
     const long *shape;
     const i64 *table[MOST];
-    const NAME(Run) *run;       /* none: place by place */
+    const NAME(Run) *run;       /* null: index by index */
     const T *from;
     T *to;
 } NAME(Spread);

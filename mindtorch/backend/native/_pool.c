@@ -1,6 +1,7 @@
-/* One set of threads for all kernels on CPU, and what needs no more than that: oneDNN in pieces, optimizers.
+/* Thread pool of all CPU kernels, and work that needs nothing else: oneDNN in pieces, optimizers.
 
-   Compiled on the user's machine (native_build.py) with -ffp-contract=off: every number comes out as NumPy computes it. */
+   Compiled on the user's machine (native/build.py) with -ffp-contract=off: every value is the one
+   that NumPy computes. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -24,20 +25,24 @@
 #define PAUSE
 #endif
 #define MOST 64
-#define PATIENCE 2000       /* pauses (of 15 to 50 ns) after which the caller leaves its processor to others, one of which may be who it waits for */
+/* pauses (of 15 to 50 ns) after which the caller yields its processor, possibly to the thread that
+   it waits for */
+#define PATIENCE 2000
 
 /* ------------------------------------------------------------------ threads */
 
-/* A job is cut into pieces, which threads take one by one; the thread that asks takes part, so that a late one costs nothing.
-   `ticket` holds the job's number, how many pieces it has and the next one (32, 16 and 16 bits): taking one by comparing and
-   swapping fails once the job is over, and what a job consists of is read only by who has got a piece. */
+/* A job is split into pieces, which threads claim one by one. The calling thread participates, so a
+   late thread costs nothing. `ticket` holds the job's id, its number of pieces and the next piece
+   (32, 16 and 16 bits). Claiming a piece by compare-and-swap fails once the job is over, and only a
+   thread that has claimed a piece reads the job's data. */
 static struct {
     int count, made;
     long n;
     piece fn;
     void *ctx;
     atomic_ulong ticket;
-    atomic_int done, sleeping, rest, place;     /* place: the processor that the caller of the last job ran on */
+    /* place: the processor on which the caller of the last job ran */
+    atomic_int done, sleeping, rest, place;
     pthread_mutex_t busy, m;
     pthread_cond_t c;
     long spin;
@@ -49,15 +54,17 @@ static void join(void) {
     for (;;) {
         long i = t & 0xffff, parts = t >> 16 & 0xffff;
         if (i >= parts) return;
-        if (!atomic_compare_exchange_weak(&team.ticket, &t, t + 1)) continue;       /* (t is read anew) */
+        /* (t is read again) */
+        if (!atomic_compare_exchange_weak(&team.ticket, &t, t + 1)) continue;
         team.fn(team.ctx, team.n * i / parts, team.n * (i + 1) / parts, (int)i);
         atomic_fetch_add(&team.done, 1);
         t = atomic_load(&team.ticket);
     }
 }
 
-/* A thread that was woken on the caller's own processor goes to another one, if it may: by itself the system moves it after some milliseconds, and until then
-   the two keep each other waiting (a pass of 60 us on two threads took 200 to 280). */
+/* A thread woken on the caller's own processor moves to another one, if allowed. The system would
+   move it only after some milliseconds, and until then the two block each other (a pass of 60 us on
+   two threads took 200 to 280 us). */
 static void spread(void) {
 #ifdef __linux__
     cpu_set_t all, others;
@@ -75,7 +82,8 @@ static long nanoseconds(void) {
     return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-/* Signals are for the threads of the program: oneDNN's products bend the stack pointer to where no handler's frame may go (backend/signals.py). */
+/* Leaves signals to the program's threads: oneDNN's products point the stack pointer to where no
+   signal frame may be written (backend/signals.py). */
 static void take_no_signals(void) {
     const int faults[] = {SIGSEGV, SIGFPE, SIGILL, SIGABRT, SIGBUS, SIGTRAP, SIGSYS};
     sigset_t all;
@@ -116,7 +124,8 @@ static void after_fork(void) {      /* threads do not survive a fork */
     pthread_cond_init(&team.c, 0);
 }
 
-/* how many threads there are, how long (ns) one without work waits before it sleeps, what a new one calls first (with 1; or 0) */
+/* Sets the number of threads, how long (ns) one without work spins before it sleeps, and what a new
+   one calls first (with 1; or 0). */
 void mt_threads(int n, long spin, int (*prepare)(int)) {
     static int registered = 0;
     if (!registered) registered = !pthread_atfork(0, 0, after_fork);
@@ -125,12 +134,12 @@ void mt_threads(int n, long spin, int (*prepare)(int)) {
     if (prepare) team.prepare = prepare;
 }
 
-/* other threads are about to work: those that wait here sleep */
+/* Lets spinning threads sleep, because other threads are about to work. */
 void mt_rest(void) { atomic_store(&team.rest, 1); }
 
 int mt_parts(long n) { return team.count < n ? team.count : (int)n; }
 
-/* fn over 0..n in mt_parts(n) pieces on all threads; `who` is the number of the piece */
+/* Runs fn over 0..n in mt_parts(n) pieces on all threads; `who` is the index of the piece. */
 void mt_share(long n, piece fn, void *ctx) {
     int parts = mt_parts(n);
     if (parts < 2 || pthread_mutex_trylock(&team.busy)) {
@@ -201,7 +210,7 @@ static void product_piece(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* c = a @ b + beta * c (+ bias, a row, where it is not 0), cut along the longer side of c */
+/* c = a @ b + beta * c (+ bias, a row, if not null), split along the longer side of c */
 int mt_sgemm(sgemm fn, char ta, char tb, long m, long n, long k, const float *a, long lda, const float *b, long ldb, float beta, float *c,
              long ldc, const float *bias) {
     struct product p = {fn, ta, tb, m, n, k, lda, ldb, ldc, m >= n, beta, a, b, bias, c, 0};
@@ -229,7 +238,7 @@ static void products_piece(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* `count` products of matrices of one shape; `alone`: on the calling thread */
+/* Computes `count` matrix products of one shape; `alone`: on the calling thread. */
 int mt_sgemms(sgemm fn, char ta, char tb, long m, long n, long k, const char *a, long lda, const char *b, long ldb, char *c, long ldc,
               const long *at, const long *bt, const long *ct, long count, int alone) {
     struct products p = {fn, ta, tb, m, n, k, lda, ldb, ldc, a, b, c, at, bt, ct, 0};
@@ -238,13 +247,15 @@ int mt_sgemms(sgemm fn, char ta, char tb, long m, long n, long k, const char *a,
     return atomic_load(&p.status);
 }
 
-/* The steps of one piece: put an address into a memory object; execute a primitive; add one array to another. */
+/* One step of a piece: set the address of a memory object; execute a primitive; add one array to
+   another. */
 struct step {
-    long kind;              /* 0 put, 1 execute, 2 add */
+    long kind;              /* 0 set address, 1 execute, 2 add */
     void *what;             /* memory object or primitive */
-    long operand, offset;   /* whose address (-1: the piece's own room) and how many bytes further; execute: count of arguments */
-    void *args;             /* execute: its arguments; add: the number of the other operand */
-    long other, n;          /* add: offset of the other in bytes, count of floats */
+    /* whose address (-1: the piece's scratch buffer) and byte offset; execute: argument count */
+    long operand, offset;
+    void *args;             /* execute: its arguments; add: the index of the other operand */
+    long other, n;          /* add: byte offset of the other operand, number of floats */
 };
 struct steps {
     long count, room;
@@ -257,7 +268,7 @@ struct plan {
     void **streams;
     atomic_int status;
 };
-#define KEPT (1L << 24)     /* bytes of a room that stay allocated */
+#define KEPT (1L << 24)     /* maximum bytes of a scratch buffer that stays allocated */
 static __thread char *room_;
 static __thread long room_size;
 
@@ -295,7 +306,7 @@ static void plan_pieces(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* runs n lists of steps, each on a thread of its own where there are as many */
+/* Runs n lists of steps, if possible each on its own thread. */
 int mt_plan(int (*put)(void *, void *), int (*execute)(void *, void *, int, void *), long n, struct steps *pieces, char **operands,
             void **streams) {
     struct plan p = {put, execute, pieces, operands, streams, 0};
@@ -304,11 +315,12 @@ int mt_plan(int (*put)(void *, void *), int (*execute)(void *, void *, int, void
     return atomic_load(&p.status);
 }
 
-/* The primitives of one pass over many pieces: each thread has memory objects of its own, which take the addresses of a piece. */
+/* Primitives of one elementwise pass over many pieces: each thread has its own memory objects,
+   which are set to the addresses of a piece. */
 #define OPERANDS 4
 struct pass_of {
     void *primitive, *args, *stream, *memories[OPERANDS];
-    long count;             /* of arguments */
+    long count;             /* number of arguments */
 };
 struct passes {
     int (*put)(void *, void *), (*execute)(void *, void *, int, void *);
@@ -338,8 +350,9 @@ static void passes_piece(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* A pass over `size` floats in pieces of n (the last one ends with the arrays); the result is the last operand.  left: for each piece whether it was
-   left out since the operand before the result has elements there that are not below infinity, or 0: none is. */
+/* An elementwise pass over `size` floats in pieces of n (the last one ends with the arrays); the
+   last operand is the result. left: set for each piece that was skipped because the operand before
+   the result has an element that is not below infinity there; null: no piece is skipped. */
 int mt_passes(int (*put)(void *, void *), int (*execute)(void *, void *, int, void *), struct pass_of *of, float **operands, long arity, long n,
               long size, char *left) {
     struct passes p = {put, execute, of, operands, arity, n, size, left != 0, left, 0};
@@ -354,7 +367,7 @@ int mt_passes(int (*put)(void *, void *), int (*execute)(void *, void *, int, vo
 struct update {
     long rows, columns;
     struct array **at[COLUMNS];     /* parameters, states, gradients */
-    const long *first;              /* row -> its first block, and behind the last row how many there are */
+    const long *first; /* row -> its first block; after the last row the number of blocks */
     const float *number;
     int option[4];
     void (*run)(const struct update *, float *restrict *, long);
@@ -392,7 +405,7 @@ static inline __attribute__((always_inline)) float seen(float g, float p, float 
     return maximize ? -g : g;
 }
 
-/* the order of roundings is that of optim_kernels.py */
+/* rounding happens in the order of backend/cpu/optimizer.py */
 static inline __attribute__((always_inline)) void sgd(const struct update *u, float *restrict *at, long n, int maximize, int decay,
                                                       int momentum, int nesterov) {
     const float lr = u->number[0], wd = u->number[1], mu = u->number[2], damp = u->number[3];
@@ -435,7 +448,7 @@ static inline __attribute__((always_inline)) void adam(const struct update *u, f
         v[i] = square;
         if (amsgrad) {
             top = x[i];
-            top = !(top >= square) && top == top ? square : top;        /* NaN stays */
+            top = !(top >= square) && top == top ? square : top;        /* NaN is preserved */
             x[i] = top;
         }
         p[i] = q + mean * size / (sqrtf(top) / root + eps);
@@ -452,8 +465,9 @@ static void adam_block(const struct update *u, float *restrict *at, long n) {
 #undef MORE
 }
 
-/* Updates `rows` rows in place; arrays by the addresses of their Python objects, column after column.  0, or 1 if one of them is not
-   a contiguous array of this dtype and of the size of its parameter (then nothing is done). */
+/* Updates `rows` rows in place; arrays are passed as the addresses of their Python objects, column
+   by column. Returns 1, without doing anything, if one of them is not a contiguous array of this
+   dtype and of its parameter's size. */
 int mt_update(int kind, long rows, long columns, struct array **arrays, const void *dtype, const int *option, const float *number) {
     if (rows < 1 || columns > COLUMNS) return 1;
     struct update u = {.rows = rows, .columns = columns, .number = number, .run = kind ? adam_block : sgd_block};
@@ -487,7 +501,7 @@ int mt_update(int kind, long rows, long columns, struct array **arrays, const vo
 }
 
 /* ------------------------------------------------------------------ casts */
-#define PLAIN 16            /* kinds from here on: of one kind of numbers to another, as C casts them */
+#define PLAIN 16            /* kinds from here on convert between C types, with C's semantics */
 enum { BOOL, U8, I8, I16, I32, I64, F32, F64, KINDS };
 
 struct cast {
@@ -532,7 +546,7 @@ static void cast_blocks(void *ctx, long start, long stop, int who) {
         uint16_t *restrict b = k->to;
         for (; i < end; i++) {
             uint32_t u = a[i];
-            /* to the nearest, ties to even; every NaN becomes the same one */
+            /* rounds to nearest even; all NaNs become one */
             b[i] = (u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
         }
     }
@@ -551,8 +565,9 @@ static void cast_blocks(void *ctx, long start, long stop, int who) {
 #endif
 }
 
-/* kind: 0 bfloat16 to float32, 1 back, 2 float16 to float32, 3 back, or PLAIN + KINDS * (kind of numbers) + (the other kind).  1 where the processor has no
-   instruction for it, where C leaves the result open, and for truths, which NumPy's loops find faster. */
+/* kind: 0 bfloat16 to float32, 1 back, 2 float16 to float32, 3 back, or PLAIN + KINDS * (source
+   type) + (target type). Returns 1 if the processor lacks the instruction, if C leaves the result
+   undefined, and for bools, for which NumPy's loops are faster. */
 int mt_cast(int kind, const void *from, void *to, long n) {
 #ifndef __F16C__
     if (kind > 1 && kind < PLAIN) return 1;
@@ -568,7 +583,7 @@ int mt_cast(int kind, const void *from, void *to, long n) {
 
 /* ------------------------------------------------------------------ elementwise */
 struct pass {
-    int kind, single;       /* single: b is one number */
+    int kind, single;       /* single: b is a single value */
     const float *a, *b;
     float *to;
     long n;
@@ -590,18 +605,19 @@ static void pass_blocks(void *ctx, long start, long stop, int who) {
     float *to = p->to;
     const long from = start * BLOCK, end = stop * BLOCK < p->n ? stop * BLOCK : p->n;
     switch (p->kind) {
-        PASS(0, x <= y ? y : x)             /* the larger, for a y that is no nan; nan stays */
+        PASS(0, x <= y ? y : x) /* the larger one, for a y that is not nan; nan in x is preserved */
         PASS(1, x <= 0 ? 0 : y)             /* y where x is positive */
     }
 }
 
-/* one pass over n numbers */
+/* An elementwise pass over n elements. */
 void mt_pass(int kind, const float *a, const float *b, int single, float *to, long n) {
     struct pass p = {kind, single, a, b, to, n};
     mt_share((n + BLOCK - 1) / BLOCK, pass_blocks, &p);
 }
 
-/* A ufunc's loop over elements of one type as NumPy keeps it, and the sizes of its operands' and of its result's elements. */
+/* A ufunc's inner loop for one element type, as stored by NumPy, and the sizes of the operands' and
+   the result's elements. */
 typedef void (*inner)(char **at, const intptr_t *n, const intptr_t *steps, void *data);
 struct inner_loop {
     inner fn;
@@ -623,8 +639,9 @@ static void ufunc_blocks(void *ctx, long start, long stop, int who) {
     u->loop->fn(at, &n, u->steps, u->loop->data);
 }
 
-/* to = the ufunc of a and b (0: it has one operand), each of to's shape and in its order of memory, or one element.  1, and nothing is done, where they are
-   not for this: where the result has gaps, or an operand lies partly in it. */
+/* to = the ufunc of a and b (null: unary). Each operand has the shape and memory order of `to`, or
+   one element. Returns 1, without doing anything, if unsupported: the result has gaps, or an
+   operand partly overlaps it. */
 int mt_ufunc(const struct inner_loop *loop, const struct array *to, const struct array *a, const struct array *b) {
     const struct array *in[2] = {a, b};
     struct ufunc u = {.loop = loop, .n = 1};
@@ -672,7 +689,8 @@ static void running(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* a[k] = the ufunc of a[k - 1] and a[k] along an axis of an array in C order, one after another.  1, and nothing is done, where they are not for this. */
+/* a[k] = the ufunc of a[k - 1] and a[k] along an axis of a C-contiguous array, in order. Returns 1,
+   without doing anything, if unsupported. */
 int mt_accumulate(const struct inner_loop *loop, const struct array *a, int axis) {
     struct lines k = {loop, a->data, 1, 1};
     long outer = 1;

@@ -1,8 +1,9 @@
-/* Windows of images (backend/native/pools.py): as columns, convolutions of small ones, and pools over the last one to three axes, maxima with their places and means, with their
- * gradients.
- * By type: _pools_typed.h, _pools_conv.h.
+/* Windows of images (backend/native/pools.py): unfolding to columns, convolutions of small images,
+ * and pooling over the last one to three axes (maxima with indices, means), with gradients. Per
+ * type: _pools_typed.h, _pools_conv.h.
  *
- * Compiled with -ffp-contract=off.  A window's elements are taken in the order of memory, and what is added up at one place in that of the windows.
+ * Compiled with -ffp-contract=off. A window's elements are processed in memory order; additions to
+ * one element happen in the order of the windows.
  */
 #include <math.h>
 #include <stdint.h>
@@ -13,35 +14,40 @@
 typedef float f32;
 typedef double f64;
 
-#define CUT 256             /* windows of a row at once */
+#define CUT 256             /* windows of a row processed at once */
 
-/* One axis: elements, of a window, between windows, of padding before, between a window's elements, windows */
+/* One axis: number of elements, window size, stride, padding before, dilation, number of
+   windows. */
 typedef struct { long size, kernel, stride, pad, apart, out; } Axis;
 
 typedef struct {
     Axis d, h, w;
-    long include, divisor;      /* whether padding counts, what means are divided by (0: the number of elements) */
-    long what, wide, narrow, dims;      /* mt_pool: the pool, whether images are of double precision, places of 8 bits (not of 32), axes */
+    /* whether padding counts, the divisor of means (0: the number of elements) */
+    long include, divisor;
+    /* mt_pool: the operation, whether images are double, whether indices have 8 bits (not 32),
+       axes */
+    long what, wide, narrow, dims;
 } Windows;
 
 typedef struct {
     const Windows *k;
     const char *from;           /* images, or gradients of windows */
     char *to, *places;
-    int narrow;                 /* places are of 8 bits, not of 32 */
-    long in, out;               /* elements and windows of a plane */
+    int narrow;                 /* indices have 8 bits, not 32 */
+    long in, out;               /* elements and windows per plane */
 } Job;
 
 static long first(long a, long b) { return a <= 0 ? 0 : (a + b - 1) / b; }
-/* Of the windows along an axis those that have their element q inside: [from, to) */
+/* The windows along an axis that contain the element of offset q inside the image: [from, to). */
 static long from_window(const Axis *x, long q) { return first(x->pad - q * x->apart, x->stride); }
 static long to_window(const Axis *x, long q) {
     const long n = first(x->size + x->pad - q * x->apart, x->stride);
     return n < x->out ? n : x->out;
 }
-/* the first element of window o that is inside */
+/* The first element of window o that is inside. */
 static long first_inside(const Axis *x, long o) { return first(x->pad - o * x->stride, x->apart); }
-/* Which windows of a row have element c inside, for the first KEPT elements: divisions that rows shall not repeat. */
+/* The windows of a row whose element c is inside, for the first KEPT elements: saves repeated
+   divisions per row. */
 #define KEPT 16
 typedef struct { long low[KEPT], high[KEPT]; } Ends;
 static Ends ends_of(const Axis *x) {
@@ -53,7 +59,7 @@ static Ends ends_of(const Axis *x) {
 #define HIGH(c) ((c) < KEPT ? ends.high[c] : to_window(&k->w, c))
 static long within(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
 
-/* Elements of a window along an axis: all that count; within(...) of them are inside. */
+/* Number of counted elements of a window along an axis; within(...) of them are inside. */
 static long counted(const Axis *x, long o, long include) {
     long start = o * x->stride - x->pad, end = start + x->kernel;
     if (end > x->size + x->pad) end = x->size + x->pad;
@@ -61,11 +67,12 @@ static long counted(const Axis *x, long o, long include) {
     return end > start ? end - start : 0;
 }
 
-/* The o-th of x->out pieces of an axis. */
+/* Bounds of the o-th of x->out pieces of an axis. */
 static long piece_start(const Axis *x, long o) { return o * x->size / x->out; }
 static long piece_end(const Axis *x, long o) { return ((o + 1) * x->size + x->out - 1) / x->out; }
 
-/* One more element of each window: of equal ones the first is the largest, of nans the last.  (As vectors: branches that go either way take 5 ns.) */
+/* Processes one more element of each window: of equal elements the first is the maximum, of nans
+   the last. (Vectorized: an unpredictable branch takes 5 ns.) */
 #define LARGEST(STEP) {                                                                                                             \
     _Pragma("omp simd simdlen(4)")                                                                                                             \
     for (long i = low; i < high; i++) {                                                                                             \
@@ -88,7 +95,7 @@ static long piece_end(const Axis *x, long o) { return ((o + 1) * x->size + x->ou
     for (long i = low; i < high; i++) y[i] += p[i * (STEP)];                                                                        \
 }
 
-/* Elements between a window's first one and the one of number q */
+/* Offset in elements between a window's first element and element q. */
 #define PLACES 256
 static long place(const Windows *k, long q) {
     const long across = k->h.kernel * k->w.kernel, a = q / across, b = (q - a * across) / k->w.kernel, c = q - a * across - b * k->w.kernel;
@@ -111,15 +118,19 @@ enum { FORWARD, INPUT, WEIGHT };
 
 typedef struct {
     const Windows *k;
-    int what, plain;                    /* plain: of single elements one apart, nothing around them: the images are the columns */
+    /* plain: 1x1 windows with stride 1 and no padding: the images are the columns */
+    int what, plain;
     char *x, *w, *b, *y;
-    long n, groups, c, o;               /* images, groups, channels of a group's images and results */
+    long n, groups, c, o;               /* images, groups, input and output channels of a group */
     long depth, height, width;          /* of a padded image, as far as windows reach */
-    long places, in, out, pitch;        /* of a window, a plane, windows of a plane, these in whole tiles */
-    int lost;                           /* there was no memory */
+    /* elements of a window, elements of a plane, windows of a plane, the latter rounded up to whole
+       tiles */
+    long places, in, out, pitch;
+    int lost;                           /* 1 if out of memory */
 } Conv;
 
-/* Bytes of a vector (of larger ones GCC makes several, by way of memory: an eighth of the speed), vectors across a tile of four rows */
+/* Bytes of a vector (GCC splits larger ones and keeps them in memory, at an eighth of the speed),
+   vectors across a tile of four rows */
 #if defined(__AVX512F__)
 #define BYTES 64
 #elif defined(__AVX__)
@@ -128,10 +139,12 @@ typedef struct {
 #define BYTES 16
 #endif
 #define ACROSS 2
-#define PACKED 256                      /* rows of a tile that are put next to each other */
-#define DEEP (BYTES == 64 ? 4 : 2)      /* columns at once beside four rows: so many sums as there are registers for */
+#define PACKED 256                      /* rows of a tile that are packed */
+/* columns processed with four rows at once: as many sums as there are registers */
+#define DEEP (BYTES == 64 ? 4 : 2)
 #define UNROLL _Pragma("GCC unroll 16")
-/* F(m) of the next m rows, of which four are left or fewer, or more: a number that the compiler knows */
+/* Calls F(m) for the next m rows (4, or the remaining 1 to 3), where m is a compile-time
+   constant. */
 #define FOUR_ROWS(left, F)                                                                                                          \
     switch (left) {                                                                                                                 \
     case 1: F(1); break;                                                                                                            \
@@ -139,7 +152,8 @@ typedef struct {
     case 3: F(3); break;                                                                                                            \
     default: F(4);                                                                                                                  \
     }
-/* (Products are summed up in another order than elsewhere anyway: fused they take half the time.) */
+/* (The order of additions differs from other implementations anyway; with FMA products take half
+   the time.) */
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=fast")
 #define T f32
@@ -150,8 +164,10 @@ typedef struct {
 #undef T
 #pragma GCC pop_options
 
-/* Of x (samples, channels, size...), w (channels out, channels / groups, kernel...), b (channels out) or NULL and y (samples, channels out, out...), each in
-   C order, what `what` makes: y, x (what it gets of y's gradient in y) or w (the same).  -1 for what there is not. */
+/* Given C-contiguous x (samples, channels, size...), w (channels out, channels / groups,
+   kernel...), b (channels out) or NULL and y (samples, channels out, out...), computes by `what`:
+   y, the gradient of x, or the gradient of w (from y's gradient in y). Returns -1 if
+   unsupported. */
 int mt_convolve(int what, int wide, int dims, const Windows *k, long groups, const struct array *x, const struct array *w, const struct array *b,
                 const struct array *y) {
     const struct array *all[3] = {x, w, y};
@@ -184,7 +200,8 @@ int mt_convolve(int what, int wide, int dims, const Windows *k, long groups, con
     return v.lost ? -1 : 0;
 }
 
-/* What is the matter with arrays of planes [..., size] and [..., out] in C order: their number of planes, or -1 */
+/* Checks C-contiguous arrays of planes [..., size] and [..., out]; returns the number of planes, or
+   -1 if they do not match. */
 static long planes_of(const struct array *x, const struct array *y, const Windows *k, int dims) {
     const Axis *axes = &k->d;
     long n = 1;
@@ -202,8 +219,9 @@ static long planes_of(const struct array *x, const struct array *y, const Window
 
 enum { MAXIMA, MAXIMA_BACK, MEANS, MEANS_BACK, PIECES, PIECES_BACK, LARGEST_PIECES };
 
-/* Windows of images x (samples, channels, height, width) as columns y (samples, channels * places of a window, windows), or (back) these added up
-   into x, place after place.  -1 for what there is not. */
+/* Unfolds the windows of images x (samples, channels, height, width) to columns y (samples,
+   channels * elements of a window, windows), or (back) adds columns into x, one window offset after
+   another. Returns -1 if unsupported. */
 int mt_columns(int back, int wide, const Windows *k, const struct array *x, const struct array *y) {
     if (x->nd != 4 || y->nd != 3 || !(x->flags & CONTIGUOUS) || !(y->flags & CONTIGUOUS) || !(x->flags & ALIGNED) || !(y->flags & ALIGNED)) return -1;
     if (x->dims[2] != k->h.size || x->dims[3] != k->w.size || y->dims[0] != x->dims[0] || y->dims[1] != x->dims[1] * k->h.kernel * k->w.kernel
@@ -215,7 +233,8 @@ int mt_columns(int back, int wide, const Windows *k, const struct array *x, cons
     return 0;
 }
 
-/* x: images, y: of their windows; one of them is made (by the BACKs: x).  places: of the maxima in their windows, or NULL. */
+/* x: images, y: their windows' values; one of them is computed (by the BACK operations: x). places:
+   indices of the maxima in their windows, or NULL. */
 int mt_pool(const Windows *k, const struct array *x, const struct array *y, const struct array *places) {
     const int dims = (int)k->dims, what = (int)k->what, wide = k->wide != 0;
     const long n = planes_of(x, y, k, dims);

@@ -1,12 +1,15 @@
-/* Convolutions of small images for one T (see _pools.c): windows as columns in scratch memory, and a product with the weights.
+/* Convolutions of small images for one T (see _pools.c): windows become columns in scratch memory,
+ * which are multiplied by the weights.
  *
- * An image is laid into a padded one first, so that no window has to ask for its ends.  Columns have a pitch of whole tiles, zeros behind the last window. */
+ * Images are first copied to padded ones, so that windows need no bounds checks. The pitch of the
+ * columns is a multiple of the tile, zero-filled after the last window.
+ */
 typedef T NAME(vec) __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
 #define VEC NAME(vec)
 #define LANES ((long)(BYTES / sizeof(T)))
 #define AT(p) (*(VEC *)(p))
 
-/* to (m rows of `count` numbers) = a (m, depth) @ b (depth, a tile) + bias */
+/* to (m rows of `count` elements) = a (m, depth) @ b (depth, a tile) + bias */
 ALWAYS void NAME(tile)(const int m, long depth, const T *a, long ar, long ak, const T *b, long pitch, const T *bias, T *to, long step, long count) {
     VEC s[4][ACROSS];
     UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < ACROSS; j++) s[i][j] = (VEC){0} + (bias ? bias[i] : 0);
@@ -18,16 +21,18 @@ ALWAYS void NAME(tile)(const int m, long depth, const T *a, long ar, long ak, co
     UNROLL for (int i = 0; i < m; i++)
         if (count >= ACROSS * LANES) UNROLL for (int j = 0; j < ACROSS; j++) AT(to + i * step + j * LANES) = s[i][j];
         else {
-            VEC t[ACROSS];              /* (the sums stay in registers: nobody asks for their addresses) */
+            VEC t[ACROSS]; /* (keeps the sums in registers: their addresses are not used) */
             UNROLL for (int j = 0; j < ACROSS; j++) t[j] = s[i][j];
             memcpy(to + i * step, t, count * sizeof(T));
         }
 }
 
-/* to (rows, columns) = a (rows, depth; ar and ak apart) @ b (depth, columns; in whole tiles) + bias */
+/* to (rows, columns) = a (rows, depth; strides ar and ak) @ b (depth, columns; in whole tiles) +
+   bias */
 static void NAME(product)(long rows, long depth, long columns, const T *a, long ar, long ak, const T *b, long pitch, const T *bias, T *to, long step) {
     T room[PACKED * ACROSS * LANES];
-    /* (Rows of b that are a multiple of 4096 bytes apart fall on one another in the cache: each tile is read from there once.) */
+    /* (Rows of b at distances of a multiple of 4096 bytes conflict in the cache: read each tile
+       from there only once.) */
     const int packs = rows > 4 && depth <= PACKED && pitch * (long)sizeof(T) % 1024 == 0;
     for (long p = 0; p < columns; p += ACROSS * LANES) {
         const T *tile = b + p;
@@ -46,7 +51,7 @@ static void NAME(product)(long rows, long depth, long columns, const T *a, long 
     }
 }
 
-/* to[i, j] += a's row i (of m) times b's row j (of l), n numbers each */
+/* to[i, j] += dot product of a's row i (of m) and b's row j (of l), n elements each */
 ALWAYS void NAME(dots)(const int m, const int l, long n, const T *a, const T *b, long pa, long pb, T *to, long step) {
     VEC s[4][DEEP];
     UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < l; j++) s[i][j] = (VEC){0};
@@ -80,7 +85,7 @@ static void NAME(dotted)(long rows, long columns, long n, const T *a, const T *b
         }
 }
 
-/* The rows of an image inside its padded one: where they begin there and here, how many elements */
+/* Iterates over the rows of an image inside the padded one: their starts in both, their length. */
 #define EACH_ROW(...)                                                                                                               \
     for (long c = 0; c < v->c; c++)                                                                                                 \
         for (long d = 0; d < k->d.size && d + k->d.pad < v->depth; d++)                                                             \
@@ -90,7 +95,8 @@ static void NAME(dotted)(long rows, long columns, long n, const T *a, const T *b
                 const long n = k->w.size < v->width - k->w.pad ? k->w.size : v->width - k->w.pad;                                   \
                 for (long i = 0; i < n; i++) { __VA_ARGS__ }                                                                        \
             }
-/* The rows of windows of each place: where they begin in the padded image (p, steps of s) and in the columns (line) */
+/* Iterates over the rows of windows for each window offset: their start in the padded image (p,
+   stride s) and in the columns (line). */
 #define EACH_LINE(...)                                                                                                              \
     for (long c = 0; c < v->c; c++)                                                                                                 \
         for (long e = 0; e < k->d.kernel; e++)                                                                                      \
@@ -112,7 +118,7 @@ static void NAME(lay)(const Conv *v, const T *x, T *room, T *columns) {
     const int fill = 1;
     memset(room, 0, v->c * v->depth * v->height * v->width * sizeof(T));
     EACH_ROW(in[i] = x[out + i];)
-    /* (Whole vectors, past a row's end: what is written there is written again by the next one.) */
+    /* (Writes whole vectors past a row's end; the next row overwrites the excess.) */
     if (s == 1) EACH_LINE(for (long i = 0; i < w; i += LANES) AT(line + i) = AT(p + i);)
     else EACH_LINE(for (long i = 0; i < w; i++) line[i] = p[i * s];)
 }
@@ -128,7 +134,7 @@ static void NAME(gather)(const Conv *v, T *x, T *room, T *columns) {
     EACH_ROW(x[out + i] = in[i];)
 }
 
-/* g, `rows` of v->out numbers, in whole tiles */
+/* g, `rows` of v->out elements, padded to whole tiles */
 static const T *NAME(padded)(const Conv *v, const T *g, T *room) {
     if (v->out == v->pitch) return g;
     for (long i = 0; i < v->o; i++) {

@@ -1,4 +1,4 @@
-/* For one T, and U of whole numbers of its size: see _pools.c. */
+/* For one T, and U, an integer type of its size: see _pools.c. */
 
 static void NAME(maxima)(void *ctx, long start, long stop, int who) {
     const Job *j = ctx;
@@ -17,7 +17,7 @@ static void NAME(maxima)(void *ctx, long start, long stop, int who) {
                     T best[CUT];
                     U at[CUT];
                     for (long i = 0; i < end - cut; i++) best[i] = -(T)INFINITY;
-                    /* (where nothing is larger than that, the first inside counts) */
+                    /* (if no element is larger than that, the first one inside counts) */
                     if (places)
                         for (long i = 0; i < end - cut; i++)
                             at[i] = (U)((d0 * k->h.kernel + h0) * k->w.kernel + first_inside(&k->w, cut + i));
@@ -105,7 +105,8 @@ static void NAME(means)(void *ctx, long start, long stop, int who) {
                     }
                 }
                 long by = k->divisor, last = -1;
-                for (long i = 0; i < k->w.out;) {       /* (runs of windows of as many elements) */
+                /* (runs of windows with equal numbers of elements) */
+                for (long i = 0; i < k->w.out;) {
                     const long n = counted(&k->w, i, k->include);
                     long to = i + 1;
                     while (to < k->w.out && counted(&k->w, to, k->include) == n) to++;
@@ -155,7 +156,8 @@ static void NAME(means_back)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* Each of as many pieces of the axes as there are windows (they may overlap by an element), and each of its rows. */
+/* Iterates over the pieces of the axes, as many as there are windows (they may overlap by an
+   element), and over their rows. */
 #define EACH_PIECE(...)                                                                                                             \
     for (long d = 0; d < k->d.out; d++)                                                                                             \
         for (long h = 0; h < k->h.out; h++)                                                                                         \
@@ -171,7 +173,7 @@ static void NAME(means_back)(void *ctx, long start, long stop, int who) {
             __VA_ARGS__                                                                                                             \
         }
 
-/* Their means; sums are taken in double precision. */
+/* Means of pieces; sums are in double precision. */
 static void NAME(pieces)(void *ctx, long start, long stop, int who) {
     const Job *j = ctx;
     const Windows *k = j->k;
@@ -189,7 +191,8 @@ static void NAME(pieces)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* The largest element of each piece and (as 64 bits) its place in the plane: of equal ones the first, of nans the last. */
+/* Maximum of each piece and its index in the plane (64 bits): of equal elements the first, of nans
+   the last. */
 static void NAME(largest)(void *ctx, long start, long stop, int who) {
     const Job *j = ctx;
     const Windows *k = j->k;
@@ -227,7 +230,7 @@ static void NAME(pieces_back)(void *ctx, long start, long stop, int who) {
 #undef EACH_PIECE
 #undef EACH_ROW
 
-/* Each place of a window is a row of images moved: what is outside is zero. */
+/* Iterates over window offsets: each selects rows of the images shifted by it; outside is zero. */
 #define EACH_PLACE(...)                                                                                                             \
     for (long a = 0; a < k->h.kernel; a++)                                                                                          \
         for (long b = 0; b < k->w.kernel; b++) {                                                                                    \

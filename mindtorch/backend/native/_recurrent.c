@@ -1,11 +1,12 @@
-/* Recurrent layers over whole sequences: LSTM (with projection), GRU and plain RNN, forward and back through time
- * (backend/native/recurrent.py).
+/* Recurrent layers over whole sequences: LSTM (with projection), GRU and plain RNN, forward and
+ * backward through time (backend/native/recurrent.py).
  *
- * Rows of all steps lie one step after the other, gates of a row side by side, as torch has them.  The state's part of a step is a
- * product (rows, k) @ (k, columns) whose weights are copied once, into panels of columns that registers hold the sums of: what follows
- * in a step (the gates' functions, the new state) is done on a block of rows and columns as soon as its sums are there.  A panel of
- * an LSTM or a GRU holds the same units of all gates.  Threads share out panels and rows within a step, and meet after it; an element is
- * computed alike whoever takes it.
+ * The rows of all steps are stored step after step; the gates of a row are adjacent, as in PyTorch.
+ * The state's contribution to a step is a product (rows, k) @ (k, columns). Its weights are copied
+ * once into panels of columns whose sums fit the registers. The rest of a step (gate functions, new
+ * state) runs on a block of rows and columns as soon as its sums are complete. A panel of an LSTM
+ * or a GRU has the same units of all gates. Threads share the panels and rows of a step and
+ * synchronize after it; the result of an element does not depend on the thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #if defined(__AVX512F__)
 #define VL 16
-#define MOST 6          /* rows whose sums, by four vectors, fit the registers */
+#define MOST 6          /* rows whose sums, with four vectors each, fit the registers */
 #elif defined(__AVX2__)
 #define VL 8
 #define MOST 3
@@ -22,7 +23,7 @@
 #define VL 4
 #define MOST 3
 #endif
-#define PANEL 4         /* vectors of a panel, at most */
+#define PANEL 4         /* maximum vectors of a panel */
 typedef float vf __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef int vi __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define LOAD(p) (*(const vf *)(p))
@@ -41,7 +42,7 @@ void mt_use(void (*share_)(long, piece, void *), int (*parts_)(long)) {
 #define EXP(x) pick((x) > 88.0f, same(INFINITY), clamped_exp(x))
 #include "_common_vectors.h"
 
-/* the first n elements at p; zeros where p is null and behind them */
+/* Loads the first n elements at p; zeros after them, and if p is null. */
 static inline vf get(const float *p, long n) {
     vf v = {0};
     if (!p) return v;
@@ -55,7 +56,7 @@ static inline void put(float *p, long n, vf v) {
 }
 static inline const float *step_in(const float *p, long by) { return p ? p + by : 0; }
 
-/* ------------------------------------------------------------------ sums in registers */
+/* ------------------------------------------------------------------ register-tiled products */
 #define SUMS(O, V)                                                                                                      \
     static void sums_##O##_##V(const float *a, long lda, long k, const float *w, float *to) {                           \
         vf s[O][V];                                                                                                     \
@@ -74,7 +75,7 @@ SUMS(4, 3) SUMS(4, 4) SUMS(6, 3) SUMS(6, 4)
 #endif
 typedef void (*sumsfn)(const float *, long, long, const float *, float *);
 
-/* as many of n rows as are taken at once, and what does so */
+/* Returns how many of n rows are processed at once, and the function for that. */
 static int rows_of(long n, int v, sumsfn *f) {
 #define TAKE(O) if (n >= O) { *f = v == 3 ? sums_##O##_3 : sums_##O##_4; return O; }
 #if MOST == 6
@@ -90,7 +91,7 @@ static int rows_of(long n, int v, sumsfn *f) {
 /* ------------------------------------------------------------------ weights */
 static long blocks_of(long columns, int v) { return (columns + v * VL - 1) / (v * VL); }
 
-/* columns of w (k, columns) in panels */
+/* Packs the columns of w (k, columns) into panels. */
 static void pack(const float *w, long k, long columns, float *to) {
     const long wide = PANEL * VL;
     for (long p = 0; p < columns; p += wide) {
@@ -102,7 +103,8 @@ static void pack(const float *w, long k, long columns, float *to) {
     }
 }
 
-/* rows of w (rows, k) as columns of panels: vector q of panel b holds the rows from q * apart + b * next on, of the first `units` of which are there */
+/* Packs rows of w (rows, k) as columns of panels: vector q of panel b has the rows from q * apart +
+   b * next on, limited to the first `units`. */
 static void pack_turned(const float *w, long k, int v, long blocks, long apart, long next, long units, float *to) {
     for (long b = 0; b < blocks; b++, to += k * v * VL)
         for (int q = 0; q < v; q++) {
@@ -131,19 +133,20 @@ static float *floats(size_t n) {
     return p;
 }
 
-/* ------------------------------------------------------------------ a step */
-/* What all cells need: of a step the number of its rows and where they begin; arrays as recurrent.py has them. */
+/* ------------------------------------------------------------------ one step */
+/* Shared by all cells: the number of rows of a step and their start; the arrays are those of
+   recurrent.py. */
 typedef struct Job Job;
 struct Job {
-    long n, start, units, out;      /* units of the cell, of what it gives (those of the projection) */
+    long n, start, units, out;      /* units of the cell, of its output (those of the projection) */
     float *gates, *c, *h, *c_before, *tc, *y, *raw, *inner, *h_before;
     const float *bias, *gy;
     float *dh, *dc, *d, *d2, *full;
     int flag;
-    /* the product */
+    /* the matrix product */
     const float *a, *panels, *given;
     long lda, k, counted, rows, blocks, chunk, chunks;
-    int v, gated;                   /* vectors of a panel; whether those are one of each gate */
+    int v, gated;                   /* vectors of a panel; whether it has one vector per gate */
     void (*then)(const Job *, long row, int m, long u, int q, const float *s, long pitch);
 };
 
@@ -170,7 +173,8 @@ static void step(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* (Two threads meet in a microsecond or two: 16 rows of 32 units are 65536 multiplications, 1.2 us.) */
+/* (Synchronizing two threads takes 1 to 2 us; 16 rows of 32 units are 65536 multiplications, 1.2
+   us.) */
 #define ALONE (1 << 17)
 
 static void run_step(Job *j, long columns, long rows) {
@@ -223,9 +227,11 @@ static void project_unit(const Job *j, long row, int m, long u, int q, const flo
         put(j->y + (j->start + row) * n + u, left, LOAD(s)), put(j->h + row * n + u, left, LOAD(s));
 }
 
-/* sizes: rows of each of t steps; gates (rows, 4 n): the input's part, becomes i, f, g, o; bias (4 n) or null; w (4 n, p); wr (p, n) or null, then p = n;
-   h (b, p), c (b, n): states, at first those before, then those behind; y (rows, p); where gradients are wanted (else null) tc, c_before (rows, n) and h_before
-   (rows, p), with wr also raw (rows, n).  Of a single step w may be null: then gates has the state's part as well. */
+/* sizes: rows of each of t steps; gates (rows, 4 n): the input's contribution, replaced by i, f, g,
+   o; bias (4 n) or null; w (4 n, p); wr (p, n) or null, then p = n; h (b, p), c (b, n): initial
+   states, replaced by the final ones; y (rows, p). If gradients are needed (else null): tc,
+   c_before (rows, n) and h_before (rows, p), with wr also raw (rows, n). With a single step w may
+   be null: then gates includes the state's contribution. */
 void mt_lstm(const long *sizes, long t, int reverse, long n, long p, long b, float *gates, const float *bias, const float *w, const float *wr, float *h, float *c,
              float *y, float *tc, float *c_before, float *h_before, float *raw) {
     long blocks = blocks_of(n, 1), start = 0;
@@ -251,7 +257,7 @@ void mt_lstm(const long *sizes, long t, int reverse, long n, long p, long b, flo
     free(panels), free(rp), free(held);
 }
 
-/* the gradient of the output of this step, where it is not of this step that of the state */
+/* Gradient of the output of this step; where it is not from this step, that of the state. */
 static inline vf lstm_arrived(const Job *j, long row, long u, const float *s, long n, long left) {
     return s ? LOAD(s) : get(j->dh + row * n + u, left);
 }
@@ -291,8 +297,9 @@ static void project_back(const Job *j, long row, int m, long u, int q, const flo
     }
 }
 
-/* w (4 n, p), wr (p, n) or null; dh (b, p), dc (b, n): gradients of the states behind, become those of the states before; d (rows, 4 n): gradients of gates before
-   their functions; full (rows, p) with wr: gradients of projected outputs; gy may be null */
+/* w (4 n, p), wr (p, n) or null; dh (b, p), dc (b, n): gradients of the final states, replaced by
+   those of the initial states; d (rows, 4 n): gradients of the gates before their functions; full
+   (rows, p) with wr: gradients of projected outputs; gy may be null. */
 void mt_lstm_grad(const long *sizes, long t, int reverse, long n, long p, float *gates, float *tc, float *c_before, const float *w, const float *wr, const float *gy,
                   float *dh, float *dc, float *d, float *full) {
     long start = 0, last = 0, counted = 0;
@@ -316,8 +323,9 @@ void mt_lstm_grad(const long *sizes, long t, int reverse, long n, long p, float 
     free(panels), free(rp);
 }
 
-/* ------------------------------------------------------------------ layers whose state is their output: GRU and plain RNN */
-/* All steps: j->a becomes the states (rows, n) before each, which h_before keeps, or null; h (b, n); product: whether there are weights. */
+/* ------------------------------------------------------------------ GRU and plain RNN */
+/* Runs all steps: j->a becomes the states (rows, n) before each step, which h_before saves unless
+   null; h (b, n); product: whether there are weights. */
 static void walk(Job *j, const long *sizes, long t, int reverse, long b, float *h, float *h_before, int product) {
     const long n = j->units;
     long start = 0;
@@ -335,7 +343,8 @@ static void walk(Job *j, const long *sizes, long t, int reverse, long b, float *
     free(held);
 }
 
-/* All steps back, and one more for the state before the first: j->a becomes the rows of d (rows, j->k) of the step after. */
+/* Runs all steps backward, and one more for the initial state: j->a becomes the rows of d (rows,
+   j->k) of the following step. */
 static void walk_back(Job *j, const long *sizes, long t, int reverse, const float *d) {
     long start = 0, last = 0, counted = 0;
     for (long i = 0; i < t && !reverse; i++) start += sizes[i];
@@ -371,8 +380,10 @@ static void gru_unit(const Job *j, long row, int m, long u, int q, const float *
     }
 }
 
-/* gates (rows, 3 n): the input's part, becomes r, u, v; bias (3 n) of the state's part or null; w (3 n, n), or null for a single step, then `given` (rows, 3 n) is
-   the state's part; inner (rows, n): the state's part of v, before the reset gate, and h_before, both null where no gradient is wanted */
+/* gates (rows, 3 n): the input's contribution, replaced by r, u, v; bias (3 n) of the state's
+   contribution or null; w (3 n, n), or null for a single step, then `given` (rows, 3 n) is the
+   state's contribution; inner (rows, n): the state's contribution to v before the reset gate, and
+   h_before; both null if no gradient is needed. */
 void mt_gru(const long *sizes, long t, int reverse, long n, long b, float *gates, const float *bias, const float *w, const float *given, float *h, float *y,
             float *inner, float *h_before) {
     long blocks = blocks_of(n, 1);
@@ -409,7 +420,8 @@ static void gru_back(const Job *j, long row, int m, long u, int q, const float *
     }
 }
 
-/* d, d2 (rows, 3 n): gradients of the input's and of the state's part of the gates; the rest as above */
+/* d, d2 (rows, 3 n): gradients of the input's and the state's contributions to the gates; the rest
+   as above. */
 void mt_gru_grad(const long *sizes, long t, int reverse, long n, float *gates, float *h_before, float *inner, const float *w, const float *gy, float *dh, float *d,
                  float *d2) {
     float *panels = floats(blocks_of(n, PANEL) * 3 * n * PANEL * VL);
@@ -435,7 +447,8 @@ static void rnn_unit(const Job *j, long row, int m, long u, int q, const float *
     }
 }
 
-/* y (rows, n): the input's part with biases, becomes the output; w (n, n), or null for a single step whose y has the state's part; h_before may be null */
+/* y (rows, n): the input's contribution with biases, replaced by the output; w (n, n), or null for
+   a single step whose y includes the state's contribution; h_before may be null. */
 void mt_rnn(const long *sizes, long t, int reverse, int relu, long n, long b, const float *w, float *h, float *y, float *h_before) {
     long blocks = blocks_of(n, PANEL);
     float *panels = w ? floats(blocks * n * PANEL * VL) : 0;

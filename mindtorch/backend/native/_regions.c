@@ -1,8 +1,10 @@
-/* Regions of images: bilinear samples and means over bins, largest values of bins, boxes that cover each other, moved taps of a
- * convolution (backend/native/regions.py).  Each over float and over double: _regions_typed.h.
+/* Regions of images: bilinear samples and means over bins, maxima of bins, overlapping boxes,
+ * shifted taps of a convolution (backend/native/regions.py). Each for float and double:
+ * _regions_typed.h.
  *
- * Images lie as their strides say, in elements: (image, row, column, channel).  With channels side by side the loops over them are
- * vectors; where few places are read, an image in torch's order is read as it lies.
+ * Images have arbitrary strides, in elements: (image, row, column, channel). With adjacent channels
+ * (channels-last) the loops over them vectorize; if few pixels are read, an image in PyTorch's
+ * default order is read in place.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@ void mt_use(void (*share_)(long, piece, void *)) { share = share_; }
 
 static __thread void *room_[2];
 static __thread size_t room_size[2];
-/* scratch memory of this thread, number k */
+/* scratch buffer k of this thread */
 static void *room(int k, size_t bytes) {
     if (room_size[k] < bytes) {
         free(room_[k]);

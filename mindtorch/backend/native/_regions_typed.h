@@ -1,11 +1,12 @@
 /* For one T: see _regions.c. */
 
 /* ------------------------------------------------------------------ bins of regions */
-/* What a region is along one axis: bin i starts at start + i * bin.  samples > 0: the mean of so many bilinear samples; 0: nothing, the
-   result is zero; -1: the mean of the pixels from floor to ceil. */
+/* A region along one axis: bin i starts at start + i * bin. samples > 0: the mean of this many
+   bilinear samples; 0: the result is zero; -1: the mean of the pixels from floor to ceil. */
 typedef struct { T start, bin; int samples, unused; } NAME(Axis);
 
-/* Weights of each of n bins on the pixels 0 .. size of an axis: weight[i * size ...], those in range[i] may differ from zero. */
+/* Computes the weights of each of n bins on the pixels 0 .. size of an axis: weight[i * size ...];
+   only those in range[i] may be nonzero. */
 static void NAME(weigh)(const NAME(Axis) *a, int n, int size, T *weight, Range *range) {
     memset(weight, 0, sizeof(T) * n * size);
     for (int i = 0; i < n; i++, weight += size) {
@@ -17,7 +18,8 @@ static void NAME(weigh)(const NAME(Axis) *a, int n, int size, T *weight, Range *
             for (int p = lo; p < hi; p++) weight[p] = (T)1 / (hi - lo);
         }
         int s = 0, stop = a->samples;
-        if (stop > 64 && a->bin > 0) {                          /* of very many samples only those that may be in the image */
+        /* of very many samples only those that may be inside the image */
+        if (stop > 64 && a->bin > 0) {
             const double base = (double)a->start + (double)i * a->bin, step = (double)a->bin / stop, most = stop;
             const double slack = 16 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * (fabs((double)a->start) + (i + 1.0) * a->bin);
             const double first = floor((-1 - base - slack) / step) - 2, last = ceil((size - base + slack) / step) + 2;
@@ -26,7 +28,7 @@ static void NAME(weigh)(const NAME(Axis) *a, int n, int size, T *weight, Range *
         }
         for (; s < stop; s++) {
             T at = a->start + i * a->bin + (s + (T)0.5) * a->bin / a->samples;
-            if (!(at >= -1 && at <= size)) continue;            /* (nan is nowhere) */
+            if (!(at >= -1 && at <= size)) continue;            /* (nan is outside) */
             if (at <= 0) at = 0;
             int p = (int)at, q = p + 1;
             if (p >= size - 1) { p = q = size - 1; at = p; }
@@ -42,10 +44,12 @@ static void NAME(weigh)(const NAME(Axis) *a, int n, int size, T *weight, Range *
 
 typedef struct {
     long regions, channels;             /* channels of the result */
-    int rows, columns, height, width;   /* bins; the image's */
-    long apart;                         /* channels of the image between those of two bins (0: every bin reads the same) */
+    int rows, columns, height, width;   /* number of bins; size of the image */
+    /* distance in channels between the inputs of two bins (0: all bins read the same channels) */
+    long apart;
     Strides at;
-    const T *from; T *to;               /* image and result; of the gradient: the result's gradient and the image's */
+    /* image and result; for the gradient: gradients of the result and of the image */
+    const T *from; T *to;
     const int *image;
     const NAME(Axis) *vertical, *horizontal;
 } NAME(Bins);
@@ -55,7 +59,8 @@ static void NAME(add)(long n, T w, const T *restrict from, long step, T *restric
     else for (long c = 0; c < n; c++) to[c * other] += w * from[c * step];
 }
 
-/* A region's bins, channels first .. stop, in `own` [bins, channels]: its result or its gradient. */
+/* Processes a region's bins, channels first .. stop, in `own` [bins, channels]: its result or its
+   gradient. */
 static void NAME(bins)(const NAME(Bins) *k, long r, long first, long stop, T *own, T *weights, Range *ranges, int back) {
     T *wy = weights, *wx = wy + (long)k->rows * k->height;
     Range *ry = ranges, *rx = ry + k->rows;
@@ -124,7 +129,7 @@ void NAME(mt_bins)(const long *numbers, const T *from, T *to, const int *image, 
 }
 #undef CHANNELS
 
-/* ------------------------------------------------------------------ largest values of bins */
+/* ------------------------------------------------------------------ maxima of bins */
 typedef struct {
     long channels, height, width;
     int rows, columns;
@@ -161,7 +166,8 @@ void NAME(mt_maxima)(const long *numbers, const T *from, const int *image, const
 }
 
 /* ------------------------------------------------------------------ boxes */
-/* box [4, n], best first: gone[i] is set for those that a better one covers by more than the threshold */
+/* box [4, n], best first: sets gone[i] for boxes that a better one overlaps by more than the
+   threshold */
 void NAME(mt_suppress)(const T *box, long n, double threshold, unsigned char *gone) {
     const T *restrict x1 = box, *restrict y1 = box + n, *restrict x2 = box + 2 * n, *restrict y2 = box + 3 * n;
     for (long i = 0; i < n; i++) {
@@ -177,12 +183,14 @@ void NAME(mt_suppress)(const T *box, long n, double threshold, unsigned char *go
     }
 }
 
-/* ------------------------------------------------------------------ moved taps of a convolution */
+/* ------------------------------------------------------------------ shifted taps */
 typedef struct {
     long images, groups, channels;      /* channels of a group */
     long height, width, kh, kw, oh, ow, sh, sw, ph, pw, dh, dw;
-    const T *from, *offset, *mask;      /* image [N, H, W, groups * channels]; [N, groups, taps, 2, oh, ow]; [N, groups, taps, oh, ow] or none */
-    T *columns;                         /* [N, oh, ow, taps, groups * channels]: written, or their gradient */
+    /* image [N, H, W, groups * channels]; [N, groups, taps, 2, oh, ow]; [N, groups, taps, oh, ow]
+       or null */
+    const T *from, *offset, *mask;
+    T *columns; /* [N, oh, ow, taps, groups * channels]: the output, or its gradient */
     T *image_grad, *offset_grad, *mask_grad;
 } NAME(Moved);
 
@@ -200,7 +208,8 @@ static void NAME(moved)(void *ctx, long start, long stop, int who) {
                 const T x = (o % k->ow) * k->sw - k->pw + (t % k->kw) * k->dw + off[out];
                 const T m = k->mask ? k->mask[place] : 1;
                 T *own = k->columns + ((image * out + o) * taps + t) * all + group * n;
-                const int near = y > -2 && y < k->height + 1 && x > -2 && x < k->width + 1;       /* (nan is not) */
+                /* (false for nan) */
+                const int near = y > -2 && y < k->height + 1 && x > -2 && x < k->width + 1;
                 const long y0 = near ? (long)floor(y) : 0, x0 = near ? (long)floor(x) : 0;
                 const T v = y - y0, u = x - x0;
                 const T w[4] = {(1 - v) * (1 - u), (1 - v) * u, v * (1 - u), v * u};

@@ -1,7 +1,8 @@
-/* Passes over the rows and columns of arrays in C order: reductions, softmax and what goes with it, layer norm, scale and shift
- * by channel, attention (backend/native/rows.py).  In _rows_reduce.h, _rows_moments.h and _rows_attend.h (by type), _rows_soft.h, _rows_norm.h.
+/* Passes over rows and columns of C-contiguous arrays: reductions, softmax and cross entropy, layer
+ * norm, scale and shift by channel, attention (backend/native/rows.py). See _rows_reduce.h,
+ * _rows_moments.h, _rows_attend.h (by type), _rows_soft.h, _rows_norm.h.
  *
- * Pieces are the same however many threads there are, and so are the results.
+ * Pieces, and therefore results, do not depend on the number of threads.
  */
 #include <math.h>
 #include <stdint.h>
@@ -23,7 +24,9 @@ typedef double f64;
 #ifdef __AVX512F__
 #define BYTES 64            /* of a vector */
 #else
-#define BYTES 32            /* (vectors wider than the processor's are kept in memory: with 64 bytes on AVX2 a sum of 1024x1024 took 340 us, so 90) */
+/* (vectors wider than the processor's are kept in memory: with 64 bytes on AVX2 a sum of 1024x1024
+   took 340 us, with 32 bytes 90 us) */
+#define BYTES 32
 #endif
 typedef f32 V_f32 __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef f64 V_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias));
@@ -34,7 +37,7 @@ enum { SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM };
 enum { VARIANCE, DEVIATION, MEAN };
 
 /* ------------------------------------------------------------------ reductions */
-/* larger, smaller: the second where either is nan.  unordered: lanes where either is. */
+/* larger, smaller: the second operand if either is nan. unordered: lanes where either is nan. */
 #ifdef __AVX512F__
 ALWAYS V_f32 larger_f32(V_f32 x, V_f32 y) { return (V_f32)_mm512_max_ps((__m512)x, (__m512)y); }
 ALWAYS V_f64 larger_f64(V_f64 x, V_f64 y) { return (V_f64)_mm512_max_pd((__m512d)x, (__m512d)y); }
@@ -45,7 +48,7 @@ ALWAYS Bad_f32 unordered_f32(V_f32 x, V_f32 y) { return _mm512_cmp_ps_mask((__m5
 ALWAYS Bad_f64 unordered_f64(V_f64 x, V_f64 y) { return _mm512_cmp_pd_mask((__m512d)x, (__m512d)y, _CMP_UNORD_Q); }
 ALWAYS int some_f32(Bad_f32 b) { return b != 0; }
 ALWAYS int some_f64(Bad_f64 b) { return b != 0; }
-/* the first n lanes, n < W, the others being `rest` */
+/* Loads the first n lanes, n < W; the others are `rest`. */
 ALWAYS V_f32 some_of_f32(const f32 *p, long n, V_f32 rest) { return (V_f32)_mm512_mask_loadu_ps((__m512)rest, (1u << n) - 1, p); }
 ALWAYS V_f64 some_of_f64(const f64 *p, long n, V_f64 rest) { return (V_f64)_mm512_mask_loadu_pd((__m512d)rest, (1u << n) - 1, p); }
 #elif defined(__AVX2__)
@@ -61,7 +64,7 @@ ALWAYS int some_f32(Bad_f32 b) { return _mm256_movemask_ps((__m256)b); }
 ALWAYS int some_f64(Bad_f64 b) { return _mm256_movemask_pd((__m256d)b); }
 ALWAYS __m256i upto_f32(long n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 ALWAYS __m256i upto_f64(long n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)); }
-/* (lanes that the mask leaves out are not read) */
+/* (masked lanes are not read) */
 ALWAYS V_f32 some_of_f32(const f32 *p, long n, V_f32 rest) {
     const __m256i m = upto_f32(n);
     return (V_f32)_mm256_blendv_ps((__m256)rest, _mm256_maskload_ps(p, m), (__m256)m);
@@ -106,12 +109,13 @@ SELECTED(f64)
 /* ------------------------------------------------------------------ attention */
 typedef struct {
     const struct array *q, *k, *v, *bias, *y, *p;
-    long l, s, d, e;            /* queries, keys, elements of these, of values */
-    int causal, yes, lost;      /* yes: the bias says whether a key takes part; lost: there was no memory */
+    long l, s, d, e; /* numbers of queries and keys, elements of these, elements of values */
+    int causal, yes, lost;      /* yes: the bias is a bool mask of keys; lost: out of memory */
     double scale;
 } Attend;
 
-/* Where a head of `y` has its part of an array whose leading axes are broadcast to those of y. */
+/* Start of the part of an array that belongs to a head of `y`, with leading axes broadcast to those
+   of y. */
 static char *part_of(const struct array *a, const struct array *y, long head) {
     char *p = a->data;
     for (int d = y->nd - 3, at = a->nd - 3; at >= 0; d--, at--) {
@@ -120,7 +124,7 @@ static char *part_of(const struct array *a, const struct array *y, long head) {
     }
     return p;
 }
-/* from one to the next along an axis counted from the last (1), 0 where there is one alone */
+/* Stride in elements of an axis counted from the last (1); 0 if it has size 1. */
 static long step_of(const struct array *a, int axis, long bytes) {
     return a->nd < axis || a->dims[a->nd - axis] == 1 ? 0 : a->strides[a->nd - axis] / bytes;
 }
@@ -158,9 +162,10 @@ static double top_f64(const f64 *x, long n) {
 #undef TOP
 #undef EXPONENTIALS
 
-/* p = softmax(q @ k.T * scale + bias) and y = p @ v over the last two axes, the others broadcast to those of y and p, which are in C order.  bias: NULL, of
-   the other arrays' type, or (yes) bytes, 0 where a key takes no part; causal: key j takes none beside query i < j.  how: 1 of double
-   precision, 2 causal, 4 yes.  -1 for what there is not. */
+/* p = softmax(q @ k.T * scale + bias) and y = p @ v over the last two axes; the others are
+   broadcast to those of y and p, which are C-contiguous. bias: NULL, of the other arrays' type, or
+   (yes) bytes that are 0 for masked keys; causal: key j is masked for query i < j. how: 1 double
+   precision, 2 causal, 4 yes. Returns -1 if unsupported. */
 int mt_attend(int how, const struct array *q, const struct array *k, const struct array *v, const struct array *bias,
               const struct array *y, const struct array *p, double scale) {
     const int wide = how & 1, causal = how >> 1 & 1, yes = how >> 2 & 1;

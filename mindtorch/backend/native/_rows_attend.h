@@ -1,11 +1,12 @@
-/* Attention over one head after another, for one T; see _rows.c.
-   EXPONENTIALS(x, n, m, to): the sum of e^(x - m), those into `to`; TOP: the largest, nan left out. */
+/* Attention for one T, head by head; see _rows.c. EXPONENTIALS(x, n, m, to): stores e^(x - m) to
+   `to` and returns the sum; TOP: the maximum, ignoring nan. */
 #define V NAME(V)
 #define W ((long)(BYTES / sizeof(T)))
-#define ACROSS (2 * W)                  /* columns at once */
+#define ACROSS (2 * W)                  /* columns processed at once */
 #define PITCH(n) (((n) + ACROSS - 1) / ACROSS * ACROSS)
 
-/* to[r][...] = the products of `m` rows a[r * ap + i * as] with b[i][...], i < n, columns [0, across) of b (in steps of ACROSS) */
+/* to[r][...] = the products of `m` rows a[r * ap + i * as] with b[i][...], i < n, columns [0,
+   across) of b (in steps of ACROSS) */
 ALWAYS void NAME(rows_times)(const int m, const T *a, long ap, long as, const T *b, long n, long pitch, long across, T *to, long tp, T by) {
     for (long j = 0; j < across; j += ACROSS) {
         V s[4][2];
@@ -29,7 +30,8 @@ static void NAME(some_rows)(long m, const T *a, long ap, long as, const T *b, lo
     }
 }
 
-/* The weights of a row's scores x, in their place, of those that take part: biased, their softmax, zeros behind */
+/* Replaces a row's scores x by its weights: adds the bias and computes the softmax of unmasked
+   keys; the rest is zero. */
 ALWAYS void NAME(weigh)(const Attend *u, long head, long row, T *x) {
     const long s = u->s, n = u->causal && row + 1 < s ? row + 1 : s;
     if (u->bias) {
@@ -46,7 +48,7 @@ ALWAYS void NAME(weigh)(const Attend *u, long head, long row, T *x) {
     for (long j = n; j < s; j++) x[j] = 0;
 }
 
-/* The sum of n products */
+/* Dot product of n elements. */
 ALWAYS T NAME(dot)(const T *a, const T *b, long n) {
     V s[4] = {{0}, {0}, {0}, {0}};
     long i = 0;
@@ -60,7 +62,8 @@ ALWAYS T NAME(dot)(const T *a, const T *b, long n) {
     return r;
 }
 
-/* Few queries, as of a model that generates: keys and values, whose rows are in one piece, are read where they lie. */
+/* For few queries, as in token generation: keys and values, whose rows are contiguous, are read in
+   place. */
 static void NAME(attend_few)(void *ctx, long start, long stop, int who) {
     Attend *u = ctx;
     const long l = u->l, s = u->s, d = u->d, e = u->e;

@@ -1,16 +1,17 @@
-/* Variances and means of arrays of T over neighbouring axes, accumulated in double precision; see _rows.c. */
-#define N ((long)(BYTES / sizeof(double)))      /* elements that are converted at once */
+/* Variances and means of arrays of T over adjacent axes, accumulated in double precision; see
+   _rows.c. */
+#define N ((long)(BYTES / sizeof(double)))      /* elements converted at once */
 #define WIDE(p) __builtin_convertvector(*(const NAME(Few) *)(p), V_f64)
 #define LOAD(p) (*(const V_f64 *)(p))
 #define STORE(p, v) (*(V_f64 *)(p) = (v))
 #define BLOCK 128
-#define COLUMNS 1024        /* that are gone over at once */
-#define PIECE 65536         /* elements that one thread takes at least */
+#define COLUMNS 1024        /* columns processed at once */
+#define PIECE 65536         /* minimum number of elements per thread */
 
 typedef T NAME(Few) __attribute__((vector_size(BYTES / sizeof(double) * sizeof(T)), aligned(sizeof(T)), may_alias));
 typedef struct { const T *from; T *to; double *part; long outer, n, inner, step, pieces, strips; int what; double over; } NAME(Moments);
 
-/* the sum of x - middle, or of its squares */
+/* The sum of x - middle, or of its squares. */
 ALWAYS double NAME(apart)(const T *x, long n, double middle, const int square) {
     const V_f64 m = (V_f64){0} + middle;
     V_f64 s[4] = {{0}};
@@ -30,14 +31,16 @@ ALWAYS double NAME(apart)(const T *x, long n, double middle, const int square) {
     return r;
 }
 
-/* The mean is the first element and what the others are away from it, so that the mean of equal numbers is exact. */
+/* The mean is the first element plus the mean deviation from it, so that the mean of equal values
+   is exact. */
 ALWAYS void NAME(row_moments)(const T *x, long n, double *mean, double *squares, int what) {
     const double first = isfinite(x[0]) ? x[0] : 0;
     *mean = first + NAME(apart)(x, n, first, 0) / n;
     *squares = what == MEAN ? 0 : NAME(apart)(x, n, *mean, 1);
 }
 
-/* s[width], the sums of what n rows of a pitch are away from `middle`, or of its squares */
+/* s[width]: the sums over n rows, `pitch` apart, of the deviations from `middle`, or of their
+   squares. */
 ALWAYS void NAME(apart_columns)(const T *x, long n, long pitch, long width, const double *middle, double *restrict s, const int square) {
     const long whole = width / N * N;
     for (long j = 0; j < width; j++) s[j] = 0;
@@ -74,20 +77,20 @@ ALWAYS void NAME(column_moments)(const T *x, long n, long pitch, long width, dou
     if (what != MEAN) NAME(apart_columns)(x, n, pitch, width, mean, squares, 1);
 }
 
-/* The moments of `count` elements together with those of `more` others. */
+/* Combines the moments of `count` elements with those of `more` others. */
 ALWAYS void NAME(meet)(double *mean, double *squares, double count, double mean_of_others, double squares_of_others, double more) {
     const double d = mean_of_others - *mean, part = more / (count + more);
     *mean += d * part;
     *squares += squares_of_others + d * d * count * part;
 }
 
-/* the same of rows that are so short that several make a row that is not */
+/* Like column moments, for rows so short that several are combined into one long row. */
 ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restrict mean, double *restrict squares, int what) {
     const long group = 8 * N / inner, rows = n / group, width = group * inner;
     double means[8 * N], of[8 * N];
     long i = 0;
     for (long j = 0; j < inner; j++) mean[j] = x[j], squares[j] = 0;
-    if (what == MEAN) {         /* (a sum, in which an infinity stays one) */
+    if (what == MEAN) {         /* (sums, so that an infinity stays infinite) */
         double first[8 * N];
         for (long j = 0; j < inner; j++) first[j] = isfinite(x[j]) ? x[j] : 0, mean[j] = 0;
         for (; i < n; i++)
@@ -105,7 +108,8 @@ ALWAYS void NAME(narrow_moments)(const T *x, long n, long inner, double *restric
     for (; i < n; i++)
         for (long j = 0; j < inner; j++) {
             const double y = x[i * inner + j];
-            NAME(meet)(mean + j, squares + j, (double)i, y, y - y, 1);          /* (of an infinity its distance from itself is nan) */
+            /* (an infinity's distance from itself is nan) */
+            NAME(meet)(mean + j, squares + j, (double)i, y, y - y, 1);
         }
 }
 
@@ -137,8 +141,9 @@ static void NAME(moments)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* `to`, the sums of squared deviations of what is left of a[...] without the axes low..high-1, divided by `over` (VARIANCE), the square roots of that
-   (DEVIATION), or the means (MEAN).  1 where a is not in C order, or there is no memory. */
+/* Reduces axes low..high-1 of a into `to`: the sums of squared deviations divided by `over`
+   (VARIANCE), their square roots (DEVIATION), or the means (MEAN). Returns 1 if a is not
+   C-contiguous, or if out of memory. */
 int NAME(mt_moments)(const struct array *a, const struct array *to, int low, int high, int what, double over) {
     if (!plain(a) || !plain(to)) return 1;
     NAME(Moments) k = {(const T *)a->data, (T *)to->data, 0, 1, 1, 1, 0, 1, 1, what, over};

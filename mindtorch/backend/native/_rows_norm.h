@@ -1,11 +1,11 @@
-/* Layer norm and its kin, scale and shift by channel, of float32; see _rows.c. */
+/* Layer, RMS, batch and group norm, scale and shift by channel, for float32; see _rows.c. */
 #define V V_f32
 #define W ((long)(BYTES / sizeof(float)))
 #define LOAD(p) (*(const V *)(p))
 #define STORE(p, v) (*(V *)(p) = (v))
 #define STRETCH 4096
 
-/* Rows of n elements.  mean is null for RMS norm, w, b, gx, gw, gb where there is none. */
+/* Rows of n elements. mean is null for RMS norm; w, b, gx, gw, gb may be null. */
 typedef struct {
     const float *x, *g, *w, *b, *mean, *rstd;
     float *to, *means, *rstds, *gx, *gw, *gb;
@@ -91,7 +91,8 @@ static void normed_back(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* mean and 1 / deviation (RMS norm: mean is null, 1 / root of the mean square) of rows of x, these rows normalised, times w, plus b */
+/* Computes per row of x: mean and 1 / standard deviation (RMS norm: mean is null, 1 / root mean
+   square), and the normalized row times w plus b. */
 int mt_norm(const struct array *x, const struct array *w, const struct array *b, const struct array *to, const struct array *mean, const struct array *rstd, double eps) {
     if (!plain(x) || (w && !plain(w)) || (b && !plain(b))) return 1;
     Normed k = {.x = (const float *)x->data, .w = w ? (const float *)w->data : 0, .b = b ? (const float *)b->data : 0, .to = (float *)to->data,
@@ -103,7 +104,7 @@ int mt_norm(const struct array *x, const struct array *w, const struct array *b,
     return 0;
 }
 
-/* the gradients of that: gx, and gw, gb of n elements (each may be null) */
+/* Gradients of mt_norm: gx, and gw, gb of n elements (each may be null). */
 int mt_norm_back(const struct array *g, const struct array *x, const struct array *w, const struct array *mean, const struct array *rstd, const struct array *gx,
                  const struct array *gw, const struct array *gb) {
     if (!plain(g) || !plain(x) || (w && !plain(w)) || (mean && !plain(mean)) || !plain(rstd)) return 1;
@@ -112,7 +113,7 @@ int mt_norm_back(const struct array *g, const struct array *x, const struct arra
     long size = 1;
     for (int d = 0; d < x->nd; d++) size *= x->dims[d];
     k.n = size / k.rows;
-    /* (sums over rows: in float32 of a piece's, which are few, then in double) */
+    /* (sums over rows: in float32 within a piece, which has few rows, then in double) */
     k.step = MANY / k.n < 1 ? 1 : MANY / k.n < 128 ? MANY / k.n : 128;
     const long pieces = (k.rows + k.step - 1) / k.step, n = k.n;
     float *room = gw || gb ? malloc(2 * pieces * n * sizeof *room) : 0;
@@ -143,7 +144,7 @@ static void channels(void *ctx, long start, long stop, int who) {
     const long c = k->channels, hw = k->inner;
     (void)who;
     for (long s = start; s < stop; s++) {
-        if (hw == 1) {              /* s: a sample */
+        if (hw == 1) {              /* s: index of a sample */
             for (long j = 0; j < c; j += W) {
                 V v = some(k->x + s * c + j, c - j, 0) * some(k->factor + j, c - j, 0);
                 if (k->y) v += some(k->y + s * c + j, c - j, 0) * some(k->by + j, c - j, 0);
@@ -152,7 +153,8 @@ static void channels(void *ctx, long start, long stop, int who) {
             }
             continue;
         }
-        const float *x = k->x + s * hw, *y = k->y ? k->y + s * hw : 0, f = k->factor[s % c], b = y ? k->by[s % c] : 0;      /* s: a channel of a sample */
+        /* s: index of a (sample, channel) pair */
+        const float *x = k->x + s * hw, *y = k->y ? k->y + s * hw : 0, f = k->factor[s % c], b = y ? k->by[s % c] : 0;
         float *to = k->to + s * hw;
         if (y && k->shift) { const float t = k->shift[s % c]; for (long i = 0; i < hw; i += W) put(to + i, hw - i, some(x + i, hw - i, 0) * f + (some(y + i, hw - i, 0) * b + t)); }
         else if (k->shift) { const float t = k->shift[s % c]; for (long i = 0; i < hw; i += W) put(to + i, hw - i, some(x + i, hw - i, 0) * f + t); }
@@ -172,7 +174,8 @@ int mt_channels(const struct array *x, const struct array *factor, const struct 
 }
 
 #define FEW_CHANNELS 128
-/* (x - mean[channel]) / sqrt(var[channel] + eps) * w[channel] + b[channel] as one product and one sum; w, b: may be null */
+/* (x - mean[channel]) / sqrt(var[channel] + eps) * w[channel] + b[channel] as one multiplication
+   and one addition; w, b may be null */
 int mt_scaled(const struct array *x, const struct array *w, const struct array *b, const struct array *mean, const struct array *var, const struct array *to,
               double eps) {
     const struct array *all[4] = {mean, var, w, b};
@@ -195,12 +198,13 @@ int mt_scaled(const struct array *x, const struct array *w, const struct array *
 }
 
 /* ------------------------------------------------------------------ batch norm, group norm */
-/* x (samples, channels, ...) as rows of hw elements, of which each `group` of `count` has a mean and a deviation: batch norm a channel's of all samples,
-   group norm some channels of a sample. */
+/* x (samples, channels, ...) as rows of hw elements. Each of `count` groups has a mean and a
+   deviation: in batch norm a group is one channel of all samples, in group norm some channels of
+   one sample. */
 typedef struct {
     const float *x, *g, *w, *b, *mean, *rstd;
     float *to, *means, *vars, *rstds;
-    double *plain, *dot;            /* of each row the sums of g and of g (x - mean) rstd */
+    double *plain, *dot;            /* per row the sums of g and of g (x - mean) rstd */
     long channels, hw, count, step;
     double eps;
 } Grouped;
@@ -276,7 +280,8 @@ static int describe(Grouped *k, const struct array *x, long groups, int batch, c
     return 0;
 }
 
-/* x normalised by group (batch: by channel), times w, plus b of the channels; mean, variance (null: not wanted) and 1 / deviation of each */
+/* Normalizes x by group (batch: by channel), then multiplies by w and adds b per channel; also
+   writes each group's mean, variance (unless null) and 1 / standard deviation. */
 int mt_groups(const struct array *x, const struct array *w, const struct array *b, const struct array *to, const struct array *mean, const struct array *var,
               const struct array *rstd, int batch, double eps) {
     Grouped k = {.to = (float *)to->data, .means = (float *)mean->data, .vars = var ? (float *)var->data : 0, .rstds = (float *)rstd->data, .eps = eps};
@@ -286,7 +291,7 @@ int mt_groups(const struct array *x, const struct array *w, const struct array *
     return 0;
 }
 
-/* the gradients of that: of x (or null), and of w, b of the channels */
+/* Gradients of mt_groups: of x (unless null), and of w, b per channel. */
 int mt_groups_back(const struct array *g, const struct array *x, const struct array *w, const struct array *mean, const struct array *rstd,
                    const struct array *gx, const struct array *gw, const struct array *gb, int batch) {
     Grouped k = {.mean = (const float *)mean->data, .rstd = (const float *)rstd->data, .to = gx ? (float *)gx->data : 0};

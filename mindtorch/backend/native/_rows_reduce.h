@@ -1,15 +1,16 @@
-/* Reductions of arrays of T over neighbouring axes; see _rows.c. */
+/* Reductions of arrays of T over adjacent axes; see _rows.c. */
 #define V NAME(V)
 #define W ((long)(BYTES / sizeof(T)))
 #define LOAD(p) (*(const V *)(p))
 #define STORE(p, v) (*(V *)(p) = (v))
 
-/* The rounding errors of a sum grow with the additions that a lane sees: STRETCH / (4 W) of a row, BLOCK / 8 + 3 of a column; their results are added in double. */
+/* Rounding errors of a sum grow with the number of additions per lane: STRETCH / (4 W) in a row,
+   BLOCK / 8 + 3 in a column; partial results are added in double. */
 #define STRETCH (256 * W)
 #define BLOCK 128
-#define COLUMNS 1024        /* that are gone over at once */
-#define SHORT 8             /* elements of a row below which W rows go together */
-#define PIECE 65536         /* elements that one thread takes at least */
+#define COLUMNS 1024        /* columns processed at once */
+#define SHORT 8             /* for rows shorter than this, W rows are processed together */
+#define PIECE 65536         /* minimum number of elements per thread */
 
 typedef struct { const T *from; T *to; double *part; long outer, n, inner, step, pieces, strips; int what; double over; } NAME(Reduce);
 
@@ -18,7 +19,7 @@ ALWAYS double NAME(first)(const int what) {
 }
 ALWAYS V NAME(all)(double x) { return (V){0} + (T)x; }
 
-/* an element as it goes into the sum */
+/* Maps an element to its term of the sum. */
 ALWAYS V NAME(term)(V x, const int what) {
     if (what == SQUARES) return x * x;
     if (what == SIZES) return NAME(larger)(x, -x);
@@ -38,11 +39,12 @@ ALWAYS double NAME(joined)(double x, double y, const int what) {
 }
 ALWAYS double NAME(one)(T x, const int what) { return what == SQUARES ? (double)(T)(x * x) : what == SIZES ? fabs((double)x) : (double)x; }
 
-/* by lanes, x where it is the larger (LARGEST) or not the larger one (LEAST), y elsewhere */
+/* per lane: x where it is larger (LARGEST) or not larger (LEAST), else y */
 #define FIRST_OF(V, x, y) ({ const __typeof__((x) > (y)) m = what == LARGEST ? (x) > (y) : ~((x) > (y));                              \
     (V)(((__typeof__(m))(x) & m) | ((__typeof__(m))(y) & ~m)); })
 
-/* the lanes of a vector, none of them nan where it is about the largest; products of lanes may leave T's range */
+/* Reduces the lanes of a vector, none of them nan for extremes; a product of lanes may exceed T's
+   range. */
 ALWAYS double NAME(lanes)(V v, const int what) {
     typedef T half __attribute__((vector_size(BYTES / 2), aligned(sizeof(T)), may_alias));
     typedef T quarter __attribute__((vector_size(BYTES / 4), aligned(sizeof(T)), may_alias));
@@ -97,14 +99,14 @@ ALWAYS double NAME(along)(const T *x, long n, const int what) {
     return what >= LARGEST && NAME(some)(bad) ? NAN : r;
 }
 
-/* r[W] of W rows of few elements */
+/* r[W]: reductions of W rows of few elements. */
 ALWAYS void NAME(short_rows)(const T *x, long n, double *restrict r, const int what) {
     _Pragma("GCC unroll 16") for (long j = 0; j < W; j++) r[j] = NAME(one)(x[j * n], what);
     for (long i = 1; i < n; i++)
         _Pragma("GCC unroll 16") for (long j = 0; j < W; j++) r[j] = NAME(joined)(r[j], NAME(one)(x[j * n + i], what), what);
 }
 
-/* r[width], of n rows that lie `pitch` elements apart; width at most COLUMNS */
+/* r[width]: reductions over n rows that are `pitch` elements apart; width at most COLUMNS. */
 ALWAYS void NAME(across)(const T *x, long n, long pitch, long width, double *restrict r, const int what) {
     const long whole = width / W * W;
     T s[COLUMNS];
@@ -149,7 +151,7 @@ ALWAYS void NAME(across)(const T *x, long n, long pitch, long width, double *res
                 if (x[i * pitch + j] != x[i * pitch + j]) r[j] = NAN;
 }
 
-/* the same of rows that lie close together and are so short that several make a row that is not */
+/* Like `across`, for adjacent rows so short that several are combined into one long row. */
 ALWAYS void NAME(narrow)(const T *x, long n, long inner, double *restrict r, const int what) {
     const long group = 8 * W / inner;
     double wide[8 * W];
@@ -176,7 +178,8 @@ ALWAYS void NAME(reduced)(const NAME(Reduce) *k, long start, long stop, const in
     double room[COLUMNS];
     long t = start;
     if (inner == 1 && k->pieces == 1) {
-        if (n && n < SHORT) {       /* (in the order of the elements, whichever rows go together) */
+        /* (in the order of the elements, whichever rows are processed together) */
+        if (n && n < SHORT) {
             for (; t + W <= stop; t += W) {
                 NAME(short_rows)(k->from + t * n, n, room, what);
                 NAME(finish)(k, k->to + t, room, W);
@@ -220,7 +223,8 @@ static void NAME(reduce)(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* `to`, one element for each of what is left of a[...] without the axes low..high-1, divided by `over`.  1 where a is not in C order, or there is no memory. */
+/* Reduces axes low..high-1 of a into `to` and divides by `over`. Returns 1 if a is not
+   C-contiguous, or if out of memory. */
 int NAME(mt_reduce)(const struct array *a, const struct array *to, int low, int high, int what, double over) {
     if (!plain(a) || !plain(to)) return 1;
     NAME(Reduce) k = {(const T *)a->data, (T *)to->data, 0, 1, 1, 1, 0, 1, 1, what, over};

@@ -1,13 +1,13 @@
-/* Softmax and what goes with it, of float32; see _rows.c. */
+/* Softmax, its gradient and cross entropy, for float32; see _rows.c. */
 #define V V_f32
 #define W ((long)(BYTES / sizeof(float)))
 #define LOAD(p) (*(const V *)(p))
 #define STORE(p, v) (*(V *)(p) = (v))
-#define STRETCH 4096        /* elements whose sum is taken in float32 */
-#define STRIP 128           /* columns that are gone over at once */
+#define STRETCH 4096        /* elements that are summed in float32 */
+#define STRIP 128           /* columns processed at once */
 ALWAYS V same(float x) { return (V){0} + x; }
 
-/* e^x to 1.5 units in the last place, with denormal results, 0 and inf where they are due; nan stays */
+/* e^x to 1.5 ulp, with denormal results, 0 and inf where they are due; nan is preserved */
 ALWAYS V power(V x) {
     x = smaller_f32(same(100.0f), larger_f32(same(-104.0f), x));
     V n = x * 1.44269504f + 12582912.0f;        /* rounds to the nearest integer */
@@ -43,7 +43,7 @@ ALWAYS float total(V v) { return (float)lanes_f32(v, SUM); }
 enum { SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM, CROSS, CROSS_BACK };
 typedef struct { const float *x, *y; const i64 *at; const float *factor, *less; float *to, *sum, *loss; long n, inner; int what; } Soft;
 
-/* the largest of a row, nan left out; -inf of none */
+/* Maximum of a row, ignoring nan; -inf if there is none. */
 ALWAYS float top(const float *x, long n) {
     V m = same(-INFINITY), m1 = m;
     long i = 0;
@@ -52,7 +52,7 @@ ALWAYS float top(const float *x, long n) {
     return (float)lanes_f32(larger_f32(m, m1), LARGEST);
 }
 
-/* the sum of e^(x - m) of a row, those into `to` */
+/* Stores e^(x - m) of a row to `to` and returns the sum. */
 ALWAYS double powers(const float *x, long n, float m, float *to) {
     double r = 0;
     for (long b = 0; b < n; b += STRETCH) {
@@ -66,7 +66,8 @@ ALWAYS double powers(const float *x, long n, float m, float *to) {
         }
         for (; i < e; i += W) {
             const V p = power(some(x + i, e - i, -INFINITY) - m);
-            s += e - i < W ? some_of_f32((const float *)&p, e - i, same(0)) : p;    /* (-inf less -inf is nan) */
+            /* (-inf - -inf is nan) */
+            s += e - i < W ? some_of_f32((const float *)&p, e - i, same(0)) : p;
             if (to) put(to + i, e - i, p);
         }
         r += lanes_f32(s + s1, SUM);
@@ -104,12 +105,12 @@ static void soft_rows(void *ctx, long start, long stop, int who) {
                 for (long i = 0; i < n; i += W) put(to + i, n - i, some(x + i, n - i, 0) - m - less);
                 break;
             }
-            case SOFT_BACK: {           /* (g - sum g y) y */
+            case SOFT_BACK: {           /* (g - sum(g y)) y */
                 const float s = (float)products(x, y, n);
                 for (long i = 0; i < n; i += W) put(to + i, n - i, (some(x + i, n - i, 0) - s) * some(y + i, n - i, 0));
                 break;
             }
-            case LOG_SOFT_BACK: {       /* g - e^y sum g */
+            case LOG_SOFT_BACK: {       /* g - e^y sum(g) */
                 const float s = (float)along_f32(x, n, SUM);
                 for (long i = 0; i < n; i += W) put(to + i, n - i, some(x + i, n - i, 0) - power(some(y + i, n - i, 0)) * s);
                 break;
@@ -135,7 +136,7 @@ static void soft_rows(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* of columns, STRIP of them at once */
+/* processes STRIP columns at once */
 static void soft_columns(void *ctx, long start, long stop, int who) {
     const Soft *k = ctx;
     const long n = k->n, inner = k->inner, strips = (inner + STRIP - 1) / STRIP;
@@ -177,7 +178,8 @@ static void soft_columns(void *ctx, long start, long stop, int who) {
     }
 }
 
-/* x (a gradient, with the result y) along an axis into `to`; 1 where one of them is not in C order */
+/* Applies `what` to x (a gradient, with the result y) along an axis, into `to`. Returns 1 if one of
+   them is not C-contiguous. */
 int mt_soft(const struct array *x, const struct array *y, const struct array *to, int axis, int what) {
     if (!plain(x) || !plain(y) || !plain(to)) return 1;
     long outer = 1, inner = 1;
@@ -190,7 +192,8 @@ int mt_soft(const struct array *x, const struct array *y, const struct array *to
     return 0;
 }
 
-/* Of rows x: e^(x - m) into `to`, the sums of these into `sum`, log(sum) - (x[at] - m) into `loss`.  1 where one of them is not in C order, 2 where a place is outside. */
+/* For rows of x with maxima m: e^(x - m) into `to`, its sums into `sum`, log(sum) - (x[at] - m)
+   into `loss`. Returns 1 if an array is not C-contiguous, 2 if an index is out of bounds. */
 int mt_cross(const struct array *x, const struct array *at, const struct array *to, const struct array *sum, const struct array *loss) {
     if (!plain(x) || !plain(at) || !plain(to) || !plain(sum) || !plain(loss)) return 1;
     Soft k = {.x = (const float *)x->data, .at = (const i64 *)at->data, .to = (float *)to->data, .sum = (float *)sum->data, .loss = (float *)loss->data,
@@ -201,7 +204,8 @@ int mt_cross(const struct array *x, const struct array *at, const struct array *
     return 0;
 }
 
-/* rows e times factor[row] into `to`, `less`[row] less at at[row]; results as of mt_cross */
+/* Writes rows of e * factor[row] to `to` and subtracts less[row] at at[row]; returns like
+   mt_cross. */
 int mt_cross_back(const struct array *e, const struct array *at, const struct array *factor, const struct array *less, const struct array *to) {
     if (!plain(e) || !plain(at) || !plain(factor) || !plain(less) || !plain(to)) return 1;
     Soft k = {.x = (const float *)e->data, .at = (const i64 *)at->data, .factor = (const float *)factor->data, .less = (const float *)less->data,

@@ -1,13 +1,16 @@
-"""NumPy-facing side of _along.c: scans, gathering and scattering, orders.  Nothing here without a compiler: every function gives None then, as it
-does for a dtype that has no kernel, and the caller goes on with NumPy.  Places, scans and single elements of an order are asked for at any size (2 us),
-for the rest cpu/large.py says from how many elements on.
+"""NumPy interface of _along.c: scans, gather, scatter and sorting. Without a compiler every
+function returns None, as it does for a dtype without a kernel, and the caller uses NumPy. Gather
+and scatter, scans and order statistics are used at any size (2 us); for the rest cpu/large.py
+decides the minimum size.
 
-CPU time on one core, ms, C / NumPy / torch, of 1733x1731 float32 where nothing else is said: cumsum along rows 2.1 / 8.6 / 3.1, columns
-5.0 / 6.9 / 19, backward 4.6 / 23 / 9; cummax 4.2 / 26 / 3.1; gather along rows 4.8 / 6.4 / 2.4 to 3.4; scatter_add 6.1 / 9.3 / 3.6; index_add of
-columns 6.0 / 9.5 / 4.6, rows 2.3 / 5.1 / 3.5; an embedding's gradient (40001 rows of 65) 2.4 / 8.5 / 3.8; sort of 3 million float64
-260 / 526 / 310, int64 67 / 261 / 60; topk of 50 of them 0.8 / 32 / 32; unique with inverse of 3 million int64 96 / 523 / 86; randperm of as many
-40 / 477 / 80.  Std along rows 0.5 / 14 / 17; norm of all 0.4 / 1.3 / 0.4.  Of (8, 33, 113, 111) float32: group_norm 1.4 / 3.3 / 1.6; resampled by 1.7
-bilinear 13 / 46 / 15, backward 44 / 111 / 73, bicubic 26 / 119 / 97; adaptive_max_pool2d to 7, forward and backward 6.7 / 31 / 5.2.
+CPU time on one core in ms, C / NumPy / PyTorch, for 1733x1731 float32 unless stated otherwise:
+cumsum along rows 2.1 / 8.6 / 3.1, columns 5.0 / 6.9 / 19; cummax 4.2 / 26 / 3.1; gather along rows
+4.8 / 6.4 / 2.4 to 3.4; scatter_add 6.1 / 9.3 / 3.6; index_add of columns 6.0 / 9.5 / 4.6, rows 2.3
+/ 5.1 / 3.5; an embedding's gradient (40001 rows of 65) 2.4 / 8.5 / 3.8; sort of 3 million float64
+260 / 526 / 310, int64 67 / 261 / 60; topk of 50 of them 0.8 / 32 / 32; unique with inverse of 3
+million int64 96 / 523 / 86; randperm of 3 million 40 / 477 / 80. Std along rows 0.5 / 14 / 17. For
+(8, 33, 113, 111) float32: group_norm 1.4 / 3.3 / 1.6; resampling by 1.7 bilinear 13 / 46 / 15,
+bicubic 26 / 119 / 97; adaptive_max_pool2d to 7, forward and backward 6.7 / 31 / 5.2.
 """
 import ctypes
 import functools
@@ -54,13 +57,13 @@ def _ready():
 
 @functools.cache
 def _typed(name):
-    """{dtype: a function of that name}"""
+    """Returns {dtype: function} for a function name."""
     lib = _lib()
     return {} if lib is None else {d: getattr(lib, f"{name}_{t}") for d, t in (_SORTED if name in _ORDERS else _SCANNED).items()}
 
 
 def _sizes(shape, axis):
-    """Elements before, along and behind an axis."""
+    """Returns the numbers of elements before, along and after an axis."""
     outer = inner = 1
     for n in shape[:axis]:
         outer *= n
@@ -71,7 +74,8 @@ def _sizes(shape, axis):
 
 # ------------------------------------------------------------------ scans
 def scan(a, axis, times, back=False):
-    """Running sums (`times`: products) of a along an axis, from its end if `back`; float32 in double precision."""
+    """Computes cumulative sums (`times`: products) of a along an axis, from its end if `back`;
+    float32 in double precision."""
     f = _typed("mt_scan").get(a.dtype)
     if f is None or not pool.ready_for(a.size):
         return None
@@ -83,7 +87,7 @@ def scan(a, axis, times, back=False):
 
 
 def extremes(a, axis, least):
-    """(the largest, or least, so far along an axis, the last place of it)"""
+    """Returns (cumulative maximum, or minimum if `least`, along an axis; its last index)."""
     f = _typed("mt_extremes").get(a.dtype)
     if f is None or not pool.ready_for(a.size):
         return None
@@ -94,7 +98,7 @@ def extremes(a, axis, least):
     return r, where
 
 
-# ------------------------------------------------------------------ gathering and scattering
+# ------------------------------------------------------------------ gather and scatter
 GATHER, PUT, ADD = range(3)
 _ADDED: dict[object, int] = {np.dtype(f"{s}{n}"): n for s in "iu" for n in (1, 2, 4, 8)}
 _ADDED.update({np.dtype(np.float32): 260, np.dtype(np.float64): 264})
@@ -119,20 +123,25 @@ _moves: dict[str, object] | None = None
 
 
 def move(what, a, index, axis, line):
-    """GATHER: line[...] = a at the places that index has in the coordinate of `axis`; PUT, ADD: the other way round.
+    """GATHER: line[...] = a at the coordinates of the loop, with that of `axis` replaced by
+    `index`; PUT, ADD: the reverse, a write or an addition.
 
-    Strides of any kind; index is no larger than a's but along the axis, line no smaller than index, or without dimensions.  True; False where a
-    place was outside (and part of the work is done); None where there is no kernel."""
+    Any strides. index is no larger than a, except along the axis; line is no smaller than index, or
+    0-dim. Returns True; False if an index was out of bounds (part of the work is done then); None
+    if there is no kernel.
+    """
     return _move("mt_move", what, a, index, axis, line)
 
 
 def rows(what, a, index, axis, line):
-    """`move` with an index of one dimension: line[..., k, ...] is a[..., index[k], ...]; a, line C-contiguous."""
+    """Like `move`, with a 1D index: line[..., k, ...] is a[..., index[k], ...]; a and line are
+    C-contiguous."""
     return _move("mt_move_rows", what, a, index, axis, line)
 
 
 def add_to_rows(table, places, rows, times):
-    """table[places[k]] += times * rows[k], one k after another, of C-contiguous arrays whose places all lie inside; None where there is no kernel."""
+    """Computes table[places[k]] += times * rows[k] for each k in order, on C-contiguous arrays; all
+    indices must be in bounds. None if there is no kernel."""
     t = _SCANNED.get(table.dtype)
     if t not in ("f32", "f64") or rows.dtype != table.dtype or at(table) % table.itemsize or at(rows) % table.itemsize or (lib := _ready()) is None:
         return None
@@ -142,7 +151,8 @@ def add_to_rows(table, places, rows, times):
 
 # ------------------------------------------------------------------ random numbers
 def shuffled(steps):
-    """0..n-1 after step i, for all i in turn, has made the places i and i + steps[i] change what they hold (steps: uint32)."""
+    """Returns 0..n-1 after swapping elements i and i + steps[i] for each i in order (steps:
+    uint32)."""
     lib = _ready()
     if lib is None or steps.dtype != np.uint32:
         return None
@@ -151,7 +161,7 @@ def shuffled(steps):
 
 
 def multiply_add(x, y, z):
-    """x * y + z of a contiguous float64 array, rounded once."""
+    """Computes x * y + z of a contiguous float64 array with one rounding (FMA)."""
     lib = _ready()
     if lib is None:
         return None
@@ -160,24 +170,28 @@ def multiply_add(x, y, z):
     return r
 
 
-# ------------------------------------------------------------------ orders
-#: Elements of a row from which on digits are faster than comparisons (of float32 and narrow integers with the index in one word, as NumPy's
-#: vectorised sort has them: later); and up to which they are put in order one after another (16 rows of 16 in 3 us, NumPy 8; as in _along.c).
+# ------------------------------------------------------------------ sorting
+#
+# Row lengths: from `_DIGITS` on, a radix sort is faster than a comparison sort. `_WORDS` is the
+# limit for float32, for which NumPy's vectorized sort of key and index in one word is faster at any
+# length. Up to `_FEW` (as in _along.c), an insertion sort is used (16 rows of 16: 3 us vs NumPy 8
+# us).
 _DIGITS, _WORDS, _FEW = 512, 1 << 62, 48
 
 
 def orders(dtype, n):
-    """Whether `order` is faster than NumPy for rows of n."""
+    """True if `order` is faster than NumPy for rows of n."""
     return n < 1 << 32 and dtype in _SORTED and (n <= _FEW or n >= (_WORDS if dtype.kind == "f" and dtype.itemsize == 4 else _DIGITS))
 
 
 def finds(dtype, n, k):
-    """Whether `best` is faster than NumPy for k of rows of n."""
+    """True if `best` is faster than NumPy for k elements of rows of n."""
     return n < 1 << 32 and dtype in _SORTED and 0 < 8 * k <= n
 
 
 def order(a, down, values=True):
-    """(sorted rows of a matrix, what sorts them) of a contiguous one that `orders`: stable, nan the largest."""
+    """Returns (sorted rows, sorting indices) of a contiguous matrix that `orders` accepts: stable,
+    nan is the largest."""
     f = _typed("mt_order").get(a.dtype)
     if f is None or not pool.ready_for(a.size):
         return None
@@ -187,7 +201,8 @@ def order(a, down, values=True):
 
 
 def best(a, k, down):
-    """(the k largest (down) or smallest elements of the rows of a matrix, where), equal ones in their order."""
+    """Returns (the k largest (down) or smallest elements of each row of a matrix, their indices);
+    equal elements stay in order."""
     if (lib := _ready()) is None:
         return None
     r, places = np.empty((len(a), k), a.dtype), np.empty((len(a), k), _I64)
@@ -199,8 +214,9 @@ PLACE, MEDIAN, SKIPPING = range(3)
 
 
 def top(a, k, down, first=False):
-    """(the k largest (down) or smallest elements along the last axis of an array in C order, where), in order; None where there is no kernel, or some
-    of them and the next one are equal (first: the first of them then)."""
+    """Returns (the k largest (down) or smallest elements along the last axis of a C-contiguous
+    array, their indices), sorted. None if there is no kernel, or if some of them and the next one
+    are equal (with `first` the first of the equal ones is returned)."""
     f = _typed("mt_top").get(a.dtype)
     if f is None or k > _FEW or pool.ready_for(a.size) is False:
         return None
@@ -211,8 +227,11 @@ def top(a, k, down, first=False):
 
 
 def ranked(a, how, k, keepdim):
-    """(of each row, the last axis of an array in C order, PLACE: the element at place k of its order; MEDIAN, SKIPPING: its lower median, the nans left
-    out for the latter; where).  None where there is no kernel, or more than the values decides."""
+    """Returns (one element of each row of the last axis of a C-contiguous array, its index).
+
+    PLACE: the element at rank k; MEDIAN: the lower median; SKIPPING: the lower median without nans.
+    None if there is no kernel, or if ties or nans leave a choice.
+    """
     f = _typed("mt_ranked").get(a.dtype)
     if f is None or pool.ready() is None:
         return None
@@ -221,10 +240,11 @@ def ranked(a, how, k, keepdim):
     return None if f(header(a), header(r), header(places), how, k) else (r, places)
 
 
-# ------------------------------------------------------------------ counts and places
+# ------------------------------------------------------------------ counts and indices
 def counted(a, least):
-    """How often each number of an array of one dimension occurs, as many places as the largest asks for, but `least`; None where there is no kernel, or a
-    number is negative.  (65536 numbers below 64: 35 us, NumPy 66, torch 49.)"""
+    """Counts the occurrences of each value in a 1D array; the result has at least `least` elements,
+    else largest value + 1. None if there is no kernel, or a value is negative. (65536 values below
+    64: 35 us, NumPy 66 us, PyTorch 49 us.)"""
     if a.dtype != _I64 or (lib := _ready()) is None:
         return None
     a = np.ascontiguousarray(a)
@@ -237,7 +257,8 @@ def counted(a, least):
 
 
 def nonzero(mask, apart=False):
-    """Coordinates of the true elements of an array of bools, one row each (`apart`: one array for each dimension); None where there is no kernel."""
+    """Returns the coordinates of the true elements of a bool array, one row each (`apart`: one
+    array per dimension); None if there is no kernel."""
     if (lib := _ready()) is None or not mask.ndim:
         return None
     mask, count, n = np.ascontiguousarray(mask), int(np.count_nonzero(mask)), mask.ndim
@@ -246,8 +267,8 @@ def nonzero(mask, apart=False):
 
 
 def searched(rows, x, right):
-    """Where the values of x belong in the sorted rows (one row, or the dimensions before the last are x's), before those equal to them or behind; None
-    where there is no kernel."""
+    """Returns the insertion index of each value of x in the sorted rows (one row, or with x's
+    leading dimensions), before equal elements or (right) after them; None if there is no kernel."""
     t = _SORTED.get(x.dtype)
     if t is None or rows.dtype != x.dtype or (lib := _lib()) is None or not pool.ready_for(x.size):
         return None
@@ -259,7 +280,7 @@ def searched(rows, x, right):
     return r
 
 
-# ------------------------------------------------------------------ taps
+# ------------------------------------------------------------------ weighted sums of taps
 _REAL = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 
 
@@ -268,7 +289,8 @@ def _real(dtype):
 
 
 def taps(a, index, weight, axis, back=None):
-    """Weighted sums of elements of a along an axis: index, weight [taps, out]; `back`: the adjoint, to so many elements."""
+    """Computes weighted sums of elements of a along an axis: index, weight [taps, out]. `back`: the
+    adjoint, with this many elements along the axis."""
     kind = _real(a.dtype)
     if kind is None:
         return None
@@ -285,8 +307,8 @@ PLAIN, PRODUCT, CENTRED, SIZES = range(4)
 
 
 def sums(a, what=PLAIN, other=None, times=1.0):
-    """Sums over the rows of a contiguous matrix: of its elements, their products with those of another one, squares of what is left of them less
-    other[row], absolute values; `times` that."""
+    """Returns sums over the rows of a contiguous matrix, multiplied by `times`: of its elements, of
+    products with another matrix, of squares of (element - other[row]), or of absolute values."""
     kind = _real(a.dtype)
     if kind is None:
         return None
@@ -296,7 +318,8 @@ def sums(a, what=PLAIN, other=None, times=1.0):
 
 
 def combined(x, p, r, g=None, q=None):
-    """x * p[row] + g * q[row] + r[row] of contiguous matrices (x * p[row] + r[row])."""
+    """Computes x * p[row] + g * q[row] + r[row] of contiguous matrices; without g: x * p[row] +
+    r[row]."""
     y = np.empty(x.shape, x.dtype)
     g, q, p, r = [None if v is None else np.ascontiguousarray(v, x.dtype) for v in (g, q, p, r)]
     getattr(_lib(), "mt_combined_" + _REAL[x.dtype])(at(x), *[None if v is None else at(v) for v in (g, p, q, r)], at(y), *x.shape)

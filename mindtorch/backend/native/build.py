@@ -1,9 +1,10 @@
-"""Compiles mindtorch's C kernels with the compiler of this machine, once, and loads them.
+"""Compiles mindtorch's C kernels with this machine's compiler, once, and loads them.
 
-The library lies in the user's cache folder (MINDTORCH_CACHE, or XDG_CACHE_HOME/mindtorch, or ~/.cache/mindtorch) under a name
-made of the source, the flags, the compiler and the processor, a digest of it at its end.  Only what nobody else can have written is
-loaded, and only as it was written; anything else is compiled anew, with a warning.  Without a compiler, or with MINDTORCH_NATIVE=0, there are no C
-kernels and everything runs on NumPy as before; one logged line says so.
+The library is stored in the user's cache directory (MINDTORCH_CACHE, or XDG_CACHE_HOME/mindtorch,
+or ~/.cache/mindtorch). Its file name is a hash of the source, the flags, the compiler and the
+processor; a digest of its content is appended. A library is loaded only if no other user can have
+written it and its digest matches; otherwise it is recompiled, with a warning. Without a compiler,
+or with MINDTORCH_NATIVE=0, there are no C kernels and everything runs on NumPy; one line is logged.
 """
 import contextlib
 import ctypes
@@ -28,16 +29,18 @@ from mindtorch.backend import owned
 
 log = logging.getLogger("torch._inductor")
 
-# (-fno-if-conversion: gcc 12 makes `T == 4 ? f4 : f5` and a number that hangs on the same condition two conditional moves, and lets an addition in between
-# overwrite the condition: for Intel's AVX-512 the gradient of a convolution's weight called the function for 5 taps with 4. Vectors have a pass of their own
-# for conditions, which stays.
-# -falign-functions: else how fast a loop is hangs on how long the functions before it are: the very same code gathered 65536 floats in 25 or 41 us.)
+# (-fno-if-conversion: gcc 12 compiles `T == 4 ? f4 : f5` and a value that depends on the same
+# condition to two conditional moves, and an addition in between overwrites the condition flags.
+# With Intel's AVX-512 the weight gradient of a convolution then called the 5-tap function for 4
+# taps. Conditions in vectorized loops use a separate pass, which stays enabled. -falign-functions:
+# otherwise the speed of a loop depends on the size of the functions before it: identical code
+# gathered 65536 floats in 25 or 41 us.)
 FLAGS = ("-O3", "-march=native", "-fno-if-conversion", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd", "-fPIC", "-shared",
          "-std=gnu11", "-Wno-unknown-pragmas", "-falign-functions=64")
 
 
 def compiler():
-    """The compiler's command as a list: CC, else cc, gcc or clang; None if there is none."""
+    """Returns the compiler's command as a list: CC, else cc, gcc or clang; None if none exists."""
     named = os.environ.get("CC")
     if named is not None:
         words = shlex.split(named)
@@ -50,7 +53,7 @@ def compiler():
 
 
 def cache_folder():
-    """Where compiled libraries are kept."""
+    """Returns the directory of compiled libraries."""
     named = os.environ.get("MINDTORCH_CACHE")
     if named:
         return pathlib.Path(named).expanduser()
@@ -66,11 +69,12 @@ def _processor():
         return platform.processor() + platform.machine()
 
 
-_MARK = b"mindtorch sha256"     # before the digest at a library's end, where the loader does not look
+_MARK = b"mindtorch sha256"  # precedes the digest at the end of a library, which the loader ignores
 
 
 def _intact(path):
-    """Why a library of the cache may not be loaded, or None: somebody else could have written it, or it is not as it was written."""
+    """Returns why a cached library must not be loaded (another user could have written it, or it is
+    corrupt); None if it may."""
     try:
         data = owned.read(path)
     except OSError as e:
@@ -81,14 +85,16 @@ def _intact(path):
 
 
 def build(source, extra=()):
-    """Path of the shared library of a C source file; compiled unless the cache has a sound one.  RuntimeError if that fails."""
+    """Returns the path of the shared library of a C source file; compiles it unless the cache has a
+    valid one. RuntimeError on failure."""
     source = pathlib.Path(source)
     return _built(source.read_bytes(), (*source.parent.glob(f"{source.stem}_*.h"), *source.parent.glob("_common*.h")), extra,
                   lambda folder: str(source))
 
 
 def generated(text, extra=()):
-    """The loaded library of a C source that was made here and may include the headers beside this module; RuntimeError as `load`."""
+    """Compiles and loads generated C source, which may include the headers in this directory;
+    RuntimeError like `load`."""
     def written(folder):
         path = pathlib.Path(folder) / "generated.c"
         path.write_text(text, "utf-8")
@@ -113,7 +119,7 @@ def _built(text, headers, extra, source_in):
     if why is None:
         return target
     if why:
-        log.warning("C kernels are compiled anew: %s", why)
+        log.warning("recompiling C kernels: %s", why)
     try:
         sweep(folder)
         with _alone(folder / f"{PART}{key}.lock"):
@@ -126,9 +132,9 @@ def _built(text, headers, extra, source_in):
 
 @contextlib.contextmanager
 def _alone(path):
-    """One process at a time is inside; others wait as long as one compiles at most.
+    """Inter-process lock: other processes wait at most as long as one compilation may take.
 
-    (The ranks of a job all want the same libraries: who waits does not compile them again.)
+    (All ranks of a job need the same libraries; those that wait do not compile them again.)
     """
     try:
         import fcntl
@@ -154,8 +160,9 @@ def _alone(path):
 
 
 def _make(cc, extra, source_in, folder, target):
-    """Compiles a source into the library `target` of a folder."""
-    # The compiler writes with the umask's mode, so it does so where nobody else gets to.
+    """Compiles a source file to the library `target` in a directory."""
+    # The compiler creates files with the umask's mode, so it writes to a directory that no other
+    # user can access.
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as made:
         out = pathlib.Path(made) / "kernels.so"
         _compile([*cc, *FLAGS, *extra, source_in(made), "-o", str(out), "-lm", "-lpthread"])
@@ -165,12 +172,13 @@ def _make(cc, extra, source_in, folder, target):
     owned.write(target, data + _MARK + hashlib.sha256(data).digest())
 
 
-#: how a folder (or a lock) begins that a build works in; seconds after which one that is still there is a killed build's; and that a compiler may take
+#: name prefix of a build's directory or lock; age in seconds after which one belongs to a killed
+#: build; timeout of the compiler in seconds
 PART, _OLD, _LONGEST = "build-", 3600.0, 120.0
 
 
 def sweep(folder):
-    """Removes what killed processes have left."""
+    """Removes leftovers of killed processes."""
     for path in folder.glob(f"{PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _OLD:
@@ -179,7 +187,8 @@ def sweep(folder):
 
 def _compile(command):
     try:
-        from mindtorch.backend import patience      # (an import of torch does without it)
+        # (imported here because `import torch` does not need it)
+        from mindtorch.backend import patience
         with patience.slow(f"compiling kernels in C, once on this machine ({cache_folder()})"):
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
     except (OSError, subprocess.SubprocessError) as e:
@@ -189,7 +198,8 @@ def _compile(command):
 
 
 def load(source, extra=()):
-    """The loaded library of a C source file; RuntimeError if it cannot be built or loaded."""
+    """Builds and loads the library of a C source file; RuntimeError if it cannot be built or
+    loaded."""
     return _loaded(build(source, extra))
 
 
@@ -201,15 +211,16 @@ def _loaded(path):
 
 
 def load_in_child():
-    """Loads the libraries in a process of their own and lets them compute: (what was found, whether that is right).
+    """Loads the libraries in a child process and checks their results. Returns (message, True if
+    they are correct).
 
-    A library that ends the process ends that one.
+    A library that crashes only ends the child process.
     """
     done = subprocess.run([sys.executable, "-c", _CHILD, str(pathlib.Path(__file__).parents[2])], capture_output=True, text=True, timeout=300)
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        last = done.stderr.strip().splitlines()[-1:] or ["no error output"]
         how = f"exit status {done.returncode}" if done.returncode > 0 else signal.Signals(-done.returncode).name
-        return f"a process that loads them ends with {how} ({last[0]})", False
+        return f"a child process that loads them ended with {how} ({last[0]})", False
     return " ".join([done.stdout.strip(), *(f"({line})" for line in done.stderr.splitlines())]), True
 
 
@@ -222,7 +233,8 @@ print(native_build.self_check())
 
 
 def self_check():
-    """Loads both libraries and lets each compute something: one line that says what was checked.  RuntimeError if it is wrong."""
+    """Loads both libraries and checks one computation of each. Returns one line of text;
+    RuntimeError if a result is wrong."""
     paths = [build(POOL, POOL_FLAGS), build(SOURCE)]
     threads, lib = load(POOL, POOL_FLAGS), load(SOURCE)
     lib.mt_use(threads.mt_share, threads.mt_parts)
@@ -242,15 +254,16 @@ def self_check():
 
 
 def _agree(a, b):
-    """Whether two results (arrays, None, or tuples of them) are the same but for rounding: within 1e-4 of the largest element."""
+    """True if two results (arrays, None, or tuples of them) agree up to rounding: within 1e-4 of
+    the largest element."""
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_agree, a, b))
     return a is None or b is None or a.shape == b.shape and np.allclose(a, b, 0, 1e-4 * float(np.abs(b).max(initial=0)))
 
 
 class Choices:
-    """Which of two kernels was faster, by shape: measured once on a machine and kept beside the library, so that every run
-    computes alike."""
+    """Records which of two kernels is faster, by shape: measured once per machine and stored next
+    to the library, so that every run uses the same kernels."""
 
     def __init__(self):
         self.known = self.path = None
@@ -261,12 +274,13 @@ class Choices:
             self.path = pathlib.Path(owned.folder(cache_folder())) / f"choices-{build(SOURCE).stem}.json"
             found = json.loads(owned.read(self.path))
         except (OSError, ValueError, RuntimeError):
-            return      # measured anew
+            return  # measured again
         if isinstance(found, dict) and all(isinstance(v, bool) for v in found.values()):
             self.known.update(found)
 
     def ask(self, key, first, second, rounds=5, by=0.97):
-        """True if first() takes less than `by` of the time of second(), the least of some alternating runs, and gives the same arrays but for rounding."""
+        """True if first() takes less than `by` of the time of second() (minimum of alternating
+        runs) and returns the same arrays up to rounding."""
         if self.known is None:
             self._load()
         if key not in self.known:
@@ -278,7 +292,7 @@ class Choices:
                     times[i].append(time.perf_counter() - start)
             same = _agree(*results)
             if not same:
-                log.warning("%s: C as this machine's compiler makes it computes something else; it is not used", key)
+                log.warning("%s: the C kernel built by this machine's compiler gives different results; it is not used", key)
             self.known[key] = same and min(times[0]) < by * min(times[1])
             self._keep()
         return self.known[key]
@@ -289,7 +303,7 @@ class Choices:
         try:
             owned.write(self.path, json.dumps(self.known, indent=0, sort_keys=True).encode())
         except OSError as e:
-            log.info("measured choices are not kept: %s", e)
+            log.info("measured kernel choices could not be saved: %s", e)
 
 
 choices = Choices()
@@ -308,9 +322,12 @@ POOL_FLAGS = ("-ffp-contract=off",)
 
 
 def declare(lib, arguments, integers, direct=False):
-    """Sets the argument types of a library's functions ({name: types}); those named in `integers` return an int, the others nothing.
+    """Sets the argument types of a library's functions ({name: types}). Those in `integers` return
+    an int, the others nothing.
 
-    direct: they are given ints and numbers alone, and are called without ctypes in between where that can be (direct.py)."""
+    direct: all arguments are ints and Python numbers; where possible they are called without ctypes
+    (direct.py).
+    """
     for name, types in arguments.items():
         f = getattr(lib, name)
         f.argtypes, f.restype = types, ctypes.c_int if name in integers else None
@@ -322,11 +339,12 @@ def _off():
     return os.environ.get("MINDTORCH_NATIVE", "1") == "0"
 
 
-_said: set[str] = set()        # reasons that a warning has given
+_said: set[str] = set()  # reasons that have been reported
 
 
 def _warn(text, reason):
-    """Once for each reason: what cannot be compiled or kept stops the threads as well as the kernels."""
+    """Logs a warning once per reason: a failing compiler or cache affects both the threads and the
+    kernels."""
     if str(reason) not in _said:
         _said.add(str(reason))
         log.warning(text, reason)
@@ -334,94 +352,100 @@ def _warn(text, reason):
 
 @functools.cache
 def pool():
-    """The loaded threads and what eager mode runs on them (pool.py), or None.  A second to compile, once on a machine."""
+    """Returns the library of the thread pool and the kernels that eager mode runs on it (pool.py),
+    or None. Takes a second to compile, once per machine."""
     if _off():
         return None
     try:
         return load(POOL, POOL_FLAGS)
     except RuntimeError as e:
-        # Without a compiler that is as it should be; a cache that cannot be used is for the user to mend.
+        # No warning without a compiler, which is a supported setup; an unusable cache is for the
+        # user to fix.
         if compiler() is not None:
-            _warn("no C kernels, which makes steps slower: %s", e)
+            _warn("C kernels are unavailable, so steps are slower: %s", e)
         return None
 
 
 def _beside_pool(source, flags, without):
-    """What eager mode calls beside the pool, loaded; or None, with one warning of what is slower without it."""
+    """Loads a further library for eager mode, or returns None after one warning that names the ops
+    that are slower without it."""
     if _off():
         return None
     try:
         return load(source, flags)
     except RuntimeError as e:
-        _warn(f"{without} without C kernels, which makes them slower: %s", e)
+        _warn(f"{without} run slower, because C kernels are unavailable: %s", e)
         return None
 
 
 @functools.cache
 def _direct():
-    """direct.directly with its library."""
-    from mindtorch.backend.native import direct         # (an import of torch does without it)
+    """Returns direct.directly bound to its library."""
+    # (imported here because `import torch` does not need it)
+    from mindtorch.backend.native import direct
     return functools.partial(direct.directly, direct.ready(_beside_pool(DIRECT, (), "calls of C")))
 
 
 @functools.cache
 def regions():
-    """The loaded kernels of regions of images (regions.py), or None."""
+    """Loads the kernels for regions of images (regions.py); None if unavailable."""
     return _beside_pool(REGIONS, (), "regions of images")
 
 
 @functools.cache
 def along():
-    """The loaded kernels along an axis (along.py), or None."""
+    """Loads the kernels along an axis (along.py); None if unavailable."""
     return _beside_pool(ALONG, POOL_FLAGS, "scans, scattering and sorting")
 
 
 @functools.cache
 def rows():
-    """The loaded kernels of rows and columns (rows.py), or None."""
-    # (-O3 takes 14 s to compile instead of 4; of 13 ops at three sizes it is 1.03 times as fast in the middle.)
+    """Loads the kernels over rows and columns (rows.py); None if unavailable."""
+    # (-O3 takes 14 s to compile instead of 4 s; the median speedup over 13 ops at three sizes is
+    # 1.03.)
     return _beside_pool(ROWS, ("-O2",), "reductions")
 
 
 @functools.cache
 def moves():
-    """The loaded kernels that pick and place by several axes (moves.py), or None."""
+    """Loads the kernels for gathering and copying over several axes (moves.py); None if
+    unavailable."""
     return _beside_pool(MOVES, POOL_FLAGS, "grid_sample, bags of embeddings and padding")
 
 
 @functools.cache
 def loops():
-    """The loaded elementwise loops (loops.py), or None."""
+    """Loads the elementwise loops (loops.py); None if unavailable."""
     return _beside_pool(LOOPS, POOL_FLAGS, "elementwise ops of several passes")
 
 
 @functools.cache
 def draws():
-    """The loaded kernels of random numbers (draws.py), or None."""
+    """Loads the random number kernels (draws.py); None if unavailable."""
     return _beside_pool(DRAWS, POOL_FLAGS, "random numbers")
 
 
 @functools.cache
 def pools():
-    """The loaded kernels of pools (pools.py), or None."""
+    """Loads the pooling kernels (pools.py); None if unavailable."""
     return _beside_pool(POOLS, POOL_FLAGS, "pools, unfold and fold")
 
 
 @functools.cache
 def recurrent():
-    """The loaded kernels of recurrent layers (recurrent.py), or None."""
+    """Loads the kernels of recurrent layers (recurrent.py); None if unavailable."""
     return _beside_pool(RECURRENT, (), "recurrent layers")
 
 
 def every():
-    """Compiles and loads all that is loaded when it is first needed."""
+    """Compiles and loads all libraries that are otherwise loaded on first use."""
     for f in (pool, _direct, regions, along, rows, moves, loops, draws, pools, recurrent, library):
         f()
 
 
 @functools.cache
 def library():
-    """The loaded kernels, or None (with one logged line)."""
+    """Loads the kernels of torch.compile; None if unavailable (logged once)."""
     if _off():
         log.info("no C kernels: MINDTORCH_NATIVE=0")
         return None
@@ -429,7 +453,7 @@ def library():
         lib = load(SOURCE)
         threads = pool()
         if threads is None:
-            raise RuntimeError("the threads that they share could not be compiled")
+            raise RuntimeError("the thread pool could not be compiled")
         lib.mt_use(threads.mt_share, threads.mt_parts)
     except RuntimeError as e:
         _warn("torch.compile replays without C kernels: %s", e)

@@ -1,8 +1,10 @@
-"""NumPy-facing side of _draws.c: random numbers straight out of a generator's twister.  Nothing here without a compiler: every function gives None
-then, and the caller (cpu/rng.py, _twister.py) goes on with NumPy, which draws the same numbers.
+"""NumPy interface of _draws.c: random numbers directly from a generator's Mersenne twister. Without
+a compiler every function returns None, and the caller (cpu/rng.py, _twister.py) uses NumPy, which
+draws the same numbers.
 
-CPU time of the ops on one core, C / NumPy / torch: 256 uniforms 4.5 / 8.0 / 2.1 us, normals 5.2 / 32 / 2.0; a million uniforms 0.25 / 3.9 / 3.0 ms, normals
-0.87 / 4.6 / 3.6, whole numbers 0.80 / 5.4 / 2.7, a permutation 3.0 / 7.4 / 6.1, bernoulli 0.68 / 4.6 / 13.
+CPU time of the ops on one core, C / NumPy / PyTorch: 256 uniforms 4.5 / 8.0 / 2.1 us, 256 normals
+5.2 / 32 / 2.0 us; a million uniforms 0.25 / 3.9 / 3.0 ms, normals 0.87 / 4.6 / 3.6 ms, a
+permutation 3.0 / 7.4 / 6.1 ms, bernoulli 0.68 / 4.6 / 13 ms.
 """
 import ctypes
 
@@ -23,7 +25,7 @@ _functions: dict[str, object] | None = None
 
 
 def _load():
-    """{name: its function}, or {}."""
+    """Returns {name: function}; empty if unavailable."""
     threads = pool.lib()
     found = build.draws() if threads is not None and twister_state(np.random.MT19937(0)) else None
     if found is None:
@@ -36,7 +38,8 @@ def _load():
 
 
 class Source:
-    """A generator's words as C reads them: addresses of the twister's state and of the words in its buffer, and how many there are."""
+    """A generator's state for C: the addresses of the twister's state and of the buffered words,
+    and the number of words."""
 
     __slots__ = ("at", "numbers", "words")
 
@@ -47,14 +50,16 @@ class Source:
 
 
 def _draw(generator, name, out, words, *more):
-    """Fills `out` (in C order) by a function that takes so many words; None where that is not to be had."""
+    """Fills `out` (C-contiguous) by a function that consumes this many words; None if unavailable.
+    """
     global _functions
     if _functions is None:
         _functions = _load()
     f = _functions.get(name)
     if f is None:
         return None
-    with generator._bits.lock:          # (without the interpreter's lock C would draw for several threads at once)
+    # (C releases the interpreter lock, so several threads could draw at once)
+    with generator._bits.lock:
         source, buf, pos = generator._source, generator._buf, generator._pos
         if source is None:
             source = generator._source = Source(generator._bits)
@@ -72,48 +77,48 @@ def _draw(generator, name, out, words, *more):
 
 
 def words(generator, n):
-    """The next n words."""
+    """Returns the next n words."""
     return _draw(generator, "words", np.empty(n, _U32), n)
 
 
 def uniforms(generator, shape, out=None):
-    """float32 of [0, 1); out: an array of them in C order that becomes the result."""
+    """Returns float32 values in [0, 1); out: a C-contiguous array for them."""
     r = np.empty(shape, _F32) if out is None else out
     return _draw(generator, "uniforms", r, r.size)
 
 
 def between(generator, shape, low, width, high, out=None):
-    """float32 of [low, high)."""
+    """Returns float32 values in [low, high)."""
     r = np.empty(shape, _F32) if out is None else out
     return _draw(generator, "between", r, r.size, low, width, high)
 
 
 def doubles(generator, n):
-    """float64 of [0, 1)."""
+    """Returns float64 values in [0, 1)."""
     return _draw(generator, "doubles", np.empty(n, _F64), 2 * n)
 
 
 def mask(generator, shape, bound):
-    """Whether numbers of 53 bits are below a bound."""
+    """Returns a mask that is True where a 53-bit random integer is below a bound."""
     r = np.empty(shape, np.bool_)
     return _draw(generator, "mask", r, 2 * r.size, bound)
 
 
 def integers(generator, shape, low, width):
-    """Words modulo a width below 2**32, above low."""
+    """Returns random words modulo `width` (below 2**32), plus `low`."""
     r = np.empty(shape, _I64)
     return _draw(generator, "integers", r, r.size, low, width)
 
 
 def order(generator, n):
-    """0..n-1 in random order, n below 2**32."""
+    """Returns a random permutation of 0..n-1, n below 2**32."""
     return _draw(generator, "order", np.empty(n, _I64), max(n - 1, 0))
 
 
 def normals(generator, shape, mean, std, draws_all, out=None):
-    """At least sixteen float32 normals (draws_all: see rng.normal)."""
+    """Returns at least sixteen float32 normals (draws_all: see rng.normal)."""
     r = np.empty(shape, _F32) if out is None else out
     n = r.size
-    if n >= _MANY and pool.ready() is None:         # (which says how many threads share them)
+    if n >= _MANY and pool.ready() is None:  # (sets the number of threads that share them)
         return None
     return None if n < 16 else _draw(generator, "normals", r, n if not n % 16 else 16 + (n if draws_all else n - n % 16), mean, std, draws_all)

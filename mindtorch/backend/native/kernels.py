@@ -1,15 +1,18 @@
-"""NumPy-facing side of the C kernels (see _kernels.c, native_build.py).
+"""NumPy interface of the C kernels (see _kernels.c, build.py).
 
-Convolutions are chosen by shape, measured on the machine at hand (`conv_choice`).  CPU time in us on one core of an AVX-512
-machine, forward / input's gradient / weight's gradient, in brackets what eager mode takes (oneDNN where MindSpore's can be
-called, else rows and BLAS):
+Convolution kernels are selected by shape, by measurements on the current machine (`conv_choice`).
+CPU time in us on one core of an AVX-512 machine, forward / input gradient / weight gradient; in
+parentheses the time of eager mode (MindSpore's oneDNN where it can be called, else unfolded rows
+and BLAS):
+
     16x32x32x32 -> 32 3x3     1605 / 1657 / 1508   (1572 / 1692 / 1529)
     64x1x28x28  ->  6 5x5      211 /  280 /  219   ( 321 / 1465 /  275)
     16x3x32x32  -> 16 3x3      173 /  200 /  171   ( 161 /  407 /  127)
     4x3x64x64   -> 64 7x7 /2   455 /  801 /  432   ( 445 / 1997 /  415)
     16x64x8x8   -> 64 3x3      495 /  487 /  432   ( 352 /  346 /  377)
-Where there is no oneDNN, eager takes two to three times as long as C.
-LSTM, 2 layers of 128, 32 steps of 16, forward and back: 4.5 ms (NumPy 8.8, torch 5).
+
+Without oneDNN, eager mode takes two to three times as long as C. An LSTM with 2 layers of 128
+units, 32 steps, batch 16, forward and backward: C 4.5 ms vs NumPy 8.8 ms vs PyTorch 5 ms.
 """
 import ctypes
 import functools
@@ -41,7 +44,7 @@ _ARGUMENTS = {
 
 @functools.cache
 def lib():
-    """The library with its argument types set, or None."""
+    """Returns the library with its argument types set, or None."""
     found = native_build.library()
     if found is not None:
         native_build.declare(found, _ARGUMENTS, ("mt_same", "mt_width"))
@@ -54,12 +57,12 @@ def _ready():
 
 
 def ptr(a):
-    """Address of an array's memory, or None for None."""
+    """Returns the address of an array's memory; None for None."""
     return None if a is None else at(a)
 
 
 def flat(a):
-    """The array in C order."""
+    """Returns the array in C order."""
     return a if a.flags.c_contiguous else np.ascontiguousarray(a)
 
 
@@ -73,7 +76,8 @@ def _phases(geo, phases):
 
 @functools.lru_cache(1024)
 def forward_geometry(n, c, h, w, oc, kernel, s, padding, dilation, out, turned=False):
-    """Geometry of y = conv(x): x (n, c, h, w) in planes split by the stride's remainders."""
+    """Returns the geometry of y = conv(x): x (n, c, h, w), split into planes by position modulo the
+    stride."""
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
     hp, wp = (kh - 1) * dh // s + oh, (kw - 1) * dw // s + ow
     off, places = [], []
@@ -88,11 +92,13 @@ def forward_geometry(n, c, h, w, oc, kernel, s, padding, dilation, out, turned=F
 
 @functools.lru_cache(1024)
 def backward_geometry(n, c, h, w, oc, kernel, s, padding, dilation, size):
-    """Geometry of the input's gradient: source (n, c, h, w) is the result's gradient, oc the input's channels, size its extent."""
+    """Returns the geometry of the input gradient: the source (n, c, h, w) is the result's gradient,
+    oc the number of input channels, size the spatial size of the input."""
     (top, _), (left, _) = padding
 
     def axis(k, d, p, extent):
-        # remainder r of the position -> (how many positions, [(shift in the source, place in the kernel)])
+        # position modulo the stride -> (number of positions, [(shift in the source, index in the
+        # kernel)])
         found = []
         for r in range(s):
             taps = [((r + p - i * d) // s, i) for i in range(k) if (r + p - i * d) % s == 0]
@@ -118,7 +124,7 @@ def backward_geometry(n, c, h, w, oc, kernel, s, padding, dilation, size):
 
 
 def conv_forward(x, w, b, stride, padding, dilation, out):
-    """y = conv(x, w) + b."""
+    """Computes conv(x, w) + b."""
     n, c, h, wd = x.shape
     geo = forward_geometry(n, c, h, wd, w.shape[0], w.shape[2:], stride[0], padding, dilation, out)
     y = np.empty((n, w.shape[0]) + out, _F32)
@@ -128,7 +134,7 @@ def conv_forward(x, w, b, stride, padding, dilation, out):
 
 
 def conv_input(g, w, size, stride, padding, dilation, bias=None):
-    """Gradient of conv's input, (N, C, *size); also the transposed convolution."""
+    """Computes the gradient of conv's input, (N, C, *size); also the transposed convolution."""
     n, o, h, wd = g.shape
     geo = backward_geometry(n, o, h, wd, w.shape[1], w.shape[2:], stride[0], padding, dilation, tuple(size))
     y = np.empty((n, w.shape[1]) + tuple(size), _F32)
@@ -138,7 +144,7 @@ def conv_input(g, w, size, stride, padding, dilation, bias=None):
 
 
 def conv_weight(g, x, kernel, stride, padding, dilation, bias=False):
-    """(gradient of conv's weight, of its bias or None)."""
+    """Returns (gradient of conv's weight, of its bias or None)."""
     n, c, h, wd = x.shape
     o, out = g.shape[1], g.shape[2:]
     geo = forward_geometry(n, c, h, wd, o, tuple(kernel), stride[0], padding, dilation, out)
@@ -150,7 +156,8 @@ def conv_weight(g, x, kernel, stride, padding, dilation, bias=False):
 
 # ------------------------------------------------------------------ batch norm
 def batch_norm(x, w, b, res, rm, rv, eps, momentum, act, slope):
-    """(y, mean, 1 / std) of training batch norm, then + res, then relu (act 1) or leaky relu (2); rm and rv move in place."""
+    """Computes training batch norm, then + res, then relu (act 1) or leaky relu (act 2). Returns
+    (y, mean, 1 / std); updates the running statistics rm and rv in place."""
     x = flat(x)
     n, c = x.shape[:2]
     y, mean, rstd = np.empty(x.shape, _F32), np.empty(c, _F32), np.empty(c, _F32)
@@ -161,7 +168,8 @@ def batch_norm(x, w, b, res, rm, rv, eps, momentum, act, slope):
 
 
 def batch_norm_grad(g, x, y, w, mean, rstd, act, slope, needs):
-    """Gradients of x, w, b and res (without act that is g itself: None); `needs` tells which are wanted."""
+    """Returns the gradients of x, w, b and res, as far as `needs` requests them (without act the
+    gradient of res is g itself: None)."""
     g, x = flat(g), flat(x)
     n, c = x.shape[:2]
     gx = np.empty(x.shape, _F32)
@@ -180,7 +188,7 @@ def _pool_geometry(*numbers):
 
 
 def max_pool(x, out, kernel, stride, padding, relu):
-    """(y, place of each maximum in its plane, -1 where relu cut it off)."""
+    """Returns (y, index of each maximum in its plane; -1 where relu clipped it)."""
     x = flat(x)
     shape = x.shape[:-2] + tuple(out)
     y, where = np.empty(shape, _F32), np.empty(shape, np.int32)
@@ -190,7 +198,7 @@ def max_pool(x, out, kernel, stride, padding, relu):
 
 
 def max_pool_grad(g, where, shape):
-    """Gradient of its input, of that shape."""
+    """Returns the gradient of the input, which has the given shape."""
     g = flat(g)
     gx = np.empty(shape, _F32)
     geo = _pool_geometry(*shape[-2:], *g.shape[-2:])
@@ -200,7 +208,7 @@ def max_pool_grad(g, where, shape):
 
 # ------------------------------------------------------------------ matrix products
 def gemm_nt(a, b, bias=None, relu=False):
-    """a (M, K) @ b (N, K).T + bias, then relu."""
+    """Computes a (M, K) @ b (N, K).T + bias, then relu if requested."""
     a, b = flat(a), flat(b)
     c = np.empty((a.shape[0], b.shape[0]), _F32)
     _ready().mt_gemm(at(a), at(b), ptr(bias), at(c), a.shape[0], a.shape[1], b.shape[0], 0, 1, relu)
@@ -208,7 +216,7 @@ def gemm_nt(a, b, bias=None, relu=False):
 
 
 def gemm_nn(a, b):
-    """a (M, K) @ b (K, N)."""
+    """Computes a (M, K) @ b (K, N)."""
     a, b = flat(a), flat(b)
     c = np.empty((a.shape[0], b.shape[1]), _F32)
     _ready().mt_gemm(at(a), at(b), None, at(c), a.shape[0], a.shape[1], b.shape[1], 0, 0, 0)
@@ -216,22 +224,26 @@ def gemm_nn(a, b):
 
 
 def gemm_tn(a, b):
-    """a (K, M).T @ b (K, N)."""
+    """Computes a (K, M).T @ b (K, N)."""
     a, b = flat(a), flat(b)
     c = np.empty((a.shape[1], b.shape[1]), _F32)
     _ready().mt_gemm(at(a), at(b), None, at(c), a.shape[1], a.shape[0], b.shape[1], 1, 0, 0)
     return c
 
 
-#: Rows or columns of a product that is timed at most: of the logits of GPT-2, 50257 wide, the three arrays would be 460 MB.
+#: Maximum size of a dimension of a timed product: for the logits of GPT-2, with 50257 columns, the
+#: three arrays would take 460 MB.
 _TIMED = 2048
 
 
 def product_choice(m, k, n, ta=False, tb=False):
-    """Whether C is faster than eager's product (oneDNN or BLAS, cpu.product) for (m, k) @ (k, n), one of them stored transposed.
+    """True if C is faster than eager mode's product (oneDNN or BLAS, cpu.product) for (m, k) @ (k,
+    n), one of them stored transposed.
 
-    Against OpenBLAS, which takes AVX2 on processors it does not know, us on one core, C / OpenBLAS / torch: (64, 784) @
-    (512, 784).T 282 / 535 / 541, its gradients 254 / 525 / 529 and 228 / 449 / 535; (256, 128) @ (512, 128).T 168 / 309 / 339."""
+    OpenBLAS uses AVX2 on processors that it does not recognize. Compared with it, in us on one
+    core, C / OpenBLAS / PyTorch: (64, 784) @ (512, 784).T 282 / 535 / 541, its gradients 254 / 525
+    / 529 and 228 / 449 / 535; (256, 128) @ (512, 128).T 168 / 309 / 339.
+    """
     if m < 8 or m * k * n < WORTH or lib() is None:
         return False
     return _timed_choice(min(m, _TIMED), min(k, _TIMED), min(n, _TIMED), ta, tb)
@@ -247,7 +259,8 @@ def _timed_choice(m, k, n, ta, tb):
 
 
 def conv_choice(x, w, stride, padding, dilation, out):
-    """Whether C is faster than what eager does (cpu_conv.py): (forward, input's gradient, weight's gradient) of these shapes."""
+    """Returns for which of forward, input gradient and weight gradient of these shapes C is faster
+    than eager mode (cpu/conv.py)."""
     key = f"conv {x} {w} {stride} {padding} {dilation} {threads.count()}"
     rs = np.random.RandomState(0)
     a, b, g = (rs.rand(*s).astype(_F32) for s in (x, w, (x[0], w[0]) + out))
@@ -261,26 +274,27 @@ def conv_choice(x, w, stride, padding, dilation, out):
 
 
 def product(a, b, ta=False, tb=False):
-    """a @ b with one of them transposed or none, by C or as eager does it."""
+    """Computes a @ b, with at most one of them transposed, by C or like eager mode."""
     m, k = a.shape[::-1] if ta else a.shape
     if product_choice(m, k, b.shape[0] if tb else b.shape[1], ta, tb):
         return gemm_nt(a, b) if tb else gemm_tn(a, b) if ta else gemm_nn(a, b)
     return cpu.product(a.T if ta else a, b.T if tb else b)
 
 
-#: Below these sizes there is little to gain, and results stay bit for bit those of eager: multiplications of a product and of a
-#: convolution, elements of a batch norm.
+#: Below these sizes there is little to gain, and results stay bitwise identical to eager mode:
+#: multiplications of a matrix product, multiplications of a convolution, elements of a batch norm.
 WORTH, WORTH_CONV, WORTH_NORM = 200000, 100000, 4096
 
 
 # ------------------------------------------------------------------ LSTM
 def vector_width():
-    """Floats in a vector of this machine."""
+    """Returns the number of floats in a vector register of this machine."""
     return lib().mt_width()
 
 
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, *, steps, reverse):
-    """x (steps * B, I), h0 and c0 (B, H) -> (y (steps * B, H), h, c, and for lstm_grad y, gates, cell states, their tanh)."""
+    """Maps x (steps * B, I), h0 and c0 (B, H) to (y (steps * B, H), h, c, and for lstm_grad: y,
+    gates, cell states, tanh of the cell states)."""
     b, n = h0.shape
     gates = product(x, w_ih, tb=True)
     if b_ih is not None:
@@ -295,7 +309,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, *, steps, reverse):
 
 
 def lstm_grad(gy, gh, gc, x, h0, c0, w_ih, w_hh, y, gates, c, tc, *, steps, reverse, needs):
-    """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh."""
+    """Returns the gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh."""
     h0, c0 = flat(h0), flat(c0)
     b, n = h0.shape
     gy, gh, gc = (None if g is None else flat(g) for g in (gy, gh, gc))

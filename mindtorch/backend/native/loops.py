@@ -1,5 +1,5 @@
-"""NumPy-facing side of _loops.c: elementwise ops in one pass.  Nothing here without a compiler; cpu/pointwise.py goes on with NumPy then.
-"""
+"""NumPy interface of _loops.c: elementwise ops in one pass. Without a compiler nothing here is
+available, and cpu/pointwise.py uses NumPy."""
 import ctypes
 import functools
 
@@ -15,8 +15,9 @@ _KINDS: dict[Stype, int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np
 
 @functools.cache
 def lib():
-    """The library, with `mt_loop(how, result, x, y, z)` and `mt_loop_numbers(..., p, q, r)` over arrays (`header` of them),
-    and `mt_loop_sums`, like the latter with an array for sums; or None."""
+    """Returns the library, or None. It has `mt_loop(how, result, x, y, z)` and
+    `mt_loop_numbers(..., p, q, r)` over arrays (their `header`s), and `mt_loop_sums`, which is like
+    the latter and also has an array for sums."""
     threads = pool.lib()
     found = build.loops() if threads is not None else None
     if found is not None:
@@ -29,7 +30,8 @@ def lib():
 
 
 def code(name: str, dtype: Stype) -> int | None:
-    """How an op over a dtype is called (mt_loop's first argument), None where there is no loop."""
+    """Returns the code of an op over a dtype (first argument of mt_loop); None if there is no loop.
+    """
     kind = _KINDS.get(dtype)
     if kind is None or lib() is None:
         return None

@@ -1,7 +1,8 @@
-"""NumPy-facing side of _moves.c: images at the places of a grid, bags of rows, turned and padded copies, triangles.
+"""NumPy interface of _moves.c: grid sampling, embedding bags, transposed and padded copies,
+triangles.
 
-Nothing here without a compiler: every function gives None (or False) then, as it does for a dtype that has no kernel, and the caller goes on
-with NumPy.
+Without a compiler every function returns None (or False), as it does for a dtype without a kernel,
+and the caller uses NumPy.
 """
 import ctypes
 import functools
@@ -55,31 +56,33 @@ def _grid(x, grid, kind, padding, align, g, out, gx, gg):
 
 @functools.lru_cache(256)
 def _numbers(shape, places, kind, padding, align):
-    """What mt_grid reads of shapes and constants."""
+    """Returns the shape parameters and constants that mt_grid reads."""
     n, c, *size = shape
     return Numbers([n, c, math.prod(places[1:-1]), len(size), _MODES[kind], _PADDINGS[padding], align, *size])
 
 
 def grid(x, places, kind, padding, align):
-    """x [N, C, *size] at places [N, *out, dims]: [N, C, *out]."""
+    """Samples x [N, C, *size] at coordinates `places` [N, *out, dims]; returns [N, C, *out]."""
     r = np.empty((*x.shape[:2], *places.shape[1:-1]), x.dtype)
     return r if _grid(x, places, kind, padding, align, None, r, None, None) else None
 
 
 def grid_backward(g, x, places, kind, padding, align, needs):
-    """(gradient of x, of the places), each where it is needed."""
+    """Returns (gradient of x, of the coordinates), None for those not needed."""
     gx, gp = np.zeros(x.shape, x.dtype) if needs[0] else None, np.empty(places.shape, x.dtype) if needs[1] else None
     return (gx, gp) if _grid(x, places, kind, padding, align, np.ascontiguousarray(g), None, gx, gp) else None
 
 
-# ------------------------------------------------------------------ bags of rows
+# ------------------------------------------------------------------ embedding bags
 SUMS, BACK, DOTS = range(3)
 
 
 def bags(what, index, bag, samples, to, rows=None, divisor=None, g=None):
-    """Rows index[k], samples[k] times each, of the bags bag[k] (ascending).
+    """Processes entries k: row index[k], weighted by samples[k], in bag bag[k] (ascending).
 
-    SUMS: to[bag] = their sums (over divisor[bag]); BACK: to[index] += g[bag]; DOTS: to[k] = a row's product with g[bag], summed up."""
+    SUMS: to[bag] = sum of the bag's rows (over divisor[bag]); BACK: to[index] += g[bag]; DOTS:
+    to[k] = dot product of the row and g[bag].
+    """
     lib = _ready() if to.dtype in _REAL else None
     if lib is None:
         return False
@@ -91,9 +94,10 @@ def bags(what, index, bag, samples, to, rows=None, divisor=None, g=None):
     return not call(what, *[None if a is None else at(a) for a in arrays], at(to), index.size, len(groups), table.shape[1], len(table))
 
 
-# ------------------------------------------------------------------ places by tables
+# ------------------------------------------------------------------ separable gathers
 def spread(a, shape, tables):
-    """r[i, j, ...] = a's element table 0[i] + table 1[j] + ... behind its first; tables: those of all axes one after another."""
+    """Computes r[i, j, ...] = element (table 0[i] + table 1[j] + ...) of a, counted from its first
+    element; tables: the tables of all axes, concatenated."""
     lib = _ready()
     if lib is None or a.dtype.kind == "O":
         return None
@@ -108,20 +112,23 @@ def _movable(a):
 
 
 def copied(to, a, alone=False):
-    """Whether `to`, of the same shape and in memory of its own, has got a's values: to[...] = a, for axes in whatever order; alone: on the calling thread."""
+    """Copies a's values to `to` (to[...] = a), which has the same shape and unaliased memory, for
+    axes in any order; False if not possible. alone: on the calling thread."""
     lib = _ready() if a.dtype == to.dtype and a.dtype.kind != "O" and a.shape == to.shape else None
     return lib is not None and not lib.mt_turn(a.itemsize, alone, header(to), header(a))
 
 
 def filled(to, value):
-    """Whether every element of `to`, which is in one piece, has become the one of `value`, an array of its dtype."""
+    """Fills `to`, which is dense, with the element of `value`, an array of its dtype; False if not
+    possible."""
     lib = _ready() if to.dtype == value.dtype and to.dtype.kind != "O" else None
     return lib is not None and not lib.mt_fill(header(to), header(value), to.itemsize)
 
 
 def chosen(mask, a, b, out=None):
-    """a where the mask is set, else b, of one dtype; in C order, or of one element but for the mask.  out: an array for it, which may be a or b.  None where
-    they are not for this."""
+    """Returns a where the mask is set, else b. Both have one dtype; all three are C-contiguous, and
+    a and b may have one element. out: an array for the result, which may be a or b. None if
+    unsupported."""
     if not mask.__class__ is a.__class__ is b.__class__ is np.ndarray or a.dtype != b.dtype or a.dtype.kind == "O" or mask.dtype.char != "?":
         return None
     lib = _ready()
@@ -131,14 +138,17 @@ def chosen(mask, a, b, out=None):
     return None if r.size and lib.mt_choose(a.itemsize, header(r), header(mask), header(a), header(b)) else r
 
 
-#: bytes of a result from which on threads share what is picked: two of them, us of NumPy and of C: 4096 rows of 64 float32 24 and 16, 2048 of 768 207 and 105
+#: size of the result in bytes from which on threads share the work; two threads, NumPy vs C: 4096
+#: rows of 64 float32 24 vs 16 us, 2048 rows of 768 207 vs 105 us
 _SHARED = 1 << 17
 
 
 def picked(a, index, axis, bytes_):
-    """a.take(index, axis) by all threads where that pays; None where NumPy is to do it, False where a place is negative or behind the end.
+    """Computes a.take(index, axis) with all threads where that pays off; None if NumPy is to do it,
+    False if an index is negative or out of bounds.
 
-    bytes_: of the result."""
+    bytes_: size of the result.
+    """
     if bytes_ < _SHARED or threads.count() == 1 or index.dtype != _I64 or not a.flags.c_contiguous or not index.flags.c_contiguous or a.dtype.kind == "O":
         return None
     lib = _ready()
@@ -150,7 +160,8 @@ def picked(a, index, axis, bytes_):
 
 
 def triangle(a, diagonal, lower):
-    """The lower (or upper) triangle of matrices a[..., rows, columns] in one piece, zeros elsewhere."""
+    """Returns the lower (or upper) triangle of dense matrices a[..., rows, columns], zeros
+    elsewhere."""
     lib = _ready()
     if lib is None or not _movable(a):
         return None

@@ -1,6 +1,7 @@
-"""Which recorded calls of torch.compile the C kernels take, and where they are faster than what eager does (figures in kernels.py).
+"""Decides which recorded calls of torch.compile the C kernels support, and where they are faster
+than eager mode (figures in kernels.py).
 
-An info tells of one operand: (shape, dtype, strides in bytes, ...).
+An info describes one operand: (shape, dtype, strides in bytes, ...).
 """
 import math
 
@@ -13,7 +14,7 @@ _F32 = np.dtype(np.float32)
 
 
 def available():
-    """Whether there are C kernels."""
+    """True if there are C kernels."""
     return kernels.lib() is not None
 
 
@@ -23,21 +24,24 @@ def _plain(*infos):
 
 # ------------------------------------------------------------------ convolution
 def takes_conv(x, w, b, groups):
-    """Whether there is a kernel for a convolution (or a transposed one) of such infos in two dims; b may be None."""
+    """True if there is a kernel for a 2D convolution (or transposed convolution) of these infos; b
+    may be None."""
     return available() and len(x[0]) == 4 and len(w[0]) == 4 and groups == 1 and _plain(x, w, b) and 0 not in x[0] and 0 not in w[0]
 
 
 def _fast(x, w, stride, padding, dilation, out):
-    """Whether C is faster than eager: (forward, input's gradient, weight's gradient) of a convolution of these shapes."""
+    """Returns for which of forward, input gradient and weight gradient of a convolution of these
+    shapes C is faster than eager mode."""
     if out[0] * out[1] < 4 or w[2] * w[3] == 1 and stride == (1, 1):
-        return False, False, False       # one matrix product
+        return False, False, False  # a single matrix product
     if x[0] * out[0] * out[1] * math.prod(w) < kernels.WORTH_CONV:
         return False, False, False
     return kernels.conv_choice(tuple(x), tuple(w), stride, padding, dilation, tuple(out))
 
 
 def conv(x, w, stride, pads, dilation):
-    """(output size, for which of forward, input's gradient and weight's gradient C is faster) of a convolution of such shapes, or None."""
+    """Returns (output size, for which of forward, input gradient and weight gradient C is faster)
+    for a convolution of these shapes; None if for none."""
     if stride[0] != stride[1] or stride[0] > 4:
         return None
     out = out_size(x[2:], w[2:], stride, pads, dilation)
@@ -48,21 +52,21 @@ def conv(x, w, stride, pads, dilation):
 
 
 def conv_transpose(x, w, stride, pads, dilation, extra):
-    """The same of a transposed one; extra: its output_padding."""
+    """Like `conv`, for transposed convolutions; extra: the output_padding."""
     if stride[0] != stride[1] or stride[0] > 4:
         return None
     size = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1 for m, s, (p, _), d, k, e in zip(x[2:], stride, pads, dilation, w[2:], extra))
     if min(size) < 1:
         return None
-    # The gradient of the convolution from the larger to the smaller extent.
+    # It is the input gradient of the convolution from the larger to the smaller size.
     forward, backward, weight = _fast((x[0], w[1]) + size, w, stride, pads, dilation, x[2:])
     fast = backward, forward, weight
     return (size, fast) if any(fast) else None
 
 
-# ------------------------------------------------------------------ the others
+# ------------------------------------------------------------------ other layers
 def batch_norm(x, running_mean, running_var, w, b, training, res):
-    """Whether C does training batch norm of such infos, then + res."""
+    """True if C supports training batch norm of these infos, followed by + res."""
     if not available() or not training or len(x[0]) < 2 or not _plain(x, running_mean, running_var, w, b, res):
         return False
     n, c = math.prod(x[0]), x[0][1]
@@ -72,12 +76,13 @@ def batch_norm(x, running_mean, running_var, w, b, training, res):
 
 
 def takes_max_pool(x, return_indices, ceil_mode):
-    """Whether there is a kernel for a max pool of such an info in two dims."""
+    """True if there is a kernel for 2D max pooling of this info."""
     return available() and len(x[0]) == 4 and _plain(x) and not return_indices and not ceil_mode and 0 not in x[0]
 
 
 def linear(x, w, b, relu):
-    """Whether C does a linear layer of such infos, then relu if wanted."""
+    """True if C supports a linear layer of these infos (followed by relu, if requested) and is
+    worth using: with relu, or if one of its products is faster in C."""
     if not available() or not _plain(x, w, b) or len(w[0]) != 2 or not x[0] or x[0][-1] != w[0][1] or 0 in x[0] or 0 in w[0]:
         return False
     if b is not None and (b[0] != w[0][:1] or b[2] != (4,)):
@@ -87,6 +92,6 @@ def linear(x, w, b, relu):
 
 
 def lstm(x, h, c, weights):
-    """Whether C does an lstm over a padded batch of such infos."""
+    """True if C supports an LSTM over a padded batch of these infos."""
     return (available() and len(x[0]) == 3 and 0 not in x[0] and _plain(x, h, c, *weights) and h[0] == c[0]
             and not h[0][2] % kernels.vector_width())

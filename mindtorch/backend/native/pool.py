@@ -1,12 +1,13 @@
-"""One set of threads for the kernels of a process, where there is a C compiler (_pool.c, native_build.py).
+"""One thread pool for all kernels of a process, if there is a C compiler (_pool.c, build.py).
 
-Python's threads (threads.py) need the interpreter lock between any two calls, OpenBLAS and MindSpore keep threads of their own
-that go on spinning for 6 to 25 ms after each job; on two cores a step of a small network loses more to that than the second
-core gains it.  Here pieces of oneDNN's products and convolutions, optimizers and torch.compile's kernels are taken by threads
-that know of no lock, and wait for the next job for `_SPIN` before they sleep.  Optimizers, casts and passes come out bit for bit as without
-them.
+Python's threads (threads.py) need the interpreter lock between any two calls. OpenBLAS and
+MindSpore have their own threads, which keep spinning for 6 to 25 ms after each job. On two cores a
+step of a small network loses more to that than the second core gains. The threads of this pool
+execute pieces of oneDNN's products and convolutions, of optimizers and of torch.compile's kernels.
+They need no interpreter lock, and spin for `_SPIN` before they sleep. Optimizers, casts and
+elementwise passes give bitwise the same results as without the pool.
 
-us of a 64x784 @ 784x512 on two cores: 123; with Python's threads 230, on one core 228.
+64x784 @ 784x512 on two cores takes 123 us; with Python's threads 230 us, on one core 228 us.
 """
 import ctypes
 import functools
@@ -36,7 +37,7 @@ _DIRECT = {"mt_ufunc": [_P] * 4, "mt_accumulate": [_P, _P, _I]}
 
 @functools.cache
 def lib():
-    """The library with its argument types set, or None."""
+    """Returns the library with its argument types set, or None."""
     found = native_build.pool()
     if found is not None:
         native_build.declare(found, _ARGUMENTS, ("mt_sgemm", "mt_sgemms", "mt_plan", "mt_passes", "mt_cast", "mt_update"))
@@ -49,30 +50,33 @@ _set = _prepare = None
 
 
 def ready():
-    """The library with as many threads as threads.count() says, or None."""
+    """Returns the library after setting its number of threads to threads.count(); None if it is
+    unavailable."""
     global _set
     n = threads.count()
     if n != _set:
         found = lib()
         if found is None:
             return None
-        # More threads than processors would keep each other from working by waiting.
+        # With more threads than processors, spinning threads would block the others.
         found.mt_threads(n, _SPIN if n <= threads.processors() else 0, _prepare)
         _set = n
     return lib()
 
 
 def ready_for(size):
-    """Whether a kernel over so many elements may run: threads are made for large arrays, which alone are shared (0.2 us less for others)."""
+    """True if a kernel over this many elements can run. Threads are started only for large arrays,
+    which alone are shared (saves 0.2 us for small ones)."""
     return size < SHARED or ready() is not None
 
 
-#: elements from which on the kernels beside the pool share an array (MANY in _common.h)
+#: number of elements from which on kernels of the other libraries share an array (MANY in
+#: _common.h)
 SHARED = 1 << 16
 
 
 def prepare(function):
-    """Address of a C function int(int) that every new thread calls first, with 1."""
+    """Sets the address of a C function int(int) that every new thread calls first, with 1."""
     global _set, _prepare
     _prepare, _set = function, None
 
@@ -83,34 +87,39 @@ SGD, ADAM = 0, 1
 
 
 def update(kind, columns, options, numbers):
-    """One step of an optimizer for all rows of `columns` (lists of float32 arrays: parameters, states, gradients) in place.
+    """Performs one optimizer step in place for all rows of `columns` (lists of float32 arrays:
+    parameters, states, gradients).
 
-    options, numbers: as backend/cpu/optimizer.py makes them.  False, and nothing is done, where the library is missing or an array
-    is not contiguous, aligned and of float32."""
+    options, numbers: as built by backend/cpu/optimizer.py. Returns False, without doing anything,
+    if the library is unavailable or an array is not contiguous, aligned and float32.
+    """
     found = ready()
     if found is None or not reads_arrays():
         return False
     rows, ids = len(columns[0]), []
     for c in columns:
         ids += map(id, c)
-    # (an array of the addresses of objects that the caller keeps)
+    # (an array of the addresses of objects that the caller keeps alive)
     at = (_P * len(ids))(*ids)
     return not found.mt_update(kind, rows, len(columns), at, id(_F32), (_I * 4)(*options), (_F * 8)(*numbers))
 
 
 # ------------------------------------------------------------------ elementwise
 _LARGER, _WHERE_POSITIVE = 0, 1
-#: Elements from which on a pass is shared out (two threads, us of NumPy and of the pool: 65536 added 8.6 and 5.4, a million 154 and 79), one of functions
-#: (16384 roots 6.0 and 4.1, exponentials 7.8 and 4.7, a million 480 and 240); where_positive, which takes NumPy three passes, 32768 in 5 (8), a million in
-#: 61 (220).
+#: Number of elements from which on an elementwise pass uses the pool; of functions; of
+#: where_positive. Two threads, NumPy vs pool: adding 65536 elements 8.6 vs 5.4 us, a million 154 vs
+#: 79 us; 16384 square roots 6.0 vs 4.1 us, a million exponentials 480 vs 240 us; where_positive,
+#: which takes NumPy three passes, of 32768 elements 8 vs 5 us, of a million 220 vs 61 us.
 LARGE, LARGE_FUNCTION, LARGE_WHERE = 1 << 16, 1 << 14, 1 << 15
 
 
 class Shared:
-    """A ufunc of NumPy over large arrays, in pieces that the threads take: NumPy's own loops, so that the results are the ones that it gives.
+    """A NumPy ufunc over large arrays, split among the threads. It runs NumPy's own loops, so the
+    results are identical.
 
-    Called with operands of one dtype, each of the first one's shape and order of memory or of one element, it gives their result; None where that is not
-    to be had: on one thread, where an operand lies otherwise, for dtypes that NumPy has no loop of its own for. Without a compiler Python's threads do it.
+    The operands must have one dtype; each must have the first one's shape and memory order, or one
+    element. A call returns None if that does not hold, with one thread, or for dtypes without a
+    NumPy loop of their own. Without a compiler, Python's threads are used.
     """
 
     __slots__ = ("ufunc", "loops")
@@ -119,7 +128,7 @@ class Shared:
         self.ufunc, self.loops = ufunc, {}
 
     def __call__(self, a, b=None, out=None):
-        """out: an array of the result's shape and dtype, which may be one of the operands."""
+        """Computes the result; out: an array of its shape and dtype, which may be an operand."""
         d = a.dtype
         try:
             loop = self.loops[d]
@@ -142,7 +151,8 @@ class Shared:
 
 
     def _in_python(self, a, b, out):
-        """The same where C is not to be had: by Python's threads, of arrays in C order for which that pays (handing over takes 15 to 50 us)."""
+        """Fallback without C: Python's threads, for C-contiguous arrays large enough to pay off
+        (starting the threads takes 15 to 50 us)."""
         if out is not None or a.size < 4 * threads.LARGE or a.dtype.kind not in "biufc" or not a.flags.c_contiguous:
             return None
         if b is None:
@@ -152,7 +162,8 @@ class Shared:
         return threads.binary(silent(self.ufunc), a, b, SILENT)
 
     def accumulate(self, a, axis):
-        """Whether an array in C order has become ufunc.accumulate(a, axis); for ufuncs whose loop takes one element after another."""
+        """Replaces a C-contiguous array by ufunc.accumulate(a, axis); False if not possible. For
+        ufuncs whose loop processes the elements in order."""
         loop = self.loops.setdefault(a.dtype, inner_loop(self.ufunc, a.dtype))
         found = ready() if loop is not None and loop.result == a.dtype else None
         return found is not None and not found.mt_accumulate(loop, header(a), axis)
@@ -174,10 +185,11 @@ _ZERO = np.zeros((), _F32)
 
 
 def relu(x):
-    """max(x, 0) of a large C-contiguous array of float32, or None."""
+    """Computes max(x, 0) of a large C-contiguous float32 array; None if the pool is unavailable."""
     return _pass(_LARGER, x, _ZERO)
 
 
 def where_positive(g, y):
-    """g where y > 0, else 0, for two such arrays of one shape, or None."""
+    """Returns g where y > 0, else 0, for two large C-contiguous float32 arrays of one shape; None
+    if the pool is unavailable."""
     return _pass(_WHERE_POSITIVE, y, g)

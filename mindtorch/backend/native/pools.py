@@ -1,9 +1,10 @@
-"""NumPy-facing side of _pools.c: unfold and fold, convolutions of small images, and pools over one to three axes with their gradients, of float32
-and float64.  Nothing here without a compiler: every function gives None then, as it does for other dtypes, and cpu/pooling.py and conv.py go on with
-NumPy.
+"""NumPy interface of _pools.c: unfold and fold, convolutions of small images, and pooling over one
+to three axes with gradients, for float32 and float64. Without a compiler every function returns
+None, as it does for other dtypes, and cpu/pooling.py and conv.py use NumPy.
 
-CPU time on one core, us, C / NumPy, forward and backward of 3x3 windows two apart: maxima with places of 1x4x8x8 5 / 83 and 3.4 / 40, of 4x16x32x32
-130 / 390 and 37 / 130; means 4 / 47 and 4 / 51, 85 / 154 and 106 / 228.
+CPU time on one core in us, C / NumPy, forward and backward of 3x3 windows with stride 2: max
+pooling with indices of 1x4x8x8 5 / 83 and 3.4 / 40, of 4x16x32x32 130 / 390 and 37 / 130; average
+pooling 4 / 47 and 4 / 51, 85 / 154 and 106 / 228.
 """
 import ctypes
 import functools
@@ -32,21 +33,22 @@ def _lib():
 
 @functools.lru_cache(1024)
 def _windows(size, kernel, stride, padding, dilation, out, include=False, divisor=0, what=0, wide=0, narrow=False):
-    """The numbers of windows as _pools.c has them; what, wide, narrow: what mt_pool makes of arrays of which types.  (An argument costs 0.1 us: these are
-    in here.)"""
+    """Returns the window parameters in the layout of _pools.c. what, wide, narrow: mt_pool's
+    operation and array types. (They are included here because every argument of a call costs 0.1
+    us.)"""
     axes = [*[(1, 1, 1, 0, 1, 1)] * (3 - len(out)), *zip(size, kernel, stride, padding, dilation or (1,) * len(out), out, strict=True)]
     numbers = [n for axis in axes for n in axis]
     return Numbers(numbers + [include, divisor, what, wide, narrow, len(out)])
 
 
 def _ready(x):
-    """(the library, x's number of a type); None where there is nothing for it."""
+    """Returns (the function mt_pool, code of x's dtype); None if unavailable."""
     wide, lib = _WIDE.get(x.dtype), _lib()
     return None if wide is None or lib is None or pool.ready() is None else (lib.mt_pool, wide)
 
 
 def maxima(x, kernel, stride, padding, dilation, out, place_dtype):
-    """(the largest of each window, its number in the window in that dtype or None)"""
+    """Returns (the maximum of each window, its index in the window in `place_dtype` or None)."""
     if (found := _ready(x)) is None:
         return None
     call, wide = found
@@ -65,7 +67,7 @@ def maxima(x, kernel, stride, padding, dilation, out, place_dtype):
 
 
 def maxima_back(g, places, size, kernel, stride, padding, dilation):
-    """The gradients of the windows' maxima at their places."""
+    """Scatters the gradients of the windows' maxima to their positions."""
     if places.itemsize not in (1, 4) or (found := _ready(g)) is None:
         return None
     call, wide = found
@@ -76,7 +78,8 @@ def maxima_back(g, places, size, kernel, stride, padding, dilation):
 
 
 def means(x, kernel, stride, padding, out, include, divisor):
-    """Sums of windows over the number of their elements (include: those in the padding too), or over `divisor`."""
+    """Returns the sums of windows divided by their number of elements (include: counting the
+    padding), or by `divisor`."""
     if (found := _ready(x)) is None:
         return None
     call, wide = found
@@ -90,7 +93,7 @@ def means(x, kernel, stride, padding, out, include, divisor):
 
 
 def means_back(g, size, kernel, stride, padding, include, divisor):
-    """Each mean's gradient shared between its elements."""
+    """Distributes the gradient of each mean over its elements."""
     if (found := _ready(g)) is None:
         return None
     call, wide = found
@@ -101,8 +104,8 @@ def means_back(g, size, kernel, stride, padding, include, divisor):
 
 
 def pieces(x, out, largest=False, places=False):
-    """(means of `out` pieces along the last axes, nearly alike, that may share an element, a piece has some, or their largest elements; None, or where
-    these lie in their plane)"""
+    """Returns (means of `out` nearly equal pieces along the last axes, or their maxima; None, or
+    the maxima's indices in their plane). Pieces are not empty and may overlap by an element."""
     if (found := _ready(x)) is None:
         return None
     call, wide = found
@@ -117,7 +120,7 @@ def pieces(x, out, largest=False, places=False):
 
 
 def pieces_back(g, size):
-    """Each piece's gradient shared between its elements."""
+    """Distributes the gradient of each piece over its elements."""
     if (found := _ready(g)) is None:
         return None
     call, wide = found
@@ -136,7 +139,7 @@ def _columns(back, x, y, kernel, stride, padding, dilation, out):
 
 
 def columns(x, kernel, stride, padding, dilation, out):
-    """(N, C, H, W) -> (N, C * prod(kernel), prod(out)): its windows as columns."""
+    """Unfolds (N, C, H, W) to (N, C * prod(kernel), prod(out)), with windows as columns."""
     if x.dtype not in _WIDE:
         return None
     x = np.ascontiguousarray(x)
@@ -145,7 +148,7 @@ def columns(x, kernel, stride, padding, dilation, out):
 
 
 def columns_back(cols, size, kernel, stride, padding, dilation, out):
-    """Such columns added up into (N, C, *size), one place of the windows after another."""
+    """Sums such columns into (N, C, *size), one window offset after another."""
     if cols.dtype not in _WIDE:
         return None
     cols = np.ascontiguousarray(cols)
@@ -158,14 +161,15 @@ FORWARD, INPUT, WEIGHT = range(3)
 
 
 def described(size, kernel, stride, padding, dilation, out):
-    """What `convolve` takes as its windows; None where they are none."""
+    """Returns the `windows` argument of `convolve`; None if unsupported."""
     if min(padding) < 0 or not 1 <= len(out) <= 3:
         return None
     return _windows(tuple(size), tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), tuple(out))
 
 
 def convolve(what, windows, groups, x, w, b, y):
-    """y = the convolution of x with w plus b; or (INPUT, WEIGHT) x or w = what it gets of the gradient y.  False where that is not to be had."""
+    """Computes y = the convolution of x with w, plus b; INPUT and WEIGHT: computes x or w as the
+    gradient from y. Returns False if unsupported."""
     wide, lib = _WIDE.get(x.dtype), _lib()
     if wide is None or lib is None or w.dtype is not x.dtype or y.dtype is not x.dtype or b is not None and b.dtype is not x.dtype or pool.ready() is None:
         return False

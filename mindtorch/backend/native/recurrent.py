@@ -1,9 +1,15 @@
-"""NumPy-facing side of _recurrent.c: LSTM, GRU and plain RNN of float32 over whole sequences.  Nothing here without a compiler (`takes` says so).
+"""NumPy interface of _recurrent.c: float32 LSTM, GRU and plain RNN over whole sequences. Not
+available without a compiler (see `takes`).
 
-CPU time on one core (AVX-512 at 256 bits a cycle), ms, forward and back of a layer over steps x batch x inputs -> units, C / NumPy and oneDNN / torch:
-    LSTM 32x16x128 -> 128 5.4 / 7.6 / 5.3, 50x3x40 -> 50 0.8 / 2.9 / 0.8, 35x20x200 -> 650 113 / 150 / 110
-    GRU  32x16x128 -> 128 5.7 / 9.0 / 12.3, 50x3x40 -> 50 0.6 / 3.0 / 6.3, 35x20x200 -> 650 80 / 81 / 147
-    RNN  32x16x128 -> 128 1.7 / 2.0 / 2.8, 50x3x40 -> 50 0.4 / 0.7 / 1.8, 8x256x32 -> 24 0.95 / 0.75 / 1.04
+CPU time on one core in ms (AVX-512, 256 bits per cycle), forward and backward of a layer over steps
+x batch x inputs -> units, C / NumPy and oneDNN / PyTorch:
+
+    LSTM 32x16x128 -> 128 5.4 / 7.6 / 5.3, 50x3x40 -> 50 0.8 / 2.9 / 0.8,
+         35x20x200 -> 650 113 / 150 / 110
+    GRU  32x16x128 -> 128 5.7 / 9.0 / 12.3, 50x3x40 -> 50 0.6 / 3.0 / 6.3,
+         35x20x200 -> 650 80 / 81 / 147
+    RNN  32x16x128 -> 128 1.7 / 2.0 / 2.8, 50x3x40 -> 50 0.4 / 0.7 / 1.8,
+         8x256x32 -> 24 0.95 / 0.75 / 1.04
 """
 import ctypes
 import functools
@@ -38,7 +44,8 @@ def _lib():
 
 
 def takes(arrays):
-    """Whether there are kernels for these operands, which a kernel and its gradient have to say alike."""
+    """True if there are kernels for these operands. A kernel and its gradient must get the same
+    answer."""
     return all(a is None or a.dtype is _F32 and a.size for a in arrays) and pool.ready() is not None and _lib() is not None
 
 
@@ -52,12 +59,12 @@ def _flat(a):
 
 @functools.lru_cache(256)
 def _steps(sizes):
-    """The rows of each step for C, how many steps there are."""
+    """Returns the number of rows of each step, as an array for C, and the number of steps."""
     return np.array(sizes, np.int64), len(sizes)
 
 
 def _parts(work, rows, *widths):
-    """A workspace cut into matrices of `rows` rows."""
+    """Splits a workspace into matrices of `rows` rows."""
     out, start = [], 0
     for w in widths:
         out.append(work[start:start + rows * w].reshape(rows, w))
@@ -67,12 +74,13 @@ def _parts(work, rows, *widths):
 
 # ------------------------------------------------------------------ LSTM
 def _lstm_parts(work, rows, n, p, projected):
-    """Gates, tanh of the cell state, cell and hidden state before each step, output before projection."""
+    """Returns the parts of the workspace: gates, tanh of the cell state, cell and hidden state
+    before each step, output before projection."""
     return (*_parts(work, rows, 4 * n, n, n, p), *(_parts(work[(6 * n + p) * rows:], rows, n) if projected else (None,)))
 
 
 def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
-    """As backend/cpu/rnn.py has it, with a workspace that `lstm_grad` takes."""
+    """Implements lstm of backend/cpu/rnn.py and also returns a workspace for `lstm_grad`."""
     (b, n), p, rows = c0.shape, h0.shape[1], x.shape[0]
     steps, t = _steps(sizes)
     tc = before = h_before = raw = work = None
@@ -82,7 +90,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
         product(x, w_ih.T, out=gates)
     else:
         gates = product(x, w_ih.T)
-    single = t == 1         # then the weights are not worth a copy
+    single = t == 1  # a single step does not justify a copy of the weights
     if single:
         gates += product(h0[:rows], w_hh.T)
     bias = None if b_ih is None else b_ih + b_hh
@@ -94,7 +102,7 @@ def lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
 
 
 def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
-    """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
+    """Returns the gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
     n, p, rows = gc.shape[1], w_hh.shape[1], x.shape[0]
     steps, t = _steps(sizes)
     gates, tc, before, h_before, raw = _lstm_parts(work, rows, n, p, w_hr is not None)
@@ -111,7 +119,7 @@ def lstm_grad(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
 
 # ------------------------------------------------------------------ GRU
 def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
-    """As backend/cpu/rnn.py has it."""
+    """Implements gru of backend/cpu/rnn.py."""
     (b, n), rows = h0.shape, x.shape[0]
     steps, t = _steps(sizes)
     gates = product(x, w_ih.T)
@@ -126,7 +134,7 @@ def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
 
 
 def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
-    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    """Returns the gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
     rows, n = before.shape
     steps, t = _steps(sizes)
     gy, dh, w_hh = _flat(gy), gh.copy("C"), _flat(w_hh)
@@ -138,7 +146,7 @@ def gru_grad(gy, gh, x, w_ih, w_hh, z, before, inner, *, sizes, reverse, needs):
 
 # ------------------------------------------------------------------ plain RNN
 def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
-    """As backend/cpu/rnn.py has it."""
+    """Implements the plain RNN of backend/cpu/rnn.py."""
     (b, n), rows = h0.shape, x.shape[0]
     steps, t = _steps(sizes)
     y = product(x, w_ih.T)
@@ -153,7 +161,7 @@ def rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
 
 
 def rnn_grad(gy, gh, x, w_ih, w_hh, y, h_before, *, relu, sizes, reverse, needs):
-    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    """Returns the gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
     rows, n = y.shape
     steps, t = _steps(sizes)
     gy, dh, w_hh = _flat(gy), gh.copy("C"), _flat(w_hh)

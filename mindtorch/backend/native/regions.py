@@ -1,7 +1,9 @@
-"""NumPy-facing side of _regions.c: bins of regions, boxes, moved taps of a convolution.  Nothing here without a compiler (`ready` gives None).
+"""NumPy interface of _regions.c: RoI bins, boxes, shifted taps of deformable convolutions. Not
+available without a compiler (`ready` returns False).
 
-CPU time on one core, ms, C / NumPy: roi_align of 1000 regions to 7x7 in (2, 256, 64, 64) 32 / 185, its gradient 36 / 195, roi_pool 1136 / 1722;
-nms of 2000 boxes 0.6 / 17; deform_conv2d (2, 64, 56, 56), 3x3, 10 / 107, its gradients 17 / 138.
+CPU time on one core in ms, C / NumPy: roi_align of 1000 regions to 7x7 in (2, 256, 64, 64) 32 /
+185, its gradient 36 / 195, roi_pool 1136 / 1722; nms of 2000 boxes 0.6 / 17; deform_conv2d (2, 64,
+56, 56), 3x3, 10 / 107, its gradients 17 / 138.
 """
 import ctypes
 import functools
@@ -27,7 +29,7 @@ def _lib():
 
 
 def ready(dtype):
-    """Whether there are kernels for arrays of this dtype."""
+    """True if there are kernels for arrays of this dtype."""
     return dtype in _NAMES and pool.ready() is not None and _lib() is not None
 
 
@@ -36,13 +38,13 @@ def _call(name, dtype, *args):
 
 
 def _strides(a):
-    """Elements from one image, row, column, channel of a[N, C, H, W] to the next."""
+    """Returns the strides, in elements, of images, rows, columns and channels of a[N, C, H, W]."""
     n, c, h, w = (s // a.itemsize for s in a.strides)
     return n, h, w, c
 
 
 def _by_pixel(n, c, h, w, dtype):
-    """A zeroed array [N, C, H, W] with channels side by side."""
+    """Returns a zeroed array [N, C, H, W] with adjacent channels (channels-last)."""
     return np.zeros((n, h, w, c), dtype).transpose(0, 3, 1, 2)
 
 
@@ -50,12 +52,13 @@ def _numbers(regions, channels, size, image, apart):
     return np.array([regions, channels, *size, *image.shape[2:], apart, *_strides(image)], np.int64)
 
 
-#: Reads of pixels for each pixel of the images below which putting channels side by side does not pay.
+#: Pixel reads per pixel of the images below which converting to channels-last does not pay off.
 _FEW = 4
 
 
 def bins(image, index, vertical, horizontal, size, apart):
-    """[K, channels, *size]: weighted sums of bins.  apart: channels of the image between those of two bins, or 0."""
+    """Computes the weighted sums of bins, [K, channels, *size]. apart: distance in channels between
+    the inputs of two bins, or 0."""
     k, count = len(index), size[0] * size[1]
     channels = apart or image.shape[1]
     n, c, h, w = image.shape
@@ -67,7 +70,7 @@ def bins(image, index, vertical, horizontal, size, apart):
 
 
 def bins_backward(g, index, vertical, horizontal, shape, apart):
-    """Gradient of the image, of that shape."""
+    """Returns the gradient of the image, of the given shape."""
     k, channels, *size = g.shape
     n, c, h, w = shape
     few = k * size[0] * size[1] * 9 <= _FEW * n * h * w
@@ -77,7 +80,8 @@ def bins_backward(g, index, vertical, horizontal, shape, apart):
 
 
 def maxima(image, index, vertical, horizontal):
-    """Places in their planes of the largest values of the bins vertical x horizontal ([K, bins, 2], from and behind): [K, C, rows, columns], -1: none."""
+    """Returns the index in its plane of the maximum of each bin, [K, C, rows, columns]; -1: empty
+    bin. vertical, horizontal: [K, bins, 2], start and end (exclusive) of each bin."""
     k, rows, columns = len(index), vertical.shape[1], horizontal.shape[1]
     where = np.empty((k, image.shape[1], rows, columns), np.int32)
     numbers = np.array([k, image.shape[1], rows, columns, *image.shape[2:]], np.int64)
@@ -86,7 +90,8 @@ def maxima(image, index, vertical, horizontal):
 
 
 def suppress(boxes, threshold):
-    """Which of boxes[4, n], best first, a better one covers by more than the threshold."""
+    """Returns a mask of the boxes[4, n], best first, that a better box overlaps by more than the
+    threshold."""
     gone = np.zeros(boxes.shape[1], np.bool_)
     _call("mt_suppress", boxes.dtype, boxes, boxes.shape[1], threshold, gone)
     return gone
@@ -102,7 +107,8 @@ def _pixels(x):
 
 
 def moved(x, offset, mask, groups, geometry):
-    """[N, oh, ow, taps, C]: what the taps of a convolution read; geometry: kernel, out, stride, padding, dilation."""
+    """Returns the inputs of each tap of a deformable convolution, [N, oh, ow, taps, C]; geometry:
+    kernel, out, stride, padding, dilation."""
     kh, kw, oh, ow = geometry[:4]
     r = np.empty((x.shape[0], oh, ow, kh * kw, x.shape[1]), x.dtype)
     _call("mt_moved", x.dtype, _geometry(x, groups, geometry), _pixels(x), offset, mask, r, None, None, None)
@@ -110,7 +116,7 @@ def moved(x, offset, mask, groups, geometry):
 
 
 def moved_backward(g, x, offset, mask, groups, geometry):
-    """Gradients of x, offset and mask (None without one)."""
+    """Returns the gradients of x, offset and mask (None without one)."""
     gx = np.zeros((x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
     go, gm = np.empty_like(offset), None if mask is None else np.empty_like(mask)
     _call("mt_moved", x.dtype, _geometry(x, groups, geometry), _pixels(x), offset, mask, np.ascontiguousarray(g), gx, go, gm)

@@ -1,6 +1,7 @@
-"""NumPy-facing side of _rows.c: reductions over neighbouring axes of arrays in C order.  Nothing here without a compiler: every function gives None
-then, as it does for an array that has no kernel, and the caller goes on with NumPy.  The arrays are read where they lie (an address
-and a shape as arguments would take 1 us).
+"""NumPy interface of _rows.c: reductions over adjacent axes of C-contiguous arrays. Without a
+compiler every function returns None, as it does for arrays without a kernel, and the caller uses
+NumPy. C reads the arrays' headers directly (passing an address and a shape as arguments would take
+1 us).
 """
 import ctypes
 import functools
@@ -17,7 +18,7 @@ _SINGLE = {"mt_attend": [_I] + [_P] * 6 + [_D],
            "mt_soft": [_P, _P, _P, _I, _I], "mt_cross": [_P] * 5, "mt_cross_back": [_P] * 5,
            "mt_norm": [_P] * 6 + [_D], "mt_norm_back": [_P] * 8, "mt_channels": [_P] * 6, "mt_scaled": [_P] * 6 + [_D],
            "mt_groups": [_P] * 7 + [_I, _D], "mt_groups_back": [_P] * 8 + [_I]}
-#: what a reduction makes of its elements (as in _rows.c)
+#: kinds of reductions (as in _rows.c)
 SUM, SQUARES, SIZES, PRODUCT, LARGEST, LEAST, NORM = range(7)
 
 
@@ -42,7 +43,8 @@ _reduce: dict[object, object] | None = None
 
 
 def reduce(a, axes, keepdim, what, over=1.0):
-    """`what` of a over `axes` (a sorted tuple; None: all), divided by `over`; None where that is not to be had."""
+    """Reduces a over `axes` (a sorted tuple; None: all) by `what` and divides by `over`; None if
+    unavailable."""
     global _reduce
     if _reduce is None:
         _reduce = _functions("mt_reduce")
@@ -70,13 +72,13 @@ def reduce(a, axes, keepdim, what, over=1.0):
 _moments: dict[object, object] | None = None
 
 
-#: what moments are (as in _rows.c)
+#: kinds of moments (as in _rows.c)
 VARIANCE, DEVIATION, MEAN = range(3)
 
 
 def moments(a, axes, keepdim, what, over):
-    """Sums of squared deviations of a from its means over `axes` (a sorted tuple; None: all), divided by `over`, the square roots of that, or the means.
-    None where that is not to be had."""
+    """Returns, over `axes` (a sorted tuple; None: all), the sums of squared deviations from the
+    mean divided by `over`, the square roots of that, or the means. None if unavailable."""
     global _moments
     if _moments is None:
         _moments = _functions("mt_moments")
@@ -87,7 +89,8 @@ def moments(a, axes, keepdim, what, over):
     low, high = (0, ndim) if axes is None else (axes[0], axes[-1] + 1) if axes else (0, 0)
     shape = a.shape
     if axes is not None and high - low != len(axes) or not a.flags.c_contiguous or not a.flags.aligned:
-        # Dimensions in the order of the memory, if the reduced ones are neighbours there; else the reduced ones last, in a copy.
+        # Order the dimensions as in memory if the reduced ones are adjacent there; else copy with
+        # the reduced ones last.
         axes = tuple(range(ndim)) if axes is None else axes
         order = sorted(range(ndim), key=lambda d: -a.strides[d])
         b, places = a.transpose(order), sorted([order.index(d) for d in axes])
@@ -106,11 +109,11 @@ def moments(a, axes, keepdim, what, over):
 
 
 def _by_runs(a, axes, keepdim, what, over):
-    """One run of neighbouring axes after another, from the right."""
+    """Reduces one run of adjacent axes after another, starting from the right."""
     low = len(axes) - 1
     while low and axes[low - 1] == axes[low] - 1:
         low -= 1
-    # (what a sum is of is asked once)
+    # (squares and absolute values are applied in the first pass only)
     first, then = (SQUARES if what == NORM else what, NORM if what == NORM else SUM if what in (SQUARES, SIZES) else what)
     if then == NORM:
         return None
@@ -120,7 +123,7 @@ def _by_runs(a, axes, keepdim, what, over):
 
 
 def _by_memory(a, axes, keepdim, what, over):
-    """Of an array in C order but for the order of its axes; None of others."""
+    """Reduces an array that is dense in another order of its axes; None for other arrays."""
     ndim = a.ndim
     order = sorted(range(ndim), key=lambda d: -a.strides[d])
     b = a.transpose(order)
@@ -137,13 +140,14 @@ def _by_memory(a, axes, keepdim, what, over):
 
 # ------------------------------------------------------------------ softmax
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
-#: elements from which on threads share an array (_common.h), and up to which rows of fewer than four are walked one by one
+#: number of elements from which on threads share an array (_common.h); row length up to which fewer
+#: than four rows are processed one by one
 _MANY, _NARROW = 1 << 16, 512
 SOFT, LOG_SOFT, SOFT_BACK, LOG_SOFT_BACK, LOG_SUM = range(5)
 
 
 def _ready(*arrays):
-    """The library, if these are float32 arrays, of which the first has as many elements as any."""
+    """Returns the library if these are float32 arrays; the first must have the most elements."""
     for a in arrays:
         if a is not None and a.dtype is not _F32:
             return None
@@ -151,8 +155,9 @@ def _ready(*arrays):
 
 
 def soft(what, x, axis, y=None):
-    """Softmax or its logarithm along an axis, or the gradient (x: of the result, which is y); LOG_SUM, along the last: the logarithm of the sum of
-    exponentials.  float32, not empty; None where that is not to be had."""
+    """Computes softmax or log-softmax along an axis, or its gradient (x: gradient of the result y);
+    LOG_SUM: the log of the sum of exponentials along the last axis. float32, not empty; None if
+    unavailable."""
     if y is None:
         y = x
     elif x.shape != y.shape:
@@ -164,7 +169,8 @@ def soft(what, x, axis, y=None):
 
 
 def cross(x, at):
-    """(e^(x - m), its sums over the rows, their logarithm less x[row, at[row]] - m) of a matrix x with m the largest of a row; or None."""
+    """For a matrix x with row maxima m, returns (e = exp(x - m), row sums s of e, log(s) - (x[row,
+    at[row]] - m)); None if unavailable."""
     if at.dtype != _I64 or (lib := _ready(x)) is None:
         return None
     e, s, v = np.empty(x.shape, _F32), np.empty(len(x), _F32), np.empty(len(x), _F32)
@@ -172,7 +178,8 @@ def cross(x, at):
 
 
 def cross_back(e, at, factor, less):
-    """e * factor[:, None], less[row] less at [row, at[row]]; or None."""
+    """Computes e * factor[:, None] and subtracts less[row] at [row, at[row]]; None if unavailable.
+    """
     if at.dtype != _I64 or (lib := _ready(e, factor, less)) is None:
         return None
     r = np.empty(e.shape, _F32)
@@ -184,14 +191,16 @@ _WIDE = {_F32: 0, np.dtype(np.float64): 1}
 
 
 def attend(q, k, v, bias, causal, scale):
-    """(softmax(q @ k.T * scale + bias) @ v, the softmax), of float32 or float64 and a bias of the same or of bools; or None."""
+    """Returns (softmax(q @ k.T * scale + bias) @ v, the softmax) for float32 or float64; the bias
+    has the same dtype or is bool. None if unavailable."""
     d, yes = q.dtype, bias is not None and bias.dtype.kind == "b"
     wide = _WIDE.get(d)
     if wide is None or k.dtype != d or v.dtype != d or bias is not None and not yes and bias.dtype != d or pool.ready() is None or (lib := _lib()) is None:
         return None
     *lead, queries, _ = q.shape
     *keys, count, _ = k.shape
-    if keys != lead or bias is not None and bias.ndim > q.ndim:         # (values that are of more heads than the scores are refused)
+    # (values with more heads than the scores are rejected)
+    if keys != lead or bias is not None and bias.ndim > q.ndim:
         lead = np.broadcast_shapes(tuple(lead), tuple(keys), () if bias is None else bias.shape[:-2])
     y, p = np.empty((*lead, queries, v.shape[-1]), d), np.empty((*lead, queries, count), d)
     return None if lib.mt_attend(wide | causal << 1 | yes << 2, header(q), header(k), header(v), _at(bias), header(y), header(p), scale) else (y, p)
@@ -203,8 +212,11 @@ def _at(a):
 
 
 def norm(x, n, w, b, eps, centred=True):
-    """(normalised rows of n elements times w plus b, their means, 1 / their deviations) of a float32 array that is not empty; or None.
-    centred=False, for RMS norm: None for the means, and 1 / the roots of mean squares."""
+    """Normalizes rows of n elements of a non-empty float32 array. Returns (normalized rows * w + b,
+    means, 1 / standard deviations); None if unavailable.
+
+    centred=False, for RMS norm: the means are None, and the last result is 1 / root mean square.
+    """
     if (lib := _ready(x, w, b)) is None:
         return None
     rows = x.size // n
@@ -213,20 +225,26 @@ def norm(x, n, w, b, eps, centred=True):
 
 
 def norm_back(g, x, w, mean, rstd, n, needs):
-    """The gradients of x, w, b of that, those that `needs` wants; or None."""
+    """Returns the gradients of x, w and b of `norm`, as far as `needs` requests them; None if
+    unavailable."""
     if (lib := _ready(g, x, w, mean, rstd)) is None or g.shape != x.shape:
         return None
     gx, gw, gb = np.empty(x.shape, _F32) if needs[0] else None, np.empty(n, _F32) if needs[1] else None, np.empty(n, _F32) if needs[2] else None
     return None if lib.mt_norm_back(header(g), header(x), _at(w), _at(mean), header(rstd), _at(gx), _at(gw), _at(gb)) else (gx, gw, gb)
 
 
-#: Groups from which on threads share them as they are: below, large arrays are done by rows in another way.
+#: Number of groups from which on threads share whole groups: with fewer groups, large arrays are
+#: processed by rows in another way.
 _GROUPS = 8
 
 
 def groups(x, w, b, count, eps, batch=False):
-    """(x (samples, channels, ...) of float32 with each of `count` groups normalised, times w, plus b of the channels; their means, variances (None if not
-    batch), 1 / deviations); batch: a group is a channel of all samples; or None."""
+    """Normalizes each of `count` groups of x (samples, channels, ...), float32, then multiplies by
+    w and adds b per channel. Returns (y, means, variances or None if not batch, 1 / standard
+    deviations); None if unavailable.
+
+    batch: a group is one channel of all samples.
+    """
     if count < _GROUPS and x.size >= _MANY or x.size < 4 * x.shape[0] * x.shape[1] and x.size > _NARROW or (lib := _ready(x, w, b)) is None:
         return None
     y, mean, var, rstd = np.empty(x.shape, _F32), np.empty(count, _F32), np.empty(count, _F32) if batch else None, np.empty(count, _F32)
@@ -234,7 +252,7 @@ def groups(x, w, b, count, eps, batch=False):
 
 
 def groups_back(g, x, w, mean, rstd, gradient, batch=False):
-    """(the gradient of x if that is wanted, of w, of b); or None."""
+    """Returns (gradient of x if requested, of w, of b); None if unavailable."""
     if len(mean) < _GROUPS and x.size >= _MANY or x.size < 4 * x.shape[0] * x.shape[1] and x.size > _NARROW or g.shape != x.shape \
             or (lib := _ready(g, x, w, mean, rstd)) is None:
         return None
@@ -243,7 +261,8 @@ def groups_back(g, x, w, mean, rstd, gradient, batch=False):
 
 
 def channels(x, factor, shift=None, y=None, by=None):
-    """x * factor + y * by + shift of float32 (samples, channels, ...), the three vectors of a number for each channel; or None."""
+    """Computes x * factor + y * by + shift for float32 x and y (samples, channels, ...); the three
+    vectors have one value per channel. None if unavailable."""
     if (lib := _ready(x, factor, shift, y, by)) is None:
         return None
     r = np.empty(x.shape, _F32)
@@ -251,7 +270,8 @@ def channels(x, factor, shift=None, y=None, by=None):
 
 
 def scaled(x, w, b, mean, var, eps):
-    """(x - mean) / sqrt(var + eps) * w + b of the same, w and b or None; or None."""
+    """Computes (x - mean) / sqrt(var + eps) * w + b for the same layout; w and b may be None. None
+    if unavailable."""
     if (lib := _ready(x, w, b, mean, var)) is None:
         return None
     r = np.empty(x.shape, _F32)

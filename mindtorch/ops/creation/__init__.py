@@ -1,1 +1,1 @@
-"""Ops that make tensors."""
+"""Ops that create tensors."""

@@ -1,4 +1,4 @@
-"""Tensors out of Python data and arrays: tensor, as_tensor, from_numpy, ..."""
+"""Ops that create tensors from Python data and arrays: tensor, as_tensor, from_numpy, ..."""
 import warnings
 
 from mindtorch.core import alias, device as _device, dtypes, host_data, meta
@@ -16,16 +16,19 @@ from mindtorch.ops.basic import cast, clone, move
 
 CPU = _device.cpu
 
-# ------------------------------------------------------------------ tensors out of sizes and numbers: primitives without operands
-#: Constants: stride, the result's dense strides (None: C order); stype, its element type; device, where it is to be.
+# ------------------------------------------------------------------ primitives without operands
+#
+# Attributes: stride, the dense strides of the result (None: C order); stype, its element type;
+# device, its device.
 empty_ = primitive("empty", "*, size, stride, stype, device", raw=True)
 zeros_ = primitive("zeros", "*, size, stride, stype, device", raw=True)
-#: value: a number that fits the element type (ops/_numbers.py: `fitting`)
+#: value: a Python scalar that fits the element type (`fitting` of `mindtorch/core/numbers.py`)
 full_ = primitive("full", "*, size, stride, value, stype, device", raw=True)
 
 
 def filled(t):
-    """A new tensor of unwritten memory, as deterministic mode wants it (asked for where MODE.filling)."""
+    """Fills a new, uninitialized tensor as deterministic mode requires. Callers check
+    `MODE.filling`."""
     if t._dev.type != "meta" and t._numel:
         alias.fill(t, filler(t._stype))
     return t
@@ -33,18 +36,20 @@ def filled(t):
 
 # ------------------------------------------------------------------ common arguments of creation
 def place(name, dtype, device, layout):
-    """Checks device= and layout= of a creation function; element type, or None if none was asked for."""
+    """Checks device= and layout= of a creation function. Returns the requested element type, or
+    None."""
     return spot(name, dtype, device, layout)[0]
 
 
 def spot(name, dtype, device, layout):
-    """(element type or None, device) that a creation function is asked for."""
+    """Returns the (element type or None, device) requested from a creation function."""
     on = where(name, dtype, device, layout)
     return (None if dtype is None else as_np(dtype)), on
 
 
 def where(name, dtype, device, layout):
-    """The device that a creation function is asked for; errors for one, or for a layout, that has none."""
+    """Returns the device requested from a creation function. Raises NotImplementedError for an
+    unavailable device or a layout other than strided."""
     on = _device._default if device is None else _device.check(device)
     if on is not CPU:
         if on.type == "meta":
@@ -57,7 +62,7 @@ def where(name, dtype, device, layout):
 
 
 def placed(t, requires_grad, device):
-    """A new tensor on the device (a checked one) that it was asked for."""
+    """Moves a new tensor to the requested device (already checked) and sets requires_grad."""
     if device.type == "meta":
         return meta.of(t, requires_grad)
     if device.type != "cpu" and t._dev is not device:
@@ -70,14 +75,15 @@ def placed(t, requires_grad, device):
 
 
 def finish(a, requires_grad, device=None):
-    """A new tensor on an array, on the device asked for (that `place` has checked)."""
+    """Returns a new tensor on an array, moved to the requested device."""
     return placed(tensor_from(a), requires_grad, _device.check(device))
 
 
-# ------------------------------------------------------------------ tensors out of data
+# ------------------------------------------------------------------ tensors from data
 @op(method=False, capture="values of tensors")
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A new tensor with a copy of `data`: a number, nested sequences, an ndarray or a tensor."""
+    """Returns a new tensor with a copy of `data`: a scalar, nested sequences, an ndarray or a
+    tensor."""
     on = CPU if device is None and _device._default is CPU else where("tensor", dtype, device, None)
     d = None if dtype is None else as_np(dtype)
     c = data.__class__
@@ -96,25 +102,27 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 
 def _on_storage(storage, d):
-    """A tensor on a storage's memory (not a copy, also of `tensor`): in a typed one's dtype, which has to be the one wanted; bytes read as int64."""
+    """Wraps a storage without copying (also in `tensor`). For a typed storage the requested dtype
+    must match its dtype; an untyped one is read as int64."""
     return host_data.tensor_of_storage(storage, of_np(d) if d is not None else dtypes.get_default_dtype() if hasattr(storage, "dtype") else of_np(I64),
                                        0, None, None)
 
 
 def copy_of(x, d):
-    """A copy of a tensor's values, without history, in element type `d` (None: its own)."""
+    """Returns a detached copy of a tensor in element type `d` (None: unchanged)."""
     x = detached(x)
     return clone(x) if d is None or d == x._stype else cast(x, d)
 
 
 @op(method=False, capture="values")
 def as_tensor(data, dtype=None, device=None):
-    """`data` as a tensor, sharing the memory of tensors and ndarrays where dtype allows it."""
+    """Returns `data` as a tensor that shares the memory of tensors and ndarrays where the dtype
+    allows it."""
     on = CPU if device is None and _device._default is CPU else where("as_tensor", dtype, device, None)
     d = None if dtype is None else as_np(dtype)
     if is_foreign(data) and data.requires_grad:
-        raise RuntimeError("as_tensor() keeps a tensor's history, which cannot go from PyTorch to mindtorch; use tensor.detach(), or "
-                           "tensor(), which copies")
+        raise RuntimeError("as_tensor() preserves autograd history, which cannot be transferred from PyTorch to mindtorch; pass "
+                           "tensor.detach(), or use tensor(), which copies")
     if data.__class__ is Tensor or taken(data):
         r = data if d is None else cast(data, d)
         return r if device is None or on is r._dev else r.to(device)
@@ -126,7 +134,8 @@ def as_tensor(data, dtype=None, device=None):
 
 @op(method=False, capture="values")
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
-    """`obj` as a tensor, sharing its memory unless copy=True (copy=False: ValueError where that is impossible)."""
+    """Returns `obj` as a tensor that shares its memory where possible, unless copy=True. copy=False
+    raises ValueError where sharing is impossible."""
     d, on = spot("asarray", dtype, device, None)
     if obj.__class__ is Tensor or taken(obj):
         t = obj if requires_grad or not obj._rg else detached(obj)
@@ -170,19 +179,19 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
 
 @op(method=False, capture="values")
 def from_numpy(ndarray):
-    """A tensor on an ndarray's memory."""
+    """Returns a tensor that shares an ndarray's memory."""
     if not is_array(ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     a = usable(ndarray)
     if not a.flags.writeable:
-        warnings.warn("The given NumPy array is non-writable: in-place writes to this tensor will be refused. Copy the array to have a "
-                      "tensor that can be written to.", stacklevel=2)
+        warnings.warn("The given NumPy array is non-writable: in-place writes to this tensor will raise an error. Copy the array to get a "
+                      "writable tensor.", stacklevel=2)
     return tensor_from(host_data.plain(a))
 
 
 @op(method=False, capture="values")
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
-    """A one-dimensional tensor on the memory of an object with the buffer protocol."""
+    """Returns a 1-D tensor on the memory of an object with the buffer protocol."""
     d = as_np(dtype)
     n = memoryview(buffer).nbytes
     if not n or not count:
@@ -202,7 +211,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 @op(method=False)
 def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A 0-dim tensor of the default dtype (or the one asked for)."""
+    """Returns a 0-dim tensor of the default dtype (or the requested one)."""
     on = CPU if device is None and layout is None and _device._default is CPU else where("scalar_tensor", dtype, device, layout)
     d = dtypes.default_np() if dtype is None else as_np(dtype)
     t = full_(size=(), stride=None, value=fitting(number_of("scalar_tensor", s, "s"), d), stype=d, device=on)

@@ -1,4 +1,5 @@
-"""Gamma and Dirichlet samples that can be differentiated by their concentrations (the slopes: backend/cpu/reparam.py)."""
+"""Gamma and Dirichlet samples, differentiable with respect to their concentrations (derivatives:
+`mindtorch/backend/cpu/reparam.py`)."""
 from mindtorch.core.layout import pointwise
 from mindtorch.core.table import op
 from mindtorch.core.tape import primitive
@@ -32,25 +33,26 @@ def _concentration(name, x):
 
 @op(name="_standard_gamma", method=False, placement="random")
 def standard_gamma(input, generator=None):
-    """Gamma numbers of scale 1 with the elements of input as concentrations."""
+    """Samples gamma distributions of scale 1; the elements of input are the concentrations."""
     return _gamma(_concentration("_standard_gamma", input), generator=_gen(generator, input._dev))
 
 
 @op(name="_sample_dirichlet", method=False, placement="random")
 def sample_dirichlet(input, generator=None):
-    """Points of the simplex in the last dimension, with the elements of input as concentrations."""
+    """Samples points of the simplex in the last dimension; the elements of input are the
+    concentrations."""
     return _dirichlet(_concentration("_sample_dirichlet", input), generator=_gen(generator, input._dev))
 
 
 @op(name="_standard_gamma_grad", method=False)
 def standard_gamma_grad(input, output):
-    """Slope of gamma samples in their concentrations."""
+    """Computes the derivative of gamma samples with respect to their concentrations."""
     return _gamma_grad(_concentration("_standard_gamma_grad", input), output)
 
 
 @op(name="_dirichlet_grad", method=False)
 def dirichlet_grad(x, alpha, total):
-    """Slope of beta samples x of concentrations alpha and total - alpha in alpha, over 1 - x."""
+    """Computes dx/dalpha / (1 - x) for beta samples x of concentrations alpha and total - alpha."""
     return _beta_grad(_concentration("_dirichlet_grad", x), alpha, total)
 
 

@@ -1,4 +1,4 @@
-"""Ops that make tensors: from Python data and arrays, filled ones, ranges, complex numbers out of parts."""
+"""Ops that create tensors: filled ones, ranges, legacy constructors, complex tensors from parts."""
 import math
 import sys
 import warnings
@@ -31,11 +31,11 @@ eye_ = primitive("eye", "*, n, m, stype, device", raw=True)
 
 # ------------------------------------------------------------------ common arguments
 def new_size(name, args, size):
-    """Size of a new tensor, given as f(2, 3), f((2, 3)) or f(size=...)."""
+    """Returns the size of a new tensor, passed as f(2, 3), f((2, 3)) or f(size=...)."""
     if size is not None:
         args = (size,)
     elif args:
-        # Nearly always plain ints, or a tuple of them.
+        # Fast path: nearly always plain ints, or a tuple of them.
         given, n = args, 1
         if len(args) == 1:
             if args[0].__class__ is tuple:
@@ -63,7 +63,8 @@ def new_size(name, args, size):
 
 # ------------------------------------------------------------------ filled tensors
 def agree(name, out, dtype, layout, device):
-    """Checks out= of a function that makes tensors against what else it is asked for: dtype, layout and device are `out`'s or not said."""
+    """Checks the other arguments of a creation function against out=: dtype, layout and device must
+    be those of `out`, or None."""
     if not (out.__class__ is Tensor or taken(out)):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type_name(out)}")
     if dtype is not None and as_np(dtype) != out._stype:
@@ -76,7 +77,8 @@ def agree(name, out, dtype, layout, device):
 
 
 def into(name, out, size, fill, dtype, layout, device, requires_grad):
-    """out= of zeros, ones, full, empty: resized and filled in its own dtype."""
+    """Implements out= of zeros, ones, full and empty: resizes `out` and fills it in its own dtype.
+    """
     agree(name, out, dtype, layout, device)
     if out._sizes != size:
         resize(out, size)
@@ -86,7 +88,7 @@ def into(name, out, size, fill, dtype, layout, device, requires_grad):
 
 
 def required(out, requires_grad):
-    """What a function that makes tensors returns of its out=."""
+    """Sets requires_grad of a creation function's out= and returns it."""
     if requires_grad:
         set_requires_grad(out, True)
     return out
@@ -94,7 +96,7 @@ def required(out, requires_grad):
 
 @op(method=False)
 def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A tensor full of 0."""
+    """Returns a tensor filled with 0."""
     size = new_size("zeros", args, size)
     if out is not None:
         return into("zeros", out, size, 0, dtype, layout, device, requires_grad)
@@ -110,7 +112,7 @@ def zeros(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
 
 @op(method=False)
 def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A tensor full of 1."""
+    """Returns a tensor filled with 1."""
     size = new_size("ones", args, size)
     if out is not None:
         return into("ones", out, size, 1, dtype, layout, device, requires_grad)
@@ -121,7 +123,7 @@ def ones(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_m
 
 @op(method=False)
 def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, memory_format=None, requires_grad=False):
-    """A tensor whose elements are yet to be written."""
+    """Returns an uninitialized tensor."""
     size = new_size("empty", args, size)
     if out is not None:
         out = into("empty", out, size, None, dtype, layout, device, requires_grad)
@@ -134,7 +136,8 @@ def empty(*args, size=None, out=None, dtype=None, layout=None, device=None, pin_
         on = where("empty", dtype, device, layout)
     stride = None if memory_format is None else _format_stride("empty", size, memory_format)
     if on is not CPU and on.type == "meta" and stride is None:
-        return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)      # (of any size)
+        # meta tensors can have any size
+        return meta.make(size, dtypes.default_np() if dtype is None else as_np(dtype), requires_grad)
     t = empty_(size=size, stride=stride, stype=dtypes.default_np() if dtype is None else as_np(dtype), device=on)
     if MODE.filling:
         filled(t)
@@ -149,7 +152,7 @@ def _format_stride(name, size, memory_format):
 
 
 def stride_in(size, fmt):
-    """Strides of a new tensor in a memory format; None where that is C order."""
+    """Returns the strides of a new tensor in a memory format; None for C order."""
     if fmt == "contiguous":
         return None
     check_rank(size, fmt)
@@ -158,7 +161,8 @@ def stride_in(size, fmt):
 
 
 def stride_like(x, fmt="preserve"):
-    """Strides of a new tensor in the memory order of `x` (torch's empty_like) or in a memory format; None where that is C order."""
+    """Returns the strides of a new tensor in the memory order of `x` (as empty_like) or in a memory
+    format; None for C order."""
     if fmt != "preserve":
         return stride_in(x._sizes, fmt)
     if x._contiguous and not STRIDED.odd:
@@ -169,7 +173,8 @@ def stride_like(x, fmt="preserve"):
 
 @op(method=False)
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A tensor full of one value, whose kind gives the dtype unless one is asked for."""
+    """Returns a tensor filled with one value. Without `dtype`, the kind of the value determines the
+    dtype."""
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type_name(size)}")
     size = new_size("full", (size,), None)
@@ -185,7 +190,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, pi
 
 
 def like(name, input, dtype, layout, device, memory_format):
-    """(strides, element type, device) of a tensor like `input`."""
+    """Returns (strides, element type, device) of a new tensor like `input`."""
     need_tensor(name, input)
     d, on = spot(name, dtype, device, layout)
     return stride_like(input, format_name(memory_format)), input._stype if d is None else d, input._dev if device is None else on
@@ -193,7 +198,7 @@ def like(name, input, dtype, layout, device, memory_format):
 
 @op(method=False, placement="linear")
 def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """A tensor of the size (and dtype) of input, full of 0."""
+    """Returns a tensor of the size (and dtype) of input, filled with 0."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
             not STRIDED.odd:
         stride, d, on = None, input._stype, input._dev
@@ -205,7 +210,7 @@ def zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 
 @op(method=False, placement="elementwise")
 def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """A tensor of the size (and dtype) of input, full of 1."""
+    """Returns a tensor of the size (and dtype) of input, filled with 1."""
     if dtype is None and memory_format is None and device is None and layout is None and (input.__class__ is Tensor or taken(input)) and input._contiguous and \
             not STRIDED.odd:
         stride, d, on = None, input._stype, input._dev
@@ -217,7 +222,7 @@ def ones_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, 
 
 @op(method=False, placement="elementwise")
 def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """A tensor of the size (and dtype) of input, full of one value."""
+    """Returns a tensor of the size (and dtype) of input, filled with one value."""
     stride, d, on = like("full_like", input, dtype, layout, device, memory_format)
     value = fitting(number_of("full_like", fill_value, "fill_value"), d)
     return placed(full_(size=input._sizes, stride=stride, value=value, stype=d, device=on), requires_grad, on)
@@ -225,7 +230,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, pin_me
 
 @op(method=False, placement="elementwise")
 def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """A tensor of the size (and dtype) of input, whose elements are yet to be written."""
+    """Returns an uninitialized tensor of the size (and dtype) of input."""
     stride, d, on = like("empty_like", input, dtype, layout, device, memory_format)
     t = empty_(size=input._sizes, stride=stride, stype=d, device=on)
     if MODE.filling:
@@ -235,7 +240,7 @@ def empty_like(input, *, dtype=None, layout=None, device=None, pin_memory=False,
 
 @op(method=False)
 def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A tensor of the given size and strides (in elements), whose elements are yet to be written."""
+    """Returns an uninitialized tensor of the given size and strides (in elements)."""
     d, on = spot("empty_strided", dtype, device, layout)
     return placed(_empty_strided(size, stride, dtypes.default_np() if d is None else d, on), requires_grad, on)
 
@@ -258,7 +263,8 @@ def _empty_strided(size, stride, d, on):
 
 @op(method=False)
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A tensor whose dimensions lie in memory in the given order, outermost first; its elements are yet to be written."""
+    """Returns an uninitialized tensor whose dimensions are laid out in memory in the given order,
+    outermost first."""
     d, on = spot("empty_permuted", dtype, device, layout)
     size, order = ints_of("empty_permuted", size, "size"), ints_of("empty_permuted", physical_layout, "physical_layout")
     if len(size) != len(order):
@@ -293,7 +299,8 @@ def _new(name, fill):
             t = full_(size=n, stride=None, value=fill, stype=d, device=on)
         return t if on is CPU and not requires_grad else placed(t, requires_grad, on)
 
-    method.__doc__ = f"A tensor of this one's dtype {'full of ' + str(fill) if fill is not None else 'whose elements are yet to be written'}."
+    content = "uninitialized" if fill is None else f"filled with {fill}"
+    method.__doc__ = f"Returns a tensor of self's dtype, {content}."
     op(method, name=name, function=False)
 
 
@@ -309,7 +316,7 @@ def _of_this(self, name, dtype, device, layout):
 
 @op(function=False)
 def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
-    """A tensor of this one's dtype full of one value."""
+    """Returns a tensor of self's dtype, filled with one value."""
     n = new_size("new_full", (size,), None)
     d, on = _of_this(self, "new_full", dtype, device, layout)
     value = fitting(number_of("new_full", fill_value, "fill_value"), d)
@@ -318,21 +325,22 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
 
 @op(function=False)
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
-    """A tensor of this one's dtype with the given strides, whose elements are yet to be written."""
+    """Returns an uninitialized tensor of self's dtype with the given strides."""
     d, on = _of_this(self, "new_empty_strided", dtype, device, layout)
     return placed(_empty_strided(size, stride, d, on), requires_grad, on)
 
 
 @op(function=False)
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
-    """A tensor of this one's dtype with a copy of `data`."""
+    """Returns a tensor of self's dtype with a copy of `data`."""
     d, on = _of_this(self, "new_tensor", dtype, device, layout)
     return placed(copy_of(data, d) if (data.__class__ is Tensor or taken(data)) else tensor_from(copied(data, d)), requires_grad, on)
 
 
 # ------------------------------------------------------------------ legacy constructors
 def legacy_tensor(d, args, kwargs=None, of=None):
-    """torch.Tensor(2, 3), torch.Tensor([1., 2.]), torch.LongTensor(...), x.new(...): sizes or data, in NumPy dtype `d`."""
+    """Implements torch.Tensor(2, 3), torch.Tensor([1., 2.]), torch.LongTensor(...) and x.new(...):
+    a tensor from sizes or data, in NumPy dtype `d`."""
     kwargs = dict(kwargs or {})
     device = kwargs.pop("device", None)
     if device is not None and getattr(device, "type", device) != "cpu":
@@ -383,7 +391,7 @@ _tensor._legacy_constructor = _legacy
 
 
 def _new_method(self, *args, **kwargs):
-    """Legacy: a tensor of this one's dtype out of sizes or data."""
+    """Legacy: returns a tensor of self's dtype from sizes or data."""
     t = legacy_tensor(self._stype, args, kwargs, self._stype)
     return t if self._h is None or t._h is not None else t.to(self._dev)
 
@@ -393,7 +401,7 @@ Tensor.new = _new_method
 
 # ------------------------------------------------------------------ ranges
 def _range_number(name, x):
-    """(Python number, is it an integer) of an end of a range."""
+    """Returns (Python scalar, whether it is an integer) for a start, end or step of a range."""
     if x.__class__ is int:
         return x, True
     if x.__class__ is float:
@@ -406,7 +414,7 @@ def _range_number(name, x):
 
 
 def _kind(name, dtype, device, layout, out):
-    """(element type or None, device) that is asked for, also by out=."""
+    """Returns the requested (element type or None, device); out= determines both."""
     if out is None:
         return spot(name, dtype, device, layout)
     agree(name, out, dtype, layout, device)
@@ -429,7 +437,8 @@ def _range_args(name, start, end, step, dtype, device, layout, out):
 
 @op(method=False)
 def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """start, start + step, ... below end; int64 if all three are integers, else the default dtype."""
+    """start, start + step, ... below end; int64 if all three are integers, else the default dtype.
+    """
     if end is None:
         start, end = 0, start
     if start.__class__ is int and end.__class__ is int and step.__class__ is int and step == 1 and dtype is None and device is None and \
@@ -443,7 +452,8 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     if d.kind in "bc":
         raise unsupported("arange", on, dtype=d)
     if d == I64 and not whole:
-        start, end, step, whole = int(start), int(end), int(step), True     # torch counts int64 ranges in integers alone
+        # PyTorch computes int64 ranges in integers
+        start, end, step, whole = int(start), int(end), int(step), True
         if not step:
             raise ValueError("step must be nonzero")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
@@ -451,7 +461,8 @@ def arange(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
 
 
 def _written(out, t, requires_grad, on):
-    """The result, or out=: where it has as many elements it keeps its shape (and strides), else it becomes one-dimensional."""
+    """Returns the result, or writes it to out=, which keeps its shape (and strides) if it has as
+    many elements and becomes 1-D otherwise."""
     if out is None:
         return placed(t, requires_grad, on)
     if out._numel != t._numel:
@@ -469,7 +480,7 @@ def _many(out, n):
 
 @op(method=False, name="range")
 def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """start, start + step, ... up to and including end (deprecated: arange)."""
+    """start, start + step, ... up to and including end. Deprecated: use arange."""
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
                   "inconsistent with Python's "
                   "range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
@@ -538,7 +549,7 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory
     return required(out.copy_(t), requires_grad)
 
 
-# ------------------------------------------------------------------ complex numbers out of parts
+# ------------------------------------------------------------------ complex tensors from parts
 def _part(name):
     return lambda g: getattr(sys.modules["mindtorch.ops.elementwise.unary"], name)(g)
 
@@ -548,7 +559,7 @@ complex_ = primitive("complex", "re, im", lambda c, g: _real(g), lambda c, g: _i
 
 
 def _times_conj(g, z):
-    """Real part of g * conj(z)."""
+    """Returns the real part of g * conj(z)."""
     return _real(mul_(g, conj(z)))
 
 
@@ -572,13 +583,15 @@ def _parts(name, a, b):
 
 @op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, name="complex")
 def complex_op(real, imag):
-    """Complex numbers with the given real and imaginary parts (float32 or float64 tensors of one dtype)."""
+    """Returns complex values with the given real and imaginary parts (float32 or float64 tensors of
+    one dtype)."""
     _parts("complex", real, imag)
     return complex_(real, imag)
 
 
 @op(out=Same("Expected object of scalar type {want} but got scalar type {have} for argument 'out'"), method=False, autocast="float32")
 def polar(abs, angle):
-    """Complex numbers with the given absolute values and angles (float32 or float64 tensors of one dtype)."""
+    """Returns complex values with the given absolute values and angles (float32 or float64 tensors
+    of one dtype)."""
     _parts("polar", abs, angle)
     return polar_(abs, angle)

@@ -1,4 +1,4 @@
-"""Random numbers as tensors: the numbers themselves are torch's, made by mindtorch.core.rng."""
+"""Random tensors. `mindtorch/core/rng.py` generates the same values as PyTorch."""
 import sys
 
 from mindtorch.core import alias, device as _device, dtypes, rng
@@ -17,7 +17,8 @@ from mindtorch.ops.creation._from_data import CPU, placed, spot, where
 from mindtorch.ops.creation.create import into, like, new_size, required
 from mindtorch.ops.shapes._sizes import int_of
 
-# Constants: stride, the result's dense strides (None: C order), in whose order memory is filled; generator, where the numbers are drawn from.
+# Attributes: stride, the dense strides of the result (None: C order), in whose order memory is
+# filled; generator, the source of the random numbers.
 _uniform = primitive("uniform", "*, size, stride, stype, generator, device", raw=True)
 _normal = primitive("normal", "*, size, stride, mean, std, stype, generator, device", raw=True)
 _randint = primitive("randint", "*, size, stride, low, high, stype, generator, device", raw=True)
@@ -25,7 +26,7 @@ _randperm = primitive("randperm", "*, n, stype, generator, device", raw=True)
 
 
 def _nought(i):
-    """The gradient of random numbers with respect to parameter `i`: zeros."""
+    """Returns the gradient rule of random numbers with respect to operand `i`: zeros."""
     return lambda c, g: new_full(g, size=c.shapes[i], value=0, stype=g._stype)
 
 
@@ -39,7 +40,7 @@ _multinomial = primitive("multinomial", "a, *, num_samples, replacement, generat
 
 # ------------------------------------------------------------------ generators
 class Generator(rng.Generator):
-    """A stream of random numbers (https://pytorch.org/docs/stable/generated/torch.Generator.html)."""
+    """Random number generator (https://pytorch.org/docs/stable/generated/torch.Generator.html)."""
 
     def __new__(cls, device="cpu"):
         return object.__new__(DeviceGenerator if _device.device(device).type in _device.registered and cls is Generator else cls)
@@ -51,11 +52,11 @@ class Generator(rng.Generator):
         super().__init__(d)
 
     def get_state(self):
-        """The state as a uint8 tensor, interchangeable with real torch's."""
+        """Returns the state as a uint8 tensor, interchangeable with PyTorch's."""
         return tensor_from(self._dump_state())
 
     def set_state(self, new_state):
-        """Continues from a state that get_state gave."""
+        """Restores a state that get_state returned."""
         if not (new_state.__class__ is Tensor or taken(new_state)):
             raise TypeError("set_state(): argument 'new_state' (position 1) must be Tensor, not "
                             f"{type(new_state).__name__}")
@@ -65,13 +66,14 @@ class Generator(rng.Generator):
     graphsafe_get_state = rng.Generator.clone_state
 
     def graphsafe_set_state(self, state):
-        """Continues from where another generator stands."""
+        """Continues from the current state of another generator."""
         self._load_state(state._dump_state())
         return self
 
 
 class DeviceGenerator(rng.Counter, Generator):
-    """torch.Generator of a device: a seed and an offset, of which its kernels make their numbers."""
+    """torch.Generator of a device: a seed and an offset, from which the device's kernels compute
+    random numbers."""
 
     def __init__(self, device):
         rng.Counter.__init__(self, _device.check(device))
@@ -83,7 +85,8 @@ rng.set_default(default_generator)
 
 
 def _default_of(dev):
-    """A default generator: of any device of this machine, whether this process computes on it or not (a script seeds them all before it selects one)."""
+    """Returns a default generator for any device of this machine, even if this process does not
+    compute on it: a script seeds all devices before it selects one."""
     g = object.__new__(DeviceGenerator)
     rng.Counter.__init__(g, dev)
     return g
@@ -93,36 +96,38 @@ rng.make = _default_of
 
 
 def manual_seed(seed):
-    """Restarts the default generators of all devices from a seed; returns the host's."""
+    """Seeds the default generators of all devices; returns the host's."""
     g = default_generator.manual_seed(int(seed))
     rng.seed_devices(g.initial_seed())
     return g
 
 
 def seed():
-    """Restarts the default generators of all devices from a seed taken from the operating system; returns the seed."""
+    """Seeds the default generators of all devices from the operating system's entropy; returns the
+    seed."""
     r = default_generator.seed()
     rng.seed_devices(r)
     return r
 
 
 def initial_seed():
-    """The seed last given to the default generator."""
+    """Returns the last seed of the default generator."""
     return default_generator.initial_seed()
 
 
 def get_rng_state():
-    """The default generator's state as a uint8 tensor."""
+    """Returns the default generator's state as a uint8 tensor."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state):
-    """Puts the default generator back into a state."""
+    """Restores a state of the default generator."""
     default_generator.set_state(new_state)
 
 
 def _gen(generator, dev=CPU):
-    """The generator that a draw on the device `dev` takes; torch's error for another device's."""
+    """Returns the generator for random numbers on the device `dev`. Raises PyTorch's error for a
+    generator of another device."""
     if generator is None:
         return default_generator if dev is CPU else rng.default_of(dev)
     if not isinstance(generator, rng.Generator):
@@ -135,7 +140,8 @@ def _gen(generator, dev=CPU):
 
 
 def _expect(x, message, most=None):
-    """Reads a device's parameters before numbers are drawn by them, as torch does: all have to be at least 0, and at most `most`.  (The host's kernels see.)"""
+    """Checks the parameters of a distribution on a device before sampling, as PyTorch does: all
+    must be at least 0, and at most `most`. (On the host, the kernels check them.)"""
     if x._h is not None and x._numel:
         x = detached(x)
         if not (_numbers(x.amin()) >= 0).all() or most is not None and not (_numbers(x.amax()) <= most).all():
@@ -143,13 +149,14 @@ def _expect(x, message, most=None):
 
 
 def _numbers(x):
-    """Values to be compared with numbers, which NumPy does not do with those of bfloat16."""
+    """Returns values that can be compared with scalars, which NumPy does not support for bfloat16.
+    """
     return of_all(x).astype("float64")
 
 
 # ------------------------------------------------------------------ new tensors
 def _drawn(name, out, size, dtype, device, layout, requires_grad, draw, generator, **how):
-    """Numbers written to out=."""
+    """Writes random numbers to out=."""
     into(name, out, size, None, dtype, layout, device, False)
     return required(out.copy_(draw(size=size, stride=None, stype=out._stype, generator=_gen(generator, out._dev), device=out._dev, **how)), requires_grad)
 
@@ -166,7 +173,7 @@ def _fresh(name, args, size, out, dtype, device, layout, requires_grad, draw, **
 
 @op(method=False, placement="random")
 def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """Uniform numbers from [0, 1)."""
+    """Returns uniform random numbers from [0, 1)."""
     size = new_size("rand", args, size)
     if out is not None:
         return _drawn("rand", out, size, dtype, device, layout, requires_grad, _uniform, generator)
@@ -178,7 +185,7 @@ def rand(*args, size=None, generator=None, out=None, dtype=None, layout=None, de
 
 @op(method=False, placement="random")
 def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """Normal numbers of mean 0 and standard deviation 1."""
+    """Returns normal random numbers of mean 0 and standard deviation 1."""
     size = new_size("randn", args, size)
     if out is not None:
         return _drawn("randn", out, size, dtype, device, layout, requires_grad, _normal, generator, mean=0.0, std=1.0)
@@ -189,7 +196,8 @@ def randn(*args, size=None, generator=None, out=None, dtype=None, layout=None, d
 
 
 def _bounds(name, args, low, high, rest):
-    """low, high and what is left out of f(high, ...), f(low, high, ...)."""
+    """Splits the arguments of f(high, ...) and f(low, high, ...) into (low, high, remaining
+    arguments)."""
     if low is high is None and len(args) == 2 + rest and args[0].__class__ is int and args[1].__class__ is int:
         return args[0], args[1], args[2:]
     args = list(args)
@@ -210,7 +218,7 @@ def _bounds(name, args, low, high, rest):
 @op(method=False, placement="random")
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
             requires_grad=False):
-    """Integers from [low, high): randint(high, size) or randint(low, high, size)."""
+    """Returns random integers from [low, high): randint(high, size) or randint(low, high, size)."""
     lo, hi, left = _bounds("randint", args, low, high, 1)
     if left:
         size = left[0]
@@ -227,7 +235,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
 
 @op(method=False, placement="random")
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """The integers 0 .. n-1 in random order."""
+    """Returns the integers 0 .. n-1 in random order."""
     n = int_of("randperm", n, "n")
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
@@ -247,20 +255,20 @@ def _like(name, input, dtype, device, layout, memory_format, requires_grad, draw
 
 @op(method=False, placement="random")
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """rand of the size and dtype of input."""
+    """Like `rand`, with the size and dtype of input."""
     return _like("rand_like", input, dtype, device, layout, memory_format, requires_grad, _uniform, generator=generator)
 
 
 @op(method=False, placement="random")
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """randn of the size and dtype of input."""
+    """Like `randn`, with the size and dtype of input."""
     return _like("randn_like", input, dtype, device, layout, memory_format, requires_grad, _normal, mean=0.0, std=1.0, generator=generator)
 
 
 @op(method=False, placement="random")
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, pin_memory=False,
                  requires_grad=False, memory_format=None):
-    """randint of the size and dtype of input."""
+    """Like `randint`, with the size and dtype of input."""
     lo, hi, _ = _bounds("randint_like", args, low, high, 0)
     return _like("randint_like", input, dtype, device, layout, memory_format, requires_grad, _randint, low=lo, high=hi, generator=generator)
 
@@ -268,17 +276,18 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
 @op(method=False, placement="random")
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
-    """Normal numbers; mean and std are numbers (with a size) or tensors that are broadcast against each other."""
-    if size is not None:        # (a tensor without dimensions is a number then)
+    """Returns normal random numbers. mean and std are scalars (with a size), or tensors that
+    broadcast against each other."""
+    if size is not None:  # With a size, a 0-dim tensor counts as a scalar.
         mean, std = [read("normal", "std", "float", x) if taken(x) and not x.ndim else x for x in (mean, std)]
     if not (mean.__class__ is Tensor or taken(mean)) and not (std.__class__ is Tensor or taken(std)):
         if size is None:
-            raise TypeError("normal() received an invalid combination of arguments: a size is needed where mean and "
-                            "std are numbers")
+            raise TypeError("normal() received an invalid combination of arguments: size is required if mean and std "
+                            "are scalars")
         return _fresh("normal", (), size, out, dtype, device, layout, requires_grad, _normal, mean=float(mean), std=float(std),
                       generator=generator)
     if size is not None:
-        raise TypeError("normal() received an invalid combination of arguments: a size is given where mean or std is a tensor")
+        raise TypeError("normal() received an invalid combination of arguments: size is only allowed if mean and std are scalars")
     m, at = (mean, None) if (mean.__class__ is Tensor or taken(mean)) else (None, float(mean))
     v, spread = (std, None) if (std.__class__ is Tensor or taken(std)) else (None, float(std))
     if v is not None and v._stype.kind != "c":
@@ -290,7 +299,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 # ------------------------------------------------------------------ distributions by tensor
 @op(placement="random")
 def bernoulli(input, p=None, *, generator=None, out=None):
-    """0 or 1, with the elements of input as the probabilities of 1 (or `p` for all of them); out: of any dtype."""
+    """Samples 0 or 1. The elements of input are the probabilities of 1, unless `p` is passed for
+    all. out= can have any dtype."""
     need_tensor("bernoulli", input)
     if out is not None:
         need_tensor("bernoulli", out, "out")
@@ -307,7 +317,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 
 @op(out="same", placement="random")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
-    """Indices drawn by the weights in the last dimension of a tensor of one or two dimensions."""
+    """Samples indices by the weights in the last dimension of a 1-D or 2-D tensor."""
     need_tensor("multinomial", input)
     if input._stype.kind not in "fV":
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {alias.title(input._stype)}")
@@ -323,14 +333,14 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 
 @op(method=False, placement="random")
 def poisson(input, generator=None):
-    """Poisson counts with the elements of input as rates."""
+    """Samples Poisson counts with the elements of input as rates."""
     need_tensor("poisson", input)
     return _poisson(input, generator=_gen(generator, input._dev))
 
 
 @op(method=False, placement="random")
 def binomial(count, prob, generator=None):
-    """How many of `count` trials of probability `prob` succeed."""
+    """Samples the number of successes in `count` trials of probability `prob`."""
     need_tensor("binomial", count, "count")
     need_tensor("binomial", prob, "prob", 2)
     return _binomial(count, prob, generator=_gen(generator, count._dev))
@@ -338,7 +348,8 @@ def binomial(count, prob, generator=None):
 
 # ------------------------------------------------------------------ in place
 def _inplace(self, kernel, constants, *operands):
-    """Has a kernel write random numbers to the tensor, in memory order; its history then gets zeros."""
+    """Fills the tensor with a kernel's random numbers, in memory order. The previous history of the
+    tensor then receives zero gradients."""
     alias.check_inplace(self, False)
     alias.fill_by(self, kernel, constants, *operands)
     if alias.wrote is not None:
@@ -354,7 +365,7 @@ def _method(fn):
 
 
 def _from_to(name, args, kwargs, first, second):
-    """Two numbers given by position or as from= and to= (`from` is a keyword in Python)."""
+    """Parses two scalars passed by position or as from= and to= (`from` is a keyword in Python)."""
     names = ("from", "to")
     values = dict(zip(names, args))
     for k, v in kwargs.items():
@@ -368,7 +379,7 @@ def _from_to(name, args, kwargs, first, second):
 
 @_method
 def uniform_(self, *args, generator=None, **kwargs):
-    """Uniform numbers from [from, to), by default [0, 1)."""
+    """Fills the tensor with uniform random numbers from [from, to), by default [0, 1)."""
     low, high = _from_to("uniform_", args, kwargs, 0.0, 1.0)
     g = _gen(generator, self._dev)
     low, high = float(number_of("uniform_", read("uniform_", "from", "float", low))), float(number_of("uniform_", read("uniform_", "to", "float", high)))
@@ -377,7 +388,7 @@ def uniform_(self, *args, generator=None, **kwargs):
 
 @_method
 def normal_(self, mean=0.0, std=1.0, *, generator=None):
-    """Normal numbers of the given mean and standard deviation."""
+    """Fills the tensor with normal random numbers of the given mean and standard deviation."""
     g = _gen(generator, self._dev)
     mean, std = float(number_of("normal_", read("normal_", "mean", "float", mean))), float(number_of("normal_", read("normal_", "std", "float", std)))
     return _inplace(self, "normal_", {"mean": mean, "std": std, "generator": g})
@@ -385,7 +396,8 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 
 @_method
 def random_(self, *args, generator=None, **kwargs):
-    """Integers: random_() over all that the dtype holds exactly, random_(to) from [0, to), random_(from, to) from [from, to)."""
+    """Fills the tensor with random integers: random_() from all that the dtype represents exactly,
+    random_(to) from [0, to), random_(from, to) from [from, to)."""
     g = _gen(generator, self._dev)
     if len(args) == 1 and not kwargs:
         args = (0, args[0])
@@ -399,7 +411,8 @@ def random_(self, *args, generator=None, **kwargs):
 
 @_method
 def bernoulli_(self, p=0.5, *, generator=None):
-    """0 or 1, with probability p (a number, or a tensor that is broadcast) of 1."""
+    """Fills the tensor with 0 or 1, where 1 has probability p (a scalar, or a tensor that is
+    broadcast)."""
     g = _gen(generator, self._dev)
     if p.__class__ is Tensor or taken(p):
         return _inplace(self, "bernoulli_by_", {"generator": g}, p)
@@ -411,27 +424,28 @@ def bernoulli_(self, p=0.5, *, generator=None):
 
 @_method
 def exponential_(self, lambd=1, *, generator=None):
-    """Exponential numbers of the given rate."""
+    """Fills the tensor with exponential random numbers of the given rate."""
     g = _gen(generator, self._dev)
     return _inplace(self, "exponential_", {"lambd": lambd, "generator": g})
 
 
 @_method
 def geometric_(self, p, *, generator=None):
-    """Number of trials of probability p until the first success."""
+    """Fills the tensor with the number of trials of probability p until the first success."""
     g = _gen(generator, self._dev)
     return _inplace(self, "geometric_", {"p": p, "generator": g})
 
 
 @_method
 def cauchy_(self, median=0, sigma=1, *, generator=None):
-    """Cauchy numbers."""
+    """Fills the tensor with Cauchy random numbers."""
     g = _gen(generator, self._dev)
     return _inplace(self, "cauchy_", {"median": median, "sigma": sigma, "generator": g})
 
 
 @_method
 def log_normal_(self, mean=1, std=2, *, generator=None):
-    """exp of normal numbers of the given mean and standard deviation."""
+    """Fills the tensor with exp of normal random numbers of the given mean and standard deviation.
+    """
     g = _gen(generator, self._dev)
     return _inplace(self, "log_normal_", {"mean": mean, "std": std, "generator": g})

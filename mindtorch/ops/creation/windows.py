@@ -1,4 +1,4 @@
-"""Window functions: torch.hann_window and its like, torch.signal.windows."""
+"""Window functions: torch.hann_window and similar ones, torch.signal.windows."""
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import default_np
 from mindtorch.core.table import op
@@ -7,7 +7,7 @@ from mindtorch.core.tensor import Tensor
 from mindtorch.ops.creation._from_data import full_, placed, spot
 from mindtorch.ops.shapes._sizes import int_of
 
-# The first `points` points of the symmetric window of n.
+# Each computes the first `points` points of the symmetric window of n points.
 _cosines = primitive("cosine_window", "*, n, points, coefficients, stype, device", raw=True)
 _triangle = primitive("triangle_window", "*, n, points, stype, device", raw=True)
 _kaiser = primitive("kaiser_window", "*, n, points, beta, stype, device", raw=True)
@@ -17,7 +17,7 @@ _gaussian = primitive("gaussian_window", "*, n, points, std, stype, device", raw
 
 
 def _points(shape, n, m, d, on, requires_grad, given):
-    """m points of a window of n; a window of one point is 1."""
+    """Returns the first m points of a window of n points; a window of one point is 1."""
     if m < 2:
         t = full_(size=(m,), stride=None, value=1, stype=d, device=on)
     else:
@@ -99,7 +99,7 @@ def _signal_window(name, M, sym, dtype, layout, device, requires_grad, shape, **
 
 @op(ns="signal.windows")
 def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """exp(-|n - center| / tau); a centre can be given for windows that are not symmetric."""
+    """exp(-|n - center| / tau). `center` can be set only if sym is False."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:

@@ -1,1 +1,1 @@
-"""Ops that go element by element."""
+"""Elementwise ops."""

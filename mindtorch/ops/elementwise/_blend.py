@@ -24,13 +24,14 @@ clamp_tensors = primitive("clamp_tensors", "a, low=None, high=None",
 
 
 def clamp_any(name, input, low, high):
-    """The meaning of clamp, clamp_min and clamp_max."""
+    """Implements clamp, clamp_min and clamp_max."""
     need_tensor(name, input)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     tensors = [low is not None and taken(low), high is not None and taken(high)]
     if any(tensors) and not (tensors[0] or low is None) or any(tensors) and not (tensors[1] or high is None):
-        low, high = read(name, "min", "number", low), read(name, "max", "number", high)          # a number beside it: 0-dim tensors are numbers, too
+        # next to a scalar limit, a 0-dim tensor counts as a scalar, too
+        low, high = read(name, "min", "number", low), read(name, "max", "number", high)
     elif any(tensors):
         a, b, c = common(input, low, high)
         if a._stype.kind == "c":
@@ -47,7 +48,7 @@ def clamp_any(name, input, low, high):
             input = cast(input, d)
     low, high = [None if x is None else plain_number(x, d) for x in (low, high)]
     if low != low or high != high:
-        # A limit of nan makes every element nan.
+        # A NaN limit makes every element NaN.
         low = high = float("nan")
     return clamp_numbers(input, low=low, high=high)
 
@@ -58,7 +59,7 @@ def _plain(x):
 
 @op(inplace=True, out=True, aliases="clip", placement="elementwise")
 def clamp(input, min=None, max=None):
-    """Elements limited to [min, max] (numbers or tensors); one limit may be left out."""
+    """Limits elements to [min, max] (scalars or tensors); one limit can be omitted."""
     if (_plain(min) or min is None and max is not None) and (max is None or _plain(max)):
         try:
             if input._stype is F32:
@@ -70,13 +71,13 @@ def clamp(input, min=None, max=None):
 
 @op(inplace=True, out=True, placement="elementwise")
 def clamp_min(input, min):
-    """Elements not below `min`."""
+    """Limits elements to at least `min`."""
     return clamp_any("clamp_min", input, min, None)
 
 
 @op(inplace=True, out=True, placement="elementwise")
 def clamp_max(input, max):
-    """Elements not above `max`."""
+    """Limits elements to at most `max`."""
     return clamp_any("clamp_max", input, None, max)
 
 
@@ -89,7 +90,8 @@ lerp_number = primitive("lerp_number", "a, b, *, weight", lambda c, g: mul_(g, n
 
 @op(inplace=True, out=True, placement="elementwise")
 def lerp(input, end, weight):
-    """input + weight * (end - input); floating or complex tensors of one dtype, weight a number or such a tensor."""
+    """input + weight * (end - input). The tensors are floating or complex and of one dtype; weight
+    is a scalar or such a tensor."""
     if _plain(weight):
         try:
             if input._stype is F32 is end._stype:
@@ -114,11 +116,13 @@ def lerp(input, end, weight):
 
 
 def _value(name, value, a):
-    """The factor `value` in the result's dtype, which is that of `a`; RuntimeError for a fractional one of integers."""
+    """Returns the factor `value` in the dtype of `a`, which is the result's. Raises RuntimeError
+    for a fractional factor of integers."""
     d = a._stype
     if d.kind == "b":
         raise unsupported(name, a)
-    return exact(read(name, "value", "number", value), F32 if d in LOW else d)          # (kernels compute half precision in float32)
+    # kernels compute half precision in float32
+    return exact(read(name, "value", "number", value), F32 if d in LOW else d)
 
 
 addcmul_ = primitive("addcmul", "a, b, d, v", lambda c, g: g, lambda c, g: mul_(g, conj(mul_(c.d, c.v))),
@@ -131,7 +135,7 @@ _ONE = Const(1, F32)
 
 
 def _everyday(a, b, c, value):
-    """Three float32 tensors and an ordinary number."""
+    """True for the fast path: three float32 tensors and an ordinary scalar."""
     try:
         return a._stype is F32 is b._stype is c._stype and _plain(value)
     except AttributeError:

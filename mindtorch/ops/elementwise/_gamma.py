@@ -27,7 +27,7 @@ erf_ = primitive("erf", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), number(_ERF,
 erfc_ = primitive("erfc", "a", lambda c, g: mul_(g, mul_(_gauss(c.a), number(-_ERF, c.a))))
 erfinv_ = primitive("erfinv", "a", lambda c, g: mul_(g, mul_(exp_(mul_(c.out, c.out)), number(1 / _ERF, c.out))))
 erf = _floating("erf", erf_, "Error function.", "special.erf", complex=False)
-erfc = _floating("erfc", erfc_, "1 - erf(input), exact in the tail.", "special.erfc", complex=False)
+erfc = _floating("erfc", erfc_, "1 - erf(input), accurate in the tail.", "special.erfc", complex=False)
 erfinv = _floating("erfinv", erfinv_, "Inverse of the error function.", "special.erfinv", complex=False)
 
 
@@ -72,7 +72,7 @@ def _polygamma_in_place(self, n):
 def _mvdigamma(a, p):
     r = None
     for j in range(p):
-        # Adding nought makes -0, where the slope has the other sign, 0.
+        # For j = 0, the addition turns -0.0, at which digamma has the opposite sign, into 0.0.
         t = digamma_(add_(a, number(-j / 2, a)))
         r = t if r is None else add_(r, t)
     return r
@@ -83,7 +83,7 @@ mvlgamma_ = primitive("mvlgamma", "a, *, p", lambda c, g: mul_(g, _mvdigamma(c.a
 
 @op(inplace=True, out=True, aliases="special.multigammaln")
 def mvlgamma(input, p):
-    """Multivariate log-gamma function of dimension p; RuntimeError for integers of p < 1."""
+    """Multivariate log-gamma function of dimension p; raises RuntimeError if p < 1."""
     need_tensor("mvlgamma", input)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
@@ -108,7 +108,8 @@ def _over_twice(a, b, eps):
 
 
 def bessel_slope(s, y, a):
-    """s - y / a, the slope of a Bessel function of order 1; its limit 1/2 where a is as good as nought (and, as in torch, nan)."""
+    """Returns s - y / a, the derivative of a Bessel function of order 1. Returns its limit 1/2
+    where a is within eps of 0 or, as in PyTorch, NaN."""
     return _bessel_slope(s, y, a, eps=_EPS[a._stype])
 
 
@@ -132,7 +133,7 @@ logit_ = primitive("logit", "a, *, eps", lambda c, g: logit_grad(g, c.a, eps=c.e
 
 @op(inplace=True, out=True, aliases="special.logit")
 def logit(input, eps=None):
-    """log(x / (1 - x)) with x = input limited to [eps, 1 - eps]."""
+    """log(x / (1 - x)), with x = input limited to [eps, 1 - eps]."""
     need_tensor("logit", input)
     if input._stype.kind == "c":
         raise unsupported("logit", input)
@@ -141,7 +142,7 @@ def logit(input, eps=None):
 
 _sinc_curvature = primitive("sinc_second", "a")
 _sinc_derivative = primitive("sinc_backward", "a", lambda c, g: mul_(g, conj(_sinc_curvature(c.a))))
-#: where that is not nought: the square of the argument neither
+#: mask for the gradient of sinc: False where the square of the argument is 0
 _sinc_has_slope = primitive("sinc_has_slope", "a", raw=True)
 sinc_ = primitive("sinc", "a", lambda c, g: keep(mul_(g, conj(_sinc_derivative(c.a))), _sinc_has_slope(c.a)))
 sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "special.sinc")
@@ -149,7 +150,7 @@ sinc = _floating("sinc", sinc_, "sin(pi input) / (pi input), 1 at zero.", "speci
 
 # ------------------------------------------------------------------ incomplete gamma functions
 def _gamma_density(a, x):
-    """Derivative of igamma by its second argument: x^(a-1) e^-x / gamma(a)."""
+    """Derivative of igamma with respect to its second argument: x^(a-1) e^-x / gamma(a)."""
     return exp_(sub_(sub_(mul_(sub_(a, number(1, a)), _log(x)), x), lgamma_(a)))
 
 

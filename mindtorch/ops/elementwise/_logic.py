@@ -1,4 +1,4 @@
-"""Comparison, logic, bits and where."""
+"""Comparison, logical and bitwise ops, and where."""
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import BOOL, F32, U8
 from mindtorch.core.foreign import type_name
@@ -24,12 +24,13 @@ def _compare(prim, aliases, ordered):
         return prim(a, b)
 
     compare.__name__ = name
-    compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` may be a number."
+    compare.__doc__ = f"Elementwise input {_SIGN[name]} other, as a bool tensor; `other` can be a scalar."
     return op(compare, inplace=True, out=True, aliases=aliases, placement="elementwise")
 
 
 def cmp_pair(a, b):
-    """As `pair`, but a number is rounded to the tensor's own precision, as torch compares."""
+    """Like `pair`, but rounds a scalar to the precision of the tensor, as PyTorch's comparisons do.
+    """
     if not (a.__class__ is Tensor or taken(a)):
         raise not_tensor("comparison", "input", 1, a)
     a, b = pair(a, b)
@@ -119,7 +120,7 @@ def _bitwise(name):
         return prim(*_integers(name, input, other))
 
     bitwise.__name__ = name
-    bitwise.__doc__ = f"Bitwise {name[8:].upper()} of integers or bools; either operand may be a number."
+    bitwise.__doc__ = f"Bitwise {name[8:].upper()} of integers or bools; either operand can be a scalar."
     return op(bitwise, inplace=True, out=True, placement="elementwise")
 
 
@@ -148,7 +149,7 @@ def _shift(name, word):
         return prim(a, b)
 
     shift.__name__ = name
-    shift.__doc__ = f"Bits of integers shifted to the {word}; either operand may be a number."
+    shift.__doc__ = f"Shifts the bits of integers to the {word}; either operand can be a scalar."
     return op(shift, inplace=True, out=True, placement="elementwise")
 
 
@@ -182,9 +183,11 @@ where_ = primitive("where", "condition, a, b", None, lambda c, g: keep(g, c.cond
 
 @op(out=True, method=False, placement="elementwise", capture="sizes if alone")
 def where(condition, input=None, other=None):
-    """input where condition, else other; with the condition alone the indices of its true elements."""
+    """Selects input where condition is True, else other. With the condition alone, returns the
+    indices of its True elements."""
     try:
-        # The everyday case: two tensors of one dtype, or a float32 tensor and a number that it can hold.
+        # Fast path: two tensors of one dtype, or a float32 tensor and a scalar that it can
+        # represent.
         d = input._stype
         if condition._stype is BOOL:
             if (other.__class__ is float or other.__class__ is int) and d is F32 and -3e38 < other < 3e38:
@@ -214,7 +217,7 @@ def where(condition, input=None, other=None):
 
 
 def _where_method(self, condition, other):
-    """self where condition, else other."""
+    """Selects self where condition is True, else other."""
     return where(condition, self, other)
 
 

@@ -1,4 +1,5 @@
-"""Tensor's operators.  Each begins with the everyday cases (two tensors of one everyday dtype, float32 with a number, int64 with an int)."""
+"""Operators of Tensor. Each starts with fast paths: two tensors of one common dtype, float32 with a
+scalar, int64 with an int."""
 from mindtorch.backend.mindspore.private import MSTensor
 from mindtorch.core.dtypes import F32, F64, I64
 from mindtorch.core.foreign import is_foreign, type_name
@@ -12,7 +13,8 @@ from mindtorch.ops.basic import add_, mul_, sub_
 
 
 def operand(x):
-    """What may stand beside a tensor; None if it may not (the operator then gives way)."""
+    """Returns `x` as the other operand of a tensor, or None if it is unsupported (the operator then
+    returns NotImplemented)."""
     if x.__class__ is Tensor or isinstance(x, NUMBER) or (x.__class__ is Tensor or taken(x)):
         return x
     t = array_operand(x)
@@ -21,13 +23,18 @@ def operand(x):
     if isinstance(x, MSTensor):
         return adopt(x)
     if is_foreign(x):
-        # (PyTorch's tensor has given way already, or would, and Python's words would be: of Tensor and Tensor.)
+        # PyTorch's tensor has returned NotImplemented already, or would. Python's message would
+        # name two types that are both called Tensor.
         raise TypeError(f"unsupported operand of a mindtorch.torch.Tensor: {type_name(x)}")
     return None
 
 
 def _operator(fn, prim=None, reflected=False, direct=(F64, I64), whole=False):
-    """`self op other` (`other op self`) out of an op and, for operands of float32 or of one of `direct`, its primitive; whole: of int64 and an int, too."""
+    """Builds `self op other` (reflected: `other op self`) from an op.
+
+    For operands of float32 or of a dtype in `direct`, the operator calls the primitive directly;
+    with `whole`, also for int64 and an int.
+    """
     if reflected:
         def slow(self, other):
             x = operand(other)
@@ -80,7 +87,7 @@ def _rsub(self, other):
 
 
 def _into(self, other):
-    """other / self, in PyTorch the product with the reciprocal."""
+    """Computes other / self as PyTorch does: the product with the reciprocal."""
     c = other.__class__
     if (c is float or c is int) and self._stype is F32:
         return mul_(u.reciprocal_(self), Const(other, F32))
@@ -120,7 +127,8 @@ for _name, _fn in OPERATORS.items():
 
 
 def _in_place(name, method):
-    """`self op= other` out of the method that writes to self; it gives way, as the operators do, to what may not stand beside a tensor."""
+    """Builds `self op= other` from the in-place method. Like the other operators, it returns
+    NotImplemented for unsupported operands."""
     def operator(self, other):
         try:
             return method(self, other)

@@ -1,6 +1,8 @@
 """Elementwise arithmetic on two operands.
 
-Comparison and logic are in `_logic.py`, clamp and lerp in `_blend.py`, the operators of Tensor in `_operators.py`.
+Comparison and logic are in `mindtorch/ops/elementwise/_logic.py`, clamp and lerp in
+`mindtorch/ops/elementwise/_blend.py`, the operators of Tensor in
+`mindtorch/ops/elementwise/_operators.py`.
 """
 import math
 
@@ -22,7 +24,8 @@ _LN2 = math.log(2)
 
 # ------------------------------------------------------------------ arithmetic
 def _alpha(alpha, d):
-    """alpha as a Python number; RuntimeError where its kind does not suit the result's dtype."""
+    """Returns alpha as a Python scalar; raises RuntimeError if its kind does not suit the result's
+    dtype."""
     if alpha.__class__ is Tensor or taken(alpha):
         alpha = read("add", "alpha", "number", alpha)
     kind = number_dtype(alpha).kind
@@ -33,12 +36,12 @@ def _alpha(alpha, d):
     if kind == "c" and d.kind != "c":
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
     if d in LOW:
-        number_as(alpha, d)             # (RuntimeError where it is too large)
+        number_as(alpha, d)  # raises RuntimeError if it is too large
     return alpha.item() if isinstance(alpha, NUMBER_TYPES) else alpha
 
 
 def _of(a, b):
-    """The common dtype of two operands, one of which may be a number."""
+    """Returns the common dtype of two operands, one of which can be a scalar."""
     return (b if a.__class__ is Const else a)._stype
 
 
@@ -62,7 +65,8 @@ def add(input, other, *, alpha=1):
     if alpha.__class__ is not int or alpha != 1:
         return add_scaled(a, b, alpha=_alpha(alpha, _of(a, b)))
     if a._stype.kind == "c" and a._h is None:
-        return add_scaled(a, b, alpha=1)            # (PyTorch multiplies by alpha, a complex number: beside infinities that makes nan.)
+        # PyTorch multiplies by alpha as a complex number, which gives NaN next to infinities.
+        return add_scaled(a, b, alpha=1)
     return add_(a, b)
 
 
@@ -88,7 +92,7 @@ def _no_bool_sub(x, y):
 
 @op(inplace=True, out=True, aliases="subtract", placement="elementwise")
 def sub(input, other, *, alpha=1):
-    """input - alpha * other; bool tensors are refused (RuntimeError)."""
+    """input - alpha * other; raises RuntimeError for bool tensors."""
     try:
         _no_bool_sub(input, other)
     except SparseUse:
@@ -114,7 +118,7 @@ def rsub(input, other, *, alpha=1):
     if alpha.__class__ is not int or alpha != 1:
         alpha = _alpha(alpha, a._stype)
         if a._stype in LOW:
-            return sub_scaled(b, a, alpha=alpha)            # (the product is not rounded)
+            return sub_scaled(b, a, alpha=alpha)  # does not round the product
         a = mul_(a, number(alpha, a))
     return rsub_(a, b)
 
@@ -130,7 +134,8 @@ def mul(input, other):
 
 
 div_ = primitive("div", "a, b", lambda c, g: div_(g, conj(c.b)),
-                 # Not from the quotient: as in torch, that may be written to before backward.
+                 # Not computed from the quotient: as in PyTorch, that can be modified in place
+                 # before backward.
                  lambda c, g: neg_(mul_(g, conj(div_(div_(c.a, c.b), c.b)))))
 div_floor = primitive("div_floor", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
 div_trunc = primitive("div_trunc", "a, b", lambda c, g: zeros_like(g), lambda c, g: zeros_like(g), node="DivBackward2")
@@ -147,7 +152,8 @@ def _rounded(name, prim, input, other, operands=factors):
 
 @op(inplace=True, out=True, aliases="divide", placement="elementwise")
 def div(input, other, *, rounding_mode=None):
-    """Quotient: true division (integers give floats), or rounded towards zero ("trunc") or down ("floor")."""
+    """Divides: true division (integers give floats), or rounded towards zero ("trunc") or down
+    ("floor")."""
     if rounding_mode is None:
         try:
             if input._stype is other._stype is F32:
@@ -204,13 +210,14 @@ pow_ = primitive(
     "pow", "a, b",
     lambda c, g: keep(mul_(g, conj(mul_(c.b, pow_(c.a, sub_(c.b, number(1, c.b)))))), ne_(c.b, number(0, c.b))),
     lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward1")
-# A number to the power of a tensor.
+# scalar ** tensor
 _pow_base = primitive("pow_base", "a, b", None, lambda c, g: mul_(g, conj(_by_exponent(c.a, c.b, c.out))), node="PowBackward2")
 _exponent_matters = primitive("pow_exponent_matters", "a, b")
 
 
 def _by_exponent(a, b, out):
-    """Slope by the exponent: out * log(a), 0 where a is 0 and the exponent not negative."""
+    """Derivative with respect to the exponent: out * log(a), 0 where a is 0 and the exponent is not
+    negative."""
     return keep(mul_(out, _log(a)), _exponent_matters(a, b))
 
 
@@ -232,11 +239,11 @@ pow_number = primitive("pow_number", "a, *, p", lambda c, g: _pow_number_grad(g,
 
 @op(name="pow", inplace=True, out=True, placement="elementwise")
 def pow_op(input, exponent):
-    """input ** exponent, either of them a number or a tensor."""
+    """input ** exponent; either can be a scalar."""
     if input.__class__ is Tensor or taken(input):
         if exponent.__class__ in (int, float) and input._stype.kind in "fV":
             if input._stype in LOW:
-                number_as(exponent, input._stype)           # (RuntimeError where it is too large)
+                number_as(exponent, input._stype)  # raises RuntimeError if it is too large
             return pow_number(input, p=exponent)
         if not (exponent.__class__ is Tensor or taken(exponent)):
             a, b = pair(input, exponent)
@@ -282,7 +289,8 @@ def _float_power_in_place(self, exponent):
 
 # ------------------------------------------------------------------ maximum and minimum
 def _extremum(name, node):
-    """The larger (smaller) of two; where both are equal each gets half of the gradient, beside nan each the whole."""
+    """Declares the maximum (minimum) of two. Equal elements get half of the gradient each; next to
+    NaN, both get all of it."""
     share = primitive(name + "_backward", "g, a, b", lambda c, g: share(g, c.a, c.b), None, None)
     return primitive(name, "a, b", lambda c, g: share(g, c.a, c.b), lambda c, g: share(g, c.b, c.a), node=node)
 
@@ -292,7 +300,7 @@ minimum_ = _extremum("minimum", "MinimumBackward0")
 
 
 def _number_wins(name):
-    """The larger (smaller) of two, a number before nan."""
+    """Declares the maximum (minimum) of two where a number wins over NaN."""
     took_first = primitive(name + "_took_first", "a, b")
     return primitive(name, "a, b", lambda c, g: keep(g, took_first(c.a, c.b)), lambda c, g: keep(g, not_(took_first(c.a, c.b))))
 
@@ -302,7 +310,7 @@ fmax_, fmin_ = _number_wins("fmax"), _number_wins("fmin")
 
 def _ordered(name, input, other):
     try:
-        if input._stype is F32 is other._stype:         # (the everyday case)
+        if input._stype is F32 is other._stype:  # fast path
             return input, other
     except AttributeError:
         pass
@@ -366,7 +374,7 @@ def _real_floats(name, input, other):
 
 
 def _floats_only(name, input, other):
-    """Operands that must be floating already (no integers, no complex numbers)."""
+    """Returns operands that must be floating point already (no integers, no complex numbers)."""
     tensors(name, input, other)
     a, b = pair(input, other)
     if a._stype.kind not in "fV":
@@ -406,14 +414,14 @@ def logaddexp2(input, other):
     return logaddexp2_(*_floats_only("logaddexp2", input, other))
 
 
-#: 1 where the sign stayed, -1 where it changed, 0 at zero, nan for what is not finite
+#: 1 where the sign stayed, -1 where it changed, 0 at zero, NaN for non-finite values
 _flip = primitive("copysign_flip", "a, r")
 copysign_ = primitive("copysign", "a, b", lambda c, g: mul_(g, _flip(c.a, c.out)), lambda c, g: zeros_like(g))
 
 
 @op(inplace=True, out=True, placement="elementwise")
 def copysign(input, other):
-    """Magnitude of input with the sign of other (a tensor or a number)."""
+    """Magnitude of input with the sign of other (a tensor or a scalar)."""
     need_tensor("copysign", input)
     return copysign_(*_real_floats("copysign", input, other))
 
@@ -466,7 +474,7 @@ xlogy_ = primitive("xlogy", "a, b", lambda c, g: keep(xlogy_(g, c.b), _xlogy_has
 
 @op(inplace=True, out=True, aliases="special.xlogy", placement="elementwise")
 def xlogy(input, other):
-    """input * log(other), 0 where input is 0; either may be a number."""
+    """input * log(other), 0 where input is 0; either can be a scalar."""
     if not (input.__class__ is Tensor or taken(input)):
         need_tensor("xlogy", other, "other", 2)
     return xlogy_(*_real_floats("xlogy", input, other))

@@ -1,6 +1,7 @@
-"""torch._foreach_*: one op over lists of tensors, made of the ops themselves.
+"""torch._foreach_*: one op over lists of tensors, implemented with the ops themselves.
 
-Out-of-place forms give a tuple, in-place ones write to the tensors of the first list and give them back as a list.
+Out-of-place forms return a tuple. In-place forms write to the tensors of the first list and return
+them as a list.
 """
 from mindtorch.core.foreign import type_name
 from mindtorch.core.dtypes import LOW
@@ -16,7 +17,7 @@ def _public(name):
 
 # ------------------------------------------------------------------ arguments
 def _tensors(name, arg, position, x):
-    """A list of tensors."""
+    """Checks a list of tensors and returns it."""
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name}() received an invalid combination of arguments: '{arg}' must be tuple of Tensors, not {type_name(x)}")
     for t in x:
@@ -33,12 +34,13 @@ def _match(self, x):
     return x
 
 
-#: ops that take a tensor for the second operand as it is; the others take a 0-dim one by its value
+#: ops that accept a tensor as the second operand; the others read the value of a 0-dim tensor
 _BY_TENSOR = {f"_foreach_{n}{end}" for n in ("add", "mul", "div") for end in ("", "_")}
 
 
 def _operands(name, self, other):
-    """The second operand for each tensor: from a list of tensors, a list of numbers, a number or a 0-dim tensor."""
+    """Returns the second operand for each tensor, from a list of tensors, a list of scalars, a
+    scalar or a 0-dim tensor."""
     if other.__class__ is Tensor or taken(other):
         if name not in _BY_TENSOR:
             if other.ndim:
@@ -62,10 +64,10 @@ def _operands(name, self, other):
 
 
 def _given(name, **options):
-    """The one of several mutually exclusive arguments that was given."""
+    """Returns the one of several mutually exclusive arguments that was passed."""
     there = [v for v in options.values() if v is not None]
     if len(there) != 1:
-        raise TypeError(f"{name}() received an invalid combination of arguments: give one of {', '.join(options)}")
+        raise TypeError(f"{name}() received an invalid combination of arguments: pass exactly one of {', '.join(options)}")
     return there[0]
 
 
@@ -97,7 +99,7 @@ for _name in _UNARY:
 
 # ------------------------------------------------------------------ two operands
 def _declare(name, compute, write, with_alpha=False):
-    """An op of a list and a second operand; `write(x, y)` updates x."""
+    """Declares an op on a list and a second operand; `write(x, y)` updates x."""
     full = f"_foreach_{name}"
 
     def pairs(f, self, other, scalar, scalars):
@@ -124,24 +126,25 @@ def _declare(name, compute, write, with_alpha=False):
         def in_place(self, other=None, *, scalar=None, scalars=None):
             return [write(x, y) for x, y in pairs(full + "_", self, other, scalar, scalars)]
 
-    out_of_place.__doc__ = f"{name} of each tensor and its operand: one of a list of tensors, one of a list of numbers, a number."
+    out_of_place.__doc__ = f"{name} of each tensor and its operand, from a list of tensors, a list of scalars or one scalar."
     in_place.__doc__ = f"{name} in place."
     op(out_of_place, name=full, method=False)
     op(in_place, name=full + "_", method=False)
 
 
 def _plain(name):
-    """(compute, write) by the op of that name and its in-place method."""
+    """Returns (compute, write) for the op of that name and its in-place method."""
     return (lambda x, y: _public(name)(x, y)), (lambda x, y: getattr(x, name + "_")(y))
 
 
 def _in_own_precision(x, y):
-    """A number as torch multiplies a list by it in place: rounded to half precision where the tensor has that."""
+    """Rounds a scalar to half precision next to a half-precision tensor, as PyTorch does when it
+    multiplies a list in place."""
     return plain_number(y, x._stype) if x._stype in LOW and isinstance(y, (int, float)) and abs(y) < 6e4 else y
 
 
 def _bound(name, tensor_op):
-    """maximum and minimum take numbers as well."""
+    """Returns (compute, write) for maximum and minimum, which accept scalars here."""
     def compute(x, y):
         return _public(tensor_op)(x, y) if (y.__class__ is Tensor or taken(y)) else _public(name)(x, y)
     return compute, lambda x, y: x.copy_(compute(x, y))
@@ -158,7 +161,8 @@ for _name, _by_number, _by_tensor in (("clamp_max", "clamp_max", "minimum"), ("c
 
 @op(name="_foreach_pow", method=False)
 def _pow(self, exponent):
-    """self ** exponent, tensor by tensor; self may be a number, exponent a number or a list of numbers."""
+    """self ** exponent, tensor by tensor; self can be a scalar, exponent a scalar or a list of
+    scalars."""
     if isinstance(self, NUMBER):
         return tuple([_public("pow")(self, y) for y in _tensors("_foreach_pow", "exponent", 2, exponent)])
     return tuple([_public("pow")(x, y) for x, y in zip(_tensors("_foreach_pow", "self", 1, self), _operands("_foreach_pow", self, exponent))])
@@ -179,7 +183,7 @@ def _mm(self, mat2):
 
 # ------------------------------------------------------------------ three operands
 def _values(f, self, value, scalars):
-    """The factor of addcmul and addcdiv for each tensor."""
+    """Returns the factor of addcmul and addcdiv for each tensor."""
     packed = scalars
     if packed is None:
         if not isinstance(value, (list, tuple, Tensor)):
@@ -192,7 +196,7 @@ def _values(f, self, value, scalars):
         if len(packed) != len(self):
             raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got {len(packed)} instead.")
     elif not all([isinstance(v, NUMBER) for v in packed]):
-        raise TypeError(f"{f}() received an invalid combination of arguments: a factor is a number")
+        raise TypeError(f"{f}() received an invalid combination of arguments: the factors must be scalars")
     if len(packed) != len(self):
         raise RuntimeError("Tensor list must have same number of elements as scalar list.")
     return packed
@@ -214,7 +218,7 @@ def _pointwise(name):
         method = getattr(Tensor, name + "_")
         return [method(x, a, b, value=v) for x, a, b, v in each(full + "_", self, tensor1, tensor2, value, scalars)]
 
-    out_of_place.__doc__ = f"{name}, tensor by tensor; value is a number, a list of numbers or a vector."
+    out_of_place.__doc__ = f"{name}, tensor by tensor; value is a scalar, a list of scalars or a 1-D tensor."
     in_place.__doc__ = f"{name} in place."
     op(out_of_place, name=full, method=False)
     op(in_place, name=full + "_", method=False)
@@ -226,7 +230,8 @@ _pointwise("addcdiv")
 
 @op(name="_foreach_lerp", method=False)
 def _lerp(self, tensors1, weight=None, *, weights=None):
-    """self + weight * (tensors1 - self), tensor by tensor; weight is a number, a list of numbers or of tensors."""
+    """self + weight * (tensors1 - self), tensor by tensor; weight is a scalar, or a list of scalars
+    or tensors."""
     f = "_foreach_lerp"
     xs, ends = _tensors(f, "self", 1, self), _match(self, _tensors(f, "tensors1", 2, tensors1))
     return tuple([_public("lerp")(x, y, w) for x, y, w in zip(xs, ends, _operands(f, self, _given(f, weight=weight, weights=weights)))])
@@ -270,7 +275,7 @@ def _clone(self, *, memory_format=None):
 
 @op(name="_foreach_copy_", method=False)
 def _copy_(self, src, non_blocking=False):
-    """Writes each tensor of src into the one of self."""
+    """Copies each tensor of src into the corresponding tensor of self."""
     xs = _tensors("_foreach_copy_", "self", 1, self)
     return [x.copy_(y) for x, y in zip(xs, _match(self, _tensors("_foreach_copy_", "src", 2, src)))]
 

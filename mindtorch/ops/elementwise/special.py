@@ -1,4 +1,4 @@
-"""torch.special: what is not an op of the main namespace under another name."""
+"""torch.special: functions that are not aliases of ops in the main namespace."""
 import math
 
 from mindtorch.core.foreign import type_name
@@ -18,13 +18,13 @@ def _node(name):
     return "Special" + "".join(p.capitalize() for p in name.split("_")) + "Backward0"
 
 
-#: Functions whose argument torch calls x.
+#: functions whose argument PyTorch calls x
 _OF_X = ("airy_ai", "spherical_bessel_j0", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1")
 
 
 # ------------------------------------------------------------------ functions of one variable
 def _special(name, rule, doc, low=True, prim=None):
-    """An op of torch.special on real tensors; `low`: also on float16 and bfloat16."""
+    """Declares an op of torch.special on real tensors; `low`: also on float16 and bfloat16."""
     prim = prim or primitive(name, "a", *([rule] if rule else []), node=_node(name))
 
     def f(input):
@@ -95,7 +95,7 @@ xlog1py_ = primitive("special_xlog1py", "a, b", lambda c, g: keep(xlog1py_(g, c.
 
 @op(ns="special", out=True)
 def xlog1py(input, other):
-    """input * log1p(other), 0 where input is 0; either may be a number."""
+    """input * log1p(other), 0 where input is 0; either can be a scalar."""
     return xlog1py_(*_real_pair("xlog1py", input, other))
 
 
@@ -105,13 +105,14 @@ zeta_ = primitive("special_zeta", "x, q", unwritten_derivative("zeta"),
 
 @op(ns="special", out=True)
 def zeta(input, other):
-    """Hurwitz zeta function; differentiable in `other`. Either may be a number."""
+    """Hurwitz zeta function, differentiable with respect to `other`. Either operand can be a
+    scalar."""
     return zeta_(*_real_pair("zeta", input, other))
 
 
 # ------------------------------------------------------------------ orthogonal polynomials
 def _polynomial(name, doc):
-    """P_n(x) with integer order n.  No gradient, as in torch."""
+    """Declares P_n(x) with integer order n. Not differentiable, as in PyTorch."""
     prim = primitive(name, "x, n")
 
     def polynomial(x, n):

@@ -18,13 +18,13 @@ from mindtorch.ops.basic import _conj, add_, cast, clone, conj, eq_, keep, mul_,
 from mindtorch.ops.elementwise.binary import _log, div_, exp2_, pow_number
 
 
-# The rule of everything piecewise constant.
+# Gradient rule of piecewise constant functions.
 _zero = lambda c, g: zeros_like(g)  # noqa: E731
 
 
 # ------------------------------------------------------------------ functions with floating results
 def _floating(name, prim, doc, aliases="", complex=True, inplace=True):
-    """An op whose integer inputs become floats."""
+    """Declares an op that converts integer inputs to floating point."""
     def f(input):
         try:
             kind = input._stype.kind
@@ -45,7 +45,7 @@ exp_ = primitive("exp", "a", lambda c, g: mul_(g, conj(c.out)))
 exp = _floating("exp", exp_, "e**input.")
 exp2 = _floating("exp2", exp2_, "2**input.", "special.exp2")
 expm1_ = primitive("expm1", "a", lambda c, g: mul_(g, conj(add_(c.out, number(1, c.out)))))
-expm1 = _floating("expm1", expm1_, "exp(input) - 1, exact near zero.", "special.expm1")
+expm1 = _floating("expm1", expm1_, "exp(input) - 1, accurate near zero.", "special.expm1")
 
 log = _floating("log", _log, "Natural logarithm.")
 log2_ = primitive("log2", "a", lambda c, g: div_(g, conj(mul_(c.a, number(math.log(2), c.a)))))
@@ -53,7 +53,7 @@ log2 = _floating("log2", log2_, "Logarithm to base 2.")
 log10_ = primitive("log10", "a", lambda c, g: div_(g, conj(mul_(c.a, number(math.log(10), c.a)))))
 log10 = _floating("log10", log10_, "Logarithm to base 10.")
 log1p_ = primitive("log1p", "a", lambda c, g: div_(g, conj(add_(c.a, number(1, c.a)))))
-log1p = _floating("log1p", log1p_, "log(1 + input), exact near zero.", "special.log1p")
+log1p = _floating("log1p", log1p_, "log(1 + input), accurate near zero.", "special.log1p")
 
 sqrt_ = primitive("sqrt", "a", lambda c, g: div_(g, mul_(conj(c.out), number(2, c.out))))
 sqrt = _floating("sqrt", sqrt_, "Square root.")
@@ -83,7 +83,7 @@ def _square_plus(a, n):
 def _acosh_slope(a):
     if a._stype.kind != "c":
         return rsqrt_(_square_plus(a, -1))
-    # One root of the product would take the wrong branch.
+    # A single square root of the product would be on the wrong branch.
     return conj(mul_(rsqrt_(add_(a, number(-1, a))), rsqrt_(add_(a, number(1, a)))))
 
 
@@ -172,13 +172,13 @@ def _abs_in_place(self):
     return _complex_abs_(self)
 
 
-_abs_in_place.__name__ = "abs_"          # (handlers go by it)
+_abs_in_place.__name__ = "abs_"  # `__torch_function__` handlers read this name
 Tensor.abs_ = Tensor.absolute_ = _abs_in_place
 
 
 @op(inplace=True, out="same", aliases="negative", placement="linear")
 def neg(input):
-    """-input; bool tensors are refused (RuntimeError)."""
+    """-input; raises RuntimeError for bool tensors."""
     need_tensor("neg", input)
     if input._stype.kind == "b":
         raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert "
@@ -189,7 +189,7 @@ def neg(input):
 
 @op
 def positive(input):
-    """The tensor itself; bool tensors are refused (RuntimeError)."""
+    """Returns the tensor itself; raises RuntimeError for bool tensors."""
     need_tensor("positive", input)
     if input._stype.kind == "b":
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
@@ -198,7 +198,7 @@ def positive(input):
 
 @op(inplace=True, out="same", placement="elementwise")
 def sgn(input):
-    """Sign; for complex numbers input / |input|."""
+    """Sign; input / |input| for complex numbers."""
     need_tensor("sgn", input)
     return sgn_(input)
 
@@ -234,7 +234,7 @@ square_ = primitive("square", "a", lambda c, g: mul_(g, mul_(conj(c.a), number(2
 
 @op(inplace=True, out=True, placement="elementwise")
 def square(input):
-    """input * input; bool gives int64."""
+    """input * input; a bool tensor gives int64."""
     need_tensor("square", input)
     if input._stype.kind == "b":
         return cast(input, I64)
@@ -256,9 +256,9 @@ def _rounding(name, doc, aliases=""):
     return op(f, inplace=True, out="same", aliases=aliases, placement="elementwise")
 
 
-floor = _rounding("floor", "Largest integer not above.")
-ceil = _rounding("ceil", "Smallest integer not below.")
-trunc = _rounding("trunc", "Integer part.", "fix")
+floor = _rounding("floor", "Rounds down to an integer.")
+ceil = _rounding("ceil", "Rounds up to an integer.")
+trunc = _rounding("trunc", "Rounds towards zero to an integer.", "fix")
 
 
 round_ = primitive("round", "a, *, decimals", _zero)
@@ -266,7 +266,7 @@ round_ = primitive("round", "a, *, decimals", _zero)
 
 @op(name="round", inplace=True, out="same", aliases="special.round", placement="elementwise")
 def round_op(input, *, decimals=0):
-    """Nearest number with that many decimals, halves to the even one."""
+    """Rounds to `decimals` decimal places, halves to even."""
     need_tensor("round", input)
     if decimals.__class__ is not int:
         decimals = read("round", "decimals", "int", decimals)
@@ -316,7 +316,8 @@ nan_to_num_ = primitive("nan_to_num", "a, *, nan, posinf, neginf", lambda c, g: 
 
 @op(inplace=True, out="same", placement="elementwise")
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
-    """nan and infinities replaced by numbers (default 0, the dtype's largest and its smallest)."""
+    """Replaces NaN and infinities (by default with 0, the dtype's largest and its smallest number).
+    """
     need_tensor("nan_to_num", input)
     d = input._stype
     if d.kind in "biu":
@@ -358,14 +359,14 @@ def _times_i(g):
 
 @op(method=False)
 def real(input):
-    """View of the real part; a real tensor is returned as it is."""
+    """Returns a view of the real part; a real tensor is returned unchanged."""
     need_tensor("real", input)
     return real_view(input) if input._stype.kind == "c" else input
 
 
 @op(method=False)
 def imag(input):
-    """View of the imaginary part; RuntimeError for real tensors."""
+    """Returns a view of the imaginary part; raises RuntimeError for real tensors."""
     need_tensor("imag", input)
     if input._stype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
@@ -386,21 +387,22 @@ Tensor.imag = property(imag, _set_imag, doc="View of the imaginary part.")
 
 @op(name="conj")
 def conj_op(input):
-    """Complex conjugate: a view with the conjugate bit (`is_conj`); a real tensor is returned as it is."""
+    """Complex conjugate: a view with the conjugate bit (`is_conj`); a real tensor is returned
+    unchanged."""
     need_tensor("conj", input)
     return lazy_conj(input)
 
 
 @op(name="_conj")
 def conj_as_view(input):
-    """The same under the name that torch has for the view itself."""
+    """Like `conj_op`, under PyTorch's name for the view."""
     need_tensor("_conj", input)
     return lazy_conj(input)
 
 
 @op(inplace=True, out="same", placement="elementwise")
 def conj_physical(input):
-    """Complex conjugate in fresh memory."""
+    """Complex conjugate as a newly allocated tensor; a real tensor is returned unchanged."""
     need_tensor("conj_physical", input)
     return _conj_physical(input) if input._stype.kind == "c" else input
 
@@ -410,21 +412,21 @@ _conj_physical = primitive("conj_physical", "a", lambda c, g: _conj(g))
 
 @op
 def resolve_conj(input):
-    """A copy of a tensor with the conjugate bit; any other is returned as it is."""
+    """Materializes a tensor with the conjugate bit; any other tensor is returned unchanged."""
     need_tensor("resolve_conj", input)
     return clone(input) if is_conj(input) else input
 
 
 @op
 def resolve_neg(input):
-    """A copy of a tensor with the negative bit; any other is returned as it is."""
+    """Materializes a tensor with the negative bit; any other tensor is returned unchanged."""
     need_tensor("resolve_neg", input)
     return clone(input) if is_neg(input) else input
 
 
 @op
 def _neg_view(input):
-    """The negated tensor as a view with the negative bit (`is_neg`)."""
+    """Returns the negated tensor as a view with the negative bit (`is_neg`)."""
     need_tensor("_neg_view", input)
     return neg_view(input)
 

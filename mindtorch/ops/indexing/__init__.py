@@ -1,1 +1,1 @@
-"""Ops that pick and write elements by index or mask."""
+"""Ops that read and write elements by index or mask."""

@@ -1,7 +1,8 @@
-"""Indexed writes to expanded tensors, whose elements share places in memory.
+"""Indexed writes to expanded tensors, whose elements share memory locations.
 
-torch deprecates these writes, warns, and makes them: a place gets the last value that is written to it, or with `accumulate` the sum of all.
-Here the same is written to the part of the tensor in which each place occurs once.
+PyTorch deprecates these writes: it warns and performs them. A location gets the last value written
+to it, or with `accumulate` the sum of all. Here the same values are written to the part of the
+tensor in which each location occurs once.
 """
 import warnings
 
@@ -15,13 +16,14 @@ _ADVICE = {"index_put_": "tensor[indices] = tensor", "index_fill_": "tensor[mask
 
 
 def warn(name):
-    """The warning of an indexed write to an expanded tensor."""
+    """Warns about an indexed write to an expanded tensor."""
     warnings.warn(f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
                   f"This also applies to advanced indexing e.g. {_ADVICE[name]}", UserWarning, stacklevel=5)
 
 
 def _distinct(x):
-    """(the part of an expanded tensor in which each place occurs once, the dimensions that have one element there)."""
+    """Returns (the part of an expanded tensor in which each memory location occurs once, the
+    dimensions that have one element there)."""
     dims = expanded_dims(x)
     part = x
     for d in dims:
@@ -38,7 +40,7 @@ def masked_fill(x, mask, value):
     warn("masked_fill_")
     part, dims = _distinct(x)
     if taken(mask) and mask._stype.kind == "b":
-        mask = mask.expand(x._sizes)        # (which says what does not fit)
+        mask = mask.expand(x._sizes)  # raises if the shapes do not broadcast
         for d in dims:
             mask = mask.any(d, keepdim=True)
     part.masked_fill_(mask, _as_tensor(value, x))
@@ -50,18 +52,20 @@ def index_fill(x, dim, index, value):
     part, dims = _distinct(x)
     dim = dim + x.ndim if dim < 0 else dim
     if dim in dims:
-        x.index_select(dim, index)          # (which says what is wrong with the index)
+        x.index_select(dim, index)  # raises if the index is invalid
         index = index.reshape(-1)[:1] * 0
     part.index_fill_(dim, index, value)
 
 
 def index_put(x, value, indices, dims, shape, accumulate=False):
-    """(tensor, values, index tensors) of the write to distinct places that has the effect of a write of values, which broadcast to `shape`."""
+    """Returns (tensor, values, index tensors) of a write to distinct locations that has the effect
+    of the given write, whose values broadcast to `shape`."""
     warn("index_put_")
-    index_at(x, indices, dims)          # (which says what is wrong with an index)
+    index_at(x, indices, dims)  # raises if an index is invalid
     part, single = _distinct(x)
     value = _as_tensor(value, x).expand(shape)
-    # Dimensions of the values that belong to no index: those before the first one of the indices', and those behind.
+    # Dimensions of the values that belong to no index: those before the first index dimension, and
+    # those after the last.
     joint = len(shape) - (x.ndim - len(dims))
     start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     kept = [d for d in range(x.ndim) if d not in dims]

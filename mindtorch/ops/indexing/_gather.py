@@ -1,6 +1,7 @@
 """Primitives behind gathering and scattering.
 
-Index tensors are int64. `check`: whether the places may lie outside; those that a gradient uses have been looked at before.
+Index tensors are int64. `check`: whether the indices can be out of range; indices used by gradient
+rules have been checked in the forward pass.
 """
 from mindtorch.core.layout import indexed, kept, like
 from mindtorch.core.tape import primitive
@@ -10,26 +11,26 @@ from mindtorch.ops.shapes.views import reshape_
 
 
 def nought(g):
-    """A 0-dim zero of g's dtype."""
+    """Returns a 0-dim zero of g's dtype."""
     return new_full(g, size=(), value=0, stype=g._stype)
 
 
 # ------------------------------------------------------------------ gather and scatter
 gather_ = primitive("gather", "a, index, *, dim, check", lambda c, g: gather_back(g, c.index, size=c.shapes[0], dim=c.dim), None, raw=True)
-#: zeros of `size` with g added at the places that gather picked
+#: zeros of `size` with g added at the indices that gather read
 gather_back = primitive("gather_backward", "g, index, *, size, dim", lambda c, g: gather_(g, c.index, dim=c.dim, check=False), None)
-#: a copy of `a` with src added where index says; src may be larger than index
+#: a copy of `a` with src added at the indices; src can be larger than index
 scatter_add_ = primitive("scatter_add", "a, src, index, *, dim, check", lambda c, g: g,
                          lambda c, g: within(gather_(g, c.index, dim=c.dim, check=False), c.shapes[1]), None)
 scatter_ = primitive("scatter", "a, src, index, *, dim, check", lambda c, g: scatter_zero(g, c.index, c.dim),
                      lambda c, g: _gathered(g, c.index, c.dim, c.shapes[1]), None, raw=True)
 scatter_multiply = primitive("scatter_multiply", "a, src, index, *, dim", node="ScatterBackward0")
-#: how many values scatter_reduce combines for each place, at least 1; in g's dtype
+#: number of values that scatter_reduce combines for each output element, at least 1; in g's dtype
 scatter_count = primitive("scatter_count", "g, index, *, dim, include_self")
 
 
 def within(g, shape):
-    """Gradient of the used corner of a source: zeros elsewhere."""
+    """Pads the gradient of the used corner of a source with zeros."""
     if g._sizes == shape:
         return g
     return place(g, shape=shape, key=tuple([slice(0, n) for n in g._sizes]))
@@ -47,7 +48,7 @@ def _gathered(g, index, dim, shape):
 # ------------------------------------------------------------------ index_select, index_add, ...
 select_rows = primitive("index_select", "a, index, *, dim, check", lambda c, g: rows_back(g, c.index, size=c.shapes[0], dim=c.dim), None,
                         raw=True)
-#: zeros of `size` with g added at the places that index_select picked
+#: zeros of `size` with g added at the indices that index_select read
 rows_back = primitive("index_select_backward", "g, index, *, size, dim", lambda c, g: _rows_of(g, c.index, c.dim, c.shapes[0]), None)
 
 
@@ -65,14 +66,14 @@ copy_rows = primitive("index_copy", "a, src, index, *, dim", lambda c, g: _zero_
                       lambda c, g: _rows_of(g, c.index, c.dim, c.shapes[1]), None, raw=True)
 fill_rows = primitive("index_fill", "a, value, index, *, dim, check", lambda c, g: _zero_rows(g, c.index, c.dim),
                       lambda c, g: _of_rows_once(g, c.index, c.dim), None, raw=True, layout=like)
-#: the places of a dimension of n, each once
+#: the distinct indices into a dimension of n, all non-negative
 _places_once = primitive("places_once", "index, *, n", raw=True)
-#: a one-dimensional index into a dimension of n places as one for scatter, of the shape of the source
+#: expands a 1-D index into a dimension of n to an index for scatter, of the shape of the source
 index_rows = primitive("index_rows", "index, *, n, size, dim", raw=True)
 
 
 def _of_rows_once(g, index, dim):
-    """A value written to one place twice has an effect only once."""
+    """Selects each row once: a value written to one index twice has an effect only once."""
     return select_rows(g, _places_once(index, n=g._sizes[dim] if g.ndim else 1), dim=dim, check=False)
 
 
@@ -83,15 +84,16 @@ def _zero_rows(g, index, dim):
 # ------------------------------------------------------------------ take and put
 take_ = primitive("take", "a, index, *, check", lambda c, g: _taken_back(g, c.index, size=c.shapes[0]), None, raw=True)
 _taken_back = primitive("take_backward", "g, index, *, size", lambda c, g: take_(g, c.index, check=False), None)
-#: places in a flattened tensor of n elements, in one dimension and none negative
+#: indices into a flattened tensor of n elements, 1-D and non-negative
 put_places = primitive("put_places", "index, *, n", raw=True)
-#: places of a dimension of n, broadcast to `size` and none negative
+#: indices into a dimension of n, broadcast to `size` and non-negative
 along_places = primitive("take_along_places", "index, *, n, size", raw=True)
 
 
 # ------------------------------------------------------------------ indexing with tensors
 class _ByCount(dict):
-    """The primitives of one kind by the number of index tensors they take; those of many are made at first use."""
+    """Primitives of one kind by their number of index tensors; those with more than three are
+    created on first use."""
 
     def __init__(self, make):
         self.make = make
@@ -108,7 +110,7 @@ def _names(n):
 
 
 def _indices(c):
-    """The index tensors that a node has saved."""
+    """Returns the index tensors that a node has saved."""
     n = len(c.dims)
     return (c.i0,) if n == 1 else (c.i0, c.i1) if n == 2 else [getattr(c, name) for name in _names(n)]
 
@@ -138,31 +140,33 @@ _INDEX, _BACK, _PUT, _ADD = _ByCount(_index), _ByCount(_index_back), _ByCount(_p
 
 
 def index_at(x, indices, dims):
-    """x with the index tensors at the dimensions `dims` (ascending)."""
+    """Returns x indexed by tensors at the dimensions `dims` (ascending)."""
     return _INDEX[len(dims)](x, *indices, dims=dims)
 
 
 def index_back(g, indices, size, dims):
-    """Zeros of `size` with g added at the places that index_at picked."""
+    """Returns zeros of `size` with g added at the indices that `index_at` read."""
     return _BACK[len(dims)](g, *indices, size=size, dims=dims)
 
 
 def put_at(x, values, indices, dims):
-    """A copy of x with values written at the places."""
+    """Returns a copy of x with values written at the indices."""
     return _PUT[len(dims)](x, values, *indices, dims=dims)
 
 
 def add_at(x, values, indices, dims):
-    """The same where values are added, also at repeated places: float16 sums are made in float32."""
+    """Like `put_at`, but adds the values, also at repeated indices. float16 sums are computed in
+    float32."""
     return _ADD[len(dims)](x, values, *indices, dims=dims)
 
 
-# ------------------------------------------------------------------ where the elements are not zero
-#: one row for each element that is not zero
+# ------------------------------------------------------------------ nonzero elements
+#
+# nonzero: one row for each nonzero element
 nonzero_ = primitive("nonzero", "a", raw=True, layout=kept)
-#: the same as a tensor for each dimension (for a 0-dim one as if it had one)
+#: like nonzero, with one tensor per dimension (a 0-dim tensor counts as 1-D)
 nonzero_tuple = primitive("nonzero_tuple", "a", raw=True, layout=kept)
-#: the same of a mask, each tensor in one piece: a mask as index tensors
+#: like nonzero_tuple, for a mask, with contiguous tensors: converts a mask to index tensors
 mask_places = primitive("mask_places", "mask", raw=True)
 nonzero_static_ = primitive("nonzero_static", "a, *, size, fill_value", raw=True)
 unravel = primitive("unravel_index", "a, *, size", raw=True)

@@ -17,7 +17,7 @@ from mindtorch.ops.shapes.views import broadcast_shape
 
 
 def zero_dim(name, value, x):
-    """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
+    """Returns a scalar or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
     if value.__class__ is Tensor or taken(value):
         if value.ndim:
@@ -34,7 +34,7 @@ def zero_dim(name, value, x):
 
 
 def _first(r, operands, kw):
-    """Elementwise order of the first operand."""
+    """Lays out the result in the elementwise order of the first operand."""
     return pointwise(r, operands[:1], kw)
 
 
@@ -46,7 +46,7 @@ masked_select_ = primitive("masked_select", "a, mask", lambda c, g: _masked_back
 _masked_back = primitive("masked_select_backward", "g, mask, *, size", lambda c, g: masked_select_(g, c.mask), None, raw=True)
 _masked_scatter = primitive("masked_scatter", "a, src, mask", lambda c, g: _masked_zero(g, c.mask),
                             lambda c, g: _masked_source(g, c.mask, size=c.shapes[1]), None, raw=True)
-#: gradient of masked_scatter's source: what the mask picks, then zeros
+#: gradient of masked_scatter's source: the elements that the mask selects, then zeros
 _masked_source = primitive("masked_source", "g, mask, *, size", lambda c, g: _masked_scatter(
     new_full(g, size=c.shapes[0], value=0, stype=g._stype), g, c.mask), None, raw=True)
 
@@ -57,9 +57,10 @@ def _shapes_fit(x, mask):
 
 @op(inplace=True, overlap="unchecked", placement="elementwise", expanded=_expanded.masked_fill)
 def masked_fill(input, mask, value):
-    """input with `value` (a number or 0-dim tensor) where the bool tensor mask is True; the two are broadcast."""
+    """Returns input with `value` (a scalar or 0-dim tensor) where the bool tensor mask is True;
+    input and mask broadcast."""
     try:
-        # The everyday case: a float32 tensor and a number that it can hold.
+        # Fast path: a float32 tensor and a scalar that it can represent.
         if (value.__class__ is float or value.__class__ is int) and (-3e38 < value < 3e38 or value == -math.inf) and input._stype is F32 \
                 and mask._stype is BOOL and mask._sizes == input._sizes:
             return masked_fill_(input, Const(value, F32), mask)
@@ -80,7 +81,8 @@ def masked_fill(input, mask, value):
 
 @op(out="same", capture="sizes")
 def masked_select(input, mask):
-    """The elements where the bool tensor mask is True, in one dimension; the two are broadcast."""
+    """Returns the elements where the bool tensor mask is True as a 1-D tensor; input and mask
+    broadcast."""
     need_tensor("masked_select", mask, "mask", 2)
     if mask._stype.kind != "b":
         raise RuntimeError("masked_select: expected BoolTensor for mask")
@@ -91,7 +93,7 @@ def masked_select(input, mask):
 
 @op(inplace=True, overlap="unchecked")
 def masked_scatter(input, mask, source):
-    """input with the elements of source, in order, where the bool tensor mask is True."""
+    """Returns input with the elements of source, in order, where the bool tensor mask is True."""
     need_tensor("masked_scatter", mask, "mask", 2)
     need_tensor("masked_scatter", source, "source", 3)
     if input._stype != source._stype:

@@ -1,4 +1,4 @@
-"""Cutting regions out of tensors: the primitives that views, indexing and concatenation share."""
+"""Basic indexing: the primitives that views, indexing and concatenation share."""
 from mindtorch.core.foreign import type_name
 from mindtorch.core.tape import primitive
 from mindtorch.core.tensor import Tensor, taken
@@ -13,7 +13,8 @@ def _picker(name, node):
     return primitive(name, "a, *, key", lambda c, g: place(g, shape=c.shapes[0], key=c.key), view=True, node=node)
 
 
-#: View of the region that a NumPy basic index names; one for each of torch's names of such a view.
+#: View of the region that a NumPy basic index selects; one primitive for each of PyTorch's names
+#: for such a view.
 pick, pick_select = _picker("slice", "SliceBackward0"), _picker("select", "SelectBackward0")
 pick_unsqueeze, pick_alias = _picker("subscript_unsqueeze", "UnsqueezeBackward0"), _picker("subscript_alias", "AliasBackward0")
 
@@ -21,18 +22,20 @@ _ALL = slice(None)
 
 
 def along(dim, item):
-    """NumPy index that applies `item` to dimension `dim` (the ellipsis keeps a 0-dim result an array)."""
+    """Returns a NumPy index that applies `item` to dimension `dim`. The ellipsis keeps a 0-dim
+    result an array."""
     return (_ALL,) * dim + (item, ...)
 
 
 def narrow(x, dim, start, length):
-    """View of `length` places from `start` on, both known to be right."""
+    """Returns a view of `length` elements of a dimension from `start` on; the arguments are not
+    checked."""
     return pick(x, key=along(dim, slice(start, start + length)))
 
 
 # ------------------------------------------------------------------ lists
 def tensor_list(name, tensors, arg="tensors"):
-    """The tensors of a list argument; TypeError for anything else."""
+    """Returns the tensors of a list argument; raises TypeError for anything else."""
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         if (tensors.__class__ is Tensor or taken(tensors)) or not hasattr(tensors, "__iter__") or isinstance(tensors, (str, dict)):
             raise TypeError(f"{name}(): argument '{arg}' (position 1) must be tuple of Tensors, not "

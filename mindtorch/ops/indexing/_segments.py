@@ -1,4 +1,4 @@
-"""segment_reduce: reductions over stretches of one axis."""
+"""segment_reduce: reductions over segments of one axis."""
 from mindtorch.core.alias import title
 from mindtorch.core.promote import number_dtype
 from mindtorch.core.table import op
@@ -14,12 +14,13 @@ _segment_back = primitive("segment_reduce_backward", "g, a, out, starts, counts,
                           no_derivative("_segment_reduce_backward"), None, None, None, None)
 _segment_reduce = primitive("segment_reduce", "a, starts, counts, *, how, n, initial", lambda c, g: _segment_back(
     g, c.a, c.out, c.starts, c.counts, how=c.how, n=c.n, initial=c.initial), None, None)
-#: tensors (batch, segments): where each segment starts along an axis of n elements, and how long it is
+#: tensors (batch, segments): the start of each segment along an axis of n elements, and its length
 _segment_starts = primitive("segment_starts", "v, *, n, lengths, unsafe", raw=True)
 
 
 def _starts_and_counts(data, lengths, offsets, axis, unsafe):
-    """Tensors (batch, segments) of where each segment starts along the axis and how long it is."""
+    """Returns tensors (batch, segments) with the start of each segment along the axis and its
+    length."""
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
     which, given = ("lengths", lengths) if lengths is not None else ("offsets", offsets)
@@ -39,9 +40,11 @@ def _starts_and_counts(data, lengths, offsets, axis, unsafe):
 
 @op(out=True, method=False, aliases="_segment_reduce")
 def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
-    """Reduces stretches of data along `axis` ("sum", "mean", "max", "min", "prod"), given by their lengths or offsets.
+    """Reduces segments of data along `axis` ("sum", "mean", "max", "min", "prod"), specified by
+    lengths or offsets.
 
-    data (batch..., n, rest...) and lengths (batch..., segments) give (batch..., segments, rest...). Floating dtypes only.
+    With data (batch..., n, rest...) and lengths (batch..., segments), the result has shape
+    (batch..., segments, rest...). Floating dtypes only.
     """
     need_tensor("segment_reduce", data, "data")
     d, size = data._stype, data._sizes

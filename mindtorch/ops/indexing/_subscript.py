@@ -1,8 +1,8 @@
-"""x[...] and x[...] = v in all of torch's forms.
+"""x[...] and x[...] = v in all forms that PyTorch supports.
 
-Integers, slices, None and Ellipsis are basic: one NumPy index gives a view.  Index tensors, masks and lists come after, on
-that view.  (NumPy itself counts integers among the index arrays where both are mixed, and places the result's dimensions
-otherwise.)
+Integers, slices, None and Ellipsis are basic items: together they are one NumPy index, which gives
+a view. Index tensors, masks and lists are applied to that view. (NumPy itself treats integers as
+index arrays if both are mixed, and orders the dimensions of the result differently.)
 """
 import operator
 import warnings
@@ -29,7 +29,8 @@ _PICKERS = (pick_select, pick, pick_unsqueeze, pick_alias)
 
 
 def _basic_key(key):
-    """(NumPy index with an ellipsis in it, kind of its last item) of an index made of basic items alone, else None."""
+    """Returns (NumPy index with an ellipsis, kind of its last item) for an index of basic items
+    only, else None."""
     if key.__class__ is not tuple:
         kind = _BASIC.get(key.__class__)
         if kind is None or kind == 1 and key.step is not None and not _positive(key.step):
@@ -60,7 +61,8 @@ def _positive(step):
 
 
 def getitem(self, key):
-    """x[key]: a view for integers, slices, None and Ellipsis; a copy for index tensors, masks and lists."""
+    """Returns x[key]: a view for integers, slices, None and Ellipsis; a copy for index tensors,
+    masks and lists."""
     basic = _basic_key(key)
     if basic is not None:
         return _PICKERS[basic[1]](self, key=basic[0])
@@ -75,7 +77,8 @@ def getitem(self, key):
 
 # ------------------------------------------------------------------ indices of any kind
 def _as_tuple(key):
-    """The items of an index; a list that holds anything but numbers counts as a tuple (torch's old custom)."""
+    """Returns the items of an index. A list with anything but scalars in it counts as a tuple
+    (PyTorch's legacy rule)."""
     if key.__class__ is tuple:
         return key
     if isinstance(key, tuple):
@@ -90,7 +93,7 @@ def _as_tuple(key):
 
 
 def _array_of(k):
-    """Index array of a list, tuple or range."""
+    """Returns the index array of a list, tuple or range."""
     def plain(x):
         if x.__class__ is Tensor or taken(x):
             return values(x).tolist()
@@ -103,7 +106,8 @@ def _array_of(k):
         if isinstance(x, float):
             return x
         try:
-            if is_foreign(x):            # an index that PyTorch's tensor gives is its only element, whatever its shape
+            # `__index__` of a PyTorch tensor returns its only element, whatever its shape
+            if is_foreign(x):
                 raise TypeError
             return operator.index(x)
         except TypeError:
@@ -117,7 +121,8 @@ def _array_of(k):
 
 
 def beside(k, x):
-    """An index tensor on the device of the tensor `x` that it indexes: one on the host is sent there."""
+    """Returns an index tensor on the device of the tensor `x` that it indexes; an index on the host
+    is moved there."""
     if k._h is not None:
         if k._dev != x._dev:
             raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({x._dev})")
@@ -130,7 +135,8 @@ _FIRST = (0,)
 
 
 def _alone(x, key):
-    """What `_prepare` finds where an int64 or bool tensor stands alone (in less time); None for one that needs a closer look."""
+    """Fast path of `_prepare` for a single int64 or bool tensor; returns None if the general path
+    is needed."""
     if key._dev is not x._dev:
         key = beside(key, x)
     d, n = key._stype, key.ndim
@@ -146,10 +152,11 @@ def _alone(x, key):
 
 
 def _prepare(x, key):
-    """(view of x with the basic items applied, None or what is left).
+    """Applies the basic items of an index. Returns (view of x, None or the remaining index).
 
-    What is left: (index tensors, the view's dimensions that they index, tensors they came from, the mask if it is of the view's own shape,
-    is there just one mask). The index tensors of such a mask are not looked for.
+    The remaining index is (index tensors, the dimensions of the view that they index, the tensors
+    that they came from, the mask if it has the view's own shape, whether there is exactly one
+    mask). For a mask of the view's own shape the index tensors are not computed.
     """
     items = _as_tuple(key)
     ndim = x.ndim
@@ -209,7 +216,8 @@ def _prepare(x, key):
         parsed.append(k)
     if specified > ndim:
         if not ndim:
-            return pick(x, key=(0, *[k for k in items if k.__class__ is slice], ...)), None         # (which says what is wrong)
+            # raises: too many indices for a 0-dim tensor
+            return pick(x, key=(0, *[k for k in items if k.__class__ is slice], ...)), None
         raise IndexError(f"too many indices for tensor of dimension {ndim}")
     if dots > 1 and len(parsed) > dots:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -274,7 +282,7 @@ _ALL = slice(None)
 
 # ------------------------------------------------------------------ x[key] = value
 def setitem(self, key, value):
-    """x[key] = value (a number or tensor, broadcast and cast), through the alias layer."""
+    """Implements x[key] = value (a scalar or tensor, broadcast and cast) as an in-place write."""
     number = value.__class__ in _PLAIN
     if not number and not (value.__class__ is Tensor or taken(value)):
         if not isinstance(value, NUMBER):
@@ -319,7 +327,7 @@ def _assign_view(v, value, number):
         return
     if not have:
         if alias.expanded_dims(v):
-            alias.check_inplace(v, False)       # (fill_ of a number would write there)
+            alias.check_inplace(v, False)  # raises; fill_ with a scalar accepts expanded tensors
         v.fill_(value)
         return
     short = alias.trimmed(have, want)
@@ -332,7 +340,7 @@ def _assign_at(v, index, value):
     indices, dims, guards, mask, only_mask = index
     d = v._stype
     if only_mask and value._numel == 1:
-        # One mask and one value: torch fills, casting the value.
+        # One mask and one value: PyTorch fills, and casts the value.
         if value._stype != d:
             value = cast(value, d)
         if value.ndim:
@@ -366,10 +374,12 @@ def _assign_at(v, index, value):
 
 
 def result_shape(size, indices, dims):
-    """Shape of a tensor of `size` indexed by tensors at `dims`; IndexError if they do not fit each other."""
+    """Returns the shape of a tensor of `size` indexed by tensors at `dims`; raises IndexError if
+    they do not broadcast."""
     shape = indices[0]._sizes if len(dims) == 1 else _joint([i._sizes for i in indices])
     rest = [n for i, n in enumerate(size) if i not in dims]
-    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0       # tensors apart from each other: their dimensions come first
+    # dimensions of non-adjacent index tensors come first
+    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     return (*rest[:start], *shape, *rest[start:])
 
 
@@ -382,7 +392,7 @@ def _joint(sizes):
 
 
 def put(v, value, indices, dims, shape):
-    """v[...] = value for index tensors, in place."""
+    """Writes v[...] = value in place, for index tensors."""
     have = value._sizes
     lead = len(shape) - len(have)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(have)):
@@ -403,13 +413,14 @@ def put(v, value, indices, dims, shape):
 
 
 def _recorded(v, value, op, args):
-    """A write to `v`, whose new values are op(v, *args), through the alias layer."""
+    """Makes op(v, *args) the new value of `v`, as a differentiable in-place write."""
     alias.check_inplace(v, True)
     since = next(sequence)
     alias.assign(v, op(v, *args), since, (value,))
 
 
-getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"       # as handlers of __torch_function__ know them
+# the names that `__torch_function__` handlers expect
+getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"
 Tensor.__getitem__ = getitem
 Tensor.__setitem__ = setitem
 

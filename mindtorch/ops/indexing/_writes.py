@@ -1,4 +1,5 @@
-"""In-place methods with a meaning of their own: fill_, zero_, copy_, index_put_, resize_, set_, ..."""
+"""In-place methods with an implementation of their own: fill_, zero_, copy_, index_put_, resize_,
+set_, ..."""
 import warnings
 
 from mindtorch.core import alias, bits, forward, host_data
@@ -34,7 +35,7 @@ _zero = primitive("zero", "a", lambda c, g: zeros_like(g), raw=True, layout=kept
 
 
 def _fill_value(name, value, x):
-    """A number or 0-dim tensor as a 0-dim operand of x's dtype."""
+    """Returns a scalar or 0-dim tensor as a 0-dim operand of x's dtype."""
     d = x._stype
     if value.__class__ is float or value.__class__ is int:
         return exact(value, d)
@@ -54,14 +55,14 @@ def _fill_value(name, value, x):
 
 @op(method=False)
 def fill(input, value):
-    """A tensor like input, full of `value` (a number or 0-dim tensor)."""
+    """Returns a tensor like input, filled with `value` (a scalar or 0-dim tensor)."""
     need_tensor("fill", input)
     return _fill(input, _fill_value("fill_", value, input))
 
 
 @_method
 def fill_(self, value):
-    """Writes one value (a number or 0-dim tensor) to every element."""
+    """Writes one value (a scalar or 0-dim tensor) to every element."""
     value = _fill_value("fill_", value, self)
     if not (mode.on and (self._rg or value._rg) or FLAGS.dual is not None and FLAGS.dual(self, value)):
         alias.check_inplace(self, False, value.__class__ is Const)
@@ -89,7 +90,7 @@ _copy = primitive("copy", "a, src", lambda c, g: zeros_like(g), lambda c, g: cas
 
 @_method
 def copy_(self, src=None, non_blocking=False, *, other=None):
-    """Writes the elements of another tensor (broadcast, cast) into this one."""
+    """Copies the elements of another tensor (broadcast, cast) into this one."""
     if src is None:
         src = other
     if src.__class__ is not Tensor and not (src.__class__ is Tensor or taken(src)):
@@ -115,7 +116,8 @@ def copy_(self, src=None, non_blocking=False, *, other=None):
 
 @_method
 def fill_diagonal_(self, fill_value, wrap=False):
-    """Writes one value to the main diagonal (wrap: which starts again below it in tall matrices)."""
+    """Writes one value to the main diagonal. With `wrap`, the diagonal starts again below it in
+    tall matrices."""
     size = self._sizes
     if len(size) < 2:
         raise RuntimeError("dimensions must larger than 1")
@@ -179,13 +181,14 @@ def _put_expanded(x, indices, values, accumulate=False):
     alone = len(indices) == 1 and indices[0]._stype.kind == "b" and values._numel == 1 and not accumulate
     part, value, found = _expanded.index_put(x, values, found, dims, result_shape(x._sizes, found, dims), accumulate)
     if alone:
-        _expanded.warn("masked_fill_")          # (one mask and one value are a fill in torch)
+        _expanded.warn("masked_fill_")  # PyTorch treats one mask with one value as a fill
     part.index_put_(found, value, accumulate)
 
 
 @op(inplace="own", overlap="apart", expanded=_put_expanded)
 def index_put(input, indices, values, accumulate=False):
-    """input[indices] = values for a tuple of index tensors (accumulate: values are added, also at repeated places)."""
+    """Returns input with values written at a tuple of index tensors. With `accumulate`, values are
+    added, also at repeated indices."""
     need_tensor("index_put", values, "values", 3)
     found, dims = _indices(input, indices)
     shape = result_shape(input._sizes, found, dims)
@@ -211,7 +214,7 @@ def index_put(input, indices, values, accumulate=False):
 # ------------------------------------------------------------------ memory
 @_method
 def resize_(self, *sizes, size=None, memory_format=None):
-    """Changes the tensor's size, keeping the elements that fit; new places hold zeros."""
+    """Changes the tensor's size and keeps the elements that fit; new elements are 0."""
     size = size_of("resize_", sizes if size is None else (size,))
     check_nonnegative(size)
     if mode.on and self._rg:
@@ -224,7 +227,8 @@ def resize_(self, *sizes, size=None, memory_format=None):
 
 
 def _restride(t, name, fmt):
-    """Puts the strides of a memory format on a tensor's memory, whose elements stay where they are."""
+    """Sets the strides of a tensor to those of a memory format; its elements stay where they are in
+    memory."""
     if fmt == "preserve":
         raise RuntimeError(f"{name}: unsupported memory format Preserve")
     check_rank(t._sizes, fmt)
@@ -253,13 +257,14 @@ def _same_device(t, device):
 
 @_method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
-    """Puts the tensor on another tensor's memory (all of it, or a strided part)."""
+    """Makes the tensor use another tensor's memory (all of it, or a strided part)."""
     if mode.on and self._rg and self._gnode is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     had = bits_of(self)
     _set(self, source, storage_offset, size, stride)
     if had[0] or had[1]:
-        bits.become(self, plain(self) if plain(self) is not self else again(self), *had)         # (it keeps its bits, whatever the source has)
+        # self keeps its lazy bits, whatever the source has
+        bits.become(self, plain(self) if plain(self) is not self else again(self), *had)
     return self
 
 
@@ -289,14 +294,14 @@ def _set(self, source, storage_offset, size, stride):
         try:
             alias.stand_within(self, source, size, tuple([s * k for s in stride]), storage_offset * k)
         except ValueError:
-            raise RuntimeError(f"set_(): size {list(size)} with strides {list(stride)} and offset {storage_offset} reaches beyond the source's "
-                               "storage; here it does not grow") from None
+            raise RuntimeError(f"set_(): size {list(size)} with strides {list(stride)} and offset {storage_offset} exceeds the source's "
+                               "storage; growing the storage is not supported") from None
     return self
 
 
-# ------------------------------------------------------------------ another geometry, in place
+# ------------------------------------------------------------------ in-place views
 def _geometry(name, view):
-    """Tensor.<name>: the tensor itself becomes the view that `view(self, ...)` gives."""
+    """Declares Tensor.<name>: the tensor itself becomes the view that `view(self, ...)` returns."""
     def method(self, *args, **kwargs):
         grad = mode.on and self._rg
         if grad:

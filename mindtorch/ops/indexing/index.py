@@ -1,4 +1,5 @@
-"""Indexing by tensors: gather and scatter, index_*, masked_*, take and put, nonzero, and the *_scatter ops."""
+"""Indexing by tensors: gather and scatter, index_*, take and put, nonzero, and the *_scatter ops.
+"""
 from mindtorch.core.alias import place_of, read_region, title
 from mindtorch.core.determinism import alert
 from mindtorch.core.dtypes import BOOL, I32, I64
@@ -26,7 +27,7 @@ from mindtorch.ops.shapes.views import (broadcast_shape, diagonal_, diagonal_par
 
 
 def _places(index, name, refused="Expected dtype int32/int64 for index"):
-    """The index tensor in int64."""
+    """Returns the index tensor as int64."""
     d = index._stype
     if d is I64:
         return index
@@ -37,7 +38,7 @@ def _places(index, name, refused="Expected dtype int32/int64 for index"):
 
 # ------------------------------------------------------------------ gather and scatter
 def _check_index(name, x, dim, index, src=None):
-    """(dim, places) of gather and the scatter family, with torch's checks."""
+    """Returns (dim, int64 indices) for gather and the scatter family, after PyTorch's checks."""
     need_tensor(name, index, "index", 3)
     ndim = x.ndim
     dim = wrap_dim(name, dim, ndim)
@@ -68,7 +69,8 @@ def _check_index(name, x, dim, index, src=None):
 
 @op(out="same", overlap="apart")
 def gather(input, dim, index, *, sparse_grad=False):
-    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index may be smaller than input apart from `dim`."""
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on; index can be smaller than
+    input except in `dim`."""
     dim, places = _check_index("gather", input, dim, index)
     if not index._numel:
         return _empty_gather(input, index)
@@ -81,9 +83,10 @@ def _empty_gather(x, index):
 
 @op(inplace="own", out="same", overlap="apart")
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
-    """input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0, and so on.
+    """Returns input with src[i][j][k] (or one value) written to [index[i][j][k]][j][k] for dim 0,
+    and so on.
 
-    reduce "add" or "multiply" combines with what is there.
+    reduce "add" or "multiply" combines the values with the elements of input.
     """
     if src is None:
         src = value
@@ -112,7 +115,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
 
 @op(inplace="own", out="same", overlap="apart")
 def scatter_add(input, dim, index, src):
-    """input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
+    """Returns input with src[i][j][k] added at [index[i][j][k]][j][k] for dim 0, and so on."""
     need_tensor("scatter_add", src, "src", 4)
     if src._stype != input._stype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
@@ -128,7 +131,7 @@ def _ones(like, size):
 
 
 def _scatter_reduce_grads(c, g):
-    """(gradient of self, gradient of src)."""
+    """Returns (gradient of self, gradient of src)."""
     how, index, dim = c.how, c.index, c.dim
     a, src, out = c.a, c.src, c.out
     pick = lambda x: gather_(x, index, dim=dim, check=False)               # noqa: E731
@@ -142,11 +145,12 @@ def _scatter_reduce_grads(c, g):
         ga, gs = _prod_grads(g, a, src, index, dim, c.include_self)
         gs = back(gs)
     else:
-        # Those that reached the extreme share the gradient (self's element counts among them even where it took no part).
+        # The elements equal to the extremum share the gradient (self's element counts among them
+        # even if it was not included).
         mine = cast(eq_(a, out), g._stype)
         theirs = cast(eq_(slice_corner(src, index._sizes), pick(out)), g._stype)
         n = scatter_add_(mine, theirs, index, dim=dim, check=False)
-        share = div_(g, n)          # where nan reached it nobody did: 0 / 0
+        share = div_(g, n)  # 0 / 0 where the extremum is NaN, which equals no element
         ga, gs = mul_(mine, share), back(mul_(theirs, pick(share)))
     if not c.include_self:
         ga = scatter_zero(ga, index, dim)
@@ -154,9 +158,11 @@ def _scatter_reduce_grads(c, g):
 
 
 def _prod_grads(g, a, src, index, dim, include_self):
-    """Gradients of a product, also where factors are zero: each factor's gradient is the product of the others.
+    """Gradients of a product, also where factors are zero: each factor's gradient is the product of
+    the others.
 
-    Zeros are replaced by 1 and counted: with none, product / factor; with one, only the zero itself gets the rest.
+    Zeros are replaced by 1 and counted. Without zeros, the gradient is product / factor. With one
+    zero, only that zero gets the product of the rest.
     """
     d = g._stype
     used = slice_corner(src, index._sizes)
@@ -168,8 +174,8 @@ def _prod_grads(g, a, src, index, dim, include_self):
     zero_src, zero_self = cast(zero_src, I64), cast(zero_self, I64)
     zeros = scatter_add_(zero_self, zero_src, index, dim=dim, check=False)
     if mode.on and zeros._numel and (values(zeros) - values(zero_self)).max() > 1:
-        raise RuntimeError("scatter_reduce(prod): Double backward is unsupported for src when there is more than one zero for the same place")
-    # (An element keeps its share if no other one is zero.)
+        raise RuntimeError("scatter_reduce(prod): Double backward is unsupported for src when there is more than one zero for the same index")
+    # An element keeps its gradient if no other element is zero.
     keep_self = cast(eq_(zeros, zero_self), d)
     keep_src = cast(eq_(gather_(zeros, index, dim=dim, check=False), zero_src), d)
     whole = mul_(g, conj(rest))
@@ -178,7 +184,7 @@ def _prod_grads(g, a, src, index, dim, include_self):
 
 
 def slice_corner(x, shape):
-    """View of the used corner of a source."""
+    """Returns a view of the used corner of a source."""
     if x._sizes == shape:
         return x
     return pick(x, key=tuple([slice(0, n) for n in shape])) if x.ndim == len(shape) else reshape_(x, shape)
@@ -190,7 +196,8 @@ scatter_reduce_ = primitive("scatter_reduce", "a, src, index, *, dim, how, inclu
 
 @op(inplace="own", out="same", overlap="apart")
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """As scatter, combining all values for a place by "sum", "prod", "mean", "amax" or "amin" (with what is there, or without)."""
+    """Like `scatter`, but combines all values for an element by "sum", "prod", "mean", "amax" or
+    "amin", with or without the element of input."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     need_tensor("scatter_reduce", src, "src", 4)
@@ -208,7 +215,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 # ------------------------------------------------------------------ index_select, index_add, ...
 @op(out="same", overlap="apart")
 def index_select(input, dim, index):
-    """The places of a dimension that a one-dimensional index names."""
+    """Selects the indices of a dimension that a 1-D index lists."""
     need_tensor("index_select", index, "index", 3)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
@@ -222,7 +229,7 @@ def index_select(input, dim, index):
 
 @op(inplace="own", out="same", overlap="apart")
 def index_add(input, dim, index, source, *, alpha=1):
-    """input with alpha * source added at the places of `dim` that index names (repeated places add up)."""
+    """Returns input with alpha * source added at the indices of `dim` (repeated indices add up)."""
     need_tensor("index_add", index, "index", 3)
     need_tensor("index_add", source, "source", 4)
     dim = wrap_dim("index_add", dim, input.ndim)
@@ -246,7 +253,7 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 
 def _check_rows(count_text, shape_text, x, index, source, dim, kind):
-    """The source must have the shape of the indexed part of self."""
+    """Checks that the source has the shape of the indexed part of self."""
     mine, theirs, m = x._sizes, source._sizes, index._numel
     n = theirs[dim] if len(theirs) > dim else 1
     if theirs and mine and m != n or not theirs and m != 1:
@@ -258,7 +265,7 @@ def _check_rows(count_text, shape_text, x, index, source, dim, kind):
 
 @op(inplace="own", out="same", overlap="apart")
 def index_copy(input, dim, index, source):
-    """input with source written to the places of `dim` that index names."""
+    """Returns input with source written at the indices of `dim`."""
     need_tensor("index_copy", index, "index", 3)
     need_tensor("index_copy", source, "source", 4)
     dim = wrap_dim("index_copy", dim, input.ndim)
@@ -282,7 +289,7 @@ def index_copy(input, dim, index, source):
 
 @op(inplace="own", out=True, overlap="unchecked", expanded=_expanded.index_fill)
 def index_fill(input, dim, index, value):
-    """input with one value written to the places of `dim` that index names."""
+    """Returns input with one value written at the indices of `dim`."""
     need_tensor("index_fill", index, "index", 3)
     dim = wrap_dim("index_fill", dim, input.ndim)
     if index._stype != I64:
@@ -294,7 +301,8 @@ def index_fill(input, dim, index, value):
 
 @op(inplace=True, out="same", overlap="apart")
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
-    """As index_copy, combining all values for a place by "prod", "mean", "amax" or "amin" (with what is there, or without)."""
+    """Like `index_copy`, but combines all values for an index by "prod", "mean", "amax" or "amin",
+    with or without the element of input."""
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     need_tensor("index_reduce", index, "index", 3)
@@ -326,14 +334,15 @@ def _flat_index(name, index):
 
 @op(out="same")
 def take(input, index):
-    """Elements of the flattened tensor at the given positions."""
+    """Returns the elements of the flattened tensor at the given indices."""
     _flat_index("take", index)
     return take_(input, index, check=True)
 
 
 @op(inplace=True, out=False, overlap="apart")
 def put(input, index, source, accumulate=False):
-    """input with the elements of source written to (or added at) the given positions of the flattened tensor."""
+    """Returns input with the elements of source written to (or added at) the given indices of the
+    flattened tensor."""
     need_tensor("put", source, "source", 3)
     if input._stype != source._stype:
         raise RuntimeError("put_(): self and source expected to have the same dtype, but got self.dtype = "
@@ -359,7 +368,8 @@ def put(input, index, source, accumulate=False):
 
 @op(out="same")
 def take_along_dim(input, indices, dim=None):
-    """gather with index and input broadcast against each other apart from `dim` (None: over the flattened tensors)."""
+    """Like `gather`, but broadcasts index and input against each other except in `dim` (None: uses
+    the flattened tensors)."""
     need_tensor("take_along_dim", indices, "indices", 2)
     if indices._stype != I64:
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {title(indices._stype)}")
@@ -385,23 +395,24 @@ def take_along_dim(input, indices, dim=None):
     return gather_(x, places, dim=dim, check=not n)
 
 
-# ------------------------------------------------------------------ where the elements are not zero
+# ------------------------------------------------------------------ nonzero elements
 @op(out="same", capture="sizes")
 def nonzero(input, *, as_tuple=False):
-    """Indices of the elements that are not zero: one row each, or (as_tuple, which takes no `out=`) a tensor for each dimension."""
+    """Returns the indices of the nonzero elements: one row each, or with `as_tuple` (which accepts
+    no `out=`) one tensor per dimension."""
     need_tensor("nonzero", input)
     return nonzero_tuple(input) if as_tuple else nonzero_(input)
 
 
 @op(capture="sizes")
 def argwhere(input):
-    """Indices of the elements that are not zero, one row each."""
+    """Returns the indices of the nonzero elements, one row each."""
     return nonzero(input)
 
 
 @op
 def nonzero_static(input, *, size, fill_value=-1):
-    """nonzero cut or filled up to `size` rows."""
+    """Like `nonzero`, truncated or padded to `size` rows."""
     need_tensor("nonzero", input)
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
@@ -410,7 +421,7 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 @op(method=False)
 def unravel_index(indices, shape):
-    """Flat positions as coordinates: a tuple with a tensor for each dimension of `shape`."""
+    """Converts flat indices to coordinates: a tuple with one tensor per dimension of `shape`."""
     need_tensor("unravel_index", indices, "indices")
     if indices._stype.kind not in "iu":
         raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
@@ -427,7 +438,7 @@ def unravel_index(indices, shape):
 
 @op(ns="nn.functional", capture="sizes unless told")
 def one_hot(input, num_classes=-1):
-    """int64 tensor with a 1 at each given class in a new last dimension."""
+    """Returns an int64 tensor with a 1 at each given class in a new last dimension."""
     need_tensor("one_hot", input)
     if input._stype != I64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
@@ -453,37 +464,38 @@ _diagonal_scatter = primitive(
 
 
 def _source(name, x, src):
-    """What is to be written, in x's dtype."""
+    """Returns the source in x's dtype."""
     need_tensor(name, src, "src", 2)
     return cast(src, x._stype)
 
 
 @op
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
-    """A copy of input with src in the slice start:end:step of a dimension."""
+    """Returns a copy of input with src in the slice start:end:step of a dimension."""
     src = _source("slice_scatter", input, src)
     return _slice_scatter(input, src, key=slice_key(input, dim, start, end, step))
 
 
 @op
 def select_scatter(input, src, dim, index):
-    """A copy of input with src at one place of a dimension."""
+    """Returns a copy of input with src at one index of a dimension."""
     src = _source("select_scatter", input, src)
     return _select_scatter(input, src, key=select_key(input, dim, index))
 
 
 @op
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
-    """A copy of input with src on a diagonal."""
+    """Returns a copy of input with src on a diagonal."""
     src = _source("diagonal_scatter", input, src)
     return _diagonal_scatter(input, src, **diagonal_params(input, offset, dim1, dim2))
 
 
 @op
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
-    """A copy of input with src in the region that as_strided names.
+    """Returns a copy of input with src in the region that as_strided selects.
 
-    The gradient of input is zero in that region (torch 2.13 keeps it there and drops it everywhere else).
+    The gradient of input is zero in that region (PyTorch 2.13 keeps it there and drops it
+    everywhere else).
     """
     need_tensor("as_strided_scatter", src, "src", 2)
     size, st, at, home = strided_region(input, size, stride, storage_offset, "as_strided_scatter")

@@ -1,4 +1,5 @@
-"""What the linear algebra ops share: argument checks with torch's messages, products, result types, the error class."""
+"""Helpers shared by the linear algebra ops: argument checks with PyTorch's messages, products,
+result types."""
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.return_types import struct
@@ -25,18 +26,18 @@ for _name, _fields in {
 
 # ------------------------------------------------------------------ checks
 def type_name(x):
-    """torch's name of a tensor's dtype (Float, ComplexDouble)."""
+    """Returns PyTorch's name of a tensor's dtype (Float, ComplexDouble)."""
     return title(x._stype)
 
 
 def need_matrix(f, x, arg="A"):
-    """RuntimeError unless there are at least two dimensions."""
+    """Raises RuntimeError unless there are at least two dimensions."""
     if x.ndim < 2:
         raise RuntimeError(f"{f}: The input tensor {arg} must have at least 2 dimensions.")
 
 
 def need_square(f, x, arg="A"):
-    """RuntimeError unless the last two dimensions are equal."""
+    """Raises RuntimeError unless the last two dimensions are equal."""
     need_matrix(f, x, arg)
     m, n = x._sizes[-2:]
     if m != n:
@@ -45,7 +46,7 @@ def need_square(f, x, arg="A"):
 
 
 def need_floating(f, x, low=True):
-    """RuntimeError unless floating or complex; float16 and bfloat16 only if `low`."""
+    """Raises RuntimeError unless floating or complex; float16 and bfloat16 only if `low`."""
     d = x._stype
     if d.kind not in "fcV":
         raise RuntimeError(f"{f}: Expected a floating point or complex tensor as input. Got {title(d)}")
@@ -54,14 +55,14 @@ def need_floating(f, x, low=True):
 
 
 def need_kernel(kernel, x):
-    """NotImplementedError for the dtypes that LAPACK has no routine for."""
+    """Raises NotImplementedError for dtypes that LAPACK does not support."""
     d = x._stype
     if d.kind not in "fc" or d.itemsize == 2:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{title(d)}' on device {x.device}")
 
 
 def square_floating(name, f, x, arg="A", low=False, kernel=None):
-    """The checks of most functions of one square matrix."""
+    """Runs the checks that most functions of one square matrix share."""
     need_tensor(name, x, arg)
     if x._stype.kind not in "fc" or x._stype.itemsize == 2:
         need_floating(f, x, low or kernel is not None)
@@ -71,7 +72,8 @@ def square_floating(name, f, x, arg="A", low=False, kernel=None):
 
 
 def broadcast_batches(b, a):
-    """The common batch shape of two operands; torch's error, naming `b` first, where there is none."""
+    """Returns the common batch shape of two operands. If there is none, raises PyTorch's error,
+    which names `b` first."""
     if a == b:
         return a
     for i in range(1, min(len(a), len(b)) + 1):
@@ -82,13 +84,13 @@ def broadcast_batches(b, a):
 
 
 def check_info(info, error, name, shape):
-    """Raises error(name, shape, codes) if one of the codes is not zero: here values are waited for."""
+    """Raises error(name, shape, codes) if any code is nonzero. Reading the codes synchronizes."""
     codes = of_all(info)
     if codes.any():
         raise error(name, shape, codes)
 
 
-# ------------------------------------------------------------------ products that gradients are made of
+# ------------------------------------------------------------------ products used by gradient rules
 def mm(a, b):
     """a @ b"""
     return bmm_(a, b, ta=False, tb=False)
@@ -104,37 +106,39 @@ def mh(a, b):
     return bmm_(a, conj(b), ta=False, tb=True)
 
 
-#: ct(a): a^H, a copy (a view of complex memory with strides costs MindSpore more than copying a matrix does).
+#: ct(a): a^H as a copy (on MindSpore, a strided view of complex memory costs more than copying a
+#: matrix)
 ct = primitive("adjoint", "a", lambda c, g: ct(g))
 
 
 def column(x):
-    """A vector (or batch of them) as a matrix of one column."""
+    """Returns a vector (or a batch of them) as a matrix of one column."""
     return pick(x, key=(..., None))
 
 
 def row(x):
-    """A vector (or batch of them) as a matrix of one row."""
+    """Returns a vector (or a batch of them) as a matrix of one row."""
     return pick(x, key=(..., None, slice(None)))
 
 
 def like(x, other):
-    """A real tensor in the dtype of `other`, beside which it stands."""
+    """Casts a real tensor to the dtype of the other operand."""
     return cast(x, other._stype)
 
 
-#: eye_like(a, m=, n=): identity of m rows and n columns in a's dtype, as a constant.
+#: eye_like(a, m=, n=): identity of m rows and n columns in a's dtype, as a constant
 eye_like = primitive("eye_like", "a, *, m, n")
 
 
 def filled(x, size, value=0, stype=None):
-    """A constant tensor of one value beside x, in its dtype or another."""
+    """Returns a constant tensor of one value on x's device, in its dtype or `stype`."""
     return new_full(x, size=size, value=value, stype=x._stype if stype is None else stype)
 
 
 # ------------------------------------------------------------------ gradients
 class _Partial(Primitive):
-    """Its rules get None, not zeros, for outputs that no gradient reached."""
+    """Primitive whose gradient rules receive None, not zeros, for outputs that no gradient reached.
+    """
 
     def backward(self, node, gs):
         g = gs[0] if len(node.meta) == 1 else list(gs)
@@ -144,13 +148,14 @@ class _Partial(Primitive):
 
 
 def partial(prim):
-    """Makes the rules of a primitive with several outputs tell an output not used from one with gradient zero."""
+    """Makes the gradient rules of a primitive with several outputs distinguish an unused output
+    from one with zero gradient."""
     prim.prim.__class__ = _Partial
     return prim
 
 
 def total(*terms):
-    """Sum of the gradients that are there; None if none is."""
+    """Returns the sum of the gradients that are not None, or None."""
     r = None
     for t in terms:
         if t is not None:
@@ -159,7 +164,8 @@ def total(*terms):
 
 
 def through(compose, inputs, g):
-    """Gradients of a kernel by those of the same function composed of tensor ops; None where an input needs none."""
+    """Differentiates a kernel through the same function composed of tensor ops. Returns None for
+    inputs that need no gradient."""
     gs = again(compose, inputs, g)
     if mode.on:
         return gs

@@ -11,11 +11,12 @@ from mindtorch.ops.basic import conj
 
 
 def contract(a, b, la, lb, lo):
-    """Sum of products of two tensors over the labels that are not in `lo`; sizes of 1 are stretched."""
+    """Returns the sum of products of two tensors over the labels that are not in `lo`. Sizes of 1
+    broadcast."""
     sa, sb = dict(zip(la, a._sizes)), dict(zip(lb, b._sizes))
     for k in sa:
         if k in sb and sa[k] != sb[k]:
-            # A stretched operand needs its gradient summed: expand does that.
+            # expand sums the gradient of a broadcast operand.
             if sa[k] == 1:
                 a = a.expand([sb[k] if j == k else -1 for j in la])
             else:
@@ -32,7 +33,7 @@ contract_ = primitive("einsum", "a, b, *, la, lb, lo",
 
 # ------------------------------------------------------------------ einsum
 def _letters(term, error):
-    """Subscripts of one operand or of the output; "..." stands as one item."""
+    """Returns the subscripts of one operand or of the output; "..." is one item."""
     out, i, seen = [], 0, False
     while i < len(term):
         ch = term[i]
@@ -56,7 +57,8 @@ def _letters(term, error):
 
 
 def _from_sublists(args):
-    """einsum(a, [0, 1], b, [1, 2], [0, 2]) -> (subscripts of operands, output or None, operands)."""
+    """Parses einsum(a, [0, 1], b, [1, 2], [0, 2]) into (subscripts of operands, output or None,
+    operands)."""
     operands, terms = [], []
     n = len(args) // 2 * 2
     for i in range(0, n, 2):
@@ -79,7 +81,8 @@ def _sublist(items):
 
 
 def _sums_products(*args):
-    """einsum's category under autocast: a product like those of matrices if a label of two operands is summed over."""
+    """Returns einsum's autocast category: that of matrix products if a label of two operands is
+    summed over."""
     if args[0].__class__ is str:
         lhs, arrow, rhs = args[0].replace(" ", "").partition("->")
         terms, out = lhs.replace(".", "").split(","), rhs if arrow else None
@@ -96,7 +99,8 @@ def _sums_products(*args):
 
 @op(method=False, autocast=_sums_products)
 def einsum(*args):
-    """Sums of products in Einstein's notation: einsum("ij,jk->ik", a, b), a list of operands, or sublists of labels."""
+    """Sums of products in Einstein notation: einsum("ij,jk->ik", a, b), a list of operands, or
+    sublists of labels."""
     if len(args) < 2:
         raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand "
                          "and its "
@@ -126,7 +130,8 @@ def einsum(*args):
 
 @functools.lru_cache(512)
 def _everyday(equation, sa, sb):
-    """The labels of two operands and of the result where an equation is one contraction and nothing besides, else None.  (Kept: reading it takes 12 us.)"""
+    """Returns the labels of two operands and of the result if an equation is exactly one
+    contraction, else None. (Cached: parsing takes 12 us.)"""
     lhs, arrow, lo = equation.replace(" ", "").partition("->")
     la, comma, lb = lhs.partition(",")
     if not (arrow and comma and all([not t or t.isascii() and t.isalpha() for t in (la, lb, lo)])):
@@ -135,12 +140,12 @@ def _everyday(equation, sa, sb):
         return None             # diagonals, errors
     sizes = dict(zip(la, sa))
     if any([sizes.get(k, n) != n for k, n in zip(lb, sb)]) or set(la) ^ set(lb) ^ set(lo) & (set(la) ^ set(lb)) or set(lo) - set(la + lb):
-        return None             # stretched, summed beforehand, errors
+        return None  # broadcast operands, sums before the product, errors
     return tuple([tuple(map(ord, t)) for t in (la, lb, lo)])
 
 
 def _einsum(terms, out, operands):
-    # Letters become labels >= 0; the dims of an ellipsis get negative labels, aligned at the right.
+    # Letters become labels >= 0. The dims of an ellipsis get negative labels, aligned at the right.
     wide = 0
     for i, (t, x) in enumerate(zip(terms, operands)):
         named = sum(s != "..." for s in t)
@@ -209,8 +214,11 @@ def _einsum(terms, out, operands):
 
 
 def _pair(x, y, lx, ly, lo):
-    """The product of two operands, summed over the labels that are not in `lo`.  Of two dtypes, or of bool, torch has it where nothing is summed over, or
-    where there are no elements: nothing is multiplied as matrices are then."""
+    """Returns the product of two operands, summed over the labels that are not in `lo`.
+
+    With mixed dtypes or bool, PyTorch supports it only if nothing is summed over or there are no
+    elements: then there is no matrix product.
+    """
     if x._stype == y._stype and x._stype.kind != "b":
         return contract(x, y, lx, ly, lo)
     sx, sy = dict(zip(lx, x._sizes)), dict(zip(ly, y._sizes))
@@ -223,7 +231,7 @@ def _pair(x, y, lx, ly, lo):
             raise RuntimeError(f"expected scalar type {title(x._stype)} but found {title(y._stype)}")
         if some:
             return contract(x, y, lx, ly, lo)
-        dtype = y.dtype         # torch's
+        dtype = y.dtype  # as in PyTorch
     order = list(dict.fromkeys((*lo, *lx, *ly)))
     r = _spread(x, lx, order) * _spread(y, ly, order)
     drop = list(range(len(lo), len(order)))
@@ -231,7 +239,8 @@ def _pair(x, y, lx, ly, lo):
 
 
 def _spread(x, labels, order):
-    """x with a dim for each label of `order`, of size 1 where it has none."""
+    """Returns x with one dim for each label of `order`, of size 1 where x does not have the label.
+    """
     x = x.permute([labels.index(k) for k in order if k in labels])
     for at, k in enumerate(order):
         if k not in labels:
@@ -240,7 +249,7 @@ def _spread(x, labels, order):
 
 
 def _diagonals(x, labels, operand):
-    """Repeated labels of one operand: its diagonal."""
+    """Takes the diagonal for repeated labels of one operand."""
     i = 0
     while i < len(labels):
         k = labels[i]
@@ -267,14 +276,16 @@ def _sum_out(x, labels, keep):
 
 # ------------------------------------------------------------------ tensordot
 def _leaves_dims(a, b, dims=2, **out):
-    """tensordot's category under autocast: a product of matrices unless nothing but one number is left."""
+    """Returns tensordot's autocast category: that of matrix products, unless the result is a single
+    element."""
     n = dims if dims.__class__ is int else len(dims[0]) if dims.__class__ in (list, tuple) and dims[0].__class__ in (list, tuple) else 1
     return "lower" if a.__class__ is not Tensor and not taken(a) or a.ndim + b.ndim > 2 * n else None
 
 
 @op(method=False, out="same", autocast=_leaves_dims)
 def tensordot(a, b, dims=2):
-    """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists."""
+    """Sums of products over pairs of dims: `dims` is a count (last of a, first of b) or two lists.
+    """
     if dims.__class__ is Tensor or taken(dims):
         dims = values(dims).tolist()
     x, y = a._sizes, b._sizes

@@ -12,14 +12,15 @@ _cdist_grad = primitive("cdist_backward", "g, a, b, dist, *, p, second", _no_sec
 
 
 def _cdist_rule(c, g, second):
-    # torch computes Euclidean distances by a product of matrices out of ops with gradients, all others by a kernel whose gradient has none.
+    # PyTorch computes Euclidean distances by a matrix product with differentiable ops. All others
+    # use a kernel whose gradient is not differentiable.
     if mode.on and c.mm and c.p == 2:
         return again(_euclidean, (c.a, c.b), g)[second]
     return _cdist_grad(g, c.a, c.b, c.out, p=c.p, second=second)
 
 
 def _euclidean(a, b):
-    """Euclidean distances out of ops with gradients, with a gradient of nought at nought."""
+    """Computes Euclidean distances with differentiable ops; the gradient at distance 0 is 0."""
     d = a.unsqueeze(-2) - b.unsqueeze(-3)
     s = (d * d).sum(-1)
     zero = s == 0

@@ -18,7 +18,7 @@ from mindtorch.ops.shapes.views import diagonal_
 
 
 def _half_diagonal(x):
-    """The matrix with its diagonal halved."""
+    """Returns the matrix with its diagonal halved."""
     d = diagonal_(x, offset=0, dim1=-2, dim2=-1)
     return sub_(x, diag_embed_(mul_(d, number(0.5, x)), offset=0, dim1=-2, dim2=-1))
 
@@ -29,7 +29,8 @@ def _solve_tri(a, b, upper, left=True, unit=False, adjoint=False):
 
 # ------------------------------------------------------------------ Cholesky
 def _cholesky_grad(g, f, upper):
-    """L^-H S L^-1, S half of L^H gL with its lower part mirrored; what is imaginary on the diagonal stays, as in torch."""
+    """Returns L^-H S L^-1, where S is half of L^H gL with its lower part mirrored. As in PyTorch,
+    the imaginary part of the diagonal is kept."""
     if upper:
         f, g = ct(f), ct(g)
     s = tril_(hm(f, g), diagonal=0)
@@ -45,9 +46,9 @@ legacy_cholesky_ = primitive("cholesky", "a, *, upper, name", lambda c, g: _chol
 
 @op(ns="linalg", out="same", autocast="float32")
 def cholesky(input, *, upper=False):
-    """L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
+    """Returns L with A = L L^H (upper: U with A = U^H U), reading one triangle of A (*, n, n).
 
-    LinAlgError unless positive-definite.
+    Raises LinAlgError unless A is positive-definite.
     """
     square_floating("linalg_cholesky", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
     return cholesky_(input, upper=bool(upper), name="linalg.cholesky")
@@ -55,7 +56,8 @@ def cholesky(input, *, upper=False):
 
 @op(ns="linalg", out="same", autocast="float32")
 def cholesky_ex(input, *, upper=False, check_errors=False):
-    """(L, info): info k > 0 says that the leading minor of order k is not positive-definite."""
+    """Returns (L, info); info k > 0 means that the leading minor of order k is not
+    positive-definite."""
     square_floating("linalg_cholesky_ex", "linalg.cholesky", input, "input", kernel="cholesky_cpu")
     factor, info = cholesky_ex_(input, upper=bool(upper))
     if check_errors:
@@ -65,7 +67,8 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
 
 @op(name="cholesky", out=True, autocast="float32")
 def torch_cholesky(input, upper=False):
-    """L with A = L L^H (upper: U with A = U^H U); LinAlgError unless positive-definite."""
+    """Returns L with A = L L^H (upper: U with A = U^H U); raises LinAlgError unless A is
+    positive-definite."""
     need_tensor("cholesky", input)
     need_kernel("cholesky_cpu", input)
     if input.ndim > 1 and not input._numel:
@@ -75,7 +78,7 @@ def torch_cholesky(input, upper=False):
 
 
 def _gram_grad(g):
-    """-(g + g^H) between two inverses."""
+    """Returns -(g + g^H), the factor between two inverses in the gradients of A = L L^H."""
     return neg_(add_(g, ct(g)))
 
 
@@ -93,7 +96,8 @@ cholesky_solve_ = primitive("cholesky_solve", "b, f, *, upper",
 
 @op(out=True, autocast="float32")
 def cholesky_solve(input, input2, upper=False):
-    """X with A X = B for right sides B = input (*, n, k), A given by its Cholesky factor (*, n, n)."""
+    """Returns X with A X = B for right-hand sides B = input (*, n, k); A is given by its Cholesky
+    factor (*, n, n)."""
     need_tensor("cholesky_solve", input)
     need_tensor("cholesky_solve", input2, "input2", 2)
     for n, x in (("b", input), ("u", input2)):
@@ -115,7 +119,8 @@ cholesky_inverse_ = primitive("cholesky_inverse", "f, *, upper",
 
 @op(out=True, autocast="float32")
 def cholesky_inverse(input, upper=False):
-    """Inverse of A given by its Cholesky factor (*, n, n); LinAlgError if the factor has a zero on its diagonal."""
+    """Inverse of A, given by its Cholesky factor (*, n, n). Raises LinAlgError if the factor has a
+    zero on its diagonal."""
     need_tensor("cholesky_inverse", input)
     need_square("cholesky_inverse", input)
     need_kernel("cholesky_inverse_out_cpu", input)
@@ -124,7 +129,8 @@ def cholesky_inverse(input, upper=False):
 
 # ------------------------------------------------------------------ QR
 def _qr_grad(g, q, r, mode):
-    """Gradient of A = Q R, from the square part of R (Q^H dQ is skew-Hermitian, dR upper triangular, real diagonal)."""
+    """Gradient of A = Q R, from the square part of R (Q^H dQ is skew-Hermitian, dR is upper
+    triangular with a real diagonal)."""
     if mode == "r":
         raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
                            "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr.")
@@ -167,14 +173,16 @@ def qr_of(name, A, mode):
 
 @op(ns="linalg", out="same", autocast="float32")
 def qr(A, mode="reduced"):
-    """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns ("complete": m; "r": none)."""
+    """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns ("complete": m;
+    "r": none)."""
     need_tensor("linalg_qr", A, "A")
     return qr_of("linalg_qr", A, mode)
 
 
 @op(name="qr", out="same", autocast="float32")
 def torch_qr(input, some=True):
-    """(Q, R) of matrices (*, m, n): Q with min(m, n) orthonormal columns, or m of them if not `some`."""
+    """Returns (Q, R) of matrices (*, m, n). Q has min(m, n) orthonormal columns, or m of them if
+    not `some`."""
     need_tensor("qr", input)
     return qr_of("qr", input, "reduced" if some else "complete")
 
@@ -188,7 +196,8 @@ geqrf_ = primitive("geqrf", "a", _no_geqrf_gradient)
 
 @op(out=True, autocast="float32")
 def geqrf(input):
-    """(a, tau): R in the upper triangle of a, the Householder vectors below it, and their factors."""
+    """Returns (a, tau): a holds R in its upper triangle and the Householder vectors below it, tau
+    holds their factors."""
     need_tensor("geqrf", input)
     if input.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
@@ -200,7 +209,8 @@ def geqrf(input):
 
 # ------------------------------------------------------------------ Householder reflectors
 def _reflected(a, tau, c, adjoint):
-    """Tensor ops for apply_reflectors: gradients of the kernels come from it."""
+    """Applies Householder reflectors to `c` with tensor ops. The gradients of the kernels are
+    computed through it."""
     k = tau._sizes[-1]
     v = narrow(a, a.ndim - 1, 0, k)
     v = add_(tril_(v, diagonal=-1), eye_like(a, m=a._sizes[-2], n=k))
@@ -251,13 +261,14 @@ def _check_tau(f, a, t):
 
 @op(ns="linalg", out=True, autocast="float32")
 def householder_product(input, tau):
-    """First n columns of the product of Householder reflectors, with vectors below the diagonal of input (*, m, n)."""
+    """First n columns of the product of Householder reflectors, whose vectors are below the
+    diagonal of input (*, m, n)."""
     return _householder_checked("linalg_householder_product", input, tau, "tau")
 
 
 @op(out=True)
 def orgqr(input, input2):
-    """linalg.householder_product: the Q of what geqrf gave."""
+    """Like linalg.householder_product: returns the Q of a result of geqrf."""
     return _householder_checked("orgqr", input, input2, "input2")
 
 
@@ -274,7 +285,8 @@ ormqr_ = primitive("ormqr", "a, tau, c, *, left, transpose", lambda c, g: _ormqr
 
 @op(out="same", autocast="float32")
 def ormqr(input, input2, input3, left=True, transpose=False):
-    """Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input, input2) that geqrf gave."""
+    """Returns Q C, C Q, Q^H C or C Q^H for C = input3 and the full Q of the reflectors (input,
+    input2) that geqrf returned."""
     f, tau, other = "torch.ormqr", input2, input3
     need_tensor("ormqr", input)
     need_tensor("ormqr", tau, "input2", 2)
@@ -310,7 +322,7 @@ def ormqr(input, input2, input3, left=True, transpose=False):
 
 # ------------------------------------------------------------------ LU
 def _lu_grad(p, lower, upper, gl, gu):
-    """Gradient of A = P L U (P constant, a tensor) of any shape."""
+    """Gradient of A = P L U of any shape, with a constant tensor P."""
     m, k, n = lower._sizes[-2], lower._sizes[-1], upper._sizes[-1]
     if gl is None and gu is None:
         return None
@@ -348,7 +360,7 @@ def _packed_grad(g, lu, pivots):
 
 
 def unpack_lu(lu):
-    """(L, U) of packed factors, in tensor ops."""
+    """Returns (L, U) of packed factors, computed with tensor ops."""
     m, n = lu._sizes[-2:]
     k, d = min(m, n), lu.ndim
     lower = tril_(narrow(lu, d - 1, 0, k) if n > k else lu, diagonal=-1)
@@ -381,14 +393,15 @@ def zero_pivot(name, shape, info):
 
 @op(ns="linalg", out="same")
 def lu(A, *, pivot=True):
-    """(P, L, U) with A = P L U for matrices (*, m, n)."""
+    """Returns (P, L, U) with A = P L U for matrices (*, m, n)."""
     check_lu("linalg.lu", "linalg_lu", A, pivot)
     return TYPES["linalg_lu"](*lu_(A))
 
 
 @op(ns="linalg", out="same")
 def lu_factor(A, *, pivot=True):
-    """(LU, pivots): both factors in one matrix and the row exchanges, counted from 1; RuntimeError for a zero pivot."""
+    """Returns (LU, pivots): both factors in one matrix, and the row exchanges counted from 1.
+    Raises RuntimeError for a zero pivot."""
     check_lu("torch.lu_factor", "linalg_lu_factor", A, pivot)
     packed, pivots, info = lu_factor_(A)
     check_info(info, zero_pivot, "torch.linalg.lu_factor", A._sizes)
@@ -397,7 +410,7 @@ def lu_factor(A, *, pivot=True):
 
 @op(ns="linalg", out="same")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
-    """(LU, pivots, info): info k > 0 says that the k-th pivot is zero."""
+    """Returns (LU, pivots, info); info k > 0 means that the k-th pivot is zero."""
     check_lu("torch.lu_factor", "linalg_lu_factor_ex", A, pivot)
     packed, pivots, info = lu_factor_(A)
     if check_errors:
@@ -406,7 +419,8 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
 
 
 def _lu_solve_grads(g, lu, pivots, x, needs, adjoint):
-    """From A = P L U: with W solving the adjoint system, -(P^T W)(U X)^H for L and -(L^H P^T W) X^H for U."""
+    """Gradients from A = P L U. With W solving the adjoint system, they are -(P^T W)(U X)^H for L
+    and -(L^H P^T W) X^H for U."""
     w = lu_solve_(lu, pivots, g, adjoint=not adjoint)
     if not needs[0]:
         return None, None, w
@@ -426,7 +440,8 @@ lu_solve_ = primitive("linalg_lu_solve", "lu, pivots, b, *, adjoint", lambda c, 
 
 @op(ns="linalg", out="same", name="lu_solve")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
-    """X with A X = B (left=False: X A = B; adjoint: A^H) from the factors that lu_factor gave."""
+    """Returns X with A X = B (left=False: X A = B; adjoint: A^H), from the factors that lu_factor
+    returned."""
     for i, (n, x) in enumerate((("LU", LU), ("pivots", pivots), ("B", B))):
         need_tensor("linalg_lu_solve", x, n, i + 1)
     return lu_solve_checked(LU, pivots, B, left, adjoint)
@@ -455,7 +470,7 @@ def lu_solve_checked(LU, pivots, B, left=True, adjoint=False):
     broadcast_batches(b[:-2], LU._sizes[:-2])
     if left:
         return lu_solve_(LU, pivots, B, adjoint=bool(adjoint))
-    # X A = B is A^H X^H = B^H.
+    # X A = B is equivalent to A^H X^H = B^H.
     return ct(lu_solve_(LU, pivots, ct(B), adjoint=not adjoint))
 
 
@@ -475,7 +490,7 @@ _unpack_pivots = primitive("lu_unpack_pivots", "pivots, *, m, stype")
 
 @op(method=False, out="same")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
-    """(P, L, U) out of packed LU factors; what is not asked for is empty."""
+    """Returns (P, L, U) of packed LU factors; parts that are not requested are empty."""
     need_tensor("lu_unpack", LU_data, "LU_data")
     need_tensor("lu_unpack", LU_pivots, "LU_pivots", 2)
     if LU_data.ndim < 2:
@@ -514,7 +529,8 @@ def _zero_block(name, shape, info):
 
 @op(ns="linalg", out="same")
 def ldl_factor(input, *, hermitian=False):
-    """(LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle; LinAlgError if one is singular."""
+    """Returns (LD, pivots) of symmetric (or Hermitian) matrices, reading the lower triangle. Raises
+    LinAlgError if one is singular."""
     ld, pivots, info = _ldl("linalg_ldl_factor", input, hermitian)
     check_info(info, _zero_block, "torch.linalg.ldl_factor", input._sizes)
     return TYPES["linalg_ldl_factor"](ld, pivots)
@@ -522,7 +538,7 @@ def ldl_factor(input, *, hermitian=False):
 
 @op(ns="linalg", out="same")
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
-    """(LD, pivots, info): info k > 0 says that the k-th block of D is zero."""
+    """Returns (LD, pivots, info); info k > 0 means that the k-th block of D is zero."""
     ld, pivots, info = _ldl("linalg_ldl_factor_ex", input, hermitian)
     if check_errors:
         check_info(info, _zero_block, "torch.linalg.ldl_factor_ex", input._sizes)
@@ -535,7 +551,7 @@ ldl_solve_ = primitive("linalg_ldl_solve", "ld, pivots, b, *, hermitian", _unsol
 
 @op(ns="linalg", out="same")
 def ldl_solve(LD, pivots, B, *, hermitian=False):
-    """X with A X = B from the factors that ldl_factor gave (no gradient)."""
+    """Returns X with A X = B, from the factors that ldl_factor returned (not differentiable)."""
     f = "torch.linalg.ldl_solve"
     for i, (n, x) in enumerate((("LD", LD), ("pivots", pivots), ("B", B))):
         need_tensor("linalg_ldl_solve", x, n, i + 1)

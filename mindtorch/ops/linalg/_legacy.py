@@ -1,4 +1,5 @@
-"""Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions torch removed."""
+"""Linear algebra of the torch namespace only: lu, triangular_solve, low-rank SVD, lobpcg; functions
+that PyTorch removed."""
 from mindtorch.core.promote import as_float
 from mindtorch.core.return_types import TYPES
 from mindtorch.core.table import op
@@ -15,7 +16,8 @@ from mindtorch.ops.creation.random import randn
 # ------------------------------------------------------------------ LU
 @op(autocast="float32")
 def lu(input, pivot=True, get_infos=False):
-    """(LU, pivots) of linalg.lu_factor, and with get_infos the error codes; a zero pivot is no error."""
+    """Returns (LU, pivots) as linalg.lu_factor does, with get_infos also the error codes. A zero
+    pivot is not an error."""
     check_lu("torch.lu_factor", "lu", input, pivot)
     packed, pivots, info = lu_factor_(input)
     return TYPES["_lu_with_info"](packed, pivots, info) if get_infos else (packed, pivots)
@@ -23,7 +25,7 @@ def lu(input, pivot=True, get_infos=False):
 
 @op(name="lu_solve", out="same", autocast="float32")
 def torch_lu_solve(input, LU_data, LU_pivots):
-    """X with A X = B for B = input from the factors that lu_factor gave."""
+    """Returns X with A X = B for B = input, from the factors that lu_factor returned."""
     for i, (n, x) in enumerate((("input", input), ("LU_data", LU_data), ("LU_pivots", LU_pivots))):
         need_tensor("lu_solve", x, n, i + 1)
     return lu_solve_checked(LU_data, LU_pivots, input)
@@ -51,7 +53,8 @@ triangular_solve_ = partial(primitive("triangular_solve", "b, a, *, upper, trans
 
 @op(out="same", autocast="float32")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
-    """(X, clone of A) with A X = B (A^T X = B) for B = input, reading one triangle of A."""
+    """Returns (X, clone of A) with A X = B (transpose: A^T X = B) for B = input; reads one triangle
+    of A."""
     need_tensor("triangular_solve", input)
     need_tensor("triangular_solve", A, "A", 2)
     for n, x in (("b", input), ("A", A)):
@@ -66,7 +69,8 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 
 # ------------------------------------------------------------------ low rank
 def _range_of(A, q, niter):
-    """Orthonormal columns that nearly span the range of A, from q random vectors (Halko, Martinsson, Tropp, 2009)."""
+    """Returns orthonormal columns that approximately span the range of A, from q random vectors
+    (Halko, Martinsson, Tropp, 2009)."""
     x = qr_(mm(A, randn(A._sizes[-1], q, dtype=A.dtype, device=A.device)), mode="reduced")[0]
     for _ in range(niter):
         x = qr_(hm(A, x), mode="reduced")[0]
@@ -91,7 +95,8 @@ def _low_rank(A, q, niter, M):
 
 @op(method=False)
 def svd_lowrank(A, q=6, niter=2, M=None):
-    """(U, S, V) of rank q, A - M nearly U diag(S) V^H, from q random vectors and niter power iterations."""
+    """Returns (U, S, V) of rank q such that A - M is approximately U diag(S) V^H, from q random
+    vectors and niter power iterations."""
     if A.ndim < 2:
         raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
     if A._stype.kind not in "fc" or A._stype.itemsize == 2:
@@ -102,7 +107,8 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 
 @op(method=False)
 def pca_lowrank(A, q=None, center=True, niter=2):
-    """(U, S, V) of the columns of A, centred by default: principal directions are the columns of V."""
+    """Returns (U, S, V) of A, with its columns centred by default. The columns of V are the
+    principal directions."""
     if A.ndim < 2:
         raise ValueError(f"not enough values to unpack (expected 2, got {A.ndim})")
     m, n = A._sizes[-2:]
@@ -121,11 +127,12 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 @op(method=False)
 def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
-    """(E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), A symmetric, B positive definite, and vectors.
+    """Returns (E, X): the k largest (smallest) eigenvalues of A X = B X diag(E), with A symmetric
+    and B positive definite, and their eigenvectors.
 
-    They come from the full decomposition of the dense matrices, exact whatever the starting vectors, preconditioner,
-    iteration count and tolerance, which only steer torch's iteration; `tracker` has no iteration to follow
-    (NotImplementedError).
+    They come from the full decomposition of the dense matrices. They are exact whatever the
+    starting vectors, preconditioner, iteration count and tolerance, which only control PyTorch's
+    iteration. `tracker` raises NotImplementedError because there is no iteration to track.
     """
     need_tensor("lobpcg", A)
     if tracker is not None:
@@ -169,7 +176,7 @@ def _removed(name, instead, method):
     def gone(input, *args):
         raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. Use {instead}.")
     gone.__name__ = name
-    gone.__doc__ = f"Removed from torch: RuntimeError that names its successor, {instead}."
+    gone.__doc__ = f"Removed from PyTorch: raises a RuntimeError that names its successor, {instead}."
     op(gone, method=method)
 
 

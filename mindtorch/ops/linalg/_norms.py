@@ -19,7 +19,8 @@ from mindtorch.ops.elementwise._logic import where_
 
 
 def _in_dtype(f, x, dtype):
-    """x in the dtype a norm is asked to compute in; RuntimeError if that narrows or changes the kind."""
+    """Casts x to the dtype in which a norm is computed. Raises RuntimeError if that narrows the
+    dtype or changes its kind."""
     if dtype is None:
         return x
     d, have = as_np(dtype), x._stype
@@ -35,7 +36,7 @@ def _in_dtype(f, x, dtype):
 
 
 def _order(name, ord):
-    """The order of a vector norm as a float."""
+    """Returns the order of a vector norm as a float."""
     if ord.__class__ is Tensor or taken(ord):
         ord = ord.item()
     if isinstance(ord, complex):
@@ -66,7 +67,8 @@ def _vector_norm(name, x, ord, dim, keepdim, dtype):
 
 @op(ns="linalg", out="same")
 def vector_norm(input, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """(sum |x|^ord)^(1/ord) over `dim` (all dims if None); ord may be 0 (count of non-zeros), inf, -inf."""
+    """(sum |x|^ord)^(1/ord) over `dim` (all dims if None); ord can also be 0 (count of nonzeros),
+    inf or -inf."""
     return _vector_norm("linalg_vector_norm", input, ord, dim, keepdim, dtype)
 
 
@@ -88,7 +90,8 @@ def _extreme(x, low, dim, keepdim):
 
 
 def _largest(x, low, dim, keepdim):
-    """Greatest (least) element along a dim; over an empty one the greatest is 0 and the least an error."""
+    """Returns the maximum (`low`: minimum) along a dim. Along an empty dim, the maximum is 0 and
+    the minimum raises an error."""
     if not low and x._sizes[dim] == 0:
         return reduce.sum_dims(x, axes=(dim,), keepdim=keepdim)
     return _extreme(x, low, dim, keepdim)
@@ -122,14 +125,15 @@ def matrix_norm_of(x, ord, dim, keepdim, dtype):
         return r
     if abs(p) == math.inf:
         rows, cols = cols, rows
-    # Sums of absolute values along one dim, then the greatest (least) of them along the other.
+    # Sums of absolute values along one dim, then their maximum (minimum) along the other.
     sums = reduce.vector_norm_(x, p=1.0, axes=(rows,), keepdim=bool(keepdim))
     return _largest(sums, p < 0, cols - 1 if not keepdim and cols > rows else cols, bool(keepdim))
 
 
 @op(ns="linalg", out="same")
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
-    """Norms of matrices: "fro", "nuc" (sum of singular values), +-1 (columns), +-inf (rows), +-2 (singular values)."""
+    """Norms of matrices: "fro", "nuc" (sum of singular values), +-1 (columns), +-inf (rows), +-2
+    (singular values)."""
     need_tensor("linalg_matrix_norm", input)
     if ord is None or not isinstance(ord, (str, int, float, Tensor)) or isinstance(dim, int):
         got = type(ord).__name__ if not isinstance(dim, int) else "dim=int"
@@ -188,7 +192,8 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 # ------------------------------------------------------------------ condition
 @op(ns="linalg", out=True, autocast="float32")
 def cond(input, p=None):
-    """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1), inf if singular."""
+    """Condition numbers: quotient of singular values (p None, 2, -2), else norm(A) * norm(A^-1);
+    inf if A is singular."""
     f = "linalg.cond"
     need_tensor("linalg_cond", input)
     if input.ndim < 2:
@@ -226,6 +231,6 @@ def cond(input, p=None):
 
 
 def _no_condition(x):
-    """0 for matrices without elements."""
+    """Returns 0 for matrices without elements."""
     d = (-2, -1)
     return mul_(reduce.vector_norm_(x, p=2.0, axes=tuple(i + x.ndim for i in d), keepdim=False), number(0, x))

@@ -1,4 +1,5 @@
-"""Products of matrices and what is built on them: powers, exponential, vecdot, vander, tensorinv, tensorsolve."""
+"""Matrix products and functions built on them: powers, exponential, vecdot, vander, tensorinv,
+tensorsolve."""
 import math
 
 from mindtorch.core.table import op
@@ -33,7 +34,7 @@ def _power(name, input, n):
         return clone(input)
     r = None
     while True:
-        # Binary powers: the bits of n say which squares to multiply.
+        # Binary exponentiation: the bits of n select the squares to multiply.
         if n & 1:
             r = input if r is None else matmul(r, input)
         n >>= 1
@@ -44,13 +45,13 @@ def _power(name, input, n):
 
 @op(ns="linalg", out=True)
 def matrix_power(input, n):
-    """A^n of square matrices for an int n; negative powers of the inverse."""
+    """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("linalg_matrix_power", input, n)
 
 
 @op(name="matrix_power", out=True)
 def torch_matrix_power(input, n):
-    """A^n of square matrices for an int n; negative powers of the inverse."""
+    """A^n of square matrices for an int n; a negative n gives powers of the inverse."""
     return _power("matrix_power", input, n)
 
 
@@ -87,7 +88,8 @@ def torch_matrix_exp(input):
 # ------------------------------------------------------------------ products
 @op(ns="linalg", out="same", autocast="lower")
 def multi_dot(tensors):
-    """Product of two or more matrices in the cheapest order; the first and the last may be vectors."""
+    """Product of two or more matrices in the cheapest order; the first and the last can be vectors.
+    """
     ts = list(tensor_list("linalg_multi_dot", tensors))
     if len(ts) < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(ts)}")
@@ -147,7 +149,7 @@ def vecdot(x, y, *, dim=-1):
 
 @op(ns="linalg")
 def vander(x, *, N=None):
-    """Powers 0 .. N-1 of the elements of vectors (*, n): (*, n, N)."""
+    """Vandermonde matrices (*, n, N): powers 0 .. N-1 of the elements of vectors (*, n)."""
     need_tensor("linalg_vander", x, "x")
     d = x._stype
     if d.kind == "b" or d.kind in "fV" and d.itemsize == 2:
@@ -164,7 +166,7 @@ def vander(x, *, N=None):
 
 @op(ns="linalg")
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
-    """View of the diagonals of two dims."""
+    """Returns a view of the diagonals of two dims."""
     need_tensor("linalg_diagonal", A, "A")
     return diagonal_op(A, offset, dim1, dim2)
 
@@ -172,7 +174,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 # ------------------------------------------------------------------ tensors as matrices
 @op(ns="linalg", out=True, autocast="float32")
 def tensorinv(input, ind=2):
-    """Inverse of the map that a tensor is with respect to tensordot over `ind` dims."""
+    """Inverts a tensor as the linear map that tensordot over `ind` dims applies."""
     need_tensor("linalg_tensorinv", input)
     shape = input._sizes
     if ind <= 0:
@@ -189,7 +191,7 @@ def tensorinv(input, ind=2):
 
 @op(ns="linalg", out=True, autocast="float32")
 def tensorsolve(input, other, dims=None):
-    """X with tensordot(A, X) = B; `dims` of A are moved to its end first."""
+    """Returns X with tensordot(A, X) = B; `dims` of A are first moved to its end."""
     need_tensor("linalg_tensorsolve", input)
     need_tensor("linalg_tensorsolve", other, "other", 2)
     if dims is not None:

@@ -32,17 +32,19 @@ def _skew(x):
 
 
 def _gaps(s):
-    """Differences x_j - x_i of all pairs, with ones on the diagonal."""
+    """Returns the differences x_j - x_i of all pairs, with ones on the diagonal."""
     n = s._sizes[-1]
     return add_(sub_(s[..., None, :], s[..., :, None]), eye_like(s, m=n, n=n))
 
 
-#: Whether a loss depends on the phases of vectors; k, m: the gradients gk, gm of the vectors in terms of the vectors.
+#: whether a loss depends on the phases of vectors; k, m: the gradients gk, gm in terms of the
+#: vectors
 _depends_on_phase = primitive("depends_on_phase", "k=None, m=None, gk=None, gm=None, *, divisor")
 
 
 def _check_gauge(f, quantity, k, gk, m=None, gm=None, divisor=1):
-    """RuntimeError if a loss depends on the phases of vectors that are only determined up to a phase."""
+    """Raises RuntimeError if a loss depends on the phases of vectors, which are only determined up
+    to a phase."""
     if of_all(_depends_on_phase(k, m, gk, gm, divisor=divisor)).any():
         what = "phase term, making it ill-defined" if f == "svd_backward" else "quantity, so it is ill-defined"
         raise RuntimeError(f"{f}: The {quantity} in the complex case are specified up to multiplication by "
@@ -53,13 +55,13 @@ def _check_gauge(f, quantity, k, gk, m=None, gm=None, divisor=1):
 def _svd_grad(g, u, s, vh):
     """Gradient of A = U S V^H.
 
-    With skew(X) = X - X^H and E_ij = s_j^2 - s_i^2: U [skew(U^H gU)/E S + S skew(V^H gV)/E + diag(gS)] V^H, and what
-    gU and gV have outside the ranges of U and V.
+    With skew(X) = X - X^H and E_ij = s_j^2 - s_i^2, it is U [skew(U^H gU)/E S + S skew(V^H gV)/E +
+    diag(gS)] V^H plus the parts of gU and gV outside the ranges of U and V.
     """
     gu, gs, gvh = g
     m, k, n = u._sizes[-2], s._sizes[-1], vh._sizes[-1]
     d = u.ndim
-    # The further columns of a full U and V are no functions of A that could be differentiated.
+    # The additional columns of a full U and V are not differentiable functions of A.
     if u._sizes[-1] > k:
         u, gu = narrow(u, d - 1, 0, k), None if gu is None else narrow(gu, d - 1, 0, k)
     if vh._sizes[-2] > k:
@@ -77,7 +79,8 @@ def _svd_grad(g, u, s, vh):
     inner = total(None if ku is None else mul_(div_(ku, gaps), columns),
                   None if kv is None else mul_(div_(kv, gaps), rows))
     if complex_:
-        # On the diagonal E is 1; what is determined there is the difference of the phases of u_i and v_i.
+        # On the diagonal E is 1; only the difference of the phases of u_i and v_i is determined
+        # there.
         phase = total(None if ku is None else _diagonal(ku), None if kv is None else neg_(_diagonal(kv)))
         if ku is not None and kv is not None:
             phase = mul_(phase, number(0.5, phase))
@@ -100,7 +103,8 @@ _svdvals_only = primitive("linalg_svdvals", "a")
 
 
 def singular_values(x):
-    """Singular values of matrices, with the vectors only where a gradient needs them."""
+    """Returns the singular values of matrices; computes the vectors only if a gradient needs them.
+    """
     return svd_(x, full=False)[1] if forward.followed(x) else _svdvals_only(x)
 
 
@@ -116,7 +120,8 @@ def _check_svd(name, A, arg, driver=None):
 
 @op(ns="linalg", out="same", autocast="float32")
 def svd(A, full_matrices=True, *, driver=None):
-    """(U, S, Vh) of matrices (*, m, n); U and Vh square, or (not full_matrices) with min(m, n) columns and rows."""
+    """Returns (U, S, Vh) of matrices (*, m, n). U and Vh are square, or (not full_matrices) have
+    min(m, n) columns and rows."""
     _check_svd("linalg_svd", A, "A", driver)
     return TYPES["linalg_svd"](*svd_(A, full=bool(full_matrices)))
 
@@ -142,9 +147,9 @@ def torch_svd(input, some=True, compute_uv=True):
     return TYPES["svd"](u, s, ct(vh))
 
 
-# ------------------------------------------------------------------ eigenvalues of Hermitian matrices
+# ------------------------------------------------------------------ Hermitian eigenvalues
 def _eigh_grad(g, values, v):
-    """V [diag(gL) + skew(V^H gV) / (2 E)] V^H with E_ij = l_j - l_i."""
+    """Returns V [diag(gL) + skew(V^H gV) / (2 E)] V^H with E_ij = l_j - l_i."""
     gl, gv = g
     if gv is None:
         return None if gl is None else mh(mul_(v, like(gl, v)[..., None, :]), v)
@@ -177,7 +182,8 @@ def _check_eigh(name, input, UPLO):
 
 @op(ns="linalg", out="same", autocast="float32")
 def eigh(input, UPLO="L"):
-    """(eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U": upper) triangle."""
+    """Returns (eigenvalues ascending, eigenvectors) of Hermitian matrices, reading the lower ("U":
+    upper) triangle."""
     lower = _check_eigh("linalg_eigh", input, UPLO)
     return TYPES["linalg_eigh"](*eigh_(input, lower=lower))
 
@@ -189,9 +195,10 @@ def eigvalsh(input, UPLO="L"):
     return eigh_(input, lower=lower)[0] if forward.followed(input) else _eigvalsh_only(input, lower=lower)
 
 
-# ------------------------------------------------------------------ eigenvalues of general matrices
+# ------------------------------------------------------------------ general eigenvalues
 def _eig_grad(g, values, v):
-    """V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H, E_ij = l_j - l_i, vectors of length one."""
+    """Returns V^-H [diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(E)] V^H with E_ij = l_j -
+    l_i, for vectors of unit length."""
     gl, gv = g
     if gv is None:
         if gl is None:
@@ -238,7 +245,7 @@ def eigvals(input):
 
 # ------------------------------------------------------------------ tolerances
 def _tolerances(f, atol, rtol):
-    """[atol, rtol] as operands of a kernel that knows what stands for None."""
+    """Returns [atol, rtol] as operands of a kernel that applies the defaults for None."""
     out = []
     for name, t in (("atol", atol), ("rtol", rtol)):
         if t.__class__ is Tensor or taken(t):
@@ -253,7 +260,8 @@ def _tolerances(f, atol, rtol):
 
 # ------------------------------------------------------------------ pseudo-inverse
 def _pinv_grad(g, a, p):
-    """At constant rank (Golub and Pereyra): -P^H g P^H + (I - A P) g^H P P^H + P^H P g^H (I - P A)."""
+    """Gradient at constant rank (Golub and Pereyra): -P^H g P^H + (I - A P) g^H P P^H + P^H P g^H
+    (I - P A)."""
     gh = ct(g)
     first = neg_(mh(hm(p, g), p))
     right = mm(gh, mh(p, p))
@@ -279,7 +287,8 @@ def _pinv_checked(name, f, input, atol, rtol, hermitian):
 
 @op(ns="linalg", out=True)
 def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
-    """Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero (rtol: eps * max(m, n))."""
+    """Moore-Penrose inverse. Singular values up to max(atol, rtol * largest) count as zero (rtol:
+    eps * max(m, n))."""
     return _pinv_checked("linalg_pinv", "torch.linalg.pinv", input, atol, rtol if rcond is None else rcond, hermitian)
 
 
@@ -294,7 +303,8 @@ _rank_of = primitive("linalg_matrix_rank", "a, atol=None, rtol=None, *, hermitia
 
 @op(ns="linalg", out=True, autocast="float32")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
-    """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an absolute limit."""
+    """Number of singular values above max(atol, rtol * largest) (rtol: eps * max(m, n)); tol is an
+    absolute limit."""
     f = "torch.linalg.matrix_rank"
     need_tensor("linalg_matrix_rank", input)
     if input.ndim < 2:
@@ -309,7 +319,8 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
 
 # ------------------------------------------------------------------ least squares
 def _lstsq_grads(g, a, b, x, needs):
-    """The solution is A^+ B; the residuals are the columns of |A X - B|^2, stationary in X."""
+    """The solution is A^+ B. The residuals are the squared norms of the columns of A X - B,
+    stationary in X."""
     gx, gr = g[0], g[1]
     ga = gb = None
     if gx is not None:
@@ -332,10 +343,12 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 @op(ns="linalg", out=True, autocast="float32")
 def lstsq(input, b, rcond=None, *, driver=None):
-    """(solution, residuals, rank, singular_values) of min |A X - B|: A (*, m, n), B (*, m, k) or vectors (*, m).
+    """Returns (solution, residuals, rank, singular_values) of min |A X - B|, for A (*, m, n) and B
+    (*, m, k) or vectors (*, m).
 
-    residuals are there if m > n and all matrices have full rank (driver gels, gelsd, gelss), rank for all drivers but
-    gels, singular values for gelsd and gelss.  rcond: singular values up to that multiple of the largest are zero.
+    If m > n, driver gels returns residuals, and gelsd and gelss do if all matrices have full rank.
+    All drivers but gels return the rank, gelsd and gelss the singular values. Other outputs are
+    empty. rcond: singular values up to that multiple of the largest count as zero.
     """
     f = "torch.linalg.lstsq"
     need_tensor("linalg_lstsq", input)
@@ -359,19 +372,21 @@ def lstsq(input, b, rcond=None, *, driver=None):
     if (y[-1] if exact else y[-2]) != x[-2]:
         raise RuntimeError(f"{f}: input.size(-2) should match other.size(-{1 if exact else 2})")
     driver = "gelsy" if driver is None else driver
-    # (Beside input of one dimension more, what has not the sizes of vectors is matrices, and all its sizes but the last are broadcast, as in torch.)
+    # If input has one more dimension than b, and b does not have the sizes of vectors, b holds
+    # matrices, and all its sizes but the last are broadcast, as in PyTorch.
     batch = broadcast_batches(x[:-2], y[:-2] if len(x) == len(y) else y[:-1])
     other = column(b) if exact else b if len(x) == len(y) else expand_(b, size=(*batch, *y[-2:]))
     solution, residuals, rank, found = lstsq_(input, other, rcond=None if rcond is None else float(rcond), driver=driver)
     none = filled(found, (0,))
     m, n = x[-2:]
-    # (Whether there are residuals depends on the ranks: values are waited for.)
+    # Whether there are residuals depends on the ranks, so reading them synchronizes.
     if not (m > n and (driver == "gels" or driver != "gelsy" and (values(rank) == n).all())):
         residuals = none
     if exact:
         solution = solution[..., 0]
     if rank._sizes != x[:-2]:
-        # Rank and singular values are properties of the matrices: one for each, however often it is used.
+        # Rank and singular values belong to a matrix: one result per matrix, however often it is
+        # broadcast.
         one = tuple(slice(0, 1) if k == 1 else slice(None) for k in x[:-2])
         one = (0,) * (rank.ndim - len(one)) + one
         rank, found = clone(pick(rank, key=(*one, ...))), clone(pick(found, key=(*one, ...)))

@@ -1,4 +1,5 @@
-"""Matrix products: matmul and its relatives, linear; einsum and distances live in _contract.py and _distance.py."""
+"""Matrix products: matmul and related ops, linear. einsum is in
+`mindtorch/ops/linalg/_contract.py`, distances are in `mindtorch/ops/linalg/_distance.py`."""
 import math
 
 from mindtorch.core import alias
@@ -17,7 +18,8 @@ from mindtorch.ops.nn._fused import cname, dim_of, tensor_arg, times
 from mindtorch.ops.basic import add_, cast, conj, mul_, new_full
 
 # ------------------------------------------------------------------ kernels with gradients
-# op(a) @ op(b), where op transposes if ta (tb): the flags spare transposed views in the gradients.
+#
+# op(a) @ op(b), where op transposes if ta (tb). The flags avoid transposed views in the gradients.
 mm_ = primitive("mm", "a, b, *, ta, tb",
                 lambda c, g: (mm_(conj(c.b), g, ta=c.tb, tb=True) if c.ta else mm_(g, conj(c.b), ta=False, tb=not c.tb)),
                 lambda c, g: (mm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else mm_(conj(c.a), g, ta=not c.ta, tb=False)))
@@ -26,8 +28,8 @@ bmm_ = primitive("bmm", "a, b, *, ta, tb",
                  lambda c, g: (bmm_(g, conj(c.a), ta=True, tb=c.ta) if c.tb else bmm_(conj(c.a), g, ta=not c.ta, tb=False)))
 
 
-# x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is their weights' gradient:
-# each one's gradients are the others.
+# x @ w.T + b over the last dim, x @ w over the last dim, and the sum of outer products that is the
+# gradient of the weights. The gradients of each are the other two.
 linear_ = primitive("linear", "x, w, b=None", lambda c, g: rows_(g, conj(c.w)), lambda c, g: fold_(g, conj(c.x)),
                     lambda c, g: column_sum_(g) if c.shapes[2] == g._sizes[-1:] else g, node="AddmmBackward0", order=(2, 0, 1))
 rows_ = primitive("matmul_rows", "x, w", lambda c, g: linear_(g, conj(c.w)), lambda c, g: fold_(conj(c.x), g),
@@ -39,7 +41,7 @@ _spread_rows = primitive("spread_rows", "g, *, shape", lambda c, g: column_sum_(
                          raw=True, node="ExpandBackward0")
 
 dot_ = primitive("dot", "a, b", lambda c, g: mul_(g, conj(c.b)), lambda c, g: mul_(g, conj(c.a)))
-# Matrix times vector, vector times matrix, outer product, all with leading batch dims.
+# Matrix-vector, vector-matrix and outer products, all with leading batch dims.
 mv_ = primitive("mv", "a, v", lambda c, g: outer_(g, conj(c.v)), lambda c, g: vm_(conj(c.a), g))
 vm_ = primitive("vm", "a, u", lambda c, g: outer_(conj(c.u), g), lambda c, g: mv_(conj(c.a), g), node="MvBackward0")
 outer_ = primitive("outer", "x, y", lambda c, g: mv_(g, conj(c.y)), lambda c, g: vm_(g, conj(c.x)), node="MulBackward0")
@@ -50,7 +52,8 @@ _NO_BOOL = "\"{}\" not implemented for 'Bool'"
 
 
 def _product_dtypes(a, b):
-    """Refuses operands of two dtypes, and bool.  (Called where the dtypes are not one object, which is the quicker question.)"""
+    """Raises for operands of different dtypes and for bool. (Called if the dtypes are not the same
+    object, which is faster to check.)"""
     if a._stype != b._stype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {_c(a)} != {_c(b)}")
     if a._stype.kind == "b":
@@ -117,7 +120,7 @@ def matmul(input, other):
 
 
 def broadcast_sizes(a, b):
-    """The shape that two shapes which fit together are broadcast to."""
+    """Returns the shape that two compatible shapes broadcast to."""
     n = max(len(a), len(b))
     return tuple([y if x == 1 else x for x, y in zip((1,) * (n - len(a)) + tuple(a), (1,) * (n - len(b)) + tuple(b))])
 
@@ -250,13 +253,13 @@ def outer(input, vec2):
 
 
 def _of_matrices(input, other, **out):
-    """inner's category under autocast."""
+    """Returns inner's autocast category."""
     return "lower" if taken(input) and taken(other) and input.ndim and other.ndim and input.ndim + other.ndim > 2 else None
 
 
 @op(out="same", autocast=_of_matrices)
 def inner(input, other):
-    """Sums of products over the last dim of both."""
+    """Sums of products over the last dim of both operands."""
     tensor_arg("inner", "input", input)
     tensor_arg("inner", "other", other, 2)
     a, b, d = input._sizes, other._sizes, input._stype
@@ -280,7 +283,7 @@ def inner(input, other):
 
 # ------------------------------------------------------------------ with addition
 def _scaled(x, k):
-    """k * x for a number k in x's dtype."""
+    """Returns k * x for a scalar k in x's dtype."""
     return x if k == 1 else times(x, _number(x, k))
 
 
@@ -356,7 +359,8 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 @op(inplace=True, out="same", autocast="lower", overlap="unchecked")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read)."""
+    """beta * input + alpha * batch1 @ batch2 for batches of matrices (beta 0: `input` is not read).
+    """
     _check_batches("baddbmm", input, batch1, batch2)
     _check_expand(input._sizes, batch1._sizes[:2] + batch2._sizes[2:])
     return addmm_(input, batch1, batch2, beta=_number(input, beta), alpha=_number(input, alpha))
@@ -522,7 +526,7 @@ def chain_matmul(*matrices, out=None):
 
 
 def multiply_chain(ms):
-    """Product of a sequence of matrices, bracketed for the fewest multiplications."""
+    """Multiplies a sequence of matrices in the order with the fewest multiplications."""
     n = len(ms)
     if n == 1:
         return ms[0]
@@ -561,7 +565,8 @@ cross_ = primitive("linalg_cross", "a, b, *, dim", lambda c, g: cross_(conj(c.b)
 
 
 def cross_product(input, other, dim):
-    """linalg.cross: the vector product along `dim`, which must have length 3; other dims broadcast."""
+    """linalg.cross: the vector product along `dim`, which must have length 3; other dims broadcast.
+    """
     a, b = pair(input, other)
     x, y = a._sizes, b._sizes
     n = max(len(x), len(y))
@@ -625,7 +630,8 @@ def _grouped_mm(input, mat2, offs=None, bias=None, out_dtype=None):
 
 
 def _of_groups(x, y, offs):
-    """`_grouped_mm` of checked operands, of which one or both hold their groups one after the other."""
+    """Implements `_grouped_mm` for checked operands, at least one of which stores its groups one
+    after the other."""
     tensor_arg("_grouped_mm", "offs", offs, 3)
     a, b = x._sizes, y._sizes
     if len(offs._sizes) != 1:
@@ -640,13 +646,13 @@ def _of_groups(x, y, offs):
     spans = list(zip([0] + ends[:-1], ends))
     for start, end in spans:
         if not start <= end <= along:
-            raise RuntimeError(f"_grouped_mm: offsets have to grow, and to stay within the {along} of the dimension that they divide, but got {ends}")
+            raise RuntimeError(f"_grouped_mm: offsets must be non-decreasing and at most {along}, the size of the grouped dimension, but got {ends}")
     parts = [mm_(x.narrow(0, s, e - s) if len(b) == 3 else x.select(0, g) if len(a) == 3 else x.narrow(1, s, e - s),
                  y.select(0, g) if len(b) == 3 else y.narrow(1, s, e - s) if len(a) == 3 else y.narrow(0, s, e - s), ta=False, tb=False)
              for g, (s, e) in enumerate(spans)]
     if len(a) == len(b) == 2:
         return TABLE["stack"].fn(parts, 0) if parts else new_full(x, size=(0, a[0], b[1]), value=0, stype=x._stype)
-    # What is behind the last group belongs to none: zeros.
+    # Rows and columns after the last group belong to none and become zeros.
     rest = along - (ends[-1] if ends else 0)
     if rest:
         parts.append(new_full(x, size=(rest, b[-1]) if len(b) == 3 else (a[1], rest), value=0, stype=x._stype))
@@ -655,18 +661,20 @@ def _of_groups(x, y, offs):
 
 @op(ns="nn.functional", method=False)
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
-    """Products of groups of matrices, of float32, bfloat16 or float16.
+    """Products of groups of float32, bfloat16 or float16 matrices.
 
-    Three dims are a batch of groups; two dims hold the groups one after the other, `offs` (int32) being where each ends:
-    (R, K) x (G, K, N) -> (R, N); (G, M, K) x (K, N) -> (M, N); (M, K) x (K, N) -> (G, M, N).
-    Strides may be any, where torch's kernels take rows of multiples of 16 bytes.
+    Three dims are a batch of groups. Two dims store the groups one after the other; `offs` (int32)
+    holds the end of each:
+     (R, K) x (G, K, N) -> (R, N); (G, M, K) x (K, N) -> (M, N); (M, K) x (K, N) -> (G, M, N).
+
+    All strides are supported, whereas PyTorch's kernels need rows of a multiple of 16 bytes.
     """
     return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
 @op(method=False, out="same")
 def _int_mm(input, mat2):
-    """Product of two int8 matrices in int32."""
+    """Product of two int8 matrices, computed in int32."""
     tensor_arg("_int_mm", "input", input)
     tensor_arg("_int_mm", "mat2", mat2, 2)
     a, b = input._sizes, mat2._sizes
@@ -682,7 +690,8 @@ def _int_mm(input, mat2):
 
 def _no_low_precision(name):
     def refuse(mat_a, mat_b, *args, **kwargs):
-        """Refused: it takes 8-bit and 4-bit floating point matrices, which no kernel here has."""
+        """Raises NotImplementedError: there are no kernels for 8-bit and 4-bit floating-point
+        matrices."""
         raise NotImplementedError(f"'{name}' is not implemented for dtype {mat_a.dtype} on device {mat_a.device}: there are no "
                                   "float8 kernels")
     return refuse

@@ -1,8 +1,10 @@
-"""torch.linalg and its relatives in the torch namespace: inverses, systems of equations, determinants.
+"""torch.linalg and related functions of the torch namespace: inverses, systems of equations,
+determinants.
 
-Gradients are formulas in tensor ops.
-Factorizations are in `_factor.py`, singular values and eigenvalues in `_spectral.py`, norms in
-`_norms.py`, products of matrices in `_products.py`, functions that only the torch namespace has in `_legacy.py`.
+Gradients are formulas in tensor ops. Factorizations are in `mindtorch/ops/linalg/_factor.py`,
+singular values and eigenvalues in `mindtorch/ops/linalg/_spectral.py`, norms in
+`mindtorch/ops/linalg/_norms.py`, matrix products in `mindtorch/ops/linalg/_products.py`, functions
+that only the torch namespace has in `mindtorch/ops/linalg/_legacy.py`.
 """
 from mindtorch.backend.errors import LinAlgError, singular_inverse, singular_system  # noqa: F401
 from mindtorch.core.grad_mode import mode
@@ -30,21 +32,22 @@ inv_ex_ = primitive("linalg_inv_ex", "a", lambda c, g: _inv_grad(g[0], c.out0), 
 
 @op(ns="linalg", out="same", autocast="float32")
 def inv(A):
-    """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
+    """Inverse of square matrices (*, n, n); raises LinAlgError if one is singular."""
     square_floating("linalg_inv", "linalg.inv", A)
     return inv_(A)
 
 
 @op(out=True, autocast="float32")
 def inverse(input):
-    """Inverse of square matrices (*, n, n); LinAlgError if one is singular."""
+    """Inverse of square matrices (*, n, n); raises LinAlgError if one is singular."""
     square_floating("inverse", "linalg.inv", input, "input")
     return inv_(input)
 
 
 @op(ns="linalg", out="same", autocast="float32")
 def inv_ex(A, *, check_errors=False):
-    """(inverse, info): info k > 0 says that the k-th pivot is zero, for which `check_errors` raises LinAlgError."""
+    """Returns (inverse, info); info k > 0 means that the k-th pivot is zero, for which
+    `check_errors` raises LinAlgError."""
     square_floating("linalg_inv_ex", "linalg.inv", A)
     inverse, info = inv_ex_(A)
     if check_errors:
@@ -53,7 +56,9 @@ def inv_ex(A, *, check_errors=False):
 
 
 # ------------------------------------------------------------------ systems of equations
-# A X = B: the gradient of B solves A^H gB = gX, and that of A is -gB X^H.  Singular matrices give inf and nan here.
+#
+# A X = B: the gradient of B solves A^H gB = gX, the gradient of A is -gB X^H. Singular matrices
+# give inf and NaN here.
 def _solve_grads(g, a, x, needs, left, vector):
     gb = solve_ex_(ct(a), g, left=left, vector=vector)[0]
     if not needs[0]:
@@ -72,7 +77,7 @@ solve_ex_ = primitive("linalg_solve_ex", "a, b, *, left, vector",
 
 
 def _check_system(name, A, B, left):
-    """Checks of solve and solve_ex; True if B is a vector (or a batch of them)."""
+    """Checks the arguments of solve and solve_ex. True if B is a vector (or a batch of them)."""
     need_tensor(name, A, "A")
     need_tensor(name, B, "B", 2)
     a, b = A._sizes, B._sizes
@@ -100,13 +105,15 @@ def _check_sizes(f, a, b, left):
 
 @op(ns="linalg", out="same", autocast="float32")
 def solve(A, B, *, left=True):
-    """X with A X = B (left=False: X A = B): A (*, n, n), B (*, n, k) or vectors (*, n); LinAlgError if singular."""
+    """Returns X with A X = B (left=False: X A = B), for A (*, n, n) and B (*, n, k) or vectors (*,
+    n). Raises LinAlgError if A is singular."""
     return solve_(A, B, vector=_check_system("linalg_solve", A, B, left), left=left)
 
 
 @op(ns="linalg", out="same")
 def solve_ex(A, B, *, left=True, check_errors=False):
-    """(result, info) of solve; info k > 0 says that the k-th pivot is zero: LinAlgError with check_errors."""
+    """Returns (result, info) of solve; info k > 0 means that the k-th pivot is zero, for which
+    `check_errors` raises LinAlgError."""
     vector = _check_system("linalg_solve_ex", A, B, left)
     result, info = solve_ex_(A, B, left=left, vector=vector)
     if check_errors:
@@ -116,7 +123,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 
 # ------------------------------------------------------------------ triangular systems
 def triangle(x, upper, unit):
-    """The part of a matrix that a triangular solver reads."""
+    """Returns the part of a matrix that a triangular solver reads."""
     return triu_(x, diagonal=int(unit)) if upper else tril_(x, diagonal=-int(unit))
 
 
@@ -131,15 +138,16 @@ def _triangular_grads(g, a, x, needs, upper, left, unit, adjoint):
     return neg_(triangle(ga, upper, unit)), gb if needs[1] else None
 
 
-#: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A named by `upper`; op is the
-#: adjoint or nothing.
+#: triangular_(a, b, ...): X with op(A) X = B or X op(A) = B for the triangle of A that `upper`
+#: selects. op is the adjoint or the identity.
 triangular_ = primitive("linalg_solve_triangular", "a, b, *, upper, left, unit, adjoint", lambda c, g: _triangular_grads(
     g, c.a, c.out, c.needs, c.upper, c.left, c.unit, c.adjoint))
 
 
 @op(ns="linalg", out="same")
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
-    """X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n); inf or nan for a zero pivot."""
+    """Returns X with A X = B (left=False: X A = B), reading one triangle of A (*, n, n). A zero
+    pivot gives inf or NaN."""
     need_tensor("linalg_solve_triangular", input)
     need_tensor("linalg_solve_triangular", B, "B", 2)
     f = "linalg.solve_triangular"
@@ -149,7 +157,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     broadcast_batches(B._sizes[:-2], input._sizes[:-2])
     need_kernel("triangular_solve_cpu", input)
     if B._stype != input._stype:
-        # torch computes with the bits of whatever it is given here.
+        # PyTorch does not check this and misreads the memory of an operand with another dtype.
         raise RuntimeError(f"{f}: Expected A and B to have the same dtype, but found A of type {type_name(input)} and "
                            f"B of type {type_name(B)} instead")
     return triangular_(input, B, upper=bool(upper), left=bool(left), unit=bool(unitriangular), adjoint=False)
@@ -157,7 +165,8 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
 
 # ------------------------------------------------------------------ determinants
 def _adjoint_of_adjugate(g, a):
-    """Gradient of det: adj(A)^H times g, by ops with gradients of their own while the backward pass is recorded."""
+    """Gradient of det: adj(A)^H times g. It uses differentiable ops while the backward pass is
+    recorded."""
     if mode.on:
         r = mul_(det_(a)[..., None, None], inv_ex_(a)[0])
     else:
@@ -165,7 +174,7 @@ def _adjoint_of_adjugate(g, a):
     return mul_(g[..., None, None], ct(r))
 
 
-#: det(A) A^-1, also of singular matrices
+#: adjugate, det(A) A^-1, also of singular matrices
 _adjugate = primitive("linalg_adjugate", "a")
 det_ = primitive("linalg_det", "a", lambda c, g: _adjoint_of_adjugate(g, c.a))
 
@@ -185,7 +194,8 @@ def torch_det(input):
 
 
 def _slogdet_grad(g, a, sign):
-    """log|det| has the gradient A^-H; the phase of the sign adds its imaginary part (a real sign is constant)."""
+    """The gradient of log|det| is A^-H. The phase of the sign adds its imaginary part (a real sign
+    is constant)."""
     gs, gl = g
     if a._stype.kind == "c":
         gl = None if gl is None else like(gl, a)
@@ -203,14 +213,16 @@ slogdet_ = partial(primitive("linalg_slogdet", "a", lambda c, g: _slogdet_grad(g
 
 @op(ns="linalg", out="same")
 def slogdet(A):
-    """(sign, logarithm of the absolute value) of determinants; a complex sign is the determinant's phase."""
+    """Returns (sign, logarithm of the absolute value) of determinants; a complex sign is the
+    determinant's phase."""
     square_floating("linalg_slogdet", "linalg.slogdet", A)
     return TYPES["linalg_slogdet"](*slogdet_(A))
 
 
 @op(name="slogdet", out=True)
 def torch_slogdet(input):
-    """(sign, logarithm of the absolute value) of determinants; a complex sign is the determinant's phase."""
+    """Returns (sign, logarithm of the absolute value) of determinants; a complex sign is the
+    determinant's phase."""
     square_floating("slogdet", "linalg.slogdet", input, "input")
     return TYPES["slogdet"](*slogdet_(input))
 
@@ -226,14 +238,14 @@ def logdet(input):
 
 
 def need_pair_dtype(b, a):
-    """RuntimeError unless the right side and the matrix have one dtype."""
+    """Raises RuntimeError unless the right-hand side and the matrix have the same dtype."""
     if a._stype != b._stype:
         raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {type_name(b)} and A of type "
                            f"{type_name(a)} instead.")
 
 
 def check_linear_inputs(b, a, name):
-    """Checks of the solvers that take (b, factor of A)."""
+    """Checks the arguments of solvers with the signature (b, factor of A)."""
     need_pair_dtype(b, a)
     need_square("", a)
     n = a._sizes[-1]

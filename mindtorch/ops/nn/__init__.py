@@ -1,1 +1,1 @@
-"""Layers' ops."""
+"""Neural network ops."""

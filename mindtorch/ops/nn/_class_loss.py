@@ -21,10 +21,10 @@ def _nll_back(c, g):
     return nll_grad_(g, c.target, c.w, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0])
 
 
-#: (loss, weight of each sample: 0 for ignored ones; None: all are 1)
+#: (loss, sample weights). The weights are 0 for ignored samples, and None if all are 1.
 nll_ = primitive("nll_loss", "x, target, weight=None, *, reduction, ignore_index", lambda c, g: nll_grad_(
     g, c.target, c.out1, reduction=c.reduction, ignore_index=c.ignore_index, size=c.shapes[0]), None, None, held=(1,))
-#: the same loss by the weights of samples that `nll_` gave
+#: The same loss, computed from the sample weights that `nll_` returned.
 _nll_of_samples = primitive("nll_of_samples", "x, target, w=None, *, reduction, ignore_index", _nll_back, None, None, node="NllLossBackward0")
 nll_grad_ = primitive("nll_loss_backward", "g, target, w=None, *, reduction, ignore_index, size", lambda c, g: _nll_of_samples(
     g, c.target, c.w, reduction=c.reduction, ignore_index=c.ignore_index), None, None)
@@ -34,9 +34,11 @@ _sample_weights = primitive("sample_weights", "x, target, weight=None, *, ignore
 
 
 def _checked(x, target, weight):
-    """Targets as int64; RuntimeError where dtypes or the number of weights do not fit input (N, C, *)."""
+    """Returns targets as int64. RuntimeError if a dtype or the number of weights does not match
+    input (N, C, *)."""
     if target._stype != I64:
-        # MindSpore's datasets and tensors have int32 labels; torch's own are int64, and int32 is a mistake there.
+        # Labels in MindSpore's datasets and tensors are int32, so external int32 tensors are
+        # accepted. PyTorch's labels are int64, and int32 is an error there.
         if target._stype != U8 and not (target._foreign and target._stype == I32):
             raise RuntimeError(f"expected target dtype to be Long or Byte, but got {title(target)}")
         target = cast(target, I64)
@@ -77,7 +79,8 @@ def _nll(input, target, weight, ignore_index, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
-    """-input at the target class: (N, C, *) log probabilities with targets (N, *)."""
+    """Computes the negative log likelihood loss of log probabilities (N, C, *) with class indices
+    (N, *)."""
     return _nll(input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
@@ -89,7 +92,8 @@ def _ce_rule(c, g):
     if mode.on:
         w = c.out3
         if w is None and c.x._h is not None:
-            w, = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)       # (a device's kernel need not give it)
+            # Device kernels may omit the sample weights.
+            w, = _sample_weights(c.x, c.target, c.weight, ignore_index=c.ignore_index)
 
         def compose(x):
             return _cross_entropy_of_logs(log_softmax_(x, dim=1), c.target, c.weight, w, c.ignore_index, c.smoothing, c.reduction)
@@ -98,13 +102,17 @@ def _ce_rule(c, g):
                         reduction=c.reduction)
 
 
-#: (loss, exponentials of the shifted logits, their sums, weight of each sample as of `nll_`)
+#: (loss, exponentials of the shifted logits, their sums, sample weights as in `nll_`)
 ce_ = primitive("cross_entropy_loss", "x, target, weight=None, *, ignore_index, smoothing, reduction", _ce_rule, None, None,
                 raw=True, held=(1, 2, 3), node="NllLossBackward0")
 
 
 def _cross_entropy_of_logs(logs, target, weight, w, ignore_index, smoothing, reduction):
-    """Cross entropy of log probabilities (N, C, *), with smoothing, out of ops with gradients; w: weights of samples, or None."""
+    """Computes cross entropy with label smoothing from log probabilities (N, C, *), using
+    differentiable ops.
+
+    w: sample weights, or None.
+    """
     hard = _nll_of_samples(logs, target, w, reduction=reduction, ignore_index=ignore_index)
     if not smoothing:
         return hard
@@ -121,7 +129,7 @@ def _cross_entropy_of_logs(logs, target, weight, w, ignore_index, smoothing, red
 
 
 def _over_total(x, target, w):
-    """x over the sum of the samples' weights; nan where that is zero."""
+    """Divides x by the sum of the sample weights. The result is NaN where the sum is zero."""
     if w is None:
         return x / (target._numel or math.nan)
     total = sum_all(cast(w, F32) if w._stype.itemsize == 2 else w)
@@ -182,7 +190,8 @@ def _by_probability(input, target, weight, smoothing, reduction):
 @op(ns="nn.functional", method=False, autocast="float32")
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
-    """Cross entropy of logits (N, C, *) with class numbers (N, *) or probabilities of input's shape."""
+    """Computes the cross entropy of logits (N, C, *) with class indices (N, *) or with class
+    probabilities of input's shape."""
     tensor_arg("cross_entropy_loss", "input", input)
     tensor_arg("cross_entropy_loss", "target", target, 2)
     if reduction != "mean" or size_average is not None or reduce is not None:
@@ -201,9 +210,10 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 @op(ns="nn.functional", method=False)
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None,
                          label_smoothing=0.0, options=None):
-    """cross_entropy(linear(input, linear_weight, linear_bias), target).
+    """Computes cross_entropy(linear(input, linear_weight, linear_bias), target).
 
-    linear_weight (C, *, in) gives logits (N, C, *); `options` about chunking changes memory only, and nothing here.
+    A linear_weight of shape (C, *, in) produces logits (N, C, *). `options` controls chunking,
+    which only affects memory use; it is ignored here.
     """
     tensor_arg("linear_cross_entropy", "input", input)
     tensor_arg("linear_cross_entropy", "linear_weight", linear_weight, 2)
@@ -243,13 +253,14 @@ def _ctc_rule(c, g):
                      zero_infinity=c.zero_infinity)
 
 
-#: (loss of each sample, log_alpha, the labels as (N, S), by what a mean divides each loss)
+#: (loss of each sample, log_alpha, labels as (N, S), divisor of each loss for reduction="mean")
 ctc_ = primitive("ctc_loss", "lp, targets, *, input_lengths, target_lengths, blank, zero_infinity", _ctc_rule, None, nondiff=(3,), held=(1, 2),
                  node="CtcLossBackward0")
 
 
 def _lengths(x, what):
-    """Lengths as ints: how many steps are done depends on them."""
+    """Returns lengths as a tuple of ints. Tensors are read on the host because the number of steps
+    depends on them."""
     if x.__class__ is Tensor or taken(x):
         if x._stype.kind not in "iu":
             raise RuntimeError(f"{what} must be integral")
@@ -295,11 +306,12 @@ def _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction, ze
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
-    """Connectionist temporal classification of log probabilities (T, N, C) or (T, C)."""
+    """Computes the connectionist temporal classification loss of log probabilities (T, N, C) or (T,
+    C)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)
 
 
 @op(method=False, name="ctc_loss")
 def _torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
-    """ctc_loss with torch's number for the reduction."""
+    """Like nn.functional.ctc_loss, with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ctc(log_probs, targets, input_lengths, target_lengths, blank, reduction_of(reduction), zero_infinity)

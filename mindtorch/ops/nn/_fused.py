@@ -1,4 +1,5 @@
-"""What the families of nn ops share: gradients of fused kernels, `inplace=` flags, reductions, argument checks."""
+"""Helpers shared by the nn ops: gradients of fused kernels, `inplace=` flags, reductions, argument
+checks."""
 from mindtorch.core import alias, engine
 from mindtorch.core.dtypes import F32, LOW
 from mindtorch.core.foreign import type_name
@@ -12,7 +13,8 @@ from mindtorch.ops.indexing._region import pick_alias
 
 
 def _stand_in(x):
-    """A tensor equal to x whose node leads nowhere for now, and that node with the edges it will get."""
+    """Returns (tensor equal to x, its autograd node, that node's edges). The node has no edges
+    until the caller restores them."""
     t = pick_alias(x, key=...)
     n = t._gnode
     edges, n.edges = n.edges, [None]
@@ -20,10 +22,12 @@ def _stand_in(x):
 
 
 def again(compose, inputs, gs):
-    """Gradients of `compose(*inputs)` (ops with gradients of their own) as differentiable tensors.
+    """Returns the gradients of `compose(*inputs)` as differentiable tensors. `compose` consists of
+    differentiable ops.
 
-    Fused kernels have a fused backward kernel; when the backward pass itself is recorded (create_graph=True) their
-    gradient is taken through this plain composition instead, which can be differentiated as often as one likes.
+    Fused kernels have a fused backward kernel. When the backward pass itself is recorded
+    (create_graph=True), the gradient is computed through this composition instead, which can be
+    differentiated any number of times.
     """
     with enable_grad():
         stands, nodes, given = [], [], []
@@ -47,9 +51,11 @@ def again(compose, inputs, gs):
 
 
 def again_wide(compose, inputs, gs):
-    """`again` for kernels that compute half precision in float32: so does the composition, whose results and gradients are rounded once, as the kernel's are.
+    """Like `again`, for kernels that compute half precision in float32.
 
-    Rounded at each op, it gave other gradients than the kernel, and sums and powers inside of it were infinite where no gradient is.
+    The composition runs in float32 too, and its results and gradients are rounded once, like those
+    of the kernel. Rounding after each op produces gradients that differ from the kernel's, and
+    intermediate sums and powers overflow to infinity where the gradient is finite.
     """
     if not any([x is not None and x._stype in LOW for x in inputs]):
         return again(compose, inputs, gs)
@@ -64,7 +70,7 @@ def again_wide(compose, inputs, gs):
 
 
 def inplace(x, fn, *args):
-    """`x` overwritten by fn(x, *args): what `inplace=True` means."""
+    """Overwrites `x` with fn(x, *args). Implements `inplace=True`."""
     grad = mode.on and (x._rg or any_grad(args))
     alias.check_inplace(x, grad)
     since = next(sequence) if grad else 0
@@ -73,13 +79,14 @@ def inplace(x, fn, *args):
 
 # ------------------------------------------------------------------ arguments
 def tensor_arg(name, arg, x, position=1):
-    """TypeError as torch words it unless x is a tensor."""
+    """Raises TypeError with PyTorch's message unless x is a tensor."""
     if not (x.__class__ is Tensor or taken(x)):
         raise TypeError(f"{name}(): argument '{arg}' (position {position}) must be Tensor, not {type_name(x)}")
 
 
 def numbers(x, n, name, what="kernel_size"):
-    """An int or a sequence of ints -> tuple of n ints."""
+    """Returns an int or a sequence of ints as a tuple of n ints. A single int is repeated n times.
+    """
     if x.__class__ is int:
         return (x,) * n
     if x.__class__ is tuple and len(x) == n:
@@ -109,7 +116,7 @@ def _int(x, name, what):
 
 
 def dim_of(dim, ndim):
-    """A dim counted from the front; IndexError if there is none such."""
+    """Returns a non-negative dim. IndexError if dim is out of range."""
     lo = max(ndim, 1)
     if not -lo <= dim < lo:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-lo}, {lo - 1}], but got {dim})")
@@ -125,26 +132,27 @@ _CNAMES = {"float32": "float", "float64": "double", "int64": "long long", "int32
 
 
 def title(x):
-    """torch's C++ name of a tensor's dtype ("Long")."""
+    """Returns PyTorch's C++ scalar type name of a tensor's dtype ("Long")."""
     d = getattr(x, "_stype", x)
     d = getattr(d, "dtype", d)
     return _TITLES.get(d.name, d.name)
 
 
 def cname(x):
-    """torch's C name of a tensor's dtype ("float")."""
+    """Returns PyTorch's C type name of a tensor's dtype ("float")."""
     return _CNAMES.get(x._stype.name, x._stype.name)
 
 
 def need_float(name, x, complex_ok=False):
-    """NotImplementedError unless x is floating point (or complex, where allowed)."""
+    """Raises NotImplementedError unless x is floating point (or complex, if `complex_ok`)."""
     k = x._stype.kind
     if k not in "fV" and not (complex_ok and k == "c"):
         raise NotImplementedError(f"\"{name}\" not implemented for '{title(x)}' on device {x.device}")
 
 
 def same_dtype(name, **tensors):
-    """RuntimeError if the given tensors differ in dtype (as conv and its like check)."""
+    """Raises RuntimeError if the given tensors differ in dtype. Used by convolutions and similar
+    ops."""
     items = [(k, t) for k, t in tensors.items() if t is not None]
     first = items[0][1]._stype
     for k, t in items[1:]:
@@ -157,7 +165,7 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2, 0: 0, 1: 1, 2: 2}
 
 
 def reduction_of(reduction, size_average=None, reduce=None):
-    """torch's reduction as "none", "mean" or "sum", the two legacy flags included."""
+    """Returns the reduction as "none", "mean" or "sum". Handles the two legacy flags."""
     if size_average is not None or reduce is not None:
         import warnings
         size_average = True if size_average is None else size_average
@@ -171,24 +179,24 @@ def reduction_of(reduction, size_average=None, reduce=None):
         raise ValueError(f"{reduction} is not a valid value for reduction") from None
 
 
-# Sum or mean of all elements as one kernel, with the gradient spread in one more.
+# Sum or mean over all elements in one kernel. The gradient is expanded by one more kernel.
 _mean_all = primitive("mean_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="MeanBackward0")
 _sum_all = primitive("sum_elements", "a, *, mean", lambda c, g: _spread(g, shape=c.shapes[0], mean=c.mean), node="SumBackward0")
 _spread = primitive("expand_elements", "g, *, shape, mean", lambda c, g: (_mean_all if c.mean else _sum_all)(g, mean=c.mean), node="ExpandBackward0")
 
 
 def reduced(x, reduction):
-    """x, its mean or its sum."""
+    """Returns x, its mean or its sum."""
     if reduction == "none":
         return x
     return _mean_all(x, mean=True) if reduction == "mean" else _sum_all(x, mean=False)
 
 
 def full_like(x, value):
-    """A tensor of x's shape and dtype, filled."""
+    """Returns a tensor of x's shape and dtype, filled with `value`."""
     return new_full(x, size=x._sizes, value=value, stype=x._stype)
 
 
 def times(g, k):
-    """g * k for a number k."""
+    """Returns g * k for a Python scalar k."""
     return mul_(g, Const(k, F32 if g._stype.itemsize == 2 else g._stype))

@@ -1,4 +1,7 @@
-"""What torch's nodes of layers save where ours keep something else; asked for only while saved-tensor hooks are active (core/saves.py)."""
+"""Saved tensors of PyTorch's layer nodes, for primitives that save other values.
+
+Used only while saved-tensor hooks are active (`mindtorch/core/saves.py`).
+"""
 import math
 
 from mindtorch.core.dtypes import F32
@@ -9,7 +12,7 @@ from mindtorch.ops.nn import _class_loss, attention, dropout, norm, pooling, rnn
 from mindtorch.ops.nn.activation import log_softmax_
 
 
-# ------------------------------------------------------------------ dropout: the mask, as what the input is multiplied by
+# ------------------------------------------------------------------ dropout: the mask as a factor of the input
 def _noise(name):
     def after(c):
         one = new_full(c.x, size=c.out1._sizes, value=1, stype=c.x._stype)
@@ -25,9 +28,10 @@ for _p, _name in ((dropout.drop_, "scale"), (dropout.alpha_, "a")):
     tells(_p, after=_noise(_name), rule=_by_noise)
 
 
-# ------------------------------------------------------------------ pooling: the input and the places of the maxima
+# ------------------------------------------------------------------ pooling: the input and the indices of the maxima
 def _flat(dims):
-    """torch pools one spatial dim as the second of two: (what makes two of one, the way back)."""
+    """Returns functions that convert a tensor to PyTorch's saved shape and back. PyTorch implements
+    1-d pooling as 2-d pooling over the second spatial dim."""
     return (lambda t: t.unsqueeze(-2), lambda t: t.squeeze(-2)) if dims == 1 else (lambda t: t, lambda t: t)
 
 
@@ -56,7 +60,7 @@ def _wide(x):
 
 
 def _statistics(x, eps):
-    """(mean, 1 / deviation) of the last dim, which stays."""
+    """Returns (mean, 1 / standard deviation) over the last dim, which stays as size 1."""
     mean = x.mean(-1, keepdim=True)
     return mean, ((x - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
 
@@ -123,7 +127,7 @@ tells(norm.rms_, "x", after=_root)
 
 # ------------------------------------------------------------------ attention
 def _flash(c):
-    """Whether torch computes it by one kernel, which keeps the logarithms of the rows' sums."""
+    """True if PyTorch uses its fused kernel, which saves the logsumexp of each row."""
     return c.q.ndim == 4 and c.keep == 1.0
 
 
@@ -182,7 +186,8 @@ tells(_class_loss.nll_, "x", "target", "weight", after=lambda c: [("total_weight
 
 
 def _of_logs(c):
-    """The logits are not kept: those that the logarithms of the probabilities are have the same gradients."""
+    """Returns the log probabilities in place of the logits, which PyTorch does not save. Used as
+    logits, they have the same gradients."""
     logs = log_softmax_(c.x.detach(), dim=1)
     return [("x", lambda x: logs, lambda x: x), ("logs", logs), "target", "weight", ("total_weight", _total(c))]
 
@@ -193,6 +198,7 @@ tells(_class_loss.ce_, after=_of_logs)
 # ------------------------------------------------------------------ recurrent layers
 tells(rnn.lstm_layer, "h0", "c0", "x", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr",
       after=lambda c: [("y", c.out0), ("hn", c.out1), ("cn", c.out2), *([] if c.out3 is None or c.x._h is not None else [("out3", c.out3)])])
-# (A device's kernel remembers more of its call than the values of that result: there it is computed again.)
+# On a device, the values of `out3` alone are not enough: its kernel saves more of its call there.
+# The result is therefore recomputed.
 
 tells(PRIMITIVES["gather"], "index", "a")

@@ -1,4 +1,4 @@
-"""Activation functions: fused kernels forward and backward, softmax and its relatives."""
+"""Activation functions with fused forward and backward kernels, softmax and related ops."""
 import warnings
 
 from mindtorch.core import rng
@@ -18,7 +18,8 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def _linear_pieces(name, constants="", layout=None):
-    """A piecewise linear activation: its gradient is linear in g and has none with respect to x."""
+    """Defines a piecewise linear activation. Its gradient is linear in g and has a zero derivative
+    with respect to x."""
     grad = primitive(name + "_backward", f"g, x, *, {constants}", lambda c, g: grad(g, c.x, **_constants(c)), lambda c, g: zeros_like(g),
                      layout=pointwise)
     keys = tuple(grad.prim.statics)
@@ -30,7 +31,8 @@ def _linear_pieces(name, constants="", layout=None):
 
 
 def _smooth(name, compose, constants="", layout=pointwise, grad_layout=pointwise):
-    """A smooth activation: a fused gradient kernel, or the gradient of `compose` if that is to be differentiated again."""
+    """Defines a smooth activation with a fused gradient kernel. If the gradient has to be
+    differentiated again, the gradient of `compose` is used instead."""
     grad = primitive(name + "_backward", f"g, x, *, {constants}", layout=grad_layout)
 
     def rule(c, g):
@@ -93,7 +95,7 @@ def _clip(name, input, low, high, inplace):
 
 @op(ns="nn.functional", method=False, placement="elementwise")
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """input limited to [min_val, max_val]."""
+    """Clamps input to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     return _clip("hardtanh", input, min_val, max_val, inplace)
@@ -101,7 +103,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 @op(ns="nn.functional", method=False, placement="elementwise")
 def relu6(input, inplace=False):
-    """input limited to [0, 6]."""
+    """Clamps input to [0, 6]."""
     return _clip("relu6", input, 0, 6, inplace)
 
 
@@ -115,7 +117,8 @@ leaky_relu_ = _linear_pieces("leaky_relu", "slope")
 
 
 def _irreversible(name, x, slope):
-    """`x`, written over by an activation; of a negative slope its backward is an error, as where x was below 0 can not be told any more."""
+    """Returns `x`, which an activation has overwritten. With a negative slope, its backward raises
+    an error, because the sign of the original value is lost."""
     if slope < 0 and mode.on and x._gnode is not None:
         def refuse(grads):
             if grads[0] is None:
@@ -160,7 +163,7 @@ def _threshold(input, threshold, value):
 
 @op(method=False, placement="elementwise")
 def threshold(input, threshold, value):
-    """input where it is above `threshold`, else `value`."""
+    """Returns input where it is above `threshold`, else `value`."""
     return _threshold(input, threshold, value)
 
 
@@ -182,7 +185,7 @@ shrink_grad = primitive("shrink_backward", "g, x, *, lambd", lambda c, g: shrink
 
 @op(out="same", aliases="nn.functional.hardshrink")
 def hardshrink(input, lambd=0.5):
-    """input where its magnitude is above `lambd`, else 0."""
+    """Returns input where its magnitude is above `lambd`, else 0."""
     tensor_arg("hardshrink", "input", input)
     need_float("hardshrink_cpu", input)
     return hardshrink_(input, lambd=lambd)
@@ -190,7 +193,7 @@ def hardshrink(input, lambd=0.5):
 
 @op(ns="nn.functional", method=False)
 def softshrink(input, lambd=0.5):
-    """input moved towards 0 by `lambd`."""
+    """Moves input towards 0 by `lambd`."""
     tensor_arg("softshrink", "input", input)
     need_float("softshrink_check", input)
     if lambd < 0:
@@ -244,19 +247,19 @@ def _elu(p, input, alpha, scale, input_scale, inplace):
 
 @op(ns="nn.functional", method=False, placement="elementwise")
 def elu(input, alpha=1.0, inplace=False):
-    """input above 0, alpha * (exp(input) - 1) below."""
+    """Returns input where it is above 0, else alpha * (exp(input) - 1)."""
     return _elu(elu_, input, alpha, 1.0, 1.0, inplace)
 
 
 @op(ns="nn.functional", method=False, name="elu_", placement="elementwise")
 def elu__(input, alpha=1.0, scale=1.0, input_scale=1.0):
-    """In-place elu; the result times `scale`, the exponent times `input_scale`."""
+    """In-place elu. The result is multiplied by `scale`, the exponent by `input_scale`."""
     return _elu(elu_, input, alpha, scale, input_scale, True)
 
 
 @op(method=False)
 def selu(input):
-    """elu scaled so that activations keep mean 0 and variance 1."""
+    """Scaled elu that preserves mean 0 and variance 1 of activations."""
     return _elu(elu_, input, _SELU_ALPHA, _SELU_SCALE, 1.0, False)
 
 
@@ -301,7 +304,7 @@ def _compose_gelu(x, *, approximate):
 
 
 _gelu_grad = primitive("gelu_backward", "g, x, t=None, *, approximate", layout=pointwise)
-#: (the result, what its gradient kernel has use for)
+#: (result, values saved for the gradient kernel)
 gelu_ = primitive("gelu", "x, *, approximate",
                   lambda c, g: again_wide(lambda x: _compose_gelu(x, approximate=c.approximate), (c.x,), g)[0] if mode.on
                   else _gelu_grad(g, c.x, c.out1, approximate=c.approximate), raw=True, held=(1,), layout=(pointwise, kept))
@@ -309,7 +312,8 @@ gelu_ = primitive("gelu", "x, *, approximate",
 
 @op(ns="nn.functional", method=False, placement="elementwise")
 def gelu(input, *, approximate="none"):
-    """input times the normal distribution function at input, exactly or with tanh (approximate="tanh")."""
+    """Multiplies input by the standard normal CDF at input: exact, or approximated with tanh
+    (approximate="tanh")."""
     tensor_arg("gelu", "input", input)
     need_float("GeluKernelImpl", input)
     if approximate not in ("none", "tanh"):
@@ -321,7 +325,7 @@ silu_ = _smooth("silu", lambda x: x * x.sigmoid())
 
 
 def _silu(x):
-    # The fused gradient kernel is for reals.
+    # The fused gradient kernel supports real dtypes only.
     return silu_(x) if x._stype.kind != "c" else x * x.sigmoid()
 
 
@@ -359,7 +363,8 @@ softplus_ = _smooth("softplus", _compose_softplus, "beta, threshold")
 
 @op(ns="nn.functional", method=False, placement="elementwise")
 def softplus(input, beta=1, threshold=20):
-    """log(1 + exp(beta * input)) / beta; input itself where beta * input is above `threshold`."""
+    """Computes log(1 + exp(beta * input)) / beta. Returns input itself where beta * input is above
+    `threshold`."""
     tensor_arg("softplus", "input", input)
     need_float("softplus_cpu", input)
     return softplus_(input, beta=beta, threshold=threshold)
@@ -414,7 +419,7 @@ glu_ = _smooth("glu", _compose_glu, "dim", halves, like)
 
 @op(ns="nn.functional", method=False)
 def glu(input, dim=-1):
-    """a * sigmoid(b) for the two halves a, b of input along `dim`."""
+    """Computes a * sigmoid(b) for the two halves a, b of input along `dim`."""
     tensor_arg("glu", "input", input)
     shape = input._sizes
     if not shape:
@@ -431,7 +436,7 @@ def _positive(x):
     return gt_(x, Const(0, F32 if x._stype.itemsize == 2 else x._stype))
 
 
-#: (the gradient of x, that of w before it is summed up), None where `needs` says so
+#: (gradient of x, gradient of w before it is summed); None for those that `needs` excludes
 _prelu_backward = primitive("prelu_kernel_backward", "g, x, w, *, needs", layout=(pointwise, pointwise))
 
 
@@ -447,7 +452,8 @@ prelu_ = primitive("prelu_kernel", "x, w", _prelu_rule, node="PreluKernelBackwar
 
 @op(aliases="nn.functional.prelu", autocast="lower")
 def prelu(input, weight):
-    """max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1)."""
+    """Computes max(input, 0) + weight * min(input, 0), with one weight or one per channel (dim 1).
+    """
     tensor_arg("prelu", "input", input)
     tensor_arg("prelu", "weight", weight, 2)
     shape, n = input._sizes, weight._numel
@@ -462,7 +468,9 @@ def prelu(input, weight):
         if n != channels:
             raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {n} and channel size = {channels}.")
     need_float("prelu_cpu", input)
-    # (The reshape takes half of a small call. Without it the weight has to stand where it is broadcast to, and no node may be missed in its gradient's way.)
+    # The reshape takes half of the time of a small call. It can be skipped if the weight broadcasts
+    # correctly without it and no gradient of the weight is recorded: the reshape has a node in the
+    # autograd graph.
     there = n == 1 and weight.ndim <= len(shape) or len(shape) == 2
     if (len(shape) != 1 or weight.ndim != 1) and not (there and not (mode.on and weight._rg)):
         weight = weight.reshape([n if i == 1 else 1 for i in range(len(shape))] if len(shape) > 1 else [1] * len(shape))
@@ -487,7 +495,8 @@ def _rrelu(input, lower, upper, training, generator=None):
 
 @op(method=False, placement="random")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
-    """leaky_relu with slopes drawn from [lower, upper) in training, their mean otherwise."""
+    """Applies leaky_relu with random slopes from [lower, upper) in training, with the mean slope
+    otherwise."""
     return _rrelu(input, lower, upper, training, generator)
 
 
@@ -520,7 +529,8 @@ def _log_softmax_rule(g, y, dim):
 
 
 def _as_wide(gradient, g, y):
-    """A gradient that is rounded once, as the kernel's: computed in float32 from half precision."""
+    """Computes a gradient from half precision in float32, so that it is rounded once, like the
+    kernel's."""
     d = g._stype
     return cast(gradient(cast(g, F32), cast(y, F32)), d) if d in LOW else gradient(g, y)
 
@@ -532,7 +542,7 @@ log_softmax_ = primitive("log_softmax", "a, *, dim", lambda c, g: _log_softmax_r
 def _soft(name, p, input, dim, dtype):
     if dtype is None and dim.__class__ is int:
         try:
-            # The everyday case.
+            # Fast path for the common case.
             n = len(input._sizes)
             if input._stype is F32 and -n <= dim < n:
                 return p(input, dim=dim if dim >= 0 else dim + n)
@@ -559,25 +569,25 @@ def _need_dim(name, dim):
 
 @op(out="same")
 def softmax(input, dim, dtype=None):
-    """exp(input) / sum(exp(input)) along `dim`, computed in `dtype` if given."""
+    """Computes exp(input) / sum(exp(input)) along `dim`, in `dtype` if given."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
 @op(out="same")
 def log_softmax(input, dim, dtype=None):
-    """log(softmax(input)) along `dim`, computed in `dtype` if given."""
+    """Computes log(softmax(input)) along `dim`, in `dtype` if given."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
 @op(ns="special", name="softmax", method=False)
 def _special_softmax(input, dim, dtype=None):
-    """softmax along `dim`."""
+    """Computes softmax along `dim`."""
     return _soft("softmax", softmax_, input, dim, dtype)
 
 
 @op(ns="special", name="log_softmax", method=False)
 def _special_log_softmax(input, dim, *, dtype=None):
-    """log_softmax along `dim`."""
+    """Computes log_softmax along `dim`."""
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
 
 
@@ -589,7 +599,7 @@ def _implicit_dim(name, ndim, stacklevel):
 
 @op(ns="nn.functional", name="softmax", method=False)
 def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
-    """softmax along `dim`."""
+    """Computes softmax along `dim`."""
     if dim is None:
         dim = _implicit_dim("softmax", input.ndim, _stacklevel)
     return _soft("softmax", softmax_, input, dim, dtype)
@@ -597,7 +607,7 @@ def _softmax_f(input, dim=None, _stacklevel=3, dtype=None):
 
 @op(ns="nn.functional", name="log_softmax", method=False)
 def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
-    """log_softmax along `dim`."""
+    """Computes log_softmax along `dim`."""
     if dim is None:
         dim = _implicit_dim("log_softmax", input.ndim, _stacklevel)
     return _soft("log_softmax", log_softmax_, input, dim, dtype)
@@ -605,7 +615,7 @@ def _log_softmax_f(input, dim=None, _stacklevel=3, dtype=None):
 
 @op(ns="nn.functional", method=False)
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
-    """softmax of -input along `dim`."""
+    """Computes softmax of -input along `dim`."""
     tensor_arg("softmin", "input", input)
     if dim is None:
         dim = _implicit_dim("softmin", input.ndim, _stacklevel)
@@ -614,7 +624,8 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
 @op(ns="nn.functional", method=False, placement="random")
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
-    """Softmax samples of the Gumbel distribution; hard=True gives one-hot ones with the soft ones' gradient."""
+    """Samples from the Gumbel-softmax distribution. hard=True returns one-hot samples that have the
+    gradient of the soft ones."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
     tensor_arg("gumbel_softmax", "logits", logits)

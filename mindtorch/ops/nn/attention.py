@@ -1,4 +1,5 @@
-"""Attention: scaled_dot_product_attention as one kernel, multi_head_attention_forward on top of it."""
+"""Attention: scaled_dot_product_attention as one kernel, and multi_head_attention_forward built on
+it."""
 import math
 
 from mindtorch.core import devices, forward, rng
@@ -21,7 +22,7 @@ _backward = primitive("scaled_dot_product_attention_backward", "g, q, k, v, p=No
 
 
 def _added(mask, d):
-    """A mask as numbers to be added: -inf where a bool one is False."""
+    """Returns an additive mask. False in a bool mask becomes -inf."""
     if mask._stype.kind != "b":
         return cast(mask, d)
     return new_full(mask, size=mask._sizes, value=0, stype=d).masked_fill(not_(mask), -math.inf)
@@ -34,7 +35,7 @@ def _compose(q, k, v, *, bias, causal, scale, mask, keep):
     if causal:
         s = s.masked_fill(not_(new_full(s, size=s._sizes[-2:], value=1, stype=BOOL).tril()), -math.inf)
     p = softmax_(s, dim=s.ndim - 1)
-    p = p.masked_fill(ne_(p, p).all(-1, True), 0.0)         # rows without any key
+    p = p.masked_fill(ne_(p, p).all(-1, True), 0.0)  # rows whose keys are all masked
     if mask is not None:
         p = masked_scale(p, mask, scale=1 / keep)
     return bmm_(p, v, ta=False, tb=False)
@@ -48,7 +49,7 @@ def _rule(c, g):
     return _backward(g, c.q, c.k, c.v, c.out1, c.out2, scale=c.scale, keep=keep, needs=c.needs) + (None,)
 
 
-#: (result, weights, which of them stay: None with keep=1)
+#: (result, attention weights, dropout mask). The mask is None with keep=1.
 attention_ = primitive("scaled_dot_product_attention", "q, k, v, bias=None, *, causal, scale, keep, generator", _rule, raw=True, held=(1, 2),
                        node="ScaledDotProductFlashAttentionForCpuBackward0", layout=(None, kept, kept))
 
@@ -61,9 +62,10 @@ def _name(x):
 @op(ns="nn.functional", method=False, autocast="lower")
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
                                  enable_gqa=False):
-    """softmax(query @ key.T * scale + mask) @ value.
+    """Computes softmax(query @ key.T * scale + mask) @ value.
 
-    query (*, L, E), key (*, S, E), value (*, S, V) -> (*, L, V).  A bool mask is True where a key takes part.
+    query (*, L, E), key (*, S, E), value (*, S, V) -> (*, L, V). A bool mask is True where a key
+    takes part in attention.
     """
     tensor_arg("scaled_dot_product_attention", "query", query)
     tensor_arg("scaled_dot_product_attention", "key", key, 2)
@@ -110,7 +112,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if scale is None:
         scale = 1 / math.sqrt(q[-1]) if q[-1] else 1.0
     if groups > 1:
-        # Heads that share a key lie next to each other: they become a dim of their own, and nothing is copied.
+        # Query heads that share a key are adjacent in memory. Splitting them into a dim of their
+        # own copies nothing.
         query = query.unflatten(-3, (kh, groups))
         key, value = key.unsqueeze(-3), value.unsqueeze(-3)
         if attn_mask is not None and attn_mask.ndim > 2:
@@ -151,7 +154,7 @@ def _attend(query, key, value, attn_mask, dropout_p, causal, scale):
 
 
 def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
-    """The same out of separate ops: the mask has a gradient as well."""
+    """Computes attention from separate ops, so that the mask gets a gradient too."""
     s = bmm_(query, key, ta=False, tb=True) * scale + cast(attn_mask, query._stype)
     p = softmax_(s, dim=s.ndim - 1)
     return bmm_(_dropout(p, dropout_p, True), value, ta=False, tb=False)
@@ -159,13 +162,13 @@ def _with_learned_mask(query, key, value, attn_mask, dropout_p, scale):
 
 @op(method=False, name="scaled_dot_product_attention")
 def _torch_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    """torch.nn.functional.scaled_dot_product_attention."""
+    """Same as torch.nn.functional.scaled_dot_product_attention."""
     return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 @op(method=False)
 def _safe_softmax(input, dim, dtype=None):
-    """softmax whose rows of -inf become zeros."""
+    """Computes softmax. Rows of only -inf become zeros."""
     if dtype is not None:
         input = input.to(dtype)
     p = input.softmax(dim)
@@ -175,7 +178,7 @@ def _safe_softmax(input, dim, dtype=None):
 
 # ------------------------------------------------------------------ multi-head attention
 def _canonical_mask(mask, name, other, other_name, target, check_other=True):
-    """A mask as floats to be added (bool: -inf where True); None stays None."""
+    """Returns a mask as an additive float mask (bool: -inf where True). None stays None."""
     if mask is None:
         return None
     kind = mask._stype.kind
@@ -191,7 +194,7 @@ def _canonical_mask(mask, name, other, other_name, target, check_other=True):
 
 
 def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
-    """Whether the input is batched; AssertionError where shapes do not fit together."""
+    """Returns whether the input is batched. AssertionError if the shapes do not match."""
     for i, (name, t) in enumerate((("query", query), ("key", key), ("value", value)), 1):
         need_tensor("multi_head_attention_forward", t, name, i)
     n = query.ndim
@@ -217,7 +220,7 @@ def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
 
 
 def _project(q, k, v, w, b, linear=linear):
-    """The three projections through one packed weight (3 E, E)."""
+    """Computes the three projections from one packed weight (3 E, E)."""
     e = q._sizes[-1]
     if k is v:
         if q is k:
@@ -246,7 +249,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
                                  key_padding_mask=None, need_weights=True, attn_mask=None, use_separate_proj_weight=False,
                                  q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None,
                                  average_attn_weights=True, is_causal=False):
-    """Multi-head attention of (L, N, E) or (L, E): (output, weights or None)."""
+    """Computes multi-head attention of (L, N, E) or (L, E). Returns (output, attention weights or
+    None)."""
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
         same_qk, same_kv = query is key, key is value
@@ -372,9 +376,10 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     return (y if batched else y.squeeze(1)), None
 
 
-# Heads without a copy, for devices whose kernels take operands of any strides: (L, N, E) that lies in memory as (N, L, E) is worked on as that.
+# Heads without a copy, for devices whose kernels accept operands of any strides. An (L, N, E)
+# tensor that is laid out in memory as (N, L, E) is processed in that order.
 def _batch_first(x):
-    """Whether (L, N, E) is a transposed (N, L, E)."""
+    """True if x (L, N, E) is a transposed (N, L, E)."""
     return x._sizes[0] > 1 and x._sizes[1] > 1 and x.stride(0) < x.stride(1)
 
 
@@ -383,12 +388,13 @@ def _linear_as_it_lies(x, w, b):
 
 
 def _heads(x, n):
-    """(L, N, E) as (N, heads, L, E / heads)."""
+    """Returns (L, N, E) as (N, heads, L, E / heads)."""
     return x.unflatten(-1, (n, -1)).permute(1, 2, 0, 3)
 
 
 def _packed_heads(x, w, b, n):
-    """Heads of all three projections; their gradients are put together in one launch."""
+    """Returns the heads of all three projections. Their gradients are combined in one kernel
+    launch."""
     if _batch_first(x):
         y = linear(x.transpose(0, 1), w, b)
         return [a.transpose(1, 2) for a in y.unflatten(-1, (3, n, -1)).unbind(2)]
@@ -396,12 +402,13 @@ def _packed_heads(x, w, b, n):
 
 
 def _heads_joined(y, query):
-    """(N, heads, L, D) as (N, L, heads * D) or (L, N, heads * D), as the query lies."""
+    """Returns (N, heads, L, D) as (N, L, heads * D) or (L, N, heads * D), following the memory
+    layout of the query."""
     return (y.transpose(1, 2) if _batch_first(query) else y.permute(2, 0, 1, 3)).flatten(2)
 
 
 def _mask_by_views(mask, padding, batch, heads, source):
-    """The two masks as one that broadcasts to (N, heads, L, S)."""
+    """Combines the two masks into one that broadcasts to (N, heads, L, S)."""
     if mask is not None:
         mask = mask.unsqueeze(0) if mask._sizes[0] == 1 else mask.unflatten(0, (batch, heads))
     if padding is None:
@@ -413,7 +420,7 @@ def _mask_by_views(mask, padding, batch, heads, source):
 
 
 def _one_more(mask):
-    """A mask with one more key, which takes part."""
+    """Extends a mask by one key, which is not masked."""
     if mask is None:
         return None
     return pad_constant_(mask, pads=((0, 0),) * (mask.ndim - 1) + ((0, 1),), value=0)

@@ -1,4 +1,4 @@
-"""Dropout in all its forms, with the masks that torch draws."""
+"""All dropout variants, with the same masks as PyTorch."""
 import math
 import struct
 import warnings
@@ -13,23 +13,24 @@ from mindtorch.ops.basic import new_full
 from mindtorch.ops.nn._fused import inplace as overwrite
 from mindtorch.ops.nn._fused import tensor_arg, title
 
-#: x where the mask is set, times a number.
+#: x * scale where the mask is set, else 0.
 masked_scale = primitive("masked_scale", "x, mask, *, scale", lambda c, g: masked_scale(g, c.mask, scale=c.scale), None, node="MulBackward0",
                          layout=layout.under_mask)
-#: (result, mask drawn): each element (feature: each channel of each sample) stays with probability `keep`.
+#: (result, mask). Each element stays with probability `keep`; with `feature`, each channel of each
+#: sample.
 drop_ = primitive("dropout", "x, *, keep, scale, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.scale), held=(1,),
                   node="MulBackward0", layout=(layout.dropout, layout.kept))
-# x * mask * a + b with b depending on the mask.
+# Computes x * mask * a + b, where b depends on the mask.
 alpha_ = primitive("alpha_dropout", "x, *, keep, a, slope, offset, feature, generator", lambda c, g: masked_scale(g, c.out1, scale=c.a), held=(1,),
                    node="AddBackward0", layout=(layout.dropout, layout.kept))
-#: dropout whose mask, drawn in C order, is given out.
-#: (PyTorch multiplies by a number of x's element type, `scale`, and the gradient by one that is not rounded.)
+#: Dropout that returns its mask, which is drawn in C order. PyTorch multiplies x by `scale` rounded
+#: to x's dtype, and the gradient by the unrounded value.
 _native = primitive("native_dropout", "x, *, keep, scale, generator", lambda c, g: masked_scale(g[0], c.out1, scale=_inverse(c.keep)), nondiff=(1,),
                     node="MulBackward0", layout=(layout.pointwise, layout.kept))
 
 
 def _inverse(keep):
-    """What is kept grows by this."""
+    """Returns the factor that scales the remaining elements."""
     return 1.0 / keep if keep else 0.0
 
 
@@ -42,7 +43,7 @@ def _check(p, name="dropout"):
 
 
 def _source(x):
-    """The generator that masks of x are drawn from."""
+    """Returns the generator that draws the masks of x."""
     return rng.default_generator if x._h is None else rng.default_of(x._dev)
 
 
@@ -52,7 +53,7 @@ def _refuse(x):
 
 
 def _dropout(input, p, train, feature=False, alpha=False):
-    """One of torch's four dropouts."""
+    """Applies one of PyTorch's four dropout variants."""
     if p == 0 or not train or not input._numel:
         return input
     if p == 1:
@@ -66,7 +67,7 @@ def _dropout(input, p, train, feature=False, alpha=False):
         y = alpha_(input, keep=1 - p, a=s, slope=k * s, offset=k * s * p, feature=feature, generator=_source(input))[0]
     else:
         y = drop_(input, keep=1 - p, scale=_growth(p, input._stype), feature=feature, generator=_source(input))[0]
-    _refuse(input)              # (numbers have been drawn by then)
+    _refuse(input)  # PyTorch has drawn the random numbers before it raises this error.
     return y
 
 
@@ -77,7 +78,8 @@ _HALF, _WORD = struct.Struct("e"), struct.Struct("I")
 
 
 def _growth(p, d):
-    """1 / (1 - p) as torch computes it for an element type: in float32 but for float64, and rounded."""
+    """Returns 1 / (1 - p) as PyTorch computes it for dtype d: in float64 for float64, else in
+    float32, rounded to d."""
     if d == F64:
         return 1.0 / (1.0 - p)
     kept, = _SINGLE.unpack(_SINGLE.pack(1 - p))
@@ -85,7 +87,7 @@ def _growth(p, d):
 
 
 def _rounded(growth, d):
-    """A number from 0 up as one of an element type."""
+    """Rounds a non-negative Python scalar to dtype d."""
     if d.name in ("float64", "complex128"):
         return growth
     growth, = _SINGLE.unpack(_SINGLE.pack(growth))
@@ -93,7 +95,7 @@ def _rounded(growth, d):
         return growth if growth > 65504 else _HALF.unpack(_HALF.pack(growth))[0]
     if d == BF16:
         word, = _WORD.unpack(_SINGLE.pack(growth))
-        word += 0x7FFF + (word >> 16 & 1)           # (to the nearest, ties to even)
+        word += 0x7FFF + (word >> 16 & 1)  # round to nearest, ties to even
         return _SINGLE.unpack(_WORD.pack(word & 0xFFFF0000))[0]
     return growth
 
@@ -110,25 +112,25 @@ def _functional(name, input, p, training, inplace, feature=False, alpha=False):
 
 @op(ns="nn.functional", method=False, placement="random")
 def dropout(input, p=0.5, training=True, inplace=False):
-    """In training sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
+    """In training, sets elements to 0 with probability p and scales the others by 1 / (1 - p)."""
     return _functional("dropout", input, p, training, inplace)
 
 
 @op(ns="nn.functional", method=False, placement="random")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """Dropout that keeps the mean and variance of selu's activations."""
+    """Dropout that preserves the mean and variance of selu activations."""
     return _functional("alpha_dropout", input, p, training, inplace, alpha=True)
 
 
 @op(ns="nn.functional", method=False, placement="random")
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """alpha_dropout of whole channels."""
+    """Applies alpha_dropout to entire channels."""
     return _functional("feature_alpha_dropout", input, p, training, inplace, feature=True, alpha=True)
 
 
 @op(ns="nn.functional", method=False, placement="random")
 def dropout1d(input, p=0.5, training=True, inplace=False):
-    """Dropout of whole channels of (N, C, L) or (C, L)."""
+    """Applies dropout to entire channels of (N, C, L) or (C, L)."""
     p = _check(p, "feature_dropout")
     tensor_arg("dropout1d", "input", input)
     n = input.ndim
@@ -153,7 +155,7 @@ def _unbatched(name, input, p, training, inplace, single):
 
 @op(ns="nn.functional", method=False, placement="random")
 def dropout2d(input, p=0.5, training=True, inplace=False):
-    """Dropout of whole channels of (N, C, H, W) or (N, C, L)."""
+    """Applies dropout to entire channels of (N, C, H, W) or (N, C, L)."""
     p = _check(p, "feature_dropout")
     tensor_arg("dropout2d", "input", input)
     n = input.ndim
@@ -176,7 +178,7 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
 
 @op(ns="nn.functional", method=False, placement="random")
 def dropout3d(input, p=0.5, training=True, inplace=False):
-    """Dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Applies dropout to entire channels of (N, C, D, H, W) or (C, D, H, W)."""
     p = _check(p, "feature_dropout")
     tensor_arg("dropout3d", "input", input)
     n = input.ndim
@@ -190,16 +192,16 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     return _unbatched("dropout3d", input, p, training, inplace, n != 5)
 
 
-# ------------------------------------------------------------------ torch.dropout and its like
+# ------------------------------------------------------------------ torch.dropout and its variants
 def _declare(name, feature, alpha):
     def plain(input, p, train):
-        """torch's form, with the training flag required."""
+        """Applies dropout. Unlike in torch.nn.functional, the training flag is required."""
         tensor_arg(name, "input", input)
         p = _check(p, name)
         return _dropout(input, p, train, feature, alpha)
 
     def in_place(input, p, train):
-        """In-place form."""
+        """In-place version."""
         tensor_arg(name + "_", "input", input)
         p = _check(p, name)
         return input if p == 0 or not train else overwrite(input, _dropout, p, train, feature, alpha)
@@ -214,7 +216,7 @@ for _name, _feature, _alpha in (("dropout", False, False), ("alpha_dropout", Fal
 
 @op(method=False, placement="random")
 def native_dropout(input, p, train):
-    """(result, mask) of dropout."""
+    """Returns (result, mask) of dropout."""
     tensor_arg("native_dropout", "input", input)
     if train is False or p == 0 or not input._numel:
         return input.clone(), new_full(input, size=input._sizes, value=1, stype=BOOL)
@@ -223,5 +225,5 @@ def native_dropout(input, p, train):
 
 @op(method=False)
 def native_dropout_backward(grad_output, mask, scale):
-    """grad_output * mask * scale."""
+    """Computes grad_output * mask * scale."""
     return masked_scale(grad_output, mask, scale=scale)

@@ -1,4 +1,4 @@
-"""Lookups: embedding, embedding_bag."""
+"""Embedding lookups: embedding, embedding_bag."""
 from mindtorch.core import devices
 from mindtorch.core.alias import store
 from mindtorch.core.dtypes import F32, F64, I32, I64
@@ -14,19 +14,19 @@ from mindtorch.ops.nn._fused import tensor_arg, title
 # ------------------------------------------------------------------ embedding
 lookup_ = primitive("embedding", "weight, index, *, padding, by_freq",
                     lambda c, g: lookup_grad_(g, c.index, padding=c.padding, by_freq=c.by_freq, rows=c.shapes[0][0]), None, raw=True)
-#: The same lookup, whose gradient is a sparse tensor.
+#: The same lookup with a sparse gradient.
 sparse_lookup_ = primitive("embedding_sparse", "weight, index, *, padding, by_freq", lambda c, g: _sparse_rows(c.index, g, c.shapes[0], c.padding, c.by_freq),
                            None, raw=True, node="EmbeddingBackward0")
 lookup_grad_ = primitive("embedding_dense_backward", "g, index, *, padding, by_freq, rows", lambda c, g: _lookup_again(c, g), None,
                          saves=("index",))
 _scale_of = primitive("embedding_scale", "index, *, padding, by_freq, rows, stype", None, raw=True)
 _places_unlike = primitive("places_unlike", "index, *, value", None, raw=True)
-#: scales rows of the weight down in place
+#: Scales rows of the weight down in place.
 _renorm = primitive("embedding_renorm_", "weight, index, *, max_norm, norm_type", None, None, raw=True, layout=kept)
 
 
 def _lookup_again(c, g):
-    # The gradient's gradient: a lookup whose padding row gives nought.
+    # Gradient of the gradient: a lookup in which the padding row is 0.
     r = lookup_(g, c.index, padding=-1, by_freq=False)
     if c.padding >= 0 or c.by_freq:
         r = r * _scale_of(c.index, padding=c.padding, by_freq=c.by_freq, rows=c.rows, stype=r._stype)
@@ -34,7 +34,7 @@ def _lookup_again(c, g):
 
 
 def _sparse_rows(index, g, size, padding=-1, by_freq=False):
-    """The gradient's rows, at the rows that were looked up."""
+    """Returns the gradient as a sparse tensor that holds the rows that were looked up."""
     if by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     index = index.reshape(-1)
@@ -58,7 +58,7 @@ _CLASSES = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "fl
 
 
 def _index(name, indices):
-    """The indices as int64; kernels see to it that they are within the rows."""
+    """Returns the indices as int64. Kernels check that they are in range."""
     d = indices._stype
     if d == I64:
         return indices
@@ -86,17 +86,19 @@ def _embedding(input, weight, padding, by_freq, sparse):
 
 
 def renorm(weight, index, max_norm, norm_type):
-    """Scales the rows at `index` down in place to norm `max_norm` where they are longer."""
+    """Scales the rows at `index` down in place to norm `max_norm` where their norm is larger."""
     r = _renorm(weight, _index("embedding_renorm_", index), max_norm=max_norm, norm_type=norm_type)
     if weight._h is None:
         bump(weight)
     else:
-        store(weight, r)        # (a device's kernel gives the new values, the host's has written them)
+        # a device kernel returns the new values, the host kernel writes them in place
+        store(weight, r)
 
 
 @op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    """Rows of `weight` at `input`: (*) -> (*, D); the row `padding_idx` gets no gradient."""
+    """Looks up rows of `weight` at `input`: (*) -> (*, D). The row `padding_idx` gets no gradient.
+    """
     tensor_arg("embedding", "weight", weight, 2)
     if padding_idx is None:
         padding = -1
@@ -111,7 +113,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 @op(method=False, name="embedding")
 def _torch_embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    """embedding in the argument order of torch.embedding."""
+    """embedding with the argument order of torch.embedding."""
     return _embedding(indices, weight, padding_idx, scale_grad_by_freq, sparse)
 
 
@@ -146,7 +148,8 @@ def _bag_sparse(c, g):
     return _at_rows(c.index, rows if c.samples is None else rows * c.samples.unsqueeze(1), c.shapes[0])
 
 
-#: the same from the weight at once, without the rows in between: of float32 and float64 on the host
+#: The bag sums computed directly from the weight, without materializing the rows. For float32 and
+#: float64 on the host.
 bag_rows_ = primitive("embedding_bag_rows", _BAG_ROWS,
                       lambda c, g: _bag_rows_back(_divided(c, g), c.index, c.bag, c.samples, rows=c.shapes[0][0]), None, None, _bag_samples, None,
                       node="EmbeddingBagBackward0", saves=("divisor",))
@@ -172,7 +175,10 @@ _MODES = ("sum", "mean", "max")
 
 
 def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, padding, sparse):
-    """(result, offset2bag, bag_size, max_indices) as torch.embedding_bag gives them."""
+    """Returns (result, offset2bag, bag_size, positions of the maxima or None, indices in use).
+
+    The result, offset2bag and bag_size are as in torch.embedding_bag.
+    """
     d = weight._stype
     if offsets is not None and offsets._stype not in (I32, I64):
         raise _of_other_type("offsets", "Long, Int", offsets._stype, "embedding_bag")
@@ -185,7 +191,8 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
         raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; "
                            f"but type {_class(d)} does not equal {_class(samples._stype)} (while checking arguments for embedding_bag)")
     if include_last and (padding >= 0 or mode == "max" or d == F64):
-        # The last offset only says where sums and means of these dtypes end; in all other cases torch lets the last bag run to the end.
+        # PyTorch uses the last offset as the end of the last bag only for sums and means of these
+        # dtypes without padding. In all other cases the last bag extends to the end.
         include_last = "open"
     live, bag_live, bag, sizes, there, divisor = _bag_places(
         indices, offsets, rows=weight._sizes[0], include_last=include_last, padding=padding,
@@ -194,7 +201,7 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
     s = None
     if samples is not None:
         s = samples.reshape(-1)
-        if live._numel != s._numel and there is None:       # (indices behind the last offset)
+        if live._numel != s._numel and there is None:  # indices behind the last offset are not used
             s = s.narrow(0, 0, live._numel)
         if there is not None:
             s = s.index_select(0, there)
@@ -218,7 +225,10 @@ def _bags(weight, indices, offsets, by_freq, mode, samples, include_last, paddin
 @op(ns="nn.functional", method=False, writes=("max_norm", None))
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
-    """Sums, means or maxima of bags of rows of `weight`: (B, N) indices, or (K,) with offsets (B,) -> (B, D)."""
+    """Computes sums, means or maxima over bags of rows of `weight`.
+
+    (B, N) indices, or (K,) indices with offsets (B,) -> (B, D).
+    """
     tensor_arg("embedding_bag", "input", input)
     tensor_arg("embedding_bag", "weight", weight, 2)
     if weight._stype == I64 and input._stype.kind in "fV":
@@ -263,7 +273,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
 
 
 def _bag_parts(weight, indices, offsets, by_freq, mode, sparse, samples, include_last, padding):
-    """(result, offset2bag, bag_size, max_indices); `mode` is a number, `padding` -1 for none."""
+    """Returns (result, offset2bag, bag_size, max_indices). `mode` is an integer, and padding=-1
+    means none."""
     for name, t, dims in ("input", indices, (1, 2)), ("offsets", offsets, (1,)), ("weight", weight, (2,)):
         tensor_arg("embedding_bag", name, t)
         if t.ndim not in dims:
@@ -283,7 +294,10 @@ def _bag_parts(weight, indices, offsets, by_freq, mode, sparse, samples, include
 @op(method=False, name="embedding_bag")
 def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                          include_last_offset=False, padding_idx=None):
-    """embedding_bag in torch.embedding_bag's argument order: (result, offset2bag, bag_size, max_indices)."""
+    """embedding_bag with the argument order of torch.embedding_bag.
+
+    Returns (result, offset2bag, bag_size, max_indices).
+    """
     padding = -1
     if padding_idx is not None:
         n = weight._sizes[0]
@@ -296,13 +310,13 @@ def _torch_embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mod
 @op(method=False, name="_embedding_bag")
 def _embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                    include_last_offset=False, padding_idx=-1):
-    """torch.embedding_bag, where padding_idx -1 says that there is none."""
+    """Like torch.embedding_bag, with padding_idx=-1 for none."""
     return _bag_parts(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
 
 
 @op(method=False, name="_embedding_bag_forward_only")
 def _embedding_bag_forward_only(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
                                 include_last_offset=False, padding_idx=-1):
-    """torch._embedding_bag without a gradient."""
+    """Like torch._embedding_bag, without a gradient."""
     return _bag_parts(weight.detach(), indices, offsets, scale_grad_by_freq, mode, sparse,
                       None if per_sample_weights is None else per_sample_weights.detach(), include_last_offset, padding_idx)

@@ -1,4 +1,7 @@
-"""Loss functions of one, two or three tensors; classification losses and CTC are in _class_loss.py."""
+"""Loss functions of one, two or three tensors.
+
+Classification losses and CTC are in `mindtorch/ops/nn/_class_loss.py`.
+"""
 import math
 import warnings
 
@@ -16,9 +19,10 @@ from mindtorch.ops.basic import cast, eq_, gt_, keep, le_, mul_, ne_, new_full
 from mindtorch.ops.nn.activation import logsigmoid, logsigmoid_
 
 
-# ------------------------------------------------------------------ elementwise losses as one kernel
+# ------------------------------------------------------------------ elementwise losses, one kernel each
 def _elementwise(name, compose, node, layout=pointwise_unless_reduced):
-    """A loss of two tensors: kernels for value and gradients, and a composition for gradients of gradients."""
+    """Defines a loss of two tensors: kernels for the value and the gradients, and a composition for
+    higher-order gradients."""
     backward = primitive(name + "_backward", "g, x, target, *, reduction, param, needs", layout=pointwise_unless_reduced)
 
     def rule(c, g):
@@ -46,7 +50,7 @@ def _compose_huber(x, t, delta):
 
 _smooth = _elementwise("smooth_l1_loss", _compose_smooth, "SmoothL1LossBackward0")
 _huber = _elementwise("huber_loss", _compose_huber, "HuberLossBackward0", like)
-#: (refuses inputs that are no probabilities)
+#: Raises an error for inputs that are not probabilities.
 _bce = _elementwise("binary_cross_entropy",
                     lambda x, t, _: (t - 1) * (1 - x).log().clamp(min=-100) - t * x.log().clamp(min=-100),
                     "BinaryCrossEntropyBackward0", like)
@@ -67,7 +71,7 @@ def _warn_size(input, target):
 
 
 def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
-    """A difference loss with an optional weight per element."""
+    """Computes a loss of differences, with an optional weight per element."""
     _warn_size(input, target)
     if input._sizes != target._sizes:
         broadcast_of(input._sizes, target._sizes)
@@ -86,7 +90,7 @@ def _pair_loss(kernel, p, param, input, target, weight, reduction, kinds="fV"):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """Squared differences."""
+    """Computes squared differences."""
     _operands("mse_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     return _pair_loss("mse_cpu", _mse, None, input, target, weight, reduction)
@@ -94,7 +98,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """Absolute differences."""
+    """Computes absolute differences."""
     _operands("l1_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if result_dtype(input, target).kind not in "fV":
@@ -108,7 +112,8 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
-    """Squared differences / (2 beta) below `beta`, absolute ones less beta / 2 above."""
+    """Computes squared differences / (2 beta) where they are below `beta`, absolute differences -
+    beta / 2 above."""
     _operands("smooth_l1_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if beta < 0:
@@ -120,7 +125,8 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
-    """Half squared differences below `delta`, delta * (absolute ones less delta / 2) above."""
+    """Computes squared differences / 2 where they are below `delta`, delta * (absolute differences
+    - delta / 2) above."""
     _operands("huber_loss", input, target)
     reduction = reduction_of(reduction)
     if delta <= 0:
@@ -137,7 +143,8 @@ def _weighted(v, weight, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """-(t log x + (1 - t) log(1 - x)) for probabilities x, logarithms limited at -100."""
+    """Computes -(t log x + (1 - t) log(1 - x)) for probabilities x. Logarithms are clamped at -100.
+    """
     _operands("binary_cross_entropy", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if input._sizes != target._sizes:
@@ -156,7 +163,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 
 
 def _broadcasts(shape, to):
-    """Whether a tensor of the one shape can be expanded to the other."""
+    """True if a tensor of shape `shape` can be expanded to `to`."""
     return len(shape) <= len(to) and all(m in (1, n) for m, n in zip(reversed(shape), reversed(to)))
 
 
@@ -178,20 +185,21 @@ def _logits_loss(input, target, weight, pos_weight, reduction):
 
 
 def _softplus_negative(x):
-    """log(1 + exp(-x))."""
+    """Computes log(1 + exp(-x))."""
     return -logsigmoid_(x)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean",
                                      pos_weight=None):
-    """Binary cross entropy of sigmoid(input), in a form that does not overflow."""
+    """Computes the binary cross entropy of sigmoid(input) in a form that does not overflow."""
     return _logits_loss(input, target, weight, pos_weight, reduction_of(reduction, size_average, reduce))
 
 
 @op(method=False, name="binary_cross_entropy_with_logits", autocast="float32")
 def _torch_bce_logits(input, target, weight=None, pos_weight=None, reduction=1):
-    """binary_cross_entropy_with_logits with torch's number for the reduction."""
+    """binary_cross_entropy_with_logits with the reduction as an integer (0: none, 1: mean, 2: sum).
+    """
     return _logits_loss(input, target, weight, pos_weight, reduction_of(reduction))
 
 
@@ -206,7 +214,8 @@ def _kl(input, target, reduction, log_target):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
-    """target * (log(target) - input): Kullback-Leibler divergence of log probabilities `input`."""
+    """Computes target * (log(target) - input): the Kullback-Leibler divergence of log probabilities
+    `input`."""
     if size_average is not None or reduce is not None or reduction != "batchmean":
         if reduction == "mean" and size_average is None and reduce is None:
             warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
@@ -219,7 +228,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 @op(method=False, name="kl_div")
 def _torch_kl_div(input, target, reduction=1, *, log_target=False):
-    """kl_div with torch's number for the reduction."""
+    """kl_div with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _kl(input, target, reduction_of(reduction), log_target)
 
 
@@ -235,7 +244,7 @@ def _poisson(input, target, log_input, full, eps, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction="mean"):
-    """Negative log likelihood of Poisson counts."""
+    """Computes the negative log likelihood of Poisson counts."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction, size_average, reduce))
@@ -243,19 +252,19 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
 
 @op(method=False, name="poisson_nll_loss", autocast="float32")
 def _torch_poisson(input, target, log_input, full, eps, reduction):
-    """poisson_nll_loss with torch's number for the reduction."""
+    """poisson_nll_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _poisson(input, target, log_input, full, eps, reduction_of(reduction))
 
 
 @op(ns="nn.functional", method=False)
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean"):
-    """Negative log likelihood of normal numbers with given variances."""
+    """Computes the negative log likelihood of normal samples with given variances."""
     _operands("gaussian_nll_loss", input, target)
     if isinstance(var, (int, float)):
         if var < 0:
             raise ValueError("var has negative entry/entries")
         var = new_full(input, size=input._sizes, value=var, stype=input._stype)
-    # The limit does not stop the gradient.
+    # The lower bound does not block the gradient.
     var = _limited_variance(var, least=eps)
     if var._sizes != input._sizes:
         if input._sizes[:-1] == var._sizes:
@@ -270,7 +279,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction="mean
     return reduced(r, reduction)
 
 
-#: at least `least`; ValueError where one is negative
+#: max(a, least). ValueError if an element is negative.
 _limited_variance = primitive("limited_variance", "a, *, least", lambda c, g: g, raw=True, layout=pointwise, node="AddBackward0")
 
 
@@ -283,7 +292,8 @@ def _plain(reduction):
 # ------------------------------------------------------------------ similarities and distances
 @op(method=False, aliases="nn.functional.cosine_similarity")
 def cosine_similarity(x1, x2, dim=1, eps=1e-08):
-    """Scalar product of x1 and x2 along `dim` over the product of their norms, each at least eps."""
+    """Computes the dot product of x1 and x2 along `dim`, divided by the product of their norms.
+    Each norm is at least eps."""
     tensor_arg("cosine_similarity", "x1", x1)
     tensor_arg("cosine_similarity", "x2", x2, 2)
     if eps.__class__ is not float:
@@ -311,13 +321,13 @@ _raised = primitive("limited_norm", "a, *, least", lambda c, g: g, raw=True, lay
 
 def _limited_norm(x, dim, eps):
     n = x.norm(2, dim, keepdim=True)
-    # As with gaussian_nll_loss, the limit does not stop the gradient.
+    # As in gaussian_nll_loss, the lower bound does not block the gradient.
     return _raised(n, least=eps) if n._stype.kind == "f" else n.clamp_min(eps)
 
 
 @op(method=False, aliases="nn.functional.pairwise_distance")
 def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False):
-    """p-norm of x1 - x2 + eps over the last dim."""
+    """Computes the p-norm of x1 - x2 + eps over the last dim."""
     tensor_arg("pairwise_distance", "x1", x1)
     tensor_arg("pairwise_distance", "x2", x2, 2)
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
@@ -342,13 +352,13 @@ def _cosine_embedding(input1, input2, target, margin, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
+    """Computes 1 - cos for targets 1, max(0, cos - margin) for targets -1."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction, size_average, reduce))
 
 
 @op(method=False, name="cosine_embedding_loss", autocast="float32")
 def _torch_cosine_embedding(input1, input2, target, margin=0.0, reduction=1):
-    """cosine_embedding_loss with torch's number for the reduction."""
+    """cosine_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _cosine_embedding(input1, input2, target, margin, reduction_of(reduction))
 
 
@@ -374,20 +384,20 @@ def _triplet(anchor, positive, negative, margin, p, eps, swap, reduction):
 @op(ns="nn.functional", method=False, autocast="float32")
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None,
                         reduction="mean"):
-    """max(0, distance to positive - distance to negative + margin)."""
+    """Computes max(0, distance to positive - distance to negative + margin)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction, size_average, reduce))
 
 
 @op(method=False, name="triplet_margin_loss", autocast="float32")
 def _torch_triplet(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06, swap=False, reduction=1):
-    """triplet_margin_loss with torch's number for the reduction."""
+    """triplet_margin_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _triplet(anchor, positive, negative, margin, p, eps, swap, reduction_of(reduction))
 
 
 @op(ns="nn.functional", method=False)
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False,
                                       reduction="mean"):
-    """triplet_margin_loss with any distance."""
+    """Like triplet_margin_loss, with any distance function."""
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
@@ -413,7 +423,7 @@ def _ranking(input1, input2, target, margin, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """max(0, -target * (input1 - input2) + margin)."""
+    """Computes max(0, -target * (input1 - input2) + margin)."""
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
                            f"{input1.shape}, input2: {input2.shape}, target: {target.shape} ")
@@ -422,7 +432,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
 
 @op(method=False, name="margin_ranking_loss", autocast="float32")
 def _torch_ranking(input1, input2, target, margin=0.0, reduction=1):
-    """margin_ranking_loss with torch's number for the reduction."""
+    """margin_ranking_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _ranking(input1, input2, target, margin, reduction_of(reduction))
 
 
@@ -436,19 +446,19 @@ def _hinge(input, target, margin, reduction):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    """input for targets 1, max(0, margin - input) for targets -1."""
+    """Returns input for targets 1, max(0, margin - input) for targets -1."""
     return _hinge(input, target, margin, reduction_of(reduction, size_average, reduce))
 
 
 @op(method=False, name="hinge_embedding_loss", autocast="float32")
 def _torch_hinge(input, target, margin=1.0, reduction=1):
-    """hinge_embedding_loss with torch's number for the reduction."""
+    """hinge_embedding_loss with the reduction as an integer (0: none, 1: mean, 2: sum)."""
     return _hinge(input, target, margin, reduction_of(reduction))
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """log(1 + exp(-target * input))."""
+    """Computes log(1 + exp(-target * input))."""
     _operands("soft_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     return reduced((-target * input).exp().log1p(), reduction)
@@ -456,7 +466,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 
 @op(ns="nn.functional", method=False)
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """Binary cross entropy of logits, averaged over the classes (last dim)."""
+    """Computes the binary cross entropy of logits, averaged over the classes (last dim)."""
     _operands("multilabel_soft_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     v = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
@@ -466,12 +476,12 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 
 
 def _positive(z):
-    """z where it is above 0, else nothing: no slope at the margin itself, and nan counts as none."""
+    """Computes max(z, 0) with zero gradient at z == 0. NaN becomes 0."""
     return keep(z, gt_(z, number(0, z)))
 
 
 def _rows_and_classes(input):
-    """(N, C) of scores (N, C) or (C); RuntimeError if there are none."""
+    """Returns (N, C) for scores of shape (N, C) or (C). RuntimeError if there are no scores."""
     n = input.ndim
     if n > 2 or (n == 2 and not input._sizes[1]) or (n < 2 and not input._numel):
         raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
@@ -479,15 +489,16 @@ def _rows_and_classes(input):
     return input._sizes[0] if n == 2 else 1, input._sizes[-1] if n else 1
 
 
-#: (N, C): which class is a sample's target; RuntimeError for targets out of range
+#: (N, C) mask of the target class of each sample. RuntimeError for targets out of range.
 _class_hits = primitive("class_hits", "t, *, classes")
-#: of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)
+#: For rows of targets, which end at the first -1: (targets, 0 after the end; mask of the (target,
+#: class) pairs that do not count)
 _multilabel_targets = primitive("multilabel_targets", "t, *, classes")
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """Mean over the wrong classes of weight * max(0, margin - input at the target + input)^p."""
+    """Averages weight * max(0, margin - input at the target + input)^p over the wrong classes."""
     _operands("multi_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if p != 1 and p != 2:
@@ -516,7 +527,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """Sums of max(0, 1 - (input at a target - input elsewhere)) / classes; a row's targets end at the first -1."""
+    """Sums max(0, 1 - (input at a target - input elsewhere)) / classes. A row's targets end at the
+    first -1."""
     _operands("multilabel_margin_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     rows, n = _rows_and_classes(input)

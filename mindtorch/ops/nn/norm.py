@@ -1,4 +1,4 @@
-"""Normalisation: batch, layer, group, instance, RMS and local response norms, normalize."""
+"""Normalization: batch, layer, group, instance, RMS and local response norms, normalize."""
 import math
 
 from mindtorch.core import alias, devices, forward, layout, saves
@@ -18,7 +18,7 @@ _EPSILONS = {F16: finfo(float32).eps, BF16: finfo(float32).eps}
 
 
 def _epsilon(x):
-    """The dtype's epsilon, that of float32 for half precision."""
+    """Returns the epsilon of x's dtype, or float32's for half precision."""
     d = x._stype
     r = _EPSILONS.get(d)
     if r is None:
@@ -27,16 +27,16 @@ def _epsilon(x):
 
 
 def _fraction(eps):
-    """A whole number as a float: MindSpore's kernels take no other."""
+    """Returns an int as a float: MindSpore's kernels accept floats only."""
     return float(eps) if eps.__class__ is int else eps
 
 
 def _widest(x):
-    """The dtype statistics are kept in."""
+    """Returns the dtype of x's statistics."""
     return F32 if x._stype.itemsize == 2 else x._stype
 
 
-#: the layout of (gradient of the input, of the weight, of the bias)
+#: Layouts of the gradients of the input, the weight and the bias.
 _GRADS = (layout.by_operand(1), None, None)
 
 
@@ -53,7 +53,7 @@ def _compose_bn(x, w, b, eps):
 
 
 def _affine(y, w, b):
-    """y times a weight and plus a bias per channel (dim 1)."""
+    """Applies a weight and a bias per channel (dim 1) to y."""
     shape = [1, -1] + [1] * (y.ndim - 2)
     if w is not None:
         y = y * w.reshape(shape)
@@ -66,7 +66,8 @@ def _bn_train_rule(c, g):
     return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs)
 
 
-#: (result; mean, variance, 1 / deviation, where the gradient kernel takes it or the variance is None; what else that has use for)
+#: (result, mean, variance, 1 / std, further values for the gradient kernel). 1 / std is present if
+#: the gradient kernel uses it or the variance is None.
 bn_train = primitive("native_batch_norm_train", "x, w=None, b=None, *, eps", _bn_train_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
                      layout=(layout.batch_norm,) + (layout.kept,) * 4)
 
@@ -77,7 +78,8 @@ def _bn_moving_rule(c, g):
     return _bn_train_backward(g, c.x, c.w, c.out1, c.out3, c.out4, eps=c.eps, needs=c.needs[:3]) + (None, None)
 
 
-#: the same of a device that moves the running statistics, which are written to, in the same kernel; only asked for where it has one (`_moves`)
+#: Like `bn_train`, for devices that update the running statistics in place in the same kernel.
+#: Called only where such a kernel exists (`_moves`).
 _bn_moving = primitive("native_batch_norm_moving", "x, w=None, b=None, running_mean=None, running_var=None, *, momentum, eps",
                        _bn_moving_rule, raw=True, held=(1, 2, 3, 4), node="NativeBatchNormBackward0",
                        layout=(layout.batch_norm,) + (layout.kept,) * 4)
@@ -85,7 +87,10 @@ _MOVED = frozenset((F32, F16, BF16))
 
 
 def _moves(x, running_mean, running_var, eps):
-    """Whether x's device has a kernel for all of it, which the host could not replace: it would write to copies of the running statistics."""
+    """True if x's device has a kernel for the entire op.
+
+    The host cannot be a fallback for it: it would update copies of the running statistics.
+    """
     return (x._h is not None and 0 < eps <= 1 and running_mean is not None and running_var is not None and x._numel and running_mean._h is not None
             and running_var._h is not None and x._stype in _MOVED and running_mean._stype in _MOVED and devices.has(x._dev, "native_batch_norm_moving"))
 
@@ -107,7 +112,7 @@ bn_eval = primitive("native_batch_norm_eval", "x, w=None, b=None, mean=None, var
 
 
 def _check_bn(d, channels, **vectors):
-    """d: the element type of the input."""
+    """Checks the sizes and dtypes of the per-channel vectors. d: dtype of the input."""
     for name, v in vectors.items():
         if v is None:
             continue
@@ -127,7 +132,11 @@ _running = primitive("running_statistics", "mean, var, running_mean=None, runnin
 
 
 def _update(mean, var, running_mean, running_var, momentum, factor):
-    """Moves running statistics, in place: running = (1 - momentum) * running + momentum * value, that of the variance `factor` times."""
+    """Updates the running statistics in place.
+
+    running = (1 - momentum) * running + momentum * value. The variance is first multiplied by
+    `factor`.
+    """
     if running_mean is None and running_var is None:
         return
     m, v = _running(mean, var, running_mean, running_var, momentum=momentum, factor=factor)
@@ -138,7 +147,8 @@ def _update(mean, var, running_mean, running_var, momentum, factor):
 
 
 def _bn(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    """(result, mean, variance, 1 / std): of the last two, one may be None."""
+    """Returns (result, mean, variance, 1 / std). In training, one of the last two may be None;
+    otherwise all three statistics are None."""
     eps, momentum = _fraction(eps), _fraction(momentum)
     shape, d = input._sizes, input._stype
     if len(shape) < 2:
@@ -179,7 +189,8 @@ def _bn_trained(input, running_mean, running_var, weight, bias, momentum, eps):
 
 @op(ns="nn.functional", method=False, writes=("training", False))
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
-    """Normalises each channel (dim 1), in training by its own statistics, which also move the running ones in place."""
+    """Normalizes each channel (dim 1). In training it uses the input's own statistics and updates
+    the running statistics in place."""
     tensor_arg("batch_norm", "input", input)
     if training:
         s = input._sizes
@@ -195,7 +206,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
 @op(method=False, name="batch_norm", writes=("training", False))
 def _torch_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
-    """batch_norm in the argument order of torch.batch_norm."""
+    """batch_norm with the argument order of torch.batch_norm."""
     tensor_arg("batch_norm", "input", input)
     return _bn(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
@@ -210,13 +221,14 @@ def _native_bn(input, weight, bias, running_mean, running_var, training, momentu
 
 @op(method=False, writes=("training", False))
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """(result, mean, 1 / std) of batch norm."""
+    """Returns (result, mean, 1 / std) of batch norm."""
     return _native_bn(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 @op(method=False)
 def _native_batch_norm_legit(input, weight, bias, *rest):
-    """native_batch_norm, also without running statistics: (..., training, momentum, eps)."""
+    """Like native_batch_norm. The running statistics may be left out: (..., training, momentum,
+    eps)."""
     if len(rest) == 3:
         rest = (None, None) + rest
     return _native_bn(input, weight, bias, *rest)
@@ -224,7 +236,7 @@ def _native_batch_norm_legit(input, weight, bias, *rest):
 
 @op(method=False)
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
-    """native_batch_norm in training, and an empty fourth result."""
+    """Like native_batch_norm in training, with an empty fourth result."""
     return _native_bn(input, weight, bias, running_mean, running_var, True, momentum, eps) + (new_full(input, size=(0,), value=0, stype=U8),)
 
 
@@ -247,13 +259,14 @@ def _ln_rule(c, g):
     return _ln_backward(g, c.x, c.w, c.out1, c.out2, c.out3, c.out4, n=c.n, eps=c.eps, needs=c.needs, shape=c.shapes[2])
 
 
-#: (result; of mean, 1 / deviation, variance and normalised rows what the gradient kernel has use for)
+#: (result, then mean, 1 / std, variance and normalized rows as far as the gradient kernel uses
+#: them)
 ln_ = primitive("native_layer_norm", "x, w=None, b=None, *, n, dims, eps", _ln_rule, raw=True, held=(1, 2, 3, 4), node="NativeLayerNormBackward0",
                 layout=(None,) + (layout.kept,) * 4)
 
 
 def _normalized(name, input, normalized_shape, weight, bias=None):
-    """Number of trailing elements that are normalised together, checked."""
+    """Returns how many trailing elements and dims are normalized together. Checks the arguments."""
     try:
         shape = tuple([v.__index__() if taken(v) else v for v in normalized_shape])
     except TypeError:
@@ -295,7 +308,8 @@ def _layer_norm(input, normalized_shape, weight, bias, eps):
 
 @op(ns="nn.functional", method=False)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
-    """Normalises over the trailing dims `normalized_shape`, then applies weight and bias of that shape."""
+    """Normalizes over the trailing dims `normalized_shape`, then applies weight and bias of that
+    shape."""
     return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
@@ -307,7 +321,7 @@ def _torch_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05
 
 @op(method=False)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
-    """(result, mean, 1 / std) of layer norm."""
+    """Returns (result, mean, 1 / std) of layer norm."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     y, _, rstd, _, _ = _layer_norm(input, shape, weight, bias, eps)
     sizes = input._sizes
@@ -329,18 +343,19 @@ def _rms_rule(c, g):
     return _rms_backward(g, c.x, c.w, c.out1, n=c.n, needs=c.needs)
 
 
-#: (result; the root's reciprocal)
+#: (result, reciprocal of the root mean square)
 rms_ = primitive("rms_norm", "x, w=None, *, n, dims, eps", _rms_rule, raw=True, held=(1,), node="MulBackward0",
                  layout=(layout.suggested_by_first, layout.kept))
 
 
 @op(method=False, aliases="nn.functional.rms_norm")
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """input / sqrt(mean(input^2) + eps) over the trailing dims, times weight; eps None: the dtype's epsilon."""
+    """Computes input / sqrt(mean(input^2) + eps) over the trailing dims, times weight. eps=None
+    means the dtype's epsilon."""
     tensor_arg("rms_norm", "input", input)
     n, dims = _normalized("rms_norm", input, normalized_shape, weight)
     if input._stype.kind == "c":
-        # As torch: the plain square, not the squared magnitude.
+        # As in PyTorch: the plain square, not the squared magnitude.
         y = input * ((input * input).mean(list(range(-dims, 0)), keepdim=True)
                      + (_epsilon(input) if eps is None else eps)).rsqrt()
         return y if weight is None else y * weight
@@ -370,7 +385,7 @@ def _gn_rule(c, g):
 
 
 _GROUPED = {"raw": True, "held": (1, 2, 3), "layout": (layout.suggested_by_first,) + (layout.kept,) * 3}
-#: (result; of mean, 1 / deviation and normalised groups what the gradient kernel has use for)
+#: (result, then mean, 1 / std and normalized groups as far as the gradient kernel uses them)
 gn_ = primitive("native_group_norm", "x, w=None, b=None, *, groups, eps", _gn_rule, node="NativeGroupNormBackward0", **_GROUPED)
 _instance_norm_ = primitive("native_instance_norm", "x, w=None, b=None, *, groups, eps", _gn_rule, node="NativeBatchNormBackward0", order=(0, 2, 1),
                             **_GROUPED)
@@ -401,7 +416,7 @@ def _group_norm(input, num_groups, weight, bias, eps):
 
 @op(ns="nn.functional", method=False)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
-    """Normalises groups of channels of each sample, then applies weight and bias per channel."""
+    """Normalizes groups of channels of each sample, then applies weight and bias per channel."""
     tensor_arg("group_norm", "input", input)
     s = input._sizes
     if len(s) >= 2 and s[0] * s[1] // num_groups * math.prod(s[2:]) == 1:
@@ -417,7 +432,7 @@ def _torch_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudn
 
 @op(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    """(result, mean, 1 / std) of group norm."""
+    """Returns (result, mean, 1 / std) of group norm."""
     y, _, rstd, _ = _group_norm(input.reshape(N, C, HxW), group, weight, bias, eps)
     x = input if input._stype.itemsize != 2 else cast(input, F32)
     m = x.reshape(N, group, C // group * HxW)
@@ -429,7 +444,8 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 @op(ns="nn.functional", method=False, writes=("use_input_stats", False))
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
                   eps=1e-05):
-    """Normalises each channel of each sample by its own statistics, or by the running ones."""
+    """Normalizes each channel of each sample by its own statistics, or by the running statistics.
+    """
     tensor_arg("instance_norm", "input", input)
     if use_input_stats:
         if math.prod(input._sizes[2:]) == 1:
@@ -440,7 +456,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps):
     if eps.__class__ is not float:
         eps = _fraction(need_number("instance_norm", "eps", eps))
-    input = in_c_order(input)        # as torch: in the view of one sample with N * C channels
+    input = in_c_order(input)  # PyTorch computes on a view as one sample with N * C channels
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
@@ -468,7 +484,7 @@ def _instance_normed(input, running_mean, running_var, weight, bias, momentum, e
 
 @op(method=False, name="instance_norm", writes=("use_input_stats", False))
 def _torch_instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
-    """instance_norm in the argument order of torch.instance_norm."""
+    """instance_norm with the argument order of torch.instance_norm."""
     return _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 
 
@@ -479,7 +495,7 @@ window_sum_ = primitive("channel_window_sum", "x, *, size, before", lambda c, g:
 
 @op(ns="nn.functional", method=False)
 def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
-    """input / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
+    """Computes input / (k + alpha * mean of squares over `size` neighboring channels)^beta."""
     tensor_arg("local_response_norm", "input", input)
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input.ndim} "
@@ -488,7 +504,7 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
         return input
     squares = input * input
     if input._stype.itemsize == 2:
-        # (Their sum may exceed the range of float16, while their mean does not.)
+        # The sum of squares may overflow float16, while their mean does not.
         s = cast(window_sum_(cast(squares, F32), size=size, before=size // 2) / size, input._stype) * alpha
     else:
         s = window_sum_(squares, size=size, before=size // 2) * (alpha / size)
@@ -497,7 +513,7 @@ def local_response_norm(input, size, alpha=0.0001, beta=0.75, k=1.0):
 
 @op(ns="nn.functional", method=False)
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
-    """input / max(p-norm along `dim`, eps)."""
+    """Computes input / max(p-norm along `dim`, eps)."""
     tensor_arg("normalize", "input", input)
     norm = input.norm(p, dim, keepdim=True).clamp_min(eps)
     if out is None:

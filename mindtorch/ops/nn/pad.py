@@ -11,7 +11,7 @@ from mindtorch.ops.nn._fused import tensor_arg, title
 from mindtorch.ops.shapes._sizes import size_of
 from mindtorch.ops.shapes.shape import in_c_order, pad_constant_
 
-#: `plan` holds (axis, mode, size, before, after) of the dimensions that are padded.
+#: `plan` holds (axis, mode, size, before, after) for each padded dim.
 take_axes_ = primitive("pad_by_index", "x, *, plan", lambda c, g: take_axes_grad_(g, plan=c.plan), raw=True, node="ReflectionPad2DBackward0",
                        layout=suggested_by_first)
 take_axes_grad_ = primitive("pad_by_index_backward", "g, *, plan", lambda c, g: take_axes_(g, plan=c.plan), raw=True, layout=suggested_by_first)
@@ -23,7 +23,8 @@ def _counts(pad):
 
 @functools.lru_cache(1024)
 def _pairs(pad, ndim):
-    """The ints that start with the last dim -> a (before, after) pair for each dim in order."""
+    """Converts the ints of a padding, which start with the last dim, to a (before, after) pair for
+    each dim in order."""
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * ndim:
@@ -56,14 +57,15 @@ def _constant(input, pad, value):
 
 @op(method=False)
 def constant_pad_nd(input, pad, value=0):
-    """input with `value` before and after its last dims; negative counts cut off."""
+    """Pads the last dims of input with `value`. Negative counts crop."""
     tensor_arg("constant_pad_nd", "input", input)
     return _constant(input, pad, value)
 
 
 @op(ns="nn.functional", method=False, name="pad")
 def pad_(input, pad, mode="constant", value=None):
-    """input padded at the ends of its last dims: constant (any dims), reflect, replicate or circular (1 to 3 dims)."""
+    """Pads the last dims of input: constant (any dims), reflect, replicate or circular (1 to 3
+    dims)."""
     tensor_arg("pad", "input", input)
     if mode == "constant":
         return _constant(input, pad, 0 if value is None else value)
@@ -76,12 +78,13 @@ def pad_(input, pad, mode="constant", value=None):
     n = len(pad) // 2
     if not n or ndim not in (n + 1, n + 2) or n > 3:
         raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.")
-    # (Layers see an op of each rank; where there are none to ask it is no other call.)
+    # Dispatcher layers see one op per rank. If none is active, the shared implementation is called
+    # directly.
     return _BY_RANK[mode, n](input, pad) if mode != "circular" and FLAGS.ops else _repeating(input, pairs, n, mode)
 
 
 def _repeating(input, pairs, n, mode):
-    """input with the last n dims continued: mirrored, by their last element, or from the other end."""
+    """Extends the last n dims of input: mirrored, with the edge element, or wrapped around."""
     plan = _plan(input._sizes, pairs, n, mode)
     if input._stype.kind == "b" and mode != "circular":
         names = {"reflect": "reflection_pad", "replicate": "replication_pad"}
@@ -93,7 +96,10 @@ def _repeating(input, pairs, n, mode):
 
 @functools.lru_cache(1024)
 def _plan(sizes, pairs, n, mode):
-    """What take_axes_ takes, checked.  (A call of 1x3x8x8 took 13.7 us with this worked out anew, twice, and takes 9.6.)"""
+    """Returns the plan for `take_axes_`. Checks the arguments.
+
+    Cached: a call with a 1x3x8x8 input takes 9.6 us, vs 13.7 us without the cache.
+    """
     ndim = len(sizes)
     if mode != "circular" and 0 in sizes[1 if ndim == n + 2 else 0:]:
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
@@ -120,13 +126,13 @@ def _of_rank(mode, name, n):
     def padded(input, padding):
         tensor_arg(name, "input", input)
         if len(padding) != 2 * n or input.ndim not in (n + 1, n + 2):
-            raise RuntimeError(f"{name}: expected {2 * n} counts of padding and an input of {n + 1} or {n + 2} dimensions, but got {len(padding)} "
-                               f"and {input.ndim}")
+            raise RuntimeError(f"{name}: expected {2 * n} padding values and an input of {n + 1} or {n + 2} dimensions, but got "
+                               f"{len(padding)} values and {input.ndim} dimensions")
         return _repeating(input, _pairs(_counts(padding), input.ndim), n, mode)
     padded.__name__ = name
-    padded.__doc__ = f"`torch.nn.functional.pad` of {n} dims in the mode \"{mode}\", as a function of its own."
+    padded.__doc__ = f"`torch.nn.functional.pad` over {n} dims in mode \"{mode}\", as a separate op."
     return op(padded, ns="_C._nn", method=False, autocast="float32")
 
 
-#: (mode, how many dims) -> the op that autocast knows
+#: (mode, number of dims) -> the op that autocast recognizes
 _BY_RANK = {(mode, n): _of_rank(mode, f"{stem}_pad{n}d", n) for mode, stem in (("reflect", "reflection"), ("replicate", "replication")) for n in (1, 2, 3)}

@@ -1,4 +1,4 @@
-"""Pooling: maxima, means, p-norms over windows, adaptive and fractional pools, unpooling."""
+"""Pooling: maxima, means and p-norms over windows, adaptive and fractional pools, unpooling."""
 import functools
 import math
 
@@ -19,14 +19,18 @@ _by_input = by_operand(0)
 
 
 def _suggested(r, operands, kw):
-    """The memory format that the input suggests; one of three spatial dims without a batch is looked at as with one."""
+    """Restrides the result to the memory format that the input suggests.
+
+    An unbatched input with three spatial dims is treated as a batch of one.
+    """
     a = operands[0]
     if a.ndim == 4 and len(kw.get("kernel", ())) == 3:
         told = format_told((1, *a.shape), (a.size, *strides_of(a)))
         return laid_out(r, format_strides((1, *r.shape), told)[1:])
     return _by_input(r, operands, kw)
 
-# Reading elements at flat indices of the spatial dims, and adding up (or writing) there, are each other's gradients.
+# Gathering elements at flat indices of the spatial dims, and scattering (with addition or
+# assignment) to them, are each other's gradients.
 gather_places_ = primitive("gather_places", "x, index, *, dims",
                            lambda c, g: scatter_places_(g, c.index, size=c.shapes[0][-c.dims:]), None, layout=_suggested)
 scatter_places_ = primitive("scatter_places", "g, index, *, size",
@@ -34,7 +38,8 @@ scatter_places_ = primitive("scatter_places", "g, index, *, size",
 put_places_ = primitive("max_unpool", "x, index, *, size",
                         lambda c, g: gather_places_(g, c.index, dims=len(c.size)), None, layout=_suggested)
 
-#: numbers of elements in their windows -> flat indices into the spatial dims of the input, which has `size`
+#: offsets of elements within their windows -> flat indices into the spatial dims of the input,
+#: which has `size`
 _max_index = primitive("max_pool_index", "arg, *, size, kernel, stride, padding, dilation", layout=_suggested)
 _max_grad = primitive(
     "max_pool_backward", "g, arg, *, size, kernel, stride, padding, dilation",
@@ -46,7 +51,7 @@ def _max_rule(c, g):
     return _max_grad(g, c.out1, size=c.shapes[0][-len(c.kernel):], kernel=c.kernel, stride=c.stride, padding=c.padding, dilation=c.dilation)
 
 
-#: (y, with `places` also the number of each maximum in its window, in few bits)
+#: (y, and with `places` the offset of each maximum in its window, in a small integer dtype)
 _max_pool = {n: primitive(f"max_pool{n}d", "x, *, kernel, stride, padding, dilation, out, places", _max_rule, node=node, held=(1,),
                           layout=None if n == 1 else _suggested)
              for n, node in ((1, "SqueezeBackward1"), (2, "MaxPool2DWithIndicesBackward0"), (3, "MaxPool3DWithIndicesBackward0"))}
@@ -79,7 +84,7 @@ _adaptive_avg = {1: _adaptive_avg_primitives(1, "SqueezeBackward1"),
                  3: _adaptive_avg_primitives(3, "AdaptiveAvgPool3DBackward0")}
 
 
-#: (y, with `places` also the flat indices of the maxima in the input's spatial dims)
+#: (y, and with `places` the flat indices of the maxima in the input's spatial dims)
 _adaptive_max = {n: primitive(f"adaptive_max_pool{n}d", "x, *, target, places",
                               lambda c, g: scatter_places_(g[0], c.out1, size=c.shapes[0][-len(c.target):]),
                               node=f"AdaptiveMaxPool{max(n, 2)}DBackward0", nondiff=(1,), layout=_suggested if n == 2 else None)
@@ -112,7 +117,8 @@ _BATCHED = "Expected {} or {} (batch mode) tensor with optional 0 dim batch size
 
 
 def _check_batched(name, shape, n):
-    """RuntimeError unless there are n spatial dims, channels and perhaps a batch; only the batch may be empty."""
+    """Raises RuntimeError unless there are n spatial dims, channels and optionally a batch. Only
+    the batch may be empty."""
     dims = f"{n + 1}D", f"{n + 2}D"
     if len(shape) not in (n + 1, n + 2):
         raise RuntimeError(f"{name}: {_BATCHED.format(*dims, list(shape))}" if n == 1 else
@@ -123,7 +129,8 @@ def _check_batched(name, shape, n):
 
 
 def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
-    """Output size along each dim (torch drops a last window that would start in the padding at the end)."""
+    """Returns the output size along each dim. PyTorch drops a last window that would start in the
+    padding at the end."""
     out = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation):
         span = n + 2 * p - d * (k - 1) - 1
@@ -135,8 +142,10 @@ def _pooled_size(size, kernel, stride, padding, dilation, ceil_mode):
 
 
 def _window(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
-    """(kernel, stride, padding, dilation, output size), of windows over (..., C, *spatial), checked."""
-    # (The cached function takes ints as they are. To it 2.0 and True would be ints as well, so what is none is looked at here.)
+    """Returns (kernel, stride, padding, dilation, output size) of windows over (..., C, *spatial).
+    Checks the arguments."""
+    # The cached function accepts ints unchecked. Its cache cannot distinguish 2.0 from 2 or True
+    # from 1, so other types are checked here.
     if kernel.__class__ is not int:
         kernel = _sizes(name, n, "kernel_size", kernel)
     if stride.__class__ is not int:
@@ -150,7 +159,8 @@ def _window(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
 
 @functools.lru_cache(1024)
 def _windows(name, n, shape, kernel, stride, padding, dilation, ceil_mode):
-    """What _window gives, of ints or n of them each; RuntimeError for windows that there are not.  (Asked anew 3 us.)"""
+    """Like `_window`, where each argument is an int or n ints. RuntimeError for invalid windows.
+    Cached: the checks take 3 us."""
     if name == "avg_pool1d" and len(shape) not in (2, 3):
         raise RuntimeError(f"Expected 2 to 3 dimensions, but got {len(shape)}-dimensional tensor for argument #1 'self' (while "
                            "checking arguments for avg_pool1d)")
@@ -211,29 +221,32 @@ def _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
 
 @op(ns="nn.functional", method=False)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """Largest element of each window of (N, C, L) or (C, L); with its index if `return_indices`."""
+    """Returns the maximum of each window of (N, C, L) or (C, L), with its index if
+    `return_indices`."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @op(ns="nn.functional", method=False)
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """Largest element of each window of (N, C, H, W) or (C, H, W); with its flat index if `return_indices`."""
+    """Returns the maximum of each window of (N, C, H, W) or (C, H, W), with its flat index if
+    `return_indices`."""
     return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """Largest element of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    """Returns the maximum of each window of (N, C, D, H, W) or (C, D, H, W), with its flat index if
+    `return_indices`."""
     return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def _declare_max(n):
     def pool(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-        """Largest element of each window."""
+        """Returns the maximum of each window."""
         return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        """Largest element of each window and its index."""
+        """Returns the maximum of each window and its index."""
         return _max(n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
     op(method=False, name=f"max_pool{n}d")(pool)
     op(ns="nn.functional", method=False, name=f"max_pool{n}d_with_indices")(with_indices)
@@ -245,7 +258,7 @@ for _n in (1, 2, 3):
 
 @op(method=False, name="max_pool1d_with_indices")
 def _max_pool1d_with_indices(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-    """Largest element of each window and its index."""
+    """Returns the maximum of each window and its index."""
     return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
@@ -267,19 +280,19 @@ def _avg(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
 
 @op(method=False, aliases="nn.functional.avg_pool1d")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """Mean of each window of (N, C, L) or (C, L)."""
+    """Computes the mean of each window of (N, C, L) or (C, L)."""
     return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @op(ns="nn.functional", method=False)
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """Mean of each window of (N, C, H, W) or (C, H, W)."""
+    """Computes the mean of each window of (N, C, H, W) or (C, H, W)."""
     return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """Mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    """Computes the mean of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -287,32 +300,34 @@ def _lp(n, input, norm_type, kernel_size, stride, ceil_mode):
     kernel = _sizes(f"lp_pool{n}d", n, "kernel_size", kernel_size)
     p = float(norm_type)
     y = _avg(n, input.pow(p), kernel, stride, 0, ceil_mode, True, None)
-    # A sum of odd powers may be negative.  The root of 0 has an infinite slope, which this keeps from the window's elements.
+    # A sum of odd powers may be negative. The derivative of the root is infinite at 0; relu does
+    # not propagate it to the elements of the window.
     y = y.sign() * y.abs().relu()
     return (y * math.prod(kernel)).pow(1.0 / p)
 
 
 @op(ns="nn.functional", method=False)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """p-norm of each window of (N, C, L) or (C, L)."""
+    """Computes the p-norm of each window of (N, C, L) or (C, L)."""
     return _lp(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @op(ns="nn.functional", method=False)
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """p-norm of each window of (N, C, H, W) or (C, H, W)."""
+    """Computes the p-norm of each window of (N, C, H, W) or (C, H, W)."""
     return _lp(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @op(ns="nn.functional", method=False)
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """p-norm of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    """Computes the p-norm of each window of (N, C, D, H, W) or (C, D, H, W)."""
     return _lp(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 # ------------------------------------------------------------------ adaptive pools
 def _target(name, n, x, output_size, channels):
-    """(the output's spatial sizes, checked, what _pieces says of them); `channels`: there have to be some."""
+    """Checks output_size and returns the result of `_pieces`. `channels`: the channel dim must not
+    be empty."""
     if n == 1 and output_size.__class__ not in NUMBERS:
         output_size = read(name, "output_size", "index", output_size)
     if output_size.__class__ is not int:
@@ -326,7 +341,11 @@ def _target(name, n, x, output_size, channels):
 
 @functools.lru_cache(1024)
 def _pieces(name, n, shape, output_size, channels):
-    """(n sizes, those of windows next to each other that are the pieces of them, or None where they are not alike or there is one of all)"""
+    """Returns (n output sizes, window sizes).
+
+    The window sizes are those of the adjacent pieces if there are several pieces, all of equal
+    size; otherwise None.
+    """
     size = shape[-n:]
     if len(shape) not in (n + 1, n + 2):
         raise RuntimeError(f"Expected 2 to 3 dimensions, but got {len(shape)}-dimensional tensor for argument #1 'self' (while checking "
@@ -356,7 +375,7 @@ def _check_filled(name, shape, first):
 
 
 def _forward_only(name, y, out):
-    """`y`, whose backward is an error where it has no elements."""
+    """Returns `y`. If `y` is empty, its backward raises an error."""
     if 0 in out and y._gnode is not None:
         def refuse(grads):
             if grads[0] is None:
@@ -380,19 +399,21 @@ def _adaptive_mean(n, input, output_size):
 
 @op(method=False, aliases="nn.functional.adaptive_avg_pool1d")
 def adaptive_avg_pool1d(input, output_size):
-    """Means of `output_size` pieces of (N, C, L) or (C, L)."""
+    """Computes the means of `output_size` pieces of (N, C, L) or (C, L)."""
     return _adaptive_mean(1, input, output_size)
 
 
 @op(ns="nn.functional", method=False)
 def adaptive_avg_pool2d(input, output_size):
-    """Means over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W); None keeps a dim's size."""
+    """Computes the means over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W). None
+    keeps the size of a dim."""
     return _adaptive_mean(2, input, output_size)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_avg_pool3d(input, output_size):
-    """Means over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W); None keeps a dim's size."""
+    """Computes the means over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W).
+    None keeps the size of a dim."""
     return _adaptive_mean(3, input, output_size)
 
 
@@ -410,31 +431,31 @@ def _adaptive_largest(n, input, output_size, indices):
 
 @op(ns="nn.functional", method=False)
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """Largest elements of `output_size` pieces of (N, C, L) or (C, L)."""
+    """Returns the maxima of `output_size` pieces of (N, C, L) or (C, L)."""
     return _adaptive_largest(1, input, output_size, return_indices)
 
 
 @op(ns="nn.functional", method=False)
 def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """Largest elements over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W)."""
+    """Returns the maxima over a grid of `output_size` pieces of (N, C, H, W) or (C, H, W)."""
     return _adaptive_largest(2, input, output_size, return_indices)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """Largest elements over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W)."""
+    """Returns the maxima over a grid of `output_size` pieces of (N, C, D, H, W) or (C, D, H, W)."""
     return _adaptive_largest(3, input, output_size, return_indices)
 
 
 @op(method=False, name="adaptive_max_pool1d")
 def _adaptive_max_pool1d(input, output_size):
-    """Largest elements of `output_size` pieces, and their indices."""
+    """Returns the maxima of `output_size` pieces and their indices."""
     return _adaptive_largest(1, input, output_size, True)
 
 
 def _declare_adaptive(n):
     def with_indices(input, output_size, return_indices=False):
-        """Largest elements of the pieces and their indices."""
+        """Returns the maxima of the pieces and their indices."""
         return _adaptive_largest(n, input, output_size, True)
     op(ns="nn.functional", method=False, name=f"adaptive_max_pool{n}d_with_indices")(with_indices)
 
@@ -481,7 +502,7 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
         if samples.ndim != 3:
             raise RuntimeError(f"Expect _random_samples to have 3 dimensions, got {samples.ndim}")
-        # (Of more batches of samples than the input has the first are used.)
+        # If there are samples for more batches than the input has, the first ones are used.
         if samples._sizes[0] < lead[0]:
             raise RuntimeError("Expect _random_samples.size(0) no less then input batch size.")
         if samples._sizes[1] != lead[1]:
@@ -496,34 +517,35 @@ def _fractional_pool(n, input, kernel_size, output_size, output_ratio, indices, 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-    """Largest elements of windows placed at random in (N, C, H, W) or (C, H, W)."""
+    """Returns the maxima of randomly placed windows of (N, C, H, W) or (C, H, W)."""
     return _fractional_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-    """Largest elements of windows placed at random in (N, C, D, H, W) or (C, D, H, W)."""
+    """Returns the maxima of randomly placed windows of (N, C, D, H, W) or (C, D, H, W)."""
     return _fractional_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
 @op(ns="nn.functional", method=False)
 def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
                                        _random_samples=None):
-    """fractional_max_pool2d and the indices of the elements."""
+    """Like fractional_max_pool2d, and also returns the indices of the maxima."""
     return _fractional_pool(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
 @op(ns="nn.functional", method=False)
 def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
                                        _random_samples=None):
-    """fractional_max_pool3d and the indices of the elements."""
+    """Like fractional_max_pool3d, and also returns the indices of the maxima."""
     return _fractional_pool(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
 # ------------------------------------------------------------------ unpooling
 def _unpool(n, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{n}d"
-    alert(f"max_unpooling{max(n, 2)}d_forward_out")         # (torch's one of one dimension is the one of two)
+    # PyTorch implements 1-d unpooling with the 2-d op
+    alert(f"max_unpooling{max(n, 2)}d_forward_out")
     tensor_arg(name, "input", input)
     tensor_arg(name, "indices", indices, 2)
     kernel = _sizes(name, n, "kernel_size", kernel_size)
@@ -559,17 +581,17 @@ def _tup(v):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """Puts the results of max_pool1d back to their places; zeros elsewhere."""
+    """Writes the results of max_pool1d to their original indices, and zeros elsewhere."""
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """Puts the results of max_pool2d back to their places; zeros elsewhere."""
+    """Writes the results of max_pool2d to their original indices, and zeros elsewhere."""
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """Puts the results of max_pool3d back to their places; zeros elsewhere."""
+    """Writes the results of max_pool3d to their original indices, and zeros elsewhere."""
     return _unpool(3, input, indices, kernel_size, stride, padding, output_size)

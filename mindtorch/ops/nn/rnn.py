@@ -1,4 +1,5 @@
-"""Recurrent networks: whole layers as kernels with gradients through time, torch._VF's functions and cells on them."""
+"""Recurrent networks: kernels for entire layers with backpropagation through time, and the
+functions and cells of torch._VF built on them."""
 from mindtorch.core import autocast, forward
 from mindtorch.core.alias import title
 from mindtorch.core.grad_mode import mode
@@ -17,8 +18,10 @@ def _cat(items, dim=0):
 
 
 # ------------------------------------------------------------------ one layer in one direction
-# All rows of a sequence lie one step after the other; `sizes`: rows of each step.  Behind the states the kernels return what their
-# gradients start from, where `keep` says that it is wanted.  (Wide also in half precision: raw, with the rounding in the kernel.)
+#
+# The rows of all sequences are ordered by time step; `sizes` holds the number of rows of each step.
+# After the states, the kernels return the values that their gradients start from, if `keep` is set.
+# Half precision is computed in float32: the primitives are raw, and the kernels round.
 def _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse):
     gates = linear(x, w_ih, b_ih)
 
@@ -31,7 +34,8 @@ def _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse):
 
 
 def _unroll(gates, states, step, sizes, reverse):
-    """Runs `step` over time out of ops with gradients; states are the hidden state and perhaps the cell state."""
+    """Runs `step` over time with differentiable ops. The states are the hidden state and, for an
+    LSTM, the cell state."""
     ys, start = {}, [0]
     for n in sizes:
         start.append(start[-1] + n)
@@ -57,7 +61,7 @@ def _lstm_rule(c, g):
 
 lstm_layer = primitive("lstm", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
                        held=(3,), node="MkldnnRnnLayerBackward0")
-# torch composes a cell of two products, whose graphs have an order of their own.
+# PyTorch composes a cell from two matmuls, so the edges of its autograd graph have another order.
 _lstm_cell = primitive("lstm_cell", "x, h0, c0, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None, *, sizes, reverse, keep", _lstm_rule, raw=True,
                        held=(3,), node="LstmBackward0", order=(5, 3, 6, 4, 7, 0, 1, 2))
 
@@ -112,13 +116,14 @@ _rnn_cell = primitive("rnn_cell", "x, h0, w_ih, w_hh, b_ih=None, b_hh=None, *, r
 
 
 def _keeps(*tensors):
-    """Whether a node will be recorded over these."""
+    """True if a node will be recorded for any of these tensors."""
     return forward.followed(*[t for t in tensors if t is not None])
 
 
 # ------------------------------------------------------------------ stacks of layers
 def _weights(params, has_biases, projected):
-    """The flat list of a network's weights in groups of one layer and direction: (w_ih, w_hh, b_ih, b_hh, w_hr)."""
+    """Splits the flat list of a network's weights into groups, one per layer and direction: (w_ih,
+    w_hh, b_ih, b_hh, w_hr)."""
     size = 2 + 2 * has_biases + projected
     if len(params) % size:
         raise RuntimeError(f"rnn: expected groups of {size} weights, got {len(params)}")
@@ -131,7 +136,8 @@ def _weights(params, has_biases, projected):
 
 
 def _stack(kind, x, states, groups, num_layers, dropout, train, bidirectional, sizes, lstm_one=None):
-    """All layers over rows x; states are tensors (layers * directions, B, H).  Returns (y, *final states)."""
+    """Runs all layers over rows x. States are tensors (layers * directions, B, H). Returns (y,
+    *final states)."""
     directions = 2 if bidirectional else 1
     if len(groups) != num_layers * directions:
         raise RuntimeError(f"rnn: expected weights for {num_layers * directions} layers and directions, got "
@@ -169,7 +175,7 @@ def _check(name, x, states, w_ih):
 
 
 def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, lstm_one=None):
-    """Padded input (T, B, I) or (B, T, I)."""
+    """Runs a network over padded input (T, B, I) or (B, T, I)."""
     tensor_arg(kind, "input", input)
     projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
@@ -183,7 +189,7 @@ def _run(kind, input, states, params, has_biases, num_layers, dropout, train, bi
 
 
 def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional):
-    """Rows of a PackedSequence."""
+    """Runs a network over the rows of a PackedSequence."""
     tensor_arg(kind, "data", data)
     projected = kind == "lstm" and states[0]._sizes[2] != states[1]._sizes[2]
     groups = _weights(params, has_biases, projected)
@@ -193,7 +199,7 @@ def _run_packed(kind, data, batch_sizes, states, params, has_biases, num_layers,
 
 
 def run_lstm(layer, input, hx, *rest):
-    """lstm of a padded batch with another primitive for one layer and direction."""
+    """Runs lstm over a padded batch, with another primitive for one layer and direction."""
     return _run("lstm", input, tuple(hx), *rest, lstm_one=layer)
 
 
@@ -201,8 +207,9 @@ def run_lstm(layer, input, hx, *rest):
 def lstm(*args):
     """torch._VF.lstm.
 
-    (input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
-    (data, batch_sizes, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h, c).
+    Arguments: (input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional,
+    batch_first), or for packed rows (data, batch_sizes, (h, c), weights, has_biases, num_layers,
+    dropout, train, bidirectional). Returns (output, h, c).
     """
     if taken(args[1]):
         data, sizes, hx, *rest = args
@@ -213,8 +220,12 @@ def lstm(*args):
 
 def _declare(kind, autocast):
     def run(*args):
-        """(input, h, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or for packed rows
-        (data, batch_sizes, h, weights, has_biases, num_layers, dropout, train, bidirectional) -> (output, h)."""
+        """Runs a recurrent network like the function of this name in torch._VF.
+
+        Arguments: (input, h, weights, has_biases, num_layers, dropout, train, bidirectional,
+        batch_first), or for packed rows (data, batch_sizes, h, weights, has_biases, num_layers,
+        dropout, train, bidirectional). Returns (output, h).
+        """
         if taken(args[2]):
             data, sizes, hx, *rest = args
             return _run_packed(kind, data, sizes, (hx,), *rest)
@@ -234,7 +245,7 @@ def _cell_input(name, input, states, w_ih, w_hh):
     tensor_arg(name, "input", input)
     _check(name, input, states, states[0])
     for x, w in ((input, w_ih), (states[0], w_hh)):
-        # (Autocast casts both, unless one is float64.)
+        # Autocast casts both, unless one is float64.
         if x._stype != w._stype and (autocast.state.to is None or 8 in (x._stype.itemsize, w._stype.itemsize)):
             raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {title(x._stype)} and {title(w._stype)}")
     if input.ndim == 1:
@@ -243,13 +254,14 @@ def _cell_input(name, input, states, w_ih, w_hh):
 
 
 def _by_parts(x):
-    """Whether a cell is computed by its parts: inside autocast each has a dtype of its own."""
+    """True if a cell is computed from separate ops: inside autocast each of them has its own dtype.
+    """
     return autocast.covers(x)
 
 
 @op(method=False)
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
+    """Computes one step of an LSTM: (B, I), ((B, H), (B, H)) -> (h, c)."""
     x, (h, c), single = _cell_input("lstm_cell", input, tuple(hx), w_ih, w_hh)
     if _by_parts(x):
         _, h, c = _compose_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh, None, (x._sizes[0],), False)
@@ -261,7 +273,8 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 
 def _both(b_ih, b_hh, w_hh):
-    """Biases both given or both None."""
+    """Returns both biases, or None for both. A missing bias is replaced by zeros if the other is
+    given."""
     if (b_ih is None) == (b_hh is None):
         return b_ih, b_hh
     zero = new_full(w_hh, size=w_hh._sizes[:1], value=0, stype=w_hh._stype)
@@ -270,7 +283,7 @@ def _both(b_ih, b_hh, w_hh):
 
 @op(method=False)
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """One step of a GRU: (B, I), (B, H) -> (B, H)."""
+    """Computes one step of a GRU: (B, I), (B, H) -> (B, H)."""
     x, (h,), single = _cell_input("gru_cell", input, (hx,), w_ih, w_hh)
     if _by_parts(x):
         h = _compose_gru(x, h, w_ih, w_hh, b_ih, b_hh, (x._sizes[0],), False)[1]
@@ -282,7 +295,7 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 def _plain_cell(name, relu):
     def cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-        """One step of a plain RNN: (B, I), (B, H) -> (B, H)."""
+        """Computes one step of a plain RNN: (B, I), (B, H) -> (B, H)."""
         x, (h,), single = _cell_input(name, input, (hx,), w_ih, w_hh)
         b_ih, b_hh = _both(b_ih, b_hh, w_hh)
         h = _rnn_cell(x, h, w_ih, w_hh, b_ih, b_hh, relu=relu, sizes=(x._sizes[0],), reverse=False,

@@ -16,7 +16,9 @@ from mindtorch.ops.nn.pooling import _adaptive_mean
 _suggested = by_operand(0)
 
 # ------------------------------------------------------------------ interpolation
-# One kernel and one gradient for all; a primitive each, because grad_fn has a name for each.
+#
+# All modes share one kernel and one gradient kernel. Each mode has its own primitive because each
+# has its own grad_fn name.
 def _resize_primitive(name):
     def rule(c, g):
         return _resize_grad(g, size=c.shapes[0][2:], kind=name, scales=c.scales, align=c.align)
@@ -60,7 +62,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                 antialias=False):
     """Resamples the spatial dims of (N, C, *spatial) to `size` or by `scale_factor`.
 
-    Modes: nearest, nearest-exact, area (1 to 3 dims), linear (1), bilinear, bicubic (2, both also antialiased), trilinear (3).
+    Modes: nearest, nearest-exact, area (1 to 3 dims), linear (1), bilinear and bicubic (2, with
+    optional antialiasing), trilinear (3).
     """
     tensor_arg("interpolate", "input", input)
     if mode in ("nearest", "area", "nearest-exact"):
@@ -127,47 +130,52 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 
 @op(ns="nn.functional", method=False)
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
-    """interpolate under its old name."""
+    """Deprecated name of interpolate."""
     warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @op(ns="nn.functional", method=False)
 def upsample_nearest(input, size=None, scale_factor=None):
-    """interpolate with mode="nearest"."""
+    """Deprecated: interpolate with mode="nearest"."""
     warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @op(ns="nn.functional", method=False)
 def upsample_bilinear(input, size=None, scale_factor=None):
-    """interpolate with mode="bilinear", align_corners=True."""
+    """Deprecated: interpolate with mode="bilinear", align_corners=True."""
     warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 @op(method=False, name="_upsample_bilinear2d_aa")
 def _upsample_bilinear2d_aa(input, output_size, align_corners, scales_h=None, scales_w=None):
-    """Antialiased bilinear interpolation."""
+    """Computes antialiased bilinear interpolation."""
     return _resize(input, "bilinear", tuple(output_size), (scales_h, scales_w), align_corners, True)
 
 
 # ------------------------------------------------------------------ grid_sample
 _grid_grad = primitive("grid_sampler_backward", "g, x, grid, *, kind, padding, align, needs")
-#: x (N, C, *size) at flat indices (N, P) of the spatial dims, and its adjoint
+#: Reads x (N, C, *size) at flat indices (N, P) of the spatial dims; then its adjoint.
 _at_points = primitive("grid_points", "x, index", lambda c, g: _add_points(g, c.index, size=c.shapes[0]), None)
 _add_points = primitive("grid_points_backward", "g, index, *, size", lambda c, g: _at_points(g, c.index), None)
-#: of one axis of n pixels: the taps' indices, then what their weights are made of (see `_weights_of`)
+#: For one axis of n pixels: the indices of the taps, then the terms of their weights (see
+#: `_weights_of`).
 _taps = primitive("grid_taps", "coordinate, *, n, kind, padding, align")
 
 
 def _weights_of(coordinate, n, mode, padding, align):
-    """Taps of one axis, their weights as ops of the coordinate (a tensor) that can be differentiated."""
+    """Returns (index, weight) of each tap along one axis.
+
+    The weights are computed from the coordinate (a tensor) with differentiable ops.
+    """
     items = _taps(coordinate, n=n, kind=mode, padding=padding, align=align)
     if mode == "nearest":
         return [items]
     if mode == "bilinear":
-        # The position as a function of the coordinate: its slope times the coordinate, plus what is left.
+        # The position is a linear function of the coordinate: its derivative times the coordinate,
+        # plus a remainder.
         i0, i1, inside0, inside1, slope, rest = items
         f = coordinate * slope + rest
         return [(i0, (1 - f) * inside0), (i1, f * inside1)]
@@ -242,7 +250,8 @@ def _sampled(input, grid, mode, padding_mode, align_corners):
 
 @op(ns="nn.functional", method=False, autocast="float32")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
-    """input (N, C, H, W) or (N, C, D, H, W) at the places of grid (N, *out, 2 or 3), given in [-1, 1]."""
+    """Samples input (N, C, H, W) or (N, C, D, H, W) at the points of grid (N, *out, 2 or 3), with
+    coordinates in [-1, 1]."""
     if mode not in ("bilinear", "nearest", "bicubic"):
         raise ValueError("nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but "
                          "got: "
@@ -265,7 +274,7 @@ _GRID_MODES, _GRID_PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "bor
 
 def _declare_sampler(name, autocast):
     def sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-        """grid_sample with modes as numbers."""
+        """grid_sample with the modes as integers."""
         return _sampled(input, grid, _GRID_MODES[interpolation_mode], _GRID_PADDINGS[padding_mode], align_corners)
     op(method=False, name=name, autocast=autocast)(sampler)
 
@@ -275,13 +284,14 @@ _declare_sampler("grid_sampler_2d", "float32")
 _declare_sampler("grid_sampler_3d", "float32")
 
 
-#: homogeneous coordinates of the output places, (N, prod(size), dims + 1), for theta's dtype
+#: homogeneous coordinates of the output points, (N, prod(size), dims + 1), in theta's dtype
 _base_grid = primitive("affine_base_grid", "theta, *, size, align", raw=True)
 
 
 @op(ns="nn.functional", method=False)
 def affine_grid(theta, size, align_corners=None):
-    """Sampling grid of affine maps theta (N, 2, 3) or (N, 3, 4) for outputs of `size` (N, C, *spatial)."""
+    """Returns the sampling grid of affine maps theta (N, 2, 3) or (N, 3, 4) for outputs of `size`
+    (N, C, *spatial)."""
     tensor_arg("affine_grid", "theta", theta)
     if align_corners is None:
         warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
@@ -312,7 +322,7 @@ def _affine(theta, size, align_corners):
 
 @op(method=False)
 def affine_grid_generator(theta, size, align_corners):
-    """affine_grid with align_corners required."""
+    """Like affine_grid, with a required align_corners."""
     return _affine(theta, tuple(int(s) for s in size), align_corners)
 
 
@@ -323,7 +333,7 @@ unshuffle_ = primitive("pixel_unshuffle", "x, *, factor", lambda c, g: shuffle_(
 
 @op(method=False, aliases="nn.functional.pixel_shuffle")
 def pixel_shuffle(input, upscale_factor):
-    """(*, C r^2, H, W) -> (*, C, H r, W r)."""
+    """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
     tensor_arg("pixel_shuffle", "input", input)
     shape, r = input._sizes, upscale_factor
     if input.ndim < 3:
@@ -340,7 +350,7 @@ def pixel_shuffle(input, upscale_factor):
 
 @op(method=False, aliases="nn.functional.pixel_unshuffle")
 def pixel_unshuffle(input, downscale_factor):
-    """(*, C, H r, W r) -> (*, C r^2, H, W)."""
+    """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
     tensor_arg("pixel_unshuffle", "input", input)
     shape, r = input._sizes, downscale_factor
     if input.ndim < 3:

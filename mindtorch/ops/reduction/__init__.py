@@ -1,1 +1,1 @@
-"""Ops that reduce, scan, sort."""
+"""Reductions, scans and sorting."""

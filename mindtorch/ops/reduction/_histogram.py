@@ -1,4 +1,5 @@
-"""Counting: bincount and histograms (no gradients: backward raises, as torch's does)."""
+"""Counting: bincount and histograms. They have no gradients: backward raises an error, as in
+PyTorch."""
 from mindtorch.core.dtypes import I64
 from mindtorch.core.return_types import struct
 from mindtorch.core.table import op
@@ -12,19 +13,21 @@ from mindtorch.ops.elementwise._logic import where
 
 _bincount = primitive("bincount", "a, weights=None, *, minlength", None, no_derivative("bincount"), raw=True)
 _histc = primitive("histc", "a, *, bins, low, high", raw=True)
-#: bounds between equal bins; each point's number in a grid that gets one dimension more; how many points have each number
+#: The edges of equal bins; the flat bin index of each point, in a grid extended by one dim; the
+#: number of points per flat index.
 _equal_edges = primitive("histogram_edges", "x, *, bins, low, high, op, dim")
 _bins = primitive("histogram_bins", "x, edges, before=None")
 _counts = primitive("histogram_counts", "at, weight=None, *, shape")
 _share, _density = primitive("histogram_share", "r"), primitive("histogram_density", "r, edges, *, dim")
-#: counts or edges as part of the graph of what they were counted of
+#: Attaches counts or edges to the autograd graph of the counted tensor.
 _result = primitive("histogram_result", "r, x, weight=None", None, no_derivative("histogram"), no_derivative("histogram"), raw=True,
                     node="NotImplemented")
 
 
 @op(capture="sizes")
 def bincount(input, weights=None, minlength=0):
-    """How often each non-negative integer occurs in a 1-d tensor, or the sum of its weights."""
+    """Counts the occurrences of each non-negative integer in a 1-d tensor, or sums their weights.
+    """
     need_tensor("bincount", input)
     if input._stype.kind not in "iu":
         raise unsupported("bincount", input)
@@ -39,7 +42,11 @@ def bincount(input, weights=None, minlength=0):
 
 @op(out="same")
 def histc(input, bins=100, min=0, max=0):
-    """Histogram with equal bins between min and max (both 0: between the data's extremes); integers are counted on devices, not on the host, as in torch."""
+    """Computes a histogram with equal bins between min and max. If both are 0, the range of the
+    data is used.
+
+    As in PyTorch, integers are supported on devices but not on the host.
+    """
     need_tensor("histc", input)
     whole = input._stype.kind in "iu" and input._h is not None
     if input._stype.kind not in "fV" and not whole:
@@ -60,7 +67,8 @@ def _histc_whole(input, bins, low, high):
     if low == high:
         low, high = low - 1, high + 1
     at = div((x - low) * bins, high - low, rounding_mode="floor").clamp(max=bins - 1)
-    at = where((x >= low).logical_and(x <= high), at, bins)         # (what lies outside is counted behind the last bin)
+    # values outside the range are counted in an extra last bin
+    at = where((x >= low).logical_and(x <= high), at, bins)
     return cast(at.new_zeros(bins + 1).index_add(0, at, at.new_ones(at.shape))[:bins].clone(), input._stype)
 
 
@@ -71,7 +79,8 @@ def _real_float(name, input):
 
 
 def _edges(name, x, bins, low_high, dim):
-    """Bin edges along one axis: given ones, or `bins` equal ones over the range (default: of the data)."""
+    """Returns the bin edges along one axis: the given ones, or those of `bins` equal bins over the
+    range (default: the range of the data)."""
     if bins.__class__ is Tensor or taken(bins):
         if bins.ndim != 1:
             raise RuntimeError(f"{name}(): bins tensor should have one dimension, but got {bins.ndim} dimensions")
@@ -87,7 +96,8 @@ def _edges(name, x, bins, low_high, dim):
 
 
 def _histogram(columns, edges, weight, density):
-    """Coordinates (n,) and edges of each column -> counts, or sums of weights, over the grid."""
+    """Computes counts, or sums of weights, over the grid from the coordinates (n,) and the edges of
+    each column."""
     at = None
     for x, e in zip(columns, edges):
         at = _bins(x, e, at)
@@ -117,7 +127,8 @@ _Histogram, _Histogramdd = struct("histogram", "hist bin_edges"), struct("histog
 
 @op(out="same")
 def histogram(input, bins=100, *, range=None, weight=None, density=False):
-    """(hist, bin_edges) with `bins` equal bins over the range, or with the given increasing edges."""
+    """Returns (hist, bin_edges) with `bins` equal bins over the range, or with the given increasing
+    edges."""
     _real_float("histogram", input)
     w = _weight("histogram", weight, input, input._sizes)
     x = input.detach().reshape(-1)
@@ -127,7 +138,7 @@ def histogram(input, bins=100, *, range=None, weight=None, density=False):
 
 @op(method=True)
 def histogramdd(input, bins, range=None, weight=None, density=False):
-    """(hist, bin_edges) of points, the last dimension of `input` being their coordinates."""
+    """Returns (hist, bin_edges) of points, whose coordinates are in the last dim of `input`."""
     _real_float("histogramdd", input)
     if input.ndim < 2:
         raise RuntimeError(f"histogramdd(): input tensor should have at least 2 dimensions, but got {input.ndim}")

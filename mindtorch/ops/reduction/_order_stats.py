@@ -14,7 +14,8 @@ from mindtorch.ops.reduction.reduce import _extreme_grad, need_elements
 
 
 def _to_picked(c, g):
-    """The rule of primitives that pick one element per slice, (values, indices): the gradient goes to the picked element."""
+    """Gradient rule of primitives that pick one element per slice and return (values, indices). The
+    gradient goes to the picked element."""
     return put_at(g[0], c.out1, axis=c.axis, keepdim=c.keepdim, shape=c.shapes[0], repeated=False)
 
 
@@ -42,8 +43,8 @@ def _median(name, skip):
             return full(input)
         return result(*along(input, axis=_along(name, input, dim), keepdim=keepdim))
     median.__name__ = name
-    skipping = ", nan left out" if skip else ""
-    median.__doc__ = f"Lower median of all elements{skipping}; over `dim` as (values, indices)."
+    skipping = ", ignoring NaN" if skip else ""
+    median.__doc__ = f"Returns the lower median of all elements{skipping}; over `dim` as (values, indices)."
     return op(median, out="same")
 
 
@@ -59,7 +60,7 @@ _Kthvalue, _Mode = struct("kthvalue", "values indices"), struct("mode", "values 
 
 @op(out="same")
 def kthvalue(input, k, dim=-1, keepdim=False):
-    """(values, indices) of the k-th smallest elements along `dim`, k counting from 1."""
+    """Returns (values, indices) of the k-th smallest elements along `dim`. k counts from 1."""
     axis = _along("kthvalue", input, dim)
     n = input._sizes[axis] if input.ndim else 1
     if not 1 <= k <= n:
@@ -69,14 +70,16 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 @op(out="same")
 def mode(input, dim=-1, keepdim=False):
-    """(values, indices) of the most frequent elements along `dim`, the smallest of them at ties."""
+    """Returns (values, indices) of the most frequent elements along `dim`. Ties return the smallest
+    element."""
     return _Mode(*_mode(input, axis=_along("mode", input, dim), keepdim=keepdim))
 
 
 # ------------------------------------------------------------------ quantiles
 _sort = primitive("sort_stable", "a, *, axis", lambda c, g: put_at(
     g[0], c.out1, axis=c.axis, keepdim=True, shape=c.shapes[0], repeated=False), nondiff=(1,), layout=like, node="SortBackward0")
-#: (place below, place above, how far between them, the last place) of the quantiles q among sorted values
+#: (index below, index above, fraction between them, last index) of the quantiles q among sorted
+#: values
 _ranks = primitive("quantile_ranks", "v, q, *, axis, interpolation, skip, op", held=(0, 1, 2, 3))
 _KINDS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -113,13 +116,15 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
             w = number(0.5, s)
         elif forward.followed(q):
             w = sub_(mul_(q.reshape([-1 if i == along else 1 for i in range(s.ndim)]), last), cast(low, d))
-        # From the nearer end: nothing is added to it where it is hit, be the other end infinite.
+        # Interpolates from the nearer end, so that an exact hit returns that end even if the other
+        # end is infinite.
         if interpolation == "linear" and not forward.followed(w):
             r = lerp_(r, high, w)
         else:
             r = add_(r, mul_(sub_(high, r), w)) if interpolation == "linear" else sub_(high, mul_(sub_(high, r), w))
 
-    # (.., q, ..) -> (q, .., 1, ..) with the reduced dimension kept, then dropped where it is not wanted.
+    # (.., q, ..) -> (q, .., 1, ..) with the reduced dim kept. It is dropped below if it is not
+    # needed.
     r = r.unsqueeze(0).transpose(0, along + 1)
     if axis is None:
         r = r.reshape((q._numel,) + (1,) * (ndim if keepdim else 0))
@@ -130,11 +135,12 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip):
 
 @op(out="same", autocast="float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """q-th quantiles (q a number or a 1-d tensor) over `dim` or of the flattened tensor; nan wins."""
+    """Computes the q-th quantiles over `dim` or of the flattened tensor. q is a Python scalar or a
+    1-d tensor. NaN propagates."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @op(out="same", autocast="float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """q-th quantiles over `dim` or of the flattened tensor, nan left out."""
+    """Computes the q-th quantiles over `dim` or of the flattened tensor, ignoring NaN."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

@@ -1,4 +1,4 @@
-"""Primitives that go along one axis: turned, shifted, running sums and products, linear recurrences."""
+"""Primitives along one axis: flips, shifts, cumulative sums and products, linear recurrences."""
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.layout import like
 from mindtorch.core.tape import primitive
@@ -7,16 +7,16 @@ from mindtorch.ops.basic import conj, mul_
 from mindtorch.ops.elementwise.binary import div_
 from mindtorch.ops.reduction._along import all_
 
-# ------------------------------------------------------------------ flips and shifts that the gradients are made of
+# ------------------------------------------------------------------ flips and shifts used by the gradients
 flip_ = primitive("flip_axis", "a, *, axis", lambda c, g: flip_(g, axis=c.axis), raw=True, layout=like, node="FlipBackward0")
 
 
-#: out[k] = a[k + by] (by is 1 or -1), `fill` at the end that has none.
+#: out[k] = a[k + by], where by is 1 or -1. The end without such an element is `fill`.
 shift = primitive("shift", "a, *, axis, by, fill", lambda c, g: shift(g, axis=c.axis, by=-c.by, fill=0), raw=True)
 
 
 def _recur_grad_g(h, r, axis):
-    # The adjoint runs the other way: t[k] = h[k] + conj(r[k-1]) t[k-1].
+    # The adjoint runs in the other direction: t[k] = h[k] + conj(r[k-1]) t[k-1].
     back = flip_(shift(conj(r), axis=axis, by=-1, fill=0), axis=axis)
     return flip_(recur(flip_(h, axis=axis), back, axis=axis), axis=axis)
 
@@ -38,7 +38,8 @@ def _cumprod_grad(g, a, out, axis):
         return _cumprod_backward(g, a, out, axis=axis)
     if of_all(all_(a, axes=None, keepdim=False)).all():
         return div_(cumsum_from_end(mul_(g, conj(out)), axis=axis), conj(a))
-    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i). The sum over i is a
+    # linear recurrence.
     before = shift(out, axis=axis, by=-1, fill=1)
     return mul_(conj(before), recur(g, shift(conj(a), axis=axis, by=1, fill=0), axis=axis))
 
@@ -48,7 +49,8 @@ _cumprod_backward = primitive("cumprod_backward", "g, a, out, *, axis", raw=True
 
 
 def product_of_others(a, axis):
-    """At each place along `axis` the product of all the other elements; right also where some are zero."""
+    """Returns at each index along `axis` the product of all other elements. Correct also if some
+    are zero."""
     before = shift(cumprod_(a, axis=axis), axis=axis, by=-1, fill=1)
     after = shift(cumprod_(flip_(a, axis=axis), axis=axis), axis=axis, by=-1, fill=1)
     return mul_(before, flip_(after, axis=axis))

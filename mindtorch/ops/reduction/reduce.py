@@ -1,6 +1,7 @@
-"""Reductions: sums, products, extremes, truth, norms, moments.
+"""Reductions: sums, products, extremes, all and any, norms, moments.
 
-Median, mode and quantiles are in `_order_stats.py`, histograms in `_histogram.py`.
+Median, mode and quantiles are in `mindtorch/ops/reduction/_order_stats.py`, histograms in
+`mindtorch/ops/reduction/_histogram.py`.
 """
 import math
 
@@ -35,7 +36,7 @@ spread = primitive("spread", "g, *, shape, axes, keepdim", lambda c, g: sum_dims
 
 
 def _beside(g, shape, axes, keepdim):
-    """A reduced tensor with the dimensions that it has lost, so that it broadcasts to the shape it was reduced from."""
+    """Reinserts the reduced dims of g, so that it broadcasts to the shape it was reduced from."""
     if axes is not None and not keepdim and len(axes) < len(shape):
         for d in axes:
             g = unsqueeze_(g, dim=d)
@@ -43,8 +44,12 @@ def _beside(g, shape, axes, keepdim):
 
 
 def _summed(c, g, shape, axes, keepdim):
-    """The gradient of a sum: for a leaf the sum's own, seen over the operand's shape with strides of 0, as in torch (what goes into .grad is copied).
-    A node, many of whose kernels want memory in C order, gets it filled."""
+    """Returns the gradient of a sum.
+
+    For a leaf, it is the sum's gradient expanded to the operand's shape with strides of 0, as in
+    PyTorch (.grad gets a copy). For a node it is materialized, because many kernels need
+    C-contiguous memory.
+    """
     if c.edges[0].__class__ is tuple:
         return spread(g, shape=shape, axes=axes, keepdim=keepdim)
     return expand_(_beside(g, shape, axes, keepdim), size=shape)
@@ -55,7 +60,7 @@ sum_dims = primitive("sum_dims", "a, *, axes, keepdim", lambda c, g: _summed(c, 
 
 
 def count(shape, axes):
-    """Number of elements that are reduced into one."""
+    """Returns the number of elements that are reduced to one."""
     n = 1
     for d in range(len(shape)) if axes is None else axes:
         n *= shape[d]
@@ -63,7 +68,7 @@ def count(shape, axes):
 
 
 def same_kind(g, like):
-    """A real gradient beside a complex operand."""
+    """Casts a real gradient to the dtype of its operand, which may be complex."""
     return cast(g, like._stype)
 
 
@@ -75,7 +80,7 @@ def _input(name, x, dtype):
 
 @op(name="sum", out="asked")
 def sum_op(input, dim=None, keepdim=False, *, dtype=None):
-    """Sum over `dim` (an int, several, or all); integers and bools give int64."""
+    """Sums over `dim` (an int, several ints, or all). Integers and bools return int64."""
     if dim is None and dtype is None and not keepdim:
         try:
             if input._stype.kind in "fcV":
@@ -89,7 +94,7 @@ def sum_op(input, dim=None, keepdim=False, *, dtype=None):
 
 @op(out="asked")
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
-    """Sum over `dim` with nan counted as zero."""
+    """Sums over `dim`, counting NaN as zero."""
     x = _input("nansum", input, dtype)
     if x._stype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
@@ -107,13 +112,14 @@ def _average(g, shape, axes, keepdim):
 
 mean_all = primitive("mean_all", "a", lambda c, g: _average(g, c.shapes[0], None, False), node="MeanBackward0")
 mean_dims = primitive("mean_dims", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
-#: the mean as variances have it: accumulated in double precision
+#: the mean that variances use: accumulated in double precision
 wide_mean = primitive("wide_mean", "a, *, axes, keepdim", lambda c, g: _average(g, c.shapes[0], c.axes, c.keepdim), node="MeanBackward1")
 
 
 @op(out=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
-    """Mean over `dim`; RuntimeError for integers, unless `dtype` makes them floats."""
+    """Computes the mean over `dim`. RuntimeError for integers, unless `dtype` is a floating point
+    dtype."""
     x = _input("mean", input, dtype)
     d = x._stype
     if d.kind not in "fcV":
@@ -126,7 +132,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 @op(out=True)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    """Mean over `dim` of what is not nan."""
+    """Computes the mean over `dim`, ignoring NaN."""
     need_tensor("nanmean", input)
     if input._stype.kind not in "fcV":
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
@@ -146,7 +152,7 @@ def _prod_grad(g, a, out, axis, keepdim):
         return wide
     if of_all(all_(a, axes=None, keepdim=False)).all():
         return mul_(wide, conj(div_(spread(out, shape=a._sizes, axes=axes, keepdim=keepdim), a)))
-    # Some factor is zero: the quotient would be 0 / 0.
+    # A factor is zero: the quotient would be 0 / 0.
     if axis is None:
         return mul_(wide, conj(product_of_others(a.reshape(-1), 0).reshape(a._sizes)))
     return mul_(wide, conj(product_of_others(a, axis)))
@@ -159,7 +165,7 @@ _prod_backward = primitive("prod_backward", "g, a, out, *, axis, keepdim", raw=T
 
 @op(out="asked", autocast="float32")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
-    """Product of all elements or over one `dim`; integers and bools give int64."""
+    """Multiplies all elements, or those along one `dim`. Integers and bools return int64."""
     x = _input("prod", input, dtype)
     if dim is None:
         r = prod_all(x)
@@ -173,7 +179,9 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 
 
 # ------------------------------------------------------------------ extremes
-#: 1 / (number of winners) where an element equals the extreme, else 0; beside nan the nans win (`nan`), or all is nan.
+#
+# 1 / (number of ties) where an element equals the extreme, else 0. If the extreme is NaN, the NaN
+# elements are the ties (`nan`), or the entire result is NaN.
 _share = primitive("extreme_share", "a, out, *, axes, keepdim, nan", raw=True)
 
 
@@ -182,7 +190,8 @@ def _extreme_grad(g, a, out, axes, keepdim, nan=True):
 
 
 def _extreme(name):
-    """Primitives of a reduction by maximum or minimum: full, over axes, along one axis as (values, indices)."""
+    """Defines the primitives of a reduction by maximum or minimum: over all elements, over axes,
+    and along one axis as (values, indices)."""
     title_ = name.capitalize()
     full = primitive(name + "_all", "a", lambda c, g: _extreme_grad(g, c.a, c.out, None, False), node=title_ + "Backward1")
     dims = primitive("a" + name, "a, *, axes, keepdim", lambda c, g: _extreme_grad(g, c.a, c.out, c.axes, c.keepdim, False))
@@ -202,7 +211,8 @@ def _no_complex(name, x):
 
 
 def need_elements(name, x, axis, kind=IndexError):
-    """`kind` of error if the reduced dimension (None: all) is empty."""
+    """Raises an error if the reduced dim is empty. `kind` is the error for a reduction over all
+    dims (axis=None)."""
     if x._numel == 0:
         if axis is None:
             raise kind(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -231,13 +241,15 @@ def _max_or_min(name, input, dim, keepdim, other, full, along, struct_, pairwise
 
 @op(name="max", out=Same(pairs=True))
 def max_op(input, dim=None, keepdim=False, *, other=None):
-    """Maximum of all elements; over `dim` as (values, indices); of two tensors, elementwise."""
+    """Returns the maximum of all elements; over `dim` as (values, indices); of two tensors,
+    elementwise."""
     return _max_or_min("max", input, dim, keepdim, other, _max_all, _max_dim, _Max, maximum)
 
 
 @op(name="min", out=Same(pairs=True))
 def min_op(input, dim=None, keepdim=False, *, other=None):
-    """Minimum of all elements; over `dim` as (values, indices); of two tensors, elementwise."""
+    """Returns the minimum of all elements; over `dim` as (values, indices); of two tensors,
+    elementwise."""
     return _max_or_min("min", input, dim, keepdim, other, _min_all, _min_dim, _Min, minimum)
 
 
@@ -255,19 +267,19 @@ def _amax_or_amin(name, input, dim, keepdim, prim):
 
 @op(out="same")
 def amax(input, dim=(), keepdim=False):
-    """Maximum over `dim` (one, several or all); the gradient is shared by ties."""
+    """Returns the maximum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amax", input, dim, keepdim, amax_)
 
 
 @op(out="same")
 def amin(input, dim=(), keepdim=False):
-    """Minimum over `dim` (one, several or all); the gradient is shared by ties."""
+    """Returns the minimum over `dim` (one, several or all). Ties share the gradient."""
     return _amax_or_amin("amin", input, dim, keepdim, amin_)
 
 
 @op(out="same")
 def aminmax(input, *, dim=None, keepdim=False):
-    """(min, max) of all elements or over one `dim`."""
+    """Returns (min, max) of all elements or over one `dim`."""
     need_tensor("aminmax", input)
     axes = None if dim is None else as_index("aminmax", dim)
     return _Aminmax(_amax_or_amin("aminmax", input, axes, keepdim, amin_),
@@ -287,7 +299,7 @@ def _arg(name):
         return prim(input, axis=axis, keepdim=keepdim)
     arg.__name__ = name
     which = "largest" if name == "argmax" else "smallest"
-    arg.__doc__ = f"Index of the {which} element, of all (flattened) or along `dim`."
+    arg.__doc__ = f"Returns the index of the {which} element of the flattened tensor, or along `dim`."
     return op(arg, out="same")
 
 
@@ -295,18 +307,18 @@ argmax = _arg("argmax")
 argmin = _arg("argmin")
 
 
-# ------------------------------------------------------------------ truth
+# ------------------------------------------------------------------ all, any
 def _truth(name, prim):
     def truth(input, dim=None, keepdim=False):
         need_tensor(name, input)
         if isinstance(dim, (tuple, list)) and not dim:
-            axes = ()         # torch reduces nothing then
+            axes = ()  # PyTorch reduces nothing then
         else:
             axes = wrap_dims(name, dim, input.ndim)
         r = prim(input, axes=axes, keepdim=keepdim)
         return cast(r, U8) if input._stype == U8 else r
     truth.__name__ = name
-    truth.__doc__ = f"True if {name} element{'s are' if name == 'all' else ' is'} true, over `dim` or the whole tensor."
+    truth.__doc__ = f"True if {name} element{'s are' if name == 'all' else ' is'} true, over `dim` or the entire tensor."
     return op(truth, out=Same("{name} only supports bool tensor for result, got: {have}", ("bool", "uint8")))
 
 
@@ -318,7 +330,7 @@ _count_nonzero = primitive("count_nonzero", "a, *, axes", raw=True)
 
 
 def _nonzeros(input, dim=None, *more):
-    """Number of elements that are not zero, over the given dimensions or in the whole tensor."""
+    """Counts the nonzero elements over the given dims or in the entire tensor."""
     need_tensor("count_nonzero", input)
     return _count_nonzero(input, axes=wrap_dims("count_nonzero", (dim, *more) if more else dim, input.ndim))
 
@@ -328,7 +340,7 @@ _nonzeros.__name__ = "count_nonzero"
 
 @op(out=False, method=_nonzeros)
 def count_nonzero(input, dim=None):
-    """Number of elements that are not zero, over `dim` or in the whole tensor."""
+    """Counts the nonzero elements over `dim` or in the entire tensor."""
     return _nonzeros(input, dim)
 
 
@@ -341,7 +353,7 @@ logsumexp_ = primitive(
 
 @op(out=True, aliases="special.logsumexp")
 def logsumexp(input, dim, keepdim=False):
-    """log(sum(exp(input))) over `dim`, without overflow."""
+    """Computes log(sum(exp(input))) over `dim`, without overflow."""
     need_tensor("logsumexp", input)
     return logsumexp_(as_float(input), axes=wrap_dims("logsumexp", dim, input.ndim), keepdim=keepdim)
 
@@ -354,13 +366,14 @@ def _var_grad(g, a, axes, keepdim, correction):
     if rest > 0 or rest and axes is not None:
         g = mul_(g, number(2 / rest, g))
     else:
-        # (Here and not with g, so that the tangent of no numbers, a sum of nothing, is 0.)
+        # Applied to d and not to g, so that the tangent of an empty input, which is an empty sum,
+        # is 0.
         d = mul_(abs_(d) if axes is None else d, number(math.inf, g))
     return same_kind(mul_(same_kind(spread(g, shape=a._sizes, axes=axes, keepdim=keepdim), d), d), a)
 
 
 def _std_grad(g, a, out, axes, keepdim, correction):
-    # (Nothing is divided by zero, also where the rule is transposed for tangents.)
+    # Avoids a division by zero, also where the rule is transposed for tangents.
     none = number(0, out)
     g, out = keep(g, ne_(out, none)), add_(out, cast(eq_(out, none), out._stype))
     return _var_grad(div_(g, mul_(out, number(2, out))), a, axes, keepdim, correction)
@@ -373,7 +386,7 @@ std_ = primitive("std", "a, *, axes, keepdim, correction", lambda c, g: _std_gra
 def _moment(name, prim, input, dim, unbiased, keepdim, correction):
     need_tensor(name, input)
     if dim.__class__ is bool:
-        # var(unbiased) is an overload of its own.
+        # var(unbiased) is a separate overload.
         if unbiased is not None:
             raise TypeError(f"{name}() received an invalid combination of arguments: dim must be int, not bool")
         dim, unbiased = None, dim
@@ -389,13 +402,15 @@ def _moment(name, prim, input, dim, unbiased, keepdim, correction):
 
 @op(out=True)
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """Variance over `dim`, divided by n - correction (default 1; `unbiased=False`: 0)."""
+    """Computes the variance over `dim`, divided by n - correction (default 1; `unbiased=False`: 0).
+    """
     return _moment("var", var_, input, dim, unbiased, keepdim, correction)
 
 
 @op(out=True)
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """Standard deviation over `dim`, divided by n - correction (default 1; `unbiased=False`: 0)."""
+    """Computes the standard deviation over `dim`, divided by n - correction (default 1;
+    `unbiased=False`: 0)."""
     return _moment("std", std_, input, dim, unbiased, keepdim, correction)
 
 
@@ -405,13 +420,13 @@ def _mean_beside(input, dim, keepdim):
 
 @op(method=False)
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(variance, mean) over `dim`."""
+    """Returns (variance, mean) over `dim`."""
     return var(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
 
 
 @op(method=False)
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(standard deviation, mean) over `dim`."""
+    """Returns (standard deviation, mean) over `dim`."""
     return std(input, dim, unbiased, keepdim, correction=correction), _mean_beside(input, dim, keepdim)
 
 
@@ -419,14 +434,15 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 def _norm_grad(g, a, out, p, axes, keepdim):
     shape = a._sizes
     if p == 0:
-        return None             # (no gradient, as in torch: parameters below keep .grad None)
+        return None  # no gradient, as in PyTorch: parameters keep .grad = None
     if p in (math.inf, -math.inf):
         size = abs_(a)
         return mul_(sgn_(a), same_kind(_extreme_grad(g, size, out, axes, keepdim), a))
     if p == 2:
-        # (In this order: the slope is at most 1, while the quotient of the gradient and a small norm may be infinite.)
+        # The order matters: a / norm is at most 1, while gradient / norm may overflow for a small
+        # norm.
         none = number(0, out)
-        # (Beside a norm of zero an infinite gradient is nan, as in torch.)
+        # For a norm of zero, an infinite gradient becomes NaN, as in PyTorch.
         g, out = mul_(g, cast(ne_(out, none), g._stype)), add_(out, cast(eq_(out, none), out._stype))
         g, out = _beside(g, shape, axes, keepdim), _beside(out, shape, axes, keepdim)
         return mul_(same_kind(g, a), div_(a, same_kind(out, a)))
@@ -435,7 +451,8 @@ def _norm_grad(g, a, out, p, axes, keepdim):
         return mul_(sgn_(a), same_kind(wide, a))
     size = abs_(a)
     if p < 1:
-        # Infinite at zero, where the slope is taken for nought; not masked as a whole, so that nan stays.
+        # The power is infinite at zero, where the derivative is defined as 0. The product is not
+        # masked as a whole, so that NaN propagates.
         along = mul_(sgn_(a), same_kind(keep(pow_number(size, p=p - 1), ne_(size, number(0, size))), a))
         return mul_(along, same_kind(mul_(wide, spread(pow_number(out, p=1 - p), shape=shape, axes=axes, keepdim=keepdim)), a))
     ratio = keep(div_(g, pow_number(out, p=p - 1)), ne_(out, number(0, out)))
@@ -450,7 +467,7 @@ vector_norm_ = primitive("linalg_vector_norm", "a, *, p, axes, keepdim",
 
 
 def vector_norm(x, p=2, dim=None, keepdim=False, dtype=None, name="linalg.vector_norm"):
-    """p-norm of the elements over `dim`: the meaning of torch.linalg.vector_norm."""
+    """Computes the p-norm of the elements over `dim`, like torch.linalg.vector_norm."""
     need_tensor(name, x)
     if dtype is not None:
         x = cast(x, as_np(dtype))
@@ -483,7 +500,7 @@ def _norm(input, p, dim, keepdim, dtype):
 
 @op(method=False)
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
-    """p-norm over `dim`; p is a number, "fro" or "nuc"."""
+    """Computes the p-norm over `dim`. p is a Python scalar, "fro" or "nuc"."""
     r = _norm(input, p, dim, keepdim, dtype)
     if out is None:
         return r
@@ -492,7 +509,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 
 
 def _norm_method(self, p="fro", dim=None, keepdim=False, dtype=None):
-    """p-norm over `dim`; p is a number, "fro" or "nuc"."""
+    """Computes the p-norm over `dim`. p is a Python scalar, "fro" or "nuc"."""
     return _norm(self, p, dim, keepdim, dtype)
 
 
@@ -501,7 +518,7 @@ Tensor.norm = _norm_method
 
 @op
 def dist(input, other, p=2):
-    """p-norm of the difference."""
+    """Computes the p-norm of the difference."""
     need_tensor("dist", input)
     need_tensor("dist", other, "other", 2)
     a, b = pair(input, other)
@@ -510,7 +527,7 @@ def dist(input, other, p=2):
 
 @op(inplace=True, out="same")
 def renorm(input, p, dim, maxnorm):
-    """Slices along `dim` whose p-norm exceeds maxnorm are scaled down to it."""
+    """Scales slices along `dim` whose p-norm exceeds maxnorm down to maxnorm."""
     need_tensor("renorm", input)
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
@@ -520,14 +537,15 @@ def renorm(input, p, dim, maxnorm):
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     axis = wrap_dim("renorm", dim, input.ndim)
     dims = [d for d in range(input.ndim) if d != axis]
-    # (The norm of 16-bit numbers is not rounded to 16 bits.)
+    # The norm of 16-bit elements is not rounded to 16 bits.
     x = cast(input, F32) if input._stype.itemsize == 2 else input
     n = vector_norm(x, p, dims, True)
     over = n > maxnorm
     if forward.followed(n):
-        # Slices that stay as they are (those with nan too) have nothing to do with the norm's slope.
+        # Slices that are not scaled (including those with NaN) must not contribute to the
+        # derivative of the norm.
         n = vector_norm(where(over, x, 0.0), p, dims, True)
-    # The small number keeps a scaled slice from exceeding the limit by rounding.
+    # The small constant keeps a scaled slice from exceeding the limit through rounding.
     factor = where(over, maxnorm / (n + 1e-7), 1.0)
     return in_c_order(mul_(input, same_kind(factor, input)))
 
@@ -539,7 +557,7 @@ on_diagonal = primitive("trace_backward", "g, *, shape", lambda c, g: trace_(g))
 
 @op(autocast="float32")
 def trace(input):
-    """Sum of the diagonal of a matrix; integers give int64."""
+    """Sums the diagonal of a matrix. Integers return int64."""
     need_tensor("trace", input)
     if input.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
@@ -551,7 +569,8 @@ _hash = primitive("hash_tensor", "a, *, axes, keepdim", raw=True)
 
 @op(out="same")
 def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
-    """XOR of the elements' bits (floats as float64, integers as int64) over `dim`, as uint64."""
+    """Computes the XOR of the elements' bits over `dim`, as uint64. Floats are read as float64,
+    integers as int64."""
     need_tensor("hash_tensor", input)
     if mode != 0:
         raise NotImplementedError(f"'hash_tensor' is not implemented for mode {mode} on device {input.device}")

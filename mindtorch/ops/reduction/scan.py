@@ -30,13 +30,13 @@ def _cumulative(name, prim, input, dim, dtype):
 
 @op(out="asked")
 def cumsum(input, dim, *, dtype=None):
-    """Running sums along `dim`; integers and bools give int64."""
+    """Computes cumulative sums along `dim`. Integers and bools return int64."""
     return _cumulative("cumsum", cumsum_, input, dim, dtype)
 
 
 @op(out="asked")
 def cumprod(input, dim, *, dtype=None):
-    """Running products along `dim`; integers and bools give int64."""
+    """Computes cumulative products along `dim`. Integers and bools return int64."""
     return _cumulative("cumprod", cumprod_, input, dim, dtype)
 
 
@@ -46,7 +46,7 @@ def _in_place(name, fn):
         if self._stype.kind == "b" and dtype is None:
             raise unsupported(name + "_", self)
         r = fn(self, dim, dtype=dtype)
-        return cast(r, self._stype) if dtype is None else r        # integers keep their type in place
+        return cast(r, self._stype) if dtype is None else r  # in-place ops keep an integer dtype
 
 
 _in_place("cumsum", cumsum)
@@ -77,8 +77,9 @@ cummin = _running_extreme("cummin")
 def _logcumsumexp_grad(g, a, out, axis):
     if a.ndim == 0:
         return g
-    # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] - out[k+1]) s[k+1], where no
-    # factor exceeds 1 in size.  Behind the end, out is inf: the factor there is 0, whose derivative is not inf.
+    # d out[i] / d a[k] = exp(a[k] - out[i]), summed from the end: s[k] = g[k] + exp(out[k] -
+    # out[k+1]) s[k+1], where no factor exceeds 1 in magnitude. Past the end, out is inf: the factor
+    # there is 0, and its derivative is not infinite.
     ratio = exp_(_difference(out, shift(out, axis=axis, by=1, fill=math.inf)))
     return mul_(recur(g, conj(ratio), axis=axis), conj(exp_(_difference(a, out))))
 
@@ -89,7 +90,7 @@ logcumsumexp_ = primitive("logcumsumexp", "a, *, axis", lambda c, g: _logcumsume
 
 @op(out="same")
 def logcumsumexp(input, dim):
-    """log(cumsum(exp(input))) along `dim`, without overflow."""
+    """Computes log(cumsum(exp(input))) along `dim`, without overflow."""
     need_tensor("logcumsumexp", input)
     if input._stype.kind in "biu":
         raise unsupported("logcumsumexp", input)
@@ -105,7 +106,7 @@ unpair = primitive("pair_sums_backward", "g, *, axis", lambda c, g: pair_sums(g,
 
 @op(out="same")
 def diff(input, n=1, dim=-1, prepend=None, append=None):
-    """n-th differences of neighbours along `dim`; of bools, whether they differ."""
+    """Computes the n-th differences of neighbors along `dim`. For bools: whether they differ."""
     need_tensor("diff", input)
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -115,7 +116,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:
-        return input.clone()        # and nothing is put before or after it
+        return input.clone()  # nothing is prepended or appended
     x = input
     if prepend is not None or append is not None:
         for extra in (prepend, append):
@@ -131,9 +132,10 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 
 # ------------------------------------------------------------------ trapezoidal rule
-# (Integers are added as integers, in the order of torch: float32 does not hold the sum of large ones.)
+#
+# Integers are added as integers, in PyTorch's order: float32 cannot represent large sums.
 def _samples(name, y, x, dx, dim):
-    """(the dimension's number, the spaces between sample points x or None); checks."""
+    """Checks the arguments. Returns (axis, spacings between the sample points x or None)."""
     need_tensor(name, y)
     if y.ndim == 0:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -155,7 +157,7 @@ def _samples(name, y, x, dx, dim):
 
 
 def _heights(y, axis):
-    """Sums of neighbouring samples."""
+    """Returns the sums of neighboring samples."""
     if y._stype.kind not in "iu":
         return pair_sums(y, axis=axis)
     n = y._sizes[axis] - 1
@@ -164,7 +166,8 @@ def _heights(y, axis):
 
 @op(method=False, aliases="trapz")
 def trapezoid(y, x=None, *, dx=None, dim=-1):
-    """Integral of samples y along `dim` by the trapezoidal rule; sample points x, or spacing dx (default 1)."""
+    """Integrates samples y along `dim` by the trapezoidal rule. Either sample points x, or a
+    spacing dx (default 1)."""
     axis, steps = _samples("trapezoid", y, x, dx, dim)
     n = y._sizes[axis]
     if n == 0:
@@ -178,7 +181,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 
 @op(method=False)
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
-    """Running integral of samples y along `dim` by the trapezoidal rule."""
+    """Computes the cumulative integral of samples y along `dim` by the trapezoidal rule."""
     axis, steps = _samples("cumulative_trapezoid", y, x, dx, dim)
     if y._sizes[axis] == 0:
         return (as_float(y) if x is None else pair(as_float(y), as_float(x))[0]).clone()
@@ -194,13 +197,15 @@ _unstencil = primitive("gradient_backward", "g, *, axis, step, edge_order, stype
 
 
 def _slope(rows, p, q):
-    """Of the parabola through three samples: the slope at the first, the others being at distances p and p + q of it."""
+    """Returns the derivative at the first of three samples of the parabola through them. The other
+    samples are at distances p and p + q."""
     a, b, c = rows
     return b * ((p + q) / (p * q)) - a * ((2 * p + q) / (p * (p + q))) - c * (p / (q * (p + q)))
 
 
 def _between(x, at, axis, edge_order):
-    """The slopes of samples at coordinates (n,), which may be complex and may have a gradient too."""
+    """Returns the derivatives of samples at coordinates (n,). The coordinates may be complex and
+    may require a gradient."""
     last = x._sizes[axis] - 1
     h = diff_(at, axis=0).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
 
@@ -218,7 +223,8 @@ def _between(x, at, axis, edge_order):
 
 @op(method=False)
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
-    """Second-order estimates of the slope along each of `dim` (default all), as a tuple."""
+    """Estimates the derivative along each of `dim` (default: all) with second-order accuracy.
+    Returns a tuple."""
     need_tensor("gradient", input)
     if input._stype == U8:
         raise RuntimeError("torch.gradient does not support uint8 input.")

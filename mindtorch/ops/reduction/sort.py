@@ -31,21 +31,22 @@ def _sortable(name, input):
 
 @op(out="same")
 def sort(input, dim=-1, descending=False, *, stable=False):
-    """(values, indices) in order along `dim`; equal elements keep their order, nan counts as the largest."""
+    """Returns (values, indices) sorted along `dim`. Equal elements keep their order, and NaN counts
+    as the maximum."""
     _sortable("sort", input)
     return made(_Sort, _sort(input, axis=wrap_dim("sort", dim, input.ndim), descending=bool(descending)))
 
 
 @op(out=True)
 def argsort(input, dim=-1, descending=False, *, stable=False):
-    """Indices that sort along `dim`."""
+    """Returns the indices that sort along `dim`."""
     _sortable("sort", input)
     return _argsort(input, axis=wrap_dim("argsort", dim, input.ndim), descending=descending)
 
 
 @op(out="same")
 def msort(input):
-    """Values in order along the first dimension."""
+    """Sorts along the first dim."""
     return sort(input, 0)[0]
 
 
@@ -54,7 +55,7 @@ _topk = primitive("topk", "a, *, k, axis, largest, in_order", lambda c, g: _plac
 
 @op(out="same")
 def topk(input, k, dim=-1, largest=True, sorted=True):
-    """(values, indices) of the k largest (smallest) elements along `dim`."""
+    """Returns (values, indices) of the k largest (or smallest) elements along `dim`."""
     need_tensor("topk", input)
     kind = input._stype.kind
     if kind in "bc":
@@ -74,7 +75,7 @@ _unique_consecutive = primitive("unique_consecutive", "a, *, axis, inverse, coun
 
 
 def _real(name, x):
-    """A tensor of real numbers."""
+    """Returns x. Raises an error unless x is a real tensor."""
     need_tensor(name, x)
     if x._stype.kind == "c":
         raise unsupported(name, x)
@@ -88,7 +89,8 @@ def _answer(results):
 
 @op(capture="sizes")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    """Distinct elements in order, or distinct slices along `dim`; on request also inverse indices and counts."""
+    """Returns the distinct elements in sorted order, or the distinct slices along `dim`. Optionally
+    also inverse indices and counts."""
     _real("unique", input)
     inverse, counts = bool(return_inverse), bool(return_counts)
     if dim is None or input.ndim == 0:
@@ -99,7 +101,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 
 def _no_other_zeros(shape, axis):
-    """RuntimeError if there is nothing to compare in the slices along an axis."""
+    """Raises RuntimeError if the slices along an axis have no elements to compare."""
     if shape.count(0) > 1:
         raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
     if 0 in shape[:axis] + shape[axis + 1:]:
@@ -108,7 +110,7 @@ def _no_other_zeros(shape, axis):
 
 @op(capture="sizes")
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
-    """The first of each run of equal elements, or of equal slices along `dim`."""
+    """Returns the first of each run of equal elements, or of equal slices along `dim`."""
     _real("unique_consecutive", input)
     axis = None
     if dim is not None:
@@ -146,7 +148,8 @@ def _numbers(name, x):
 
 @op(method=False, out="same")
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    """Where the values of `input` belong in a sequence that is sorted along its last dimension."""
+    """Returns the insertion indices of the values of `input` in a sequence that is sorted along its
+    last dim."""
     s = _real("searchsorted", sorted_sequence)
     x = _numbers("searchsorted", input)
     if s.ndim != 1:
@@ -165,7 +168,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 @op(method=False, out="same")
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    """Number of the bucket between the sorted 1-d boundaries that each value falls into."""
+    """Returns, for each value, the index of its bucket among the sorted 1-d boundaries."""
     b = _real("bucketize", boundaries)
     if b.ndim != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({b.ndim})")
@@ -174,7 +177,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 
 @op(method=False, out="same")
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
-    """True where an element is among the test elements; either may be a number."""
+    """True where an element is among the test elements. Either argument may be a Python scalar."""
     if not (elements.__class__ is Tensor or taken(elements)) and not (test_elements.__class__ is Tensor or taken(test_elements)):
         raise TypeError("isin(): elements or test_elements must be a Tensor")
     for x in (elements, test_elements):

@@ -1,1 +1,1 @@
-"""Views and ops that change shapes."""
+"""View ops and ops that change shapes."""

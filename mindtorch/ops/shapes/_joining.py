@@ -1,4 +1,5 @@
-"""Tensors joined along a dimension of theirs, or along a new one: what cat, stack and the gradients of split and unbind share."""
+"""Joining tensors along an existing or a new dim. Shared by cat, stack and the gradients of split
+and unbind."""
 from mindtorch.core.layout import STRIDED, format_of, format_strides, in_format, kept, suggested
 from mindtorch.core.promote import result_dtype
 from mindtorch.core.variadic import variadic
@@ -23,7 +24,7 @@ def _stack_grad(c, g):
 
 
 def _suggested_by_all(r, operands, kw):
-    """The channels are last where all pieces suggest that."""
+    """Restrides the result to channels-last if all operands suggest that format."""
     formats = {suggested(a) for a in operands if a.shape != (0,) or r.ndim == 1}
     return in_format(r, formats.pop() if len(formats) == 1 else "contiguous")
 
@@ -33,7 +34,7 @@ stack_ = variadic("stack", "tensors, *, dim, strides", _stack_grad, raw=True, la
 
 
 def common_dtype(tensors):
-    """The tensors in one dtype."""
+    """Returns the tensors cast to their common dtype."""
     d = tensors[0]._stype
     for t in tensors:
         if t._stype is not d:
@@ -43,7 +44,7 @@ def common_dtype(tensors):
 
 
 def join(tensors, dim=0):
-    """torch.cat of a list of tensors."""
+    """Concatenates a list of tensors (torch.cat)."""
     tensors = tensor_list("cat", tensors)
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
@@ -61,12 +62,12 @@ def join(tensors, dim=0):
     if dim.__class__ is int and 0 <= dim < n:
         return cat_(tensors, dim=dim)
     if dim.__class__ is int and n == 1 and all([t._sizes == (0,) for t in tensors]):
-        dim = 0         # nothing to join: torch does not look at the dimension
+        dim = 0  # nothing to join: PyTorch does not check the dim
     return cat_(tensors, dim=wrap_dim("cat", dim, n))
 
 
 def pile(tensors, dim=0):
-    """torch.stack of a list of tensors."""
+    """Stacks a list of tensors (torch.stack)."""
     tensors = tensor_list("stack", tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
@@ -86,7 +87,8 @@ def pile(tensors, dim=0):
         dim = wrap_dim("stack", dim, len(shape) + 1)
     strides = None
     if STRIDED.on and dim < len(shape) and len(shape) in (4, 5):
-        # As torch: joined along `dim`, where the channels may be last, and viewed with one dimension more.
+        # As in PyTorch: the tensors are concatenated along `dim`, where the result may be
+        # channels-last, and viewed with one more dim.
         formats = {format_of(t) for t in tensors}
         if len(formats) == 1 and formats != {"contiguous"}:
             st = format_strides(shape[:dim] + (len(tensors) * shape[dim],) + shape[dim + 1:], formats.pop())

@@ -1,4 +1,4 @@
-"""Views of a tensor's memory as such: as_strided, other dtypes, complex numbers as pairs."""
+"""Views of a tensor's raw memory: as_strided, other dtypes, complex numbers as pairs."""
 from mindtorch.core import dtypes
 from mindtorch.core.alias import home_of, place_of, scatter_region, title
 from mindtorch.core.bits import bits_of, is_conj
@@ -17,7 +17,8 @@ as_strided_ = primitive("as_strided", "a, *, size, stride, at, home, base", lamb
 
 
 def strided_region(x, size, stride, storage_offset, name="as_strided"):
-    """Checked (size, strides and offset in bytes, offset of x itself) of an as_strided call."""
+    """Checks the arguments of an as_strided call. Returns (size, strides in bytes, offset in bytes,
+    offset of x itself in bytes)."""
     size, stride = ints_of(name, size, "size"), ints_of(name, stride, "stride")
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
@@ -41,13 +42,15 @@ def strided_region(x, size, stride, storage_offset, name="as_strided"):
 
 @op
 def as_strided(input, size, stride, storage_offset=None):
-    """View of the tensor's storage with any size, strides and offset (all in elements)."""
+    """Returns a view of the tensor's storage with any size, strides and offset (all in elements).
+    """
     size, st, at, home = strided_region(input, size, stride, storage_offset)
     return as_strided_(input, size=size, stride=st, at=at, home=home, base=place_of(input))
 
 
 def _complex_of(g):
-    """A gradient over pairs as a complex one; one of odd layout is copied first."""
+    """Views a gradient of real pairs as complex. A gradient whose strides do not allow it is copied
+    first."""
     st = g.stride()
     ok = st[-1] == 1 and all([s % 2 == 0 for s in st[:-1]])
     return view_as_complex_(g if ok else _in_order(g))
@@ -57,14 +60,14 @@ view_as_real_ = primitive("real_pairs", "a", lambda c, g: _complex_of(g), view=T
 view_as_complex_ = primitive("complex_of_pairs", "a", lambda c, g: view_as_real_(clone(g) if is_conj(g) else g), view=True,
                              node="ViewAsComplexBackward0")
 _in_order = primitive("pairs_in_order", "a", lambda c, g: g, raw=True, node="CloneBackward0", layout=contiguous)
-#: the bits of a tensor's memory read as another type: the same memory, no gradient
+#: Reinterprets the memory of a tensor as another dtype: same memory, no gradient.
 _view_dtype = primitive("view_dtype", "a, *, dtype", raw=True, layout=kept)
 _view_dtype.prim.shares = True
 
 
 @op(method=False)
 def view_as_real(input):
-    """A complex tensor as real pairs in a new last dimension of size 2."""
+    """Views a complex tensor as real pairs in a new last dim of size 2."""
     if input._stype.kind != "c":
         raise RuntimeError("view_as_real is only supported for complex tensors")
     if is_conj(input):
@@ -75,11 +78,12 @@ def view_as_real(input):
 
 @op(method=False, autocast="float32")
 def view_as_complex(input):
-    """Real pairs in the last dimension (of size 2) as complex numbers."""
+    """Views real pairs in the last dim (of size 2) as complex numbers."""
     d = input._stype
     if d.name not in ("float32", "float64"):
         if d.name == "float16":
-            dtypes.as_np(dtypes.NAMES["complex32"])      # refuses: no kernels for half complex numbers
+            # raises: there are no kernels for half-precision complex numbers
+            dtypes.as_np(dtypes.NAMES["complex32"])
         raise RuntimeError("view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                            "scalar type: "
                            f"{title(d)}")
@@ -99,12 +103,13 @@ def view_as_complex(input):
 
 @op(method=False)
 def alias(input):
-    """Another tensor on the same memory, with gradient."""
+    """Returns another tensor on the same memory, with a gradient."""
     return pick_alias(input, key=...)
 
 
 def view_dtype(x, d):
-    """The bits of a tensor read as another type (Tensor.view(dtype)); the result has no gradient."""
+    """Reinterprets the memory of a tensor as another dtype (Tensor.view(dtype)). The result has no
+    gradient."""
     if not isinstance(d, dtypes.dtype):
         try:
             as_np(d)
@@ -134,7 +139,7 @@ def view_dtype(x, d):
             for i, s in enumerate(st[:-1]):
                 if s % k and sizes[i] != 1:
                     raise RuntimeError(f"self.stride({i}) must be divisible by {k} {what}, but got {s}")
-    # Bits have no gradient; the memory and its write counter are shared.
+    # Reinterpreted memory has no gradient. The memory and its version counter are shared.
     v = _view_dtype(x, dtype=to)
     v._ver = version(x)
     if v._dev is not x._dev:

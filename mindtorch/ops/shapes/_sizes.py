@@ -1,4 +1,4 @@
-"""Sizes, strides and memory: what views, shapes and creation share."""
+"""Parsing of sizes, strides and memory formats, shared by views, shape ops and creation ops."""
 from operator import index
 
 from mindtorch.backend.strides import check_rank, contiguous_strides, infer_size  # noqa: F401
@@ -9,7 +9,8 @@ from mindtorch.core.values import values
 
 # ------------------------------------------------------------------ arguments
 def size_of(name, args, arg="size"):
-    """Tuple of ints out of f(2, 3), f((2, 3)), f([2, 3]), f(Size), f(tensor, numpy int): however sizes are given."""
+    """Returns a tuple of ints for sizes passed as f(2, 3), f((2, 3)), f([2, 3]), f(Size) or
+    f(tensor, numpy int)."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
     for n in args:
@@ -19,7 +20,8 @@ def size_of(name, args, arg="size"):
 
 
 def int_of(name, n, arg="size", pos=None):
-    """An int out of an int, a NumPy int or a one-element integer tensor; TypeError for anything else."""
+    """Returns an int for an int, a NumPy int or a one-element integer tensor. TypeError for
+    anything else."""
     if n.__class__ is int:
         return n
     if n.__class__ is not bool:
@@ -38,7 +40,7 @@ def int_of(name, n, arg="size", pos=None):
 
 
 def ints_of(name, x, arg):
-    """Tuple of ints out of an int or a sequence of them."""
+    """Returns a tuple of ints for an int or a sequence of ints."""
     if isinstance(x, (tuple, list)):
         return size_of(name, (x,), arg)
     return (int_of(name, x, arg),)
@@ -52,14 +54,15 @@ def count(size):
 
 
 def check_nonnegative(size):
-    """RuntimeError for a negative extent of a new tensor."""
+    """Raises RuntimeError for a negative size of a new tensor."""
     for n in size:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
 
 
 def format_name(memory_format):
-    """"preserve", "contiguous", "channels_last" or "channels_last_3d", out of torch's memory_format objects (None: preserve)."""
+    """Converts PyTorch's memory_format objects to "preserve", "contiguous", "channels_last" or
+    "channels_last_3d". None means "preserve"."""
     if memory_format is None:
         return "preserve"
     text = repr(memory_format)

@@ -1,4 +1,4 @@
-"""Views that come several at once: split, chunk, tensor_split, unbind."""
+"""View ops that return several views: split, chunk, tensor_split, unbind."""
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import I64
 from mindtorch.core.table import op
@@ -12,7 +12,8 @@ from mindtorch.ops.shapes._sizes import int_of, ints_of, size_of
 
 
 def _parts(g):
-    """The gradients of several outputs (of a single one the engine gives just that)."""
+    """Returns the list of gradients of the outputs. For a single output, the engine passes its
+    gradient without a list."""
     return g if g.__class__ is list else [g]
 
 
@@ -20,7 +21,8 @@ _split_one = primitive("split", "a, *, dim, bounds", lambda c, g: join(_parts(g)
 _split_sizes = primitive("split_with_sizes", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), view=True)
 _unbind = primitive("unbind", "a, *, dim", lambda c, g: pile(_parts(g), c.dim), view=True)
 _unsafe_split = primitive("unsafe_split", "a, *, dim, bounds", lambda c, g: join(_parts(g), c.dim), raw=True)
-_unsafe_split.prim.shares = True        # (writes to the parts reach the whole, and autograd knows nothing of it)
+# in-place writes to the parts modify the input, without a record in autograd
+_unsafe_split.prim.shares = True
 
 
 def _bounds(sizes):
@@ -61,7 +63,8 @@ def _split_into(x, sizes, dim, cut=_split_sizes):
 
 @op(method=False, capture="sizes of tensors")
 def split(tensor, split_size_or_sections, dim=0):
-    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
+    listed sizes."""
     need_tensor("split", tensor, "tensor")
     return _split_any(tensor, split_size_or_sections, dim)
 
@@ -75,7 +78,8 @@ def _split_any(x, sizes, dim):
 
 
 def _split_method(self, split_size, dim=0):
-    """The tensor cut along `dim` into parts of one size (the last may be smaller), or of the sizes listed."""
+    """Splits the tensor along `dim` into parts of one size (the last may be smaller), or of the
+    listed sizes."""
     return _split_any(self, split_size, dim)
 
 
@@ -85,31 +89,35 @@ Tensor.split = _split_method
 
 @op(capture="sizes of tensors")
 def split_with_sizes(input, split_sizes, dim=0):
-    """The tensor cut along `dim` into parts of the sizes listed."""
+    """Splits the tensor along `dim` into parts of the listed sizes."""
     return _split_into(input, ints_of("split_with_sizes", split_sizes, "split_sizes"), dim)
 
 
 @op
 def unsafe_split(input, split_size, dim=0):
-    """split whose parts autograd lets be written to, trusting that the input is not used again."""
+    """Like split, but autograd allows in-place writes to the parts, assuming that the input is not
+    used again."""
     return _split_by(input, int_of("unsafe_split", split_size, "split_size"), dim, _unsafe_split)
 
 
 @op
 def unsafe_split_with_sizes(input, split_sizes, dim=0):
-    """split_with_sizes whose parts autograd lets be written to, trusting that the input is not used again."""
+    """Like split_with_sizes, but autograd allows in-place writes to the parts, assuming that the
+    input is not used again."""
     return _split_into(input, ints_of("unsafe_split_with_sizes", split_sizes, "split_sizes"), dim, _unsafe_split)
 
 
 @op
 def unsafe_chunk(input, chunks, dim=0):
-    """chunk whose parts autograd lets be written to, trusting that the input is not used again."""
+    """Like chunk, but autograd allows in-place writes to the parts, assuming that the input is not
+    used again."""
     return _chunk(input, chunks, dim, _unsafe_split, _unsafe_split)
 
 
 @op
 def chunk(input, chunks, dim=0):
-    """The tensor cut along `dim` into at most `chunks` parts of equal size (the last may be smaller)."""
+    """Splits the tensor along `dim` into at most `chunks` parts of equal size (the last may be
+    smaller)."""
     return _chunk(input, chunks, dim, _split_one, _split_sizes)
 
 
@@ -146,7 +154,8 @@ def _cut_equally(x, sections, dim):
 
 @op(capture="sizes of tensors")
 def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None, tensor_indices_or_sections=None):
-    """The tensor cut along `dim` at the given places, or into that many parts that differ by one at most."""
+    """Splits the tensor along `dim` at the given indices, or into that many parts, whose sizes
+    differ by at most one."""
     at = next((x for x in (indices_or_sections, indices, sections, tensor_indices_or_sections) if x is not None), None)
     if at is None:
         raise TypeError("tensor_split() missing 1 required positional arguments: \"indices_or_sections\"")
@@ -184,7 +193,7 @@ def _split_along(name, least, dim):
                                    f"{input._sizes[d]} is not divisible by the split_size {at}!")
         return tensor_split(input, at, d)
 
-    fn.__doc__ = f"tensor_split along dimension {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
+    fn.__doc__ = f"Like tensor_split, along dim {dim}{' (0 for one-dimensional tensors)' if least == 1 else ''}."
     op(fn, name=name)
 
 
@@ -195,7 +204,7 @@ _split_along("dsplit", 3, 2)
 
 @op
 def unbind(input, dim=0):
-    """The places of a dimension one by one, as a tuple of views without that dimension."""
+    """Returns the slices along a dim as a tuple of views without that dim."""
     n = input.ndim
     if not n:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")

@@ -1,4 +1,5 @@
-"""Ops that make tensors of other shapes by copying: joining, repeating, turning, triangles, padding."""
+"""Ops that create tensors of other shapes by copying: joining, repeating, flips and rotations,
+triangles, padding."""
 import warnings
 
 from mindtorch.backend.strides import check_rank
@@ -23,13 +24,13 @@ from mindtorch.ops.shapes.views import atleast, diagonal_, expand_to, reshape_, 
 # ------------------------------------------------------------------ joining
 @op(out=True, method=False, aliases="concat concatenate", overlap="apart")
 def cat(tensors, dim=0):
-    """Tensors joined along a dimension, in their common dtype."""
+    """Concatenates tensors along a dim, in their common dtype."""
     return join(tensors, dim)
 
 
 @op(out=True, method=False, overlap="apart")
 def stack(tensors, dim=0):
-    """Tensors of one shape joined along a new dimension."""
+    """Joins tensors of one shape along a new dim."""
     return pile(tensors, dim)
 
 
@@ -46,26 +47,26 @@ def _some(name, tensors):
 
 @op(out=True, method=False)
 def hstack(tensors):
-    """Tensors joined along dimension 1 (one-dimensional ones along 0)."""
+    """Concatenates tensors along dim 1 (one-dimensional tensors along dim 0)."""
     tensors = _all_atleast(1, "hstack", tensors)
     return join(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 @op(out=True, method=False, aliases="row_stack")
 def vstack(tensors):
-    """Tensors joined along dimension 0, one-dimensional ones as rows."""
+    """Concatenates tensors along dim 0. One-dimensional tensors are rows."""
     return join(_all_atleast(2, "vstack", tensors), 0)
 
 
 @op(out=True, method=False)
 def dstack(tensors):
-    """Tensors joined along dimension 2."""
+    """Concatenates tensors along dim 2."""
     return join(_all_atleast(3, "dstack", tensors), 2)
 
 
 @op(out=True, method=False)
 def column_stack(tensors):
-    """Tensors joined along dimension 1, those of fewer than two dimensions as columns."""
+    """Concatenates tensors along dim 1. Tensors with fewer than two dims are columns."""
     cols = [reshape_(x, (x._numel, 1)) if x.ndim <= 1 else x for x in _some("column_stack", tensors)]
     return join(cols, 1)
 
@@ -74,7 +75,7 @@ def column_stack(tensors):
 
 @op(method=False)
 def block_diag(*tensors):
-    """Matrices along the diagonal of one matrix of zeros."""
+    """Places matrices along the diagonal of a matrix of zeros."""
     tensors = tensor_list("block_diag", tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors)
     if not tensors:
         return new_full(Const(0, F32), size=(1, 0), value=0, stype=F32)
@@ -112,7 +113,7 @@ def _repeat(x, repeats):
 
 @op(function=False, capture="sizes of tensors")
 def repeat(self, *args, repeats=None):
-    """The tensor laid side by side with itself, `repeats` times along each dimension."""
+    """Repeats the tensor `repeats` times along each dim."""
     repeats = size_of("repeat", args if repeats is None else (repeats,), "repeats")
     if len(repeats) < self.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
@@ -125,20 +126,20 @@ def _tile(x, dims):
 
 @op(method=False, capture="sizes of tensors")
 def tile(input, dims):
-    """As repeat; missing repeats on the left count as 1."""
+    """Like repeat. Missing repeats on the left count as 1."""
     need_tensor("tile", input)
     return _tile(input, ints_of("tile", dims, "dims"))
 
 
 def _tile_method(self, *args, dims=None):
-    """As repeat; missing repeats on the left count as 1."""
+    """Like repeat. Missing repeats on the left count as 1."""
     return _tile(self, size_of("tile", args if dims is None else (dims,), "dims"))
 
 
 Tensor.tile = _tile_method
 
 _repeat_each = primitive("repeat_interleave", "a, *, n, dim", lambda c, g: _sum_groups(g, c.n, c.dim, c.shapes[0]), raw=True)
-#: 0, 1, 2, ..., each as many times as `counts` says
+#: 0, 1, 2, ..., each repeated as often as `counts` specifies
 _repeat_places = primitive("repeat_places", "counts, *, stype", None, raw=True)
 
 
@@ -149,7 +150,10 @@ def _sum_groups(g, n, dim, shape):
 
 @op(capture="sizes of tensors")
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Every element (or place of `dim`) repeated so many times in a row; of one tensor of repeats alone: the indices so repeated."""
+    """Repeats each element (or each slice along `dim`) several times in a row.
+
+    With a single tensor of repeats, returns the repeated indices.
+    """
     if repeats is None:
         _check_counts(input)
         return _repeat_places(input, stype=input._stype)
@@ -177,7 +181,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
     r = _repeat_each(x, n=repeats, dim=dim)
-    return view_(r, size=r._sizes)         # (torch gives a view of an intermediate result, which shows under no_grad)
+    # PyTorch returns a view of an intermediate result, which is visible under no_grad
+    return view_(r, size=r._sizes)
 
 
 def _check_counts(repeats):
@@ -187,7 +192,7 @@ def _check_counts(repeats):
         raise unsupported("repeat_interleave", repeats)
 
 
-# ------------------------------------------------------------------ turning
+# ------------------------------------------------------------------ roll, flip, rotate
 roll_ = primitive("roll", "a, *, shifts, dims", lambda c, g: roll_(g, shifts=tuple([-s for s in c.shifts]), dims=c.dims), raw=True,
                   layout=suggested_by_first)
 
@@ -197,7 +202,8 @@ flip_ = primitive("flip", "a, *, dims", lambda c, g: flip_(g, dims=c.dims), raw=
 
 @op
 def roll(input, shifts, dims=None):
-    """Elements moved along dimensions (or, without dims, in the flattened tensor), coming in again at the other end."""
+    """Shifts elements along dims (without dims: in the flattened tensor). Elements shifted out
+    reenter at the other end."""
     shifts = ints_of("roll", shifts, "shifts")
     dims = () if dims is None else ints_of("roll", dims, "dims")
     if not shifts:
@@ -214,7 +220,7 @@ def roll(input, shifts, dims=None):
 
 @op(method=False)
 def flip(input, dims):
-    """The order of elements reversed along dimensions (a copy)."""
+    """Reverses the order of elements along dims (a copy)."""
     need_tensor("flip", input)
     return _flip(input, ints_of("flip", dims, "dims"))
 
@@ -228,7 +234,7 @@ def _flip(x, dims):
 
 
 def _flip_method(self, *args, dims=None):
-    """The order of elements reversed along dimensions (a copy)."""
+    """Reverses the order of elements along dims (a copy)."""
     if not args and dims is None:
         raise TypeError("flip() missing 1 required positional arguments: \"dims\"")
     return _flip(self, size_of("flip", args if dims is None else (dims,), "dims"))
@@ -239,7 +245,7 @@ Tensor.flip = _flip_method
 
 @op
 def fliplr(input):
-    """Columns in reverse order."""
+    """Reverses the order of the columns."""
     if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return flip_(input, dims=(1,))
@@ -247,20 +253,20 @@ def fliplr(input):
 
 @op
 def flipud(input):
-    """Rows in reverse order."""
+    """Reverses the order of the rows."""
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return flip_(input, dims=(0,))
 
 
-#: transpose of a tensor nobody else knows of, not a view for autograd
+#: transpose of an intermediate result that nothing else references; not a view for autograd
 _turned = primitive("unsafe_transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), raw=True,
                     node="TransposeBackward0", layout=kept)
 
 
 @op
 def rot90(input, k=1, dims=(0, 1)):
-    """Turned k times by 90 degrees in the plane of two dimensions, from the first towards the second."""
+    """Rotates by k * 90 degrees in the plane of two dims, from the first towards the second."""
     dims = ints_of("rot90", dims, "dims")
     if k.__class__ is not int:
         k = read("rot90", "k", "int", k)
@@ -288,7 +294,8 @@ _to_format = primitive("to_copy_format", "a, *, dtype, fmt", lambda c, g: cast(g
 
 
 def in_format(x, fmt, dtype=None):
-    """Tensor.to(memory_format=...), not "preserve", perhaps in another NumPy dtype: itself if nothing is to change."""
+    """Returns x in a memory format (not "preserve") and optionally in another NumPy dtype, like
+    Tensor.to(memory_format=...). Returns x itself if nothing changes."""
     check_rank(x._sizes, fmt)
     if (dtype is None or x._stype == dtype) and format_of(x) == fmt:
         return x
@@ -296,7 +303,7 @@ def in_format(x, fmt, dtype=None):
 
 
 def in_c_order(x):
-    """The tensor with C order's own strides: itself or a copy."""
+    """Returns x with contiguous strides: x itself or a copy."""
     if x._contiguous and (not STRIDED.odd or x.stride() == contiguous_strides(x._sizes)):
         return x
     return clone_(x, fmt="contiguous")
@@ -304,13 +311,14 @@ def in_c_order(x):
 
 @op(placement="linear")
 def clone(input, *, memory_format=None):
-    """A copy with memory of its own, in the input's memory order (or the one asked for)."""
+    """Returns a copy with its own storage, in the input's memory format or the requested one."""
     return clone_(input, fmt=format_name(memory_format))
 
 
 @op(function=False, placement="linear")
 def contiguous(self, memory_format=None):
-    """The tensor laid out in C order (or another memory format): itself if it is already."""
+    """Returns the tensor in contiguous memory (or another memory format). Returns the tensor itself
+    if it already is."""
     if memory_format is None:
         return self if self._contiguous else clone_(self, fmt="contiguous")
     fmt = format_name(memory_format)
@@ -324,7 +332,8 @@ def contiguous(self, memory_format=None):
 # ------------------------------------------------------------------ grids and products
 @op(method=False)
 def meshgrid(*tensors, indexing=None):
-    """Coordinate tensors of the grid that one-dimensional tensors span ("ij" or "xy" order), as views."""
+    """Returns the coordinate tensors of the grid spanned by one-dimensional tensors ("ij" or "xy"
+    order), as views."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = list(tensor_list("meshgrid", tensors))
@@ -358,7 +367,7 @@ def meshgrid(*tensors, indexing=None):
 
 @op(method=False)
 def cartesian_prod(*tensors):
-    """All combinations of the elements of one-dimensional tensors, one in each row."""
+    """Returns all combinations of the elements of one-dimensional tensors, one per row."""
     tensors = tensor_list("cartesian_prod", tensors)
     for x in tensors:
         if x.ndim != 1:
@@ -370,7 +379,7 @@ def cartesian_prod(*tensors):
 
 @op(method=False)
 def combinations(input, r=2, with_replacement=False):
-    """All choices of r elements of a one-dimensional tensor, one in each row."""
+    """Returns all combinations of r elements of a one-dimensional tensor, one per row."""
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._sizes)}")
     if r < 0:
@@ -381,7 +390,7 @@ def combinations(input, r=2, with_replacement=False):
     return unsafe_view(select_rows(input, reshape_(rows, (rows._numel,)), dim=0, check=False), size=rows._sizes)
 
 
-#: the choices of r numbers below n, one in each row
+#: the combinations of r integers below n, one per row
 _combination_places = primitive("combination_places", "like, *, n, r, with_replacement", None, raw=True)
 
 
@@ -398,14 +407,14 @@ def _need_matrix(name, x):
 
 @op(inplace=True, out="same")
 def tril(input, diagonal=0):
-    """Lower triangle of the last two dimensions, zeros above the given diagonal."""
+    """Returns the lower triangle of the last two dims, with zeros above the given diagonal."""
     _need_matrix("tril", input)
     return tril_(input, diagonal=int_of("tril", diagonal, "diagonal"))
 
 
 @op(inplace=True, out="same")
 def triu(input, diagonal=0):
-    """Upper triangle of the last two dimensions, zeros below the given diagonal."""
+    """Returns the upper triangle of the last two dims, with zeros below the given diagonal."""
     _need_matrix("triu", input)
     return triu_(input, diagonal=int_of("triu", diagonal, "diagonal"))
 
@@ -425,13 +434,15 @@ def _tri_indices(name, row, col, offset, dtype, device, layout, lower):
 
 @op(method=False)
 def tril_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """Row and column indices of the lower triangle of a (row, col) matrix, as a tensor of two rows."""
+    """Returns the row and column indices of the lower triangle of a (row, col) matrix, as a tensor
+    of two rows."""
     return _tri_indices("tril_indices", row, col, offset, dtype, device, layout, True)
 
 
 @op(method=False)
 def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """Row and column indices of the upper triangle of a (row, col) matrix, as a tensor of two rows."""
+    """Returns the row and column indices of the upper triangle of a (row, col) matrix, as a tensor
+    of two rows."""
     return _tri_indices("triu_indices", row, col, offset, dtype, device, layout, False)
 
 
@@ -440,7 +451,7 @@ diag_embed_ = primitive("diag_embed", "a, *, offset, dim1, dim2", lambda c, g: d
 
 @op
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    """The last dimension as the diagonal of matrices in dimensions dim1 and dim2 of the result."""
+    """Writes the last dim to the diagonal of matrices in dims dim1 and dim2 of the result."""
     if not input.ndim:
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
     n = input.ndim + 1
@@ -452,7 +463,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 @op(out="same")
 def diag(input, diagonal=0):
-    """A vector as a diagonal matrix, or the diagonal of a matrix (a copy)."""
+    """Returns a diagonal matrix for a vector, or the diagonal of a matrix (a copy)."""
     n = input.ndim
     if n == 1:
         return diag_embed_(input, offset=diagonal, dim1=0, dim2=1)
@@ -463,7 +474,7 @@ def diag(input, diagonal=0):
 
 @op
 def diagflat(input, offset=0):
-    """All elements as the diagonal of a matrix."""
+    """Returns a matrix with all elements on its diagonal."""
     return diag_embed_(reshape_(input, (input._numel,)), offset=offset, dim1=0, dim2=1)
 
 
@@ -474,7 +485,8 @@ pad_constant_ = primitive("constant_pad_nd", "x, *, pads, value",
 
 
 def constant_pad(x, pad):
-    """Zeros before and after: `pad` is (before, after) of the last dimension, then of the one before it, ...; negative counts crop."""
+    """Pads with zeros. `pad` is (before, after) of the last dim, then of the previous dim, and so
+    on. Negative counts crop."""
     pads = [(0, 0)] * x.ndim
     for i in range(0, len(pad), 2):
         pads[-1 - i // 2] = (pad[i], pad[i + 1])

@@ -1,6 +1,6 @@
-"""View ops: results that share their input's memory.
+"""View ops: their results share the memory of the input.
 
-Nothing is copied, and writes through them are seen by the input.
+Nothing is copied, and writes through a view are visible in the input.
 """
 import warnings
 
@@ -17,18 +17,21 @@ from mindtorch.ops.indexing._region import along, narrow as narrow_, pick_alias,
 from mindtorch.ops.shapes._sizes import count, infer_size, int_of, ints_of, size_of
 from mindtorch.ops.basic import lazy_conj
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py): these ask for themselves, and are recorded as they do
+#: How torch.compile captures the functions of this module (`mindtorch/torch/_dynamo/_capture.py`).
+#: These dispatch by themselves and are recorded when they do.
 CAPTURE = {"_reshape_method": "safe", "_permute_method": "safe"}
 
 
 # ------------------------------------------------------------------ view and reshape
 view_ = primitive("view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), view=True)
-#: Another shape of a tensor that nobody else knows of, such as an intermediate result: not a view for autograd.
+#: Reshapes a tensor that nothing else references, such as an intermediate result. Not a view for
+#: autograd.
 unsafe_view = primitive("unsafe_view", "a, *, size", lambda c, g: reshape_(g, c.shapes[0]), raw=True)
 
 
 def reshape_(x, size):
-    """Tensor in another shape (a tuple without -1): a view where the strides allow it, else a copy."""
+    """Returns x in another shape (a tuple without -1): a view if the strides allow it, else a copy.
+    """
     if x._contiguous or can_view(x._sizes, x.stride(), size):
         return view_(x, size=size)
     return unsafe_view(x, size=size)
@@ -36,9 +39,9 @@ def reshape_(x, size):
 
 @op(function=False)
 def view(self, *shape, size=None, dtype=None):
-    """The tensor's memory under another shape, or (given a dtype) its bits read as another type.
+    """Views the tensor's memory in another shape or, given a dtype, as another dtype.
 
-    RuntimeError if the strides do not allow it: reshape copies where it must.
+    RuntimeError if the strides do not allow it; reshape copies if necessary.
     """
     if shape:
         for n in shape:
@@ -70,7 +73,8 @@ def view(self, *shape, size=None, dtype=None):
 
 @op(method=False)
 def reshape(input, shape):
-    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
+    inferred."""
     need_tensor("reshape", input)
     return _reshape(input, (shape,))
 
@@ -89,7 +93,8 @@ def _reshape(x, shape):
 
 
 def _reshape_method(self, *args, shape=None):
-    """The tensor in another shape (-1: what is left): a view where the strides allow it, else a copy."""
+    """Returns the tensor in another shape: a view if the strides allow it, else a copy. A -1 is
+    inferred."""
     if FLAGS.ops:
         return ask(_asked_reshape, (self, *args), {} if shape is None else {"shape": shape})
     return _reshape(self, args if shape is None else (shape,))
@@ -101,27 +106,28 @@ Tensor.reshape, _asked_reshape = asking(lambda self, *args, shape=None: _reshape
 
 @op(function=False)
 def view_as(self, other):
-    """view of the shape of `other`."""
+    """Views the tensor in the shape of `other`."""
     need_tensor("view_as", other, "other")
     return view_(self, size=other._sizes)
 
 
 @op(function=False)
 def reshape_as(self, other):
-    """reshape to the shape of `other`."""
+    """Reshapes the tensor to the shape of `other`."""
     need_tensor("reshape_as", other, "other")
     return reshape_(self, infer_size(other._sizes, self._numel))
 
 
 @op
 def ravel(input):
-    """All elements in one dimension: a view of a contiguous tensor, else a copy."""
+    """Flattens the tensor to one dim: a view of a contiguous tensor, else a copy."""
     return view_(input.contiguous(), size=(input._numel,))
 
 
 @op
 def flatten(input, start_dim=0, end_dim=-1):
-    """Dimensions start_dim..end_dim made one; the tensor itself if there is nothing to do."""
+    """Merges dims start_dim..end_dim into one. Returns the tensor itself if there is nothing to
+    merge."""
     shape = input._sizes
     n = len(shape)
     first, last = wrap_dim("flatten", start_dim, n), wrap_dim("flatten", end_dim, n)
@@ -136,7 +142,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 @op
 def unflatten(input, dim, sizes):
-    """Dimension `dim` split into several, of which one may be -1."""
+    """Splits `dim` into several dims, one of which may be -1."""
     shape = input._sizes
     d = wrap_dim("unflatten", dim, len(shape))
     sizes = ints_of("unflatten", sizes, "sizes")
@@ -155,23 +161,23 @@ def unflatten(input, dim, sizes):
     return view_(input, size=(*shape[:d], *infer_size(sizes, n), *shape[d + 1:]))
 
 
-# ------------------------------------------------------------------ adding and dropping dimensions
+# ------------------------------------------------------------------ adding and removing dims
 unsqueeze_ = primitive("unsqueeze", "a, *, dim", lambda c, g: reshape_(g, c.shapes[0]), view=True)
-#: dimensions of size 1 put before all others and behind them
+#: Inserts dims of size 1 before and after all others.
 _unsqueeze_ends = primitive("unsqueeze_ends", "a, *, before, after", lambda c, g: reshape_(g, c.shapes[0]), view=True, node="UnsqueezeBackward0")
 _squeeze = primitive("squeeze", "a, *, axes", lambda c, g: reshape_(g, c.shapes[0]), view=True)
 
 
 @op
 def unsqueeze(input, dim):
-    """A dimension of size 1 put in at `dim`."""
+    """Inserts a dim of size 1 at `dim`."""
     if dim.__class__ is int and 0 <= dim <= 1 and dim <= input.ndim:
         return unsqueeze_(input, dim=dim)
     return unsqueeze_(input, dim=wrap_dim("unsqueeze", dim, input.ndim + 1))
 
 
 def _squeezed(input, dim=None, *more):
-    """Without the dimensions of size 1 (all of them, or those that are given)."""
+    """Removes dims of size 1 (all of them, or the given ones)."""
     shape = input._sizes
     if dim.__class__ is int and not more and 0 <= dim < len(shape):
         return _squeeze(input, axes=(dim,) if shape[dim] == 1 else ())
@@ -191,11 +197,11 @@ _squeezed.__name__ = "squeeze"
 
 @op(method=_squeezed)
 def squeeze(input, dim=None):
-    """Without the dimensions of size 1 (all of them, or those among `dim`)."""
+    """Removes dims of size 1 (all of them, or those in `dim`)."""
     return _squeezed(input, dim)
 
 
-# ------------------------------------------------------------------ order of dimensions
+# ------------------------------------------------------------------ order of dims
 transpose_ = primitive("transpose", "a, *, dim0, dim1", lambda c, g: transpose_(g, dim0=c.dim0, dim1=c.dim1), view=True)
 t_ = primitive("t", "a", lambda c, g: t_(g), view=True)
 permute_ = primitive("permute", "a, *, dims",
@@ -204,7 +210,7 @@ permute_ = primitive("permute", "a, *, dims",
 
 @op
 def transpose(input, dim0, dim1):
-    """Two dimensions exchanged."""
+    """Swaps two dims."""
     n = input.ndim
     if not (dim0.__class__ is int is dim1.__class__ and 0 <= dim0 < n > dim1 >= 0):
         dim0, dim1 = wrap_dim("transpose", dim0, n), wrap_dim("transpose", dim1, n)
@@ -215,19 +221,19 @@ def transpose(input, dim0, dim1):
 
 @op
 def swapaxes(input, axis0, axis1):
-    """Two dimensions exchanged."""
+    """Swaps two dims."""
     return transpose(input, axis0, axis1)
 
 
 @op
 def swapdims(input, dim0, dim1):
-    """Two dimensions exchanged."""
+    """Swaps two dims."""
     return transpose(input, dim0, dim1)
 
 
 @op
 def t(input):
-    """A matrix transposed; tensors of fewer dimensions as they are."""
+    """Transposes a matrix. Tensors with fewer dims are unchanged."""
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
     return t_(input)
@@ -253,13 +259,13 @@ def _permute(x, dims):
 
 @op(method=False)
 def permute(input, dims):
-    """Dimensions in another order."""
+    """Reorders the dims."""
     need_tensor("permute", input)
     return _permute(input, ints_of("permute", dims, "dims"))
 
 
 def _permute_method(self, *args, dims=None):
-    """Dimensions in another order."""
+    """Reorders the dims."""
     if FLAGS.ops:
         return ask(_asked_permute, (self, *args), {} if dims is None else {"dims": dims})
     return _permute(self, size_of("permute", args, "dims") if dims is None else ints_of("permute", dims, "dims"))
@@ -295,13 +301,13 @@ def _movedim(name, x, source, destination):
 
 @op
 def movedim(input, source, destination):
-    """Dimensions moved to other places, the rest keeping their order."""
+    """Moves dims to other positions. The other dims keep their order."""
     return _movedim("movedim", input, source, destination)
 
 
 @op
 def moveaxis(input, source, destination):
-    """Dimensions moved to other places, the rest keeping their order."""
+    """Moves dims to other positions. The other dims keep their order."""
     return _movedim("moveaxis", input, source, destination)
 
 
@@ -339,17 +345,17 @@ def _hermitian(self):
 
 @op
 def adjoint(input):
-    """Conjugate transpose of the last two dimensions: a view."""
+    """Returns the conjugate transpose of the last two dims: a view."""
     return lazy_conj(_matrices(input, "adjoint()"))
 
 
 def _get_mT(self):
-    """The last two dimensions exchanged."""
+    """Swaps the last two dims."""
     return _matrices(self, "mT")
 
 
 def _get_mH(self):
-    """Conjugate transpose of the last two dimensions."""
+    """Returns the conjugate transpose of the last two dims."""
     return lazy_conj(_matrices(self, "mH"))
 
 
@@ -359,7 +365,7 @@ Tensor.H = property(_hermitian, doc="Conjugate transpose of a matrix.")
 Tensor.mH = property(_get_mH)
 
 
-# ------------------------------------------------------------------ cutting
+# ------------------------------------------------------------------ slicing
 def _int_dim(name, x, dim):
     n = x.ndim
     if not n:
@@ -369,12 +375,12 @@ def _int_dim(name, x, dim):
 
 @op
 def select(input, dim, index):
-    """One place of a dimension, which disappears."""
+    """Returns the slice at one index of a dim, without that dim."""
     return pick_select(input, key=select_key(input, dim, index))
 
 
 def select_key(x, dim, index):
-    """NumPy index of select."""
+    """Returns the NumPy index of a select call."""
     dim = _int_dim("select", x, dim)
     n, i = x._sizes[dim], int_of("select", index, "index")
     if not -n <= i < n:
@@ -384,7 +390,7 @@ def select_key(x, dim, index):
 
 @op
 def narrow(input, dim, start, length):
-    """`length` places of a dimension from `start` on."""
+    """Returns `length` elements of a dim, beginning at `start`."""
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     length = int_of("narrow", length, "length")
@@ -405,7 +411,8 @@ def narrow(input, dim, start, length):
 
 
 def slice_key(x, dim, start, end, step):
-    """NumPy index of every step-th place from start up to end, both cut to the dimension."""
+    """Returns the NumPy index of every step-th element from start to end, both clamped to the dim.
+    """
     dim = _int_dim("slice", x, dim)
     if step <= 0:
         raise RuntimeError("slice step must be positive")
@@ -420,12 +427,12 @@ _diagonal_back = primitive("diagonal_backward", "g, *, shape, offset, dim1, dim2
 
 @op
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """The diagonal of two dimensions, which becomes the last one."""
+    """Returns the diagonal of two dims, as the last dim."""
     return diagonal_(input, **diagonal_params(input, offset, dim1, dim2))
 
 
 def diagonal_params(x, offset, dim1, dim2):
-    """Checked parameters of diagonal."""
+    """Checks and returns the parameters of diagonal."""
     n = x.ndim
     dim1, dim2 = wrap_dim("diagonal", dim1, n), wrap_dim("diagonal", dim2, n)
     if dim1 == dim2:
@@ -435,14 +442,15 @@ def diagonal_params(x, offset, dim1, dim2):
 
 unfold_ = primitive("unfold", "a, *, dim, size, step",
                     lambda c, g: unfold_back(g, shape=c.shapes[0], dim=c.dim, size=c.size, step=c.step), view=True)
-#: windows laid over one another and added up
+#: adds up overlapping windows
 unfold_back = primitive("unfold_backward", "g, *, shape, dim, size, step",
                         lambda c, g: unfold_(g, dim=c.dim, size=c.size, step=c.step), raw=True)
 
 
 @op(function=False)
 def unfold(self, dimension, size, step):
-    """Windows of `size` places, `step` apart, along a dimension; the places of a window become the last dimension."""
+    """Returns windows of `size` elements, `step` apart, along a dim. The elements of a window
+    become the last dim."""
     dim = wrap_dim("unfold", dimension, self.ndim)
     n = self._sizes[dim] if self.ndim else 1
     if size < 0:
@@ -459,7 +467,7 @@ expand_ = primitive("expand", "a, *, size", lambda c, g: g, view=True)
 
 
 def expand_to(x, size):
-    """View of `x` broadcast to `size` (a tuple, -1 keeps an extent)."""
+    """Broadcasts `x` to `size` as a view. `size` is a tuple in which -1 keeps the size of a dim."""
     shape = x._sizes
     lead = len(size) - len(shape)
     if lead >= 0:
@@ -493,25 +501,25 @@ def expand_to(x, size):
 
 @op(function=False)
 def expand(self, *args, size=None, implicit=False):
-    """View broadcast to a larger size; -1 keeps an extent."""
+    """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(self, size_of("expand", args if size is None else (size,)))
 
 
 @op(function=False)
 def expand_as(self, other):
-    """View broadcast to the size of `other`."""
+    """Broadcasts the tensor to the size of `other`, as a view."""
     need_tensor("expand_as", other, "other")
     return expand_to(self, other._sizes)
 
 
 @op
 def broadcast_to(input, size):
-    """View broadcast to a larger size; -1 keeps an extent."""
+    """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(input, ints_of("broadcast_to", size, "size"))
 
 
 def _broadcast_to_method(self, *args, size=None):
-    """View broadcast to a larger size; -1 keeps an extent."""
+    """Broadcasts the tensor to a larger size, as a view. -1 keeps the size of a dim."""
     return expand_to(self, size_of("broadcast_to", args if size is None else (size,)))
 
 
@@ -519,7 +527,7 @@ Tensor.broadcast_to = _broadcast_to_method
 
 
 def broadcast_shape(shapes):
-    """The shape all of them broadcast to; RuntimeError if there is none."""
+    """Returns the shape that all shapes broadcast to. RuntimeError if there is none."""
     out = []
     for shape in shapes:
         if len(shape) > len(out):
@@ -537,7 +545,7 @@ def broadcast_shape(shapes):
 
 @op(method=False, capture="meta")
 def broadcast_shapes(*shapes):
-    """The size that tensors of the given sizes are broadcast to."""
+    """Returns the size that tensors of the given sizes broadcast to."""
     sizes = [ints_of("broadcast_shapes", s, "shapes") for s in shapes]
     for s in sizes:
         if s and min(s) < 0:
@@ -555,7 +563,7 @@ def broadcast_shapes(*shapes):
 
 @op(method=False)
 def broadcast_tensors(*tensors):
-    """The tensors as views of one common size."""
+    """Returns the tensors as views of one common size."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = tensor_list("broadcast_tensors", tensors)
@@ -563,12 +571,12 @@ def broadcast_tensors(*tensors):
     return tuple([x if x._sizes == size else expand_to(x, size) for x in tensors])
 
 
-#: dimensions to put (before, behind) those of a tensor, by the number that there are to be and that it has
+#: required number of dims -> {current number of dims: (dims to insert before, after)}
 _LEAST = {1: {0: (1, 0)}, 2: {0: (2, 0), 1: (1, 0)}, 3: {0: (3, 0), 1: (1, 1), 2: (0, 1)}}
 
 
 def atleast(n, x):
-    """View with at least n dimensions."""
+    """Returns a view of x with at least n dims."""
     ends = _LEAST[n].get(x.ndim)
     return x if ends is None else _unsqueeze_ends(x, before=ends[0], after=ends[1])
 
@@ -583,7 +591,7 @@ def _declare_atleast(n):
             tensors = tensors[0]
         return tuple([atleast(n, x) for x in tensor_list(name, tensors)])
 
-    fn.__doc__ = f"Tensors of fewer than {n} dimensions as views that have {n}; the others as they are."
+    fn.__doc__ = f"Returns tensors of fewer than {n} dims as views with {n} dims, and the others unchanged."
     op(fn, name=name, method=False)
 
 

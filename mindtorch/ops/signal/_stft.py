@@ -23,7 +23,7 @@ def _flag(x):
 
 
 def _described(name, kind, x, window, n_fft, hop, win, flags):
-    """How torch's messages of stft and istft begin."""
+    """Returns the beginning of PyTorch's error messages for stft and istft."""
     if window is None:
         w = "None"
     else:
@@ -31,14 +31,14 @@ def _described(name, kind, x, window, n_fft, hop, win, flags):
     return f"{name}({kind}{list(x._sizes)}, n_fft={n_fft}, hop_length={hop}, win_length={win}, window={w}, {flags})"
 
 
-# A copy: strided views of complex memory are slow to make.
+# A copy: strided views of complex memory are slow to create.
 _turned = primitive("transposed_copy", "a", lambda c, g: _turned(g), raw=True, node="TransposeBackward0", layout=kept)
 _least_magnitude = primitive("least_magnitude", "a")
 _warned = set()
 
 
 def _warn_of_no_window(name, what):
-    """torch's warning, given once for each of the two functions."""
+    """Issues PyTorch's warning, once for each of the two functions."""
     if name not in _warned:
         _warned.add(name)
         warnings.warn(f"A window was not provided. A rectangular window will be applied, {what}. To suppress this "
@@ -47,7 +47,8 @@ def _warn_of_no_window(name, what):
 
 
 def _centred_window(window, win_length, n_fft, x, stype):
-    """The window (ones if there is none) in the middle of n_fft points."""
+    """Returns the window (default: ones), zero-padded on both sides to n_fft points. None if it
+    would be all ones."""
     if window is None:
         if win_length == n_fft:
             return None
@@ -61,11 +62,12 @@ def _centred_window(window, win_length, n_fft, x, stype):
 @op(autocast="float32")
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided=None, return_complex=None, align_to_window=None):
-    """Transforms of overlapping frames: (*, n) -> (*, frequencies, frames), complex, or real with a last dim of 2.
+    """Computes the Fourier transforms of overlapping frames.
 
-    Frames of n_fft points start every hop_length (n_fft // 4) points and are multiplied by the window; `center` pads
-    the signal so that frame t is centred at t * hop_length; `onesided` (the default for real signals) keeps
-    n_fft // 2 + 1 frequencies.
+    (*, n) -> (*, frequencies, frames), complex, or real with a last dim of 2. Frames of n_fft
+    points start every hop_length (default: n_fft // 4) points and are multiplied by the window.
+    `center` pads the signal so that frame t is centered at t * hop_length. `onesided` (the default
+    for real signals) keeps n_fft // 2 + 1 frequencies.
     """
     need_tensor("stft", input)
     if window is not None:
@@ -128,10 +130,10 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
 @op(autocast="float32")
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
           length=None, return_complex=False):
-    """Inverse of stft by overlapping and adding frames: (*, frequencies, frames) complex -> (*, n) real (or complex).
+    """Inverts stft by overlap-add: (*, frequencies, frames) complex -> (*, n) real (or complex).
 
-    RuntimeError where the windows do not cover the signal; `length` cuts the result or pads it with zeros (and a
-    warning).
+    RuntimeError if the windows do not cover the signal. `length` crops the result, or pads it with
+    zeros (with a warning).
     """
     need_tensor("istft", input)
     if window is not None:

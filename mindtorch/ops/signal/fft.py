@@ -1,7 +1,8 @@
-"""torch.fft: discrete Fourier transforms of real and complex tensors, their inverses, frequencies and shifts.
+"""torch.fft: discrete Fourier transforms of real and complex tensors, their inverses, frequencies
+and shifts.
 
-The adjoint of a transform is the inverse one with "backward" and "forward" exchanged, so the primitives are each
-other's gradients.  stft and istft are in `_stft.py`.
+The adjoint of a transform is the inverse transform with "backward" and "forward" swapped, so the
+primitives are each other's gradients. stft and istft are in `mindtorch/ops/signal/_stft.py`.
 """
 from mindtorch.core.alias import title
 from mindtorch.core.dtypes import C64, C128, F32, default_np
@@ -26,14 +27,15 @@ def _full_grad(g, axes, forward, norm):
     return c2c_(g, axes=axes, forward=not forward, norm=_SWAPPED[norm])
 
 
-#: c2c_: complex (or real) to complex over `axes`; r2c_: real to the half that determines its transform, halved along
-#: the last of the axes; c2r_: back from that half to n real points.
+#: `c2c_`: complex (or real) to complex over `axes`. `r2c_`: real to the half spectrum that
+#: determines the transform, halved along the last axis. `c2r_`: from that half spectrum to n real
+#: points.
 c2c_ = primitive("fft_c2c", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftC2CBackward0")
 _real_c2c = primitive("fft_r2c_full", "a, *, axes, forward, norm", lambda c, g: _full_grad(g, c.axes, c.forward, c.norm), node="FftR2CBackward0")
 r2c_ = primitive("fft_r2c", "a, *, axes, norm", lambda c, g: _half_grad(g, c.shapes[0], c.axes, c.norm), node="FftR2CBackward0")
 c2r_ = primitive("fft_c2r", "a, *, axes, n, norm",
                  lambda c, g: _weighted(r2c_(g, axes=c.axes, norm=_SWAPPED[c.norm]), c.n, c.axes[-1], 2.0), node="FftC2RBackward0")
-#: what `_weighted` multiplies with, in the precision of x and of as many dims
+#: the weights of `_weighted`, in the precision of x and with as many dims
 _half_weights = primitive("fft_half_weights", "x, *, n, axis, value")
 
 
@@ -43,7 +45,8 @@ def _half_grad(g, shape, axes, norm):
 
 
 def _weighted(x, n, axis, k):
-    """The frequencies that stand for themselves and their mirror image times k (all but the first and a middle one)."""
+    """Multiplies by k the frequencies that represent both themselves and their mirror image (all
+    but the first and, for even n, the middle one)."""
     return mul_(x, _half_weights(x, n=n, axis=axis, value=k))
 
 
@@ -57,14 +60,15 @@ def _norm(norm):
 
 
 def _floating(x):
-    """Integers become floats; half precision is refused as by torch's CPU kernels."""
+    """Converts integers to floats. Raises an error for half precision, like PyTorch's CPU kernels.
+    """
     if x._stype.itemsize == 2 and x._stype.kind in "fV":
         raise RuntimeError(f"Unsupported dtype {title(x._stype)}")
     return as_float(x)
 
 
 def _resized(x, dims, sizes):
-    """Cut or padded with zeros to `sizes` along `dims`; RuntimeError for a size below one."""
+    """Crops or zero-pads x to `sizes` along `dims`. RuntimeError for a size below one."""
     shape = x._sizes
     pad = None
     for d, n in zip(dims, sizes):
@@ -88,7 +92,8 @@ def _one_dim(name, input, n, dim):
 
 
 def _dims_of(name, input, s, dim):
-    """(axes, sizes) of a transform over several dims; sizes of -1 keep the extent."""
+    """Returns (axes, sizes) of a transform over several dims. A size of -1 keeps the size of the
+    dim."""
     need_tensor(name, input)
     ndim = input.ndim
     if dim is not None:
@@ -121,19 +126,23 @@ def _transform(name, input, n, dim, norm, forward):
     return (c2c_ if x._stype.kind == "c" else _real_c2c)(x, axes=(d,), forward=forward, norm=norm)
 
 
-#: what transforms to real numbers say to an `out=` of complex ones
+#: error for a complex `out=` of a transform with a real result
 _REAL = Same("{name} expects a floating point output tensor, but got {have}", ("bfloat16", "float16", "float32", "float64"))
 
 
 @op(ns="fft", name="fft", out=True, autocast="float32")
 def fft_op(input, n=None, dim=-1, norm=None):
-    """Transform along dim of n points (cut or padded with zeros); norm "backward" (none), "ortho", "forward" (1/n)."""
+    """Computes the transform along `dim`, of n points (cropped or zero-padded).
+
+    norm: "backward" (none), "ortho" or "forward" (1/n).
+    """
     return _transform("fft_fft", input, n, dim, norm, True)
 
 
 @op(ns="fft", out=True, autocast="float32")
 def ifft(input, n=None, dim=-1, norm=None):
-    """Inverse transform along `dim`, of n points; norm: "backward" (1/n), "ortho" or "forward" (none)."""
+    """Computes the inverse transform along `dim`, of n points. norm: "backward" (1/n), "ortho" or
+    "forward" (none)."""
     return _transform("fft_ifft", input, n, dim, norm, False)
 
 
@@ -144,7 +153,8 @@ def _need_real(f, x):
 
 @op(ns="fft", out=True, autocast="float32")
 def rfft(input, n=None, dim=-1, norm=None):
-    """Transform of a real tensor: the first n // 2 + 1 frequencies, which determine the rest."""
+    """Transforms a real tensor. Returns the first n // 2 + 1 frequencies, which determine the
+    others."""
     d, n = _one_dim("fft_rfft", input, n, dim)
     _need_real("rfft", input)
     x = _floating(input)
@@ -154,7 +164,7 @@ def rfft(input, n=None, dim=-1, norm=None):
 
 
 def _from_half(x, axes, sizes, norm):
-    """Real tensor of `sizes` along `axes` out of a half transform."""
+    """Returns the real tensor of `sizes` along `axes` for a half spectrum."""
     last = sizes[-1]
     if last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
@@ -165,7 +175,7 @@ def _from_half(x, axes, sizes, norm):
 
 @op(ns="fft", out=_REAL, autocast="float32")
 def irfft(input, n=None, dim=-1, norm=None):
-    """Inverse of rfft: n real points (default: 2 * (frequencies - 1))."""
+    """Inverts rfft. Returns n real points (default: 2 * (frequencies - 1))."""
     d, n = _one_dim("fft_irfft", input, n, dim)
     x = _floating(input)
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _norm(norm))
@@ -173,7 +183,8 @@ def irfft(input, n=None, dim=-1, norm=None):
 
 @op(ns="fft", out=_REAL, autocast="float32")
 def hfft(input, n=None, dim=-1, norm=None):
-    """Transform of a signal with Hermitian symmetry, given by its first half: n real frequencies."""
+    """Transforms a signal with Hermitian symmetry, given by its first half, to n real frequencies.
+    """
     d, n = _one_dim("fft_hfft", input, n, dim)
     x = conj(_floating(input))
     return _from_half(x, (d,), [2 * (x._sizes[d] - 1) if n is None else n], _SWAPPED[_norm(norm)])
@@ -181,7 +192,8 @@ def hfft(input, n=None, dim=-1, norm=None):
 
 @op(ns="fft", out="same", autocast="float32")
 def ihfft(input, n=None, dim=-1, norm=None):
-    """Inverse of hfft: the first n // 2 + 1 points of a Hermitian signal with the given real frequencies."""
+    """Inverts hfft. Returns the first n // 2 + 1 points of the Hermitian signal with the given real
+    frequencies."""
     d, n = _one_dim("fft_ihfft", input, n, dim)
     _need_real("ihfft", input)
     x = _floating(input)
@@ -216,13 +228,14 @@ def _real_n(name, f, input, s, dim, norm):
 
 @op(ns="fft", out=True, autocast="float32")
 def fftn(input, s=None, dim=None, norm=None):
-    """Transform over several dims (default: all, or the last len(s)), cut or padded to the sizes s."""
+    """Computes the transform over several dims (default: all, or the last len(s)), cropped or
+    padded to the sizes s."""
     return _full_n("fft_fftn", input, s, dim, norm, True)
 
 
 @op(ns="fft", out=True, autocast="float32")
 def ifftn(input, s=None, dim=None, norm=None):
-    """Inverse transform over several dims."""
+    """Computes the inverse transform over several dims."""
     return _full_n("fft_ifftn", input, s, dim, norm, False)
 
 
@@ -235,13 +248,13 @@ def _rfftn(name, input, s, dim, norm):
 
 @op(ns="fft", out=True, autocast="float32")
 def rfftn(input, s=None, dim=None, norm=None):
-    """Transform of a real tensor over several dims, the last one halved."""
+    """Transforms a real tensor over several dims. The last one is halved."""
     return _rfftn("fft_rfftn", input, s, dim, norm)
 
 
 @op(ns="fft", out=_REAL, autocast="float32")
 def irfftn(input, s=None, dim=None, norm=None):
-    """Inverse of rfftn; s[-1] says how many real points the last dim has."""
+    """Inverts rfftn. s[-1] is the number of real points in the last dim."""
     return _real_n("fft_irfftn", "irfftn", input, s, dim, _norm(norm))
 
 
@@ -252,7 +265,8 @@ def _hfftn(name, input, s, dim, norm):
 
 @op(ns="fft", out=_REAL)
 def hfftn(input, s=None, dim=None, norm=None):
-    """Transform over several dims of a signal with Hermitian symmetry, given by half of its last dim: real."""
+    """Transforms a signal with Hermitian symmetry, given by half of its last dim, over several
+    dims. The result is real."""
     return _hfftn("fft_hfftn", input, s, dim, norm)
 
 
@@ -265,7 +279,7 @@ def _ihfftn(name, input, s, dim, norm):
 
 @op(ns="fft", out=True)
 def ihfftn(input, s=None, dim=None, norm=None):
-    """Inverse of hfftn: half of a Hermitian signal with the given real frequencies."""
+    """Inverts hfftn. Returns half of the Hermitian signal with the given real frequencies."""
     return _ihfftn("fft_ihfftn", input, s, dim, norm)
 
 
@@ -278,42 +292,43 @@ def _two(name, dim):
 
 @op(ns="fft", out=True, autocast="float32")
 def fft2(input, s=None, dim=(-2, -1), norm=None):
-    """fftn over the last two dims."""
+    """Computes fftn over the last two dims."""
     return _full_n("fft_fft2", input, s, _two("fft_fft2", dim), norm, True)
 
 
 @op(ns="fft", out=True, autocast="float32")
 def ifft2(input, s=None, dim=(-2, -1), norm=None):
-    """ifftn over the last two dims."""
+    """Computes ifftn over the last two dims."""
     return _full_n("fft_ifft2", input, s, _two("fft_ifft2", dim), norm, False)
 
 
 @op(ns="fft", out=True, autocast="float32")
 def rfft2(input, s=None, dim=(-2, -1), norm=None):
-    """rfftn over the last two dims."""
+    """Computes rfftn over the last two dims."""
     return _rfftn("fft_rfft2", input, s, _two("fft_rfft2", dim), norm)
 
 
 @op(ns="fft", out=_REAL, autocast="float32")
 def irfft2(input, s=None, dim=(-2, -1), norm=None):
-    """irfftn over the last two dims."""
+    """Computes irfftn over the last two dims."""
     return _real_n("fft_irfft2", "irfftn", input, s, _two("fft_irfft2", dim), _norm(norm))
 
 
 @op(ns="fft", out=_REAL)
 def hfft2(input, s=None, dim=(-2, -1), norm=None):
-    """hfftn over the last two dims."""
+    """Computes hfftn over the last two dims."""
     return _hfftn("fft_hfft2", input, s, _two("fft_hfft2", dim), norm)
 
 
 @op(ns="fft", out=True)
 def ihfft2(input, s=None, dim=(-2, -1), norm=None):
-    """ihfftn over the last two dims."""
+    """Computes ihfftn over the last two dims."""
     return _ihfftn("fft_ihfft2", input, s, _two("fft_ihfft2", dim), norm)
 
 
 # ------------------------------------------------------------------ frequencies and shifts
-#: frequencies over n * d: the first half, or all as fft orders them
+#
+# The frequencies divided by n * d: the first half, or all in the order of fft.
 _frequency_line = primitive("fft_frequencies", "*, n, d, half, stype, device", raw=True)
 
 
@@ -333,13 +348,14 @@ def _frequencies(name, n, d, dtype, layout, device, requires_grad, out, half):
 
 @op(ns="fft")
 def fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
-    """Frequencies that fft's n results stand for at sample spacing d: 0, 1, ..., -1 over n * d."""
+    """Returns the frequencies of fft's n results at sample spacing d: 0, 1, ..., -1, divided by n *
+    d."""
     return _frequencies("fftfreq", n, d, dtype, layout, device, requires_grad, out, False)
 
 
 @op(ns="fft")
 def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None, requires_grad=False, out=None):
-    """Frequencies that rfft's n // 2 + 1 results stand for at sample spacing d."""
+    """Returns the frequencies of rfft's n // 2 + 1 results at sample spacing d."""
     return _frequencies("rfftfreq", n, d, dtype, layout, device, requires_grad, out, True)
 
 
@@ -353,11 +369,11 @@ def _shifted(name, input, dim, amount):
 
 @op(ns="fft")
 def fftshift(input, dim=None):
-    """Moves frequency 0 from the front to the middle of dims (default: all)."""
+    """Moves frequency 0 from the beginning to the middle of dims (default: all)."""
     return _shifted("fft_fftshift", input, dim, lambda n: n // 2)
 
 
 @op(ns="fft")
 def ifftshift(input, dim=None):
-    """Undoes fftshift."""
+    """Inverts fftshift."""
     return _shifted("fft_ifftshift", input, dim, lambda n: (n + 1) // 2)

@@ -1,7 +1,9 @@
-"""Sparse tensors: their construction and parts.  What ops mean for them is in this folder's other modules, which are loaded when there is a sparse tensor.
+"""Sparse tensors: construction and parts.
 
-A sparse tensor's history is its values', so each op is written with dense ops on values and coordinates, and is
-differentiable for that reason.  Anything not here raises NotImplementedError (see mindtorch.core.sparse).
+The ops on sparse tensors are in the other modules of this package, which are loaded with the first
+sparse tensor. A sparse tensor shares the autograd graph of its values. Each op is therefore written
+with dense ops on values and coordinates, which makes it differentiable. All other ops raise
+NotImplementedError (see `mindtorch/core/sparse.py`).
 """
 import importlib
 import math
@@ -18,7 +20,8 @@ from mindtorch.ops._checks import need_tensor
 from mindtorch.ops.basic import cast, conj, move
 from mindtorch.ops.creation._from_data import CPU, empty_, zeros_
 
-# On coordinates, int64 tensors (sparse dims, elements), and positions in the flattened sparse dims.
+# Kernels on coordinates (int64 tensors of shape (sparse dims, nnz)), and on linear indices into the
+# flattened sparse dims.
 _keys = primitive("coo_keys", "idx, *, sizes", raw=True)
 _merged = primitive("coo_merged", "idx, *, sizes", raw=True)
 _rows = primitive("coo_rows", "idx, *, dims", raw=True)
@@ -38,7 +41,7 @@ _packed = primitive("compressed_packed", "idx, *, batch, major, columns", raw=Tr
 _invariants = primitive("compressed_invariants", "ptr, ind, *, minor, names, sorted", raw=True)
 _top = primitive("sparse_top", "v, ptr, ind, b, *, largest", raw=True)
 
-# Of a matrix by rows (ptr: where each row's elements begin, ind: their columns, v: their values).
+# Kernels on CSR matrices (ptr: where each row's elements begin, ind: column indices, v: values).
 _product = primitive("sparse_mm", "v, ptr, ind, b, *, rows, ta",
                      lambda c, g: _dots(conj(c.b), g, c.ptr, c.ind) if c.ta else _dots(g, conj(c.b), c.ptr, c.ind),
                      None, None,
@@ -57,7 +60,8 @@ at_first.append(lambda: [importlib.import_module(f"{__name__}.{m}") for m in ("_
 
 
 def _factor(g, other, count, which, terms):
-    """The gradient of the first or of the second factor's `count` elements of a product of two sparse matrices, out of the other's elements."""
+    """Returns the gradient of one factor (first or second, with `count` elements) of a product of
+    two sparse matrices, from the elements of the other factor."""
     return _add_up(_gather(g, terms[2]) * _gather(conj(other), terms[1 - which]), terms[which], count)
 
 
@@ -71,7 +75,8 @@ def _method(fn, name=None):
 
 
 def _meaning(*names, method=True):
-    """Decorator: the function is what these ops do with sparse operands; also a method of sparse tensors."""
+    """Decorator: registers the function as the implementation of these ops for sparse operands, and
+    as a method of sparse tensors."""
     def deco(fn):
         for n in names:
             meaning(n, fn)
@@ -87,7 +92,7 @@ def _refuse(name, x):
 
 # ------------------------------------------------------------------ parts
 def _same_pattern(s, values, coalesced=None):
-    """The sparse tensor of other values at the same places."""
+    """Returns a sparse tensor with other values at the same indices."""
     r = sparse_of(move(s._coo_idx, values._dev), values, (*s._sp_size[:s._coo_idx._sizes[0]], *values._sizes[1:]),
                   s._coo_unique if coalesced is None else coalesced)
     if s._lookup:
@@ -96,25 +101,25 @@ def _same_pattern(s, values, coalesced=None):
 
 
 def no_memory_format(fmt):
-    """RuntimeError for a memory format, which sparse tensors have none of."""
+    """Raises RuntimeError if a memory format is given: sparse tensors have none."""
     if fmt is not None:
         raise RuntimeError("memory format option is only supported by strided tensors")
 
 
 def _split(s):
-    """(sizes of the sparse dims, sizes of the dense dims)."""
+    """Returns (sizes of the sparse dims, sizes of the dense dims)."""
     n = s._coo_idx._sizes[0]
     size = tuple(s._sp_size)
     return size[:n], size[n:]
 
 
 def _gather(values, at):
-    """Rows of `values` at a tensor of positions."""
+    """Returns the rows of `values` at a tensor of indices."""
     return values.index_select(0, at)
 
 
 def _add_up(values, at, count):
-    """Rows of `values` added up by position: (count, dense dims...)."""
+    """Sums the rows of `values` by index: (count, dense dims...)."""
     if values._stype.kind == "b":
         return _any(values, at, count=count)
     return zeros_(size=(count, *values._sizes[1:]), stride=None, stype=values._stype, device=values._dev).index_add(0, at, values)
@@ -132,7 +137,7 @@ def _of_nothing(size, sparse_dim, d):
 
 
 def _without_elements(size, dtype, kind, device):
-    """torch.zeros and torch.empty of a sparse layout."""
+    """Implements torch.zeros and torch.empty for sparse layouts."""
     d = dtypes.default_np() if dtype is None else as_np(dtype)
     on = _device.get_default() if device is None else _device.check(device)
     if kind == "coo":
@@ -148,12 +153,14 @@ dispatch["zeros of a layout"] = _without_elements
 @op(method=False)
 def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
                       check_invariants=None, is_coalesced=None):
-    """Sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz); of a size alone, an empty one.
+    """Creates a sparse tensor of values (nnz, dense dims...) at indices (sparse dims, nnz), or an
+    empty one from a size alone.
 
-    RuntimeError if the parts do not fit each other or an index lies outside the size; with check_invariants also if is_coalesced is not true.
+    RuntimeError if the parts do not match or an index is out of range. With check_invariants, also
+    if is_coalesced=True is wrong.
     """
     if indices is None and (size is None or values is not None):
-        raise TypeError("sparse_coo_tensor(): takes indices and values, or a size")
+        raise TypeError("sparse_coo_tensor(): expected indices and values, or a size")
     if layout is not None and repr(layout) != "torch.sparse_coo":
         raise RuntimeError(f"sparse_coo_tensor: layout {layout} is not torch.sparse_coo")
     d = None if dtype is None else as_np(dtype)
@@ -203,18 +210,20 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, layou
 
 
 def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
-    """The tensor's non-zero elements as a sparse tensor of a layout (default: COO), of `sparse_dim` sparse dims or with `dense_dim` dense ones.
+    """Converts the nonzero elements to a sparse tensor of a layout (default: COO), with
+    `sparse_dim` sparse or `dense_dim` dense dims.
 
-    blocksize: of the blocks of the layouts torch.sparse_bsr and torch.sparse_bsc.  RuntimeError for dims that do not fit.
+    blocksize: block size for the layouts torch.sparse_bsr and torch.sparse_bsc. RuntimeError for
+    invalid dims.
     """
     kind = "coo" if layout is None else repr(layout).removeprefix("torch.sparse_")
     if sparse_dim is not None and (layout is not None or blocksize is not None or dense_dim is not None):
         raise TypeError("to_sparse(): takes either sparse_dim, or layout, blocksize and dense_dim")
     if layout is None and blocksize is not None and is_sparse(self) is False:
         raise RuntimeError("to_sparse: conversion to Sparse with blocksize argument given is not supported") if not isinstance(self, CompressedTensor) else (
-            RuntimeError("to_sparse: blocksize needs a layout of blocks"))
+            RuntimeError("to_sparse: blocksize requires layout torch.sparse_bsr or torch.sparse_bsc"))
     if repr(layout) == "torch.strided":
-        raise RuntimeError("to_sparse: layout torch.strided is not a sparse one")
+        raise RuntimeError("to_sparse: layout torch.strided is not a sparse layout")
     if kind in ("csr", "csc", "bsr", "bsc"):
         return compressed_module().convert(self, kind, blocksize, dense_dim)
     if kind != "coo":
@@ -240,32 +249,32 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
 
 
 def compressed_module():
-    """What is known of compressed layouts."""
+    """Returns the module for compressed layouts, which is imported on demand."""
     return importlib.import_module(f"{__name__}._compressed")
 
 
 def to_sparse_coo(self):
-    """The tensor's non-zero elements as a sparse tensor of coordinates."""
+    """Converts the nonzero elements to a sparse COO tensor."""
     return to_sparse(self)
 
 
 def to_sparse_csr(self, dense_dim=None):
-    """The same matrix (batch of matrices) by rows."""
+    """Converts a matrix (or a batch of matrices) to CSR."""
     return compressed_module().convert(self, "csr", None, dense_dim)
 
 
 def to_sparse_csc(self, dense_dim=None):
-    """The same matrix (batch of matrices) by columns."""
+    """Converts a matrix (or a batch of matrices) to CSC."""
     return compressed_module().convert(self, "csc", None, dense_dim)
 
 
 def to_sparse_bsr(self, blocksize, dense_dim=None):
-    """The same matrix (batch of matrices) in blocks, by rows of blocks."""
+    """Converts a matrix (or a batch of matrices) to BSR."""
     return compressed_module().convert(self, "bsr", blocksize, dense_dim)
 
 
 def to_sparse_bsc(self, blocksize, dense_dim=None):
-    """The same matrix (batch of matrices) in blocks, by columns of blocks."""
+    """Converts a matrix (or a batch of matrices) to BSC."""
     return compressed_module().convert(self, "bsc", blocksize, dense_dim)
 
 
@@ -275,7 +284,7 @@ for _f in (to_sparse, to_sparse_coo, to_sparse_csr, to_sparse_csc, to_sparse_bsr
 
 @_method
 def to_dense(self, dtype=None, *, masked_grad=None):
-    """The strided tensor of the same elements."""
+    """Converts the tensor to a strided one."""
     if dtype is not None:
         raise RuntimeError("dtype argument is not supported by sparse_to_dense")
     sizes, dense = _split(self)
@@ -285,7 +294,7 @@ def to_dense(self, dtype=None, *, masked_grad=None):
 
 @_method
 def coalesce(self):
-    """The tensor with each place once, in order."""
+    """Returns the tensor with unique, sorted indices."""
     if self._coo_unique:
         return self
     sizes, _ = _split(self)
@@ -294,7 +303,8 @@ def coalesce(self):
 
 
 def sparse_mask(self, mask):
-    """The elements of a tensor at the places of the sparse tensor `mask`; a sparse one's that are not there are zeros."""
+    """Returns the elements of a tensor at the indices of the sparse tensor `mask`. Elements missing
+    in a sparse `self` are zeros."""
     if isinstance(mask, CompressedTensor) or isinstance(self, CompressedTensor):
         return compressed_module().masked(self, mask)
     if not is_sparse(mask):
@@ -308,7 +318,7 @@ def sparse_mask(self, mask):
         return _same_pattern(mask, _gather(self.reshape(math.prod(sizes), *dense), keys))
     s = coalesce(self)
     if s.sparse_dim() != mask.sparse_dim():
-        raise RuntimeError("sparse_mask(): the number of sparse dims of both must be the same")
+        raise RuntimeError(f"sparse_mask(): self and mask must have the same number of sparse dims, got {s.sparse_dim()} and {mask.sparse_dim()}")
     mask = coalesce(mask)
     i, j = _common(_keys(s._coo_idx, sizes=sizes), _keys(mask._coo_idx, sizes=sizes))
     return _same_pattern(mask, _add_up(_gather(s._sp_values, i), j, mask._coo_idx._sizes[1]))
@@ -317,7 +327,7 @@ def sparse_mask(self, mask):
 Tensor.sparse_mask = sparse_mask
 
 
-# ------------------------------------------------------------------ indices alone
+# ------------------------------------------------------------------ conversion of indices
 def _whole(name, x):
     if x._stype.kind not in "iu":
         raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{title(x._stype)}' on device {x.device}")
@@ -325,7 +335,8 @@ def _whole(name, x):
 
 @op(method=False, out="same")
 def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
-    """Where each of `size` rows begins in the sorted row indices of a matrix, and where the last ends."""
+    """Returns where each of `size` rows begins in the sorted row indices of a matrix, and where the
+    last row ends."""
     need_tensor("_convert_indices_from_coo_to_csr", input)
     _whole("convert_indices_from_coo_to_csr", input)
     if len(input._sizes) > 1:
@@ -336,7 +347,8 @@ def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
 
 @op(method=False, out="same")
 def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
-    """Coordinates (dims, elements) of the elements of a matrix by rows, or of a batch of them; transpose: columns before rows."""
+    """Returns the coordinates (dims, elements) of a CSR matrix, or of a batch of them. transpose:
+    columns before rows."""
     need_tensor("_convert_indices_from_csr_to_coo", crow_indices, "crow_indices")
     need_tensor("_convert_indices_from_csr_to_coo", col_indices, "col_indices", 2)
     _whole("convert_indices_from_csr_to_coo", crow_indices)

@@ -1,4 +1,7 @@
-"""Compressed sparse tensors (CSR, CSC, BSR, BSC): construction, conversion, parts, copies, shapes.  What is computed with them: _compressed_ops.py."""
+"""Compressed sparse tensors (CSR, CSC, BSR, BSC): construction, conversion, parts, copies, shapes.
+
+Computations with them are in `mindtorch/ops/sparse/_compressed_ops.py`.
+"""
 import importlib
 import math
 
@@ -25,7 +28,8 @@ def _method(fn, name=None):
 
 
 def _meaning(*names):
-    """Decorator: the function is what these ops do with compressed operands; also a method of compressed tensors."""
+    """Decorator: registers the function as the implementation of these ops for compressed operands,
+    and as a method of compressed tensors."""
     def deco(fn):
         for n in names:
             compressed[n] = fn
@@ -36,7 +40,7 @@ def _meaning(*names):
 
 
 def title(x):
-    """torch's name of a tensor's layout."""
+    """Returns PyTorch's name of a tensor's layout."""
     return TITLES[x._kind] if isinstance(x, Sparse) else "Strided"
 
 
@@ -45,7 +49,7 @@ def by_columns(kind):
 
 
 def blocks(x):
-    """The size of the blocks, () where there are none."""
+    """Returns the block size, or () for layouts without blocks."""
     if x._kind not in ("bsr", "bsc"):
         return ()
     n = x._sp_ind.ndim
@@ -53,17 +57,18 @@ def blocks(x):
 
 
 def parts(x):
-    """(sizes of the batch, of the matrix, of the dense dims)."""
+    """Returns (sizes of the batch, of the matrix, of the dense dims)."""
     n, size = x._sp_ptr.ndim - 1, tuple(x._sp_size)
     return size[:n], size[n:n + 2], size[n + 2:]
 
 
 # ------------------------------------------------------------------ construction
 def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, check):
-    """A compressed tensor of parts that users give; RuntimeError where they do not fit each other."""
+    """Creates a compressed tensor from user-supplied parts. RuntimeError if they do not match."""
     tensor = TABLE["tensor"].fn
     ptr, ind, values = [x if taken(x) else tensor(x) for x in (ptr, ind, values)]
-    ptr, ind = [x.long() if not x._numel and x._stype.kind == "f" else x for x in (ptr, ind)]       # (of empty lists)
+    # empty lists become float tensors
+    ptr, ind = [x.long() if not x._numel and x._stype.kind == "f" else x for x in (ptr, ind)]
     on = values._dev if device is None else _device.check(device)
     ptr, ind, values = move(ptr, on), move(ind, on), move(values, on)
     rows, cols = ("ccol", "row") if by_columns(kind) else ("crow", "col")
@@ -74,18 +79,18 @@ def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, 
         raise RuntimeError(f"{rows}_indices and {cols}_indices must have the same dtype, but got {ptr.dtype} and {ind.dtype}")
     block = 2 if kind in ("bsr", "bsc") else 0
     if ptr.ndim < 1 or ptr.ndim != ind.ndim or values.ndim < ind.ndim + block:
-        raise RuntimeError(f"{name}: {rows}_indices, {cols}_indices and values must have as many dimensions as there are of the batch, and one more"
-                           f"{' and those of the blocks for values' if block else ''}, but got {ptr.ndim}, {ind.ndim} and {values.ndim}")
+        raise RuntimeError(f"{name}: {rows}_indices and {cols}_indices must have the batch dimensions and one more, and values at least those"
+                           f"{' and two block dimensions' if block else ''}, but got {ptr.ndim}, {ind.ndim} and {values.ndim} dimensions")
     nb = ptr.ndim - 1
     batch = tuple(ptr.shape[:-1])
     if tuple(ind.shape[:-1]) != batch or tuple(values.shape[:nb]) != batch or values.shape[nb] != ind.shape[-1]:
-        raise RuntimeError(f"{name}: number of elements, and batch, must be the same in {cols}_indices ({list(ind.shape)}), values ({list(values.shape)}) and "
-                           f"{rows}_indices ({list(ptr.shape)})")
+        raise RuntimeError(f"{name}: {cols}_indices ({list(ind.shape)}), values ({list(values.shape)}) and {rows}_indices ({list(ptr.shape)}) must have "
+                           "the same batch dimensions and number of elements")
     b = tuple(values.shape[nb + 1:nb + 1 + block]) or (1, 1)
     dense = tuple(values.shape[nb + 1 + block:])
     major = ptr.shape[-1] - 1
     if major < 0:
-        raise RuntimeError(f"{name}: {rows}_indices must have one element more than there are {rows[1:]}s")
+        raise RuntimeError(f"{name}: {rows}_indices must have (number of {rows[1:]}s + 1) elements, but is empty")
     if size is None:
         minor = int(ind.max()) + 1 if ind._numel else 0
         r, c = (minor, major) if by_columns(kind) else (major, minor)
@@ -94,7 +99,8 @@ def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, 
     if any([n < 0 for n in size]):
         raise RuntimeError(f"Trying to create tensor with negative dimension: {list(size)}")
     if len(size) != nb + 2 + len(dense) or size[:nb] != batch or size[nb + 2:] != dense:
-        raise RuntimeError(f"{name}: size {list(size)} does not fit a batch of {list(batch)}, a matrix and dense dimensions {list(dense)}")
+        raise RuntimeError(f"{name}: size {list(size)} must consist of the batch dimensions {list(batch)}, two matrix dimensions and the dense "
+f"dimensions {list(dense)}")
     r, c = size[nb], size[nb + 1]
     if r % b[0] or c % b[1]:
         raise RuntimeError(f"{name}: tensor sparse size ({r}, {c}) must be divisible by given blocksize ({b[0]}, {b[1]})")
@@ -110,7 +116,8 @@ def construct(kind, name, ptr, ind, values, size, dtype, device, requires_grad, 
 
 # ------------------------------------------------------------------ conversion
 def pack(kind, idx, values, size, nb, block=()):
-    """A compressed tensor of unique coordinates (batch dims + 2, n) and values (n, dense dims...)."""
+    """Packs unique coordinates (batch dims + 2, n) and values (n, dense dims...) into a compressed
+    tensor."""
     batch, (r, c), dense = tuple(size[:nb]), size[nb:nb + 2], tuple(size[nb + 2:])
     if block:
         b0, b1 = block
@@ -130,7 +137,7 @@ def pack(kind, idx, values, size, nb, block=()):
 
 
 def convert(x, kind, blocksize, dense_dim):
-    """A tensor of any layout in a compressed one."""
+    """Converts a tensor of any layout to a compressed one."""
     need = kind in ("bsr", "bsc")
     if blocksize is None and need:
         raise RuntimeError(f"dense_to_sparse: conversion from {title(x)} to {TITLES[kind]} without blocksize argument given is not supported")
@@ -164,7 +171,7 @@ def convert(x, kind, blocksize, dense_dim):
         return pack(kind, s._coo_idx, s._sp_values, tuple(s.shape), 0, block)
     n = int(dense_dim or 0)
     if x.ndim < 2:
-        raise RuntimeError(f"to_sparse_{kind}: a tensor of {x.ndim} dimensions has no matrix")
+        raise RuntimeError(f"to_sparse_{kind}: expected a tensor of at least 2 dimensions, but got {x.ndim}")
     if not 0 <= n <= x.ndim - 2:
         raise RuntimeError(f"dense_to_sparse_{kind}: dense_dim argument must be in [0,{x.ndim - 2}] range, but {n} is given")
     size = tuple(x.shape)
@@ -174,7 +181,8 @@ def convert(x, kind, blocksize, dense_dim):
 
 
 def to_coo(x, blockwise=False):
-    """Coordinates of the elements, zeros within blocks included; blockwise: of the blocks, which are dense dims."""
+    """Converts to COO, including the zeros within blocks. blockwise: the elements are the blocks,
+    as dense dims."""
     batch, (r, c), dense = parts(x)
     block = blocks(x)
     b = (1, 1) if blockwise or not block else block
@@ -189,14 +197,14 @@ def to_coo(x, blockwise=False):
 
 @_method
 def to_dense(self, dtype=None, *, masked_grad=None):
-    """The strided tensor of the same elements."""
+    """Converts the tensor to a strided one."""
     if dtype is not None:
         raise RuntimeError("dtype argument is not supported by sparse_csr_to_dense")
     return _coo_to_dense(to_coo(self))
 
 
 def masked(x, mask):
-    """The elements of a tensor at the places of a compressed one."""
+    """Returns the elements of a tensor at the indices of a compressed one."""
     if not isinstance(mask, CompressedTensor):
         raise RuntimeError(f"sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got {title(mask)}")
     if tuple(x.shape) != tuple(mask.shape):
@@ -239,7 +247,7 @@ for _name in ("indices", "is_coalesced", "coalesce"):
 
 @_method
 def size(self, dim=None):
-    """Shape, or the extent of one dimension."""
+    """Returns the shape, or the size of one dim."""
     return self._sp_size if dim is None else self._sp_size[wrap_dim("size", dim, len(self._sp_size))]
 
 
@@ -283,7 +291,7 @@ def numpy(self, *, force=False):
 
 @_method
 def __repr__(self, *, tensor_contents=None):
-    """As torch prints it."""
+    """Formats the tensor like PyTorch."""
     v = self._sp_values.detach()
     lines = []
     names = ("ccol_indices", "row_indices") if by_columns(self._kind) else ("crow_indices", "col_indices")
@@ -303,7 +311,7 @@ def __repr__(self, *, tensor_contents=None):
         more.append("requires_grad=True")
     width = len(text.rpartition("\n")[2]) + 2
     for m in more:
-        # A new line where the old one would pass 80 characters.
+        # Starts a new line if the current one would exceed 80 characters.
         fits = width + len(m) + 2 <= 80
         text += (", " if fits else ",\n       ") + m
         width = (width if fits else 5) + len(m) + 2
@@ -318,13 +326,13 @@ CompressedTensor.__hash__ = Tensor.__hash__
 # ------------------------------------------------------------------ history, copies, dtypes
 @_method
 def detach(self):
-    """The same parts without history."""
+    """Returns the tensor detached from the autograd graph."""
     return self._with_values(self._sp_values.detach())
 
 
 def _set_data(self, value):
     if not isinstance(value, CompressedTensor) or value._kind != self._kind:
-        raise RuntimeError("attempting to assign a tensor of another layout to .data of a compressed sparse one")
+        raise RuntimeError(f".data of a torch.sparse_{self._kind} tensor must be assigned a tensor of the same layout")
     self._put_data(value._sp_values)
     self._sp_ptr, self._sp_ind, self._sp_size = value._sp_ptr, value._sp_ind, value._sp_size
 
@@ -368,13 +376,13 @@ for _name in "float double half bfloat16 int long short char byte bool cfloat cd
 
 @_method
 def type_as(self, other):
-    """The tensor in the dtype of another, on its device."""
+    """Converts the tensor to the dtype and device of another one."""
     return _moved(self, self._sp_values.to(dtype=other.dtype, device=other.device))
 
 
 @_method
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
-    """A strided tensor of data in this one's dtype."""
+    """Creates a strided tensor from data, with this tensor's dtype by default."""
     return self._sp_values.new_tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -394,13 +402,13 @@ def type(self, dtype=None, non_blocking=False):
 
 
 def _become(self, r):
-    """Makes `self` what `r` is."""
+    """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the shape {list(r._sp_size)}")
     v, new = self._sp_values, cast(r._sp_values, self._sp_values._stype)
     if new._sizes == v._sizes and not (mode.on and (v._rg or new._rg)):
-        self._keep_grad()       # (with the places of before)
-        v.detach().copy_(new)   # whoever shares the values (`.data`, `detach()`) sees it
+        self._keep_grad()  # must precede the change of the indices
+        v.detach().copy_(new)  # visible to tensors that share the values (`.data`, `detach()`)
     else:
         self._put_values(new)
     self._sp_ptr, self._sp_ind = r._sp_ptr, r._sp_ind
@@ -408,7 +416,7 @@ def _become(self, r):
 
 
 def without_elements(kind, size, d, device, block=()):
-    """A compressed matrix of a size and dtype that has no element; d: a NumPy dtype."""
+    """Returns a compressed matrix of a size and dtype without elements. d: a NumPy dtype."""
     if len(size) < 2:
         raise RuntimeError(f"torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {list(size)}")
     batch, major = tuple(size[:-2]), size[-1] if by_columns(kind) else size[-2]
@@ -421,7 +429,7 @@ def without_elements(kind, size, d, device, block=()):
 
 @_meaning("zero_")
 def _zero_(self):
-    """Takes all elements away."""
+    """Removes all elements."""
     if self.dense_dim():
         raise SparseUse(f"zero_ of a tensor with dense dims is not implemented (layout torch.sparse_{self._kind}, dtype {self.dtype}, device {self.device})")
     return _become(self, without_elements(self._kind, tuple(self._sp_size), self._sp_values._stype, self.device, blocks(self)))
@@ -429,13 +437,13 @@ def _zero_(self):
 
 @_meaning("fill_")
 def _fill_(self, value):
-    """Every element that is there."""
+    """Fills every stored element."""
     return _become(self, self._with_values(TABLE["full_like"].fn(self._sp_values.detach(), value)))
 
 
 @_meaning("copy_")
 def _copy_(self, src, non_blocking=False):
-    """Becomes what a tensor of the same layout is."""
+    """Copies a tensor of the same layout."""
     if not isinstance(self, CompressedTensor):
         raise RuntimeError(f"copy_sparse_compressed_ expected sparse compressed tensor layout but got {title(self)}")
     if title(self) != title(src):
@@ -492,7 +500,8 @@ def _resize_as_sparse_(self, the_template):
 # ------------------------------------------------------------------ shapes
 @_meaning("transpose", "swapaxes", "swapdims")
 def _transpose(input, dim0, dim1):
-    """Rows and columns exchanged make the layout the one by columns, and back."""
+    """Swaps two dims. Swapping rows and columns exchanges the row- and the column-compressed
+    layout."""
     nb, ndim = len(parts(input)[0]), input.dim()
     i, j = sorted([wrap_dim("transpose", d, ndim) for d in (dim0, dim1)])
     if i == j:
@@ -513,7 +522,7 @@ def _transpose(input, dim0, dim1):
 
 @_meaning("t")
 def _t(input):
-    """Transpose of a matrix."""
+    """Transposes a matrix."""
     if input.dim() > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 sparse and 0 dense dimensions, but self is {input.dim()}D")
     return _transpose(input, 0, 1)
@@ -521,7 +530,7 @@ def _t(input):
 
 @_meaning("adjoint")
 def _adjoint(input):
-    """Conjugate transpose."""
+    """Returns the conjugate transpose."""
     return _transpose(input.conj(), -2, -1)
 
 
@@ -537,7 +546,8 @@ def _transpose_in_place(self, *dims):
 
 @_meaning("select")
 def _select(input, dim, index):
-    """The matrix at an index of the batch; the elements of a row or column as a sparse COO tensor."""
+    """Returns the matrix at an index of the batch, or the elements of a row or column as a sparse
+    COO tensor."""
     batch, _, dense = parts(input)
     nb = len(batch)
     i = wrap_dim("select", dim, input.dim())
@@ -559,7 +569,7 @@ def _select(input, dim, index):
 
 @_meaning("unbind")
 def _unbind(input, dim=0):
-    """The tensors at each index of a dimension."""
+    """Returns the tensors at each index of a dim."""
     return tuple([_select(input, dim, i) for i in range(input.shape[wrap_dim("unbind", dim, input.dim())])])
 
 
@@ -579,7 +589,7 @@ def __getitem__(self, key):
         elif isinstance(k, (int, NUMBER_TYPES[0])) and hasattr(k, "__index__") and not isinstance(k, bool):
             r = r.select(d, int(k))
         else:
-            raise RuntimeError(f"Sparse {self._kind.upper()} tensors do not have strides: of indices integers, ... and : are supported")
+            raise RuntimeError(f"Sparse {self._kind.upper()} tensors do not have strides: only integers, ... and : are supported as indices")
     return r
 
 

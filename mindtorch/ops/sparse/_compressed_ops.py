@@ -1,4 +1,4 @@
-"""Compressed sparse tensors: what is computed with them."""
+"""Computations with compressed sparse tensors."""
 import math
 
 from mindtorch.core import alias
@@ -25,7 +25,10 @@ def _plain(name, x):
 
 
 def _rows_of(x):
-    """A matrix as what products take: (values, where each row, or column, begins, the other coordinate, whether it is by columns)."""
+    """Returns a matrix in the form that products use.
+
+    (values, where each row, or column, begins, the other coordinate, True if compressed by columns)
+    """
     if blocks(x):
         s = to_coo(x)
         return (*by_rows(s._coo_idx, s._sp_values, x.shape[0]), False)
@@ -34,7 +37,8 @@ def _rows_of(x):
 
 @_meaning("mm")
 def _mm(input, mat2):
-    """Matrix product: with a dense one on either side dense, of two compressed ones CSR."""
+    """Computes a matrix product. It is dense if one operand is dense; two compressed operands
+    return CSR."""
     for x in (input, mat2):
         if isinstance(x, CompressedTensor) and x.dim() == 2:
             _plain("mm", x)
@@ -53,7 +57,7 @@ def _mm(input, mat2):
 
 @_meaning("matmul", "linalg.matmul")
 def _matmul(input, other):
-    """@ with matrices and vectors."""
+    """Computes @ of matrices and vectors."""
     for x in (input, other):
         if x.dim() > 2 and isinstance(x, Sparse):
             raise RuntimeError(f"expand is unsupported for {title(x)} tensors")
@@ -62,7 +66,7 @@ def _matmul(input, other):
 
 @_meaning("mv")
 def _mv(input, vec):
-    """Matrix times vector."""
+    """Multiplies a matrix and a vector."""
     if input.dim() != 2 or vec.dim() != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.dim()}, {vec.dim()}")
     return _matmul(input, vec)
@@ -70,7 +74,7 @@ def _mv(input, vec):
 
 @_meaning("addmm")
 def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * mat1 @ mat2."""
+    """Computes beta * input + alpha * mat1 @ mat2."""
     if isinstance(mat1, Sparse) and isinstance(mat2, Sparse):
         product = _mm(mat1, mat2)
         if isinstance(input, Sparse) and not isinstance(input, CompressedTensor):
@@ -81,7 +85,7 @@ def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 @_meaning("addmv")
 def _addmv(input, mat, vec, *, beta=1, alpha=1):
-    """beta * input + alpha * mat @ vec."""
+    """Computes beta * input + alpha * mat @ vec."""
     product = _mv(mat, vec)
     return product * alpha if beta == 0 else input * beta + product * alpha
 
@@ -92,7 +96,11 @@ CompressedTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, sel
 
 
 def reduced_mm(mat1, mat2, reduce):
-    """Of each row of a CSR matrix and each column of a dense one the mean, the largest or the smallest of the products; 0 where there are none."""
+    """Multiplies a CSR matrix and a dense one, with the sum, mean, maximum or minimum of the
+    products of each row and column.
+
+    The result is 0 where there are no products.
+    """
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
@@ -122,7 +130,7 @@ def reduced_mm(mat1, mat2, reduce):
 
 
 def sampled_addmm(input, mat1, mat2, beta, alpha):
-    """beta * input + alpha * mat1 @ mat2 where the CSR tensor `input` has elements."""
+    """Computes beta * input + alpha * mat1 @ mat2 at the elements of the CSR tensor `input`."""
     if not isinstance(input, CompressedTensor):
         if isinstance(input, Sparse):
             _refuse("sampled_addmm", input)
@@ -139,13 +147,13 @@ def sampled_addmm(input, mat1, mat2, beta, alpha):
     if mat1.shape[-1] != mat2.shape[-2]:
         raise RuntimeError(f"sampled_addmm: mat1 and mat2 shapes cannot be multiplied ({list(mat1.shape[-2:])} and {list(mat2.shape[-2:])})")
     if mat1.shape[-2] != input.shape[-2] or mat2.shape[-1] != input.shape[-1]:
-        raise RuntimeError(f"sampled_addmm: sizes {list(mat1.shape)} and {list(mat2.shape)} do not give {list(input.shape)}")
+        raise RuntimeError(f"sampled_addmm: the product of sizes {list(mat1.shape)} and {list(mat2.shape)} does not have the size {list(input.shape)} of input")
     batch, (r, c), _ = parts(input)
     n, k = math.prod(batch), mat1.shape[-1]
     a, b = mat1.reshape(n * r, k), mat2.transpose(-1, -2).reshape(n * c, k)
     ptr, ind = input._sp_ptr, input._sp_ind
     if batch:
-        # One tall matrix out of the batch.
+        # Merges the batch into one tall matrix.
         idx, _ = _places(ptr, ind, columns=False, block=(1, 1))
         which = TABLE["arange"].fn(n, device=input.device).repeat_interleave(ind.shape[-1])
         _, ptr, ind = by_rows(TABLE["stack"].fn([idx[-2] + which * r, idx[-1] + which * c]), input._sp_values, n * r)
@@ -174,14 +182,14 @@ compressed["real"], compressed["imag"] = (lambda input: input.real), (lambda inp
 
 @_meaning("nn.functional.dropout")
 def _dropout(input, p=0.5, training=True, inplace=False):
-    """Without training what it is given."""
+    """Returns the input. Dropout in training with p > 0 is not implemented."""
     if training and p:
         _refuse("dropout in training", input)
     return input
 
 
 def _like_first(x, s):
-    """A COO result in the layout of x."""
+    """Converts a COO result to the layout of x."""
     return pack(x._kind, s._coo_idx, s._sp_values, tuple(s.shape), 0 if s.sparse_dim() == 2 else s.sparse_dim() - 2, blocks(x))
 
 
@@ -191,7 +199,8 @@ def _same_places(a, b):
 
 @_meaning("add")
 def _add(input, other, *, alpha=1):
-    """Sum of two tensors of one size: of two compressed ones of one layout compressed, with a dense one dense."""
+    """Adds two tensors of one size. Two compressed tensors of one layout return a compressed one; a
+    dense operand returns a dense one."""
     s = input if isinstance(input, CompressedTensor) else other
     if not (taken(input) and taken(other)):
         raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but one is a number and the other has size {list(s.shape)} (FYI: "
@@ -213,13 +222,13 @@ def _add(input, other, *, alpha=1):
 
 @_meaning("sub")
 def _sub(input, other, *, alpha=1):
-    """input - alpha * other."""
+    """Computes input - alpha * other."""
     return _add(input, other, alpha=-alpha)
 
 
 @_meaning("mul", "multiply")
 def _mul(input, other):
-    """Elementwise product; zero where a compressed operand has no element."""
+    """Computes the elementwise product. It is zero where a compressed operand has no element."""
     s, x = (input, other) if isinstance(input, CompressedTensor) else (other, input)
     n = _number(x)
     if n is not None:
@@ -295,7 +304,7 @@ CompressedTensor.__iadd__, CompressedTensor.__isub__, CompressedTensor.__imul__,
 # ------------------------------------------------------------------ sums
 @_meaning("sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None):
-    """Sum of all elements; over dimensions, which stay with an extent of one, of a CSR matrix."""
+    """Sums all elements, or over dims of a CSR matrix, which are kept with size 1."""
     if dim is None:
         return input._sp_values.sum(dtype=dtype)
     axes = wrap_dims("sum", dim, input.dim())

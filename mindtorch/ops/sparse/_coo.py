@@ -1,4 +1,4 @@
-"""Sparse COO tensors: their parts for users, printing, history, copies and dtypes."""
+"""Sparse COO tensors: public accessors, printing, autograd, copies and dtypes."""
 import math
 
 from mindtorch.core import dtypes
@@ -23,7 +23,7 @@ def _values(self):
 
 @_method
 def indices(self):
-    """Coordinates (sparse dims, nnz); RuntimeError if not coalesced."""
+    """Returns the coordinates (sparse dims, nnz). RuntimeError if not coalesced."""
     if not self._coo_unique:
         raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
     return detached(self._coo_idx)
@@ -31,7 +31,7 @@ def indices(self):
 
 @_method
 def values(self):
-    """Values (nnz, dense dims...); RuntimeError if not coalesced."""
+    """Returns the values (nnz, dense dims...). RuntimeError if not coalesced."""
     if not self._coo_unique:
         raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
     return viewed(self._sp_values)
@@ -52,7 +52,7 @@ def _coalesced_(self, coalesced):
 
 @_method
 def size(self, dim=None):
-    """Shape, or the extent of one dimension."""
+    """Returns the shape, or the size of one dim."""
     return self._sp_size if dim is None else self._sp_size[wrap_dim("size", dim, len(self._sp_size))]
 
 
@@ -74,7 +74,7 @@ SparseTensor.itemsize = property(lambda self: self._sp_values._stype.itemsize)
 
 @_method
 def type(self, dtype=None, non_blocking=False):
-    """The name of the kind of tensor; with a dtype the tensor in that."""
+    """Returns the type name of the tensor or, given a dtype, the tensor in that dtype."""
     if dtype is None:
         return self._sp_values.type().replace("torch.", "torch.sparse.", 1)
     v = self._sp_values.type(dtype)
@@ -83,19 +83,19 @@ def type(self, dtype=None, non_blocking=False):
 
 @_method
 def type_as(self, other):
-    """The tensor in the dtype of another, on its device."""
+    """Converts the tensor to the dtype and device of another one."""
     return self.to(dtype=other.dtype, device=other.device)
 
 
 @_method
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
-    """A strided tensor of data in this one's dtype."""
+    """Creates a strided tensor from data, with this tensor's dtype by default."""
     return self._sp_values.new_tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @_meaning("tensor", method=False)
 def _again(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A copy without history."""
+    """Returns a copy detached from the autograd graph."""
     r = _clone(data.detach()).to(dtype=data.dtype if dtype is None else dtype, device=data.device if device is None else device)
     return r.requires_grad_() if requires_grad else r
 
@@ -112,7 +112,7 @@ def numpy(self, *, force=False):
 
 @_method
 def __repr__(self, *, tensor_contents=None):
-    """As torch prints it."""
+    """Formats the tensor like PyTorch."""
     idx, v = self._coo_idx, self._sp_values.detach()
     shown = _without_dtype(shifted(v, 14)) if v.numel() else f"tensor([], size={tuple(v.shape)})"
     parts = [f"indices={_without_dtype(shifted(idx, 15))}", f"values={shown}", f"size={tuple(self._sp_size)}"]
@@ -127,7 +127,7 @@ def __repr__(self, *, tensor_contents=None):
         more.append("requires_grad=True")
     width = len(parts[-1]) + 8
     for m in more:
-        # A new line where the old one would pass 80 characters.
+        # Starts a new line if the current one would exceed 80 characters.
         fits = width + len(m) + 2 <= 80
         text += (", " if fits else ",\n       ") + m
         width = (width if fits else 5) + len(m) + 2
@@ -135,7 +135,8 @@ def __repr__(self, *, tensor_contents=None):
 
 
 def shifted(t, by):
-    """A tensor's printed form, its further lines moved to the right."""
+    """Returns the printed form of a tensor, with all lines but the first indented by `by` columns.
+    """
     return "\n".join([line and (" " * by if i else "") + line for i, line in enumerate(repr(t).split("\n"))])
 
 
@@ -152,7 +153,7 @@ SparseTensor.__hash__ = Tensor.__hash__
 # ------------------------------------------------------------------ history, copies, dtypes
 @_method
 def detach(self):
-    """The same parts without history."""
+    """Returns the tensor detached from the autograd graph."""
     return _same_pattern(self, self._sp_values.detach())
 
 
@@ -174,12 +175,13 @@ def _clone(self, *, memory_format=None):
 
 
 def viewed(values):
-    """Values for users: of a leaf a view, so that their history leads to the leaf."""
+    """Returns the values for users. Those of a leaf are returned as a view, so that their autograd
+    graph leads to the leaf."""
     return values.view_as(values) if values._rg and values._gnode is None and mode.on else values
 
 
 def copied(s, r, memo):
-    """The deep copy of a sparse tensor out of a plain copy."""
+    """Completes the deep copy of a sparse tensor from a plain copy."""
     memo[id(s)] = r = Parameter(r, s.requires_grad) if isinstance(s, Parameter) else r.requires_grad_(s.requires_grad)
     if s.grad is not None:
         r.grad = s.grad.clone()

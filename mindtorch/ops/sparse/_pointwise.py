@@ -1,4 +1,4 @@
-"""Sparse COO tensors: elementwise ops and writing in place."""
+"""Sparse COO tensors: elementwise and in-place ops."""
 import math
 
 from mindtorch.core import alias
@@ -16,7 +16,7 @@ from mindtorch.ops.sparse._coo import _clone
 
 # ------------------------------------------------------------------ elementwise
 def _linear(name):
-    """Ops that may be applied to values before they are added up."""
+    """Defines an op that may be applied to values before duplicates are summed."""
     def fn(input):
         return _same_pattern(input, getattr(input._sp_values, name)())
     fn.__name__ = name
@@ -24,7 +24,7 @@ def _linear(name):
 
 
 def _of_sums(name, fn):
-    """Ops that keep zero and need each element's sum."""
+    """Defines an op that preserves zero and needs the sum of each element's duplicates."""
     def of_sums(input, *args, **kwargs):
         s = coalesce(input)
         return _same_pattern(s, fn(s._sp_values, *args, **kwargs))
@@ -32,7 +32,7 @@ def _of_sums(name, fn):
     return of_sums
 
 
-#: ops that keep zero, and are no sums
+#: ops that preserve zero and have to be applied to coalesced values
 KEEPING = """abs absolute sqrt sin sinh asin arcsin asinh arcsinh tan tanh arctan atan atanh arctanh relu sign sgn floor ceil round trunc expm1 log1p
  erf erfinv deg2rad rad2deg square frac isnan isinf isposinf isneginf signbit nan_to_num""".split()
 LINEAR = ("neg", "negative", "conj", "positive")
@@ -73,14 +73,14 @@ SparseTensor.__pow__ = _pow
 
 @_meaning("nn.functional.dropout")
 def _dropout(input, p=0.5, training=True, inplace=False):
-    """Without training what it is given."""
+    """Returns the input. Dropout in training with p > 0 is not implemented."""
     if training and p:
         _refuse("dropout in training", input)
     return input
 
 
 def _number(x):
-    """A number, or None for what is none."""
+    """Returns x if it is a Python scalar or a 0-dim dense tensor, else None."""
     if isinstance(x, Sparse):
         return None
     if x.__class__ is Tensor or taken(x):
@@ -89,7 +89,7 @@ def _number(x):
 
 
 def _dense_plus(dense, s, alpha):
-    """dense + alpha * s."""
+    """Computes dense + alpha * s."""
     if tuple(dense.shape) != tuple(s.shape):
         raise RuntimeError(f"add: expected 'self' and 'other' to have same size, but self has size {list(dense.shape)} while other has size "
                            f"{list(s.shape)} (FYI: op2-sparse addition does not currently support broadcasting)")
@@ -101,17 +101,19 @@ def _dense_plus(dense, s, alpha):
 
 
 def _joined(a, b):
-    """The sum of two tensors, one's elements behind the other's."""
+    """Adds two tensors by concatenating their elements."""
     cat = TABLE["cat"].fn
     r = sparse_of(cat([a._coo_idx, b._coo_idx], 1), cat([a._sp_values, b._sp_values], 0), a._sp_size)
-    return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._sp_size) else r       # (so that it does not grow without end)
+    # keeps repeated sums from growing without bound
+    return coalesce(r)._coalesced_(False) if r._nnz() > math.prod(a._sp_size) else r
 
 
 def _gradient_sum(a, b):
-    """a + b of two sparse gradients.
+    """Computes a + b of two sparse gradients.
 
-    Those of lookups stay apart unless both are in order: torch merges elements only where their values are contiguous, which those of a sum's gradient
-    are not there (here that is made whole).
+    Gradients of lookups are concatenated unless both are coalesced. PyTorch merges elements only if
+    their values are contiguous; the values of a sum's gradient are not contiguous in PyTorch, but
+    are materialized here.
     """
     if a._coo_unique and b._coo_unique or a.dtype != b.dtype or not (a._lookup and b._lookup):
         return _add(a, b)
@@ -121,15 +123,17 @@ def _gradient_sum(a, b):
 
 
 def _gradient_at_unique_places(s, g):
-    """The gradient of a tensor whose elements add up, out of that of its values: elements of one place have the same."""
+    """Returns the gradient of a tensor with duplicate indices from the gradient of its values.
+    Duplicates have the same gradient."""
     idx, at = _merged(s._coo_idx, sizes=_split(s)[0])
     return sparse_of(idx, TABLE["zeros"].fn((idx._sizes[1], *g._sizes[1:]), dtype=g.dtype, device=g.device).index_copy(0, at, g), s._sp_size, True)
 
 
 dispatch["gradient at unique places"] = _gradient_at_unique_places
-# (What arrives is added to from the left, what is kept in .grad from the right: the order of elements tells.)
+# In the engine's buffers an arriving gradient is the left operand, for .grad the right operand.
+# This determines the order of the elements.
 def _into(name, out, r):
-    """`out=` of sparse tensors: becomes what the result is."""
+    """Implements `out=` of sparse tensors: replaces the contents of `out` with the result."""
     if not (is_sparse(out) and is_sparse(r)):
         raise RuntimeError(f"{name}: expected `out` to have layout {r.layout}, but got {out.layout}")
     if mode.on and (out._rg or r._rg):
@@ -146,7 +150,8 @@ dispatch["gradient_sum_"] = lambda old, g: _replace(old, _gradient_sum(old, g))
 
 @_meaning("add")
 def _add(input, other, *, alpha=1):
-    """Sum of two tensors of one shape: of two sparse ones sparse, of a dense and a sparse one dense."""
+    """Adds two tensors of one shape. Two sparse tensors return a sparse one; a dense and a sparse
+    tensor return a dense one."""
     if not is_sparse(input):
         if not (input.__class__ is Tensor or taken(input)):
             _refuse("add of a number", other)
@@ -171,7 +176,8 @@ def _add(input, other, *, alpha=1):
     idx, v = cat([input._coo_idx, other._coo_idx], 1), cat([mine, v], 0)
     if input._coo_unique and other._coo_unique:
         return coalesce(sparse_of(idx, v, input._sp_size))
-    # Of what is not in order only those places become one that meet while both are walked through: cheap, and the sum stays what it is.
+    # If an operand is not coalesced, one pass over both merges only the equal indices that meet.
+    # This is cheap and does not change the sum.
     sizes, _ = _split(input)
     first, at = _paired(_keys(input._coo_idx, sizes=sizes), _keys(other._coo_idx, sizes=sizes))
     return sparse_of(idx.index_select(1, first), _add_up(v, at, first._numel), input._sp_size)
@@ -185,17 +191,18 @@ def _sub(input, other, *, alpha=1):
 
 
 def _common_places(a, b):
-    """Two coalesced tensors: (places that both have, where they are in a, in b)."""
+    """Returns the positions, in a and in b, of the indices that two coalesced tensors share."""
     sizes, _ = _split(a)
     return _common(_keys(a._coo_idx, sizes=sizes), _keys(b._coo_idx, sizes=sizes))
 
 
 def _broadcast_mul(s, x):
-    """A sparse tensor times a dense one of another shape."""
+    """Multiplies a sparse tensor and a dense one of another shape."""
     nd, size = s.dim(), tuple(s.shape)
     shape = (1,) * (nd - x.dim()) + tuple(x.shape)
     if len(shape) == nd and all([k in (1, n) for k, n in zip(shape, size)]):
-        # What is said to each element is the dense tensor's at its coordinates, where that has any.
+        # Each element is multiplied by the dense value at its coordinates, in the dims that the
+        # dense tensor does not broadcast.
         n = s.sparse_dim()
         x = x.reshape(shape)
         if len(shape[n:]):
@@ -206,7 +213,7 @@ def _broadcast_mul(s, x):
             return _same_pattern(s, s._sp_values * x.reshape(1, *rest))
         keys = _keys(_rows(s._coo_idx, dims=tuple(kept)), sizes=tuple([shape[i] for i in kept]))
         return _same_pattern(s, s._sp_values * _gather(x.reshape(math.prod([shape[i] for i in kept]), *rest), keys))
-    # Sparse tensors of more dimensions: each new place along the dimensions that are spread.
+    # The result has more sparse elements: one at each new index along the broadcast dims.
     if s.dense_dim():
         _refuse("mul of a tensor with dense dims and one of more dimensions", s)
     whole = _broadcast(size, tuple(x.shape))
@@ -223,14 +230,14 @@ def _broadcast(a, b):
 
 
 def _at_places_of(dense, places):
-    """The elements of a dense tensor where another one is not zero."""
+    """Returns the elements of a dense tensor where another one is nonzero."""
     idx = _nonzero(places, sparse_dim=places.ndim)
     return sparse_of(idx, _gather(dense.reshape(-1), _keys(idx, sizes=tuple(dense.shape))), dense.shape, True)
 
 
 @_meaning("mul", "multiply")
 def _mul(input, other):
-    """Elementwise product; zero where the sparse operand has no value."""
+    """Computes the elementwise product. It is zero where the sparse operand has no element."""
     s, x = (input, other) if is_sparse(input) else (other, input)
     n = _number(x)
     if n is not None:
@@ -284,7 +291,7 @@ def _operators():
 
 # ------------------------------------------------------------------ in place
 def _replace(self, r):
-    """Makes `self` what `r` is."""
+    """Replaces the contents of `self` with those of `r`."""
     if tuple(r._sp_size) != tuple(self._sp_size):
         raise RuntimeError(f"output with shape {list(self._sp_size)} doesn't match the broadcast shape {list(r._sp_size)}")
     self._put_values(cast(r._sp_values, self._sp_values._stype))
@@ -302,7 +309,11 @@ def _in_place(name, fn):
 
 
 def _in_place_on_values(name, fn):
-    """Where no history is recorded the values are written in place, so that whoever shares them (`.data`, `detach()`) sees it."""
+    """Defines an in-place op.
+
+    If no gradient is recorded, the values are modified in place. The change is then visible to
+    tensors that share them (`.data`, `detach()`).
+    """
     def method(self, *args, **kwargs):
         r = fn(self, *args, **kwargs)
         v = self._sp_values
@@ -339,14 +350,14 @@ SparseTensor.__iadd__, SparseTensor.__isub__, SparseTensor.__imul__, SparseTenso
 
 @_method
 def zero_(self):
-    """Takes all values away."""
+    """Removes all elements."""
     n = self.sparse_dim()
     return _replace(self, _of_nothing(self._sp_size, n, self._sp_values._stype))
 
 
 @_method
 def copy_(self, src, non_blocking=False):
-    """Becomes what the sparse tensor `src` is."""
+    """Copies the sparse tensor `src`."""
     if not is_sparse(src):
         raise RuntimeError("copy_() between dense and sparse Tensors is not implemented! Found self type = torch.sparse.FloatTensor and "
                            "src type = torch.FloatTensor")
@@ -354,17 +365,19 @@ def copy_(self, src, non_blocking=False):
 
 
 def _dense_in_place(name, sign):
-    """Tensor.add_ and sub_ of a sparse operand: written straight into the memory where no gradient is recorded."""
+    """Implements Tensor.add_ and sub_ with a sparse operand. If no gradient is recorded, it writes
+    directly to the memory."""
     def method(self, other, *, alpha=1):
         if is_sparse(self):
             return getattr(SparseTensor, name + "_")(self, other, alpha=alpha)
         if mode.on and (self._rg or other._rg):
-            # The dense values of the operand have its history.
+            # The dense values of the operand keep its autograd graph.
             return getattr(self, name + "_")(to_dense(other), alpha=alpha)
         if tuple(self.shape) != tuple(other.shape):
             return _dense_plus(self, other, alpha)      # raises
         alias.check_cast(result_dtype(self, other._sp_values), self._stype)
-        # torch adds what lies at one place term after term to memory in one piece, and to other memory their sum.
+        # PyTorch adds the duplicates of an index one after another to contiguous memory, and their
+        # sum to other memory.
         s = other if self._stype.kind in "fiu" and self.is_contiguous() else coalesce(other)
         v = cast(s._sp_values, self._stype)
         alias.fill_by(self, "coo_add_", {"alpha": alpha, "once": s._coo_unique}, s._coo_idx, v if sign > 0 else v.neg())
@@ -377,7 +390,8 @@ meaning("sub_", _dense_in_place("sub", -1))
 
 
 def _multiply_in_place(self, other):
-    """Tensor.mul_ of a sparse operand: zero where that has no value."""
+    """Implements Tensor.mul_ with a sparse operand. The result is zero where the operand has no
+    element."""
     return SparseTensor.mul_(self, other) if is_sparse(self) else self.mul_(to_dense(other))
 
 

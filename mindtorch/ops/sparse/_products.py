@@ -10,17 +10,17 @@ def _matrix(name, x, arg):
     if x.dim() != 2:
         raise RuntimeError(f"{name}: {arg} must be a matrix, got {x.dim()}-D tensor")
     if is_sparse(x) and x.dense_dim():
-        raise RuntimeError(f"{name}: {arg} has dense dims, which a product does not take")
+        raise RuntimeError(f"{name}: {arg} has dense dims, which matrix products do not support")
 
 
 def by_rows(idx, values, rows):
-    """A matrix of coordinates by rows: (values, where each row begins, columns)."""
+    """Converts a matrix of coordinates to CSR: (values, where each row begins, column indices)."""
     ptr, ind, order = _by_rows(idx, rows=rows)
     return (_gather(values, order) if order._numel else values), ptr, ind
 
 
 def check_pair(name, a, b):
-    """Sizes (n, k) @ (k, m) and dtypes of a product of matrices."""
+    """Checks the sizes (n, k) @ (k, m) and dtypes of a matrix product. Returns (n, m)."""
     _matrix(name, a, "self")
     _matrix(name, b, "mat2")
     (n, k), (k2, m) = a.shape, b.shape
@@ -34,13 +34,14 @@ def check_pair(name, a, b):
 
 
 def product_of_rows(a, b, cols):
-    """The product of two matrices by rows, as those."""
+    """Multiplies two matrices in the form of `by_rows` and returns the product in that form."""
     return _sparse_product(*a, *b, cols=cols)
 
 
 @_meaning("mm")
 def _mm(input, mat2):
-    """Matrix product: sparse with dense (dense result), dense with sparse (dense), sparse with sparse (sparse)."""
+    """Computes a matrix product. Two sparse operands return a sparse result; otherwise the result
+    is dense."""
     n, m = check_pair("mm", input, mat2)
     if not is_sparse(mat2):
         v, ptr, ind = by_rows(input._coo_idx, input._sp_values, n)
@@ -53,7 +54,7 @@ def _mm(input, mat2):
 
 
 def matmul_by(mm, input, other):
-    """@ with matrices and vectors, where `mm` multiplies matrices."""
+    """Computes @ of matrices and vectors. `mm` multiplies two matrices."""
     need_tensor("matmul", input)
     need_tensor("matmul", other, "other", 2)
     if input.dim() == 2 and other.dim() == 1 and not isinstance(other, Sparse):
@@ -69,7 +70,7 @@ def matmul_by(mm, input, other):
 
 @_meaning("matmul", "linalg.matmul")
 def _matmul(input, other):
-    """@ with matrices and vectors."""
+    """Computes @ of matrices and vectors."""
     return matmul_by(_mm, input, other)
 
 
@@ -79,7 +80,7 @@ SparseTensor.__rmatmul__ = lambda self, other: TABLE["matmul"].fn(other, self)
 
 @_meaning("mv")
 def _mv(input, vec):
-    """Matrix times vector."""
+    """Multiplies a matrix and a vector."""
     if input.dim() != 2 or vec.dim() != 1:
         raise RuntimeError(f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {input.dim()} Tensor Dim: {vec.dim()}")
     return _matmul(input, vec)
@@ -87,13 +88,15 @@ def _mv(input, vec):
 
 @_meaning("bmm")
 def _bmm(input, mat2):
-    """Products of two batches of matrices, the first one sparse: those of one matrix with the batch on its diagonal."""
+    """Multiplies two batches of matrices, the first one sparse, as one product with a
+    block-diagonal matrix."""
     if is_sparse(mat2):
         raise RuntimeError("bmm_sparse: Tensor 'mat2' must be dense")
     if input.sparse_dim() != 3 or input.dense_dim():
         raise RuntimeError(f"bmm_sparse: Tensor 'self' must have 3 sparse dims, but has {input.sparse_dim()}")
     if mat2.dim() != 3 or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
-        raise RuntimeError(f"bmm_sparse: sizes {list(input.shape)} and {list(mat2.shape)} do not fit each other")
+        raise RuntimeError(f"bmm_sparse: expected 3-D operands with matching batch and inner dimensions, but got sizes {list(input.shape)} and "
+                           f"{list(mat2.shape)}")
     if input.dtype != mat2.dtype:
         raise RuntimeError(f"expected self and mat2 to have the same dtype, but got: {input.dtype} != {mat2.dtype}")
     batch, n, k = input.shape
@@ -104,7 +107,7 @@ def _bmm(input, mat2):
 
 
 def addmm_by(mm, input, mat1, mat2, beta, alpha):
-    """beta * input + alpha * mat1 @ mat2 of a dense product."""
+    """Computes beta * input + alpha * mat1 @ mat2 for a dense product."""
     product = mm(mat1, mat2)
     if isinstance(input, Sparse) or isinstance(product, Sparse):
         raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
@@ -120,12 +123,12 @@ def addmm_by(mm, input, mat1, mat2, beta, alpha):
 
 @_meaning("addmm")
 def _addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * mat1 @ mat2."""
+    """Computes beta * input + alpha * mat1 @ mat2."""
     return addmm_by(_mm, input, mat1, mat2, beta, alpha)
 
 
 def linear_by(matmul, input, weight, bias):
-    """input @ weight.t() + bias."""
+    """Computes input @ weight.t() + bias."""
     r = matmul(input, weight.t())
     return r if bias is None else r + bias
 
@@ -142,7 +145,7 @@ def _sparse_and_dense(name, mat1, mat2):
 
 
 def _rows_of_product(mat1, mat2):
-    """(The rows of a product that are not all zero, what stands there.)"""
+    """Returns (indices of the product's rows that have elements, the values of these rows)."""
     found, at = _unique(_keys(mat1._coo_idx[:1], sizes=(mat1.shape[0],)))
     terms = mat1._sp_values.unsqueeze(1) * _gather(mat2, mat1._coo_idx.select(0, 1))
     return found, _add_up(terms, at, found._numel)
@@ -150,7 +153,7 @@ def _rows_of_product(mat1, mat2):
 
 @_meaning("hspmm")
 def _hspmm(mat1, mat2):
-    """Product of a sparse and a dense matrix as a tensor with a sparse and a dense dimension."""
+    """Multiplies a sparse and a dense matrix. The result has one sparse and one dense dim."""
     n, m = _sparse_and_dense("hspmm", mat1, mat2)
     found, rows = _rows_of_product(mat1, mat2)
     return sparse_of(found.reshape(1, -1), rows, (n, m), False)
@@ -158,7 +161,8 @@ def _hspmm(mat1, mat2):
 
 @_meaning("sspaddmm")
 def _sspaddmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * mat1 @ mat2 as a sparse matrix, with the elements of both behind each other."""
+    """Computes beta * input + alpha * mat1 @ mat2 as a sparse matrix: the elements of input
+    followed by those of the product."""
     n, m = _sparse_and_dense("sspaddmm", mat1, mat2)
     if not is_sparse(input) or tuple(input.shape) != (n, m):
         raise RuntimeError(f"sspaddmm: expected a sparse matrix of size {[n, m]}")
@@ -175,7 +179,7 @@ def _product_elements(mat1, mat2, m):
 
 @_meaning("smm")
 def _smm(input, mat2):
-    """Product of a sparse and a dense matrix as a sparse one."""
+    """Multiplies a sparse and a dense matrix. The result is sparse."""
     n, m = _sparse_and_dense("smm", input, mat2)
     idx, v = _product_elements(input, mat2, m)
     return sparse_of(idx, v, (n, m))

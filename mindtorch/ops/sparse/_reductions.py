@@ -9,7 +9,7 @@ from mindtorch.ops.sparse import _add_up, _gather, _group_max, _keys, _meaning, 
 
 # ------------------------------------------------------------------ reductions
 def sum_of(input, dim=None, dtype=None):
-    """Sum over dimensions: sparse while sparse dims are left, else dense."""
+    """Sums over dims. The result is sparse while sparse dims remain, else dense."""
     s = input if dtype is None else _same_pattern(input, cast(input._sp_values, as_np(dtype)))
     axes = wrap_dims("sum", dim, s.dim())
     if axes is None:
@@ -29,7 +29,7 @@ def sum_of(input, dim=None, dtype=None):
 
 @_meaning("sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None):
-    """Sum of all elements, or over dimensions."""
+    """Sums all elements, or over dims."""
     r = sum_of(input, dim, dtype)
     if keepdim:
         for a in sorted(wrap_dims("sum", dim, input.dim()) or range(input.dim())):
@@ -39,7 +39,7 @@ def _sum(input, dim=None, keepdim=False, *, dtype=None):
 
 @_meaning("any")
 def _any_of(input, dim=None, keepdim=False):
-    """Whether an element is not zero."""
+    """True if an element is nonzero."""
     if dim is not None or keepdim:
         _refuse("any over dimensions", input)
     return coalesce(input)._sp_values.any()
@@ -47,7 +47,8 @@ def _any_of(input, dim=None, keepdim=False):
 
 @_meaning("sum_to_size")
 def _sum_to_size(input, *size):
-    """Sum over the dimensions in which `size` is one, and over those before its first."""
+    """Sums over the dims in which `size` is one, and over the leading dims that `size` does not
+    have."""
     size = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     more = input.dim() - len(size)
     if more < 0 or any([n not in (1, m) for n, m in zip(size, input.shape[max(more, 0):])]):
@@ -59,7 +60,7 @@ def _sum_to_size(input, *size):
 
 @_meaning("norm")
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
-    """Norm of all elements."""
+    """Computes the norm of all elements."""
     if dim is not None and dim != [] and len(dim if isinstance(dim, (list, tuple)) else (dim,)) != input.dim():
         raise RuntimeError("norm_sparse currently only supports full reductions, so 'dim' must either be empty or contain all dimensions of the input")
     if keepdim:
@@ -69,7 +70,7 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
 
 
 def softmax_of(input, dim, dtype, log):
-    """Softmax along `dim` over the elements that are there."""
+    """Computes softmax (or log_softmax) along `dim` over the stored elements."""
     s = coalesce(input if dtype is None else _same_pattern(input, cast(input._sp_values, as_np(dtype))))
     if s._sp_values._stype.kind not in "fV":
         raise NotImplementedError(f"'sparse softmax' is not implemented for dtype {s.dtype} on device {s.device}")

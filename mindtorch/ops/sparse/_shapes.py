@@ -1,4 +1,4 @@
-"""Sparse COO tensors: shapes, parts, joining."""
+"""Sparse COO tensors: shapes, indexing, joining."""
 from mindtorch.core.dtypes import I64, NUMBER_TYPES, as_np
 from mindtorch.core.grad_mode import mode
 from mindtorch.core.promote import promote_types
@@ -12,7 +12,7 @@ from mindtorch.ops.sparse import _at, _gather, _meaning, _method, _of_nothing, _
 # ------------------------------------------------------------------ shapes
 @_meaning("transpose")
 def _transpose(input, dim0, dim1):
-    """Two sparse or two dense dims exchanged."""
+    """Swaps two sparse or two dense dims."""
     n, ndim = input.sparse_dim(), input.dim()
     i, j = wrap_dim("transpose", dim0, ndim), wrap_dim("transpose", dim1, ndim)
     if (i < n) != (j < n) or i >= n and i != j and not is_sparse(input):
@@ -28,7 +28,7 @@ def _transpose(input, dim0, dim1):
 
 @_meaning("t")
 def _t(input):
-    """Transpose of a matrix."""
+    """Transposes a matrix."""
     if input.dim() > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D")
     return _transpose(input, 0, 1) if input.dim() == 2 else input
@@ -36,7 +36,7 @@ def _t(input):
 
 @_meaning("permute")
 def _permute(input, *dims):
-    """Sparse dims among themselves, dense ones among themselves."""
+    """Permutes sparse dims among themselves and dense dims among themselves."""
     dims = dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims
     ndim, n = input.dim(), input.sparse_dim()
     if len(dims) != ndim:
@@ -56,7 +56,7 @@ def _permute(input, *dims):
 
 @_meaning("movedim", "moveaxis")
 def _movedim(input, source, destination):
-    """Dimensions moved elsewhere."""
+    """Moves dims to other positions."""
     ndim = input.dim()
     src, dst = [[wrap_dim("movedim", d, ndim) for d in (x if isinstance(x, (list, tuple)) else (x,))] for x in (source, destination)]
     rest = iter([d for d in range(ndim) if d not in src])
@@ -65,7 +65,7 @@ def _movedim(input, source, destination):
 
 @_meaning("adjoint")
 def _adjoint(input):
-    """Conjugate transpose."""
+    """Returns the conjugate transpose."""
     return _transpose(input, -2, -1).conj()
 
 
@@ -78,7 +78,8 @@ for _name in ("swapaxes", "swapdims"):
 
 @_meaning("unsqueeze")
 def _unsqueeze(input, dim):
-    """With a dimension of one: a sparse one up to and behind the last sparse dim, a dense one further back."""
+    """Inserts a dim of size 1. It is sparse up to the position directly after the last sparse dim,
+    and dense beyond."""
     ndim, n = input.dim(), input.sparse_dim()
     i = wrap_dim("unsqueeze", dim, ndim + 1)
     size = (*input._sp_size[:i], 1, *input._sp_size[i:])
@@ -94,7 +95,7 @@ def _filled(rows, count, value, like):
 
 @_meaning("cat", "concat", "concatenate")
 def _cat(tensors, dim=0):
-    """Sparse tensors one behind the other."""
+    """Concatenates sparse tensors."""
     tensors = list(tensors)
     for k, t in enumerate(tensors):
         if not is_sparse(t):
@@ -131,7 +132,7 @@ def _cat(tensors, dim=0):
 
 @_meaning("stack")
 def _stack(tensors, dim=0):
-    """Sparse tensors along a new dimension."""
+    """Stacks sparse tensors along a new dim."""
     tensors = list(tensors)
     for t in tensors:
         if tuple(t.shape) != tuple(tensors[0].shape):
@@ -146,7 +147,7 @@ _meaning("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].dim() == 1 else
 
 @_meaning("select")
 def select(self, dim, index):
-    """The tensor without dimension `dim`, at one index of it."""
+    """Returns the tensor at one index of `dim`, without that dim."""
     i, n = wrap_dim("select", dim, self.dim()), self.sparse_dim()
     extent = self._sp_size[i]
     if not -extent <= index < extent:
@@ -164,7 +165,7 @@ def select(self, dim, index):
 
 @_meaning("unbind")
 def _unbind(input, dim=0):
-    """The tensors at each index of a dimension."""
+    """Returns the tensors at each index of a dim."""
     return tuple([select(input, dim, i) for i in range(input.shape[wrap_dim("unbind", dim, input.dim())])])
 
 
@@ -173,7 +174,7 @@ SparseTensor.__iter__ = lambda self: iter(_unbind(self))
 
 @_meaning("index_select")
 def _index_select(input, dim, index):
-    """The tensor at several indices of a dimension, in their order, as often as they come."""
+    """Returns the tensor at several indices of a dim, in their order and with repetitions."""
     i, n = wrap_dim("index_select", dim, input.dim()), input.sparse_dim()
     if index.dim() > 1 or index._stype.kind not in "iu":
         raise IndexError(f"index_select() argument index must be 1-D long-tensor, but got {index.dim()}-D {index.dtype}") if index.dim() > 1 else RuntimeError(
@@ -191,7 +192,7 @@ def _index_select(input, dim, index):
 
 @_meaning("narrow_copy")
 def _narrow_copy(input, dim, start, length):
-    """The tensor between two indices of a dimension."""
+    """Returns `length` elements of a dim, beginning at `start`."""
     i = wrap_dim("narrow_copy", dim, input.dim())
     extent = input.shape[i]
     start = start + extent if start < 0 else start
@@ -244,7 +245,7 @@ def _dims_differ(size, sparse_dim, dense_dim):
 
 @_meaning("sparse_resize_")
 def _sparse_resize(self, size, sparse_dim, dense_dim):
-    """Another size, with the elements that are there; RuntimeError where they would not fit."""
+    """Resizes the tensor and keeps its elements. RuntimeError if they would not fit."""
     size = tuple([int(n) for n in size])
     if sparse_dim + dense_dim != len(size):
         raise _dims_differ(size, sparse_dim, dense_dim)
@@ -265,7 +266,7 @@ def _sparse_resize(self, size, sparse_dim, dense_dim):
 
 @_meaning("sparse_resize_and_clear_")
 def _sparse_resize_and_clear(self, size, sparse_dim, dense_dim):
-    """Another size, without elements."""
+    """Resizes the tensor and removes its elements."""
     size = tuple([int(n) for n in size])
     if sparse_dim + dense_dim != len(size):
         raise _dims_differ(size, sparse_dim, dense_dim)
@@ -274,13 +275,13 @@ def _sparse_resize_and_clear(self, size, sparse_dim, dense_dim):
 
 @_meaning("resize_as_sparse_")
 def _resize_as(self, the_template):
-    """The size of another sparse tensor."""
+    """Resizes the tensor to the size of another sparse tensor."""
     return _sparse_resize(self, the_template.shape, the_template.sparse_dim(), the_template.dense_dim())
 
 
 @_meaning("zeros_like", "empty_like")
 def _zeros_like(input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None):
-    """A tensor of the same size without elements."""
+    """Returns a tensor of the same size without elements."""
     no_memory_format(memory_format)
     if layout is not None and str(layout) == "torch.strided":
         return TABLE["zeros"].fn(tuple(input.shape), dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)

@@ -1,1 +1,2 @@
-"""A stand-in for CANN: MindSpore's own Ascend plugin on a machine without an NPU, its kernel launches logged, computed and counted."""
+"""CANN simulator: runs MindSpore's own Ascend plugin on a machine without an NPU, and logs,
+computes and counts its kernel launches."""

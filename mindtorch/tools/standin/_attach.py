@@ -1,6 +1,7 @@
-"""What a process on the stand-in has beside its environment: its copies told by the user's lines, its memory and fallbacks in the log.
+"""Setup of a process on the CANN simulator: source lines of its copies, and its memory and CPU
+fallbacks in the log.
 
-`attach()` is called where the hook is enabled, so that ranks and spawned workers have it as well.
+`attach()` is called when the hook is enabled, so that it also runs in ranks and spawned workers.
 """
 import contextlib
 import ctypes
@@ -16,14 +17,15 @@ from mindtorch.backend.cpython import at_exit
 
 
 def quiet():
-    """MindSpore says while it starts that CANN's compiler `te` is missing. A package of that name would be taken for the compiler itself, so it is
-    missing for good."""
+    """Suppresses MindSpore's start-up messages that CANN's compiler `te` is missing. An empty
+    package of that name would be used as the compiler, so `te` always stays missing."""
     known = ("CheckFailed: No module named 'te'", 'MindSpore relies on whl package "te"')
     logging.getLogger(f"ME.mindspore.log.{os.getpid()}").addFilter(lambda record: not record.getMessage().startswith(known))
 
 
 def user_line(frame, ours, installed):
-    """`file:line` of the innermost frame that is the user's: outside of `installed` folders if there is one, else outside of `ours`. None: all are ours."""
+    """Returns `file:line` of the innermost user frame: outside the `installed` folders if there is
+    one, else outside `ours`. None if there is neither."""
     found = None
     while frame is not None:
         name = frame.f_code.co_filename
@@ -40,7 +42,7 @@ def _folders(*paths):
 
 
 def _sites(library):
-    """Tells the stand-in, for each copy, the user's line that is at work."""
+    """Reports to the simulator, for each copy, the user's source line that causes it."""
     import mindspore
 
     import mindtorch
@@ -50,20 +52,22 @@ def _sites(library):
     main = threading.main_thread().ident
 
     def find(buffer, size):
-        # Copies may be made by MindSpore's own threads, which have no Python of theirs: then the main thread waits for them.
+        # Copies may be made by MindSpore's own threads, which have no Python frames: then the main
+        # thread is waiting for them.
         line = user_line(sys._getframe(), ours, installed) or user_line(sys._current_frames().get(main), ours, installed)
         if line:
             data = line.encode()[:size - 1]
             ctypes.memmove(buffer, data + b"\0", len(data) + 1)
     kept = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(find)
     library.standin_find_site_by(kept)
-    # No Python is left to ask when the process ends.
+    # The callback must not be called after Python has shut down.
     at_exit("the stand-in's log")(lambda: (library.standin_find_site_by(None), kept))
 
 
 @contextlib.contextmanager
 def elsewhere():
-    """Imports do not look into the user's folder, as `python -m` makes them: a script's process would not, and modules there may have any name."""
+    """Context manager that imports without the current folder, which `python -m` adds: a script's
+    process would not search it, and modules there may have any name."""
     first = sys.path[0] if sys.path and sys.path[0] in ("", os.getcwd()) else None
     if first is not None:
         del sys.path[0]
@@ -75,13 +79,13 @@ def elsewhere():
 
 
 def attach():
-    """Makes this process tell what the log is to have of it; before its device is used."""
+    """Prepares this process for the log; must be called before its device is used."""
     quiet()
     with elsewhere():
         import mindspore as ms
     try:
         library = ctypes.CDLL("libascendcl.so")
-    except OSError:         # (a process that was started without the rest of the environment)
+    except OSError:  # (a process that was started without the rest of the environment)
         return
     _sites(library)
 
@@ -92,7 +96,7 @@ def attach():
         said = {"fallbacks": {name: n for (_, name), n in devices.FALLBACKS.items()}, "random": os.environ.get("MINDTORCH_NPU_RANDOM", "device")}
         try:
             said["allocated"] = ms.runtime.max_memory_allocated()
-        except RuntimeError:        # (the device has failed, which is in the log)
+        except RuntimeError:  # (the device has failed, which is in the log)
             pass
         library.standin_log(json.dumps(said).encode())
     at_exit("the stand-in's log")(told)

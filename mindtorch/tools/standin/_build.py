@@ -1,8 +1,10 @@
-"""Builds the stand-in for the installed MindSpore: one library that answers to all of CANN's names, into the user's cache folder.
+"""Builds the CANN simulator for the installed MindSpore: one library that provides all of CANN's
+symbols, in the user's cache folder.
 
-MindSpore's wheel contains its Ascend plugin and lacks CANN's libraries. What those have to offer is read from the plugin itself: the symbols that it leaves
-undefined, and the names that it looks up while it runs. About a hundred are functions of the sources beside this file; each aclnn kernel gets two entries that
-hand over all registers, and whatever is left does nothing and succeeds.
+MindSpore's wheel contains its Ascend plugin but not CANN's libraries. The required symbols are read
+from the plugin itself: its undefined symbols, and the names that it looks up at run time. About a
+hundred are implemented by the sources next to this file. Each aclnn kernel gets two entry points
+that pass on all registers. The remaining functions do nothing and return success.
 """
 import fcntl
 import hashlib
@@ -23,90 +25,96 @@ from mindtorch.backend import owned
 from mindtorch.backend.native.build import PART, cache_folder, sweep
 
 SOURCES = pathlib.Path(__file__).parent
-#: what the plugin consists of; where they lead is followed
+#: the plugin's libraries; their dependencies are followed
 _ROOTS = ("libmindspore_ascend.so.2", "libmindspore_ge_backend.so", "libmindspore_graph_ir.so", "libmindspore_extension_ascend_aclnn.so")
 _SYSTEM = [pathlib.Path(p) for p in ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")]
-#: libraries of CANN that are opened by name
+#: CANN libraries that are opened by name
 _OPENED = {"libopapi.so", "libacl_op_compiler.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libhccl_plugin.so", "libprofapi.so"}
 _LOOKED_UP = re.compile(rb"(?<=\0)(?:acl|Hccl|msprof|Msprof|rt)[A-Za-z]\w+(?=\0)")
 _RUNTIME = re.compile(r"(acl(rt|mdl|op|tdt|prof|Create|Destroy|Set|Get|Data|Init|Finalize|Add|Dump|dump|Update|grph|sys)\w+|aclInit|aclFinalize|"
                       r"Hccl[A-Z]\w+|Msprof[A-Z]\w+|rt[A-Z]\w+)")
 _OBJECTS = ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList", "AclOpExecutor")
-#: where MindSpore looks for CANN's Python packages; only their versions are asked for
+#: where MindSpore looks for CANN's Python packages; it reads only their versions
 _PACKAGES = "opp/built-in/op_impl/ai_core/tbe"
-#: what would compute or move data, and is not written out: doing nothing there would be a wrong number
+#: functions that would compute or move data and are not implemented: doing nothing would return
+#: wrong values
 _AT_WORK = re.compile(r"aclmdl(RI)?Execute|aclop\w*Execute|aclmdlRICaptureBegin|Launch|Mem(cpy|set|Import|Export)|7Session\d+RunGraph|"
                       r"Hccl(All|Reduce|Broad|Send|Recv|Scatter|Batch)")
-#: returns its first argument (C++: *this)
+#: functions that return their first argument (C++: *this)
 _ITSELF = re.compile(r"_ZN2ge8Operator(7SetAttr|8SetInput)")
 
 
 class CannotBuild(RuntimeError):
-    """The stand-in cannot be built here, and why."""
+    """Raised if the simulator cannot be built here; the message gives the reason."""
 
 
 def folder() -> pathlib.Path:
-    """Where the stand-in of the installed MindSpore lies or will lie. `cann` in the path is needed: MindSpore takes its toolkit's root from it."""
+    """Returns the folder of the simulator for the installed MindSpore. The path must end in `cann`,
+    because MindSpore derives its toolkit's root from it."""
     return cache_folder() / "standin" / f"{importlib.metadata.version('mindspore')}-{_digest()}" / "cann"
 
 
 def built() -> bool:
-    """Whether it lies there, whole."""
+    """True if the simulator is built completely."""
     at = folder()
     try:
         said = json.loads(owned.read(str(at / "standin.json")))
-        library = owned.read(str(at / "lib64" / "libstandin.so"))        # (that others could have written is not loaded)
+        # (a library that other users can write is not loaded)
+        library = owned.read(str(at / "lib64" / "libstandin.so"))
         return hashlib.sha256(library).hexdigest() == said["sha256"] and all((at / name).exists() for name in said["files"])
     except (OSError, ValueError, KeyError):
         return False
 
 
 def environment() -> dict[str, str]:
-    """The variables that put it before a process of MindSpore; to be merged with the process's own."""
+    """Returns the variables that make a MindSpore process use the simulator; to be merged with the
+    process's own."""
     at = folder()
     return {"LD_LIBRARY_PATH": _before(str(at / "lib64"), os.environ.get("LD_LIBRARY_PATH")), "ASCEND_OPP_PATH": str(at / "opp"), "ASCEND_HOME_PATH": str(at),
             "PYTHONPATH": _before(str(at / _PACKAGES), os.environ.get("PYTHONPATH"))}
 
 
 def build(say=print) -> pathlib.Path:
-    """Builds it if it does not stand; its folder. CannotBuild where that is impossible."""
+    """Builds the simulator if necessary; returns its folder. CannotBuild if that is impossible."""
     check_machine()
     if built():
         return folder()
     tools = [t for t in ("g++", "nm", "readelf") if not shutil.which(t)]
     if tools:
-        raise CannotBuild(f"the stand-in is compiled here: {' and '.join(tools)} must be installed (Debian: apt-get install g++ binutils)")
+        raise CannotBuild(f"the CANN simulator is compiled on this machine: {' and '.join(tools)} must be installed (Debian: apt-get install g++ binutils)")
     at = folder()
     if os.pathsep in str(at):
-        raise CannotBuild(f"the cache folder {cache_folder()} has a colon in its name, which LD_LIBRARY_PATH cannot have: MINDTORCH_CACHE names another")
+        raise CannotBuild(f"the cache folder {cache_folder()} has a colon in its name, which LD_LIBRARY_PATH does not allow: set MINDTORCH_CACHE to another "
+                          f"folder")
     try:
         owned.folder(at.parent)
         with open(at.parent / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if built():                         # by a process that was faster
+            if built():  # by a faster process
                 return at
             sweep(at.parent)
             with tempfile.TemporaryDirectory(prefix=PART, dir=at.parent) as work:
                 made = pathlib.Path(work) / "cann"
                 counts = _make(made, pathlib.Path(work))
-                for path in (made, *made.rglob("*")):       # never for others to write to, whatever the umask
+                # never writable by others, whatever the umask
+                for path in (made, *made.rglob("*")):
                     if not path.is_symlink():
                         path.chmod(path.stat().st_mode & ~0o022)
                 if at.exists():                 # damaged
                     os.rename(at, pathlib.Path(work) / "damaged")
                 os.rename(made, at)
     except OSError as e:
-        raise CannotBuild(f"the cache folder {cache_folder()} cannot be used ({e}): MINDTORCH_CACHE names another") from None
-    say(f"stand-in for CANN: {counts['kernels']} aclnn kernels, {counts['functions']} other names, {counts['undefined']} of them linked; in {at}")
+        raise CannotBuild(f"the cache folder {cache_folder()} cannot be used ({e}): set MINDTORCH_CACHE to another folder") from None
+    say(f"CANN simulator: {counts['kernels']} aclnn kernels, {counts['functions']} other functions, {counts['undefined']} of them linked; in {at}")
     return at
 
 
 def check_machine():
-    """Raises CannotBuild where the stand-in does not run at all."""
+    """Raises CannotBuild if the simulator does not support this machine."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise CannotBuild(f"the stand-in for CANN runs on x86-64 Linux only, not on {platform.machine()} {sys.platform}")
+        raise CannotBuild(f"the CANN simulator runs on x86-64 Linux only, not on {platform.machine()} {sys.platform}")
     if platform.libc_ver()[0] != "glibc":
-        raise CannotBuild("the stand-in for CANN needs glibc, as MindSpore does")
+        raise CannotBuild("the CANN simulator needs glibc, as MindSpore does")
     if not (_mindspore() / "lib").is_dir() or not _libraries(_mindspore()).get(_ROOTS[0]):
         raise CannotBuild("the installed MindSpore has no Ascend plugin (libmindspore_ascend.so.2)")
 
@@ -116,14 +124,16 @@ def _before(first, rest):
 
 
 def _mindspore():
-    spec = importlib.util.find_spec("mindspore")        # (found, not imported: that would load its plugins)
+    # (located, not imported: an import would load its plugins)
+    spec = importlib.util.find_spec("mindspore")
     if spec is None or not spec.submodule_search_locations:
         raise CannotBuild("MindSpore is not installed")
     return pathlib.Path(spec.submodule_search_locations[0])
 
 
 def _digest():
-    """Of what the stand-in is made from: the sources, this file, and MindSpore's libraries by name and size."""
+    """Hashes the simulator's inputs: its sources, this file, and MindSpore's libraries by name and
+    size."""
     h = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), pathlib.Path(__file__)]):
         h.update(path.read_bytes())
@@ -133,7 +143,7 @@ def _digest():
 
 
 def _libraries(mindspore):
-    """Name -> path of MindSpore's shared libraries."""
+    """Returns {name: path} of MindSpore's shared libraries."""
     found = {}
     for path in sorted((mindspore / "lib").rglob("*.so*")):
         if "gpu" not in "".join(p.name for p in path.relative_to(mindspore).parents):
@@ -152,7 +162,7 @@ def _compiled(*command):
 
 
 def _wanted(libraries):
-    """(names of missing libraries, symbols nobody defines, names looked up while running)."""
+    """Returns (names of missing libraries, undefined symbols, names looked up at run time)."""
     missing, defined, undefined, seen = set(), set(), set(), set()
     todo = [libraries[r] for r in _ROOTS if r in libraries]
     while todo:
@@ -164,7 +174,8 @@ def _wanted(libraries):
             own = libraries.get(name) or next((d / name for d in _SYSTEM if (d / name).exists()), None)
             if own:
                 todo.append(own)
-            elif name.endswith(".so"):          # (with a number behind it is the system's, not CANN's)
+            # (a name with a version suffix is a system library, not CANN's)
+            elif name.endswith(".so"):
                 missing.add(name)
         defined.update(line.split()[-1].split("@")[0] for line in _output("nm", "-D", "--defined-only", path).splitlines())
         if path.parent not in _SYSTEM:
@@ -181,10 +192,10 @@ def _wanted(libraries):
 
 
 def _make(at, work):
-    """Builds into a folder that is to be `cann`; how much of what it has."""
+    """Builds into a folder that becomes `cann`; returns counts of its parts."""
     library = at / "lib64"
     library.mkdir(parents=True)
-    # A toolkit's version and packages, as MindSpore checks them when it starts.
+    # The toolkit version and packages that MindSpore checks at start-up.
     for path, words in (("compiler/version.info", "Version=8.5.0\n"),
                         (f"{_PACKAGES}/hccl/__init__.py", ""), (f"{_PACKAGES}/hccl/sys_version/__init__.py", '__sys_version__ = "8.5"\n')):
         (at / path).parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +207,7 @@ def _make(at, work):
     objects = []
     for source in sorted(SOURCES.glob("*.cc")):
         objects.append(work / (source.stem + ".o"))
-        # MindSpore's wheel is compiled with the old ABI of std::string.
+        # MindSpore's wheel uses the old ABI of std::string.
         _compiled("g++", "-std=c++17", "-D_GLIBCXX_USE_CXX11_ABI=0", "-O1", "-fPIC", "-Wno-attributes", "-c", source, "-o", objects[-1])
     have = {line.split()[-1] for line in _output("nm", "--defined-only", *objects).splitlines() if line.split()[1:2] in (["T"], ["W"], ["V"])}
     (work / "entries.S").write_text(_entries(sorted(functions - have), sorted(kernels)))
@@ -211,15 +222,16 @@ def _make(at, work):
 
 
 def _entries(functions, kernels):
-    """Assembler: an entry for each name that calls standin_nothing, _absent, _prepare or _launch with its name and all registers."""
+    """Returns assembly with an entry point per name, which calls standin_nothing, _absent, _prepare
+    or _launch with its name and all registers."""
     plan = [(n, "itself" if _ITSELF.match(n) else "absent" if _AT_WORK.search(n) else "nothing") for n in functions]
     plan += [(n + "GetWorkspaceSize", "prepare") for n in kernels] + [(n, "launch") for n in kernels]
     lines = [".text"]
     for k, (name, kind) in enumerate(plan):
         lines += [f".globl {name}", f".type {name}, @function", f"{name}:", f"  leaq .Lname{k}(%rip), %rax", f"  jmp .Lto_{kind}", f".size {name}, .-{name}"]
     for kind in ("nothing", "absent", "prepare", "launch"):
-        # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9.
-        # The caller's stack arguments begin behind our frame pointer and the return address.
+        # On the stack: 64 bytes of xmm0 to xmm7, above them rdi rsi rdx rcx r8 r9. The caller's
+        # stack arguments begin after the frame pointer and the return address.
         integers = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]
         lines += [f".Lto_{kind}:", "  pushq %rbp", "  movq %rsp, %rbp", "  subq $112, %rsp",
                   *[f"  movq %{r}, {64 + 8 * i}(%rsp)" for i, r in enumerate(integers)], *[f"  movq %xmm{i}, {8 * i}(%rsp)" for i in range(8)],

@@ -1,10 +1,13 @@
-"""``python -m mindtorch standin build | run script.py``: Ascend without an Ascend.
+"""``python -m mindtorch standin build | run script.py``: runs the npu device without an Ascend
+chip.
 
-MindSpore's own Ascend plugin runs on this machine, over a stand-in for CANN that is compiled once: kernels are launched, logged, and computed on the host.
+MindSpore's own Ascend plugin runs on this machine, on a CANN simulator that is compiled once:
+kernels are launched, logged, and computed on the host.
 
-    standin build                             compile it (run does so by itself)
-    standin run [options] script.py args      the script under `python -m mindtorch run`, on the stand-in
-    standin report [--html FILE] launches.log the table of a log that was kept
+    standin build                             compile it (run does so automatically)
+    standin run [options] script.py args      the script under `python -m mindtorch run`, on the
+                                              simulator
+    standin report [--html FILE] launches.log the table of a saved log
 """
 import argparse
 import json
@@ -21,35 +24,38 @@ from mindtorch.tools.standin import _build, _report, _session, limits
 def configure(parser):
     """Declares the arguments of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="build|run|report")
-    commands.add_parser("build", help="compile the stand-in for the installed MindSpore")
+    commands.add_parser("build", help="compile the CANN simulator for the installed MindSpore")
     run = commands.add_parser("run", help="run a script on it")
     run.usage = "%(prog)s [options] (-m MODULE | SCRIPT) [ARGS ...]"
-    run.add_argument("--log", metavar="FILE", help="keep the log there: one JSON object for each launch and copy")
+    run.add_argument("--log", metavar="FILE", help="file for the log: one JSON object for each launch and copy")
     run.add_argument("--report", action=argparse.BooleanOptionalAction, default=True,
-                     help="print launches by kernel, copies by line of the script, and the memory's peak at the end; each launch waits for that")
-    run.add_argument("--json", metavar="FILE", help="the report as JSON, too")
-    run.add_argument("--html", metavar="FILE", help="the report as a page, with launches, copies and memory over time")
-    run.add_argument("--chip", default=_session.CHIP, help="the chip whose dtypes are taken: Ascend910A, Ascend910B2, Ascend310P3, ... (default: %(default)s)")
-    run.add_argument("--no-limits", action="store_true", help="take every dtype")
+                     help="at the end print launches by kernel, copies by line of the script, and peak memory; makes launches synchronous")
+    run.add_argument("--json", metavar="FILE", help="write the report as JSON as well")
+    run.add_argument("--html", metavar="FILE", help="write the report as an HTML page, with launches, copies and memory over time")
+    run.add_argument("--chip", default=_session.CHIP, help="the chip whose dtypes are accepted: Ascend910A, Ascend910B2, Ascend310P3, ... (default: "
+                                                           "%(default)s)")
+    run.add_argument("--no-limits", action="store_true", help="accept every dtype")
     run.add_argument("--engine", choices=sorted(_session.ENGINES), default="cpu",
                      help="what computes the launches: mindtorch's cpu device, or real torch (default: %(default)s)")
     run.add_argument("--kernels", action="append", default=[], metavar="FILE",
-                     help="Python to be run over the table of kernels, to plant a fault (KERNELS, kernel, torch)")
+                     help="Python file executed over the kernel table, to inject a fault (KERNELS, kernel, torch)")
     run.add_argument("--random", choices=("host", "device"), default="host",
-                     help="where random numbers come from: the cpu's, with a copy, so that losses compare seed for seed; or kernels (default: %(default)s)")
-    run.add_argument("--fail", metavar="WHAT", help="failures on request: malloc:2, reject:Mm, launch:Mm:3, copy:4, lost:500")
+                     help="source of random numbers: the host, with a copy, so that losses are comparable for the same seed; or the device's kernels (default: "
+                          "%(default)s)")
+    run.add_argument("--fail", metavar="WHAT", help="simulate a failure: malloc:2, reject:Mm, launch:Mm:3, copy:4, lost:500")
     run.add_argument("--memory", metavar="SIZE", help="the device's memory, e.g. 64MB (default: 32GB)")
-    run.add_argument("--device", metavar="DEVICE", help="the default device, where the script's tensors are made (of a script with no option of its own)")
+    run.add_argument("--device", metavar="DEVICE", help="the default device for new tensors (for a script without a device option)")
     run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE ...", help="a module, and its arguments")
     run.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="a script, and its arguments")
     report = commands.add_parser("report", help="print the table of a log")
     report.add_argument("log")
-    report.add_argument("--html", metavar="FILE", help="write the page, too")
+    report.add_argument("--html", metavar="FILE", help="write the HTML page as well")
     parser.set_defaults(parser=parser)
 
 
 def main(args):
-    """Runs the command; its exit status: the script's, or 1 where it succeeded though a launch did not."""
+    """Runs the command; returns its exit status: the script's, or 1 if the script succeeded but a
+    launch failed."""
     try:
         if args.action == "build":
             print(_build.build(lambda text: None))
@@ -78,7 +84,7 @@ def _run(args):
     except ValueError as e:
         args.parser.error(str(e))
     if args.memory and not re.fullmatch(r"\d+(\.\d+)?(MB|GB)?", args.memory):
-        args.parser.error(f"--memory {args.memory}: it takes a number with MB or GB behind it, as 64MB")
+        args.parser.error(f"--memory {args.memory}: expected a number followed by MB or GB, such as 64MB")
     for path in filter(None, (args.json, args.html)):
         _writable(args, path)
     with tempfile.TemporaryDirectory(prefix="standin-") as folder:
@@ -123,7 +129,7 @@ def _page(path, log, found):
 
 
 def _writable(args, path):
-    """Empties a file that will be written; an error of the command's where that is impossible."""
+    """Empties a file that will be written; a usage error if that is impossible."""
     try:
         open(path, "w").close()
     except OSError as e:
@@ -131,7 +137,8 @@ def _writable(args, path):
 
 
 def _run_script(command, env):
-    """The exit status of a process, as subprocess has it. Ctrl-C reaches it by itself, and what it does then may take its time; other endings are handed on."""
+    """Runs a process and returns its exit status, as subprocess reports it. Ctrl-C reaches the
+    process directly, and its handling may take time; other termination signals are forwarded."""
     process = subprocess.Popen(command, env=env)
 
     def handed_on(number, frame):

@@ -1,4 +1,5 @@
-"""Computes launches: C arguments as they were logged become tensors on the device's memory, and the table's functions write the results there."""
+"""Computes launches: decodes logged C arguments into tensors on the device's memory, calls the
+table's functions, and writes the results there."""
 import math
 import mmap
 import os
@@ -7,7 +8,7 @@ import struct
 from mindtorch.tools.standin import kernels
 from mindtorch.tools.standin.kernels import _engine, _table
 
-assert kernels          # (importing it has filled the table)
+assert kernels  # (the import fills the table)
 torch = _engine.torch
 TYPES = {0: torch.float32, 1: torch.float16, 2: torch.int8, 3: torch.int32, 4: torch.uint8, 6: torch.int16, 7: torch.uint16, 8: torch.uint32, 9: torch.int64,
          10: torch.uint64, 11: torch.float64, 12: torch.bool, 16: torch.complex64, 17: torch.complex128, 27: torch.bfloat16}
@@ -21,7 +22,7 @@ class Memory:
         self.map = mmap.mmap(file, os.fstat(file).st_size)
 
     def tensor(self, said):
-        """The strided view that an aclTensor describes."""
+        """Returns the strided view that an aclTensor describes."""
         _, _, kind, address, offset, shape, strides = said
         dtype = TYPES[kind]
         if 0 in shape:
@@ -34,7 +35,8 @@ class Memory:
 
 
 class Launcher:
-    """Computes launches on a memory; `found`: (object, shape) since the last look."""
+    """Computes launches on a memory; `found` lists (object, shape) of results whose shape was
+    determined since the last drain."""
 
     def __init__(self, memory):
         self.memory = memory
@@ -55,12 +57,12 @@ class Launcher:
                 continue
             place, said = next(words, (None, None))
             if place is None:
-                raise TypeError(f"{len(arguments)} arguments arrive that are not floating, more are declared")
+                raise TypeError(f"too few arguments: the launch has {len(arguments)} non-floating ones, the table declares more")
             values.append(self._argument(a, said, strings.get(str(place))))
             if a.written:
                 written.append((said, values[-1]))
         if next(words, None) is not None:
-            raise TypeError(f"{len(arguments)} arguments arrive that are not floating, fewer are declared")
+            raise TypeError(f"too many arguments: the launch has {len(arguments)} non-floating ones, the table declares fewer")
         with torch.no_grad():
             results = entry.function(*values)
             several = isinstance(results, (tuple, list)) and not (len(written) == 1 and isinstance(written[0][1], list))
@@ -132,17 +134,18 @@ class Launcher:
 
 
 def names():
-    """What is computed: kernels without `aclnn`, ops with `op:` before them."""
+    """Returns the names of what can be computed: kernels without `aclnn`, and ops with the prefix
+    `op:`."""
     return [*_table.KERNELS, *(f"op:{n}" for n in _table.OPS)]
 
 
 def plant():
-    """Runs the files that MINDTORCH_STANDIN_KERNELS names."""
+    """Executes the files named by MINDTORCH_STANDIN_KERNELS."""
     for path in filter(None, os.environ.get("MINDTORCH_STANDIN_KERNELS", "").split(os.pathsep)):
         with open(path) as f:
             exec(compile(f.read(), path, "exec"), {"KERNELS": _table.KERNELS, "OPS": _table.OPS, "kernel": _table.kernel, "op": _table.op, "torch": torch})
 
 
 def alone():
-    """One thread: launches are small, and the process that asks wants the other processor."""
+    """Uses one thread: launches are small, and the MindSpore process needs the other processor."""
     torch.set_num_threads(1)

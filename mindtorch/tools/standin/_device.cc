@@ -1,7 +1,9 @@
-// The device: its memory (a file that both processes map), its log, and the process that computes launches (kernels/, by way of _machine.py).
+// The device: its memory (a file that both processes map), its log, and the connection to the process
+// that computes launches (_machine.py, with the kernels of kernels/).
 //
-// Launches are written to a socket and not waited for; whoever touches device memory drains first. MINDTORCH_STANDIN_SOCKET names the socket,
-// MINDTORCH_STANDIN_LOG the log. ASCEND_LAUNCH_BLOCKING=1 makes each launch wait, so that its error is its own.
+// Launches are written to a socket and are asynchronous. Every access to device memory drains first.
+// MINDTORCH_STANDIN_SOCKET names the socket, MINDTORCH_STANDIN_LOG the log file.
+// ASCEND_LAUNCH_BLOCKING=1 makes each launch synchronous, so that it reports its own error.
 #include "_standin.h"
 #include <cerrno>
 #include <cstdio>
@@ -14,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const size_t ROOM = (size_t)1 << 38;        // addresses only; what is not used costs nothing
+static const size_t ROOM = (size_t)1 << 38;        // reserved addresses; unused memory costs nothing
 
 struct Device {
     std::recursive_mutex guard;
@@ -24,7 +26,7 @@ struct Device {
     char *base = nullptr;
     size_t pending = 0;
     std::set<std::string> kernels;
-    std::string failed;                            // the first failure, for good
+    std::string failed;                            // the first failure, never cleared
     Status code = OK;
 };
 static Device &device = *new Device;               // never destroyed: MindSpore's threads outlive main()
@@ -41,7 +43,7 @@ static void memory_needed() {
     void *p = mmap(nullptr, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device.memory, 0);
     if (p == MAP_FAILED) { perror("stand-in: device memory"); _exit(70); }
     device.base = (char *)p;
-    // A forked child has no device: neither the memory nor what leads to the process that computes.
+    // A forked child has no device: neither its memory nor the connection to the computing process.
     madvise(p, ROOM, MADV_DONTFORK);
     pthread_atfork(nullptr, nullptr, [] {
         close(device.memory);
@@ -136,7 +138,8 @@ static void connected() {
         device.socket = -1;
         return;
     }
-    // The first byte carries the memory's file, and the log's: a failure that this process does not live to hear of is written there.
+    // The first byte carries the file descriptors of the memory and of the log. The computing process
+    // writes failures to the log, because this process may have ended before it can receive them.
     log_needed();
     int files[] = {device.memory, device.log};
     size_t n = sizeof(int) * (device.log < 0 ? 1 : 2);
@@ -155,7 +158,7 @@ static void connected() {
 bool computes(const std::string &kernel) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
     connected();
-    return device.socket < 0 || device.kernels.count(kernel);         // (without a process, enqueue says so)
+    return device.socket < 0 || device.kernels.count(kernel);         // (without a process, enqueue reports the error)
 }
 
 Status enqueue(const std::string &message) {
@@ -166,7 +169,7 @@ Status enqueue(const std::string &message) {
     device.pending++;
     if (!device.blocking) return OK;
     Status failed = synchronise();
-    device.code = OK;           // told where it happened: the next launch is judged for itself
+    device.code = OK;           // reported by this launch: the next launch starts without an error
     return failed;
 }
 
@@ -180,7 +183,7 @@ void standin_drain() {
     else standin_fail(nobody());
 }
 
-// A failure that the caller reports by himself, at the launch.
+// A failure that the caller reports itself, at the launch.
 Status standin_missing(const char *text) {
     standin_log(("{\"failed\":" + quoted(text) + "}").c_str());
     say_error(text);
@@ -202,7 +205,7 @@ void standin_log(const char *line) {
     std::lock_guard<std::recursive_mutex> lock(device.guard);
     log_needed();
     if (device.log < 0 || in_forked_child()) return;
-    // Every entry says when it was written (ms) and by which process: a report draws them over time.
+    // Every entry has a time stamp (ms) and the process id, for the time line of a report.
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     char when[80];
@@ -213,11 +216,12 @@ void standin_log(const char *line) {
     if (write(device.log, whole.data(), whole.size()) < 0) perror("stand-in: log");
 }
 
-// Python names the place of a copy: `find` writes a C string into the buffer. Called without locks of ours, since it takes Python's.
+// Python reports the source line of a copy: `find` writes a C string into the buffer. It is called
+// without our locks, because it acquires Python's.
 static void (*find_site)(char *, size_t) = nullptr;
 void standin_find_site_by(void (*find)(char *, size_t)) { find_site = find; }
 
-// Whether this process has a device, and has used it.
+// True if this process has a device and has used it.
 Status standin_in_use() { return device.owner == getpid(); }
 
 }

@@ -1,12 +1,15 @@
-// Failures on request, and the limits of the chip.
+// Fault injection, and the limits of the chip.
 //
-// MINDTORCH_STANDIN_FAIL: words of the form what[:name][:n], the n-th time (default: the first; n+: from then on; name: a kernel without aclnn):
-//     malloc:2        the second allocation of device memory fails (MindSpore tries once more by itself); malloc:2+ from the second on
-//     reject:Mm:3     the third Mm is refused when it is prepared, as for a wrong argument
-//     launch:Mm       the first Mm fails on the device: synchronisation tells
+// MINDTORCH_STANDIN_FAIL: words of the form what[:name][:n]. The n-th event fails (default: the first;
+// n+: all from the n-th on). `name` is a kernel without the prefix aclnn.
+//     malloc:2        the second allocation of device memory fails (MindSpore retries once by itself);
+//                     malloc:2+ fails from the second on
+//     reject:Mm:3     the third Mm is rejected when it is prepared, as for an invalid argument
+//     launch:Mm       the first Mm fails on the device: synchronization reports it
 //     copy:4          the fourth copy between host and device fails
-//     lost:500        from the 500th launch on the device answers nothing any more
-// MINDTORCH_STANDIN_LIMITS: a file of lines "Kernel position dtype,dtype,...": what else arrives there is refused.
+//     lost:500        the device is lost from the 500th launch on
+// MINDTORCH_STANDIN_LIMITS: a file of lines "Kernel position dtype,dtype,...". Other dtypes at that
+// position are rejected.
 #include "_standin.h"
 #include <fstream>
 #include <map>

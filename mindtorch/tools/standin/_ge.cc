@@ -1,4 +1,4 @@
-// The few C++ functions of CANN's graph engine that return objects: MindSpore asks them while it starts.
+// The few C++ functions of CANN's graph engine that return objects. MindSpore calls them at startup.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,7 +12,8 @@ struct StatusFactory {
 };
 StatusFactory *StatusFactory::Instance() { static auto *all = new StatusFactory(); return all; }
 
-// In CANN an Operator is a vtable and a shared_ptr: 24 bytes, returned through memory since it has a destructor.
+// In CANN an Operator is a vtable and a shared_ptr: 24 bytes. It has a destructor, so it is returned
+// through memory.
 struct Operator {
     virtual ~Operator() {}
     void *data = nullptr, *count = nullptr;

@@ -1,11 +1,17 @@
-// HCCL among the processes of one machine. The ranks of a communicator meet at a socket of the abstract name space, whose name travels in the root info, and
-// there get one piece of anonymous memory from rank 0: nothing has a name in the file system, so nothing is left behind however a process ends.
+// HCCL between the processes of one machine. The ranks of a communicator connect to a socket in the
+// abstract namespace, whose name is in the root info. There rank 0 passes them a file descriptor of
+// anonymous shared memory. Nothing has a name in the file system, so nothing is left behind, however a
+// process ends.
 //
-// Collectives: every rank puts a chunk of its data into its slot, all wait for each other, everybody takes what it needs, all wait again. Every rank reduces in
-// the order of ranks, so that results are equal to the last bit everywhere (HCCL itself promises that only with its deterministic setting). float16 and
-// bfloat16 are summed in float32 and rounded once. Messages: a channel for each ordered pair; a send ends when the receiver has all of it.
-// What the ranks call, with counts and types, is compared: ranks that call different things get an error that says so; the chip would hang or mix data up.
-// A rank that does not come within MINDTORCH_STANDIN_TIMEOUT seconds (60) or has died is an error that synchronisation reports.
+// Collectives: every rank writes a chunk of its data to its slot, all ranks wait for each other, every
+// rank reads what it needs, and all wait again. Every rank reduces in the order of ranks, so that
+// results are bitwise equal on all of them (HCCL guarantees that only with its deterministic setting).
+// float16 and bfloat16 are summed in float32 and rounded once.
+// Messages: there is one channel per ordered pair of ranks. A send ends when the receiver has all data.
+//
+// The calls of the ranks are compared, with counts and types. Ranks with different calls get an error
+// that describes them; a chip would hang or corrupt data. If a rank has died, or does not arrive within
+// MINDTORCH_STANDIN_TIMEOUT seconds (default 60), synchronization reports an error.
 #include "_standin.h"
 #include <algorithm>
 #include <atomic>
@@ -35,7 +41,7 @@ using Numbers = std::vector<uint64_t>;
 
 enum Result : int32_t { SUCCESS = 0, BAD_ARGUMENT = 1, NULL_POINTER = 2, NOT_SUPPORTED = 5, NOT_FOUND = 6, TIMEOUT = 9, BAD_FILE = 10, REMOTE = 21 };
 
-// ---- types of data, as HCCL numbers them
+// ---- data types, with HCCL's codes
 enum Type { I8, I16, I32, F16, F32, I64, U64, U8, U16, U32, F64, BF16, TYPES };
 const size_t WIDTH[] = {1, 2, 4, 2, 4, 8, 8, 1, 2, 4, 8, 2};
 const char *const TYPE_NAME[] = {"i8", "i16", "i32", "f16", "f32", "i64", "u64", "u8", "u16", "u32", "f64", "bf16"};
@@ -84,7 +90,8 @@ template <class A> A combine(A a, A b, int op) {
     }
 }
 
-// T is what lies in memory, S what is compared, A what sums and products are formed in (unsigned for integers: they wrap).
+// T is the type in memory, S the type for comparisons, A the type of sums and products (unsigned for
+// integers, because these wrap).
 template <class T, class S, class A> void reduce_as(char *to, const std::vector<const char *> &from, size_t n, int op) {
     for (size_t i = 0; i < n; i++) {
         T first;
@@ -137,10 +144,10 @@ std::string waited() {
     return b;
 }
 
-// ---- memory that the ranks share
+// ---- shared memory of the ranks
 const size_t CHUNK = 1 << 20, MESSAGE = 1 << 16, LINE = 64;
 
-struct Call {                   // what a rank is calling
+struct Call {                   // the current call of a rank
     char what[24];
     uint64_t count;
     int32_t type, op, root;
@@ -155,21 +162,21 @@ struct Call {                   // what a rank is calling
 };
 
 struct alignas(LINE) Member {
-    std::atomic<uint64_t> steps;        // how often it has arrived
+    std::atomic<uint64_t> steps;        // number of steps at which it has arrived
     std::atomic<uint32_t> left;         // has destroyed its communicator
     Call call;
 };
 
-struct alignas(LINE) Channel {          // from one rank to another, a piece at a time
+struct alignas(LINE) Channel {          // from one rank to another, one chunk at a time
     std::atomic<uint64_t> put, taken;
-    uint64_t total, size;               // bytes: of the message, of this piece
+    uint64_t total, size;               // bytes of the message and of this chunk
     Call call;
     char data[MESSAGE];
 };
 
 struct alignas(LINE) Shared {
-    std::atomic<uint32_t> tick;         // somebody has done something: what the others sleep on
-    std::atomic<uint32_t> broken;       // 1: somebody writes why, 2: it can be read
+    std::atomic<uint32_t> tick;         // futex on which ranks sleep; every change of state increments it
+    std::atomic<uint32_t> broken;       // 1: `why` is being written, 2: it can be read
     int32_t code;
     char why[400];
 };
@@ -185,7 +192,7 @@ struct Communicator {
     Shared *shared = nullptr;
     std::mutex busy;
     uint64_t steps = 0;
-    std::map<std::string, int> children;        // how many communicators were made of these ranks of this one
+    std::map<std::string, int> children;        // number of sub-communicators created for a list of ranks
 
     Communicator(int size, int rank, const std::string &name) : size(size), rank(rank), name(name) {}
     ~Communicator() {
@@ -197,7 +204,8 @@ struct Communicator {
     Channel &channel(int from, int to) { return reinterpret_cast<Channel *>(&member(size))[from * size + to]; }
     char *slot(int r) { return reinterpret_cast<char *>(&channel(size, 0)) + r * CHUNK; }
 
-    // Every rank holds a lock on a byte of the memory, which ends with its process: no child inherits it, a zombie has none.
+    // Every rank holds a lock on one byte of the memory file. The lock ends with the process: no child
+    // inherits it, and a zombie has none.
     void hold() {
         struct flock l = {};
         l.l_type = F_WRLCK, l.l_whence = SEEK_SET, l.l_start = rank, l.l_len = 1;
@@ -214,7 +222,7 @@ struct Communicator {
         shared = static_cast<Shared *>(p);
     }
 
-    // The first error ends the communicator for all: they would wait for this rank in vain.
+    // The first error ends the communicator for all ranks, which would otherwise wait for this rank.
     void break_it(Result code, const std::string &why) {
         uint32_t whole = 0;
         if (shared && shared->broken.compare_exchange_strong(whole, 1)) {
@@ -229,7 +237,8 @@ struct Communicator {
         if (shared->broken == 2) throw Trouble(Result(shared->code), shared->why);
     }
 
-    // Sleeps until done() or somebody is missed: late(r) says whether rank r is still waited for.
+    // Sleeps until done() is true. late(r) is true while rank r has not arrived. Throws if a late rank has
+    // died or the timeout has passed.
     template <class Done, class Late> void wait(Done done, Late late) {
         double end = now() + patience(), next = 0;
         for (;;) {
@@ -240,7 +249,7 @@ struct Communicator {
                 next = t + 0.05;
                 std::vector<bool> lost(size);
                 for (int r = 0; r < size; r++) lost[r] = late(r) && gone(r);
-                if (done()) return;             // whoever has ended since then had come before
+                if (done()) return;             // a rank that has ended since then arrived before
                 std::string late_ones;
                 for (int r = 0; r < size; r++) {
                     if (lost[r] && late(r)) throw Trouble(REMOTE, "rank " + to_string(r) + (member(r).left ? " has left" : " has died"));
@@ -260,7 +269,8 @@ struct Communicator {
         wait([&] { for (int r = 0; r < size; r++) if (late(r)) return false; return true; }, late);
     }
 
-    // All ranks' rounds over `length` elements of `width` bytes: put(at, n) writes to slots, take(at, n) reads them.
+    // Runs the rounds of all ranks over `length` elements of `width` bytes. put(at, n) writes to slots,
+    // take(at, n) reads them.
     template <class Put, class Take> void rounds(const Call &call, uint64_t length, size_t width, Put put, Take take) {
         member(rank).call = call;
         uint64_t most = width ? CHUNK / width : 1, at = 0;
@@ -298,7 +308,8 @@ struct Communicator {
         bool begun = false, done = false;
     };
 
-    // Moves on every message that can be, those of one channel one after the other; whether one could.
+    // Advances every message that can be advanced; messages of one channel are in order. Returns true if
+    // any advanced.
     bool advance(std::vector<Item> &items) {
         bool moved = false;
         std::vector<char> used(2 * size);
@@ -329,14 +340,14 @@ struct Communicator {
 
     void exchange(std::vector<Item> items) {
         auto waits_for = [&](int r) { return std::any_of(items.begin(), items.end(), [&](const Item &i) { return !i.done && (r < 0 || i.peer == r); }); };
-        while (waits_for(-1))       // the limit of time is for a piece, not for all of them
+        while (waits_for(-1))       // the timeout is for one chunk, not for all of them
             wait([&] { return advance(items); }, waits_for);
     }
 };
 
 std::mutex communicators_lock;
 std::map<void *, std::shared_ptr<Communicator>> communicators;
-std::map<std::string, int> listening;       // root infos given out: their sockets
+std::map<std::string, int> listening;       // sockets of the root infos that were returned
 
 std::shared_ptr<Communicator> find(void *handle) {
     std::lock_guard<std::mutex> guard(communicators_lock);
@@ -344,7 +355,7 @@ std::shared_ptr<Communicator> find(void *handle) {
     return it == communicators.end() ? nullptr : it->second;
 }
 
-// ---- how ranks meet
+// ---- rendezvous of the ranks
 struct File {
     int fd;
     explicit File(int fd) : fd(fd) {}
@@ -357,7 +368,7 @@ sockaddr_un address(const std::string &name, socklen_t &length) {
     sockaddr_un a = {};
     a.sun_family = AF_UNIX;
     size_t n = std::min(name.size(), sizeof a.sun_path - 1);
-    memcpy(a.sun_path + 1, name.data(), n);     // begins with a zero: abstract
+    memcpy(a.sun_path + 1, name.data(), n);     // a leading zero byte: abstract namespace
     length = offsetof(sockaddr_un, sun_path) + 1 + n;
     return a;
 }
@@ -473,7 +484,7 @@ std::string line_of(const Communicator &c, const std::string &name) {
     return "{\"hccl\": \"" + name + "\", \"ranks\": " + to_string(c.size) + ", \"rank\": " + to_string(c.rank) + "}";
 }
 
-// `listens`: rank 0 opened its socket before the name was given to anybody
+// `listens`: rank 0 opened its socket before it passed on the name
 Result meet(const std::string &name, int size, int rank, bool listens, void **handle) {
     if (!handle) return NULL_POINTER;
     auto c = std::make_shared<Communicator>(size, rank, name);
@@ -503,7 +514,8 @@ Call described(const char *what, uint64_t count = 0, int type = -1, int op = -1,
     return c;
 }
 
-// Looks at the arguments, writes the log line, waits for earlier launches, and runs the call; what fails in it is told at synchronisation, as on the chip.
+// Checks the arguments, writes the log line, waits for earlier launches and runs the call. Failures
+// inside the call are reported at synchronization, as on the chip.
 template <class Body> Result run(void *handle, const Call &call, const std::string &more, Body body) {
     auto c = find(handle);
     std::string wrong;
@@ -557,7 +569,7 @@ int refuse(const char *name) {
     return NOT_SUPPORTED;
 }
 
-// What rank r has for everyone; its part of the reduction of all.
+// Reduces the parts one after the other: part r of all ranks is reduced into the output of rank r.
 Result reduce_parts(const char *what, char *from, const Numbers &counts, char *to, int type, int op, void *comm) {
     bool even = true;
     for (uint64_t n : counts) even = even && n == counts[0];
@@ -620,7 +632,7 @@ int ranks_of(void *comm) { auto c = find(comm); return c ? c->size : 0; }
 
 extern "C" {
 
-const size_t ROOT_INFO = 4108;      // bytes; the name of the meeting place stands at their start
+const size_t ROOT_INFO = 4108;      // bytes; they start with the name of the rendezvous socket
 
 int HcclGetRootInfo(char *info) {
     if (!info) return NULL_POINTER;
@@ -649,7 +661,8 @@ int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank, 
     return HcclCommInitRootInfo(ranks, info, rank, comm);
 }
 
-// With a table of ranks: jobs of the same table at the same time would meet each other, as they would on the machines that the table names.
+// Creates a communicator from a rank table. Concurrent jobs with the same table would connect to each
+// other, as they would on the machines that the table names.
 int HcclCommInitClusterInfo(const char *table, uint32_t rank, void **comm) {
     FILE *f = table ? fopen(table, "r") : nullptr;
     if (!f) {
@@ -704,10 +717,10 @@ int HcclGetCommName(void *comm, char *name) {
     snprintf(name, 128, "%s", c->name.c_str());
     return SUCCESS;
 }
-// (Errors are told at synchronisation.)
+// (Errors are reported at synchronization.)
 int HcclGetCommAsyncError(void *, int32_t *error) { if (!error) return NULL_POINTER; *error = SUCCESS; return SUCCESS; }
 uint32_t HcclGetCommConfigCapability() { return 0; }
-int HcclSetConfig(int32_t, int32_t) { return SUCCESS; }      // the only setting is the deterministic one, and the stand-in is always that
+int HcclSetConfig(int32_t, int32_t) { return SUCCESS; }      // the only setting is determinism, and the simulator is always deterministic
 const char *HcclGetErrorString(int code) {
     static const char *const WORDS[] = {"success", "parameter error", "null pointer", "memory error", "internal error", "not supported", "not found",
                                         "unavailable", "system call error", "timeout", "file cannot be opened"};

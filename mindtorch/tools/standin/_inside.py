@@ -1,4 +1,5 @@
-"""Runs a script on the stand-in (the process that _command.py starts): as `python -m mindtorch run`, with MindSpore on its Ascend target."""
+"""Runs a script on the simulator (the process that _command.py starts): like `python -m mindtorch
+run`, with MindSpore's Ascend target."""
 import argparse
 import ctypes
 import os
@@ -9,7 +10,7 @@ from mindtorch.tools.standin import _attach
 
 
 def _end_with_runner():
-    """However the command ends, its script does not go on alone."""
+    """Ends this process when the command ends, for whatever reason."""
     runner = os.environ.pop("MINDTORCH_STANDIN_RUNNER", "")
     if runner:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)         # PR_SET_PDEATHSIG

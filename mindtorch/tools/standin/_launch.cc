@@ -1,17 +1,18 @@
-// Launches: aclnn kernels (both of their functions come here from assembler, with all registers), and the old way, aclop.
+// Launches: aclnn kernels and, for MindSpore's old path, aclop. Assembler stubs call both functions of
+// an aclnn kernel with all registers.
 #include "_standin.h"
 #include <mutex>
 #include <sys/uio.h>
 #include <unistd.h>
 #include <unordered_map>
 
-// What aclnnXxxGetWorkspaceSize was given, until aclnnXxx is called.
+// The arguments of aclnnXxxGetWorkspaceSize, stored until aclnnXxx is called.
 struct Executor {
     std::string kernel, said{};
     std::vector<Word> arguments{};          // the integer ones, in C order
-    std::vector<std::string> read{};        // of scalars and arrays: their values, which CANN reads now; tensors' addresses count at the launch
+    std::vector<std::string> read{};        // values of scalars and arrays, which CANN reads now (addresses of tensors are read at the launch)
     Word floating[8] = {};
-    std::string strings{};                  // JSON: argument's place -> C string
+    std::string strings{};                  // JSON: argument index -> C string
     bool repeatable = false;
 };
 static std::unordered_map<const void *, Executor *> &executors() { static auto *m = new std::unordered_map<const void *, Executor *>; return *m; }
@@ -24,7 +25,7 @@ static void forgotten(const void *p) {
     }
 }
 
-// Whether there may be a short printable C string at an address, and which.
+// True if memory at an address holds a short printable C string, which is stored in `s`.
 static bool c_string(Word address, std::string &s) {
     char text[65] = {0};
     size_t room = 64, page = 4096 - (address & 4095);
@@ -39,11 +40,12 @@ static bool c_string(Word address, std::string &s) {
 }
 
 extern "C" {
-// aclnnXxxGetWorkspaceSize(arguments..., uint64_t *workspace_size, aclOpExecutor **executor). `registers`: rdi to r9; `stack`: what follows there;
-// `floating`: xmm0 to xmm7. How many arguments there are only the last two tell: both point into the caller's frame, at zeros.
+// aclnnXxxGetWorkspaceSize(arguments..., uint64_t *workspace_size, aclOpExecutor **executor).
+// `registers`: rdi to r9; `stack`: the arguments on the stack; `floating`: xmm0 to xmm7. The number of
+// arguments is unknown. Only the last two mark the end: both point to zeros in the caller's frame.
 Status standin_prepare(const char *name, const Word *registers, const Word *stack, const Word *floating) {
     std::string kernel(name + 5, strlen(name) - 5 - 16);
-    if (Status lost = fault("prepare", kernel)) return lost;       // (of a device that is lost; MindSpore prepares a launch once and repeats it)
+    if (Status lost = fault("prepare", kernel)) return lost;       // (a lost device; MindSpore prepares a launch once and repeats it)
     Lock lock;
     auto argument = [&](int k) { return k < 6 ? registers[k] : stack[k - 6]; };
     const Word low = (Word)stack, high = low + (1 << 20);
@@ -89,7 +91,7 @@ Status standin_prepare(const char *name, const Word *registers, const Word *stac
     return OK;
 }
 
-// Streams by number, in the order of their first launch.
+// Returns the number of a stream, in the order of first launches.
 static int stream_number(const void *stream) {
     static auto &seen = *new std::unordered_map<const void *, int>;
     return seen.emplace(stream, (int)seen.size()).first->second;
@@ -127,7 +129,8 @@ Status standin_launch(const char *name, const Word *registers, const Word *, con
     return enqueue(message);
 }
 
-// (What MindSpore asks of CANN around launches whose operands it makes itself: room for its own objects, of which there is no need here.)
+// (MindSpore calls these around launches whose operands it creates itself. In CANN they reserve memory
+// for these objects; the simulator needs none.)
 int InitHugeMemThreadLocal(void *, bool) { return 0; }
 void UnInitHugeMemThreadLocal(void *, bool) {}
 void ReleaseHugeMem(void *, bool) {}
@@ -144,7 +147,7 @@ Status aclDestroyAclOpExecutor(void *p) {
     return OK;
 }
 
-// ---- the old way: ops by name, compiled on line on a chip
+// ---- aclop, the old path: ops by name, which a chip compiles online
 struct Attributes { std::string json; };
 static Status attribute(Attributes *a, const char *key, const std::string &value) {
     a->json += (a->json.size() ? "," : "") + quoted(key) + ":" + value;
@@ -195,7 +198,7 @@ struct Buffer { char *data; size_t size; };
 void *aclCreateDataBuffer(void *p, size_t n) { return new Buffer{(char *)p, n}; }
 Status aclDestroyDataBuffer(const Buffer *b) { delete b; return OK; }
 
-// Constants of an op are host memory: their bytes go with the message.
+// Constants of an op are in host memory: the message contains their bytes.
 static bool on_host(const Buffer &b) {
     char *base = device_memory();
     return b.data && (b.data < base || b.data >= base + device_memory_size());

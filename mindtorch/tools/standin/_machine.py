@@ -1,9 +1,12 @@
-"""The machine of the stand-in: a process that computes what is launched, one child for each process of MindSpore that connects.
+"""The simulator's compute process: computes launched kernels, with one child for each MindSpore
+process that connects.
 
-When its standard input ends, it waits for what its children are at, and ends. A child maps the memory of its process, takes launches in their order, and
-answers only when it is asked to drain: with the shapes that kernels found out and the first failure. A failure that a process did not live to ask for is
-written to its log. MINDTORCH_STANDIN_ENGINE says what computes (kernels/_engine.py); MINDTORCH_STANDIN_KERNELS names Python files that are run after the table
-has been filled, with KERNELS, OPS, kernel, op and torch as globals: they plant faults, or add kernels.
+When its standard input ends, it waits for its children's current work and exits. A child maps the
+memory of its process and computes launches in order. It replies only to a drain request: with the
+shapes that kernels determined, and the first failure. A failure that a process did not live to
+query is written to its log. MINDTORCH_STANDIN_ENGINE selects what computes (kernels/_engine.py).
+MINDTORCH_STANDIN_KERNELS names Python files that are executed after the table has been filled, with
+KERNELS, OPS, kernel, op and torch as globals: they inject faults, or add kernels.
 """
 import json
 import os
@@ -15,11 +18,11 @@ import time
 import traceback
 
 _LENGTH = struct.Struct("<I")
-PATIENCE = 10       # seconds for what children are at
+PATIENCE = 10  # seconds to wait for the children's current work
 
 
 def serve(connection, compute):
-    """One process's device, until it goes."""
+    """Serves one process's device until the process disconnects."""
     _, files, _, _ = socket.recv_fds(connection, 1, 2)
     launcher, stream = compute.Launcher(compute.Memory(files[0])), connection.makefile("rb", buffering=1 << 16)
     os.close(files[0])
@@ -35,25 +38,27 @@ def serve(connection, compute):
             if text == b"drain":
                 answer([" ".join(map(str, ("shape", at, *shape))) for at, shape in launcher.found] + ([f"failed {failed}"] if failed else []))
                 launcher.found.clear()
-                failed = None           # (from now on it is the process that remembers it)
-            elif not failed:            # (as on a chip: behind a failure nothing is computed)
+                failed = None  # (the process has received it and reports it from now on)
+            elif not failed:  # (as on a chip: nothing is computed after a failure)
                 message = json.loads(text)
                 try:
                     launcher.compute(message)
-                except Exception as e:          # (whatever a kernel raises is its launch's failure, and is said where the process synchronises)
+                # (any exception of a kernel is a failed launch, reported when the process
+                # synchronizes)
+                except Exception as e:
                     name = f"aclop {message[0][3:]}" if message[0].startswith("op:") else "aclnn" + message[0]
                     failed = f"{name} failed: {type(e).__name__}: {e}".replace("\n", " ")[:2000]
                     if os.environ.get("MINDTORCH_STANDIN_TRACE"):
                         traceback.print_exc()
                         print(text.decode(), file=sys.stderr, flush=True)
-    except ConnectionError:             # the process ended in the middle
+    except ConnectionError:  # the process ended in mid-message
         pass
     if failed and len(files) > 1:
         os.write(files[1], json.dumps({"failed": failed}).encode() + b"\n")
 
 
 def at_work():
-    """Whether children are; those that have ended are taken off the system's list."""
+    """True if children are running; reaps those that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -63,9 +68,11 @@ def at_work():
 
 
 def main(number):
-    """Accepts processes of MindSpore at a listening socket, a file's number, until standard input ends."""
+    """Accepts MindSpore processes on a listening socket, given by its file descriptor, until
+    standard input ends."""
     server = socket.socket(fileno=number)
-    from mindtorch.tools.standin import _compute as compute         # (after the socket is there: who connects waits for the answer)
+    # (imported after the socket exists: clients that connect meanwhile wait for the reply)
+    from mindtorch.tools.standin import _compute as compute
     compute.plant()
     compute.alone()
 

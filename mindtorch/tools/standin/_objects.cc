@@ -1,4 +1,4 @@
-// aclnn's meta objects: what kernels' arguments point to.
+// Meta objects of aclnn: tensors, scalars and arrays that the arguments of kernels point to.
 #include "_standin.h"
 #include <cmath>
 #include <cstdio>
@@ -31,7 +31,7 @@ static Status removed(const void *p) {
     return OK;
 }
 
-// ---- words
+// ---- text forms
 std::string type_name(int type) {
     static const std::unordered_map<int, const char *> names = {
         {0, "f32"}, {1, "f16"}, {2, "i8"}, {3, "i32"}, {4, "u8"}, {6, "i16"}, {7, "u16"}, {8, "u32"}, {9, "i64"}, {10, "u64"}, {11, "f64"},
@@ -232,7 +232,8 @@ Status aclGetTensorListSize(const void *p, Word *n) {
     return OK;
 }
 
-// The shape that a kernel found out, where it did: the object itself keeps the largest one for launches to come.
+// Returns the shape that a kernel determined, if it did. The object itself keeps the maximum shape for
+// later launches.
 Status aclGetViewShape(const void *p, Long **shape, Word *rank) {
     standin_drain();
     Lock lock;
@@ -269,7 +270,7 @@ Status aclSetDynamicTensorAddr(void *, size_t, size_t at, const void *tensors, v
 Status aclSetDynamicInputTensorAddr(void *, size_t, size_t at, const void *tensors, void *address) { return placed_in(tensors, at, address); }
 Status aclSetDynamicOutputTensorAddr(void *, size_t, size_t at, const void *tensors, void *address) { return placed_in(tensors, at, address); }
 
-// Descriptions of aclop's operands are not entered: no kernel's argument points to one.
+// Descriptions of aclop operands are not in the table: no kernel's argument points to one.
 void *aclCreateTensorDesc(int type, int rank, const Long *shape, int) {
     auto *o = new Object{TENSOR, type};
     o->shape.assign(shape, shape + (rank > 0 ? rank : 0));

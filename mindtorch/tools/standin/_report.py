@@ -1,19 +1,20 @@
-"""The log of the stand-in, read and told."""
+"""Reads the simulator's log and prints a report."""
 from __future__ import annotations
 
 import collections
 import dataclasses
 import json
 
-#: what a report must not be taken for
+#: what a report does not show
 NOT_SHOWN = """\
-What this does not show: the numbers of a chip (launches were computed on the host, in its precision), its speed, and limits of CANN beyond the documented
-dtypes: shapes, layouts, memory of kernels, what has to be compiled."""
+What this does not show: numeric results of a chip (launches were computed on the host, in its precision), its speed, and limits of CANN beyond the documented
+dtypes: shapes, layouts, memory of kernels, online compilation."""
 
 
 @dataclasses.dataclass
 class Found:
-    """What a log says: launches and ops of the old way by kernel; copies by (direction, place) with their number and bytes."""
+    """Contents of a log: launches and legacy ops (aclop) by kernel; copies by (direction, source
+    line) with their number and bytes."""
 
     launches: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     aclop: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -22,17 +23,17 @@ class Found:
     fallbacks: collections.Counter = dataclasses.field(default_factory=collections.Counter)      # primitives that the host computed
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failed: list = dataclasses.field(default_factory=list)
-    random: str = ""        # where random numbers came from: "host" or "device"
-    unreadable: int = 0     # lines that are no JSON: of a process that was killed
-    memory: int = 0         # bytes taken from the device at once, at most
-    allocated: int = 0      # bytes of tensors at once, at most
+    random: str = ""  # source of random numbers: "host" or "device"
+    unreadable: int = 0  # invalid lines, from a killed process
+    memory: int = 0  # peak bytes reserved on the device
+    allocated: int = 0  # peak bytes of tensors
 
     def count(self, direction):
-        """Copies of one direction, `H2D` or `D2H`."""
+        """Returns the number of copies in one direction, `H2D` or `D2H`."""
         return sum(n for (d, _), (n, _) in self.copies.items() if d == direction)
 
     def as_dict(self):
-        """For JSON."""
+        """Returns a dict of JSON types."""
         return {"launches": dict(self.launches.most_common()), "aclop": dict(self.aclop.most_common()),
                 "copies": [{"direction": d, "site": s, "copies": n, "bytes": b} for (d, s), (n, b) in self.copies.items()],
                 "collectives": dict(self.collectives), "fallbacks": dict(self.fallbacks), "refused": dict(self.refused), "failed": self.failed,
@@ -41,14 +42,14 @@ class Found:
 
 
 def read(path, start=0, end=None) -> Found:
-    """What stands in a log between two places (bytes)."""
+    """Reads a log between two byte offsets."""
     with open(path, "rb") as f:
         f.seek(start)
         return tell(f.read() if end is None else f.read(end - start))
 
 
 def tell(data) -> Found:
-    """What lines of a log say."""
+    """Parses lines of a log."""
     found = Found()
     for line in data.splitlines():
         try:
@@ -77,26 +78,27 @@ def tell(data) -> Found:
 
 
 def text(found: Found, most=40) -> str:
-    """The report."""
+    """Returns the report as text."""
     collectives = f", {sum(found.collectives.values())} collectives" if found.collectives else ""
     lines = [f"launches: {sum(found.launches.values())} of {len(found.launches)} kernels{collectives}"]
     lines += _table(found.launches, most)
-    lines.append(f"aclop (the old way, compiled on line on a chip): {sum(found.aclop.values())}")
+    lines.append(f"aclop (legacy ops, compiled online on a chip): {sum(found.aclop.values())}")
     lines += _table(found.aclop, most)
     lines += _table(found.collectives, most)
     if found.fallbacks:
-        lines.append(f"computed on the host, with copies there and back, for want of a kernel: {sum(found.fallbacks.values())}")
+        lines.append(f"computed on the host because the device has no kernel, with copies there and back: {sum(found.fallbacks.values())}")
         lines += _table(found.fallbacks, most)
     for direction, words in (("H2D", "to the device"), ("D2H", "from the device")):
         rows = sorted(((n, size, site) for (d, site), (n, size) in found.copies.items() if d == direction), reverse=True)
         lines.append(f"copies {words} ({direction}): {sum(r[0] for r in rows)}, {size(sum(r[1] for r in rows))}")
         lines += [f"  {n:>8}  {size(n_bytes):>10}  {site or '(not by Python)'}" for n, n_bytes, site in rows[:most]]
         if len(rows) > most:
-            lines.append(f"            and {len(rows) - most} more places")
+            lines.append(f"            and {len(rows) - most} more lines of code")
     if found.random == "host":
-        lines.append("  random numbers among them: drawn on the host, so that losses compare (--random device: by kernels)")
-    tensors = f"{size(found.allocated)} of tensors, " if found.allocated else ""       # (who ends without Python's exit handlers does not tell)
-    lines.append(f"device memory: at most {tensors}{size(found.memory)} taken from the device")
+        lines.append("  including random numbers: drawn on the host, so that losses are comparable (--random device: drawn by kernels)")
+    # (a process that ends without Python's exit handlers does not log it)
+    tensors = f"{size(found.allocated)} of tensors, " if found.allocated else ""
+    lines.append(f"device memory: peak {tensors}{size(found.memory)} reserved on the device")
     lines += [f"refused by the chip's limits: {what} ({n})" for what, n in found.refused.most_common()]
     lines += [f"FAILED: {what}" for what in found.failed]
     if found.unreadable:
@@ -112,7 +114,7 @@ def _table(counts, most):
 
 
 def size(n):
-    """Bytes in words."""
+    """Formats a number of bytes."""
     for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if n >= least:
             return f"{n / least:.1f} {unit}"

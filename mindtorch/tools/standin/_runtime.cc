@@ -1,4 +1,5 @@
-// CANN's runtime on ordinary memory: device memory and copies for real, streams and events in name (there is one queue).
+// CANN's runtime on ordinary memory. Device memory and copies are real. Streams and events exist only
+// by name, because there is one queue.
 #include "_standin.h"
 #include <chrono>
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 #include <mutex>
 #include <unistd.h>
 
-// ---- memory: ranges of the device's, whole units of 2 MB
+// ---- memory: ranges of device memory in units of 2 MB
 static const size_t UNIT = (size_t)2 << 20;
 static std::mutex guard;
 static auto &used = *new std::map<char *, size_t>;          // (never destroyed: MindSpore's threads outlive main())
@@ -15,7 +16,7 @@ static size_t in_use = 0;
 
 static size_t capacity() {
     static size_t n = [] {
-        const char *text = getenv("MINDTORCH_STANDIN_MEMORY");         // bytes, or with MB or GB behind
+        const char *text = getenv("MINDTORCH_STANDIN_MEMORY");         // bytes, or with the suffix MB or GB
         char *end = nullptr;
         double v = text ? strtod(text, &end) : 0;
         if (v <= 0) return (size_t)32 << 30;
@@ -26,7 +27,7 @@ static size_t capacity() {
 
 static size_t in_units(size_t n) { return (n + UNIT - 1) / UNIT * UNIT; }
 
-// Counts memory as taken, if there is enough.
+// Counts memory as used, if enough is free.
 static Status taken(size_t n) {
     if (Status failed = fault("malloc", "")) { if (!device_lost()) say_error("out of device memory, on request"); return failed; }
     std::lock_guard<std::mutex> lock(guard);
@@ -72,8 +73,9 @@ static size_t unaddressed(void *p) {
     return n;
 }
 
-// Memory fresh from the device is NaN in every floating type, so that reading what nobody has written shows. (MindSpore gives a block that it has had before
-// to the next tensor as it is.) MINDTORCH_STANDIN_FRESH=zeros leaves it at zeros.
+// Newly allocated memory is NaN in every floating type, so that reads of uninitialized memory show.
+// (MindSpore reuses a block that it has had before without clearing it.)
+// MINDTORCH_STANDIN_FRESH=zeros leaves new memory at zeros.
 static void unwritten(void *p, size_t n) {
     static const char *text = getenv("MINDTORCH_STANDIN_FRESH");
     static const bool zeros = text && !strcmp(text, "zeros");
@@ -108,7 +110,7 @@ static Status copied(void *to, const void *from, size_t n, int kind) {
     std::string place = kind == 1 || kind == 2 ? site() : "";
     if (Status failed = fault(kind == 1 || kind == 2 ? "copy" : "lost", "copy")) { if (!device_lost()) say_error("a copy failed, on request"); return failed; }
     Status failed = synchronise();
-    if (failed) return failed;              // (the stream has stopped: nothing is copied)
+    if (failed) return failed;              // (the stream has failed: nothing is copied)
     if (to && from) memmove(to, from, n);
     standin_log((std::string(kind == 3 ? "{\"launch\":\"memcpyD2D\",\"args\":\"" + std::to_string(n) + " bytes\"" : std::string("{\"copy\":\"") + ways[kind] + "\",\"bytes\":" + std::to_string(n)) +
                  (place.size() ? ",\"site\":" + quoted(place) : "") + "}").c_str());
@@ -129,7 +131,8 @@ Status aclrtMallocCached(void **p, size_t n, int) { return allocate(p, n); }
 Status aclrtFree(void *p) { return freed(p); }
 Status aclrtMallocHost(void **p, size_t n) { return posix_memalign(p, 512, n ? n : 1) ? OUT_OF_MEMORY : OK; }
 Status aclrtFreeHost(void *p) { free(p); return OK; }
-// Memory in two steps: addresses are reserved, physical memory is mapped there. Only the second counts.
+// Allocation in two steps: addresses are reserved, then physical memory is mapped there. Only physical
+// memory counts as used.
 Status aclrtReserveMemAddress(void **p, size_t n, size_t, void *, Word) { return addressed(p, in_units(n)); }
 Status aclrtReleaseMemAddress(void *p) { unaddressed(p); return OK; }
 Status aclrtMallocPhysical(void **h, size_t n, void *, Word) {
@@ -192,7 +195,8 @@ Status aclrtCreateEvent(void **p) { *p = new Event; return OK; }
 Status aclrtCreateEventWithFlag(void **p, uint32_t) { *p = new Event; return OK; }
 Status aclrtCreateEventExWithFlag(void **p, uint32_t) { *p = new Event; return OK; }
 Status aclrtDestroyEvent(void *p) { delete (Event *)p; return OK; }
-// (A mark is queued like any work: what waits for it tells of a lost device. MindSpore ends the process where an error comes here.)
+// (Recording is queued like other work, and waiting for the event reports a lost device. MindSpore ends
+// the process if this call returns an error.)
 Status aclrtRecordEvent(void *p, void *) { standin_drain(); if (p) ((Event *)p)->at = now(); return OK; }
 Status aclrtEventElapsedTime(float *ms, void *a, void *z) { *ms = a && z ? ((Event *)z)->at - ((Event *)a)->at : 0; return OK; }
 Status aclrtEventGetTimestamp(void *p, Word *t) { *t = p ? (Word)(((Event *)p)->at * 1000) : 0; return OK; }
@@ -216,7 +220,7 @@ Status aclrtGetHardwareSyncAddr(void **address) { static char page[4096]; *addre
 Status rtDevBinaryRegister(void *, void **h) { return handle(h); }
 Status aclrtBinaryLoadFromData(void *, size_t, void *, void **h) { return handle(h); }
 Status aclrtBinaryGetFunction(void *, const char *, void **h) { return handle(h); }
-Status aclsysGetCANNVersion(int, char *v) {        // version, then its three numbers and the patch, at fixed places
+Status aclsysGetCANNVersion(int, char *v) {        // the version, then its parts, at fixed offsets
     memset(v, 0, 512);
     strcpy(v, "8.5.0");
     strcpy(v + 128, "8");
@@ -234,12 +238,12 @@ void *acltdtCreateDataset() { return calloc(1, 64); }
 void *acltdtCreateDataItem() { return calloc(1, 64); }
 Status acltdtReceiveTensor(void *, void *, int) { usleep(100000); return TIMED_OUT; }
 
-// A function that would compute or move data, and is not written out.
+// A function that would compute or move data, which the simulator does not implement.
 Status standin_absent(const char *name, const Word *, const Word *, const Word *) {
     return standin_missing((std::string(name) + " is not part of the stand-in").c_str());
 }
 
-// A function of CANN that nothing here does anything for: said in the log where MINDTORCH_STANDIN_CALLS asks for it.
+// A function of CANN that has no effect here. MINDTORCH_STANDIN_CALLS logs these calls.
 Status standin_nothing(const char *name, const Word *, const Word *, const Word *) {
     static const bool wanted = getenv("MINDTORCH_STANDIN_CALLS");
     if (wanted) standin_log(("{\"call\":" + quoted(name) + "}").c_str());

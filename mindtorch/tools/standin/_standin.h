@@ -1,5 +1,6 @@
-// What the parts of the stand-in for CANN share. It keeps "device" memory in ordinary memory, logs what MindSpore's Ascend plugin asks for, and hands launches
-// to a process that computes them. Numbers of types and errors are CANN's.
+// Shared declarations of the CANN simulator. It stores "device" memory in ordinary memory, logs the
+// calls of MindSpore's Ascend plugin, and passes launches to a process that computes them. Codes of
+// types and errors are CANN's.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -8,14 +9,14 @@
 #include <vector>
 
 typedef int32_t Status;
-typedef uint64_t Word;      // whatever stands in a register
+typedef uint64_t Word;      // the content of a register
 typedef int64_t Long;
 
-// Errors, as CANN numbers them.
+// Error codes of CANN.
 enum : Status {
     OK = 0,
     OUT_OF_MEMORY = 207001,         // ACL_ERROR_RT_MEMORY_ALLOCATION
-    TIMED_OUT = 207013,             // ACL_ERROR_RT_QUEUE_EMPTY, what a channel without data answers
+    TIMED_OUT = 207013,             // ACL_ERROR_RT_QUEUE_EMPTY, returned by a channel without data
     NO_DEVICE = 107001,             // ACL_ERROR_RT_INVALID_DEVICEID
     CORE_FAILED = 507015,           // ACL_ERROR_RT_AICORE_EXCEPTION
     HEARTBEAT_LOST = 507010,        // ACL_ERROR_RT_LOST_HEARTBEAT
@@ -24,47 +25,48 @@ enum : Status {
     REFUSED = 161002,               // ACLNN_ERR_PARAM_INVALID
 };
 
-// ---- _objects.cc: tensors, scalars and arrays that aclnn's arguments point to
+// ---- _objects.cc: tensors, scalars and arrays referenced by the arguments of aclnn functions
 enum Kind { TENSOR = 1, SCALAR, INTS, FLOATS, BOOLS, TENSORS, SCALARS };
 struct Object {
     Kind kind;
     int type = 0;                               // aclDataType
-    std::vector<Long> shape{}, strides{};       // of INTS and BOOLS: the numbers
+    std::vector<Long> shape{}, strides{};       // of INTS and BOOLS: the values
     Long offset = 0;
     char *data = nullptr;
-    std::vector<double> floats{};               // FLOATS; of a SCALAR the value (two for complex)
-    Long integer = 0;                           // of a SCALAR of integers
+    std::vector<double> floats{};               // FLOATS; the value of a SCALAR (two for complex)
+    Long integer = 0;                           // value of an integer SCALAR
     std::vector<const void *> items{};          // TENSORS, SCALARS
-    bool found = false;                         // a kernel found the shape out:
+    bool found = false;                         // true: a kernel determined the shape:
     std::vector<Long> found_shape{};
 };
-Object *object_at(const void *p);               // null: no such object. Call with `objects` locked.
-std::string words(const Object &o);             // for people: T[2,3]f32
+Object *object_at(const void *p);               // null: no such object. Requires a Lock.
+std::string words(const Object &o);             // human-readable: T[2,3]f32
 std::string wire(const Object &o);              // for the device process: JSON
 std::string type_name(int type);
 std::string quoted(const std::string &s);       // a JSON string
 std::string number(double v);
-struct Lock { Lock(); ~Lock(); };               // holds the table of objects and executors
+struct Lock { Lock(); ~Lock(); };               // locks the table of objects and executors
 
-// ---- _device.cc: the process that computes
+// ---- _device.cc: the process that computes launches
 extern "C" {
-void standin_drain();                           // what was launched before is computed: device memory may be touched
+void standin_drain();                           // waits for all earlier launches: device memory may be accessed
 void standin_log(const char *json_line);
-Status standin_missing(const char *text);       // a launch that nothing computes; its code
-Status standin_fail(const char *text);          // remembers an error, which every synchronisation reports from now on; its code
+Status standin_missing(const char *text);       // reports a launch without an implementation; returns its code
+Status standin_fail(const char *text);          // stores an error for all later synchronizations; returns its code
 }
-Status synchronise();                           // drains; the error to be reported, or OK
-Status enqueue(const std::string &message);     // a launch, behind those before; errors now only where launches block
-bool computes(const std::string &kernel);       // does the device process have this kernel (aclnn name without prefix, or "op:Name")?
+Status synchronise();                           // drains; returns the stored error, or OK
+Status enqueue(const std::string &message);     // queues a launch; returns errors at once only if launches block
+// true if the device process has this kernel (aclnn name without prefix, or "op:Name")
+bool computes(const std::string &kernel);
 const char *last_error();
-void say_error(const std::string &text);        // what aclGetRecentErrMsg tells next
-char *device_memory();                          // start of the device's memory, of device_memory_size() bytes
+void say_error(const std::string &text);        // sets the next result of aclGetRecentErrMsg
+char *device_memory();                          // start of device memory (device_memory_size() bytes)
 size_t device_memory_size();
 int memory_file();
 bool in_forked_child();
-std::string site();                             // "file:line" of the user's Python code that is at work, or ""
+std::string site();                             // "file:line" of the running user Python code, or ""
 
-// ---- _faults.cc: failures on request (MINDTORCH_STANDIN_FAIL), and limits of the chip
+// ---- _faults.cc: fault injection (MINDTORCH_STANDIN_FAIL), and limits of the chip
 Status fault(const char *what, const std::string &name);        // what: "malloc", "reject", "launch", "lost", "copy"
 bool refused(const std::string &kernel, size_t position, const Object &o, std::string &why);
 bool device_lost();

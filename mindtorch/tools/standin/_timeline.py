@@ -1,4 +1,4 @@
-"""The log of the stand-in as a page: what was launched, copied and taken from the device's memory, over time."""
+"""Page of the simulator's log: launches, copies and device memory over time."""
 from __future__ import annotations
 
 import collections
@@ -7,16 +7,17 @@ import json
 from mindtorch.tools import _document, _svg
 from mindtorch.tools.standin import _report
 
-MOST_LANES = 24         # of a process: the other kernels share one
+MOST_LANES = 24  # rows per process: the remaining kernels share one
 MOST_PROCESSES = 16
 SAID = """\
-Each mark is a moment of this machine's clock; what falls on one place is one mark, taller the more it is. A launch waits for the one before it and is
-computed by the host, so that the order and the number are the device's, the gaps are not: they say where the script's Python, MindSpore and the stand-in
-spent time here."""
+Each mark is an event, at the time of this machine's clock; events on the same pixel share a mark, whose height grows with their number. A launch waits for
+the previous one and is computed by the host. So the order and the number of launches are the device's, but the gaps are not: they show where the script's
+Python, MindSpore and the simulator spent time here."""
 
 
 def read(path) -> dict[int, list]:
-    """{process: [(ms since the log's first entry, entry)]} of a log; entries without a time (of an older stand-in) are left out, and lines cut short."""
+    """Returns {process: [(ms since the log's first entry, entry)]} of a log. Truncated lines and
+    entries without a time (of older versions) are skipped."""
     found: dict[int, list] = {}
     with open(path, "rb") as f:
         for line in f:
@@ -31,7 +32,8 @@ def read(path) -> dict[int, list]:
 
 
 def lanes(entries):
-    """([(lane, colour, [(ms, words)])], [(ms, bytes)]): kernels by how often they were launched, the rest of them, copies, collectives; the memory."""
+    """Returns ([(row, color, [(ms, text)])], [(ms, bytes)]): kernels by number of launches, the
+    remaining kernels, copies, collectives; and the memory."""
     kernels: dict[str, list] = {}
     others: dict[str, list] = collections.defaultdict(list)
     memory = []
@@ -41,7 +43,7 @@ def lanes(entries):
             name = said["launch"] + (f", stream {said['stream']}" if several and "stream" in said else "")
             kernels.setdefault(name, []).append((t, said.get("args", "")))
         elif "aclop" in said:
-            others["aclop (the old way)"].append((t, f"{said['aclop']} {said.get('args', '')}"))
+            others["aclop (legacy ops)"].append((t, f"{said['aclop']} {said.get('args', '')}"))
         elif "copy" in said:
             words = f"{_report.size(said['bytes'])}" + (f", {said['site']}" if said.get("site") else "")
             others[{"H2D": "copies to the device", "D2H": "copies from the device"}.get(said["copy"], f"copies {said['copy']}")].append((t, words))
@@ -57,24 +59,24 @@ def lanes(entries):
     if len(shown) < len(order):
         rows.append((f"{len(order) - len(shown)} other kernels", "--noise", sorted(e for name in order[len(shown):] for e in kernels[name])))
     colors = {"copies to the device": "--ours", "copies from the device": "--slight", "collectives": "--third", "FAILED": "--different",
-              "refused": "--different", "aclop (the old way)": "--different"}
+              "refused": "--different", "aclop (legacy ops)": "--different"}
     rows += [(name, colors.get(name, "--fourth"), others[name]) for name in (*colors, *(n for n in others if n not in colors)) if name in others]
     return rows, memory
 
 
 def page(path, found) -> str:
-    """The page's text. `found`: what the log says in numbers (`_report.read`)."""
+    """Returns the page's text. `found`: the log's counts (`_report.read`)."""
     processes = {pid: entries for pid, entries in read(path).items() if any(e.keys() & {"launch", "aclop", "copy"} for _, e in entries)}
     end = max((entries[-1][0] for entries in processes.values()), default=1.0)
     parts = []
     for k, (pid, entries) in enumerate(sorted(processes.items(), key=lambda p: p[1][0][0])[:MOST_PROCESSES]):
         rows, memory = lanes(entries)
         name = "Launches over time" if len(processes) == 1 else f"Process {k} (pid {pid})"
-        drawn = _svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, a lane for each")
+        drawn = _svg.lanes(rows, ("memory of the device", memory, _report.size), end, f"{name}: kernels, copies and memory, one row each")
         parts.append((name, drawn, SAID if not k else ""))
     if not processes:
         parts.append(("Launches over time", "", "Nothing was launched."))
     elif len(processes) > MOST_PROCESSES:
-        parts.append((f"{len(processes) - MOST_PROCESSES} more processes", "", "They are in the table alone."))
-    parts.append(("In numbers", _document.plain(_report.text(found)), ""))
-    return _document.document("The stand-in's log", f"{sum(found.launches.values())} launches of {len(found.launches)} kernels", parts)
+        parts.append((f"{len(processes) - MOST_PROCESSES} more processes", "", "They are only in the summary."))
+    parts.append(("Summary", _document.plain(_report.text(found)), ""))
+    return _document.document("CANN simulator log", f"{sum(found.launches.values())} launches of {len(found.launches)} kernels", parts)

@@ -1,4 +1,4 @@
-"""torch._C: the few names that Python code outside torch reaches for.  There is no native module behind it."""
+"""torch._C: the few names that Python code outside PyTorch uses. No native module is behind it."""
 from mindtorch.backend.cpu.host import address as _address
 from mindtorch.core import determinism as _determinism, device as _device, forward, memory as _memory, transforms
 from mindtorch.core.device import device  # noqa: F401
@@ -11,7 +11,10 @@ TensorBase = _TensorBase = Tensor
 
 
 def _get_accelerator(check=None):
-    """torch.device of the accelerator's type; of the cpu, or (check=True) RuntimeError, where there is none."""
+    """Returns the accelerator's torch.device, or cpu if there is none.
+
+    RuntimeError if check=True and there is no accelerator.
+    """
     names = _device.accelerator()
     if not names and check:
         raise RuntimeError("Cannot access accelerator device when none is available.")
@@ -39,7 +42,7 @@ def _is_fwd_grad_enabled():
 
 
 def _log_api_usage_once(name):
-    """torch counts API use; nothing is counted here."""
+    """Accepted for compatibility: API usage is not counted."""
 
 
 def _jit_set_profiling_executor(value):
@@ -51,19 +54,22 @@ def _jit_set_profiling_mode(value):
 
 
 class _Jit:
-    """Settings of TorchScript that are read and written, and mean nothing here."""
+    """TorchScript settings that can be read and written but have no effect."""
 
     autocast = True
 
 
 def _jit_set_autocast_mode(value):
-    """Sets whether TorchScript would see autocast; the setting before.  Scripted functions run as Python, which sees it always."""
+    """Sets TorchScript's autocast flag and returns the previous one.
+
+    The flag has no effect: scripted functions run as Python, which always honors autocast.
+    """
     before, _Jit.autocast = _Jit.autocast, bool(value)
     return before
 
 
 def _get_default_device():
-    """Type of the device that tensors are made on by default."""
+    """Returns the type of the default device."""
     return _device.get_default().type
 
 
@@ -76,7 +82,7 @@ def _jit_override_can_fuse_on_gpu(value):
 
 
 def _jit_set_texpr_fuser_enabled(value):
-    """Accepted: there is no fuser."""
+    """Accepted for compatibility: there is no fuser."""
 
 
 def _jit_texpr_fuser_enabled():
@@ -84,12 +90,16 @@ def _jit_texpr_fuser_enabled():
 
 
 def _storage_address(tensor):
-    """A number of its own for the storage under a tensor, which stays when the memory moves."""
+    """Returns a unique id of the storage under a tensor, which stays the same when its memory
+    moves."""
     return tensor.untyped_storage()._cdata
 
 
 def _data_address(tensor):
-    """Address of the first byte of the storage under a tensor, for reading: a lazy copy stays one."""
+    """Returns the address of the first byte of the storage under a tensor, for reading.
+
+    A copy-on-write storage is not materialized.
+    """
     if tensor._h is not None or tensor._dev.type == "meta":
         return tensor.untyped_storage().data_ptr()
     return _address(_memory.bytes_of(_memory.root_of(tensor._a)))
@@ -117,7 +127,7 @@ _is_cow_tensor = _memory.is_cow
 
 
 def _has_storage(tensor):
-    """Whether a tensor has a storage: all but sparse ones."""
+    """True if a tensor has a storage: all tensors except sparse ones."""
     return not tensor.is_sparse
 
 
@@ -127,7 +137,7 @@ has_openmp = True
 
 
 def _are_functorch_transforms_active():
-    """Whether this thread is in a transform of torch.func."""
+    """True if this thread is inside a torch.func transform."""
     return bool(transforms.levels())
 
 

@@ -1,4 +1,5 @@
-"""torch._C._autograd: saved tensors, hooks on them, and what is known of the backward that runs."""
+"""torch._C._autograd: saved tensors, saved-tensor hooks, and the state of the running backward
+pass."""
 from mindtorch.core import engine, nodes
 from mindtorch.core.nodes import SavedTensor  # noqa: F401
 from mindtorch.core.tensor import version
@@ -13,7 +14,7 @@ def _saved_tensors_hooks_is_enabled():
 
 
 def _saved_tensors_hooks_disable(message):
-    """From now on saved_tensors_hooks raises RuntimeError(message) in this thread."""
+    """Makes saved_tensors_hooks raise RuntimeError(message) in this thread from now on."""
     if nodes.hooks_here.pairs:
         raise RuntimeError(message)
     nodes.hooks_here.refused = message
@@ -28,13 +29,13 @@ def _saved_tensors_hooks_get_disabled_error_message():
 
 
 def _get_current_graph_task_keep_graph():
-    """Whether the backward that runs keeps the graph; True outside of one."""
+    """True if the running backward pass keeps the graph, or if no backward pass is running."""
     this = engine.current_pass()
     return this is None or this.keeps
 
 
 def _unsafe_set_version_counter(tensors, versions):
-    """Makes the tensors' write counters these numbers, as if what was written had not been."""
+    """Sets the tensors' version counters, so that in-place writes can be hidden from autograd."""
     for t, v in zip(tensors, versions, strict=True):
         if v < 0:
             raise RuntimeError(f"Cannot set a version_counter to a value below 0: {v}")

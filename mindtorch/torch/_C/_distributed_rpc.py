@@ -1,6 +1,6 @@
-"""torch._C._distributed_rpc: no agent of remote calls runs."""
+"""torch._C._distributed_rpc: no RPC agent is available."""
 
 
 def _is_current_rpc_agent_set():
-    """False."""
+    """Always False."""
     return False

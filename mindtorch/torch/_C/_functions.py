@@ -1,4 +1,4 @@
-"""torch._C._functions: nodes that are no operation's."""
+"""torch._C._functions: autograd nodes that belong to no op."""
 from mindtorch.core.nodes import AccumulateGrad, Node, new_node  # noqa: F401
 from mindtorch.torch.autograd.function import Function
 
@@ -19,7 +19,7 @@ _Failing._backward_cls.__name__ = "Error"
 
 
 class _Loose(Node):
-    """A node outside of any graph: calling it makes one in the graph."""
+    """Node outside of any graph. Calling it creates a node in the graph."""
 
     __slots__ = ("__dict__",)
 
@@ -33,7 +33,8 @@ class _Loose(Node):
 
 
 class DelayedError(_Loose):
-    """DelayedError(message, num_inputs)(*tensors): the tensors, whose backward raises RuntimeError(message)."""
+    """DelayedError(message, num_inputs)(*tensors): returns the tensors; their backward raises
+    RuntimeError(message)."""
 
     __slots__ = ()
 
@@ -58,7 +59,7 @@ class _Undefined(Function):
 
 
 class UndefinedGrad(_Loose):
-    """UndefinedGrad()(*tensors): the tensors, whose backward gives no gradients."""
+    """UndefinedGrad()(*tensors): returns the tensors; their backward returns no gradients."""
 
     __slots__ = ()
 

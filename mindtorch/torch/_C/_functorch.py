@@ -1,7 +1,8 @@
-"""torch._C._functorch: what asks about transforms and levels.
+"""torch._C._functorch: queries about functorch transforms and levels.
 
-Transforms that differentiate run on plain tensors here, which a number marks (core/transforms.py); in a vmap a tensor stands for the slices of another one
-(core/batching.py).
+Transforms that differentiate run on plain tensors tagged with a level number
+(`mindtorch/core/transforms.py`). Inside vmap, a batched tensor represents the slices of another
+tensor (`mindtorch/core/batching.py`).
 """
 import contextlib
 import enum
@@ -16,30 +17,30 @@ _TYPES = {"grad": TransformType.Grad, "jvp": TransformType.Jvp, "vmap": Transfor
 
 
 class CInterpreter:
-    """A transform under way, for operators that bring rules of their own."""
+    """An active transform, for operators that register their own rules."""
 
     def __init__(self, number, level):
         self._number, self._level = number, level
 
     def key(self):
-        """Its kind."""
+        """Returns its `TransformType`."""
         return _TYPES[self._level.kind]
 
     def level(self):
-        """Its number, from 1 for the outermost."""
+        """Returns its level, counted from 1 for the outermost transform."""
         return self._number
 
     def batchSize(self):
-        """How many slices a vmap has."""
+        """Returns the number of slices of a vmap."""
         return self._level.size
 
     def randomness(self):
-        """What random operations may do in a vmap."""
+        """Returns the randomness mode of a vmap."""
         return RandomnessType[self._level.randomness.capitalize()]
 
     @contextlib.contextmanager
     def lower(self):
-        """Inside, the next transform outwards is the innermost one."""
+        """Context manager: inside, the next outer transform is the innermost one."""
         with transforms.below(self._level):
             yield
 
@@ -48,31 +49,31 @@ CGradInterpreterPtr = CVmapInterpreterPtr = CJvpInterpreterPtr = CFunctionalizeI
 
 
 def get_interpreter_stack():
-    """The transforms that this thread is in, outermost first; None outside of any."""
+    """Returns this thread's active transforms, outermost first; None if there are none."""
     return [CInterpreter(i + 1, level) for i, level in enumerate(transforms.levels())] or None
 
 
 def peek_interpreter_stack():
-    """The innermost transform that this thread is in; None outside of any."""
+    """Returns this thread's innermost active transform; None if there is none."""
     stack = get_interpreter_stack()
     return stack[-1] if stack else None
 
 
 def maybe_current_level():
-    """The number of the innermost transform; None outside of any."""
+    """Returns the level of the innermost transform; None if there is none."""
     return len(transforms.levels()) or None
 
 
 def get_dynamic_layer_stack_depth():
-    """How many transforms this thread is in."""
+    """Returns the number of active transforms of this thread."""
     return len(transforms.levels())
 
 
 def current_level():
-    """The number of the innermost transform; RuntimeError outside of any."""
+    """Returns the level of the innermost transform. RuntimeError if there is none."""
     n = len(transforms.levels())
     if not n:
-        raise RuntimeError("there is no transform under way")
+        raise RuntimeError("no functorch transform is active")
     return n
 
 
@@ -82,19 +83,20 @@ def _innermost(tensor):
 
 
 def is_gradtrackingtensor(tensor):
-    """Whether the innermost transform that a tensor was made in differentiates."""
+    """True if the innermost transform that a tensor was made in differentiates."""
     found = _innermost(tensor)
     return found is not None and found[1].kind in ("grad", "jvp")
 
 
 def is_functionaltensor(tensor):
-    """Whether the innermost transform that a tensor was made in is functionalize."""
+    """True if the innermost transform that a tensor was made in is functionalize."""
     found = _innermost(tensor)
     return found is not None and found[1].kind == "functionalize"
 
 
 def is_batchedtensor(tensor):
-    """Whether a tensor stands for the slices of a vmap, and no transform inside of that one has it."""
+    """True if a tensor represents the slices of a vmap and belongs to no transform nested inside
+    that vmap."""
     level = batching.level_of(tensor)
     found = _innermost(tensor)
     return level is not None and (found is None or found[1].kind == "vmap")
@@ -104,38 +106,41 @@ is_legacy_batchedtensor = is_batchedtensor
 
 
 def is_functorch_wrapped_tensor(tensor):
-    """Whether a tensor was made in a transform that differentiates or functionalizes, or stands for the slices of a vmap."""
+    """True if a tensor was made in a transform that differentiates or functionalizes, or represents
+    the slices of a vmap."""
     return is_gradtrackingtensor(tensor) or is_functionaltensor(tensor) or is_batchedtensor(tensor)
 
 
 def maybe_get_level(tensor):
-    """The number of the transform a tensor was made in; -1: of none, -2: of one that is over."""
+    """Returns the level that a tensor was made in; -1 for none, -2 if that level has ended."""
     n = transforms.level_number(tensor)
     return -1 if n == 0 else -2 if n == -1 else n
 
 
 def dlevel(tensor):
-    """The same; 0: of none, -1: of one that is over."""
+    """Like `maybe_get_level`, but 0 for none and -1 if that level has ended."""
     return transforms.level_number(tensor)
 
 
 def is_dead_tensor_wrapper(tensor):
-    """Whether a tensor was made in a transform that is over, and did not leave it as a result."""
+    """True if a tensor was made in a transform that has ended and was not returned as its result.
+    """
     return transforms.level_number(tensor) == -1
 
 
 def get_unwrapped(tensor):
-    """The tensor of all slices that it stands for; the tensor itself where it stands for none."""
+    """Returns the tensor of all slices for a batched tensor; any other tensor is returned
+    unchanged."""
     return tensor._h.value if is_batchedtensor(tensor) else tensor
 
 
 def unwrap_if_dead(tensor):
-    """The tensor itself: none is wrapped."""
+    """Returns the tensor itself: tensors are never wrapped here."""
     return tensor
 
 
 def _wrap_for_grad(tensor, level):
-    """The tensor itself: its history serves all levels."""
+    """Returns the tensor itself: one autograd graph serves all levels."""
     return tensor
 
 
@@ -143,37 +148,42 @@ _unwrap_for_grad = _wrap_for_grad
 
 
 def maybe_get_bdim(tensor):
-    """The dimension of the tensor of all slices along which they are (always the first); -1: it has none."""
+    """Returns the batch dimension of a batched tensor, which is always 0; -1 for other tensors."""
     return 0 if is_batchedtensor(tensor) and tensor._h.mapped else -1
 
 
 def _unwrap_batched(tensor, level):
-    """(the tensor of all slices, their dimension) in the vmap of a number; (the tensor, None) where it stands for none there."""
+    """Returns (tensor of all slices, batch dimension) for the vmap at `level`.
+
+    (tensor, None) if the tensor is not batched at that level.
+    """
     value, mapped = batching.taken_out(tensor, transforms.numbered(level))
     return value, 0 if mapped else None
 
 
 def _add_batch_dim(tensor, batch_dim, level):
-    """What stands for the slices of a tensor along a dimension in the vmap of a number."""
+    """Returns a batched tensor over the slices of `tensor` along batch_dim, for the vmap at
+    `level`."""
     return vmap._add_batch_dim(tensor, batch_dim, level)
 
 
 def _remove_batch_dim(tensor, level, batch_size, out_dim):
-    """The tensor of all slices, these along a dimension; what is the same for all is repeated."""
+    """Returns the tensor of all slices, with the batch dimension at out_dim. An unbatched value is
+    repeated for every slice."""
     return vmap._remove_batch_dim(tensor, level, batch_size, out_dim)
 
 
 def _vmap_increment_nesting(batch_size, randomness):
-    """Begins a vmap ("error", "same" or "different" random numbers); its number."""
+    """Starts a vmap (randomness "error", "same" or "different") and returns its level."""
     batching.Level(int(batch_size), randomness).__enter__()
     return len(transforms.levels())
 
 
 def _vmap_decrement_nesting():
-    """Ends the innermost transform, which has to be a vmap; the number that it had."""
+    """Ends the innermost transform, which must be a vmap, and returns its level."""
     now = transforms.levels()
     if not now or now[-1].kind != "vmap":
-        raise RuntimeError("the innermost transform is no vmap")
+        raise RuntimeError("the innermost transform is not a vmap")
     now[-1].__exit__()
     return len(now)
 

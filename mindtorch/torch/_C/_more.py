@@ -1,4 +1,4 @@
-"""Classes of torch._C that libraries name at import."""
+"""Classes of torch._C that libraries reference at import time."""
 import contextlib
 import enum
 import threading
@@ -58,12 +58,13 @@ _excluded = _Excluded()
 
 
 def _dispatch_tls_local_exclude_set():
-    """The keys that this thread has excluded."""
+    """Returns the dispatch keys that this thread has excluded."""
     return _excluded.keys
 
 
 class _ExcludeDispatchKeyGuard(contextlib.AbstractContextManager):
-    """Inside, operators skip their autograd kernels if an autograd key is excluded; other keys are noted, and mean nothing here."""
+    """Context manager: if an autograd key is excluded, operators skip their autograd kernels
+    inside. Other keys are recorded but have no effect."""
 
     def __init__(self, keys):
         self._keys = keys
@@ -85,13 +86,14 @@ _disabled_torch_function_impl = _function_protocol.disabled_impl
 
 
 def _disabled_torch_dispatch_impl(func, types, args=(), kwargs=None):
-    """A __torch_dispatch__ that computes the operator as for any tensor."""
+    """`__torch_dispatch__` implementation that computes the operator as for a plain tensor."""
     from mindtorch.torch._dispatch_protocol import disabled_impl
     return disabled_impl(func, types, args, kwargs)
 
 
 def _DisableTorchDispatch():
-    """Context manager: neither modes nor classes with __torch_dispatch__ are asked inside."""
+    """Returns a context manager inside which neither dispatch modes nor classes with
+    `__torch_dispatch__` intercept operators."""
     from mindtorch.torch._dispatch_protocol import disabled
     return disabled()
 
@@ -99,5 +101,5 @@ def _DisableTorchDispatch():
 refuse(globals(), "there is no native torch module", "",
        "Graph Value Node Block ScriptModule ScriptFunction ScriptObject FunctionSchema PyTorchFileReader PyTorchFileWriter "
        "_CudaStreamBase _CudaEventBase TensorType OptionalType ListType")
-refuse(globals(), "\"cuda\" is another name of the npu device here, and kernels written for CUDA are not run: use what the library has for the cpu, or without it",
+refuse(globals(), "\"cuda\" is an alias of the npu device here and CUDA kernels cannot run: use the library's CPU path, or disable its CUDA kernels",
        "_cuda_getCurrentRawStream")

@@ -1,4 +1,4 @@
-"""What torch._C tells of the backward that this thread runs."""
+"""torch._C functions that describe the backward pass running in this thread."""
 import heapq
 import threading
 import weakref
@@ -8,19 +8,21 @@ from mindtorch.core.nodes import AccumulateGrad, Node
 
 
 def _current_graph_task_id():
-    """A number of the innermost backward, one more for each; -1 outside."""
+    """Returns the id of the innermost backward pass, unique for each pass; -1 outside of backward.
+    """
     this = engine.current_pass()
     return -1 if this is None else this.number
 
 
 def _current_autograd_node():
-    """The node that the innermost backward runs now; None outside."""
+    """Returns the node that the innermost backward pass is running; None outside of backward."""
     this = engine.current_pass()
     return None if this is None else this.now()
 
 
 def _will_engine_execute_node(node):
-    """Whether the backward that runs will run (or has run) a node; RuntimeError outside of one."""
+    """True if the running backward pass executes (or has executed) a node. RuntimeError outside of
+    backward."""
     this = engine.current_pass()
     if not isinstance(node, Node):
         raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
@@ -33,7 +35,8 @@ def _will_engine_execute_node(node):
 
 
 def _current_graph_task_execution_order():
-    """The nodes of the backward that runs, in the order in which it runs them; RuntimeError outside of one."""
+    """Returns the nodes of the running backward pass in execution order. RuntimeError outside of
+    backward."""
     this = engine.current_pass()
     if this is None:
         raise RuntimeError("_current_graph_task_execution_order should only be called during the backward pass")
@@ -73,7 +76,7 @@ _kept = _Kept()
 
 
 def _stash_obj_in_tls(key, obj):
-    """Keeps an object under a name, for this thread and the backwards that it runs."""
+    """Stores an object under a key, for this thread and the backward passes it runs."""
     _kept.objects[key] = obj
 
 
@@ -86,11 +89,11 @@ def _is_key_in_tls(key):
 
 
 class _WeakTensorRef:
-    """A weak reference to a tensor."""
+    """Weak reference to a tensor."""
 
     def __init__(self, tensor):
         self._ref = weakref.ref(tensor)
 
     def expired(self):
-        """Whether the tensor is gone."""
+        """True if the tensor has been freed."""
         return self._ref() is None

@@ -9,19 +9,19 @@ from mindtorch.torch.compiler import (allow_in_graph, assume_constant_result, is
 
 
 def is_dynamo_supported():
-    """True."""
+    """Always True."""
     return True
 
 
 def graph_break(msg=""):
-    """Ends the capture of the call that is running, which goes on eagerly."""
+    """Ends the capture of the running call, which continues eagerly."""
     rec = _capture._active(None)
     if isinstance(rec, _capture.Recorder):
         rec.fail(msg or "torch._dynamo.graph_break() is called")
 
 
 def disallow_in_graph(fn):
-    """Marks a function: calls of it break a capture off."""
+    """Marks a function: a call of it is a graph break."""
     return disable(fn, reason="disallow_in_graph")
 
 
@@ -29,7 +29,7 @@ forbid_in_graph = disallow_in_graph
 
 
 def _mark(t, index, name):
-    """Notes dimensions of a tensor on the npu device, where graphs may have free sizes."""
+    """Marks dimensions of a tensor on the npu device, where graphs can have dynamic sizes."""
     h = getattr(t, "_h", None)
     if h is not None:
         dims = range(t.dim()) if index is None else [d % t.dim() for d in (index if isinstance(index, (list, tuple, set)) else (index,))]
@@ -37,22 +37,28 @@ def _mark(t, index, name):
 
 
 def mark_dynamic(t, index, *, hint_override=None, min=None, max=None, specialize_on=None):
-    """Accepted: every size may change. On the npu device one graph serves all from the second size on; on cpu each has a variant of its own."""
+    """Accepted: any size may change.
+
+    npu: one graph serves all sizes from the second size on. cpu: every size has its own variant.
+    """
     _mark(t, index, "_dynamic")
 
 
 def maybe_mark_dynamic(t, index):
-    """Accepted, as mark_dynamic."""
+    """Like `mark_dynamic`."""
     _mark(t, index, "_dynamic")
 
 
 def mark_static(t, index=None):
-    """These dimensions (None: all) have a graph of their own for each size on the npu device; accepted on cpu, where every size is static."""
+    """Gives every size of these dimensions (None: all) its own graph on the npu device.
+
+    Accepted on cpu, where every size is static.
+    """
     _mark(t, index, "_static")
 
 
 def mark_static_address(t, guard=True):
-    """Accepted: parameters and buffers are known by identity."""
+    """Accepted: parameters and buffers are identified by identity."""
 
 
 mark_unbacked = maybe_mark_dynamic
@@ -64,12 +70,12 @@ def run(fn=None):
 
 
 def optimize(backend="inductor", *, nopython=False, disable=False, dynamic=None, **kwargs):
-    """Decorator: torch.compile with that backend."""
+    """Decorator: torch.compile with the given backend."""
     from mindtorch.torch._compile import compile
     return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
 
 
-refuse(globals(), "captured calls are replayed under guards only", "export replay nonstrict_trace")
+refuse(globals(), "captured calls can only be replayed under their guards", "export replay nonstrict_trace")
 
 
 def optimize_assert(backend="inductor", **kwargs):

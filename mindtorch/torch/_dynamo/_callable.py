@@ -1,7 +1,9 @@
-"""torch.compile(backend=callable): a captured graph as a torch.fx.GraphModule, and what the callable makes of it as its replay.
+"""torch.compile(backend=callable): passes a captured graph to the callable as a
+torch.fx.GraphModule and replays the callable's result.
 
-As in torch, the module has no state of its own: parameters, buffers and other tensors that the code reaches come as inputs, before
-and among those that were passed, in the order in which they are first used.  The callable sees the calls as the code made them.
+As in PyTorch, the module has no state: parameters, buffers and other tensors that the code reaches
+become inputs, mixed with the passed tensors in the order of first use. The callable sees the calls
+exactly as the code made them.
 """
 import functools
 import inspect
@@ -24,7 +26,7 @@ from mindtorch.torch.nn.modules.module import Module
 
 
 def is_callable(options):
-    """Whether these are the options of a callable backend."""
+    """True if the options select a callable backend."""
     return not isinstance(options["backend"], str)
 
 
@@ -34,7 +36,7 @@ def _word(text):
 
 
 def _argument_names(fn, args, kwargs):
-    """Names of the tensors among the arguments, in the order of Spec: L_x_, L_batch_0_."""
+    """Returns names for the tensors among the arguments, in the order of Spec: L_x_, L_batch_0_."""
     try:
         parameters = inspect.signature(fn).parameters.values()
         star = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
@@ -61,7 +63,8 @@ def _argument_names(fn, args, kwargs):
 
 
 def _state_names(fn, rec):
-    """{id of a tensor: name} of what modules within reach hold: L_self_modules_fc_parameters_weight_."""
+    """Returns {id of a tensor: name} for the parameters and buffers of the reachable modules, such
+    as L_self_modules_fc_parameters_weight_."""
     found = {}
     own = getattr(fn, "mod", None) or getattr(fn, "__self__", None)
     modules = [(own, "self")] if isinstance(own, Module) else []
@@ -77,7 +80,7 @@ def _state_names(fn, rec):
 
 
 def graph_module(graph, rec, fn, args, kwargs, entry_modes):
-    """(GraphModule, the Values of its inputs in order, the Values that it gives)."""
+    """Returns (GraphModule, Values of its inputs in order, Values of its outputs)."""
     used = []
     for n in graph.nodes:
         used += n.values
@@ -107,7 +110,7 @@ def graph_module(graph, rec, fn, args, kwargs, entry_modes):
 
 
 class Program:
-    """The replay of a captured graph by what a callable made of it."""
+    """Replays a captured graph with the callable that the backend returned."""
 
     def __init__(self, graph, compiled, inputs, outputs, gm, state):
         self.state, self.compiled, self.outputs, self.source = state, compiled, outputs, gm.code
@@ -116,10 +119,11 @@ class Program:
         self.given, self.result = graph.inputs, graph.result
 
     def run(self, *tensors):
-        """The captured call's result for such tensors."""
+        """Returns the result of the captured call for these tensors."""
         before = mode.on, mode.inference, (_autocast.state.to, _autocast.state.there)
         state = self.state
-        within, state.within = state.within, None          # modules inside are not parts of a broken callable around this one
+        # modules inside are not parts of an outer callable with a graph break
+        within, state.within = state.within, None
         try:
             outs = self.compiled(*[t if i is None else tensors[i] for i, t in self.feed])
         finally:
@@ -131,16 +135,18 @@ class Program:
             outs = (outs,)
         outs = tuple(outs) if outs is not None else ()
         if len(outs) != len(self.outputs):
-            raise RuntimeError(f"what the backend returned gives {len(outs)} values where the graph has {len(self.outputs)} outputs")
+            raise RuntimeError(f"the callable that the backend returned produced {len(outs)} values, but the graph has {len(self.outputs)} outputs")
         known = dict(zip(self.outputs, outs))
         known.update(zip(self.given, tensors))
         return mapped(self.result, lambda v: known[v] if v in known else v.tensor)
 
 
 def compiled(graph, rec, fn, args, kwargs, options, entry_modes, state):
-    """The Program of a captured graph, or None where there is nothing to compile or config.suppress_errors is on and the backend raised.
+    """Returns the Program of a captured graph.
 
-    state  of the compiled callables of this thread (eval_frame.py)
+    None if the graph has no ops, or if the backend raised and config.suppress_errors is set.
+
+        state  thread state of compiled callables (eval_frame.py)
     """
     if not graph.nodes:
         return None
@@ -164,9 +170,10 @@ def compiled(graph, rec, fn, args, kwargs, options, entry_modes, state):
 
 # ------------------------------------------------------------------ the first call
 class Before:
-    """What a call may write to, as it was: the call is captured by running it, and then done over by what the backend made of it.
+    """Saves what a call may modify. The call is captured by running it, then undone and re-executed
+    by the backend's result.
 
-    `undo` says whether all is as it was again; else the captured call's own result is the call's.
+    `undo` returns True if everything was restored; else the captured call's own result is used.
     """
 
     def __init__(self, roots, codes, inputs):
@@ -178,7 +185,7 @@ class Before:
         self.generator, self.stand = _random.get_rng_state(), _rng.device_states()
 
     def undo(self, rec):
-        """Puts back values and the generator's state."""
+        """Restores tensor values and the generators' state. False if that is not possible."""
         written = [e for e in self.tensors if e[0]._version != e[1]]
         for t, _, history, requires_grad, _ in written:
             if t._rg is not requires_grad or t._rg and t.grad_fn is not history:
@@ -195,6 +202,6 @@ class Before:
 
 @functools.cache
 def note(title):
-    """A line of the log, once."""
-    logging.getLogger("torch._dynamo").warning("%s: the first call ran eagerly and not by the backend's callable: it writes to tensors with a gradient's history, or draws "
-                "from a generator of its own", title)
+    """Logs once that the first call ran eagerly."""
+    logging.getLogger("torch._dynamo").warning("%s: the first call ran eagerly instead of through the backend's callable, because it modifies tensors with autograd "
+                "history in place or uses an explicit random generator", title)

@@ -1,14 +1,18 @@
-"""Capture by running: one eager call, of which every call of a torch function is written down.
+"""Capture by running: one eager call, during which every call of a torch function is recorded.
 
-The call is real: its results and side effects count.  Three things watch it.
+The call is real: its results and side effects count. Three mechanisms observe it.
 
-- The dispatcher hands every outermost call of a torch function or Tensor method to `Recorder`, which stands on its modes.
-- A profile function sees every Python function entered and every C function called from the user's code: which code ran (what
-  it can read is then guarded, see _guards.py), and whether it did anything that a replay would leave out: printing, files,
-  random numbers of other libraries, clocks, functions of this package that are not recorded.
-- The state that the code can reach is walked before and after; a call that changed any of it is not replayed.
+- The dispatcher passes every outermost call of a torch function or Tensor method to `Recorder`,
+  which is on top of its stack of modes.
+- A profile function sees every Python function and every C function that the user's code calls. It
+  records which code ran (what that code can read is then guarded, see _guards.py), and detects
+  effects that a replay would omit: printing, files, random numbers of other libraries, clocks,
+  functions of this package that are not recorded.
+- The state that the code can reach is traversed before and after the call. A call that changed any
+  of it is not replayed.
 
-Whatever is not certain to be the same in a replay ends the recording with a reason; the call itself goes on eagerly.
+Anything that may differ in a replay ends the recording with a reason; the call itself continues
+eagerly.
 """
 import contextlib
 import contextvars
@@ -32,15 +36,16 @@ from mindtorch.torch import _function_protocol as _protocol
 from mindtorch.torch._dynamo import _guards
 from mindtorch.torch._dynamo.exc import Break
 
-# What a capture has to know of an op stands in its record (`@op(capture=...)`).  These are functions and methods that are no ops of the table.
+# How an op is captured is part of its record (`@op(capture=...)`). The sets below cover functions
+# and methods that are not ops of the table.
 #
-# What says nothing about values, nor about anything that `Spec` does not compare: run, not recorded.
+# Independent of values and of everything that `Spec` does not compare: executed, not recorded.
 META = frozenset("""size dim ndimension numel nelement element_size stride is_contiguous is_floating_point is_complex
  is_signed is_inference is_same_size get_device is_tensor is_storage typename result_type can_cast
  promote_types is_conj is_neg is_pinned has_names dim_order __len__ __hash__ type is_distributed __dir__ finfo iinfo
  is_cuda layout get_default_dtype _has_symbolic_sizes_strides is_coalesced sparse_dim dense_dim""".split())
 
-# What hands values to Python, or has an effect that no replay would have.
+# Passes values to Python, or has an effect that a replay would not have.
 LEAVES = frozenset("""item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __contains__ is_nonzero
  __format__ __repr__ __str__ __array__ __reduce_ex__ __deepcopy__ data_ptr storage untyped_storage _typed_storage share_memory_
  is_set_to storage_offset _is_view is_shared __dlpack__ to_dlpack from_dlpack from_file __setstate__ __array_wrap__ map_ map2_ apply_""".split())
@@ -67,10 +72,14 @@ _TYPES_OF = frozenset("builtins collections enum abc typing types functools iter
 
 
 def _category(code, scope):
-    """How the capture takes a function that is entered: U(ser), N (ours, followed), F(ollowed), S(afe), or the reason why not.
+    """Returns how the capture treats a function that is entered.
 
-    scope  its globals: a module of this package says by CAPTURE how its functions are taken ("safe", "followed", "refused", or a
-           dict by their names); those of torch.nn and of this package are followed.
+    "U" (user code) and "N" (torch.nn) are guarded, "F" is followed, "S" (safe) is skipped. Any
+    other string is the reason for a graph break.
+
+        scope  the function's globals. A module of this package declares in CAPTURE how its
+               functions are treated: "safe", "followed", "refused", or a dict by function name.
+               Functions of torch.nn and of torch._dynamo are followed by default.
     """
     name, f = code.co_name, code.co_filename
     if name == "__del__" or f.startswith(_guards.GENERATED):
@@ -101,13 +110,15 @@ def _category(code, scope):
 
 
 def _name_of(f):
-    """The name that the graph has for a recorded function; that of a function without a record starts with "function."."""
+    """Returns the name of a recorded function in the graph. Functions without a record get the
+    prefix "function."."""
     entry = ENTRIES.get(f)
     return f"function.{f.__name__}" if entry is None else name_of(entry)
 
 
 def modes_now():
-    """(grad mode, inference mode, autocast dtype on the host, on the accelerator) of this thread."""
+    """Returns this thread's (grad mode, inference mode, autocast dtype on the host, autocast dtype
+    on the accelerator)."""
     return mode.on, mode.inference, _autocast.state.to, _autocast.state.there
 
 
@@ -116,31 +127,34 @@ _properties = {}
 
 
 def _stand():
-    """Where the default generator stands: every draw changes one of these (its whole state takes long to put together)."""
+    """Returns a fingerprint of the random generators: every draw changes part of it. Assembling the
+    full state is slow."""
     return default_generator._buf, default_generator._pos, default_generator._kept_normal, device_states()
 
 
 class Recorder:
-    """What stands at the top of the stack of torch function modes while a call is captured."""
+    """The torch function mode on top of the stack while a call is captured."""
 
     def __init__(self, roots):
         self.reason, self.final = None, True
         self.nodes, self.codes, self.keep = [], {}, []
-        self.values, self.facts = {}, {}       # id of a tensor -> its Value; Value -> what is known of it now
+        self.values, self.facts = {}, {}  # id of a tensor -> its Value; Value -> its current facts
         self.count = 0
         self.parameters, self.graph = [], None
         self.skip = self.pending = None
-        self.skip_library = False          # whether what is skipped is a function of Python's library
+        # whether the skipped function belongs to the Python standard library
+        self.skip_library = False
         self.wholes = {}
         self.before = None
         self.roots = roots
         self.swallowed = []
-        self.reads = frozenset()           # names of attributes that the code may read
-        self.given, self.returned = frozenset(), []        # ids of lists and dicts among the arguments; outputs so far
-        self.stand = [*_stand()]           # where the default generator stood
-        self.known = frozenset()           # ids of the tensors that the code can reach by itself
+        self.reads = frozenset()  # names of attributes that the code may read
+        # ids of lists and dicts among the arguments; outputs so far
+        self.given, self.returned = frozenset(), []
+        self.stand = [*_stand()]  # fingerprint of the generators at the start
+        self.known = frozenset()  # ids of the tensors that the code can reach by itself
 
-    # -- breaking
+    # -- graph breaks
     def fail(self, reason, final=True):
         """Ends the recording."""
         if self.reason is None:
@@ -176,30 +190,32 @@ class Recorder:
             elif cat == "U" or cat == "N":
                 self._ran(code, frame.f_globals, cat)
             elif cat != "F":
-                self.fail(cat, not cat.startswith("it imports"))        # once imported, it is there
+                # the next attempt finds the module imported
+                self.fail(cat, not cat.startswith("it imports"))
         elif event == "c_call":
             cat = _categories.get(frame.f_code)
             if cat != "N" and cat != "F":
                 self._c_call(arg)
 
     def _ran(self, code, globals_, cat):
-        """Notes code that has been entered."""
+        """Records code that has been entered."""
         key = (code, id(globals_))
         if key in self.codes:
             return
         self.codes[key] = globals_
         if cat == "U":
             _, every, stores, values = _guards.names_of(code)
-            if "_base" in every:       # (a plain attribute, of which nobody is told)
+            if "_base" in every:  # a plain attribute, whose reads are not intercepted
                 self.fail("it reads Tensor._base")
             elif stores:
                 self.fail(f"it assigns to global {', '.join(sorted(stores))}")
             elif _PRINTING & values and (sys.version_info >= (3, 11) or {"map", "filter"} & values):
-                # handed to something that calls it where nobody sees it
-                self.fail(f"it hands {', '.join(sorted(_PRINTING & values))} on")
+                # passed to code that calls it where the profile function does not see it
+                self.fail(f"it passes {', '.join(sorted(_PRINTING & values))} to other code")
 
     def _called_back(self, frame, event, arg):
-        """The user's code that a function of Python's library calls is watched as any other; what that library does itself is not."""
+        """Watches user code that is called by the Python standard library. The library's own code
+        is not watched."""
         code = frame.f_code
         cat = _categories.get(code)
         if cat is None:
@@ -238,7 +254,8 @@ class Recorder:
 
     # -- functions that are recorded as one op
     def _enter(self, func, frame):
-        """Function.apply, or a function that the user allowed, is entered: what it does is seen as a whole when it returns."""
+        """Called when Function.apply, or a function that the user allowed, is entered. The call is
+        recorded as one op when it returns."""
         code, given = frame.f_code, frame.f_locals
         n = code.co_argcount
         names = code.co_varnames
@@ -283,7 +300,8 @@ class Recorder:
         return r
 
     def _before(self, func, args, kwargs):
-        """What is noted of a call before it is made: the modes, its arguments as templates, what is known of them; None if it ends the recording."""
+        """Returns what is recorded before a call: (modes, positional and keyword arguments as
+        templates, facts about their Values). None if the call ends the recording."""
         name = func.__name__
         try:
             said = _said_of(func)
@@ -302,13 +320,13 @@ class Recorder:
         return modes, pa, pk, {v: self.facts[v] for v in values_in((pa, pk))}
 
     def _after(self, func, modes, pa, pk, facts, r):
-        """Records a call that has been made."""
+        """Records a call that has returned."""
         name = func.__name__
         try:
             outs, places = [], []
             self._results(r, (), outs, places)
             if not outs and not (name.endswith("_") or "out" in pk or name in ("setitem", "__setitem__")):
-                raise Break(f"{name}() gives no tensor")
+                raise Break(f"{name}() returns no tensor")
             if modes_now() != modes:
                 raise Break(f"{name}() switches the grad mode")
             self.nodes.append(Node(_name_of(func), func, pa, pk, outs, places, modes, facts))
@@ -319,7 +337,7 @@ class Recorder:
         if taken(r):
             v = self.values.get(id(r))
             if v is None and type(r) is not Tensor and type(r) is not Parameter:
-                raise Break(f"a {type(r).__name__} results")
+                raise Break(f"a torch function returns a {type(r).__name__}")
             if v is None:
                 v = self._source(r)
             if v is None:
@@ -333,16 +351,16 @@ class Recorder:
             for i, x in enumerate(r):
                 self._results(x, (*path, i), outs, places)
         elif r is not None and not isinstance(r, _PLAIN):
-            raise Break(f"a {type(r).__name__} results")
+            raise Break(f"a torch function returns a {type(r).__name__}")
 
     @staticmethod
     def describe(t):
-        """(shape, dtype, strides, requires grad, whether it is a view)."""
+        """Returns (shape, dtype, strides, requires_grad, True if it is a view)."""
         a = t._a
         return a.shape, a.dtype, a.strides, t._rg, t._base is not None
 
     def _see(self, t, kind, name):
-        """The new Value of a tensor."""
+        """Returns a new Value for a tensor."""
         a = t._a
         v = self.values[id(t)] = Value(kind, a.shape, dtype_name(a.dtype), name=name, tensor=t if kind == "parameter" else None)
         self.keep.append(t)
@@ -350,7 +368,7 @@ class Recorder:
         return v
 
     def harmless(self):
-        """Whether the recorded ops neither write to anything nor draw random numbers."""
+        """True if the recorded ops neither modify anything in place nor draw random numbers."""
         buffer, *stand = _stand()
         if buffer is not self.stand[0] or stand != self.stand[1:]:
             return False
@@ -366,11 +384,12 @@ class Recorder:
         return True
 
     def tensors(self):
-        """Value -> tensor, of all that were seen."""
+        """Returns {Value: tensor} for all recorded tensors."""
         return {self.values[id(t)]: t for t in self.keep}
 
     def _source(self, t):
-        """The new Value of a captured tensor (parameter, buffer, closure or global); None if nobody knows it."""
+        """Returns a new Value for a captured tensor (parameter, buffer, closure or global
+        variable); None if its origin is unknown."""
         if self.before is not None and id(t) in self.before.tensors:
             v = self._see(t, "parameter", f"k{len(self.parameters)}")
             self.parameters.append(v)
@@ -378,7 +397,7 @@ class Recorder:
         return None
 
     def template(self, a):
-        """An argument with Values in the place of tensors."""
+        """Returns an argument with its tensors replaced by Values."""
         if taken(a):
             v = self.values.get(id(a)) or self._source(a)
             if v is None:
@@ -408,7 +427,7 @@ class Recorder:
         raise Break(f"a torch function gets an argument of type {t.__name__}")
 
     def output(self, r):
-        """The returned value as a template; Break if it cannot be built again."""
+        """Returns the result as a template. Raises Break if it cannot be rebuilt."""
         if taken(r):
             return self.template(r)
         if isinstance(r, _PLAIN):
@@ -416,11 +435,12 @@ class Recorder:
         t = type(r)
         if t is not tuple:
             if id(r) in self.given:
-                raise Break(f"it returns a {t.__name__} that it was given")
+                raise Break(f"it returns a {t.__name__} that is an argument")
             if id(r) in self.before.seen:
-                return Build(t, "object", r)         # it was there before: the same object again
+                # it existed before the call: the replay returns the same object
+                return Build(t, "object", r)
             if any(r is x for x in self.returned):
-                raise Break(f"it returns one {t.__name__} in two places")
+                raise Break(f"it returns the same {t.__name__} twice")
             self.returned.append(r)
         if t in (tuple, list):
             return t(self.output(x) for x in r)
@@ -440,13 +460,14 @@ class Recorder:
 
 
 def _said_of(func):
-    """What an op's record says of capturing a call."""
+    """Returns the `capture` setting of an op's record, or None."""
     record = record_of(func)
     return None if record is None else record.capture
 
 
 def _size_from_values(said, args, kwargs):
-    """Whether the result's shape depends on the values of a tensor, by what the op's record says."""
+    """True if the shape of the result depends on the values of a tensor, according to the op's
+    record."""
     rest = (*args[1:], *kwargs.values())
     if said == "sizes if alone":
         return not rest
@@ -458,7 +479,7 @@ def _size_from_values(said, args, kwargs):
 
 
 def _writes(node):
-    """Whether a recorded call writes to something besides what it returns."""
+    """True if a recorded call modifies something other than its results."""
     record = record_of(node.func)
     if record is None or record.writes is None:
         return False
@@ -487,7 +508,7 @@ _PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 def _property_op(get):
-    """The getter of a computed property of Tensor as a function with a name."""
+    """Returns the getter of a computed Tensor property as a named function."""
     prop = get.__self__
     if prop not in _properties:
         name = next(n for n in _PROPERTIES if Tensor.__dict__[n] is prop)
@@ -501,10 +522,10 @@ def _property_op(get):
 
 @contextlib.contextmanager
 def _recording(rec, wholes):
-    """Functions ask `rec`, and the profile function is on."""
+    """Context manager: torch functions are dispatched to `rec`, and the profile function is set."""
     _protocol.activate()
     collecting = gc.isenabled()
-    gc.disable()        # callbacks of the collector are not part of the call
+    gc.disable()  # garbage collector callbacks are not part of the call
     try:
         rec.wholes = {f.__code__: f for f in wholes}
         _protocol.state.modes += (rec,)
@@ -525,7 +546,7 @@ def _active(rec):
     return modes[-1] if modes else None
 
 
-#: functions (user's, allow_in_graph; Function.apply) that are recorded as one op
+#: functions that are recorded as one op (the user's, through allow_in_graph; Function.apply)
 allowed = []
 
 
@@ -540,7 +561,7 @@ ALL_NAMES = _All()
 
 
 def _containers(x):
-    """The tuples, lists and dicts that Spec looks into."""
+    """Yields the tuples, lists and dicts that Spec traverses."""
     parts = _guards.parts(x)
     if parts is not None:
         yield x
@@ -563,18 +584,19 @@ def _walk(roots, names, codes, computed=False):
 
 
 def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
-    """Runs fn(*args, **kwargs) -> (result, Recorder, walk after the call).
+    """Runs fn(*args, **kwargs) and returns (result, Recorder, traversal after the call).
 
-    roots        [(object, how to call it)]: what the code starts from
-    arg_roots    the same for the arguments
-    inputs       tensors among the arguments, in order; those that the code also reaches by itself are `rec.fixed`
-    known_codes  code objects that an earlier attempt is known to have run
+        roots        [(object, its name in messages)]: where the code starts from
+        arg_roots    likewise for the arguments
+        inputs       tensors among the arguments, in order. `rec.fixed` holds the indices of those
+                     that the code also reaches by itself
+        known_codes  code objects that an earlier attempt has run
     """
     from mindtorch.torch.autograd.function import Function
     rec = Recorder(roots)
     before = rec.before = _walk(roots, None, known_codes)
     rec.fixed = {i for i, t in enumerate(inputs) if id(t) in before.tensors}
-    reached = set(before.seen)         # without the arguments
+    reached = set(before.seen)  # without the arguments
     for value, path in arg_roots:
         before.visit(value, path)
     containers = [v for v in (*_containers(args), *_containers(kwargs)) if id(v) not in reached]
@@ -585,7 +607,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         if id(t) not in rec.values and i not in rec.fixed:
             graph_inputs.append(rec._see(t, "input", f"i{i}"))
         else:
-            graph_inputs.append(Value("input", t._a.shape, dtype_name(t._a.dtype), name=f"i{i}"))       # known by another name
+            # the tensor already has a Value
+            graph_inputs.append(Value("input", t._a.shape, dtype_name(t._a.dtype), name=f"i{i}"))
     modes = modes_now()
     with _recording(rec, [Function.__dict__["apply"].__func__, *allowed]):
         r = fn(*args, **kwargs)
@@ -593,7 +616,7 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         return r, rec, None
     try:
         if modes_now() != modes:
-            raise Break("it leaves another grad or autocast mode behind")
+            raise Break("it changes the grad or autocast mode")
         names = set()
         for code, _ in rec.codes:
             names |= _guards.names_of(code)[1]
@@ -602,7 +625,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
             names |= {k for d, *_ in before.dicts.values() for k in d if isinstance(k, str)}
         computed = any([_guards.computes_names(c) for c, _ in rec.codes if not _guards.ours(c.co_filename)])
         after = _walk(roots + arg_roots, names, rec.codes, computed)
-        # Functions are found by the walk or made during the call; of any other the closure is looked for in the heap.
+        # Functions are found by the traversal or created during the call. For all other code
+        # objects the function, with its closure, is searched on the heap.
         free = {c for c, _ in rec.codes if c.co_freevars and not _guards.ours(c.co_filename)}
         if free:
             free -= {f.__code__ for f in after.seen.values() if isinstance(f, types.FunctionType)}
@@ -630,7 +654,8 @@ def capture(fn, roots, arg_roots, args, kwargs, inputs, known_codes):
         rec.graph = Graph(graph_inputs, rec.parameters, rec.nodes, rec.output(r), functional=False)
         rec.after = after
         rec.known = frozenset(i for i, t in after.tensors.items() if i in reached)
-        # The arguments of this call say nothing about the next one (Spec does), and are not to be kept alive.
+        # The arguments of this call do not constrain the next one (Spec does), and must not be kept
+        # alive.
         for v in (*containers, *(t for i, t in enumerate(inputs) if i not in rec.fixed)):
             for table in (after.dicts, after.seqs, after.seen, after.tensors, after.own, after.attributes):
                 table.pop(id(v), None)

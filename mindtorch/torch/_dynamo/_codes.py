@@ -1,17 +1,19 @@
-"""What a code object can name: read from its instructions, once a code object."""
+"""The names that a code object can refer to, read from its instructions and cached per code object.
+"""
 import dis
 import types
 
 
 def module_of(cls):
-    """The name of the module of a class; "" of one in C whose `__module__` is a descriptor for its instances."""
+    """Returns the name of a class's module; "" for a C class whose `__module__` is a descriptor for
+    its instances."""
     module = cls.__module__
     return module if isinstance(module, str) else ""
 
 
 def names_of(code):
-    """(global names, all names and string constants, globals assigned, globals used other than by calling them) of a code object and
-    those inside it."""
+    """Returns (global names, all names and string constants, assigned globals, globals that are
+    used other than by a direct call) of a code object and the code objects nested in it."""
     out = _names.get(code)
     if out is None:
         g, every, stores, values = set(), set(), set(), set()
@@ -19,7 +21,8 @@ def names_of(code):
             if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 g.add(i.argval)
                 if not i.argrepr.startswith("NULL + ") and not i.argrepr.endswith(" + NULL"):
-                    values.add(i.argval)        # not called on the spot (before 3.11 one cannot tell)
+                    # not called directly (before Python 3.11 this cannot be determined)
+                    values.add(i.argval)
             elif i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 stores.add(i.argval)
         every.update(code.co_names)
@@ -39,7 +42,7 @@ _names = {}
 
 
 def imports_of(code):
-    """(level, module) of the imports in a code object."""
+    """Returns {(level, module)} of the imports in a code object."""
     out = _imports.get(code)
     if out is None:
         found, level = set(), 0
@@ -56,7 +59,8 @@ _imports = {}
 
 
 def computes_names(code):
-    """Whether a code object, or one inside it, asks for an attribute whose name is no constant there."""
+    """True if a code object, or one nested in it, reads an attribute whose name is not a constant.
+    """
     out = _computing.get(code)
     if out is None:
         at = list(dis.get_instructions(code))
@@ -70,7 +74,8 @@ _computing = {}
 
 
 def _by_constant(instructions, n):
-    """Whether the call of the function that instruction n loads has a constant for its second argument."""
+    """True if the second argument of the call is a constant. Instruction n loads the called
+    function."""
     depth, starts = 0, {}
     for m in range(n + 1, len(instructions)):
         i = instructions[m]

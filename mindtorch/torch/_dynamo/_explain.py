@@ -1,4 +1,4 @@
-"""torch._dynamo.explain: what compiling a call would give."""
+"""torch._dynamo.explain: what compiling a call would produce."""
 import dataclasses
 
 from mindtorch.torch._dynamo import _mindspore
@@ -6,7 +6,7 @@ from mindtorch.torch._dynamo import _mindspore
 
 @dataclasses.dataclass
 class ExplainOutput:
-    """Graphs captured, ops in them, why a call ran eagerly, and what is guarded."""
+    """Captured graphs, their ops, the reasons for eager calls, and the guards."""
 
     graphs: list
     graph_count: int
@@ -29,7 +29,7 @@ class ExplainOutput:
 
 
 def _own_graphs(fn):
-    """Why sizes have graphs of their own in what was compiled of a function or module."""
+    """Returns why sizes have their own graphs in a compiled function or module."""
     from mindtorch.torch._dynamo import eval_frame
     mine = getattr(fn, "mod", fn)
     return list(dict.fromkeys([note for c in eval_frame.everyone if c.lazily and getattr(c.fn, "mod", c.fn) is mine
@@ -37,7 +37,8 @@ def _own_graphs(fn):
 
 
 def _on_npu(c, args, kwargs):
-    """What the npu device makes of a call: after the third one there are graphs, and what breaks them is known. None: nothing ran there."""
+    """Runs a call three times on the npu device; after that its graphs and graph breaks are known.
+    None if nothing ran there."""
     run = _mindspore.Lazily(c.title, c.options)
     for _ in range(3):
         run(c.fn, args, kwargs)
@@ -47,11 +48,12 @@ def _on_npu(c, args, kwargs):
     reasons = [r for r in run.reasons]
     ops = [g.calls for g in graphs]
     return ExplainOutput([g.source for g in graphs], len(graphs), len(reasons), reasons, sum(map(len, ops)), ops,
-                         ["every Python value is looked at anew at each call", *_own_graphs(c.fn)])
+                         ["all Python values are re-evaluated at every call", *_own_graphs(c.fn)])
 
 
 def _on_host(c, args, kwargs):
-    """What becomes of a call of host tensors under backend="mindspore": once captured, two more calls give the graphs (of backward passes, too, if it makes any)."""
+    """Explains a call of host tensors under backend="mindspore". After the capture, two more calls
+    build the graphs, including those of any backward passes."""
     from mindtorch.torch._dynamo import _parts
     for _ in range(2):
         c(args, kwargs)
@@ -68,9 +70,11 @@ def _on_host(c, args, kwargs):
 
 
 def explain(f, *extra_args, **extra_kwargs):
-    """explain(fn)(*args): captures that one call and reports, with the parts of it if it breaks.
+    """explain(fn)(*args): captures this call and returns a report, including its parts if there is
+    a graph break.
 
-    The call is really run: once if it is captured whole, else until a call captures nothing new; three times on the npu device.
+    The call is executed: once if it is captured as one graph, else until a call captures nothing
+    new; three times on the npu device.
     """
     def inner(*args, **kwargs):
         from mindtorch.torch._dynamo import _parts, eval_frame
@@ -90,7 +94,8 @@ def explain(f, *extra_args, **extra_kwargs):
         tried = None
         for _ in range(16):
             c(args, kwargs)
-            if c.entries or not c.failures:        # whole; or nothing can be captured at all in these circumstances
+            # captured as one graph; or nothing can be captured in the current state
+            if c.entries or not c.failures:
                 break
             if c.given_up:
                 before, tried = tried, _parts.attempts(c)

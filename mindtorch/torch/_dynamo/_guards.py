@@ -1,10 +1,12 @@
-"""What a captured call depends on besides its arguments, and whether any of it has changed since.
+"""The state that a captured call depends on besides its arguments, and the check that it is
+unchanged.
 
-`Scope` walks everything that the code of a call can reach: the module or function itself, closures, defaults, the globals
-that its code names, and what hangs on those.  CPython gives every change of a dict a new version tag, so that one comparison
-of integers tells that no attribute, submodule, parameter slot or hook of a whole model was touched (about 0.05 us a dict).
-Where a tag has moved, the contents are compared.  Anything whose state cannot be watched makes the walk *refuse*, and the
-call then runs eagerly.
+`Scope` traverses everything that the code of a call can reach: the module or function itself,
+closures, defaults, the globals that its code names, and what these refer to. CPython gives every
+change of a dict a new version tag, so one integer comparison shows that no attribute, submodule,
+parameter slot or hook of an entire model was modified (about 0.05 us per dict). If a tag has
+changed, the contents are compared. Anything whose state cannot be watched makes the traversal
+*refuse*, and the call then runs eagerly.
 """
 import abc
 import builtins
@@ -42,9 +44,9 @@ _INERT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDe
           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
           np.ufunc, np.generic, np.dtype, Generator, types.CodeType,
           types.GenericAlias, types.UnionType, type(namedtuple("N", "a").a))
-#: classes whose instances have no attributes of a user's (an instance of a subclass may have some)
+#: classes whose instances have no user attributes (instances of subclasses may have some)
 _EXACT = frozenset(_SIMPLE)
-#: entries of classes that say nothing about what its instances do, or that Python writes when it likes
+#: class entries that do not affect the behavior of instances, or that Python writes at any time
 _IDLE = frozenset("""__dict__ __weakref__ __doc__ __module__ __annotations__ __slotnames__ __abstractmethods__ _abc_impl __parameters__
  __qualname__ __firstlineno__ __static_attributes__""".split())
 
@@ -55,12 +57,13 @@ _SITE = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
 
 
 def is_stdlib(filename):
-    """Whether a code's file belongs to Python's own library."""
+    """True if a code object's file belongs to the Python standard library."""
     return filename.startswith("<frozen") or filename.startswith(_STDLIB) and not filename.startswith(_SITE)
 
 
 def same(a, b):
-    """Whether two guarded values are interchangeable: one object, or equal plain values of one type."""
+    """True if two guarded values are interchangeable: the same object, or equal plain values of one
+    type."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -73,12 +76,13 @@ def same(a, b):
 
 
 def ours(filename):
-    """Whether a code's file belongs to this package, or the package generated it."""
+    """True if a code object's file belongs to this package, or the package generated the code."""
     return filename.startswith(PACKAGE) or filename.startswith(GENERATED)
 
 
 def _foreign_class(cls):
-    """Whether a class is the user's (its attributes may change), not Python's, NumPy's or ours."""
+    """True for a user-defined class (whose attributes may change); False for classes of Python,
+    NumPy or this package."""
     module = module_of(cls)
     if module in ("", "builtins", "collections", "abc", "enum", "typing", "functools"):
         return False
@@ -86,31 +90,32 @@ def _foreign_class(cls):
     return root not in ("mindtorch", "torch", "numpy", "mindspore", "collections", "enum")
 
 
-# ------------------------------------------------------------------ the walk
+# ------------------------------------------------------------------ the traversal
 class Space:
-    """A dict of which the code can read some entries: a module's globals, or what hangs on a module, a class or a function."""
+    """A dict of which the code can read some entries: the globals of a module, or the attributes of
+    a module, class or function."""
 
     __slots__ = ("d", "kind", "names", "word", "version", "items")
 
     def __init__(self, d, kind, names):
-        """names: those that can be read, also where there is no such entry."""
+        """names: the readable names, including those without an entry."""
         self.d, self.kind, self.word, self.names = d, kind, watch(d), names
         self.version = self.word.value
         self.items = self.now()
 
     def more(self, names):
-        """Further names that can be read."""
+        """Adds readable names."""
         new = names - self.names
         self.items.update((n, self.d.get(n, MISSING)) for n in new)
         self.names = self.names | new
 
     def now(self):
-        """What is there of what can be read."""
+        """Returns the current values of the readable names."""
         get = self.d.get
         return {n: get(n, MISSING) for n in self.names}
 
     def change(self):
-        """What has changed, in words; None: nothing."""
+        """Returns a description of what has changed, or None."""
         get = self.d.get
         for n, x in self.items.items():
             y = get(n, MISSING)
@@ -120,7 +125,8 @@ class Space:
 
 
     def check(self):
-        """The same of a dict that may have been written to; it is remembered that nothing has changed."""
+        """Like `change`, for a dict that may have been modified. If nothing has changed, records
+        its version."""
         version = self.word.value
         bad = self.change()
         if bad is not None:
@@ -130,12 +136,12 @@ class Space:
 
 
 class _Whole(Space):
-    """A dict whose entries are looked for."""
+    """A dict whose set of watched entries is determined at each check."""
 
     __slots__ = ()
 
     def change(self):
-        """What has changed, in words; None: nothing."""
+        """Returns a description of what has changed, or None."""
         now, items = self.now(), self.items
         for n in (items if len(items) >= len(now) else now):
             x, y = now.get(n, MISSING), items.get(n, MISSING)
@@ -145,7 +151,7 @@ class _Whole(Space):
 
 
 class _Keys(_Whole):
-    """Which keys there are."""
+    """The set of keys of a dict."""
 
     __slots__ = ()
 
@@ -154,7 +160,8 @@ class _Keys(_Whole):
 
 
 class _ClassSpace(_Whole):
-    """The entries of a class that the code names (None: all), and those that Python calls without naming them."""
+    """The entries of a class that the code names (None: all), and those that Python calls
+    implicitly."""
 
     __slots__ = ()
 
@@ -165,7 +172,7 @@ class _ClassSpace(_Whole):
 
 
 class _LibraryClassSpace(_Whole):
-    """The entries of a class of a library that the code names."""
+    """The entries of a library class that the code names."""
 
     __slots__ = ()
 
@@ -178,27 +185,34 @@ _CALLED = (types.FunctionType, property, staticmethod, classmethod)
 
 
 class Scope:
-    """One walk.  `names`: what the executed code can name; None in the walk before the call, which refuses nothing."""
+    """One traversal.
+
+    `names`: the names that the executed code contains; None in the traversal before the call, which
+    refuses nothing.
+    """
 
     def __init__(self, names=None, computed=False):
-        """computed: the code also reads attributes whose names it works out."""
+        """computed: the code also reads attributes whose names it computes."""
         self.names, self.computed = names, computed
         self.dicts, self.seqs, self.slots, self.tensors = {}, {}, [], {}
         self.spaces, self.classes, self.own, self.abstract, self.attributes = {}, {}, {}, {}, {}
         self.seen, self.refused, self.codes = {}, [], set()
-        self.passing = set()           # ids of what a weak reference leads to: the guard must not keep it
+        # ids of the targets of weak references, which the guard must not keep alive
+        self.passing = set()
         self._slot_keys = set()
         if names is not None:
-            for cls in (Tensor, Parameter):        # (methods of tensors are called without any walk coming by)
+            # methods of tensors are called without being reached by the traversal
+            for cls in (Tensor, Parameter):
                 self._entries(cls, False)
 
     # -- roots
     def visit(self, value, path, strict=True):
-        """Walks a value and what it reaches."""
+        """Traverses a value and everything it reaches."""
         self._rest([(value, path, strict)])
 
     def function(self, fn, path, stack=None, globals_=True):
-        """Closure, defaults and (for the user's functions) the globals that it names."""
+        """Traverses the closure, defaults and (for user functions) the globals that a function
+        names."""
         own = stack is None
         stack = [] if own else stack
         self._constants(fn)
@@ -222,16 +236,17 @@ class Scope:
             self._rest(stack)
 
     def code(self, code, globals_):
-        """The globals that an executed code object names."""
+        """Traverses the globals that an executed code object names."""
         stack = []
         self._globals(code, globals_, stack)
         self._rest(stack)
 
     def _hung_on(self, fn, path, stack):
-        """The attributes of a function."""
+        """Traverses the attributes of a function."""
         own = fn.__dict__
         if self.names is not None:
-            self._space(own, "attribute", self.names | {"__signature__", "__wrapped__"})        # (these two for inspect)
+            # the last two are read by inspect
+            self._space(own, "attribute", self.names | {"__signature__", "__wrapped__"})
         self._own(fn, own)
         for k, x in list(own.items()):
             stack.append((x, f"{path}.{k}", self.names is not None and self._wanted(k)))
@@ -255,7 +270,7 @@ class Scope:
         self._imports(code, scope, stack)
 
     def _imports(self, code, scope, stack):
-        """Modules that the code imports, which are nowhere else."""
+        """Traverses the modules that the code imports and that are not reachable otherwise."""
         for level, name in imports_of(code):
             if level:
                 package = scope.get("__package__") or ""
@@ -277,7 +292,8 @@ class Scope:
                 self._imports(c, scope, stack)
 
     def library(self, code, globals_):
-        """The functions, classes and modules that executed code of this package names (their states are its own affair)."""
+        """Watches the functions, classes and modules that executed code of this package names.
+        Their state is not watched."""
         key = (code, id(globals_))
         if key in self.codes:
             return
@@ -296,7 +312,7 @@ class Scope:
             self._one(v, p, s, stack)
 
     def _space(self, d, kind, names):
-        """What can be read of a dict by name."""
+        """Watches the entries of a dict that can be read by name."""
         if names is None:
             return
         space = self.spaces.get(id(d))
@@ -306,7 +322,7 @@ class Scope:
             space.more(names)
 
     def _own(self, v, d):
-        """An object's class, and which dict it has for its attributes."""
+        """Records an object's class and which dict holds its attributes."""
         if id(v) not in self.own and id(v) not in self.passing:
             self.own[id(v)] = (v, type(v), d)
 
@@ -365,7 +381,8 @@ class Scope:
         elif t is dict or t is OrderedDict or isinstance(v, dict):
             if t is defaultdict:
                 self._slot(("factory", id(v)), ("attr", v, "default_factory", v.default_factory))
-            elif t is not dict and isinstance(v, OrderedDict) and len(v) > 1:        # (no tag tells of move_to_end)
+            # move_to_end does not change the version tag
+            elif t is not dict and isinstance(v, OrderedDict) and len(v) > 1:
                 self._slot(("order", id(v)), ("order", v, tuple(OrderedDict.__iter__(v)), True))
             if len(v) > 4096:
                 if strict:
@@ -394,7 +411,8 @@ class Scope:
             if t not in (tuple, frozenset):
                 self._object(v, path, stack, strict)
         elif isinstance(v, types.FunctionType):
-            if is_stdlib(v.__code__.co_filename):        # (what functools and contextlib wrap, and registries of theirs)
+            # wrappers made by functools and contextlib, and their registries
+            if is_stdlib(v.__code__.co_filename):
                 self._hung_on(v, path, stack)
                 for cell in v.__closure__ or ():
                     with contextlib.suppress(ValueError):
@@ -411,9 +429,9 @@ class Scope:
             f = getattr(v, "__wrapped__", None)
             if isinstance(f, types.FunctionType) and not ours(f.__code__.co_filename) and not is_stdlib(f.__code__.co_filename):
                 self._slot(("cache", id(v)), ("cache", v, v.cache_info().misses, True))
-                self.function(f, path, stack)        # (it may have run before the capture)
+                self.function(f, path, stack)  # it may have run before the capture
         elif isinstance(v, logging.Logger):
-            self._dict(vars(v))        # (its methods end the capture when they are called)
+            self._dict(vars(v))  # calls of its methods end the capture
         elif isinstance(v, types.MethodType):
             stack.append((v.__self__, f"{path}.__self__", strict))
             stack.append((v.__func__, path, strict))
@@ -431,7 +449,8 @@ class Scope:
             self._class(v, path, stack)
         elif isinstance(v, types.MappingProxyType):
             for d in gc.get_referents(v):
-                if isinstance(d, dict) and "__weakref__" not in d and "__module__" not in d:         # (not of a class)
+                # not the dict of a class
+                if isinstance(d, dict) and "__weakref__" not in d and "__module__" not in d:
                     stack.append((d, path, strict))
         elif isinstance(v, contextvars.ContextVar):
             x = v.get(MISSING)
@@ -442,7 +461,8 @@ class Scope:
             if strict:
                 self._refuse(path, v)
         elif hasattr(v, "__dict__") and not isinstance(v, (types.GeneratorType, types.CoroutineType)) and (
-                type(v).__flags__ & (1 << 9) or t.__module__ == "types"):        # a class made by a class statement
+                # its class was created by a class statement
+                type(v).__flags__ & (1 << 9) or t.__module__ == "types"):
             self._object(v, path, stack, strict)
         elif "__slots__" in vars(t) and t.__flags__ & (1 << 9):
             for c in t.__mro__:
@@ -471,7 +491,7 @@ class Scope:
         self._class(type(v), path, stack)
 
     def _weak(self, ref, path, strict, stack):
-        """What a weak reference leads to.  A guard must not keep it alive."""
+        """Traverses the target of a weak reference, which the guard must not keep alive."""
         target = _target(ref)
         self._slot(("weak", id(ref)), ("weak", ref, None, type(target)))
         if target is None or taken(target):
@@ -512,21 +532,21 @@ class Scope:
             self._class(type(cls), path, stack)
 
     def _entries(self, cls, foreign):
-        """What stands in a class itself."""
+        """Watches the entries of a class itself."""
         found = [d for d in gc.get_referents(vars(cls)) if isinstance(d, dict)]
         if found and id(found[0]) not in self.spaces:
             kind = _ClassSpace if foreign else _LibraryClassSpace
             self.spaces[id(found[0])] = kind(found[0], "class", None if self.computed and foreign else self.names)
 
     def _protocol(self, cls):
-        """isinstance() looks for attributes that a protocol names."""
+        """Adds the attribute names of a protocol, which isinstance() looks up."""
         self.names |= {k for c in cls.__mro__ for k in (*vars(c), *vars(c).get("__annotations__", ())) if getattr(c, "_is_protocol", False)}
         for space in self.spaces.values():
             if space.__class__ in (_ClassSpace, _LibraryClassSpace):
                 space.items = space.now()
 
     def _module(self, m, path, stack, code=None):
-        """code: in the walk before the call, code that names the module."""
+        """code: in the traversal before the call, the code that names the module."""
         names = self.names if code is None else names_of(code)[1]
         if names is None or (id(m), code) in self.codes:
             return
@@ -534,7 +554,7 @@ class Scope:
         f = getattr(m, "__file__", None) or "<frozen"
         near = not (is_stdlib(f) or f.startswith(_SITE) or m.__name__ == "builtins")
         own = vars(m)
-        # (Private names of this package's modules are switches of the dispatcher.)
+        # Private names of this package's modules are dispatcher state.
         self._space(own, "global", frozenset([n for n in names if n[:1] != "_"]) if ours(f) else names)
         for k in names & own.keys():
             x = own[k]
@@ -545,7 +565,7 @@ class Scope:
 
 
 def _target(ref):
-    """What a weak reference or proxy stands for; None: it is gone."""
+    """Returns the target of a weak reference or proxy; None if it has been freed."""
     if isinstance(ref, weakref.ref):
         return ref()
     try:
@@ -555,7 +575,7 @@ def _target(ref):
 
 
 def registered(classes):
-    """Classes that say of others that they are subclasses of theirs -> weak references to the others."""
+    """Returns {abstract class: weak references to the classes registered with it}."""
     found, todo = {}, list(classes)
     while todo:
         c = todo.pop()
@@ -589,7 +609,8 @@ def _current(kind, holder, name):
 
 
 def entries(d):
-    """What a dict holds, past the methods of a subclass (which may make things up at each access)."""
+    """Returns the items of a dict, bypassing the methods of a subclass (which may compute them on
+    access)."""
     return d.items() if type(d) is OrderedDict else dict.items(d)
 
 
@@ -597,13 +618,14 @@ _SLOTTED = {}
 
 
 def parts(x):
-    """What an argument that is a tuple, list or dict consists of: its items and then its attributes.  None for other objects."""
+    """Returns the parts of a tuple, list or dict argument: its items, then its attributes. None for
+    other objects."""
     if not isinstance(x, (tuple, list, dict)) or isinstance(x, Size):
         return None
     t = type(x)
     if t in (tuple, list, dict):
         return x.values() if t is dict else x
-    if t not in _SLOTTED:        # state in slots, or a tuple's items given out by other means: not looked into
+    if t not in _SLOTTED:  # state in slots or a custom iterator: not traversed
         _SLOTTED[t] = any(vars(c).get("__slots__") for c in t.__mro__) or t.__iter__ not in (
             tuple.__iter__, list.__iter__, dict.__iter__, OrderedDict.__iter__)
     if _SLOTTED[t]:
@@ -614,12 +636,12 @@ def parts(x):
 
 
 def keys_of(d):
-    """The keys of a dict in order, past the methods of a subclass."""
+    """Returns the keys of a dict in order, bypassing the methods of a subclass."""
     return list((OrderedDict if isinstance(d, OrderedDict) else dict).__iter__(d))
 
 
 def same_items(a, b):
-    """Whether two dicts hold the same things in the same order."""
+    """True if two dicts hold the same values in the same order."""
     if dict.__len__(a) != dict.__len__(b):
         return False
     for (k, x), (m, y) in zip(entries(a), entries(b)):
@@ -629,7 +651,8 @@ def same_items(a, b):
 
 
 def changes(before, after):
-    """What a call has changed among the things walked before it; None if nothing.  MISSING: not known, it was not walked."""
+    """Returns what a call has changed among the objects traversed before it, or None. MISSING if it
+    reached objects that were not traversed."""
     for d, _, _, items in before.dicts.values():
         if not same_items(items, d):
             now = dict(entries(d))
@@ -657,17 +680,21 @@ def changes(before, after):
 
 
 class Guard:
-    """The state that an `after` walk found, and a quick test that it is still so.
+    """The state found by the traversal after a call, and a fast check that it is unchanged.
 
-    CPython's words tell most of it: version tags of dicts, classes of objects, which dict an object has, how many entries a tensor's
-    has.  Where a word is another one, what it stands for is compared."""
+    Most of the check compares machine words of CPython: version tags of dicts, classes of objects,
+    the dict of an object, the number of entries of a tensor's dict. If a word has changed, the
+    contents are compared.
+    """
 
     def __init__(self, scope, tensors, lib=None):
-        """lib: C kernels, which compare some hundred words in a microsecond."""
+        """lib: C kernels, which compare about a hundred words per microsecond."""
         self.tagged = tags_work()
         self.dicts = list(scope.dicts.values())
         self.spaces = self.all_spaces = list(scope.spaces.values())
-        self.restless: list[Space] = []            # those that are written to without a change, as a script's globals are: asked one by one
+        # spaces that are written to without a change, such as a script's globals: checked one by
+        # one
+        self.restless: list[Space] = []
         self.own = list(scope.own.values())
         self.attributes = [list(e) for e in scope.attributes.values()]
         self.names = scope.names
@@ -676,21 +703,23 @@ class Guard:
         self.tensors = list({id(t): t for t in (*tensors, *scope.tensors.values())}.values())
         self.rg = [t._rg for t in self.tensors]
         self.arrays = [t._a for t in self.tensors]
-        self.kept = {i: v for i, v in scope.seen.items() if i not in scope.passing}           # ids must stay taken
+        # keeps the objects alive, so that their ids are not reused
+        self.kept = {i: v for i, v in scope.seen.items() if i not in scope.passing}
         self.lib = lib if self.tagged else None
         self.abstract = list(scope.abstract.values())
         self.registered = registered(self.abstract)
         self.token = abc.get_cache_token() if self.abstract else None
-        self.loose = None if self.tagged else ()         # objects whose dict is where no word tells of it
+        # objects whose dict pointer is not covered by a word
+        self.loose = None if self.tagged else ()
         self._watch()
 
     @property
     def globals(self):
-        """Names of globals that the code reads."""
+        """Returns the names of the globals that the code reads."""
         return [n for s in self.all_spaces if s.kind == "global" for n, x in s.items.items() if x is not MISSING]
 
     def _watch(self):
-        """Notes the words as they are, of what has been found to be as it was."""
+        """Records the current words of everything that was found to be unchanged."""
         if not self.tagged:
             return
         at = [tag_address(e[0]) for e in self.dicts] + [tag_address(s.d) for s in self.spaces]
@@ -717,7 +746,7 @@ class Guard:
         return self.tagged and [c.value for c in self._words] == self._values
 
     def holds(self):
-        """None, or what has changed."""
+        """Returns None, or what has changed."""
         if not self._unchanged():
             bad = self._compare()
             if bad is not None:

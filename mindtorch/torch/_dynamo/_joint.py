@@ -1,7 +1,10 @@
-"""The replay of a captured call that becomes one program of forward and backward (core/joint.py) once it has been replayed.
+"""Replay of a captured call that becomes one joint forward-backward program
+(`mindtorch/core/joint.py`) after its first replay.
 
-The first replay runs op by op on the tape (_replay.py).  Then the call is recorded and from there on runs as a program; where that cannot be, or does not hold
-for a call (somebody watches primitives), it goes on op by op.  `reason` says why there is no program.
+The first replay runs op by op on the autograd graph (_replay.py). Then the call is recorded and
+from there on runs as a program. If that is not possible, or the program does not apply to a call
+(for example because primitives are observed), the call is replayed op by op. `reason` says why
+there is no program.
 """
 import logging
 
@@ -13,12 +16,16 @@ from mindtorch.torch._dynamo.utils import counters
 
 log = logging.getLogger("torch._dynamo")
 
-#: replays op by op before a call is recorded; programs made for other results with gradients
+#: op-by-op replays before a call is recorded; maximum number of re-recordings for other results
+#: with gradients
 REPLAYS, OTHERS = 1, 3
 
 
 class Program:
-    """The replay of a captured graph.  title: the callable's name, for messages."""
+    """Replay of a captured graph.
+
+    title: name of the callable in messages.
+    """
 
     def __init__(self, graph, entry_modes, title):
         self.host = _replay.Program(graph, entry_modes)
@@ -30,22 +37,22 @@ class Program:
         if len(graph.nodes) < 2:
             self.reason = "it is a single op"
         elif any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
-            self.reason = "it draws from a generator of its own"
+            self.reason = "it uses an explicit random generator"
 
     @property
     def source(self):
-        """What runs, as Python source."""
+        """The Python source that is executed."""
         return self.host.source if self.joint is None else self.joint.source
 
     def run(self, *tensors):
-        """The captured call's result for such tensors."""
+        """Returns the result of the captured call for these tensors."""
         given = [*tensors, *self.parameters]
         program = self._ready(given)
         if program is not None:
             try:
                 outs = program.run(given)
             except joint.Differs:
-                self._refused("sizes hang on values")
+                self._refused("shapes depend on values")
             else:
                 return self.free.result(*given, *outs)
         if self._to_be_recorded() and self.calls < REPLAYS:
@@ -56,7 +63,8 @@ class Program:
         return self.joint is None and self.reason is None and joint.unwatched()
 
     def _ready(self, given):
-        """The program that runs this call, recorded now if it is time; None if the call goes op by op."""
+        """Returns the program that runs this call, recording it first if it is due; None if the
+        call is replayed op by op."""
         program = self.joint
         if program is None:
             if self.calls < REPLAYS or not self._to_be_recorded():
@@ -70,12 +78,12 @@ class Program:
         if program is None:
             return None
         if program.broken:
-            self._refused("sizes hang on values")
+            self._refused("shapes depend on values")
             return None
         return program if program.holds(given) else None
 
     def _watched(self, tensors, given):
-        """Op by op, and which of the tensors are written to."""
+        """Replays op by op and records which of the tensors are modified in place."""
         before = [t._version for t in given]
         r = self.host.run(*tensors)
         self.written.update([i for i, (t, v) in enumerate(zip(given, before)) if t._version != v])
@@ -85,12 +93,12 @@ class Program:
     def _record(self, given, present):
         try:
             if not all(map(joint.takes, given)):
-                raise joint.Refused("a tensor is none of the host's own")
+                raise joint.Refused("an input is not a plain host tensor")
             if self.free is None:
                 self.free = _replay.Free(self.graph, self.modes)
             found = joint.Recording(self.free.run, given, self.written, present)
             if not set(found.written) <= self.written:
-                raise joint.Refused("it does not write to the same tensors in each call")
+                raise joint.Refused("it modifies different tensors from call to call")
             self.joint = joint.Joint(found, self.free.run, again)
         except (joint.Refused, NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError) as e:
             self._refused(str(e) if isinstance(e, joint.Refused) else f"{type(e).__name__}: {e}")

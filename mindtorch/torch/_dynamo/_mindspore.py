@@ -1,4 +1,5 @@
-"""torch.compile(backend="mindspore"): a call's kernels on the npu device as MindSpore graphs (core/lazy.py)."""
+"""torch.compile(backend="mindspore"): runs the kernels of a call on the npu device as MindSpore
+graphs (`mindtorch/core/lazy.py`)."""
 import logging
 
 from mindtorch.backend.graph import leaves
@@ -13,12 +14,12 @@ log = logging.getLogger("torch._dynamo")
 graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
 recompiles = logging.getLogger("torch._dynamo.recompiles")
 
-#: torch's modes -> how far MindSpore compiles (jit_level)
+#: PyTorch's modes -> MindSpore's optimization level (jit_level)
 LEVELS = {None: "O0", "default": "O0", "reduce-overhead": "O0", "max-autotune-no-cudagraphs": "O1", "max-autotune": "O1"}
 
 
 def level_of(options):
-    """jit_level for the options of torch.compile."""
+    """Returns the jit_level for the options of torch.compile."""
     return options["options"].get("jit_level") or LEVELS[options["mode"]]
 
 
@@ -26,7 +27,7 @@ counters["mindspore"] = lazy.counters
 
 
 class Lazily:
-    """What a compiled callable has been seen to do on the npu device, and how it is called there."""
+    """Traces of a compiled callable on the npu device; calls it there."""
 
     def __init__(self, title, options):
         self.options = options
@@ -37,7 +38,7 @@ class Lazily:
         self.calls = 0
 
     def __call__(self, fn, args, kwargs):
-        """fn(*args, **kwargs) in a session."""
+        """Runs fn(*args, **kwargs) in a session."""
         if lazy.current.session is not None:
             return fn(*args, **kwargs)
         counters["mindspore"] = lazy.counters
@@ -64,14 +65,14 @@ class Lazily:
         return r
 
     def note(self, reason):
-        """Logs a graph break, once a reason."""
+        """Logs a graph break, once per reason."""
         counters["graph_break"][reason] += 1
         if reason not in self.reasons:
             self.reasons.append(reason)
             graph_breaks.info("%s is split: %s", self.trace.title, reason)
 
     def tell(self):
-        """Logs why sizes have graphs of their own, each reason once."""
+        """Logs why sizes have their own graphs, once per reason."""
         before, self.notes = self.notes, [*self.trace.notes, *self.backward.notes]
         for note in self.notes:
             if note not in before:
@@ -79,29 +80,29 @@ class Lazily:
                 recompiles.debug("Recompiling %s", note)
 
     def full(self, trace):
-        """Whether calls have gone so many ways that further ones run eagerly."""
+        """True if calls have taken so many different paths that further calls run eagerly."""
         if len(trace.branches) <= 4 * config.limit():
             return False
         if "recompile_limit" not in self.reasons:
             self.note("recompile_limit")
-            log.warning("torch._dynamo hit config.recompile_limit (%d): %s does something else at nearly every call; further ones run eagerly",
+            log.warning("torch._dynamo hit config.recompile_limit (%d): %s takes a different path at nearly every call; further calls run eagerly",
                         config.limit(), trace.title)
         return True
 
     @property
     def idle(self):
-        """Whether nothing of it has run on the device."""
+        """True if nothing of it has run on the device."""
         return not self.trace.start.children and not self.trace.used
 
 
 def lazily(compiled, args, kwargs):
-    """A call of a compiled callable in a process that uses the npu device."""
+    """Calls a compiled callable in a process that uses the npu device."""
     run = compiled.lazily
     if run is None:
         run = compiled.lazily = Lazily(compiled.title, compiled.options)
     r = run(compiled.fn, args, kwargs)
     if run.idle and lazy.current.session is None:
-        compiled.lazily = False             # (of the host's tensors alone: as ever)
+        compiled.lazily = False  # only host tensors: the host path is used unchanged
     return r
 
 

@@ -1,7 +1,10 @@
-"""torch.compile(backend="mindspore") of host tensors: a captured call (_capture.py) computed as MindSpore graphs on MindSpore's CPU target.
+"""torch.compile(backend="mindspore") for host tensors: runs a captured call (_capture.py) as
+MindSpore graphs on MindSpore's CPU target.
 
-The captured ops run on shadows of the tensors (core/shadow.py) in a session (core/lazy.py), so that graphs are made and looked after as on the npu device, and
-backward passes through them are graphs as well.  What cannot be computed so is replayed on the host, for a reason that is told.
+The captured ops run on bridge tensors (`mindtorch/core/shadow.py`) in a session
+(`mindtorch/core/lazy.py`). Graphs are therefore built and managed as on the npu device, and
+backward passes through them are graphs too. A call that cannot be computed this way is replayed on
+the host, and the reason is reported.
 """
 import contextlib
 import logging
@@ -26,9 +29,9 @@ graph_breaks = logging.getLogger("torch._dynamo.graph_breaks")
 
 
 def refusal(graph, rec):
-    """Why a captured call cannot be computed on shadows; None: it can."""
+    """Returns why a captured call cannot be computed on bridge tensors, or None if it can."""
     if any([isinstance(x, Generator) for n in graph.nodes for x in (*n.args, *n.kwargs.values())]):
-        return "it draws from a generator of its own"
+        return "it uses an explicit random generator"
     for t in rec.tensors().values():
         why = shadow.takes(t) if t._dev.type != shadow.SHADOW.type else None
         if why is not None:
@@ -36,22 +39,25 @@ def refusal(graph, rec):
     return None
 
 
-#: calls that draw as many numbers as their first operand has elements, in the order of its memory
+#: calls that draw as many random numbers as their first operand has elements, in its memory order
 _DRAWING = frozenset("dropout alpha_dropout rand_like randn_like randint_like bernoulli rrelu".split())
 
 
 def _in_order(x, order):
-    """x with its dimensions in an order, in C order of memory."""
+    """Permutes the dimensions of x and makes the result contiguous."""
     return x.permute(order).contiguous()
 
 
 def _as_before(x, order):
-    """Takes the order back."""
+    """Undoes the permutation of `_in_order`."""
     return x.permute([order.index(i) for i in range(len(order))])
 
 
 def _order(node):
-    """How the dimensions of what a node gave on the host lay in memory, the outermost first; None: with gaps, or not known."""
+    """Returns the memory order of the dimensions of a node's host result, outermost first.
+
+    None if the memory has gaps, or the result is unknown.
+    """
     like = getattr(node, "meta", {}).get("example_value")
     if like is None:
         return None
@@ -66,7 +72,8 @@ def _order(node):
 
 
 def _order_of_draws(gm):
-    """Has operands that numbers are drawn for in C order of the dimensions in which the host's lay in memory, for so it draws."""
+    """Permutes the operands of random ops to the memory order of the host tensor, because the host
+    draws random numbers in that order."""
     changed = False
     for n in list(gm.graph.nodes):
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
@@ -87,13 +94,14 @@ def _order_of_draws(gm):
 
 
 def _final(error):
-    """Marks an error that is no error of the code's: it is not looked for by running the call eagerly."""
+    """Marks an error as raised by the backend: the call is not re-executed eagerly because of it.
+    """
     error.of_backend = True
     return error
 
 
 class Program:
-    """The replay of a captured call."""
+    """Replay of a captured call."""
 
     def __init__(self, graph, rec, fn, args, kwargs, options, key, state, title):
         shadow.start()
@@ -110,23 +118,24 @@ class Program:
         self.given, self.result = graph.inputs, graph.result
         level = level_of(options)
         device = shadow.start()
-        # (Every size is a variant of its own.)
+        # Every size has its own variant.
         self.trace = lazy.Trace(title, level, self.whole, False, device)
         self.backward = lazy.Trace(f"{title} (backward)", level, False, False, device)
         self.harmless = rec.harmless()
-        self.written = None             # which of the tensors given the call writes to, once it has run
-        self.rebased = ()               # and of these, which get a history by it
+        # indices of the input tensors that the call modifies; known after the first run
+        self.written = None
+        self.rebased = ()  # those of them that get an autograd history from the call
         self.arrays = [None] * len(self.feed)
         self.refused = None
         self.reasons = []
 
     @property
     def traces(self):
-        """What its runs and the backward passes through them have been seen to do."""
+        """The traces of its runs and of the backward passes through them."""
         return self.trace, self.backward
 
     def run(self, *tensors):
-        """The captured call's result for such tensors."""
+        """Returns the result of the captured call for these tensors."""
         if self.refused is not None:
             return self.host.run(*tensors)
         ts = [t if i is None else tensors[i] for i, t in self.feed]
@@ -140,7 +149,8 @@ class Program:
         return self._finished(ts, tensors, *self._computed(ts))
 
     def _computed(self, ts):
-        """(the shadows of what is given, those of the results, the number before the first node)."""
+        """Returns (bridge tensors of the inputs, bridge tensors of the results, sequence number
+        before the first node)."""
         before = mode.on, mode.inference, (_autocast.state.to, _autocast.state.there)
         state = self.state
         within, state.within = state.within, None
@@ -178,7 +188,11 @@ class Program:
 
     # ---- the first run
     def _first(self, ts, tensors):
-        """Finds out what the call writes to, and whether it can be computed so at all: all is put back where not."""
+        """First run: finds out which tensors the call modifies and whether it can run as graphs at
+        all.
+
+        If not, everything is restored and the call is replayed on the host.
+        """
         versions = [t._version for t in ts]
         saved = None if self.harmless else ([t._a.copy("K") for t in ts], _random.get_rng_state())
         try:
@@ -190,7 +204,7 @@ class Program:
                 why = self._overlap(ts) or self._unreachable(ts)
             rebased = [i for i in written if ins[i]._gnode is not None and ins[i]._gnode.__class__ is not shadow._Over]
             if why is None and any([ts[i]._base is not None or ts[i]._views for i in rebased]):
-                why = "it writes to a view of another tensor, and gives it a gradient's history"
+                why = "it modifies a view of another tensor in place and records a gradient for it"
         except (NotImplementedError, Unsupported) as e:
             if isinstance(e, Unsupported) or devices.fallback.policy == "error":
                 _final(e)
@@ -215,20 +229,21 @@ class Program:
 
     @staticmethod
     def _shared(ins, outs):
-        """Whether results share memory with what is given, or with each other: on the host they would know it of each other."""
+        """Returns a reason if results share memory with inputs or with each other, which the host
+        would track as aliasing; else None."""
         seen = {id(home_of(t._a)) for t in ins}
         for t in outs:
             if t._h is None:
                 continue
             home = id(home_of(t._a))
             if home in seen:
-                return "a result shares memory with another tensor of the call's"
+                return "a result shares memory with an input or another result"
             seen.add(home)
         return None
 
-    # ---- writes
+    # ---- in-place writes
     def _overlap(self, ts):
-        """Whether a tensor that is written to shares memory with another that is given."""
+        """Returns a reason if a modified tensor shares memory with another input; else None."""
         arrays, written = self.arrays, self.written
         changed = [i for i, t in enumerate(ts) if arrays[i] is not t._a]
         found = None
@@ -241,13 +256,14 @@ class Program:
         return found
 
     def _unreachable(self, ts):
-        """Whether MindSpore cannot write to a tensor's memory where it lies."""
+        """Returns a reason if MindSpore cannot write to the memory of a modified tensor in place;
+        else None."""
         for i in self.written:
             a = ts[i]._a
             if not a.flags.writeable or a.size and not a.flags.c_contiguous and min(a.strides) < 0:
                 return "it writes to a tensor whose memory MindSpore cannot write to"
             if i in self.rebased and (ts[i]._base is not None or ts[i]._views):
-                return "it writes to a view of another tensor, and gives it a gradient's history"
+                return "it modifies a view of another tensor in place and records a gradient for it"
         return None
 
     def _note(self, reason):

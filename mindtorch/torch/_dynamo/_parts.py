@@ -1,12 +1,13 @@
-"""What is left of a compiled callable that cannot be captured whole: its modules, each captured by itself.
+"""Partial capture of a compiled callable with a graph break: its modules are captured one by one.
 
-While a broken callable runs eagerly, `Module.__call__` asks `route`.  The outermost modules that the callable calls have a
-variant cache of their own (`Part`); one that breaks too runs eagerly in its turn, and so its children are asked for.  The
-parts belong to the broken callable and are only looked for inside its calls: the same modules called from elsewhere are eager,
-and nothing is written to the modules.
+While such a callable runs eagerly, `Module.__call__` calls `route`. The outermost modules that the
+callable calls get their own variant caches (`Part`). A part with a graph break runs eagerly in
+turn, so its child modules become parts. Parts belong to their callable and are only used during its
+calls: the same modules called from elsewhere run eagerly, and nothing is written to the modules.
 
-A part is guarded as any compiled callable is, with the module as the root of what its code can reach; whatever the broken
-callable does between its parts therefore reaches them either as an argument or through guarded state.
+A part is guarded like any compiled callable, with the module as the root of what its code can
+reach. Whatever the callable does between its parts therefore reaches them as an argument or through
+guarded state.
 """
 import types
 import weakref
@@ -18,10 +19,12 @@ from mindtorch.torch._dynamo.eval_frame import Compiled, _Call as _Whole, log, s
 from mindtorch.torch.nn.modules import module as _module
 from mindtorch.torch.nn.modules.module import _GO_ON, Module
 
-# Finding, checking and entering a part costs as much as two or three modules' calls cost in eager code (measured: one Linear
-# 12 -> 14 us, Linear and ReLU 13.5 -> 11.5, three ops 25 -> 20).  Below that many ops only a C kernel makes it pay.
+# Finding, checking and entering a part costs as much as two or three eager module calls (measured,
+# eager vs part: one Linear 12 vs 14 us, Linear and ReLU 13.5 vs 11.5 us, three ops 25 vs 20 us).
+# With fewer ops, a part only pays off if it contains a C kernel.
 LEAST_OPS = 3
-# Parts that were not called for that many calls of the callable let go of what they captured, and so of their module.
+# Parts that were not used during this many calls of the callable release what they captured, and
+# thus their module.
 PATIENCE = 256
 NEVER = 1 << 62
 
@@ -29,7 +32,7 @@ _running = []
 
 
 class Table:
-    """The parts of one broken callable, by the module's id."""
+    """The parts of one callable with a graph break, by module id."""
 
     def __init__(self, owner):
         self.owner = weakref.ref(owner)
@@ -37,22 +40,23 @@ class Table:
 
     @property
     def variants(self):
-        """How many there are of all parts."""
+        """Number of variants of all parts."""
         return sum([len(p.entries) for p in list(self.parts.values())])
 
     def see(self, module):
-        """Writes a module down.  Only those that are met again are captured: what is made anew at every call is not."""
+        """Registers a module. Only modules that are seen again are captured, so modules created
+        anew at every call are not."""
         self.parts[id(module)] = Part(module, self)
 
     def tidy(self):
-        """Forgets parts that are no longer called (of a module that was replaced, say)."""
+        """Drops parts that are no longer called (for example of a module that was replaced)."""
         for part in list(self.parts.values()):
             if part.entries and part.used < self.calls - PATIENCE:
                 part.reset()
 
 
 class Part(Compiled):
-    """The cache of one module inside a broken callable."""
+    """Variant cache of one module inside a callable with a graph break."""
 
     part = True
 
@@ -65,12 +69,13 @@ class Part(Compiled):
                 del parts[key]
         self.module, self.table = weakref.ref(module, gone), table
         self.parent, self.used, self._title = None, 0, None
-        self.skipped = self.is_owner = module is _own_module(owner)       # its call is the one that is broken
-        self.enough, self.tries = NEVER, 0                # data from which on it is worth another try
+        # its call is the one with the graph break
+        self.skipped = self.is_owner = module is _own_module(owner)
+        self.enough, self.tries = NEVER, 0  # input size from which another attempt is worthwhile
         super().__init__(_Call(self.module), owner.options)
 
     def _register(self):
-        """A part is reset with its owner."""
+        """Does nothing: a part is reset together with its owner."""
 
     def _forget(self):
         table = self.table
@@ -90,14 +95,15 @@ class Part(Compiled):
     def _worth(self, args, ops, fused):
         if ops >= LEAST_OPS or fused or self.entries or is_callable(self.options):
             return True
-        # Whether there are C kernels depends on sizes: a first call with little data says little.
+        # C kernels are chosen by size, so a first call with little data is not conclusive.
         self.skipped, self.enough = True, 4 * _size(args) or NEVER
         self.tries += 1
         log.debug("%s stays eager: %d ops", self.title, ops)
         return False
 
     def _is_break(self, reason):
-        # What breaks a part has broken its caller before; the first part that does so is the same break, seen from nearer.
+        # A graph break of a part has already occurred in its caller. The first part with the same
+        # reason is the same break, located more precisely.
         p = self.parent
         if p is not None and reason in p.reasons and not p.passed_on:
             p.passed_on = True
@@ -109,7 +115,7 @@ class Part(Compiled):
 
     @property
     def title(self):
-        """Class, path in the outermost module that has it, and the broken callable."""
+        """Class, path within the outermost module that contains it, and the owning callable."""
         if self._title is None or not self._title[1]:
             module, path, p = self.module(), "", self.parent
             while p is not None:
@@ -123,7 +129,7 @@ class Part(Compiled):
 
 
 class _Call:
-    """The module's call, past `route`; the module is not held."""
+    """The module's call, bypassing `route`. Does not keep the module alive."""
 
     def __init__(self, ref):
         self.ref = ref
@@ -133,7 +139,7 @@ class _Call:
 
 
 def _own_module(compiled):
-    """The module whose call a compiled callable is, or None."""
+    """Returns the module that a compiled callable calls, or None."""
     fn = compiled.fn
     if isinstance(fn, types.MethodType):
         return fn.__self__ if fn.__name__ in ("forward", "_call_impl") else None
@@ -141,7 +147,7 @@ def _own_module(compiled):
 
 
 def _path(top, module):
-    """The name of a submodule."""
+    """Returns the dotted name of a submodule."""
     seen, stack = set(), [("", top)]
     while stack:
         name, m = stack.pop()
@@ -159,12 +165,13 @@ def _size(args):
 
 
 def route(module, args, kwargs):
-    """A module's call while some thread runs a broken callable: the result of its part, or _GO_ON."""
+    """Handles a module call while a thread runs a callable with a graph break. Returns the result
+    of its part, or _GO_ON."""
     within = state.within
     if within is None:
         return _GO_ON
     table = within.table
-    if table is None:              # torch._dynamo.reset() was called meanwhile
+    if table is None:  # torch._dynamo.reset() was called in the meantime
         return _GO_ON
     part = table.parts.get(id(module))
     if part is None or part.module() is not module:
@@ -179,7 +186,7 @@ def route(module, args, kwargs):
 
 
 class noticed:
-    """Inside, `route` is asked for modules, and belongs to `compiled`."""
+    """Context manager: inside, module calls go through `route` on behalf of `compiled`."""
 
     __slots__ = ("compiled", "before")
 
@@ -191,7 +198,8 @@ class noticed:
         if c.table is None:
             c.table = Table(c)
         self.before = state.within
-        _running.append(None)          # (list methods are atomic; a lock here could be left locked by an exception from outside)
+        # list methods are atomic; an asynchronous exception could leave a lock held
+        _running.append(None)
         _module._route = route
         state.within = c
 
@@ -200,12 +208,12 @@ class noticed:
         _running.pop()
         if not _running:
             _module._route = None
-            if _running:               # another thread came in between
+            if _running:  # another thread entered in between
                 _module._route = route
 
 
 def run(compiled, args, kwargs):
-    """Calls what is broken, its modules as parts."""
+    """Calls a callable with a graph break, with its modules as parts."""
     if not compiled.part:
         if compiled.table is None:
             compiled.table = Table(compiled)
@@ -222,13 +230,15 @@ def _parts_of(compiled):
 
 
 def all_of(compiled):
-    """([entry], [(title, reason of a break)]) of a compiled callable and all its parts, in the order of their first calls."""
+    """Returns ([entry], [(title, reason of a graph break)]) of a compiled callable and all its
+    parts, in the order of their first calls."""
     every = [compiled, *_parts_of(compiled)]
     return [e for c in every for e in reversed(c.entries)], [(c.title, r) for c in every for r in c.breaks]
 
 
 def attempts(compiled):
-    """How many calls of parts were captured, or were tried to be; None if there are no parts."""
+    """Returns how many calls of parts were captured or attempted to be; None if there are no parts.
+    """
     parts = [p for p in _parts_of(compiled) if not p.is_owner]
     return sum(p.attempts for p in parts) if parts else None
 

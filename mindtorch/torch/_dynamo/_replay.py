@@ -1,4 +1,4 @@
-"""Captured calls as straight Python code: one line an op, no modules, no control flow."""
+"""Captured calls as straight-line Python code: one line per op, no modules, no control flow."""
 
 from mindtorch.backend.graph import Build, Value, last_uses, values_in
 from mindtorch.core import autocast as _autocast
@@ -9,7 +9,8 @@ from mindtorch.torch._dynamo import _guards
 
 
 class Spec:
-    """What the arguments of a call must be like; `check(args, kwargs)` gives the input tensors, or None."""
+    """Guards on the arguments of a call. `check(args, kwargs)` returns the input tensors, or None
+    if a guard fails."""
 
     def __init__(self, args, kwargs, fixed=()):
         self.scope = {"Tensor": Tensor, "Parameter": Parameter, "same": _guards.same, "own": attributes, "OWN": own_names(),
@@ -41,14 +42,15 @@ class Spec:
         src = "def check(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
         exec(compile(src, "<guards of the arguments>", "exec"), self.scope)
         self.check = self.scope["check"]
-        del self.tensors           # not to be kept alive
+        del self.tensors  # must not be kept alive
 
     def learn(self, reads, known):
-        """What the capture found out: names that the code may read, and ids of tensors that it knows without being given them."""
+        """Sets the results of the capture: names that the code may read, and ids of tensors that it
+        reaches without receiving them."""
         self.watched, self.scope["known"] = reads, known
 
     def _marked(self, t):
-        """Whether a user has hung something on a tensor that the code may read."""
+        """True if a tensor has a user attribute that the code may read."""
         return any(k in self.watched for k in vars(t))
 
     def _const(self, v):
@@ -73,7 +75,7 @@ class Spec:
             self._must(f"own({n}).keys() <= OWN or not marked({n})")
             x = a._a
             self.lines.append(f"x = {n}._a")
-            if not x.flags.writeable:           # (as of those with a conjugate or negative bit)
+            if not x.flags.writeable:  # tensors with a lazy conjugate or negative bit are read-only
                 self._must(f"bits_of({n}) == {bits_of(a)}")
             self._must(f"x.shape == {self._const(x.shape)} and x.dtype == {self._const(x.dtype)} and "
                        f"x.strides == {self._const(x.strides)} and {n}._rg is {a._rg} and {n}._dev is {self._const(a._dev)} and "
@@ -107,7 +109,7 @@ class Spec:
 
 
 def tensors_of(args, kwargs):
-    """Tensors among nested arguments, in the order of Spec."""
+    """Returns the tensors among nested arguments, in the order of Spec."""
     out = []
 
     def walk(x):
@@ -122,7 +124,7 @@ def tensors_of(args, kwargs):
 
 
 class Program:
-    """The replay of a captured graph as a Python function of the input tensors."""
+    """Replay of a captured graph as a Python function of the input tensors."""
 
     def __init__(self, graph, entry_modes):
         self.scope = {"MODE": mode, "CAST": _autocast.switch}
@@ -131,7 +133,7 @@ class Program:
         self.scope.update((v.name, v.tensor) for v in graph.parameters)
 
     def _ends(self, graph):
-        """(names of the function's parameters, source of its result)."""
+        """Returns (names of the function's parameters, source of its result)."""
         return [v.name for v in graph.inputs], self._code(graph.result)
 
     def _make(self, graph, entry_modes):
@@ -172,7 +174,7 @@ class Program:
         self.run = self.scope["replay"]
 
     def _switch(self, now, to):
-        """Lines that change the modes."""
+        """Returns the source lines that switch the modes."""
         lines = [] if now[:2] == to[:2] else [f"MODE.on, MODE.inference = {to[:2]}"]
         return lines if now[2:] == to[2:] else [*lines, f"CAST({self._const(to[2:])})"]
 
@@ -184,7 +186,7 @@ class Program:
         return n
 
     def _code(self, a):
-        """Python source of a template."""
+        """Returns the Python source of a template."""
         t = a.__class__
         if t is Value:
             return a.name
@@ -204,8 +206,11 @@ class Program:
 
 
 class Free(Program):
-    """The same for any tensors in the place of the parameters as well: `run(*inputs, *parameters)` gives a tuple of the tensors that were computed for the result,
-    and `result(*inputs, *parameters, *those)` the result."""
+    """Like `Program`, with the parameters passed as arguments too.
+
+    `run(*inputs, *parameters)` returns a tuple of the tensors computed for the result, and
+    `result(*inputs, *parameters, *computed)` returns the result.
+    """
 
     def __init__(self, graph, entry_modes):
         super().__init__(graph, entry_modes)

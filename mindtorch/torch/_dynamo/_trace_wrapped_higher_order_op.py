@@ -7,7 +7,8 @@ refuse(globals(), "no graph is captured", "trace_wrapped")
 
 
 class TransformGetItemToIndex(contextlib.ContextDecorator):
-    """Context manager: inside torch.vmap, tensors are indexed by tensors of no dimensions. Here they always can be."""
+    """Context manager under which torch.vmap supports indexing with 0-d tensors. Here that always
+    works."""
 
     def __enter__(self):
         return self

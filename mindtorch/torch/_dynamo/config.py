@@ -1,7 +1,9 @@
 """torch._dynamo.config: settings of torch.compile.
 
-Honoured: disable, cache_size_limit / recompile_limit, accumulated_cache_size_limit / accumulated_recompile_limit,
-error_on_recompile, fail_on_recompile_limit_hit, verbose, parts_limit, capture_attempts, capture_wait.  The others are kept and change nothing.
+Effective: disable, cache_size_limit / recompile_limit, accumulated_cache_size_limit /
+accumulated_recompile_limit, error_on_recompile, fail_on_recompile_limit_hit, parts_limit,
+capture_attempts, capture_wait, suppress_errors (callable backends), automatic_dynamic_shapes (npu
+device). The other settings are stored but have no effect.
 """
 import contextlib
 import sys
@@ -11,15 +13,16 @@ verbose = False
 suppress_errors = False
 error_on_recompile = False
 fail_on_recompile_limit_hit = False
-#: variants (shapes, dtypes, modes) that one compiled function keeps; further ones run eagerly
+#: maximum number of variants (shapes, dtypes, modes) per compiled function; further ones run
+#: eagerly
 cache_size_limit = recompile_limit = 8
-#: the same over all functions together
+#: maximum number of variants of all compiled functions together
 accumulated_cache_size_limit = accumulated_recompile_limit = 256
-#: variants of all modules together inside one function that cannot be captured whole
+#: maximum number of variants of all modules together inside one function with a graph break
 parts_limit = 512
-#: calls of one function that may fail to be captured before it runs eagerly for good
+#: failed captures of one function after which it runs eagerly for good
 capture_attempts = 3
-#: seconds that a call waits for another thread's capture before it runs eagerly
+#: seconds to wait for another thread's capture before a call runs eagerly
 capture_wait = 2.0
 capture_scalar_outputs = capture_dynamic_output_shape_ops = False
 assume_static_by_default = automatic_dynamic_shapes = optimize_ddp = inline_inbuilt_nn_modules = True
@@ -30,18 +33,18 @@ guard_nn_modules = True
 
 
 def limit():
-    """The smaller of the two names' values, unless one was changed."""
+    """Returns recompile_limit, or cache_size_limit if that was changed."""
     return recompile_limit if cache_size_limit == 8 else cache_size_limit
 
 
 def total_limit():
-    """The same for all functions together."""
+    """Like `limit`, for all functions together."""
     return accumulated_recompile_limit if accumulated_cache_size_limit == 256 else accumulated_cache_size_limit
 
 
 @contextlib.contextmanager
 def patch(arg=None, value=None, **changes):
-    """Context manager or decorator: other values inside."""
+    """Context manager or decorator that changes settings inside."""
     if isinstance(arg, str):
         changes = {arg: value, **changes}
     elif arg:

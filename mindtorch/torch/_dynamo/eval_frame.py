@@ -1,4 +1,5 @@
-"""torch.compile at work: the compiled callable, its cache, and the module that stands for a compiled module."""
+"""torch.compile at run time: the compiled callable, its cache, and the module that wraps a compiled
+module."""
 import functools
 import gc
 import inspect
@@ -36,7 +37,7 @@ recompiles = logging.getLogger("torch._dynamo.recompiles")
 
 
 def _logging_from_environment():
-    """TORCH_LOGS=graph_breaks,recompiles,dynamo,guards: those notes on stderr."""
+    """TORCH_LOGS=graph_breaks,recompiles,dynamo: logs these events to stderr."""
     wanted = {w.strip() for w in os.environ.get("TORCH_LOGS", "").split(",") if w.strip()}
     for name, logger in (("graph_breaks", graph_breaks), ("recompiles", recompiles), ("dynamo", log)):
         if wanted & {name, "+" + name, "all", "+dynamo"}:
@@ -51,9 +52,10 @@ _logging_from_environment()
 
 
 class _State(threading.local):
-    capturing = 0          # a call is being captured: compiled functions inside it are simply run
-    off = 0                # inside torch.compiler.disable or a stance of eager
-    within = None          # the innermost broken callable that runs: its modules are captured one by one (_parts.py)
+    capturing = 0  # a call is being captured: compiled functions inside it run uncompiled
+    off = 0  # inside torch.compiler.disable, or under an eager stance
+    # innermost running callable with a graph break: its modules are captured one by one (_parts.py)
+    within = None
     stance = "default"
 
 
@@ -70,11 +72,12 @@ class Entry:
     def __init__(self, spec, guard, program, graph, key, harmless):
         self.spec, self.guard, self.program, self.graph, self.key = spec, guard, program, graph, key
         self.run = program.run
-        self.harmless = harmless       # it may be broken off and begun anew: it neither writes nor draws
+        # it may be aborted and restarted: it neither modifies anything nor draws random numbers
+        self.harmless = harmless
 
 
 def _special():
-    """Circumstances in which nothing is captured or replayed; the reason, or None."""
+    """Returns why nothing can be captured or replayed in the current state, or None."""
     if _protocol.state.modes:
         return "a TorchFunctionMode is active"
     if dispatch.wanted("ops", "meta"):
@@ -93,39 +96,43 @@ def _special():
 
 
 def _key():
-    # (The modes as _capture.modes_now has them, then the defaults of creation.)
+    # The modes as in `_capture.modes_now`, then the defaults for new tensors.
     return (mode.on, mode.inference, _autocast.state.to, _autocast.state.there, _dtypes.get_default_dtype(), _device.get_default())
 
 
 class Compiled:
-    """What torch.compile makes of a function: a callable with a bounded cache of captured variants."""
+    """Result of torch.compile for a function: a callable with a bounded cache of captured variants.
+    """
 
-    part = False           # whether this is a module inside a broken callable (_parts.py)
-    run_parts = noticed = None      # how a broken callable runs, and how its modules are noticed: _parts.py, which stands on this, says it
-    lazily = None          # how it runs on the npu device (_mindspore.py); False: it does not
+    part = False  # whether this is a module inside a callable with a graph break (_parts.py)
+    # run and notice the modules of a callable with a graph break; set by _parts.py, which imports
+    # this module
+    run_parts = noticed = None
+    lazily = None  # how it runs on the npu device (_mindspore.py); False if it does not
     parent = None
 
     def __init__(self, fn, options):
         self.fn, self.options = fn, options
         self.eager_calls = self.replayed_calls = 0
         if _callable.is_callable(options):
-            self.lazily = False            # what a user's backend gets is captured on every device
+            self.lazily = False  # a user's backend receives captured graphs on every device
         self._forget()
         self._register()
 
     def _register(self):
         everyone.add(self)
 
-    table = None           # the parts that run by themselves once this is broken
+    table = None  # parts that run separately after a graph break
 
     def _forget(self):
         self.entries, self.failures, self.given_up, self.known_codes, self.reasons = [], 0, None, {}, []
         self.attempts = self.captures = self.crowded = 0
-        self.breaks, self.passed_on = [], False      # reasons counted as breaks; whether a part was found to be where it breaks
+        # reasons counted as graph breaks; whether one was located in a part
+        self.breaks, self.passed_on = [], False
         self.table = None
 
     def reset(self):
-        """Forgets everything captured, also in parts."""
+        """Drops all captured variants, including those of parts."""
         if not _callable.is_callable(self.options):
             self.lazily = None
         self._forget()
@@ -151,7 +158,8 @@ class Compiled:
                 continue
             if e.guard.holds() is None:
                 self.replayed_calls += 1
-                if e is not entries[0]:      # a new list: other threads may be walking over the old one
+                # a new list: other threads may be iterating over the old one
+                if e is not entries[0]:
                     self.entries = [e, *(x for x in entries if x is not e)]
                 try:
                     return e.run(*given)
@@ -161,18 +169,19 @@ class Compiled:
                 break
         else:
             return self._miss(args, kwargs, key)
-        # The code itself may catch the exception, or be meant to raise another.
+        # The replay raised: run eagerly, because the code may catch the exception itself or raise
+        # another one.
         self.eager_calls += 1
         return self.fn(*args, **kwargs)
 
     # -- a call without a variant
     def _in_parts(self, args, kwargs):
-        """A call of what cannot be captured whole: eager, but for the modules in it."""
+        """Calls a function with a graph break: eagerly, except for the modules in it."""
         self.eager_calls += 1
         return Compiled.run_parts(self, args, kwargs)
 
     def _eager(self, args, kwargs):
-        """A call that runs eagerly with all that is in it, though it is not broken."""
+        """Runs a call, and everything in it, eagerly. There is no graph break."""
         self.eager_calls += 1
         within, state.within = state.within, None
         try:
@@ -184,7 +193,7 @@ class Compiled:
         return len(self.entries) >= config.limit() or self._too_many()
 
     def _too_many(self):
-        """Whether the budget that all compiled callables share is used up."""
+        """True if the variant budget shared by all compiled callables is used up."""
         return sum([len(c.entries) for c in list(everyone)]) >= config.total_limit()
 
     def _miss(self, args, kwargs, key):
@@ -195,13 +204,15 @@ class Compiled:
         if self.entries and (config.error_on_recompile or state.stance == "fail_on_recompile"):
             raise RecompileError(f"Recompiling {self.title} with error_on_recompile: {self._why(args, kwargs, key)}")
         if self._full():
-            # (Asking all guards takes long: not at every call of one that meets new shapes again and again.)
+            # Checking all guards is slow, so it is not done at every call of a function that keeps
+            # meeting new shapes.
             self.crowded += 1
             if self.crowded < 9 or not self.crowded % 16:
                 self._stale()
                 if self.crowded % 16 == 1 and self._too_many():
-                    gc.collect()        # (callables that nobody has any more are cycles)
-        # A variant that is outdated at every call (a number that counts up, say) would cost a capture at each.
+                    gc.collect()  # unreferenced callables are cycles
+        # A variant that is outdated at every call (for example by a counter) would cost a capture
+        # each time.
         hardly = not self.options["fullgraph"] and self.captures >= 4 * config.limit() and self.replayed_calls < 2 * self.captures
         if hardly or self._full():
             text = (f"torch._dynamo hit config.recompile_limit ({config.limit()}): {self.title} has that many variants already; "
@@ -223,11 +234,12 @@ class Compiled:
             if type(t) is not Tensor and type(t) is not Parameter:
                 self._note(f"an argument is a {type(t).__name__}")
                 return self._eager(args, kwargs)
-        # Another thread's capture is waited for, but not for ever: it may itself be waiting for something that this thread does.
+        # Wait for another thread's capture, but not forever: that thread may itself be waiting for
+        # this one.
         if not _lock.acquire(timeout=config.capture_wait):
             return self._eager(args, kwargs)
         try:
-            entries = self.entries         # that thread may have captured the same
+            entries = self.entries  # that thread may have captured the same variant
             found = next((e for e in entries if e.key == key and e.spec.check(args, kwargs) is not None and e.guard.holds() is None), None)
             if found is None and self.given_up is None:
                 return self._capture(args, kwargs, key)
@@ -239,7 +251,8 @@ class Compiled:
         return found.run(*found.spec.check(args, kwargs))
 
     def _stale(self):
-        """Makes room: variants whose captured state has changed since (other weights, flags, globals) can hardly come back."""
+        """Drops variants whose captured state (weights, flags, globals) has changed since: they are
+        unlikely to match again."""
         stale = [e for e in self.entries if e.guard.holds() is not None]
         if stale:
             self.entries = [e for e in self.entries if e not in stale]
@@ -259,7 +272,7 @@ class Compiled:
         inputs = tensors_of(args, kwargs)
         self.eager_calls += 1
         state.capturing += 1
-        # The arguments are described before the call, which may change them in place.
+        # The arguments are described before the call, which may modify them in place.
         first = Spec(args, kwargs)
         before = _callable.Before(self._roots(), self.known_codes, inputs) if _callable.is_callable(self.options) else None
         try:
@@ -284,7 +297,7 @@ class Compiled:
         if not self._worth(args, len(graph.nodes), fused):
             return r
         if not self.part and self.given_up is None:
-            self.table = None          # the modules that were noticed are not needed
+            self.table = None  # the registered modules are not needed
         guard = _guards.Guard(after, [v.tensor for v in graph.parameters], cpu_native.lib() if self.options["backend"] == "inductor" else None)
         entry.guard = guard
         self.entries = [entry, *self.entries]
@@ -302,11 +315,11 @@ class Compiled:
         return entry.run(*inputs)
 
     def _worth(self, args, ops, fused):
-        """Whether a captured variant is kept."""
+        """True if a captured variant is worth keeping."""
         return True
 
     def _compile(self, rec, spec, key, args, kwargs):
-        """The passes over a captured graph: C kernels, then the replay."""
+        """Compiles a captured graph: selects C kernels, then builds the replay."""
         graph, fused = rec.graph, 0
         if _callable.is_callable(self.options):
             program = _callable.compiled(graph, rec, self.fn, args, kwargs, self.options, key[:-2], state)
@@ -322,7 +335,7 @@ class Compiled:
             if self.options["fullgraph"]:
                 raise Unsupported(f"{self.title} cannot be compiled for MindSpore (fullgraph=True): {why}")
             if not self.part and _USED:
-                self.lazily = None          # (tensors of the npu device: what runs there is compiled as it runs)
+                self.lazily = None  # npu tensors: what runs there is compiled as it runs
         if self.options["backend"] == "inductor":
             from mindtorch.torch._inductor.lowering import lower
             graph, fused = lower(graph, rec.tensors())
@@ -331,7 +344,7 @@ class Compiled:
         return Entry(spec, None, program, rec.graph, key, rec.harmless()), fused
 
     def _note(self, reason, broken=False):
-        """Logs why a call ran eagerly, once a reason."""
+        """Logs why a call ran eagerly, once per reason."""
         if reason in self.reasons:
             return
         self.reasons.append(reason)
@@ -341,7 +354,7 @@ class Compiled:
         graph_breaks.info("%s runs eagerly: %s", self.title, reason)
 
     def _is_break(self, reason):
-        """Whether this is not a break that was counted where the part was called."""
+        """False if the graph break was already counted in the caller of a part."""
         return True
 
     def _roots(self):
@@ -357,11 +370,12 @@ class Compiled:
         return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
-_guards._INERT += (Compiled,)         # what stands in one is not read by the code that it calls
+_guards._INERT += (Compiled,)  # the code that it calls does not read its state
 
 
 class OptimizedModule(Module):
-    """A compiled module: calls go through the cache, everything else to the module itself (`_orig_mod`)."""
+    """A compiled module. Calls go through the cache, everything else to the original module
+    (`_orig_mod`)."""
 
     _own = frozenset(["_orig_mod", "_compiled", "forward", "__wrapped__"])
 
@@ -386,7 +400,7 @@ class OptimizedModule(Module):
         return self._compiled(args, kwargs)
 
     def forward(self, *args, **kwargs):
-        """The module's computation, compiled."""
+        """Computes the module, compiled."""
         return self._compiled(args, kwargs)
 
     def __getattr__(self, name):
@@ -433,7 +447,7 @@ def _compiled_again(mod, options):
 
 
 class _Call:
-    """module(*args) as the function to be captured."""
+    """Wraps module(*args) as the function to capture."""
 
     def __init__(self, mod):
         self.mod = mod
@@ -444,7 +458,7 @@ class _Call:
 
 
 def compile_callable(fn, options):
-    """The compiled form of a module, class, function or other callable."""
+    """Returns the compiled form of a module, class, function or other callable."""
     if isinstance(fn, OptimizedModule) or getattr(fn, "_torchdynamo_compiled", None) is not None:
         return fn
     if isinstance(fn, Module):
@@ -466,14 +480,14 @@ def compile_callable(fn, options):
 
 
 def innermost_fn(fn):
-    """The function under a compiled one."""
+    """Returns the original function of a compiled one."""
     while hasattr(fn, "_torchdynamo_orig_callable"):
         fn = fn._torchdynamo_orig_callable
     return fn
 
 
 def reset():
-    """Forgets all that was captured, everywhere."""
+    """Drops everything that was captured, in all compiled callables."""
     for c in list(everyone):
         c.reset()
     counters.clear()
@@ -482,7 +496,8 @@ def reset():
 
 
 def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
-    """Marks a function (or module): it runs eagerly, and what it calls too; a captured call that meets it is broken off."""
+    """Marks a function or module: it runs eagerly, including everything it calls. Calling it during
+    a capture is a graph break."""
     if fn is None:
         return lambda f: disable(f, recursive, reason=reason)
     if isinstance(fn, Module):
@@ -508,8 +523,8 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
 
 
 class set_stance:
-    """What compiled functions do from now on (or inside a `with` block): "default", "force_eager", "eager_on_recompile" or
-    "fail_on_recompile"."""
+    """Sets the behavior of compiled functions from now on, or inside a `with` block: "default",
+    "force_eager", "eager_on_recompile" or "fail_on_recompile"."""
 
     def __init__(self, stance="default", *, skip_guard_eval_unsafe=False, force_backend=None):
         if stance not in ("default", "force_eager", "eager_on_recompile", "fail_on_recompile"):
@@ -535,7 +550,7 @@ class set_stance:
 
 
 def warn_once(text, _seen=set()):      # noqa: B006
-    """A warning that is given once in a process."""
+    """Emits a warning once per process."""
     if text not in _seen:
         _seen.add(text)
         warnings.warn(text, stacklevel=3)

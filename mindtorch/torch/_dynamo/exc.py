@@ -1,12 +1,12 @@
-"""torch._dynamo.exc: what torch.compile raises."""
+"""torch._dynamo.exc: exceptions of torch.compile."""
 
 
 class TorchDynamoException(RuntimeError):
-    """Base of the errors of torch.compile."""
+    """Base class of the errors of torch.compile."""
 
 
 class Unsupported(TorchDynamoException):
-    """The code cannot be captured whole, and fullgraph=True asked for that."""
+    """The code cannot be captured as one graph, which fullgraph=True requires."""
 
     def __init__(self, msg, **kwargs):
         super().__init__(msg)
@@ -14,11 +14,11 @@ class Unsupported(TorchDynamoException):
 
 
 class InvalidBackend(TorchDynamoException):
-    """No backend of that name."""
+    """There is no backend of that name."""
 
 
 class BackendCompilerFailed(TorchDynamoException):
-    """A backend raised while it compiled: `backend_name`, `inner_exception`."""
+    """A backend raised during compilation: `backend_name`, `inner_exception`."""
 
     def __init__(self, backend_fn, inner_exception=None, inner_user_stack_trace=None):
         self.backend_name = getattr(backend_fn, "__name__", None) or (backend_fn if isinstance(backend_fn, str) else repr(backend_fn))
@@ -29,23 +29,26 @@ class BackendCompilerFailed(TorchDynamoException):
 
 
 class UserError(Unsupported):
-    """The code asks for something that cannot be compiled."""
+    """The code uses something that cannot be compiled."""
 
 
 class RecompileError(TorchDynamoException):
-    """A recompilation where torch._dynamo.config.error_on_recompile forbids it."""
+    """A recompilation that torch._dynamo.config.error_on_recompile forbids."""
 
 
 class RecompileLimitExceeded(Unsupported):
-    """More variants than torch._dynamo.config.recompile_limit."""
+    """There are more variants than torch._dynamo.config.recompile_limit."""
 
 
 class FailOnRecompileLimitHit(TorchDynamoException):
-    """The same under fullgraph=True."""
+    """Like `RecompileLimitExceeded`, under fullgraph=True."""
 
 
 class Break(Exception):
-    """Inside the capture: the reason why a call cannot be replayed.  `final`: trying again is of no use."""
+    """Internal to the capture: the reason why a call cannot be replayed.
+
+    `final`: another attempt would not help.
+    """
 
     def __init__(self, reason, final=True):
         super().__init__(reason)

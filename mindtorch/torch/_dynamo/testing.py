@@ -1,4 +1,4 @@
-"""torch._dynamo.testing: backends that count and keep what they are given."""
+"""torch._dynamo.testing: backends that count or record the graphs they receive."""
 from mindtorch.torch._dynamo.backends.registry import lookup_backend
 
 __all__ = ["CompileCounter", "CompileCounterWithBackend", "EagerAndRecordGraphs"]
@@ -9,7 +9,8 @@ def _calls(gm):
 
 
 class CompileCounter:
-    """A backend that runs graphs as they are: `frame_count` graphs so far, `op_count` calls in them."""
+    """Backend that runs graphs unchanged. `frame_count` counts graphs, `op_count` the calls in
+    them."""
 
     def __init__(self):
         self.clear()
@@ -20,12 +21,12 @@ class CompileCounter:
         return gm.forward
 
     def clear(self):
-        """Counts from the start."""
+        """Resets the counters."""
         self.frame_count = self.op_count = 0
 
 
 class CompileCounterWithBackend:
-    """The same before another backend, `graphs` kept."""
+    """Like `CompileCounter` in front of another backend. `graphs` holds the graphs."""
 
     def __init__(self, backend):
         self.backend = backend
@@ -38,13 +39,13 @@ class CompileCounterWithBackend:
         return lookup_backend(self.backend)(gm, example_inputs)
 
     def clear(self):
-        """Counts from the start."""
+        """Resets the counters and the recorded graphs."""
         self.frame_count = self.op_count = 0
         self.graphs = []
 
 
 class EagerAndRecordGraphs:
-    """A backend that keeps `graphs` and runs them as they are."""
+    """Backend that records graphs in `graphs` and runs them unchanged."""
 
     def __init__(self):
         self.graphs = []

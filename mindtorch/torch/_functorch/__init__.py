@@ -1,4 +1,5 @@
-"""torch._functorch: where libraries look for the insides of torch.func; what is here works on the facade's own transforms."""
+"""torch._functorch: internals of torch.func that libraries import, implemented on the facade's own
+transforms."""
 import importlib
 
 _MODULES = frozenset(["apis", "autograd_function", "eager_transforms", "make_functional", "utils", "vmap"])

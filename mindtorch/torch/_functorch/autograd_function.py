@@ -8,7 +8,8 @@ has_overridden_vmap_rule = has_vmap_rule
 
 
 class WrappedCtx:
-    """A ctx in front of another: what it does not reserve itself is read from and written to that one."""
+    """Wrapper of a ctx: attributes that it does not reserve are read from and written to the inner
+    ctx."""
 
     _pt_reserved_attrs = ("_pt_reserved_attrs", "_pt_inner_ctx")
 
@@ -31,12 +32,12 @@ class WrappedCtx:
 
 
 class CtxWithSavedTensors(WrappedCtx):
-    """A ctx with other saved tensors."""
+    """A ctx with replaced saved tensors."""
 
     _pt_reserved_attrs = ("_pt_new_saved_tensors", *WrappedCtx._pt_reserved_attrs)
 
     def __init__(self, ctx, new_saved_tensors):
-        # (One in front of another of its kind goes past that one's reserved names.)
+        # A wrapper around another CtxWithSavedTensors skips the check for reserved names.
         if isinstance(ctx, CtxWithSavedTensors):
             object.__setattr__(self, "_pt_inner_ctx", ctx)
         else:
@@ -45,12 +46,12 @@ class CtxWithSavedTensors(WrappedCtx):
 
     @property
     def saved_tensors(self):
-        """The tensors given."""
+        """Returns the replacement tensors."""
         return self._pt_new_saved_tensors
 
 
 class CtxCustomSave(WrappedCtx):
-    """A ctx that keeps what `save_for_backward` and `save_for_forward` are given, beside the dimensions it is mapped over."""
+    """A ctx that saves tensors for backward and forward, and the batch dimension of each."""
 
     _pt_reserved_attrs = ("_pt_saved_tensors_bdims", "_pt_current_level", *WrappedCtx._pt_reserved_attrs)
 
@@ -60,7 +61,7 @@ class CtxCustomSave(WrappedCtx):
         object.__setattr__(self, "_pt_current_level", current_level)
 
     def save_for_backward(self, *tensors):
-        """Saves tensors, none of which is batched here."""
+        """Saves tensors. None of them is batched here."""
         self._pt_saved_tensors_bdims = (None,) * len(tensors)
         self._pt_inner_ctx.save_for_backward(*tensors)
 
@@ -68,7 +69,7 @@ class CtxCustomSave(WrappedCtx):
 
 
 def reductify(grad_input, grad_input_bdim, input_bdim, batch_size, target_shape_without_bdim_to_reduce_to=None):
-    """`reductify_leaf` of each gradient of a tuple."""
+    """Applies `reductify_leaf` to each gradient of a tuple."""
     if not isinstance(grad_input, tuple):
         grad_input, grad_input_bdim, input_bdim = (grad_input,), (grad_input_bdim,), (input_bdim,)
         shapes = (target_shape_without_bdim_to_reduce_to,)
@@ -78,9 +79,11 @@ def reductify(grad_input, grad_input_bdim, input_bdim, batch_size, target_shape_
 
 
 def reductify_leaf(grad_input, grad_input_bdim, input_bdim, batch_size, target_shape_without_bdim_to_reduce_to=None):
-    """A gradient as its input is: summed over the batch where the input has none, spread over it where the gradient has none.
+    """Matches a gradient to its input: sums it over the batch if the input has no batch dimension,
+    and expands it over the batch if the gradient has none.
 
-    The `*_bdim` say which dimension is that of the batch (None: there is none); a target shape is what the rest is summed to.
+    The `*_bdim` are the batch dimensions (None: no batch dimension). The other dimensions are
+    summed to the target shape, if there is one.
     """
     if grad_input is None or not taken(grad_input) or grad_input_bdim is None and input_bdim is None:
         return grad_input

@@ -1,4 +1,5 @@
-"""torch._functorch.eager_transforms: the transforms that differentiate, and how they choose arguments."""
+"""torch._functorch.eager_transforms: the transforms that differentiate, and their selection of
+arguments."""
 from mindtorch.torch.func._modules import functionalize
 from mindtorch.torch.func._transforms import argument_places, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
@@ -6,12 +7,14 @@ __all__ = ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian"
 
 
 def _validate_and_wrap_argnums(argnums, num_args):
-    """The places as non-negative numbers, in the form given; RuntimeError where they are none of `num_args` arguments."""
+    """Returns argnums as non-negative indices, in the form in which they were passed. RuntimeError
+    if they are out of range for `num_args` arguments."""
     places = argument_places(argnums, num_args)
     return places if isinstance(argnums, tuple) else places[0]
 
 
 def _slice_argnums(args, argnums, as_tuple=True):
-    """The arguments at these places; of one place the argument itself unless as_tuple."""
+    """Returns the arguments at these indices. For a single index, the argument itself unless
+    as_tuple."""
     found = tuple([args[i] for i in argument_places(argnums, len(args))])
     return found if as_tuple or isinstance(argnums, tuple) else found[0]

@@ -1,4 +1,7 @@
-"""Modules as functions of a tuple of parameters and a tuple of buffers (functorch's older way; torch.func.functional_call is the newer)."""
+"""Modules as functions of a tuple of parameters and a tuple of buffers.
+
+This is functorch's older API; torch.func.functional_call supersedes it.
+"""
 import copy
 
 from mindtorch.core.table import TABLE
@@ -12,7 +15,8 @@ _KINDS = {"parameters": "_parameters", "buffers": "_buffers"}
 
 
 def create_names_map(named_params, tied_named_params):
-    """{name: all names of the same tensor} for the names of `named_params`, in the order of both."""
+    """Returns {name: all names of the same tensor} for the names in `named_params`, in the order of
+    both."""
     named, every = dict(named_params), dict(tied_named_params)
     if not set(named) <= set(every):
         raise RuntimeError(f"names without a tensor in tied_named_params: {sorted(set(named) - set(every))}")
@@ -29,7 +33,8 @@ def _named(mod, kind, every=False):
 
 
 def _members(mod, kind):
-    """(tensors of a kind, each once; their names; all names of each); in the module tensors without memory take their places."""
+    """Returns (the distinct tensors of a kind, their names, all names of each) and replaces them in
+    the module by meta tensors."""
     named, every = _named(mod, kind), _named(mod, kind, True)
     names_map = create_names_map(named, every)
     blanks = {id(t): _blank(t) for t in named.values()}
@@ -45,17 +50,18 @@ def _blank(t):
 
 
 def extract_weights(mod):
-    """(parameters, their names, {name: all names of it}); the module keeps parameters of the same shape on the meta device."""
+    """Returns (parameters, their names, {name: all names of the parameter}). The module keeps
+    parameters of the same shapes on the meta device."""
     return _members(mod, "parameters")
 
 
 def extract_buffers(mod):
-    """The same for buffers."""
+    """Like `extract_weights`, for buffers."""
     return _members(mod, "buffers")
 
 
 class _Stateless(Module):
-    """A module without parameters of its own, called with what shall stand in their places."""
+    """Base class of modules without parameters of their own. Calls substitute the given tensors."""
 
     def _run(self, names_map, names, tensors, args, kwargs):
         given = {n: t for name, t in zip(names, tensors) for n in names_map[name]}
@@ -64,7 +70,7 @@ class _Stateless(Module):
 
 
 class FunctionalModule(_Stateless):
-    """A module as a function: called with a sequence of parameters, then with the module's arguments."""
+    """A module as a function: called with a sequence of parameters, then the module's arguments."""
 
     def __init__(self, stateless_model, param_names, names_map):
         super().__init__()
@@ -80,12 +86,12 @@ class FunctionalModule(_Stateless):
         return FunctionalModule(copied, names, names_map), params
 
     def forward(self, params, *args, **kwargs):
-        """The module's result with these parameters."""
+        """Returns the module's result with these parameters."""
         return self._run(self.names_map, self.param_names, params, args, kwargs)
 
 
 class FunctionalModuleWithBuffers(_Stateless):
-    """A module as a function: called with parameters, buffers, then with the module's arguments."""
+    """A module as a function: called with parameters and buffers, then the module's arguments."""
 
     def __init__(self, stateless_model, param_names, buffer_names, param_names_map, buffer_names_map):
         super().__init__()
@@ -103,19 +109,19 @@ class FunctionalModuleWithBuffers(_Stateless):
         return FunctionalModuleWithBuffers(copied, names, buffer_names, names_map, buffer_names_map), params, buffers
 
     def forward(self, params, buffers, *args, **kwargs):
-        """The module's result with these parameters and buffers."""
+        """Returns the module's result with these parameters and buffers."""
         return self._run(self.all_names_map, self.param_names + self.buffer_names, tuple(params) + tuple(buffers), args, kwargs)
 
 
 def make_functional(model, disable_autograd_tracking=False):
-    """(FunctionalModule, its parameters) of a copy of a module without buffers."""
+    """Returns (FunctionalModule, its parameters) for a copy of a module without buffers."""
     if next(iter(model.buffers()), None) is not None:
         raise RuntimeError("make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) instead.")
     return FunctionalModule._create_from(model, disable_autograd_tracking=disable_autograd_tracking)
 
 
 def make_functional_with_buffers(model, disable_autograd_tracking=False):
-    """(FunctionalModuleWithBuffers, parameters, buffers) of a copy of a module."""
+    """Returns (FunctionalModuleWithBuffers, parameters, buffers) for a copy of a module."""
     return FunctionalModuleWithBuffers._create_from(model, disable_autograd_tracking=disable_autograd_tracking)
 
 
@@ -125,7 +131,8 @@ def _stacked(rows):
 
 
 def combine_state_for_ensemble(models):
-    """(one functional module, stacked parameters, stacked buffers) of modules of one class, for `vmap` over the first dimension."""
+    """Returns (functional module, stacked parameters, stacked buffers) for modules of one class,
+    for `vmap` over the first dimension."""
     if not models:
         raise RuntimeError("combine_state_for_ensemble: Expected at least one model, got 0.")
     if any(m.training for m in models) and not all(m.training for m in models):
@@ -138,7 +145,7 @@ def combine_state_for_ensemble(models):
 
 
 def _models(model_class, ensemble_shape, device, args, kwargs):
-    """As many modules as the shape says, on a device."""
+    """Creates the modules of an ensemble of this shape on a device."""
     if len(ensemble_shape) >= 2:
         raise ValueError("NYI: ensemble_shape with more than 1 element")
     if not ensemble_shape:
@@ -149,21 +156,25 @@ def _models(model_class, ensemble_shape, device, args, kwargs):
 
 
 def _with_weights(function):
-    """The function of weights and a tuple of inputs."""
+    """Returns a function of weights and a tuple of inputs."""
     def call(weights, inputs):
         return function(weights, *inputs)
     return call
 
 
 def _with_state(function):
-    """The function of weights, buffers and a tuple of inputs."""
+    """Returns a function of weights, buffers and a tuple of inputs."""
     def call(weights, buffers, inputs):
         return function(weights, buffers, *inputs)
     return call
 
 
 def functional_init(model_class, ensemble_shape=(), device="cpu"):
-    """A function that makes modules and gives (stacked weights, function of weights and a tuple of inputs, names); the modules have no buffers."""
+    """Returns a function that creates modules and returns (stacked weights, function of weights and
+    a tuple of inputs, names).
+
+    The modules must not have buffers.
+    """
     def made(*args, **kwargs):
         models = _models(model_class, ensemble_shape, device, args, kwargs)
         if any(next(iter(m.buffers()), None) is not None for m in models):
@@ -175,7 +186,11 @@ def functional_init(model_class, ensemble_shape=(), device="cpu"):
 
 
 def functional_init_with_buffers(model_class, ensemble_shape=(), device="cpu"):
-    """The same for modules with buffers: (weights, buffers, function of both and a tuple of inputs, names of weights, names of buffers)."""
+    """Like `functional_init`, for modules with buffers.
+
+    The created function returns (weights, buffers, function of both and a tuple of inputs, names of
+    weights, names of buffers).
+    """
     def made(*args, **kwargs):
         functions, weights, buffers = zip(*[make_functional_with_buffers(m) for m in _models(model_class, ensemble_shape, device, args, kwargs)])
         f = functions[0]

@@ -8,17 +8,18 @@ argnums_t = int | tuple[int, ...]
 
 @contextlib.contextmanager
 def enable_single_level_autograd_function():
-    """Nothing has to be allowed: a function's node serves all transforms around it."""
+    """Does nothing: the node of a custom function serves all surrounding transforms."""
     yield
 
 
 def unwrap_dead_wrappers(args):
-    """The arguments as they are: tensors are not wrapped, so none outlives its transform."""
+    """Returns the arguments unchanged: tensors are not wrapped, so no wrapper outlives its
+    transform."""
     return tuple(args)
 
 
 def exposed_in(module):
-    """Decorator: the function says that it is of another module."""
+    """Decorator that sets the function's `__module__`."""
     def wrapper(fn):
         fn.__module__ = module
         return fn

@@ -1,4 +1,5 @@
-"""torch._functorch.vmap: the very module that vmap is in, for libraries put steps of their own in the places of some of its functions."""
+"""torch._functorch.vmap: an alias of the module that implements vmap, because libraries replace
+some of its functions."""
 import sys
 
 from mindtorch.torch.func import _vmap

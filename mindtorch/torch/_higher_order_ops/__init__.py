@@ -1,7 +1,8 @@
-"""torch._higher_order_ops: control flow and loops as functions that take functions, computed eagerly.
+"""torch._higher_order_ops: control flow and loops as higher-order functions, computed eagerly.
 
-A loop runs its function step by step, so that gradients are those of its steps; combine functions of associative scans are mapped (torch.vmap) over all pairs of a level.
-torch.ops.higher_order has the operators that are below.
+A loop runs its function step by step, so its gradients are those of the steps. The combine function
+of an associative scan is mapped (torch.vmap) over all pairs of a level. torch.ops.higher_order has
+the underlying operators.
 """
 from mindtorch.torch._higher_order_ops.associative_scan import associative_scan
 from mindtorch.torch._higher_order_ops.cond import cond

@@ -1,9 +1,10 @@
-"""Functions of single numbers, evaluated for whole tensors by broadcasting, where that is surely the same."""
+"""Evaluates functions of scalars on entire tensors by broadcasting, if that is certain to be
+equivalent."""
 from mindtorch.core.dispatch import ENTRIES
 from mindtorch.core.tensor import taken
 from mindtorch.torch.overrides import TorchFunctionMode
 
-#: functions and methods each element of whose result comes from one element of each operand
+#: functions and methods that compute each result element from one element of each operand
 _ELEMENTWISE = frozenset("""add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow neg negative abs absolute exp exp2 expm1 log log2 log10 log1p
  sqrt rsqrt square reciprocal sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid erf erfc sign sgn floor ceil round trunc frac clamp clamp_min clamp_max clip maximum
  minimum fmax fmin where eq ne lt le gt ge greater greater_equal less less_equal not_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
@@ -11,21 +12,23 @@ _ELEMENTWISE = frozenset("""add sub subtract mul multiply div divide true_divide
  short bool to type_as clone detach relu gelu silu softplus elu leaky_relu tanhshrink softsign hardtanh logsigmoid hardsigmoid hardswish mish zeros_like ones_like full_like
  __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__
  __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __lshift__ __rshift__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__""".split())
-#: those that make a tensor of their own, of a size that is given, and take from the operand no more than dtype and device
+#: functions that create a tensor of a given size and use only the operand's dtype and device
 _MAKE = frozenset("new_zeros new_ones new_full new_tensor new_empty".split())
 _ASK = frozenset("is_floating_point is_complex element_size size dim".split())
 
 
 class Unsure(Exception):
-    """A call that may mean something else for whole tensors."""
+    """Raised for a call that may have another meaning for entire tensors."""
 
 
 class _Watch(TorchFunctionMode):
-    """Follows what is made of the given tensors; Unsure at a call that is not known to be the same by broadcasting."""
+    """Mode that tracks what is computed from the given tensors. Raises Unsure at a call that is not
+    known to be equivalent under broadcasting."""
 
     def __init__(self, tensors):
         super().__init__()
-        self.followed = {id(t): t for t in tensors}         # (kept, so that ids stay)
+        # holds the tensors, so that their ids stay valid
+        self.followed = {id(t): t for t in tensors}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -53,7 +56,10 @@ class _Watch(TorchFunctionMode):
 
 
 def over_indices(fn, shape, score, places, more=()):
-    """fn([score,] b, h, m, n, *more) where the places are index vectors, as a tensor of that shape; Unsure where the function's own calls do not show that it can be."""
+    """Returns fn([score,] b, h, m, n, *more) for index vectors as a tensor of the given shape.
+
+    Raises Unsure if the calls inside fn do not show that broadcasting is equivalent.
+    """
     at = [t.reshape([-1 if i == k else 1 for k in range(4)]) for i, t in enumerate(places)]
     given = at if score is None else [score, *at]
     watch = _Watch(given)

@@ -1,4 +1,5 @@
-"""The operators of torch.ops.higher_order: what the functions of this package ask where a mode takes such operators."""
+"""Operators of torch.ops.higher_order. The functions of this package call them if an active mode
+supports such operators."""
 import importlib
 
 from mindtorch.torch._C._more import DispatchKey
@@ -9,7 +10,7 @@ OPERATORS = {}
 
 
 def operator(name):
-    """Decorator: an operator under this name that is computed by the function on any device."""
+    """Decorator that registers a function as an operator of this name, for all devices."""
     def register(fn):
         cls = type("".join([p.capitalize() for p in name.split("_")]) + "Op", (HigherOrderOperator,), {"__doc__": fn.__doc__, "__module__": fn.__module__})
         made = OPERATORS[name] = cls(name)
@@ -19,7 +20,7 @@ def operator(name):
 
 
 def find(name):
-    """The operator of that name; None if there is none."""
+    """Returns the operator of that name, or None."""
     if not OPERATORS:
         importlib.import_module("mindtorch.torch._higher_order_ops")
     return OPERATORS.get(name)

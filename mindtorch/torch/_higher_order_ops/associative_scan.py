@@ -9,10 +9,12 @@ __all__ = ["associative_scan", "associative_scan_op", "generic_associative_scan"
 
 
 def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
-    """Inclusive scan of the tensors in xs (a pytree) along `dim` with an associative function (pytree, pytree) -> pytree of single slices.
+    """Inclusive scan of the tensors in xs (a pytree) along `dim` with an associative function
+    (pytree, pytree) -> pytree of single slices.
 
-    In the order of a tree: about 2 log2(n) levels, each one call of the function for all of its pairs.  combine_mode, "pointwise" or "generic", makes no difference;
-    torch has the former only for CUDA.
+    Evaluated as a tree: about 2 log2(n) levels, with one call of the function for all pairs of a
+    level. combine_mode "pointwise" and "generic" are equivalent; PyTorch supports "pointwise" only
+    on CUDA.
     """
     leaves, spec = tree_flatten(xs)
     if not callable(combine_fn):
@@ -44,11 +46,12 @@ def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise
 
 
 def generic_associative_scan(operator, leaves, dim=0, additional_inputs=()):
-    """The same by operator(*lefts, *rights, *additional_inputs), which combines whole stacks of slices."""
+    """Like `associative_scan`, with operator(*lefts, *rights, *additional_inputs) combining entire
+    stacks of slices."""
     def combined(lefts, rights):
         made = tree_leaves(operator(*lefts, *rights, *additional_inputs))
         if len(made) != len(leaves):
-            raise RuntimeError(f"combine_fn has to return as many tensors as it is given of each side ({len(leaves)}), but got {len(made)}")
+            raise RuntimeError(f"combine_fn must return {len(leaves)} tensors, as many as each of its operands has, but it returned {len(made)}")
         return made
 
     def part(tensors, start, stop=None, step=1):
@@ -59,7 +62,8 @@ def generic_associative_scan(operator, leaves, dim=0, additional_inputs=()):
         n = tensors[0].shape[dim]
         if n < 2:
             return list(tensors)
-        # Pairs of neighbours are combined, and these scanned: every second place.  The others follow from those before them.
+        # Combines neighboring pairs and scans the results, which are the elements at odd indices.
+        # Each other element follows from its predecessor.
         odd = scanned(combined(part(tensors, 0, n - 1, 2), part(tensors, 1, None, 2)))
         first = part(tensors, 0, 1)
         if n > 2:
@@ -70,7 +74,7 @@ def generic_associative_scan(operator, leaves, dim=0, additional_inputs=()):
 
 
 def _in_turn(even, odd, dim):
-    """Slices of two tensors in turn; the first may have one more."""
+    """Interleaves the slices of two tensors. The first may have one more slice."""
     n = odd.shape[dim]
     pairs = even.narrow(dim, 0, n).unsqueeze(dim + 1), odd.unsqueeze(dim + 1)
     r = TABLE["cat"].public(list(pairs), dim + 1).flatten(dim, dim + 1)
@@ -79,6 +83,7 @@ def _in_turn(even, odd, dim):
 
 @operator("associative_scan")
 def associative_scan_op(combine_fn, xs, additional_inputs=()):
-    """The same over a flat list along the first dimension: combine_fn(*lefts, *rights, *additional_inputs) of single slices."""
+    """Like `associative_scan`, over a flat list along the first dimension: combine_fn(*lefts,
+    *rights, *additional_inputs) of single slices."""
     found = associative_scan(lambda a, b: list(combine_fn(*a, *b, *additional_inputs)), list(xs), 0)
     return tuple(found)

@@ -1,4 +1,5 @@
-"""torch._higher_order_ops.flex_attention: attention whose scores a function changes, the whole matrix of scores at once."""
+"""torch._higher_order_ops.flex_attention: attention with user-modified scores, computed on the full
+score matrix."""
 import math
 
 from mindtorch.core.table import TABLE
@@ -11,10 +12,12 @@ __all__ = ["flex_attention", "flex_attention_backward", "math_attention", "Trans
 
 
 def over_indices(fn, b, h, m, n, score=None, more=()):
-    """fn(score, b, h, m, n, *more) for each entry of a (B, H, M, N) matrix of scores; without `score` fn(b, h, m, n, *more).
+    """Returns fn(score, b, h, m, n, *more) for each entry of a (B, H, M, N) score matrix; without
+    `score`, fn(b, h, m, n, *more).
 
-    b, h, m, n: index vectors.  The function takes single numbers, as tensors; where its calls are elementwise, or read one element of a tensor, it is called once for all,
-    else by torch.vmap.
+    b, h, m, n: index vectors. The function accepts scalars, as 0-d tensors. If its calls are
+    element-wise or read one element of a tensor, it is called once for all entries, else through
+    torch.vmap.
     """
     from mindtorch.torch._higher_order_ops import _broadcast
     try:
@@ -29,9 +32,11 @@ def over_indices(fn, b, h, m, n, score=None, more=()):
 
 
 def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_other_buffers=(), mask_mod_other_buffers=()):
-    """(attention, logarithms to base 2 of the sums of the exponentials of each row, its largest score in the same measure).
+    """Returns (attention output, log2 of the sum of exponentials per row, maximum score per row in
+    base 2).
 
-    query (B, Hq, L, E), key (Bkv, Hkv, S, E), value (Bkv, Hkv, S, Ev).  Scores are at least float32.  A row that is masked wholly gives 0.
+    query (B, Hq, L, E), key (Bkv, Hkv, S, E), value (Bkv, Hkv, S, Ev). Scores have at least float32
+    precision. A fully masked row yields 0.
     """
     f = TABLE["where"].public
     key, value = key.to(query.dtype), value.to(query.dtype)
@@ -41,7 +46,7 @@ def math_attention(query, key, value, score_mod, mask_mod, scale, score_mod_othe
     if key.shape[0] != query.shape[0]:
         key, value = [t.expand(query.shape[0], *t.shape[1:]) for t in (key, value)]
     working = query.dtype if query.element_size() > 4 else _float32()
-    # (The scale comes last, as torch's: products of half precision are rounded before it.)
+    # The scale is applied last, as in PyTorch: half-precision products are rounded before it.
     scores = (query @ key.transpose(-2, -1)).to(working) * scale
     at = [TABLE["arange"].public(n, device=query.device) for n in scores.shape]
     if score_mod is not None:
@@ -61,12 +66,12 @@ def _float32():
 
 @operator("flex_attention")
 def flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_mod_other_buffers=(), mask_mod_other_buffers=()):
-    """The same for a BlockMask as a tuple, whose last member is its mask_mod."""
+    """Like `math_attention`, for a BlockMask as a tuple whose last element is its mask_mod."""
     return math_attention(query, key, value, score_mod, block_mask[-1], scale, score_mod_other_buffers, mask_mod_other_buffers)
 
 
 @operator("flex_attention_backward")
 def flex_attention_backward(query, key, value, out, logsumexp, grad_out, grad_logsumexp, *rest, **named):
-    """Gradients are those of `flex_attention`, by the tape."""
+    """Not supported: gradients come from differentiating `flex_attention`."""
     assert taken(query)
     raise NotImplementedError("torch.ops.higher_order.flex_attention_backward is not supported: differentiate flex_attention instead")

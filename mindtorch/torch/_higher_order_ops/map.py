@@ -8,7 +8,8 @@ __all__ = ["map", "map_impl"]
 
 
 def map(f, xs, *args):
-    """f over slices along the first dimension of the tensors in xs (a pytree), with further arguments; the results, stacked."""
+    """Applies f to slices along the first dimension of the tensors in xs (a pytree), with further
+    arguments, and stacks the results."""
     leaves, spec = tree_flatten(xs)
     if not leaves or not all(taken(t) for t in leaves):
         raise RuntimeError(f"Mapped xs can only consist of tensors. Got xs {leaves}.")
@@ -21,7 +22,7 @@ def map(f, xs, *args):
 
 
 def stacked(results):
-    """Pytrees of one kind as one whose tensors are stacked along a new first dimension; None stays."""
+    """Stacks the tensors of equal pytrees along a new first dimension. None stays None."""
     flat = [tree_flatten(r) for r in results]
     spec = flat[0][1]
     if any(s != spec for _, s in flat):
@@ -32,5 +33,5 @@ def stacked(results):
 
 @operator("map_impl")
 def map_impl(f, xs, pos_args=()):
-    """The same over flat lists: f(*slices, *pos_args) gives a tuple."""
+    """Like `map`, over flat lists: f(*slices, *pos_args) returns a tuple."""
     return map(lambda slices, *args: tuple(f(*slices, *args)), list(xs), *pos_args)

@@ -14,9 +14,11 @@ def _dimension(dim, ndim):
 
 
 def scan(combine_fn, init, xs, *, dim=0, reverse=False):
-    """(carry, results) of carry, result = combine_fn(carry, slice of xs along dim) step by step; results are stacked along `dim`.
+    """Runs carry, result = combine_fn(carry, slice of xs along dim) step by step and returns
+    (carry, results), with the results stacked along `dim`.
 
-    init and xs are pytrees of tensors.  RuntimeError where the carry changes its structure, shape or dtype.
+    init and xs are pytrees of tensors. RuntimeError if the structure, shape or dtype of the carry
+    changes.
     """
     leaves, spec = tree_flatten(xs)
     if not leaves:
@@ -66,7 +68,8 @@ def _check_carry(start, spec, carry):
 
 @operator("scan")
 def scan_op(combine_fn, init, xs, additional_inputs=()):
-    """The same over flat lists: combine_fn(*carry, *slices, *additional_inputs) gives the carry's tensors and then the results."""
+    """Like `scan`, over flat lists: combine_fn(*carry, *slices, *additional_inputs) returns the
+    tensors of the carry, then the results."""
     n = len(init)
 
     def step(carry, x):

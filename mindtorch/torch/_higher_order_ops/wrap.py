@@ -1,4 +1,4 @@
-"""torch._higher_order_ops.wrap: calls of functions under something, as operators."""
+"""torch._higher_order_ops.wrap: operators that call a function in some context."""
 from mindtorch.core import grad_mode
 from mindtorch.torch._higher_order_ops._operators import operator
 
@@ -7,13 +7,13 @@ __all__ = ["tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap_with
 
 @operator("wrap")
 def wrap(func, *args, **kwargs):
-    """func(*args, **kwargs)."""
+    """Returns func(*args, **kwargs)."""
     return func(*args, **kwargs)
 
 
 @operator("tag_activation_checkpoint")
 def tag_activation_checkpoint(gmod, *args, **kwargs):
-    """gmod(*args, **kwargs), computed again in backward."""
+    """Returns gmod(*args, **kwargs); the backward pass recomputes it."""
     from mindtorch.torch.utils.checkpoint import checkpoint
     named = {k: kwargs.pop(k) for k in ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn") if k in kwargs}
     return checkpoint(gmod, *args, **{"use_reentrant": False, **named}, **kwargs)
@@ -21,14 +21,14 @@ def tag_activation_checkpoint(gmod, *args, **kwargs):
 
 @operator("wrap_activation_checkpoint")
 def wrap_activation_checkpoint(function, *args, **kwargs):
-    """function(*args, **kwargs), computed again in backward."""
+    """Returns function(*args, **kwargs); the backward pass recomputes it."""
     from mindtorch.torch.utils.checkpoint import checkpoint
     return checkpoint(function, *args, **{"use_reentrant": False, **kwargs})
 
 
 @operator("wrap_with_autocast")
 def wrap_with_autocast(device_type, dtype, enabled, cache_enabled, wrapped_func, *args, **kwargs):
-    """wrapped_func(*args, **kwargs) under autocast."""
+    """Returns wrapped_func(*args, **kwargs), computed under autocast."""
     from mindtorch.torch.amp import autocast
     with autocast(device_type, dtype, enabled, cache_enabled):
         return wrapped_func(*args, **kwargs)
@@ -36,12 +36,12 @@ def wrap_with_autocast(device_type, dtype, enabled, cache_enabled, wrapped_func,
 
 @operator("wrap_with_set_grad_enabled")
 def wrap_with_set_grad_enabled(enable_grad, wrapped_func, *args, **kwargs):
-    """wrapped_func(*args, **kwargs) while gradients are recorded, or not."""
+    """Returns wrapped_func(*args, **kwargs), computed with gradients enabled or disabled."""
     with grad_mode.set_grad_enabled(enable_grad):
         return wrapped_func(*args, **kwargs)
 
 
 @operator("dynamo_bypassing_wrapper")
 def dynamo_bypassing_wrapper(wrapper_fn_or_key, inner_fn, *args, **kwargs):
-    """wrapper_fn(inner_fn)(*args, **kwargs)."""
+    """Returns wrapper_fn(inner_fn)(*args, **kwargs)."""
     return wrapper_fn_or_key(inner_fn)(*args, **kwargs)

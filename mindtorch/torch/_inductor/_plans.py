@@ -1,6 +1,8 @@
-"""What torch.compile puts in the place of a recorded call: an op of ops/compiled.py, where C can do it and is faster.
+"""Replacements for recorded calls in torch.compile: ops of `mindtorch/ops/compiled.py`, where a C
+kernel supports the call and is faster.
 
-Each `plan_*` looks at the infos (shape, dtype, strides, ...) and constants of a call and gives a function to call instead, or None.
+Each `plan_*` inspects the infos (shape, dtype, strides, ...) and constants of a call, and returns
+the function to call instead, or None.
 """
 from mindtorch.backend.native import plans
 from mindtorch.backend.native.plans import available
@@ -8,7 +10,7 @@ from mindtorch.ops import compiled
 
 
 def plan_conv(x, w, b, stride=1, padding=0, dilation=1, groups=1):
-    """conv2d of such infos; b may be None."""
+    """Plans conv2d; b may be None."""
     if not plans.takes_conv(x, w, b, groups):
         return None
     stride, pads, dilation = compiled.conv_numbers(w[0], stride, padding, dilation)
@@ -17,7 +19,7 @@ def plan_conv(x, w, b, stride=1, padding=0, dilation=1, groups=1):
 
 
 def plan_conv_transpose(x, w, b, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """conv_transpose2d of such infos."""
+    """Plans conv_transpose2d."""
     if not plans.takes_conv(x, w, b, groups):
         return None
     stride, pads, dilation, extra = compiled.conv_transpose_numbers(stride, padding, output_padding, dilation)
@@ -26,12 +28,12 @@ def plan_conv_transpose(x, w, b, stride=1, padding=0, output_padding=0, groups=1
 
 
 def plan_batch_norm(x, running_mean, running_var, w, b, training, momentum, eps, res=None, act=0, slope=0.0):
-    """Training batch_norm of such infos, then + res, then relu (1) or leaky relu (2)."""
+    """Plans batch_norm in training mode, followed by + res, then relu (1) or leaky relu (2)."""
     return compiled.batch_norm(momentum, eps, act, slope) if plans.batch_norm(x, running_mean, running_var, w, b, training, res) else None
 
 
 def plan_max_pool(x, relu, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """max_pool2d of such an info, of relu(x) if `relu`."""
+    """Plans max_pool2d of x, or of relu(x) if `relu`."""
     if not plans.takes_max_pool(x, return_indices, ceil_mode):
         return None
     kernel, stride, padding, dilation, out = compiled.pool_numbers(x[0], kernel_size, stride, padding, dilation)
@@ -39,12 +41,12 @@ def plan_max_pool(x, relu, kernel_size, stride=None, padding=0, dilation=1, ceil
 
 
 def plan_linear(x, w, b, relu=False):
-    """linear of such infos, then relu if wanted."""
+    """Plans linear, followed by relu if `relu`."""
     return compiled.linear_layer(relu) if plans.linear(x, w, b, relu) else None
 
 
 def plan_lstm(x, h, c, weights):
-    """lstm over a padded batch of such infos."""
+    """Plans lstm over a padded batch."""
     return compiled.lstm if plans.lstm(x, h, c, weights) else None
 
 

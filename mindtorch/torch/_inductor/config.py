@@ -1,4 +1,5 @@
-"""torch._inductor.config: settings that are kept and change nothing; kernels are chosen by measurement."""
+"""torch._inductor.config: settings that are stored but have no effect. Kernels are chosen by
+measurement."""
 import types
 
 coordinate_descent_tuning = max_autotune = epilogue_fusion = fx_graph_cache = shape_padding = force_fuse_int_mm_with_mul = False

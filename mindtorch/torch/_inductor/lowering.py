@@ -1,14 +1,16 @@
-"""From the ops of a captured call to fewer and faster ones: the backend "inductor" of torch.compile.
+"""The "inductor" backend of torch.compile: replaces the ops of a captured call by fewer and faster
+ones.
 
-An op gets a C kernel where _plans.py has one for its shapes, and batch norm takes in the addition and the relu that
-follow it, max pooling the relu before it, where nobody else sees what lies between.
+An op is replaced by a C kernel if _plans.py has one for its shapes. Batch norm is fused with the
+addition and the relu that follow it, and max pooling with the preceding relu, if the intermediate
+values are not used elsewhere.
 """
 import numpy as np
 
 from mindtorch.backend.graph import Node, Value, uses, values_in
 from mindtorch.torch._inductor import _plans as native
 
-#: names of records by what they compute
+#: names of op records, by what they compute
 _NAMES = {"conv": {"conv2d"}, "transposed": {"conv_transpose2d"}, "norm": {"nn.functional.batch_norm"},
           "pool": {"max_pool2d", "nn.functional.max_pool2d"}, "lstm": {"lstm"}, "linear": {"nn.functional.linear"},
           "relu": {"relu", "nn.functional.relu"}, "relu_": {"relu_", "Tensor.relu_"}, "leaky": {"nn.functional.leaky_relu"},
@@ -17,7 +19,10 @@ _ACTIVATIONS = _NAMES["relu"] | _NAMES["relu_"] | _NAMES["leaky"]
 
 
 class Lowering:
-    """One pass over a captured graph.  tensors: {Value: tensor of the captured call}."""
+    """One pass over a captured graph.
+
+    tensors: {Value: tensor of the captured call}.
+    """
 
     def __init__(self, graph, tensors):
         self.graph, self.tensors, self.kinds = graph, tensors, {}
@@ -28,7 +33,7 @@ class Lowering:
         self.drop = set()
 
     def run(self):
-        """The new graph."""
+        """Returns the new graph."""
         handlers = {name: (handle, kind) for kind, handle in (
             ("norm", self._norm), ("conv", self._conv), ("transposed", self._conv), ("pool", self._pool), ("lstm", self._lstm),
             ("linear", self._linear)) for name in _NAMES[kind]}
@@ -43,7 +48,7 @@ class Lowering:
         return self.graph.with_nodes([n for j, n in enumerate(self.nodes) if j not in self.drop])
 
     def _put(self, at, kernel, args, facts):
-        """In the place of node `at`, a kernel of these arguments that has its results."""
+        """Replaces node `at` by a kernel with these arguments and the node's results."""
         n = self.nodes[at]
         self.fused += 1
         self.nodes[at] = Node(f"compiled.{kernel.__name__}", kernel, tuple(args), {}, n.outputs, n.places, n.modes, facts)
@@ -74,15 +79,16 @@ class Lowering:
 
     # -- chains
     def _next(self, value, after):
-        """Index of the next op that uses a value, or None."""
+        """Returns the index of the next op that uses a value, or None."""
         return next((i for i in self.uses.get(value, ()) if i > after and i not in self.drop), None)
 
     def _only_use(self, value, at, after):
-        """Whether nobody but op `at` uses the value that op `after` gave."""
+        """True if op `at` is the only use of a value that op `after` computed."""
         return value not in self.results and [i for i in self.uses.get(value, ()) if i > after] == [at]
 
     def _activation(self, value, at):
-        """(1 relu or 2 leaky relu, slope, in place?) if op `at` is one of the value, else None."""
+        """Returns (1 for relu or 2 for leaky relu, slope, True if in place) if op `at` is an
+        activation of the value, else None."""
         node = self.nodes[at]
         if node.op not in _ACTIVATIONS or not node.args or node.args[0] is not value:
             return None
@@ -98,7 +104,7 @@ class Lowering:
         return None
 
     def _quiet_between(self, first, last, values):
-        """Whether no op between two writes to one of the values (or to a view of anything)."""
+        """True if no op between two ops writes to one of the values (or to a view of any value)."""
         for i in range(first + 1, last):
             if i in self.drop:
                 continue
@@ -113,23 +119,29 @@ class Lowering:
         return True
 
     def _alias(self, a, b):
-        """Whether two values may lie in the same memory, here or in another call with arguments alike."""
+        """True if two values may share memory, in this call or in another call with similar
+        arguments."""
         if a == b or np.may_share_memory(self.tensors[a]._a, self.tensors[b]._a):
             return True
         kinds = self._kind(a), self._kind(b)
-        return "input" in kinds and "node" not in kinds       # (arguments may be views of each other, or of what the code reads, next time)
+        # next time, arguments may be views of each other or of what the code reads
+        return "input" in kinds and "node" not in kinds
 
     def _aliases(self, value):
-        """Other values in the same memory."""
+        """Returns the other values that share memory with a value."""
         return {v for v, t in self.tensors.items() if v is not value and np.may_share_memory(t._a, self.tensors[value]._a)}
 
     def _seen_later(self, value, after):
-        """Whether the memory of a value is read, written or given out as another value after op `after`."""
+        """True if the memory of a value is read, written or returned through another value after op
+        `after`."""
         return any(v in self.results or any(i > after for i in self.uses.get(v, ())) for v in self._aliases(value))
 
     def _stays(self, value, at):
-        """Whether nobody writes to the value of op `at`.  Kernels with a leaky relu need their own result in the backward pass, where
-        eager code needs what went into it."""
+        """True if the result of op `at` is not modified in place.
+
+        Kernels with a leaky relu need their own result in the backward pass, where eager code needs
+        the activation's input.
+        """
         values = self._aliases(value) | {value}
         if values & self.results:
             return False
@@ -141,7 +153,8 @@ class Lowering:
         return True
 
     def _kind(self, value):
-        """Whose memory a value lies in: an argument's ("input"), a parameter's, buffer's or the like ("parameter"), or new memory ("node")."""
+        """Returns the origin of a value's memory: an argument ("input"), a parameter, buffer or
+        similar ("parameter"), or newly allocated ("node")."""
         if value.kind == "node" and value not in self.kinds:
             x = self.tensors[value]._a
             over = {v.kind for v, t in self.tensors.items() if v.kind != "node" and np.may_share_memory(x, t._a)}
@@ -161,7 +174,7 @@ class Lowering:
         y, last, dropped, res = node.outputs[0], j, [], None
         reads = {v for v in values if v is not None}
         i = self._next(y, j)
-        # ... + something
+        # followed by an addition
         if i is not None and self.nodes[i].modes == node.modes:
             add = self.nodes[i]
             inplace = add.op in _NAMES["add_"]
@@ -223,7 +236,7 @@ class Lowering:
         rest = [a[k] for k in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")] + [bool(a.get("return_indices", False))]
         if any(values_in(rest)):
             return
-        # relu just before, seen by nobody else
+        # preceded by a relu whose result is not used elsewhere
         for i in range(j - 1, -1, -1):
             o = self.nodes[i]
             if i not in self.drop and x in o.outputs:
@@ -250,7 +263,10 @@ class Lowering:
 
 
 def lower(graph, tensors):
-    """(the graph for the replay, how many of its nodes are C kernels).  tensors: {Value: tensor of the captured call}."""
+    """Returns (graph for the replay, number of its nodes that are C kernels).
+
+    tensors: {Value: tensor of the captured call}.
+    """
     if not native.available():
         return graph, 0
     low = Lowering(graph, tensors)

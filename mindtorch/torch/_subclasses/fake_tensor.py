@@ -5,13 +5,13 @@ from mindtorch.torch._refusing import refuse
 
 
 def is_fake(x):
-    """False: there are no fake tensors."""
+    """Returns False: fake tensors are unsupported."""
     return False
 
 
 @contextlib.contextmanager
 def unset_fake_temporarily():
-    """No mode of fake tensors is on, inside as outside."""
+    """Does nothing: a fake tensor mode is never active."""
     yield None
 
 

@@ -6,7 +6,11 @@ from mindtorch.torch.amp import autocast_mode, grad_scaler  # noqa: F401
 
 
 def auto_mixed_precision(network, amp_level="auto"):
-    """mindtorch 0.4's name of `mindspore.amp.auto_mixed_precision`, whose module gives facade tensors here (docs/mindspore-style.md); ValueError for other levels."""
+    """mindtorch 0.4's name of `mindspore.amp.auto_mixed_precision`.
+
+    Its module returns facade tensors here (docs/mindspore-style.md). Raises ValueError for an
+    unknown level.
+    """
     from mindtorch.backend.mindspore.runtime import ms
     return ms.amp.auto_mixed_precision(network, amp_level)
 

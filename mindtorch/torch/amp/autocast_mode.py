@@ -9,7 +9,7 @@ from mindtorch.core import device as _device
 from mindtorch.core import dtypes
 from mindtorch.core.tensor import taken
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
 
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
@@ -19,7 +19,7 @@ _LOWER = (dtypes.NAMES["bfloat16"], _FLOAT16)
 
 
 class _Settings(threading.local):
-    """This thread's dtype of each device type, and whether casts may be cached."""
+    """Per-thread settings: the dtype of each device type, and whether casts may be cached."""
 
     def __init__(self):
         self.dtypes, self.cache = {"cpu": dtypes.NAMES["bfloat16"]}, True
@@ -29,13 +29,14 @@ _settings = _Settings()
 
 
 def snapshot():
-    """This thread's whole autocast state, for `restored`."""
+    """Returns this thread's complete autocast state, for `restored`."""
     return (_core.state.to, _core.state.there), dict(_settings.dtypes), _settings.cache
 
 
 @contextlib.contextmanager
 def restored(state):
-    """Inside, the autocast state is that of a snapshot: what is run again later must compute as it did the first time."""
+    """Context manager that sets the autocast state to a snapshot, so that re-executed code computes
+    as it did the first time."""
     now = snapshot()
     _core.switch(state[0])
     _settings.dtypes, _settings.cache = dict(state[1]), state[2]
@@ -47,12 +48,12 @@ def restored(state):
 
 
 def is_autocast_available(device_type):
-    """True if tensors can live on that device type here."""
+    """True if tensors can be created on that device type."""
     return device_type == "cpu" or _device.device(device_type).type in _device.accelerator()
 
 
 def get_autocast_dtype(device_type):
-    """dtype that regions of that device type cast to unless told otherwise."""
+    """Returns the default autocast dtype of that device type."""
     return _settings.dtypes.get(_first_name(device_type), _FLOAT16)
 
 
@@ -62,29 +63,29 @@ def _first_name(device_type):
 
 
 def set_autocast_dtype(device_type, dtype):
-    """Sets that dtype."""
+    """Sets the default autocast dtype of that device type."""
     _settings.dtypes[_first_name(device_type)] = dtype
 
 
 def is_autocast_enabled(device_type=None):
-    """True inside an enabled region of that device type ('cuda' where none is named)."""
+    """True inside an enabled region of that device type (default: 'cuda')."""
     if device_type is None:
         device_type = "cuda"
     return is_autocast_available(device_type) and _region(device_type) is not None
 
 
 def _region(device_type):
-    """dtype of the active region of a device type (NumPy's), or None."""
+    """Returns the NumPy dtype of the active region of a device type, or None."""
     return _core.state.to if device_type == "cpu" else _core.state.there
 
 
 def _switch(device_type, to):
-    """Sets that dtype; the regions before."""
+    """Sets the NumPy dtype of a device type's active region. Returns the previous regions."""
     return _core.switch((to, _core.state.there) if device_type == "cpu" else (_core.state.to, to))
 
 
 def set_autocast_enabled(device_type, enabled=None):
-    """Switches casting on or off outside of any `with` block."""
+    """Enables or disables autocast outside any `with` block."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
     if is_autocast_available(device_type):
@@ -96,15 +97,18 @@ def is_autocast_cache_enabled():
 
 
 def set_autocast_cache_enabled(enabled):
-    """Accepted: casts are not cached."""
+    """Accepted without effect: casts are not cached."""
     _settings.cache = bool(enabled)
 
 
 class autocast:
-    """Inside, matrix products and convolutions compute in `dtype` and ops that need it in float32; others as they are.
+    """Context manager and decorator for mixed precision; can be nested.
 
-    device_type 'cpu' (bfloat16 by default, or float16), or the accelerator's; one that does not exist here is disabled
-    with a warning, as in torch.  Context manager and decorator, nestable.
+    Matrix products and convolutions compute in `dtype`, ops that need float32 compute in float32,
+    and other ops keep their dtype.
+
+    device_type is 'cpu' (dtype bfloat16 by default, or float16) or the accelerator's. As in
+    PyTorch, a device type that is not available disables the region with a warning.
     """
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
@@ -127,7 +131,7 @@ class autocast:
 
     def __enter__(self):
         self._old.append(((_core.state.to, _core.state.there), _settings.dtypes.get(_first_name(self.device)), _settings.cache))
-        # A region of a device that is not here leaves one of another device, around it, as it is.
+        # A region of an unavailable device leaves an enclosing region of another device unchanged.
         if is_autocast_available(self.device):
             _switch(self.device, self.fast_dtype.np if self._enabled else None)
             _settings.dtypes[_first_name(self.device)] = self.fast_dtype
@@ -152,7 +156,7 @@ class autocast:
 
 
 def autocast_decorator(autocast_instance, func):
-    """func inside an autocast region."""
+    """Wraps func so that it runs inside an autocast region."""
     return autocast_instance(func)
 
 
@@ -167,7 +171,8 @@ def _cast(x, device_type, d):
 
 
 def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
-    """Decorator of a Function's forward: remembers the autocast state for backward, or casts inputs and switches it off."""
+    """Decorator for a Function's forward: saves the autocast state for backward. With cast_inputs,
+    casts the inputs and disables autocast."""
     if device_type is None:
         device_type = "cuda"
     if fwd is None:
@@ -175,7 +180,8 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
 
     @functools.wraps(fwd)
     def forward(ctx, *args, **kwargs):
-        here = is_autocast_available(device_type)       # another device's region is none of this function's business
+        # a region of another device does not concern this function
+        here = is_autocast_available(device_type)
         to = _region(device_type)
         ctx._autocast_to = (device_type, to) if here else None
         if cast_inputs is None or to is None or not here:
@@ -190,7 +196,7 @@ def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
 
 
 def custom_bwd(bwd=None, *, device_type=None):
-    """Decorator of a Function's backward: runs it in the autocast state of forward."""
+    """Decorator for a Function's backward: runs it in the autocast state of forward."""
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 
@@ -206,17 +212,18 @@ def custom_bwd(bwd=None, *, device_type=None):
 
 
 def _enter_autocast(*vals):
-    """A region as a call, which graphs of torch.fx hold: autocast(*vals), entered; `_exit_autocast` ends it."""
+    """Enters autocast(*vals) by a function call, which torch.fx graphs can record, and returns the
+    region. `_exit_autocast` exits it."""
     region = autocast(*vals)
     region.__enter__()
     return region
 
 
 def _exit_autocast(mode):
-    """Ends `_enter_autocast`."""
+    """Exits a region entered by `_enter_autocast`."""
     mode.__exit__(None, None, None)
 
 
 def accelerator():
-    """Device type of the accelerator."""
+    """Returns the device type of the accelerator ("cuda" without one)."""
     return next(iter(_device.accelerator()), "cuda")

@@ -20,13 +20,14 @@ def _grads_of(optimizer):
 
 
 class OptState:
-    """What has been done to an optimizer's gradients since the last update()."""
+    """State of an optimizer's gradients since the last update()."""
 
     READY, UNSCALED, STEPPED = _READY, _UNSCALED, _STEPPED
 
 
 class GradScaler:
-    """Multiplies the loss, divides the gradients, skips steps with inf/nan, adapts the factor.
+    """Loss scaler: scales the loss, unscales the gradients, skips steps with inf or nan, and adapts
+    the scale factor.
 
     https://pytorch.org/docs/stable/amp.html#torch.amp.GradScaler
     """
@@ -53,8 +54,11 @@ class GradScaler:
 
     @staticmethod
     def _found(s):
-        """Whether an optimizer's gradients had inf or nan.  On a device all are asked at once: one synchronisation a step, as torch has it for
-        optimizers that are not fused, since the counts of steps are the host's."""
+        """True if an optimizer's gradients contain inf or nan.
+
+        On a device all checks are read at once: one synchronization per step, like PyTorch for
+        optimizers that are not fused, because the step counts are on the host.
+        """
         sums = s["sums"]
         if sums:
             with torch.no_grad():
@@ -68,7 +72,7 @@ class GradScaler:
         return self._init_scale if self._scale is None else self._scale
 
     def scale(self, outputs):
-        """Outputs (a tensor or nested lists of them) times the scale factor."""
+        """Multiplies the outputs (a tensor or nested lists of tensors) by the scale factor."""
         if not self._enabled:
             return outputs
         if self._scale is None:
@@ -83,9 +87,11 @@ class GradScaler:
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
     def unscale_(self, optimizer, grads=None):
-        """Divides the optimizer's gradients by the scale factor, in place, and looks for inf and nan.
+        """Divides the optimizer's gradients by the scale factor in place and checks them for inf
+        and nan.
 
-        MindSpore style: `grads`, a sequence of gradients, is unscaled instead of the parameters' .grad, and returned.
+        MindSpore style: `grads`, a sequence of gradients, is unscaled instead of the parameters'
+        .grad, and returned.
         """
         if not self._enabled:
             return grads
@@ -102,7 +108,8 @@ class GradScaler:
         return grads
 
     def _unscale(self, grads, s, allow_low, only_check=False):
-        """Divides the gradients by the scale (or leaves them as they are) and notes whether there is an inf or nan."""
+        """Divides the gradients by the scale (unless only_check) and records whether any is inf or
+        nan."""
         inv = np.float32(1.0) if only_check else np.float32(1.0 / np.float64(self._scale))
         given = [adopt(g) for g in grads if g is not None]
         if not allow_low and any([g._stype == LOW[0] for g in given]):
@@ -112,7 +119,8 @@ class GradScaler:
                 with torch.no_grad():
                     if inv != 1:
                         g.mul_(float(inv))
-                    s["sums"].append((g * 0).sum())         # NaN if anything is inf or nan, else 0; read once, by `step`
+                    # NaN if any element is inf or nan, else 0; read once, by `step`
+                    s["sums"].append((g * 0).sum())
                 continue
             a = host_memory(g)
             f = a.astype(np.float32) if a.dtype in LOW else a
@@ -124,7 +132,8 @@ class GradScaler:
         s["checked"] = bool(given)
 
     def step(self, optimizer, *args, **kwargs):
-        """unscale_ (if not done), then optimizer.step() unless a gradient is inf or nan; returns what step returned.
+        """Calls unscale_ (if not called yet), then optimizer.step() unless a gradient is inf or
+        nan. Returns the result of step.
 
         MindSpore style: step(optimizer, grads).
         """
@@ -151,11 +160,15 @@ class GradScaler:
         return r
 
     def _leave_to(self, optimizer, s, args, kwargs):
-        """A step of an optimizer that unscales and skips by itself: it is given this scaler, if its step has a parameter of that name, else it has
-        the attributes `grad_scale` (None: unscaled already) and `found_inf` meanwhile."""
+        """Runs the step of an optimizer that unscales and skips by itself.
+
+        The scaler is passed to the step if it has a parameter `grad_scaler`. Otherwise the
+        optimizer has the attributes `grad_scale` (None if already unscaled) and `found_inf` during
+        the step.
+        """
         given = "grad_scaler" in inspect.signature(optimizer.step).parameters
         if given:
-            warnings.warn("GradScaler passes itself as `grad_scaler` to this optimizer's step, which torch is going to stop. Let the step use the "
+            warnings.warn("GradScaler passes itself as `grad_scaler` to this optimizer's step, which PyTorch is going to remove. Let the step use the "
                           "optimizer's attributes `grad_scale` and `found_inf` instead.", FutureWarning, stacklevel=3)
             kwargs = {**kwargs, "grad_scaler": self}
         else:
@@ -173,7 +186,8 @@ class GradScaler:
         return r
 
     def update(self, new_scale=None):
-        """Adapts the scale factor to what the last steps found, or sets it."""
+        """Adapts the scale factor according to the inf checks of the last steps, or sets it to
+        `new_scale`."""
         if not self._enabled:
             return
         if self._scale is None:
@@ -197,7 +211,7 @@ class GradScaler:
         self._per_optimizer = {}
 
     def get_scale(self):
-        """The scale factor as a float (1.0 if disabled)."""
+        """Returns the scale factor as a float (1.0 if disabled)."""
         return float(self._current()) if self._enabled else 1.0
 
     def get_growth_factor(self):
@@ -222,14 +236,15 @@ class GradScaler:
         return self._enabled
 
     def state_dict(self):
-        """Scale, factors and the count of steps since the last change."""
+        """Returns the scale, the factors and the number of steps since the last change of the
+        scale."""
         if not self._enabled:
             return {}
         return {"scale": self.get_scale(), "growth_factor": self._growth_factor, "backoff_factor": self._backoff_factor,
                 "growth_interval": self._growth_interval, "_growth_tracker": self._growth_tracker}
 
     def load_state_dict(self, state_dict):
-        """Restores what state_dict() gave."""
+        """Restores the result of state_dict()."""
         if not self._enabled:
             return
         if not state_dict:

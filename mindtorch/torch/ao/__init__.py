@@ -1,4 +1,5 @@
-"""torch.ao: names of quantization and pruning tools, which refuse when they are used."""
+"""torch.ao: placeholders for quantization and pruning tools, which raise NotImplementedError when
+used."""
 from mindtorch.torch._refusing import refuse
 
 refuse(globals(), "quantized tensors are not supported",

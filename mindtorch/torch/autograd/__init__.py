@@ -36,7 +36,7 @@ def _sequence(x):
 
 
 def _tensors(x, what):
-    """A tensor or GradientEdge, or several, as a tuple."""
+    """Returns a tensor or GradientEdge, or a sequence of them, as a tuple."""
     if taken(x) or x.__class__ is GradientEdge:
         return (x,)
     x = _sequence(x)
@@ -47,7 +47,7 @@ def _tensors(x, what):
 
 
 class _End:
-    """What is asked of a root, said of a GradientEdge."""
+    """Adapter that gives a GradientEdge the attributes that are read from a root tensor."""
 
     _rg = True
 
@@ -59,7 +59,8 @@ class _End:
 
 
 def _device_of(node):
-    """The device of a node's gradients: that of the nearest leaf below, for a graph does not know its own."""
+    """Returns the device of a node's gradients: that of the nearest leaf, because a node does not
+    store its device."""
     seen, stack = {node}, [node]
     while stack:
         n = stack.pop()
@@ -78,7 +79,8 @@ def _device_of(node):
 
 
 def _of_values(roots, grads, inputs):
-    """Roots, their gradients and inputs with the values of sparse tensors in their place; None if there are no such tensors."""
+    """Replaces sparse roots, their gradients and sparse inputs by their values. Returns None if
+    there are no sparse tensors."""
     if not any([isinstance(x, Sparse) for x in (*roots, *(inputs or ()))]):
         return None
     new = []
@@ -112,7 +114,8 @@ def _root_grads(roots, grads, create_graph):
                                        f"{of_np(t._stype)}")
                 if not edge and FLAGS.primitives and wanted("primitives", "dispatch"):
                     with no_grad():
-                        out.append(TABLE["ones_like"].fn(t))        # (handlers see it, and may make it one of their class)
+                        # dispatch handlers see this op and may return a tensor of their class
+                        out.append(TABLE["ones_like"].fn(t))
                 elif edge:
                     out.append(TABLE["ones"].fn(t._sizes, dtype=of_np(t._stype), device=t._dev))
                 else:
@@ -136,13 +139,14 @@ def _root_grads(roots, grads, create_graph):
         if sparse:
             out.append(g.detach())
             continue
-        # A view object of its own: the engine marks gradients, and the user's tensor must stay as it is.
+        # A separate tensor object: the engine marks gradients, and the user's tensor must stay
+        # unchanged.
         out.append(g if create_graph and g._rg else _alias(g))
     return out
 
 
 def _one(t):
-    a = np.empty(t._sizes, t._stype)         # (np.ones takes 1 us more)
+    a = np.empty(t._sizes, t._stype)  # 1 us faster than np.ones
     a[...] = 1
     return wrap(a)
 
@@ -158,12 +162,12 @@ def _check_roots(roots):
 
 
 def _without_values(roots):
-    """Whether these are meta tensors: their gradients have shapes only."""
+    """True if any root is a meta tensor: its gradients have shapes only."""
     return any([t.__class__ is not GradientEdge and t._dev.type == "meta" for t in roots])
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
-    """Adds the gradients of `tensors` to the .grad of the graph's leaves.
+    """Accumulates the gradients of `tensors` in the .grad of the graph's leaves.
 
     https://pytorch.org/docs/stable/generated/torch.autograd.backward.html
     """
@@ -212,10 +216,12 @@ def _found(roots, ins, grads, retain_graph, create_graph, allow_unused):
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
          is_grads_batched=False, materialize_grads=False):
-    """Gradients of `outputs` with respect to `inputs`, as a tuple (as a dict for a dict of inputs).
+    """Returns the gradients of `outputs` with respect to `inputs` as a tuple (as a dict if `inputs`
+    is a dict).
 
-    is_grads_batched: each of `grad_outputs` has a batch dimension in front, and so have the results; all are computed at once (vmap), so that
-    hooks see tensors that stand for single gradients.
+    is_grads_batched: each of `grad_outputs`, and so each result, has a leading batch dimension. All
+    are computed at once (vmap), so hooks receive batched tensors that have the shape of a single
+    gradient.
 
     https://pytorch.org/docs/stable/generated/torch.autograd.grad.html
     """
@@ -274,7 +280,8 @@ def _by_name(found, inputs):
 
 
 def _batched(roots, ins, grad_outputs, retain_graph, create_graph, allow_unused):
-    """Gradients for a batch of cotangents, stacked: one backward for each, the last of which may free the graph."""
+    """Returns the gradients for a batch of cotangents, stacked along dimension 0, by one vmapped
+    backward pass."""
     gs = (None,) if grad_outputs is None else _tensors(grad_outputs, "grad_outputs")
     if len(gs) != len(roots):
         raise RuntimeError(f"Mismatch in length of outputs and their gradients: got {len(roots)} tensors and {len(gs)} gradients")

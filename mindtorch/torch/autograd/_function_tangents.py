@@ -1,4 +1,5 @@
-"""Tangents through custom autograd functions: what `Function.jvp` is given, and what it may return."""
+"""Forward-mode AD through custom autograd functions: the arguments of `Function.jvp` and the checks
+of its results."""
 from mindtorch.core import forward
 from mindtorch.core.forward import state
 from mindtorch.core.tensor import taken
@@ -7,7 +8,7 @@ _VIEW = "A custom Function's forward is returning a view (or an input as-is) but
 
 
 def apply(cls, args, kwargs):
-    """cls.apply for arguments some of which have tangents; forward sees their values alone."""
+    """Calls cls.apply for arguments some of which have tangents. forward sees their values only."""
     state.on = False
     try:
         result, node, raw, args = cls._apply_plain(args, kwargs)
@@ -20,7 +21,7 @@ def apply(cls, args, kwargs):
 
 
 def _carry_on(cls, node, args, raw, results, level):
-    """Gives the results their tangents at one level."""
+    """Sets the results' tangents at one level."""
     given, dirty = [forward.tangent(x, level) if taken(x) else None for x in args], getattr(node, "_dirty", ())
     before = [None if g is None else g._version for g in given]
     with forward.Below(level):
@@ -64,7 +65,8 @@ def _check(g, r, level):
 
 
 def _written(x, old, g, level):
-    """The tangent of an input that forward has written to; old: that tangent and how often it had been written to before jvp."""
+    """Sets the tangent of an input that forward modified in place. `old` is its previous tangent
+    and that tangent's version before jvp."""
     if forward.tangent(x, level) is None:
         if g is not None:
             forward.write_tangent(x, level, g)

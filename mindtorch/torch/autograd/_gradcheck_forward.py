@@ -1,4 +1,4 @@
-"""gradcheck's check of forward mode: tangents against central differences."""
+"""gradcheck of forward mode: compares tangents with central differences."""
 import numpy as np
 
 from mindtorch.core import forward
@@ -12,12 +12,16 @@ def _zero(x):
 
 
 def differentiable(outs):
-    """The outputs that can have tangents."""
+    """Returns the outputs that can have tangents."""
     return [o for o in (outs if isinstance(outs, (tuple, list)) else (outs,)) if taken(o) and o._stype.kind in "fcV"]
 
 
 def pushed(func, inputs, tangents):
-    """(outputs that can have tangents, their tangents or None) for tangents of some inputs: {position: tangent}; the inputs are cut from their history."""
+    """Runs func in forward mode with tangents of some inputs ({position: tangent}); the inputs are
+    detached.
+
+    Returns (outputs that can have tangents, their tangents or None).
+    """
     with forward_ad.dual_level():
         args = [x.detach() if taken(x) and x._rg else x for x in inputs]
         for i, t in tangents.items():
@@ -32,7 +36,11 @@ def _wide(t, like):
 
 
 def check(func, inputs, diff, slope, fail, eps, atol, rtol, fast, undefined, batched):
-    """Raises by fail(message) where tangents differ from slope(func, inputs, x, where, step, eps), the outputs' changes."""
+    """Compares tangents with numerical derivatives; calls fail(message), which raises, on a
+    mismatch.
+
+    slope(func, inputs, x, where, step, eps) returns the numerical derivatives of the outputs.
+    """
     places = [next(i for i, y in enumerate(inputs) if y is x) for x in diff]
     for n, (place, x) in enumerate(zip(places, diff)):
         for part, step in (("imaginary", 1j), ("real", 1.0)) if x._stype.kind == "c" else (("", 1.0),):
@@ -71,7 +79,7 @@ def _same(a, b, outs):
 
 
 def _check_missing(func, inputs, diff, places, fail):
-    """An input without a tangent counts as one with a tangent of zeros."""
+    """Checks that an input without a tangent is treated like one with a tangent of zeros."""
     rs = np.random.RandomState(0)
     if len(diff) == 1:
         _, ts = pushed(func, inputs, {places[0]: _zero(diff[0])})
@@ -88,7 +96,8 @@ def _check_missing(func, inputs, diff, places, fail):
 
 
 def _check_batched(func, inputs, place, x, fail):
-    """Two tangents carried through one run against those of a run each."""
+    """Compares two tangents propagated in one run with the same tangents propagated in separate
+    runs."""
     rs = np.random.RandomState(0)
     rows = [_random(x, rs) for _ in range(2)]
     single, outs = [], []

@@ -1,4 +1,5 @@
-"""Writes to tensors that were saved for backward: a saved tensor is copied before the first write to its memory."""
+"""In-place writes to tensors saved for backward: a saved tensor is copied before the first write to
+its memory."""
 import threading
 import weakref
 
@@ -16,27 +17,31 @@ _here = _Here()
 
 
 class _Handle:
-    """What a node keeps instead of the tensor."""
+    """Handle that an autograd node stores instead of the saved tensor."""
 
     __slots__ = ("at", "__weakref__")
 
     def __init__(self, at):
-        self.at = at            # the memory's write count when it was saved
+        self.at = at  # the memory's version when the tensor was saved
 
 
 class AllowMutationOnSavedContext:
-    """The saved tensors of one context: `original` as they were saved, `cloned` those whose memory has been written to since."""
+    """Saved tensors of one context. `original`: tensors as saved; `cloned`: copies of those whose
+    memory was modified since."""
 
     def __init__(self):
         self.original, self.cloned = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
-        self.tid_to_weakhandle = weakref.WeakValueDictionary()         # (a tensor's array, write count) -> handle
-        self.written = None                                            # write counter of what is about to be written to
-        self.on = weakref.WeakKeyDictionary()                          # write counter -> handles of tensors on that memory
+        # (id of the tensor's array, version) -> handle
+        self.tid_to_weakhandle = weakref.WeakValueDictionary()
+        self.written = None  # version counter of the memory that is about to be modified
+        # version counter -> handles of saved tensors on that memory
+        self.on = weakref.WeakKeyDictionary()
 
     def pack(self, t):
         v = version(t)
         if v is self.written:
-            handle = _Handle(v.v)           # what an operation that writes saves of its own operand is its alone
+            # an in-place op owns the copy it saves of its own input; nothing else aliases it
+            handle = _Handle(v.v)
             with no_grad():
                 self.original[handle] = t.clone()
             return handle
@@ -44,7 +49,8 @@ class AllowMutationOnSavedContext:
         handle = self.tid_to_weakhandle.get(tid)
         if handle is None:
             handle = self.tid_to_weakhandle[tid] = _Handle(v.v)
-            self.original[handle] = detached(t)         # (with its history it would keep alive the node that keeps it)
+            # detached: with its history, the tensor would keep alive the node that stores it
+            self.original[handle] = detached(t)
             self.on.setdefault(v, weakref.WeakSet()).add(handle)
         return handle
 
@@ -54,7 +60,7 @@ class AllowMutationOnSavedContext:
         return self.cloned[handle] if handle in self.cloned else self.original[handle]
 
     def before_write(self, t):
-        """Copies what is saved of the memory under `t`."""
+        """Copies the tensors saved on the memory of `t`."""
         v = t._ver
         if v is None or v not in self.on:
             return
@@ -64,7 +70,8 @@ class AllowMutationOnSavedContext:
                     self.cloned[handle] = self.original.pop(handle).clone()
 
     def clear(self):
-        """Forgets all: what was recorded cannot be differentiated any more."""
+        """Drops all saved tensors: the graphs recorded in this context cannot be differentiated any
+        more."""
         for d in (self.original, self.cloned, self.tid_to_weakhandle, self.on):
             d.clear()
 
@@ -99,7 +106,7 @@ def _look(entry, args, kwargs, below):
 
 
 class allow_mutation_on_saved_tensors:
-    """Context manager, see torch.autograd.graph."""
+    """Context manager: see torch.autograd.graph."""
 
     def __enter__(self):
         if _here.context is not None:

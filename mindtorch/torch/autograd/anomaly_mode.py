@@ -1,4 +1,4 @@
-"""torch.autograd.anomaly_mode: where did the operation whose backward fails come from?"""
+"""torch.autograd.anomaly_mode: finds the forward call of the operation whose backward fails."""
 import traceback
 import warnings
 
@@ -17,7 +17,8 @@ class _State:
 
 
 def note(result, since):
-    """The nodes of a call's results (a tensor, or a nest of them) made after sequence number `since` keep the stack of the caller."""
+    """Stores the caller's stack in the nodes of a call's results (a tensor or nested lists) created
+    since sequence number `since`."""
     where = None
     for t in _tensors(result):
         if t._gnode is not None and t._gnode.seq >= since:
@@ -38,7 +39,8 @@ def _tensors(x):
 def _noted(entry, args, kwargs, below):
     since = next(sequence)
     out = below(entry, args, kwargs)
-    note(args[:1] if out is None else out, since)       # (what gives nothing back writes to its first argument)
+    # an op without a result writes to its first argument
+    note(args[:1] if out is None else out, since)
     return out
 
 
@@ -54,7 +56,8 @@ def _has_nan(a):
 
 
 def _report(node, error, grads):
-    """Called by the engine when a node's rule failed (error) or gave its results (grads)."""
+    """Called by the engine when a node's gradient rule has failed (error) or returned gradients
+    (grads)."""
     if error is None:
         if not _State.check_nan:
             return
@@ -73,7 +76,7 @@ def _tell(node):
 
 
 class set_detect_anomaly:
-    """Switches anomaly detection on or off; also a context manager."""
+    """Enables or disables anomaly detection. Can also be used as a context manager."""
 
     def __init__(self, mode, check_nan=True):
         self.prev = _State.enabled, _State.check_nan
@@ -87,7 +90,8 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Context manager: a failing backward tells the forward call it belongs to; NaN gradients are errors."""
+    """Context manager for anomaly detection: a failing backward reports the forward call that
+    created its node; NaN gradients are errors."""
 
     def __init__(self, check_nan=True):
         self.check_nan = check_nan

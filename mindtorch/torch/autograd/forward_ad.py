@@ -1,6 +1,8 @@
-"""torch.autograd.forward_ad: dual numbers (https://pytorch.org/docs/stable/autograd.html#forward-mode-automatic-differentiation).
+"""torch.autograd.forward_ad: dual numbers
+(https://pytorch.org/docs/stable/autograd.html#forward-mode-automatic-differentiation).
 
-One level may be open at a time here; torch.func.jvp opens levels of its own, which nest.
+Only one level of this module can be open at a time. torch.func.jvp opens its own levels, which can
+be nested.
 """
 from collections import namedtuple
 
@@ -12,13 +14,13 @@ from mindtorch.core.tensor import taken
 
 __all__ = ["UnpackedDualTensor", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual", "dual_level"]
 
-#: the open level, as callers name it: -1 where there is none
+#: the open level's number in this API; -1 if none is open
 _current_level = -1
 _open = []
 
 
 def enter_dual_level():
-    """Opens the level and returns its number, 0; RuntimeError where it is open already."""
+    """Opens the level and returns its number, 0. Raises RuntimeError if it is already open."""
     global _current_level
     if _current_level >= 0:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
@@ -28,7 +30,7 @@ def enter_dual_level():
 
 
 def exit_dual_level(*, level=None):
-    """Closes the level: tangents of all tensors are gone."""
+    """Closes the level. This drops the tangents of all tensors."""
     global _current_level
     if level is None:
         level = _current_level
@@ -42,16 +44,18 @@ def exit_dual_level(*, level=None):
 
 
 def _level(level):
-    """The open level of a number; RuntimeError for any other."""
+    """Returns the internal id of an open level. Raises RuntimeError for any other level."""
     if level != 0 or not _open:
         raise RuntimeError(f"Trying to use forward AD at level {level}, which is not open: enter it by enter_dual_level() first")
     return _open[0].id
 
 
 def make_dual(tensor, tangent, *, level=None):
-    """A view of `tensor` that carries `tangent`, of the same shape and dtype, through what is computed from it.
+    """Returns a view of `tensor` with the tangent `tangent` of the same shape and dtype, which is
+    propagated by later ops.
 
-    RuntimeError outside of a level, for another shape or dtype, and where one of them has a tangent already; ValueError for integers.
+    Raises RuntimeError outside a level, for a different shape or dtype, and if either tensor
+    already has a tangent; ValueError for integer tensors.
     """
     if level is None:
         level = _current_level
@@ -66,13 +70,13 @@ def make_dual(tensor, tangent, *, level=None):
 
 
 def dual_of(tensor, tangent, level):
-    """A view of `tensor` with a tangent at a level of core/forward.py."""
+    """Returns a view of `tensor` with a tangent at a level of `core/forward.py`."""
     if forward.tangent(tensor, level) is not None:
         raise RuntimeError(f"Making a dual Tensor based on a Tensor that already has a forward gradient at the same level {_shown(level)} is not supported.")
     check_tangent(tensor, tangent)
     if level in forward.levels(tangent):
         raise RuntimeError(f"Setting a forward grad that itself has a forward gradient at the same level {_shown(level)} is not supported.")
-    t = tensor[...]         # (which modes see as an alias)
+    t = tensor[...]  # dispatch modes see this as an alias
     forward.attach(t, level, tangent)
     return t
 
@@ -82,7 +86,8 @@ def _shown(level):
 
 
 def check_tangent(tensor, tangent):
-    """RuntimeError unless a tangent is of the size and dtype of its tensor."""
+    """Raises RuntimeError unless a tangent has the size of its tensor and both are real or both
+    complex."""
     if tensor._sizes != tangent._sizes:
         raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                            f"Tensor is of size {list(tensor._sizes)} while the given forward gradient is of size {list(tangent._sizes)}.")
@@ -91,11 +96,12 @@ def check_tangent(tensor, tangent):
 
 
 class UnpackedDualTensor(namedtuple("UnpackedDualTensor", ["primal", "tangent"])):
-    """A tensor without its tangent, and the tangent (None where there is none)."""
+    """Named tuple of a tensor without its tangent and the tangent (None if it has none)."""
 
 
 def unpack_dual(tensor, *, level=None):
-    """(a view of the tensor without its tangent, the tangent or None) as an UnpackedDualTensor; outside of a level (tensor, None)."""
+    """Returns UnpackedDualTensor(view of the tensor without its tangent, tangent or None). Outside
+    a level: (tensor, None)."""
     if level is None:
         level = _current_level
     if level < 0:
@@ -108,7 +114,8 @@ def unpack_dual(tensor, *, level=None):
 
 
 class dual_level:
-    """Context manager: the level is open inside, its number is what `as` gives.  Several threads may compute inside."""
+    """Context manager that opens the level and returns its number. Several threads may compute
+    inside."""
 
     def __enter__(self):
         return enter_dual_level()
@@ -131,7 +138,8 @@ def _is_fwd_grad_enabled():
 
 
 class _set_fwd_grad_enabled:
-    """Switches the carrying on of tangents on or off, at once; restores the old state at the end of a `with` block."""
+    """Enables or disables tangent propagation immediately. As a context manager, restores the
+    previous state on exit."""
 
     def __init__(self, mode):
         self._old = forward.state.on
@@ -145,7 +153,7 @@ class _set_fwd_grad_enabled:
 
 
 def tangent_of(tensor):
-    """The tangent that printing shows: at the innermost open level; None where there is none."""
+    """Returns the tangent that repr() shows: the tangent at the innermost open level, or None."""
     if FLAGS.dual is None:
         return None
     found = forward.levels(tensor)

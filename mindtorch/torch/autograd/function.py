@@ -17,43 +17,44 @@ __all__ = ["FunctionCtx", "Function", "once_differentiable", "InplaceFunction", 
 
 
 class FunctionCtx:
-    """What forward leaves for backward."""
+    """Methods of `ctx`, by which forward stores state for backward."""
 
     def save_for_backward(self, *tensors):
-        """Keeps tensors for backward; a later in-place write to one of them is an error there."""
+        """Saves tensors for backward. A later in-place write to one of them raises an error in
+        backward."""
         for t in tensors:
             if t is not None and not taken(t):
                 raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(t).__name__}")
         self._to_save = tensors
 
     def save_for_forward(self, *tensors):
-        """Keeps tensors for jvp, which finds them in saved_tensors."""
+        """Saves tensors for jvp, where saved_tensors returns them."""
         for t in tensors:
             if t is not None and not taken(t):
                 raise TypeError(f"save_for_forward can only save variables, but argument is of type {type(t).__name__}")
         self._for_forward = tensors
 
     def mark_dirty(self, *args):
-        """Inputs that forward changed in place."""
+        """Declares the inputs that forward modified in place."""
         self._dirty = args
 
     def mark_non_differentiable(self, *args):
-        """Outputs without a gradient."""
+        """Declares the outputs that have no gradient."""
         self._nondiff = args
 
     def set_materialize_grads(self, value):
-        """False: missing output gradients come as None rather than as zeros."""
+        """With False, missing output gradients are passed as None instead of zeros."""
         self._materialize = value
 
 
 class BackwardCFunction(Node, FunctionCtx):
-    """grad_fn of a custom Function; it is the `ctx` of its methods."""
+    """grad_fn of a custom Function. It is also the `ctx` of its methods."""
 
     __slots__ = ("__dict__",)
 
     @property
     def saved_tensors(self):
-        """The tensors given to save_for_backward; within jvp those given to save_for_forward."""
+        """Tensors passed to save_for_backward; inside jvp, those passed to save_for_forward."""
         if getattr(self, "_in_jvp", False):
             return tuple(getattr(self, "_for_forward", ()))
         if self.freed:
@@ -68,14 +69,14 @@ class BackwardCFunction(Node, FunctionCtx):
 
     @property
     def _raw_saved_tensors(self):
-        """What was given to save_for_backward, for hooks to be put on."""
+        """SavedTensor objects of the tensors passed to save_for_backward, for registering hooks."""
         if self.freed:
-            return self.saved_tensors           # (which raises)
+            return self.saved_tensors  # this raises the error
         return tuple(tape.SavedTensor._of(self, k) for k in self.vals or ())
 
     @property
     def saved_variables(self):
-        """An old name of saved_tensors."""
+        """Deprecated name of saved_tensors."""
         warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
         return self.saved_tensors
 
@@ -140,7 +141,8 @@ class Function(metaclass=_FunctionMeta):
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        """(result, dimensions it is mapped over) for arguments that are mapped over `in_dims`; for Functions that say how."""
+        """Returns (result, out_dims) for arguments that are batched along `in_dims`. Override it to
+        support vmap."""
         raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap static method or set generate_vmap_rule=True.")
 
     def __init__(self, *args, **kwargs):
@@ -154,12 +156,12 @@ class Function(metaclass=_FunctionMeta):
 
     @staticmethod
     def forward(*args, **kwargs):
-        """Computes the result."""
+        """Computes the outputs."""
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        """Saves what backward needs, where forward takes no ctx."""
+        """Saves state for backward if forward has no ctx argument."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
@@ -172,12 +174,14 @@ class Function(metaclass=_FunctionMeta):
 
     @staticmethod
     def jvp(ctx, *grad_inputs):
-        """Computes one tangent per output out of one per forward argument (None for what is no tensor)."""
+        """Computes one tangent per output from one tangent per forward argument (None for a
+        non-tensor)."""
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
     @classmethod
     def apply(cls, *args, **kwargs):
-        """Runs forward and records the function; with tangents among the arguments, jvp carries them on."""
+        """Runs forward and records the function. If an argument has a tangent, jvp computes the
+        tangents of the outputs."""
         if FLAGS.dual is not None and FLAGS.dual(*args, *kwargs.values()):
             return _function_tangents.apply(cls, args, kwargs)
         if FLAGS.primitives:
@@ -188,7 +192,8 @@ class Function(metaclass=_FunctionMeta):
 
     @classmethod
     def _apply_plain(cls, args, kwargs):
-        """(result, node, outputs as forward returned them, arguments in order) without tangents."""
+        """Returns (result, node, outputs as returned by forward, arguments in order), ignoring
+        tangents."""
         kind = cls._backward_cls
         if TRANSFORMS.count and transforms.levels():
             kind = _in_transform(cls)
@@ -244,7 +249,8 @@ class Function(metaclass=_FunctionMeta):
                 continue
             meta.append((o._sizes, o._stype))
             twice = next((j for j in range(i) if outs[j] is o), None)
-            if twice is not None:           # (given out once more: what comes back arrives at the last place)
+            # a tensor that occurs twice among the outputs: its gradient arrives at the last index
+            if twice is not None:
                 o = results[twice]
                 if o._gnode is node:
                     o._oi = i
@@ -260,7 +266,7 @@ class Function(metaclass=_FunctionMeta):
                 o = _dirty(o, node, i)
             else:
                 if any(o is t for t in tensors):
-                    # An input returned as it is: a view of it, as in torch.
+                    # An input returned unchanged becomes a view of it, as in PyTorch.
                     src = o
                     o = _as_is(src, again)
                     if o._base is None:
@@ -272,7 +278,7 @@ class Function(metaclass=_FunctionMeta):
                     o._fragile, o._made = "multi" if sum(map(taken, outs)) > 1 else "custom", version(o).v
             results.append(o)
         node._out_meta = meta
-        #: the device, if not the host, on which to make gradients that are missing
+        #: device (None: host) on which to create missing output gradients
         node._where = next((o._dev for o in outs if taken(o) and o._h is not None), None)
         node.meta = tuple(meta)
         node._differentiable = [None if i in nowhere else m for i, m in enumerate(meta)] if nowhere else meta
@@ -304,14 +310,15 @@ class Function(metaclass=_FunctionMeta):
 
 
 def check_setup(cls):
-    """RuntimeError unless a Function's forward takes no ctx, as transforms need it (the facade's own may)."""
+    """Raises RuntimeError unless a Function's forward has no ctx, as required by transforms
+    (mindtorch's own Functions may have it)."""
     if not _split(cls) and not cls._any_setup and not cls.__module__.startswith(("mindtorch.", "torch.")):
         raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
                            "staticmethod. For more details, please see https://pytorch.org/docs/main/notes/extending.func.html")
 
 
 def _in_transform(cls):
-    """The class of a function's node inside transforms."""
+    """Returns the class of a function's node inside transforms."""
     check_setup(cls)
     if not transforms.differentiating():
         return cls._backward_cls
@@ -322,7 +329,7 @@ def _in_transform(cls):
 
 
 def _with_defaults(cls, args):
-    """The arguments with forward's defaults for those left out: setup_context gets all of them."""
+    """Appends forward's defaults for omitted arguments: setup_context receives all of them."""
     defaults = cls.__dict__.get("_defaults")
     if defaults is None:
         import inspect
@@ -337,7 +344,10 @@ def _split(cls):
 
 
 def _as_is(x, plainly):
-    """An input that forward gave back: another tensor on its memory, of its class where that is the user's (as its __torch_function__ has it)."""
+    """Handles an input that forward returned: returns another tensor on its memory.
+
+    For a user's tensor subclass the result has that class (its __torch_function__ handles view_as).
+    """
     cls = x.__class__
     if cls is Tensor or cls is Parameter or not taken(x):
         return plainly(x)
@@ -354,7 +364,8 @@ def _plain(outs, tensors, dirty, single):
 
 
 def _view_of(x):
-    """An input that is returned where nothing is recorded: a view of it, unless it requires grad."""
+    """Handles an input that is returned while nothing is recorded: returns a view of it, or a
+    detached alias if it requires grad."""
     if x._rg:
         return detached(x)
     r = again(x)
@@ -363,7 +374,8 @@ def _view_of(x):
 
 
 def _check_dirty(x, count):
-    """What torch raises where a Function of `count` outputs wrote to a tensor that cannot take its history."""
+    """Raises PyTorch's errors if a Function with `count` outputs modified a tensor in place that
+    cannot take the new history."""
     if x._gnode is None and x._rg:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     base = x._base
@@ -385,7 +397,7 @@ def _dirty(x, node, i):
         raise NotImplementedError("autograd.Function that writes to its input in place (mark_dirty) inside MindSpore's "
                                   f"value_and_grad (dtype {x.dtype}, device {x.device}); use backward() or an out-of-place "
                                   "function")
-    bump(x)             # (a write that forward has made through .data or NumPy counts, too)
+    bump(x)  # this also covers writes that forward made through .data or NumPy
     r = again(x)
     r._gnode, r._oi, r._rg = node, i, True
     if x._ver is None:
@@ -397,7 +409,8 @@ def _dirty(x, node, i):
 
 
 def once_differentiable(fn):
-    """Marks a backward that cannot be differentiated again; doing so raises RuntimeError."""
+    """Decorator for a backward that cannot be differentiated again; attempts to do so raise
+    RuntimeError."""
     @functools.wraps(fn)
     def wrapper(ctx, *args):
         with no_grad():
@@ -411,7 +424,7 @@ def once_differentiable(fn):
 
 
 class _SingleLevelFunction(Function):
-    """A Function for the rules of operators: its forward takes a ctx inside transforms, too."""
+    """Function for operators' gradient rules: its forward may have a ctx inside transforms, too."""
 
     _any_setup = True
 
@@ -431,7 +444,7 @@ class InplaceFunction(Function):
 
 
 class NestedIOFunction(Function):
-    """Old style nested in- and outputs; not supported."""
+    """Legacy Function with nested inputs and outputs; unsupported."""
 
     @classmethod
     def apply(cls, *args, **kwargs):

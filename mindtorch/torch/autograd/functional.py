@@ -1,4 +1,5 @@
-"""torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode."""
+"""torch.autograd.functional: Jacobians, Hessians and their products, by reverse mode (optionally
+forward mode for the matrices)."""
 from mindtorch.core import forward
 from mindtorch.core.grad_mode import enable_grad
 from mindtorch.core.table import TABLE
@@ -16,9 +17,9 @@ def _zeros(t):
     return TABLE["zeros_like"].public(t)
 
 
-# ------------------------------------------------------------------ what is given and returned
+# ------------------------------------------------------------------ inputs and outputs
 def _tensors(x, what, name):
-    """(tuple of tensors, whether it was one); TypeError for anything else."""
+    """Returns (tuple of tensors, True if x was a tuple). Raises TypeError for other types."""
     several = isinstance(x, tuple)
     given = x if several else (x,)
     for i, t in enumerate(given):
@@ -29,13 +30,13 @@ def _tensors(x, what, name):
 
 
 def _fresh(inputs, create_graph):
-    # view_as keeps the link to the caller's graph where that is wanted.
+    # With create_graph, view_as keeps the connection to the caller's graph.
     return tuple((t.view_as(t) if t.requires_grad else t.detach().requires_grad_()) if create_graph else
                  t.detach().requires_grad_() for t in inputs)
 
 
 def _call(func, inputs, name, strict):
-    """(outputs, whether there are several)."""
+    """Returns (outputs, True if they were a tuple)."""
     outs, several = _tensors(func(*inputs), "outputs of the user-provided function", name)
     if strict:
         for i, o in enumerate(outs):
@@ -55,7 +56,7 @@ def _call_scalar(func, inputs, name, strict):
 
 
 def _vector(v, like, what, name, several):
-    """The vector as a tuple like `like`."""
+    """Returns the vector as a tuple with the structure of `like`."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(f"The vector v can only be None if {what} a single Tensor with a single element.")
@@ -95,7 +96,8 @@ _HESSIAN = ("While computing the hessian, found that the jacobian of the user-pr
 
 
 def _filled(gs, inputs, strict, missing, constant=None):
-    """The gradients with zeros for None.  In strict mode None is the error `missing`, and a gradient without history the error `constant`."""
+    """Replaces None gradients by zeros. In strict mode None raises the error `missing`, and a
+    gradient without history `constant`."""
     out = []
     for i, (g, t) in enumerate(zip(gs, inputs)):
         if g is None:
@@ -116,9 +118,11 @@ _HESSIAN_CONSTANT = "The hessian of the user-provided function is independent of
 
 # ------------------------------------------------------------------ products
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
-    """(outputs, v^T J): like the outputs, and like the inputs.  v may be left out where the output has one element.
+    """Returns (outputs, v^T J); the product has the structure of the inputs. v is optional if the
+    output has one element.
 
-    strict: RuntimeError where an output does not depend on an input, instead of zeros.
+    strict: if an output does not depend on an input, raises RuntimeError instead of returning
+    zeros.
     """
     with enable_grad():
         ins, several_in = _tensors(inputs, "inputs", "vjp")
@@ -132,7 +136,8 @@ def vjp(func, inputs, v=None, create_graph=False, strict=False):
 
 
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(outputs, J v), both like the outputs, by differentiating v^T J with respect to v."""
+    """Returns (outputs, J v), both with the structure of the outputs, by differentiating v^T J with
+    respect to v."""
     with enable_grad():
         ins, several_in = _tensors(inputs, "inputs", "jvp")
         ins = _fresh(ins, create_graph)
@@ -147,7 +152,7 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
 
 
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
-    """(output, v^T H) of a scalar function; the product is like the inputs."""
+    """Returns (output, v^T H) of a scalar function; the product has the structure of the inputs."""
     return _times_hessian("vhp", func, inputs, v, create_graph, strict)
 
 
@@ -164,13 +169,16 @@ def _times_hessian(name, func, inputs, v, create_graph, strict):
 
 
 def hvp(func, inputs, v=None, create_graph=False, strict=False):
-    """(output, H v) of a scalar function; the Hessian is symmetric, so this is vhp."""
+    """Returns (output, H v) of a scalar function. Same as vhp, because the Hessian is symmetric."""
     return _times_hessian("hvp", func, inputs, v, create_graph, strict)
 
 
 # ------------------------------------------------------------------ matrices
 def _construct_standard_basis_for(tensors, tensor_numels):
-    """The rows of the unit matrix over all elements of the tensors, cut at their bounds: one tensor (all elements, its elements) of each one's dtype."""
+    """Returns the rows of the identity matrix over all elements of the tensors, split by tensor.
+
+    Each result has shape (total number of elements, elements of its tensor) and its tensor's dtype.
+    """
     total, before, chunks = sum(tensor_numels), 0, []
     for t, n in zip(tensors, tensor_numels):
         chunk = t.new_zeros(total, n)
@@ -201,9 +209,11 @@ def _known_strategy(strategy):
 
 
 def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
-    """Jacobian of func at inputs: output shape + input shape, a tuple for each tuple of outputs and of inputs.
+    """Returns the Jacobian of func at inputs, of shape output shape + input shape.
 
-    vectorize: one batched backward instead of one for each row.  strategy="forward-mode": one tangent for each element of the inputs, in one run of func.
+    Tuples of outputs and of inputs give (nested) tuples. vectorize: one batched backward pass
+    instead of one per row. strategy="forward-mode": one tangent per input element, in a single run
+    of func.
     """
     _known_strategy(strategy)
     _check_strategy("jacobian", create_graph, strict, vectorize, strategy)
@@ -213,7 +223,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
 
 
 def _by_tangents(func, inputs, name):
-    """The Jacobian by forward mode."""
+    """Computes the Jacobian by forward mode."""
     ins, several_in = _tensors(inputs, "inputs", name)
     starts = [sum([t.numel() for t in ins[:i]]) for i in range(len(ins) + 1)]
     with forward.Opened(max(starts[-1], 1)) as levels:
@@ -273,7 +283,8 @@ def _at_once(outs, ins, create_graph):
 
 
 def _gradient_of(func, args, several):
-    """The gradient of a scalar function as a function of tensors that may have tangents."""
+    """Returns the gradient of a scalar function as a differentiable function of tensors that may
+    have tangents."""
     with enable_grad():
         fresh = [forward.carry(t, t.detach()) for t in args]
         for t in fresh:
@@ -284,7 +295,11 @@ def _gradient_of(func, args, several):
 
 
 def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
-    """Hessian of a scalar function: input shape + input shape, a tuple of tuples for a tuple of inputs; vectorize and outer_jacobian_strategy as in `jacobian`."""
+    """Returns the Hessian of a scalar function, of shape input shape + input shape; a tuple of
+    tuples for a tuple of inputs.
+
+    vectorize and outer_jacobian_strategy are as in `jacobian`.
+    """
     _known_strategy(outer_jacobian_strategy)
     _check_strategy("hessian", create_graph, strict, vectorize, outer_jacobian_strategy)
     ins, several = _tensors(inputs, "inputs", "hessian")
@@ -295,7 +310,8 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
         scalar, _ = _call_scalar(func, ins, "hessian", strict)
         return tuple(_filled(_grads((scalar,), ins, (_ones(scalar),), True), ins, strict, None, _HESSIAN))
 
-    # (Whether a Hessian is constant cannot be told from its history: that of x ** 2 has none here, and has some in torch.)
+    # The autograd history does not tell whether a Hessian is constant: the Hessian of x ** 2 has no
+    # history here, but has one in PyTorch.
     with enable_grad():
         fresh = _fresh(ins, create_graph)
         outs = gradient(*fresh)

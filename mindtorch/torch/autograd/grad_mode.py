@@ -16,12 +16,14 @@ _threads = _Threads()
 
 
 def is_multithreading_enabled():
-    """What set_multithreading_enabled said last in this thread; backward runs in the calling thread either way."""
+    """Returns the last setting of set_multithreading_enabled in this thread. Backward always runs
+    in the calling thread."""
     return _threads.wanted
 
 
 class set_multithreading_enabled(_DecoratorContextManager):
-    """Accepted, at once or for a `with` block: this engine always runs backward in the calling thread."""
+    """Accepted without effect, directly or as a context manager: this engine always runs backward
+    in the calling thread."""
 
     def __init__(self, mode):
         self.prev, self.mode = _threads.wanted, bool(mode)
@@ -42,7 +44,8 @@ class set_multithreading_enabled(_DecoratorContextManager):
 
 
 class _unsafe_preserve_version_counter(_DecoratorContextManager):
-    """Writes inside are not counted: what was saved for backward is taken for unchanged, though it is not."""
+    """Context manager that restores the version counters on exit: in-place writes inside go
+    undetected for tensors saved for backward."""
 
     def __init__(self, tensors):
         self.tensors = (tensors,) if taken(tensors) else tuple(tensors)

@@ -1,8 +1,9 @@
-"""torch.autograd.gradcheck: gradients by backward against central differences.
+"""torch.autograd.gradcheck: compares gradients computed by backward with central differences.
 
-The reference is how the values of a function move when one element of an input (its real or its imaginary part) does.  Outputs are
-taken apart into real functions, so that complex ones need no rules of their own: torch's gradient of a real function by a complex input
-is its derivative by the real part plus i times that by the imaginary part.
+The reference is the change of a function's values when one element of an input (its real or its
+imaginary part) is perturbed. Outputs are decomposed into real functions, so complex outputs need no
+special rules: PyTorch's gradient of a real function with respect to a complex input is the
+derivative with respect to the real part plus i times that with respect to the imaginary part.
 """
 import warnings
 
@@ -20,7 +21,7 @@ __all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]
 
 
 class GradcheckError(RuntimeError):
-    """The gradients do not agree."""
+    """Raised when analytical and numerical gradients differ."""
 
 
 def _tuple(x):
@@ -63,7 +64,8 @@ def _check_inputs(inputs, name):
 
 
 def _by_values(func, inputs, masked):
-    """(function, inputs) with the stored values of sparse inputs in their place: those are what has gradients."""
+    """Replaces sparse inputs by their stored values, which have the gradients. Returns (function,
+    inputs)."""
     sparse = {i: x for i, x in enumerate(inputs) if taken(x) and x.is_sparse and x.requires_grad}
     if not sparse:
         return func, inputs
@@ -81,9 +83,9 @@ def _by_values(func, inputs, masked):
     return of_values, tuple([x._values().detach().clone().requires_grad_() if i in sparse else x for i, x in enumerate(inputs)])
 
 
-# ------------------------------------------------------------------ differences
+# ------------------------------------------------------------------ finite differences
 def _put(x, where, values_):
-    """Puts values into a tensor's memory, unnoticed by the write counter."""
+    """Writes values into a tensor's memory without incrementing its version counter."""
     a = values(x)
     a[where] = values_
     if is_wrapped(x):
@@ -94,7 +96,8 @@ def _put(x, where, values_):
 
 
 def _slope(func, inputs, x, where, step, eps):
-    """Change of every output, as an array, per unit of `step` of the elements `where` of an input's memory."""
+    """Returns the central difference of every output as an array: its change per unit of `step`,
+    added to the elements `where` of an input."""
     old = values(x)[where].copy()
     moved, kinds = [], []
     try:
@@ -118,7 +121,8 @@ def _steps(x):
 
 
 def _cotangents(o):
-    """One for each real part of an output's elements: what the gradient of that part alone is asked with, and how to read it."""
+    """Yields (part, index, cotangent) for each real component of an output: the cotangent that
+    selects the gradient of that component."""
     for part, unit in (("real", 1), ("imag", 1j))[:2 if o._stype.kind == "c" else 1]:
         for j in np.ndindex(o._sizes):
             v = np.zeros(o._sizes, o._stype)
@@ -132,7 +136,7 @@ def _gradients(o, diff, v):
 
 
 def _number(g, x, step_is_imaginary):
-    """The part of a gradient that belongs to a step along the real or imaginary axis."""
+    """Returns the part of a gradient that belongs to a step along the real or imaginary axis."""
     a = _wide(values(g)) if g is not None else np.zeros(x._sizes)
     return a.imag if step_is_imaginary else a.real
 
@@ -161,7 +165,7 @@ def _mismatch(k, i, numerical, analytical, part=""):
 
 
 def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
-    """Every element of every Jacobian."""
+    """Compares every element of every Jacobian."""
     numeric = [[[_slope(func, inputs, x, j, s, eps) for j in np.ndindex(x._sizes)] for s in _steps(x)] for x in diff]
     for k, o in enumerate(outs):
         for part, j, v in _cotangents(o):
@@ -177,7 +181,7 @@ def _slow(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
 
 
 def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtypes):
-    """One random combination of the columns and rows of each Jacobian."""
+    """Compares one random combination of the columns and rows of each Jacobian."""
     rs = np.random.RandomState(0)
 
     def direction(sizes):
@@ -202,7 +206,7 @@ def _fast(func, inputs, diff, outs, at, eps, atol, rtol, nondet_tol, check_dtype
 
 # ------------------------------------------------------------------ further checks
 def _check_constant(func, inputs, diff, eps):
-    """What no gradient comes back for must not depend on the inputs."""
+    """Checks that outputs without a gradient do not depend on the inputs."""
     for x in diff:
         for s in _steps(x):
             for j in np.ndindex(x._sizes):
@@ -212,7 +216,7 @@ def _check_constant(func, inputs, diff, eps):
 
 
 def _check_batched(o, k, diff):
-    """Gradients of a batch of cotangents in one call against those of each of them."""
+    """Compares gradients of a batch of cotangents in one call with those computed one by one."""
     from mindtorch.torch.autograd import grad
     rs = np.random.RandomState(0)
     shape = (2, *o._sizes)
@@ -235,7 +239,7 @@ def _check_batched(o, k, diff):
 
 
 def _check_multiplied(outs, diff):
-    """Gradients for a cotangent of zero are zero."""
+    """Checks that gradients for a zero cotangent are zero."""
     from mindtorch.torch.autograd import grad
     for g in grad(outs, diff, [tensor_from(np.zeros(o._sizes, o._stype), o) for o in outs], retain_graph=True, allow_unused=True):
         if g is not None and not g.is_sparse and values(g).any():
@@ -243,7 +247,7 @@ def _check_multiplied(outs, diff):
 
 
 class _Undefined(Function):
-    """Identity whose gradient is not there at all."""
+    """Identity whose gradient is undefined (None)."""
 
     @staticmethod
     def forward(ctx, x):
@@ -255,7 +259,7 @@ class _Undefined(Function):
 
 
 def _check_undefined(func, inputs, diff):
-    """Where the gradient of an output is missing, backward counts it as zero."""
+    """Checks that backward treats an undefined output gradient as zero."""
     from mindtorch.torch.autograd import grad
     count = len(_differentiable(func(*inputs)))
     for missing in [range(count), *([k] for k in range(count) if count > 1)]:
@@ -269,15 +273,19 @@ def _check_undefined(func, inputs, diff):
                 raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined or zero.")
 
 
-# ------------------------------------------------------------------ the two checks
+# ------------------------------------------------------------------ public functions
 def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True,
               check_grad_dtypes=False, check_batched_grad=False, check_batched_forward_grad=False, check_forward_ad=False,
               check_backward_ad=True, fast_mode=False, masked=None):
-    """True if the gradients of func at float64 or complex128 `inputs` equal central differences within rtol/atol.
+    """True if the gradients of func at float64 or complex128 `inputs` equal central differences
+    within rtol/atol.
 
-    GradcheckError (False with raise_exception=False) where they do not, where two backwards differ by more than nondet_tol, or where one
-    of the further checks fails.  fast_mode compares one random combination of each Jacobian's elements.  check_forward_ad compares tangents, too.
-    Sparse inputs: masked=True compares by the elements that they store; NotImplementedError for masked=False where they do not store all.
+    Otherwise raises GradcheckError (returns False with raise_exception=False); the same holds if
+    two backward passes differ by more than nondet_tol or if one of the further checks fails.
+    fast_mode compares one random combination of each Jacobian's elements. check_forward_ad compares
+    tangents, too. Sparse inputs: masked=True compares the stored elements; masked=False raises
+    NotImplementedError unless all elements are stored.
+
     https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradcheck.html
     """
     func, inputs = _by_values(func, _tuple(inputs), masked)
@@ -344,7 +352,8 @@ def _random_like(o, rs, strided):
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3, gen_non_contig_grad_outputs=False,
                   raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
                   check_batched_grad=False, check_fwd_over_rev=False, check_rev_over_rev=True, fast_mode=False, masked=False):
-    """gradcheck of the gradient of func, by its inputs and by `grad_outputs` (random ones if not given).
+    """Runs gradcheck on the gradient of func, with respect to its inputs and to `grad_outputs`
+    (random if not passed).
 
     https://pytorch.org/docs/stable/generated/torch.autograd.gradcheck.gradgradcheck.html
     """
@@ -363,7 +372,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
     n = len(inputs)
 
     def gradient(*args):
-        # (Forward mode gives inputs without history.)
+        # forward mode passes inputs without history
         need = [t if t.requires_grad else t.requires_grad_() for t, x in zip(args[:n], inputs) if taken(t) and x.requires_grad]
         gs = grad(_differentiable(func(*args[:n])), need, args[n:], create_graph=True, allow_unused=True)
         return tuple(g for g in gs if g is not None)

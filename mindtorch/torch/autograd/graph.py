@@ -1,4 +1,4 @@
-"""torch.autograd.graph: saved-tensor hooks and the nodes of the graph."""
+"""torch.autograd.graph: saved-tensor hooks and graph nodes."""
 import abc
 import contextlib
 
@@ -11,28 +11,29 @@ __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", 
 
 
 class Node(abc.ABC):
-    """What every grad_fn is an instance of, and its class a subclass, without inheriting from it."""
+    """Abstract base class: every grad_fn is an instance of it (and its class a subclass) without
+    inheriting from it."""
 
     @abc.abstractmethod
     def name(self):
-        """The operation's name."""
+        """Returns the operation's name."""
 
     @property
     @abc.abstractmethod
     def next_functions(self):
-        """(node, output number) of each input."""
+        """Returns (node, output_nr) of each input."""
 
     @abc.abstractmethod
     def metadata(self):
-        """A dictionary for whoever wants to note something."""
+        """Returns a dictionary for user annotations."""
 
     @abc.abstractmethod
     def register_hook(self, fn):
-        """fn(grad_inputs, grad_outputs) after the node ran."""
+        """Registers fn(grad_inputs, grad_outputs), called after the node runs."""
 
     @abc.abstractmethod
     def register_prehook(self, fn):
-        """fn(grad_outputs) before the node runs."""
+        """Registers fn(grad_outputs), called before the node runs."""
 
     @classmethod
     def __subclasshook__(cls, other):
@@ -40,7 +41,8 @@ class Node(abc.ABC):
 
 
 class saved_tensors_hooks:
-    """Context manager: pack(tensor) when a tensor is saved for backward, unpack(packed) when it is needed."""
+    """Context manager: calls pack_hook(tensor) when a tensor is saved for backward and
+    unpack_hook(packed) when it is needed."""
 
     def __init__(self, pack_hook, unpack_hook):
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
@@ -53,7 +55,7 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keeps saved tensors in host memory (where they are anyway on CPU)."""
+    """Context manager that stores saved tensors in host memory (on the CPU they already are)."""
 
     def __init__(self, pin_memory=False, device_type="cuda"):
         super().__init__(lambda t: (t.device, t.cpu()), lambda p: p[1].to(p[0]))
@@ -61,7 +63,8 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message):
-    """Inside, saved_tensors_hooks raises RuntimeError(error_message), and so does this where hooks are active already."""
+    """Context manager in which saved_tensors_hooks raises RuntimeError(error_message). It raises
+    this itself if hooks are active."""
     here = nodes.hooks_here
     if here.pairs:
         raise RuntimeError(error_message)
@@ -73,7 +76,7 @@ def disable_saved_tensors_hooks(error_message):
 
 
 def get_gradient_edge(tensor):
-    """The edge into which the gradient of `tensor` flows."""
+    """Returns the edge that receives the gradient of `tensor`."""
     if not tensor._rg:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     if tensor._gnode is None:
@@ -82,16 +85,17 @@ def get_gradient_edge(tensor):
 
 
 def increment_version(tensor):
-    """Counts a write into the tensor(s) that autograd did not see."""
+    """Increments the version counter of the tensor(s), for a write that autograd did not see."""
     from mindtorch.core.tensor import bump
     for t in ([tensor] if taken(tensor) else tensor):
         bump(t)
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):
-    """fn(grads) in each backward, once the gradients of all `tensors` that it computes are there (None in the place of the others).
+    """Calls fn(grads) in each backward pass once all gradients of `tensors` that it computes are
+    available (None for the others).
 
-    mode="any": fn(grad) at the first gradient of each backward.
+    mode="any": calls fn(grad) for the first gradient of each backward pass.
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
@@ -101,7 +105,8 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     key = object()
 
     def notes():
-        # Kept by the backward itself: nested ones, those of other threads and failed ones do not mix.
+        # Stored on the backward pass, so that nested, concurrent and failed passes do not
+        # interfere.
         this = engine.current_pass()
         if this.notes is None:
             this.notes = {}
@@ -128,7 +133,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
 
 class MultiHandle:
-    """Handle of several hooks at once."""
+    """Handle that removes several hooks at once."""
 
     def __init__(self, handles):
         self.handles = tuple(handles)
@@ -145,9 +150,11 @@ class MultiHandle:
 
 
 def allow_mutation_on_saved_tensors():
-    """Context manager: tensors that were saved for backward may be written to; they are copied before the first write.
+    """Context manager: tensors saved for backward may be modified in place; they are copied before
+    the first write.
 
-    Backward has to run inside as well (AssertionError elsewhere); RuntimeError where one is entered within another.
+    Backward must also run inside the context (AssertionError elsewhere). Nested contexts raise
+    RuntimeError.
     """
     from mindtorch.torch.autograd._mutation import allow_mutation_on_saved_tensors
     return allow_mutation_on_saved_tensors()

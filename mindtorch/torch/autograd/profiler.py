@@ -1,10 +1,13 @@
-"""torch.autograd.profiler: the time that each function of torch takes (https://pytorch.org/docs/stable/autograd.html#profiler).
+"""torch.autograd.profiler: the time taken by each torch function
+(https://pytorch.org/docs/stable/autograd.html#profiler).
 
-While a profiler is on, every function and method of torch (those that __torch_function__ sees) is timed from call to return,
-which on a CPU is when its result is there; so are blocks labelled by `record_function`, backward as a whole, and in it every node of the
-graph (`AddBackward0`) under the engine's work for it (`autograd::engine::evaluate_function: AddBackward0`); `sequence_nr` says which call made a node.  What runs
-inside another call counts in that call's total, and not in its own ("self") time.  Nothing is recorded otherwise, and
-nothing costs time then.
+While a profiler is active, every torch function and method (those that __torch_function__ sees) is
+timed from call to return; on a CPU its result is available on return. Blocks labelled by
+`record_function` and the complete backward pass are timed too. Within backward, so is every graph
+node (`AddBackward0`), nested in the engine's work for it, `autograd::engine::evaluate_function:
+AddBackward0`. `sequence_nr` links a node to the call that created it. The time of a nested call
+counts in the total time of the outer call, but not in its "self" time. Without an active profiler
+nothing is recorded and there is no overhead.
 """
 import contextlib
 import copy
@@ -30,11 +33,11 @@ class _State(threading.local):
 
 _state = _State()
 _ids = itertools.count(1)
-_active = []          # recorders that are on
+_active = []  # active recorders
 
 
 class Interval:
-    """A stretch of time in microseconds."""
+    """Time interval in microseconds."""
 
     def __init__(self, start, end):
         self.start, self.end = start, end
@@ -44,7 +47,7 @@ class Interval:
 
 
 class FunctionEvent:
-    """One call: its name, time in microseconds and (if asked for) shapes of its inputs."""
+    """One call: its name, time in microseconds and (if requested) the shapes of its inputs."""
 
     def __init__(self, id, name, thread, start_us, end_us, overload_name=None, fwd_thread=None, input_shapes=None, stack=None, scope=0,
                  use_device=None, cpu_memory_usage=0, device_memory_usage=0, is_async=False, is_remote=False, sequence_nr=-1, node_id=-1,
@@ -66,11 +69,11 @@ class FunctionEvent:
         return "user" if self.is_user_annotation else "op"
 
     def append_cpu_child(self, child):
-        """Notes a call that ran inside this one."""
+        """Adds a call that ran inside this one."""
         self.cpu_children.append(child)
 
     def set_cpu_parent(self, parent):
-        """Notes the call inside which this one ran."""
+        """Sets the call inside which this one ran."""
         self.cpu_parent = parent
 
     @property
@@ -89,7 +92,7 @@ class FunctionEvent:
 
 
 class FunctionEventAvg:
-    """All calls of one name (and, if grouped so, of one list of input shapes)."""
+    """Statistics of all calls with one name (and one list of input shapes, if grouped by shape)."""
 
     device_time = device_time_total = self_device_time_total = device_memory_usage = self_device_memory_usage = 0
     flops = 0
@@ -100,7 +103,7 @@ class FunctionEventAvg:
         self.is_user_annotation = event is not None and event.is_user_annotation
 
     def add(self, event):
-        """Counts an event, or what another average has counted, in."""
+        """Adds an event or another average to the statistics."""
         if self.key is None:
             self.key, self.is_user_annotation = event.key, event.is_user_annotation
         if isinstance(event, FunctionEventAvg):
@@ -111,7 +114,7 @@ class FunctionEventAvg:
         inside, p = False, event.cpu_parent
         while p is not None:
             inside, p = inside or p.name == event.name, p.cpu_parent
-        if not inside:                # a call of itself is in its total already
+        if not inside:  # a recursive call is already included in the outer call's total
             self.cpu_time_total += event.cpu_time_total
         self.self_cpu_time_total += event.self_cpu_time_total
         self.cpu_memory_usage += event.cpu_memory_usage
@@ -138,14 +141,15 @@ def _bytes(n):
 
 
 class EventList(list):
-    """Events, or their averages."""
+    """List of events or of their averages."""
 
     def __init__(self, events=(), use_device=None, profile_memory=False, with_flops=False):
         super().__init__(events)
         self._profile_memory = profile_memory
 
     def _populate_cpu_children(self):
-        """Finds out by the times which events of a thread ran inside which others; one that only overlaps another is none of its children."""
+        """Finds by their times the events of a thread that ran inside others. An event that only
+        overlaps another is not its child."""
         threads = {}
         for e in self:
             if not e.is_async and e.device_type == "cpu":
@@ -162,11 +166,12 @@ class EventList(list):
 
     @property
     def self_cpu_time_total(self):
-        """Microseconds in all calls."""
+        """Total self time of all calls in microseconds."""
         return sum(e.self_cpu_time_total for e in self)
 
     def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False):
-        """The events by name (and shapes, and the innermost lines of the stack)."""
+        """Groups the events by name (optionally by shapes and the innermost lines of the stack) and
+        returns their averages."""
         found = {}
         for e in self:
             shapes = json.dumps(e.input_shapes) if group_by_input_shapes else ""
@@ -178,7 +183,7 @@ class EventList(list):
         return EventList(found.values(), profile_memory=self._profile_memory)
 
     def total_average(self):
-        """All events as one."""
+        """Returns the sum of all events as one average."""
         total = FunctionEventAvg(FunctionEvent(0, "Total", 0, 0, 0))
         for e in self:
             total.count += e.count
@@ -188,7 +193,8 @@ class EventList(list):
 
     def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55, max_shapes_column_width=80, header=None,
               top_level_events_only=False, time_unit=None):
-        """The events as text, sorted by an attribute such as "cpu_time_total" or "self_cpu_time_total"."""
+        """Formats the events as a table, sorted by an attribute such as "cpu_time_total" or
+        "self_cpu_time_total"."""
         rows = list(self)
         if top_level_events_only:
             rows = [e for e in rows if getattr(e, "cpu_parent", None) is None]
@@ -222,7 +228,7 @@ class EventList(list):
         _write_trace(path, self)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes stacks with times, as flame graph tools read them."""
+        """Writes stacks with times in the format of flame graph tools."""
         with open(path, "w") as f:
             for e in self.key_averages(group_by_stack_n=64):
                 if e.stack and (value := int(getattr(e, metric))):
@@ -239,7 +245,7 @@ def _write_trace(path, events, extra=()):
 
 # ------------------------------------------------------------------ recording
 class Recorder:
-    """What happens between `start` and `stop`."""
+    """Records the events between `start` and `stop`."""
 
     def __init__(self, shapes=False, stacks=False, memory=False, enabled=True):
         self.shapes, self.stacks, self.memory, self.enabled = shapes, stacks, memory, enabled
@@ -274,7 +280,8 @@ def _stack():
     return lines[::-1]
 
 
-_made_by = {}          # sequence number -> the thread of the call that made the node, or would have
+# sequence number -> thread of the call that created the node (or would have created it)
+_made_by = {}
 
 
 @contextlib.contextmanager
@@ -303,17 +310,18 @@ def _event(name, kind, args=(), number=-1, fwd_thread=0):
 
 
 def _observed(func, original, args, kwargs):
-    """Runs a function of torch and notes the time that it takes."""
+    """Runs a torch function and records its time."""
     name = getattr(func, "__name__", "op")
     if name.startswith("__") and name.endswith("__"):
         plain = name[2:-2]
         name = {"truediv": "div", "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "getitem": "index"}.get(plain, plain)
     label = "autograd::backward" if name == "backward" else f"aten::{name}"
     if _state.stack and _state.stack[-1].name == label:
-        return original(*args, **kwargs)          # a function's inner form
+        return original(*args, **kwargs)  # the function's inner call of the same name
     number = -1
     if mode.on and label != "autograd::backward" and any([taken(a) and not a._inference for a in args]):
-        number = next(copy.copy(nodes.sequence))            # (that of the node that it makes if it makes one)
+        # sequence number of the node that this call may create
+        number = next(copy.copy(nodes.sequence))
         _made_by[number] = threading.get_ident()
     with _event(label, "op", args, number) as e:
         r = original(*args, **kwargs)
@@ -323,18 +331,18 @@ def _observed(func, original, args, kwargs):
 
 
 def _node(n, number):
-    """Notes when a node of a backward runs; see `engine.watched`."""
+    """Records the time of a node in backward; see `engine.watched`."""
     name, thread = n.name(), _made_by.get(number, 0)
     with _event("autograd::engine::evaluate_function: " + name, "op", (), number, thread):
         with _event(name, "op", (), number, thread) as e:
             if e is not None:
-                e.scope = 1         # (of a backward)
+                e.scope = 1  # scope of backward
             yield
         yield
 
 
 class record_function(contextlib.ContextDecorator):
-    """Labels a block of code for profilers; without one it does nothing."""
+    """Labels a block of code for profilers. Does nothing without an active profiler."""
 
     def __init__(self, name, args=None):
         self.name, self.args, self._open = name, args, None
@@ -356,7 +364,10 @@ class record_function(contextlib.ContextDecorator):
 
 
 class profile:
-    """Context manager that records all calls inside: `with profile() as p: ...; print(p.key_averages().table())`."""
+    """Context manager that records all calls inside it.
+
+    `with profile() as p: ...; print(p.key_averages().table())`
+    """
 
     def __init__(self, enabled=True, *, use_cuda=False, use_device=None, record_shapes=False, with_flops=False, profile_memory=False,
                  with_stack=False, with_modules=False, use_kineto=False, use_cpu=True, **options):
@@ -400,17 +411,17 @@ class profile:
 
 
 def _profiler_enabled():
-    """Whether a profiler is on."""
+    """True if a profiler is active."""
     return bool(_active)
 
 
 def kineto_available():
-    """False: the profiler is one of our own."""
+    """Returns False: this profiler is not based on Kineto."""
     return False
 
 
 class KinetoStepTracker:
-    """Counts the steps of several parts of a program."""
+    """Counts the steps of several requesters."""
 
     _current_step, _steps = 0, {}
 
@@ -435,4 +446,4 @@ class KinetoStepTracker:
 
 from mindtorch.torch._refusing import refuse  # noqa: E402
 
-refuse(globals(), "there is no such tool without an accelerator of that kind", "load_nvprof enforce_unique", "emit_nvtx emit_itt Kernel")
+refuse(globals(), "it needs a profiling tool of another accelerator", "load_nvprof enforce_unique", "emit_nvtx emit_itt Kernel")

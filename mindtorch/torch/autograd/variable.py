@@ -9,13 +9,13 @@ class _VariableMeta(type):
 
 
 class _Engine:
-    """What hooks ask of the engine while a backward runs."""
+    """Engine functions that hooks call during a backward pass."""
 
     queue_callback = staticmethod(engine.call_at_end)
 
 
 class Variable(metaclass=_VariableMeta):
-    """Variable(tensor, requires_grad=False): the tensor's memory as a new leaf."""
+    """Variable(tensor, requires_grad=False): returns a new leaf tensor on the tensor's memory."""
 
     _execution_engine = _Engine()
 

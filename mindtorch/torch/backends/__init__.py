@@ -1,4 +1,4 @@
-"""torch.backends: switches of libraries that are not there keep what they are set to and change nothing."""
+"""torch.backends: settings of libraries that are not present, stored without effect."""
 import contextlib
 import sys
 import types
@@ -7,7 +7,7 @@ __all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "cpu", "opt_einsum
 
 
 class _Flags(types.ModuleType):
-    """A module of plain flags with `is_available()`."""
+    """Module of plain flags with `is_available()`."""
 
     def __init__(self, name, available=False, **flags):
         super().__init__(f"{__name__}.{name}")
@@ -50,7 +50,8 @@ def _sdp():
 
 @contextlib.contextmanager
 def _sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, enable_cudnn=True):
-    """Inside, attention may use these kernels (deprecated: torch.nn.attention.sdpa_kernel)."""
+    """Context manager that sets which kernels attention may use (deprecated:
+    torch.nn.attention.sdpa_kernel)."""
     wanted = {"flash": enable_flash, "math": enable_math, "mem_efficient": enable_mem_efficient, "cudnn": enable_cudnn}
     before = {k: getattr(cuda, f"{k}_sdp_enabled")() for k in wanted}
     for k, v in wanted.items():
@@ -64,7 +65,7 @@ def _sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, 
 
 def _mkldnn_flags():
     def set_flags(_enabled=None, _deterministic=None, _allow_tf32=None, _fp32_precision="none"):
-        """Sets what is not None; returns what was set before."""
+        """Sets the flags that are not None and returns the previous values."""
         old = mkldnn.enabled, mkldnn.deterministic, mkldnn.allow_tf32, mkldnn.fp32_precision
         for name, value in (("enabled", _enabled), ("deterministic", _deterministic), ("allow_tf32", _allow_tf32), ("fp32_precision", _fp32_precision)):
             if value is not None:
@@ -73,7 +74,7 @@ def _mkldnn_flags():
 
     @contextlib.contextmanager
     def flags(enabled=False, deterministic=False, allow_tf32=True, fp32_precision="none"):
-        """Inside, these are set. (The kernels stay what they are.)"""
+        """Context manager that sets these flags. (They do not change the kernels.)"""
         old = set_flags(enabled, deterministic, allow_tf32, fp32_precision)
         try:
             yield

@@ -1,4 +1,4 @@
-"""torch.cpu: the host seen as a device, for code that is written for any device."""
+"""torch.cpu: the host as a device, for device-independent code."""
 import contextlib
 import functools
 
@@ -9,17 +9,17 @@ __all__ = ["is_available", "is_initialized", "synchronize", "current_device", "c
 
 
 def is_available():
-    """True."""
+    """Returns True."""
     return True
 
 
 def is_initialized():
-    """True."""
+    """Returns True."""
     return True
 
 
 def synchronize(device=None):
-    """Nothing to wait for."""
+    """Does nothing: there is no pending work."""
 
 
 def current_device():
@@ -27,7 +27,7 @@ def current_device():
 
 
 def set_device(device):
-    """There is one CPU device."""
+    """Does nothing: there is only one CPU device."""
 
 
 def device_count():
@@ -35,35 +35,35 @@ def device_count():
 
 
 class Stream:
-    """The host's only queue."""
+    """The host's only stream."""
 
     def __init__(self, priority=-1):
         self.priority = priority
 
     def wait_stream(self, stream):
-        """Nothing to wait for."""
+        """Does nothing: there is no pending work."""
 
     def record_event(self):
         return Event()
 
     def wait_event(self, event):
-        """Nothing to wait for."""
+        """Does nothing: there is no pending work."""
 
 
 class Event:
-    """A mark in the host's queue, always reached."""
+    """Event of the host's stream; always completed."""
 
     def query(self):
         return True
 
     def record(self, stream=None):
-        """Nothing to wait for."""
+        """Does nothing: there is no pending work."""
 
     def synchronize(self):
-        """Nothing to wait for."""
+        """Does nothing: there is no pending work."""
 
     def wait(self, stream=None):
-        """Nothing to wait for."""
+        """Does nothing: there is no pending work."""
 
 
 _stream = Stream()
@@ -74,7 +74,7 @@ def current_stream(device=None):
 
 
 class StreamContext(contextlib.AbstractContextManager):
-    """Context manager that makes a stream the current one."""
+    """Context manager that sets the current stream."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -96,7 +96,7 @@ def stream(stream):
 
 @functools.cache
 def _flags():
-    """What the processor says it can do."""
+    """Returns the CPU's feature flags."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
             return frozenset(word for line in f if line.startswith(("flags", "Features")) for word in line.split(":", 1)[1].split())
@@ -105,7 +105,7 @@ def _flags():
 
 
 def _is_avx2_supported():
-    """Whether the processor has AVX2; the same of its other extensions below."""
+    """True if the CPU supports AVX2. The functions below check other extensions."""
     return "avx2" in _flags()
 
 

@@ -1,7 +1,7 @@
-"""torch.cuda: honest answers about an accelerator.
+"""torch.cuda: the accelerator that is actually present.
 
-On MindSpore's CPU target there is none, so `is_available()` is False and scripts take their CPU branch.  On Ascend the
-NPU answers to the name `cuda`, for scripts that know no other.
+On MindSpore's CPU target there is none: `is_available()` is False and scripts take their CPU
+branch. On Ascend, `cuda` is an alias of the NPU, for scripts that only support CUDA.
 """
 import contextlib
 
@@ -21,12 +21,12 @@ from mindtorch.torch.cuda.random import (get_rng_state, get_rng_state_all, initi
 
 
 def is_available():
-    """True if MindSpore has an accelerator that tensors on 'cuda' can live on."""
+    """True if MindSpore has an accelerator for tensors on 'cuda'."""
     return bool(_device.accelerator())
 
 
 def device_count():
-    """Number of accelerators (0 without one)."""
+    """Returns the number of accelerators (0 without one)."""
     return _devices.DEVICES[_device.accelerator()[0]].count() if is_available() else 0
 
 
@@ -45,13 +45,13 @@ def _need(name):
 
 
 def current_device():
-    """Index of the accelerator in use."""
+    """Returns the index of the current accelerator."""
     _need("current_device")
     return _devices.DEVICES[_device.accelerator()[0]].current()
 
 
 def set_device(device):
-    """Selects an accelerator by index; negative ones change nothing, as in torch."""
+    """Selects an accelerator by index. A negative index has no effect, as in PyTorch."""
     _need("set_device")
     if device.__class__ is int and device < 0:
         return
@@ -60,7 +60,7 @@ def set_device(device):
         raise ValueError(f"Expected a {_device.accelerator()[0]} device, but got: {device}")
     index = current_device() if d.index is None else d.index
     if index >= device_count():
-        raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}', only {device_count()} of them")
+        raise RuntimeError(f"{d.type.upper()} error: invalid device ordinal: there is no device '{d}' (device count: {device_count()})")
     if index != current_device():
         _devices.DEVICES[d.type].select(index)
         if _device.get_default().type in _device.accelerator():
@@ -68,37 +68,40 @@ def set_device(device):
 
 
 def get_device_name(device=None):
-    """Name of the accelerator."""
+    """Returns the name of the accelerator."""
     return memory.name_of(_spot(device, "get_device_name").index)
 
 
 def get_device_properties(device=None):
-    """name, total_memory and free_memory (bytes) of the accelerator; other attributes are not known."""
+    """Returns name, total_memory and free_memory (bytes) of the accelerator. Other attributes are
+    unavailable."""
     return memory.properties(_spot(device, "get_device_properties").index)
 
 
 def get_device_capability(device=None):
-    """(0, 0): an NPU has the features of no generation of CUDA, so programs that ask for at least one take their general way."""
+    """Returns (0, 0): an NPU has no CUDA compute capability, so programs that require a minimum use
+    their generic code path."""
     _spot(device, "get_device_capability")
     return 0, 0
 
 
 def can_device_access_peer(device, peer_device):
-    """Whether one accelerator may read another's memory: no kernel here does."""
+    """Returns False: no kernel here accesses another accelerator's memory."""
     one, other = _spot(device, "can_device_access_peer"), _spot(peer_device, "can_device_access_peer")
     if one == other:
-        raise RuntimeError(f"can_device_access_peer: {one} is one and the same device")
+        raise RuntimeError(f"can_device_access_peer: device and peer_device are the same device, {one}")
     return False
 
 
 def host_fallbacks():
-    """{primitive: how often it was computed on the host for want of a kernel on the accelerator}."""
+    """Returns {primitive: number of times it ran on the host because the accelerator has no kernel
+    for it}."""
     kinds = _device.accelerator()
     return {name: n for (kind, name), n in _devices.FALLBACKS.items() if kind in kinds}
 
 
 def reset_host_fallbacks():
-    """Forgets what `host_fallbacks` counted; each primitive is told of once more."""
+    """Resets the counts of `host_fallbacks`. Each primitive is warned about again."""
     kinds = _device.accelerator()
     for key in [k for k in _devices.FALLBACKS if k[0] in kinds]:
         del _devices.FALLBACKS[key]
@@ -109,7 +112,7 @@ def is_bf16_supported(including_emulation=True):
 
 
 def is_tf32_supported():
-    """False: TF32 is CUDA's."""
+    """Returns False: TF32 exists only on CUDA."""
     return False
 
 
@@ -122,11 +125,12 @@ def is_current_stream_capturing():
 
 
 def nvtx_range_push(*args):
-    """Ignored: there is no CUDA profiler."""
+    """Does nothing: there is no CUDA profiler."""
 
 
 class device(contextlib.ContextDecorator):
-    """Context manager that selects an accelerator; without one it accepts None and -1 only, as torch does."""
+    """Context manager that selects an accelerator. Without one it only accepts None and -1, as in
+    PyTorch."""
 
     def __init__(self, device):
         d = device
@@ -150,7 +154,8 @@ class device(contextlib.ContextDecorator):
 
 
 class device_of(device):
-    """Selects the accelerator of a tensor; does nothing for one that is elsewhere."""
+    """Context manager that selects a tensor's accelerator. Does nothing for a tensor on another
+    device."""
 
     def __init__(self, obj):
         super().__init__(obj.get_device() if obj.device.type in _device.accelerator() else -1)
@@ -173,7 +178,7 @@ for _name in ("FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor Int
     globals()[_name] = _legacy_type(_name)
 
 
-refuse(globals(), "an NPU has no CUDA graphs, and MindSpore records none of its memory's history",
+refuse(globals(), "an NPU has no CUDA graphs, and MindSpore does not record its memory history",
        "make_graphed_callables memory_snapshot cudart caching_allocator_alloc caching_allocator_delete get_sync_debug_mode set_sync_debug_mode utilization "
        "temperature power_draw clock_rate memory_usage get_gencode_flags device_memory_used current_blas_handle current_solver_handle "
        "caching_allocator_enable caching_allocator_disabled change_current_allocator get_per_process_memory_fraction get_stream_from_external graph_pool_handle "

@@ -3,7 +3,8 @@ from mindtorch.core import device as _device
 
 
 def _get_device_index(device, optional=False, allow_cpu=False):
-    """Index of an accelerator that is given as a number, a name, a device or a context of torch.cuda.device; -1 for the CPU, where that is allowed."""
+    """Returns the index of an accelerator given as int, str, torch.device or torch.cuda.device; -1
+    for the CPU if allow_cpu."""
     from mindtorch.torch import cuda
 
     if isinstance(device, int):

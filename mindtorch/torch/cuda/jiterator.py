@@ -1,8 +1,9 @@
-"""torch.cuda.jiterator: kernels out of CUDA code; what is made of it can be named, and refuses when it is called."""
+"""torch.cuda.jiterator: kernels from CUDA source. They can be created, but raise
+NotImplementedError when called."""
 
 
 class _JittedFunction:
-    """A kernel that nothing here can compile."""
+    """CUDA kernel source that cannot be compiled here."""
 
     def __init__(self, code_string, return_by_ref, num_outputs, **kwargs):
         self.code_string, self.return_by_ref, self.num_outputs, self.kwargs_dict = code_string, return_by_ref, num_outputs, kwargs

@@ -1,7 +1,7 @@
-"""What is known of the accelerator's memory.
+"""Memory statistics of the accelerator.
 
-On Ascend MindSpore tells it.  Its CPU target tells nothing: there the bytes under living tensors are counted when somebody asks, and the most that was
-found by that counts as the peak, which is said once.
+On Ascend MindSpore reports them. Its CPU target reports none: there the bytes of the live tensors'
+memory are counted on each query, and the largest count counts as the peak (with one warning).
 """
 import os
 import warnings
@@ -26,7 +26,8 @@ class _Peak:
 
 
 def _counted():
-    """Bytes of the memory under the tensors that live on MindSpore's CPU target in the place of an accelerator."""
+    """Returns the bytes of memory of the live tensors that are on MindSpore's CPU target instead of
+    an accelerator."""
     found = {}
     for x in living():
         t = type(x)
@@ -41,13 +42,13 @@ def _peak():
     _counted()
     if not _Peak.told:
         _Peak.told = True
-        warnings.warn("on MindSpore's CPU target the peak of memory is not recorded: this is the most that calls of memory_allocated and the like have found",
+        warnings.warn("MindSpore's CPU target does not record peak memory: this is the maximum found by calls of memory_allocated and similar functions",
                       stacklevel=4)
     return _Peak.seen
 
 
 def memory_allocated(device=None):
-    """Bytes held by tensors on the accelerator (0 without one)."""
+    """Returns the bytes occupied by tensors on the accelerator (0 without one)."""
     if not _device.accelerator():
         return 0
     spot(device, "memory_allocated")
@@ -55,7 +56,7 @@ def memory_allocated(device=None):
 
 
 def max_memory_allocated(device=None):
-    """The most bytes that tensors have held (0 without an accelerator)."""
+    """Returns the peak of the bytes occupied by tensors (0 without an accelerator)."""
     if not _device.accelerator():
         return 0
     spot(device, "max_memory_allocated")
@@ -63,7 +64,8 @@ def max_memory_allocated(device=None):
 
 
 def memory_reserved(device=None):
-    """Bytes that MindSpore has of the system for the accelerator's tensors (its CPU target keeps no more than they need)."""
+    """Returns the bytes that MindSpore has reserved for the accelerator's tensors (its CPU target
+    reserves no more than they need)."""
     if not _device.accelerator():
         return 0
     spot(device, "memory_reserved")
@@ -71,7 +73,7 @@ def memory_reserved(device=None):
 
 
 def max_memory_reserved(device=None):
-    """The most bytes that MindSpore has had."""
+    """Returns the peak of the bytes that MindSpore has reserved."""
     if not _device.accelerator():
         return 0
     spot(device, "max_memory_reserved")
@@ -82,7 +84,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device=None):
-    """From now on the peaks are counted anew."""
+    """Resets the peak statistics."""
     if not _device.accelerator():
         return
     spot(device, "reset_peak_memory_stats")
@@ -97,13 +99,13 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device=None):
-    """Nothing accumulates in what is known."""
+    """Does nothing: no available statistic accumulates."""
     if _device.accelerator():
         spot(device, "reset_accumulated_memory_stats")
 
 
 def memory_stats(device=None):
-    """What is known, under torch's names; what is not is not among the keys."""
+    """Returns the available statistics under PyTorch's names and omits the others."""
     if not _device.accelerator():
         return OrderedDict()
     known = OrderedDict()
@@ -115,7 +117,7 @@ def memory_stats(device=None):
 
 
 def memory_stats_as_nested_dict(device=None):
-    """`memory_stats` as dicts in dicts."""
+    """Returns `memory_stats` as nested dicts."""
     nested = {}
     for key, v in memory_stats(device).items():
         kind, pool, what = key.split(".")
@@ -124,7 +126,7 @@ def memory_stats_as_nested_dict(device=None):
 
 
 def memory_summary(device=None, abbreviated=False):
-    """A table of what is known."""
+    """Returns a table of the available statistics."""
     d = spot(device, "memory_summary")
     if not on_host():
         return runtime.ms.runtime.memory_summary()
@@ -134,7 +136,8 @@ def memory_summary(device=None, abbreviated=False):
 
 
 def mem_get_info(device=None):
-    """(free, total) bytes: of the accelerator, or on MindSpore's CPU target of the host."""
+    """Returns (free, total) memory in bytes: of the accelerator, or of the host on MindSpore's CPU
+    target."""
     spot(device, "mem_get_info")
     p = properties()
     return p.free_memory, p.total_memory
@@ -142,17 +145,17 @@ def mem_get_info(device=None):
 
 @devices.alone
 def empty_cache():
-    """Gives memory that is kept for later back to the system (MindSpore's CPU target keeps none)."""
+    """Returns cached memory to the system (MindSpore's CPU target caches none)."""
     if _device.accelerator() and not on_host():
         runtime.ms.runtime.empty_cache()
 
 
 def ipc_collect():
-    """Nothing to collect: memory is not shared between processes."""
+    """Does nothing: memory is not shared between processes."""
 
 
 def get_allocator_backend():
-    """Whose memory pool it is."""
+    """Returns the name of the allocator."""
     return "mindspore"
 
 
@@ -162,7 +165,7 @@ def list_gpu_processes(device=None):
 
 def set_per_process_memory_fraction(fraction, device=None):
     d = spot(device, "set_per_process_memory_fraction")
-    raise NotImplementedError(f"torch.cuda.set_per_process_memory_fraction is not supported on device {d}: mindspore.runtime.set_memory limits it")
+    raise NotImplementedError(f"torch.cuda.set_per_process_memory_fraction is not supported on device {d}: use mindspore.runtime.set_memory")
 
 
 def caching_allocator_alloc(size, device=None, stream=None):
@@ -174,13 +177,14 @@ def caching_allocator_delete(mem_ptr):
 
 
 class _Properties:
-    """What is known of an accelerator: name, total_memory, free_memory (bytes), multi_processor_count on the CPU target."""
+    """Available properties of an accelerator: name, total_memory, free_memory (bytes) and, on the
+    CPU target, multi_processor_count."""
 
     def __init__(self, **known):
         self.__dict__.update(known)
 
     def __getattr__(self, name):
-        raise AttributeError(f"of device '{self.__dict__['name']}' only {', '.join(self.__dict__)} are known, and not '{name}'")
+        raise AttributeError(f"the properties of device '{self.__dict__['name']}' are {', '.join(self.__dict__)}; '{name}' is unavailable")
 
     def __repr__(self):
         return f"_NPUDeviceProperties({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
@@ -188,7 +192,7 @@ class _Properties:
 
 @devices.alone
 def properties(index=0):
-    """What is known of an accelerator."""
+    """Returns the available properties of an accelerator."""
     if on_host():
         page = os.sysconf("SC_PAGE_SIZE")
         return _Properties(name=name_of(index), total_memory=page * os.sysconf("SC_PHYS_PAGES"), free_memory=page * os.sysconf("SC_AVPHYS_PAGES"),
@@ -198,5 +202,5 @@ def properties(index=0):
 
 
 def name_of(index=0):
-    """Name of an accelerator."""
+    """Returns the name of an accelerator."""
     return "MindSpore CPU target" if on_host() else runtime.ms.hal.get_device_name(index)

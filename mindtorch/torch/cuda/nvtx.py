@@ -1,4 +1,7 @@
-"""torch.cuda.nvtx: marks for NVIDIA's profiler.  No profiler takes them here; without an accelerator they are refused, as in a torch without CUDA."""
+"""torch.cuda.nvtx: annotations for NVIDIA's profiler. They have no effect.
+
+Without an accelerator they raise RuntimeError, as in a PyTorch build without CUDA.
+"""
 import contextlib
 import itertools
 import threading
@@ -21,14 +24,15 @@ def _need():
 
 
 def range_push(msg):
-    """Opens a range; how many are open around it."""
+    """Opens a range and returns the number of enclosing ranges."""
     _need()
     _open.depth += 1
     return _open.depth - 1
 
 
 def range_pop():
-    """Closes the innermost range; how many are left around it, -1 where none was open."""
+    """Closes the innermost range and returns the number of enclosing ranges, or -1 if none was
+    open."""
     _need()
     if not _open.depth:
         return -1
@@ -37,24 +41,24 @@ def range_pop():
 
 
 def range_start(msg):
-    """Opens a range that may end in another thread; its number."""
+    """Opens a range that may be closed in another thread, and returns its id."""
     _need()
     return next(_numbers)
 
 
 def range_end(range_id):
-    """Closes the range of a number."""
+    """Closes a range by id."""
     _need()
 
 
 def mark(msg):
-    """A point in time."""
+    """Marks a point in time."""
     _need()
 
 
 @contextlib.contextmanager
 def range(msg, *args, **kwargs):
-    """A range around a block; the text is `msg.format(*args, **kwargs)`."""
+    """Context manager for a range around a block. The text is `msg.format(*args, **kwargs)`."""
     range_push(msg.format(*args, **kwargs))
     try:
         yield

@@ -1,4 +1,5 @@
-"""torch.cuda.random: seeds and states of the accelerator's generators (https://pytorch.org/docs/stable/cuda.html#random-number-generator)."""
+"""torch.cuda.random: seeds and states of the accelerator's generators
+(https://pytorch.org/docs/stable/cuda.html#random-number-generator)."""
 from mindtorch.core import device as _device, rng
 
 __all__ = ["get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "manual_seed_all", "seed", "seed_all", "initial_seed"]
@@ -10,13 +11,18 @@ def _there():
 
 
 def _all():
-    """The default generators of all accelerators of this machine: also of those that other processes compute on, or this one from the next set_device on."""
+    """Returns the default generators of all accelerators of this machine.
+
+    This includes those used by other processes, and those that this process only uses after a
+    set_device.
+    """
     name = _there()
     return [] if name is None else [rng.default_of(_device.device(name, i)) for i in range(_device.registered[name].count())]
 
 
 def _generator(device):
-    """The default generator of a device that is named, numbered or given; None: of the current one."""
+    """Returns the default generator of a device (name, index or torch.device; None: the current
+    one)."""
     name = _there()
     if name is None:
         raise RuntimeError("torch.cuda: MindSpore's device target here is CPU; there is no accelerator")
@@ -53,27 +59,28 @@ def seed_all():
 
 
 def initial_seed():
-    """The seed of the current accelerator's generator."""
+    """Returns the seed of the current accelerator's generator."""
     return _generator(None).initial_seed()
 
 
 def get_rng_state(device=None):
-    """The state of an accelerator's generator (default: the current one's) as a uint8 tensor on the host."""
+    """Returns the state of an accelerator's generator (default: the current one's) as a uint8
+    tensor on the host."""
     return _generator(device).get_state()
 
 
 def get_rng_state_all():
-    """States of all accelerators' generators."""
+    """Returns the states of all accelerators' generators."""
     return [g.get_state() for g in _all()]
 
 
 def set_rng_state(new_state, device=None):
-    """Puts an accelerator's generator (default: the current one's) back into a state."""
+    """Sets the state of an accelerator's generator (default: the current one's)."""
     _generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states):
-    """Puts the generators of all accelerators back into their states."""
+    """Sets the states of all accelerators' generators."""
     there = _all()
     for i, state in enumerate(new_states):
         (there[i] if i < len(there) else _generator(i)).set_state(state)

@@ -1,7 +1,8 @@
 """Streams and events of the accelerator.
 
-On Ascend they are MindSpore's.  On MindSpore's CPU target there is one queue, which every stream is a name of: work is done in the order in which it was
-asked for, and an event waits for it and looks at the host's clock.
+On Ascend they are MindSpore's. MindSpore's CPU target has a single queue, which every stream refers
+to: work runs in submission order, and recording an event waits for all work and reads the host's
+clock.
 """
 import contextlib
 import functools
@@ -15,19 +16,20 @@ __all__ = ["Stream", "Event", "StreamContext", "current_stream", "default_stream
 
 
 def need(name):
-    """RuntimeError where there is no accelerator."""
+    """Raises RuntimeError if there is no accelerator."""
     if not _device.accelerator():
         raise RuntimeError(f"torch.cuda.{name}: Found no NVIDIA driver on your system: MindSpore's device target is "
                            f"{runtime.target()}")
 
 
 def on_host():
-    """Whether the accelerator is MindSpore's CPU target in the place of one."""
+    """True if the accelerator is emulated by MindSpore's CPU target."""
     return runtime.target() == "CPU"
 
 
 def spot(device, name):
-    """torch.device of one of the accelerator's names and an index, out of what users give for one (None: the current)."""
+    """Returns the torch.device, with an index, of an accelerator that a user specified (None: the
+    current one)."""
     need(name)
     kinds = _device.accelerator()
     if device is None or device.__class__ is int and device < 0:
@@ -39,12 +41,16 @@ def spot(device, name):
 
 
 def synchronize(device=None):
-    """Waits until the accelerator has done all that was asked of it."""
+    """Waits until the accelerator has completed all submitted work."""
     devices.wait(spot(device, "synchronize"))
 
 
 def _reaching(f):
-    """A method that MindSpore's stream or event is asked by: of a device that is known to be lost none is (MindSpore's own threads may end the process)."""
+    """Decorator for methods that access MindSpore's stream or event.
+
+    On a device known to be lost they raise an error without calling MindSpore, whose own threads
+    might end the process.
+    """
     @functools.wraps(f)
     def method(self, *args, **kwargs):
         if self._own is not None and (device := devices.DEVICES[self.device.type]).lost:
@@ -54,7 +60,8 @@ def _reaching(f):
 
 
 class Stream:
-    """A queue of the accelerator's work (https://pytorch.org/docs/stable/generated/torch.cuda.Stream.html)."""
+    """Queue of the accelerator's work
+    (https://pytorch.org/docs/stable/generated/torch.cuda.Stream.html)."""
 
     def __init__(self, device=None, priority=0, **kwargs):
         self.device = spot(device, "Stream")
@@ -70,7 +77,7 @@ class Stream:
 
     @property
     def stream_id(self):
-        """Number of the stream."""
+        """Id of the stream."""
         return self._id if self._own is None else self._own.id
 
     device_index = property(lambda self: self.device.index)
@@ -84,7 +91,7 @@ class Stream:
 
     @_reaching
     def query(self):
-        """Whether all work is done."""
+        """True if all work is completed."""
         if self._own is not None:
             return self._own.query()
         executor.sync()
@@ -92,25 +99,25 @@ class Stream:
 
     @_reaching
     def synchronize(self):
-        """Waits until all work is done."""
+        """Waits until all work is completed."""
         if self._own is not None:
             faults.finish(self._own)
         else:
             executor.sync()
 
     def record_event(self, event=None):
-        """Marks what has been asked for until now; the event (a new one if none is given)."""
+        """Records an event (default: a new one) after the work submitted so far and returns it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
     def wait_event(self, event):
-        """Later work of this stream waits for the event."""
+        """Makes later work of this stream wait for the event."""
         event.wait(self)
 
     @_reaching
     def wait_stream(self, stream):
-        """Later work of this stream waits for what has been asked of the other."""
+        """Makes later work of this stream wait for the other stream's work so far."""
         if self._own is not None:
             self._own.wait_stream(stream._own)
 
@@ -133,13 +140,14 @@ class Stream:
 
 
 class Event:
-    """A mark in a queue (https://pytorch.org/docs/stable/generated/torch.cuda.Event.html).
+    """Marker in a queue (https://pytorch.org/docs/stable/generated/torch.cuda.Event.html).
 
-    On MindSpore's CPU target `elapsed_time` is the host's time between the two marks, before each of which all work was waited for.
+    On MindSpore's CPU target `elapsed_time` is the host's time between two records, each of which
+    waits for all work.
     """
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False, device=None):
-        if isinstance(enable_timing, (str, _device.device)):        # (torch.Event(device))
+        if isinstance(enable_timing, (str, _device.device)):  # torch.Event(device)
             enable_timing, device = False, enable_timing
         self.device = spot(device, "Event")
         if interprocess:
@@ -151,7 +159,7 @@ class Event:
 
     @_reaching
     def record(self, stream=None):
-        """Marks the end of what has been asked for until now."""
+        """Records the event after the work submitted so far."""
         self._recorded = True
         if self._own is not None:
             self._own.record(None if stream is None else stream._own)
@@ -161,24 +169,25 @@ class Event:
 
     @_reaching
     def wait(self, stream=None):
-        """Later work of the stream (default: the current) waits for the mark."""
+        """Makes later work of the stream (default: the current one) wait for the event."""
         if self._own is not None and self._recorded:
             self._own.wait(None if stream is None else stream._own)
 
     @_reaching
     def query(self):
-        """Whether the mark has been reached."""
+        """True if the event is completed."""
         return True if self._own is None or not self._recorded else self._own.query()
 
     @_reaching
     def synchronize(self):
-        """Waits for the mark."""
+        """Waits for the event."""
         if self._own is not None and self._recorded:
             self._own.synchronize()
 
     @_reaching
     def elapsed_time(self, end_event):
-        """Milliseconds between this mark and a later one; both need enable_timing=True."""
+        """Returns the milliseconds between this event and a later one. Both need
+        enable_timing=True."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self._recorded and end_event._recorded):
@@ -195,17 +204,17 @@ class Event:
 
 
 class _Now:
-    stream = None       # the current one, where MindSpore has none (its CPU target)
+    stream = None  # the current stream if MindSpore has none (on its CPU target)
 
 
 def default_stream(device=None):
-    """The stream in which work is done unless told otherwise."""
+    """Returns the default stream."""
     d = spot(device, "default_stream")
     return Stream(d, stream_id=0) if on_host() else Stream(d, _own=runtime.ms.runtime.default_stream())
 
 
 def current_stream(device=None):
-    """The stream in which work is done now."""
+    """Returns the current stream."""
     d = spot(device, "current_stream")
     if not on_host():
         return Stream(d, _own=runtime.ms.runtime.current_stream())
@@ -213,7 +222,7 @@ def current_stream(device=None):
 
 
 def set_stream(stream):
-    """Makes a stream the current one; None changes nothing."""
+    """Sets the current stream. None has no effect."""
     if stream is None:
         return
     need("set_stream")
@@ -224,7 +233,7 @@ def set_stream(stream):
 
 
 class StreamContext(contextlib.AbstractContextManager):
-    """Inside, a stream is the current one; None changes nothing."""
+    """Context manager that sets the current stream. None has no effect."""
 
     def __init__(self, stream):
         if stream is not None:
@@ -242,5 +251,5 @@ class StreamContext(contextlib.AbstractContextManager):
 
 
 def stream(stream):
-    """`StreamContext(stream)`."""
+    """Returns `StreamContext(stream)`."""
     return StreamContext(stream)

@@ -13,12 +13,12 @@ from mindtorch.torch.distributed.rendezvous import register_rendezvous_handler, 
 
 
 def is_available():
-    """True: processes can exchange tensors."""
+    """Returns True."""
     return True
 
 
 def breakpoint(rank=0, skip=0, timeout_s=3600):
-    """pdb on one rank, while the others wait."""
+    """Runs pdb on one rank while the others wait."""
     import datetime
     import pdb
 
@@ -28,4 +28,4 @@ def breakpoint(rank=0, skip=0, timeout_s=3600):
     barrier(timeout=timeout)  # noqa: F405
 
 
-refuse(globals(), "MindSpore's communication offers no such object", "", "ProcessGroupNCCL")
+refuse(globals(), "MindSpore's communication has no equivalent", "", "ProcessGroupNCCL")

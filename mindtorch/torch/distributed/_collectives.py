@@ -17,7 +17,7 @@ def _check_tensor(t, name):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n             "
                         f"but got {type(t)} instead.")
     if t.is_sparse:
-        raise NotImplementedError(f"torch.distributed collectives do not take sparse tensors (parameter {name!r}, "
+        raise NotImplementedError(f"torch.distributed collectives do not support sparse tensors (parameter {name!r}, "
                                   f"dtype {t.dtype}, device {t.device})")
 
 
@@ -55,7 +55,8 @@ def _check_op(op, t, name):
 
 
 def _root(pg, rank, group_rank, name):
-    """Rank in the group, of a global one or one in the group."""
+    """Returns the rank in the group for a global rank or a group rank, exactly one of which is
+    passed."""
     if group_rank is not None:
         if rank is not None:
             raise ValueError(f"Can't specify both group_{name} and {name}")
@@ -75,7 +76,8 @@ def _of_world(pg, rank):
 
 # ---------------------------------------------------------------- collectives
 def all_reduce(tensor, op=SUM, group=None, async_op=False):
-    """Every rank's tensor becomes the reduction of all ranks' tensors; a Work if `async_op`."""
+    """Replaces every rank's tensor by the reduction of all ranks' tensors. Returns a Work if
+    `async_op`."""
     _check_tensor(tensor, "tensor")
     if not is_member(group):
         return warn_outside("all_reduce")
@@ -87,7 +89,7 @@ def all_reduce(tensor, op=SUM, group=None, async_op=False):
 
 
 def all_reduce_coalesced(tensors, op=SUM, group=None, async_op=False):
-    """all_reduce of several tensors of one dtype at once."""
+    """Runs all_reduce on several tensors of one dtype at once."""
     tensors = [tensors] if taken(tensors) else tensors
     _check_list(tensors, "tensor")
     _same_dtype(tensors)
@@ -99,7 +101,7 @@ def all_reduce_coalesced(tensors, op=SUM, group=None, async_op=False):
 
 
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
-    """Every rank's tensor becomes that of rank `src`."""
+    """Replaces every rank's tensor by the tensor of rank `src`."""
     _check_tensor(tensor, "tensor")
     if not is_member(group):
         return warn_outside("broadcast")
@@ -108,7 +110,8 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
 
 
 def reduce(tensor, dst=None, op=SUM, group=None, async_op=False, group_dst=None):
-    """Rank `dst`'s tensor becomes the reduction of all ranks' tensors; the others' stay as they are."""
+    """Replaces rank `dst`'s tensor by the reduction of all ranks' tensors. The other ranks' tensors
+    are unchanged."""
     _check_tensor(tensor, "tensor")
     if not is_member(group):
         return warn_outside("reduce")
@@ -118,7 +121,7 @@ def reduce(tensor, dst=None, op=SUM, group=None, async_op=False, group_dst=None)
 
 
 def all_gather(tensor_list, tensor, group=None, async_op=False):
-    """tensor_list[i] becomes rank i's tensor."""
+    """Writes rank i's tensor to tensor_list[i]."""
     _check_list(tensor_list, "tensor_list")
     _check_tensor(tensor, "tensor")
     _same_dtype(tensor_list, tensor)
@@ -132,7 +135,8 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
 
 
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
-    """output_tensor becomes all ranks' input tensors, one behind the other along dimension 0 (or stacked)."""
+    """Writes all ranks' input tensors to output_tensor, concatenated along dimension 0 (or
+    stacked)."""
     _check_tensor(input_tensor, "input_tensor")
     _check_tensor(output_tensor, "output_tensor")
     _same_dtype(output_tensor, input_tensor)
@@ -150,7 +154,7 @@ _all_gather_base = all_gather_single = all_gather_into_tensor
 
 
 def all_gather_coalesced(output_tensor_lists, input_tensor_list, group=None, async_op=False):
-    """all_gather of several tensors: output_tensor_lists[i] are rank i's."""
+    """Runs all_gather on several tensors: output_tensor_lists[i] receives rank i's tensors."""
     if not isinstance(output_tensor_lists, list):
         raise TypeError("Invalid function argument: output_tensor_lists should be a list")
     for outs in output_tensor_lists:
@@ -167,7 +171,7 @@ def all_gather_coalesced(output_tensor_lists, input_tensor_list, group=None, asy
 
 
 def reduce_scatter(output, input_list, op=SUM, group=None, async_op=False):
-    """`output` becomes the reduction of all ranks' input_list[own rank]."""
+    """Writes the reduction of all ranks' input_list[own rank] to `output`."""
     _check_tensor(output, "output")
     _check_list(input_list, "input_list")
     _same_dtype(output, input_list)
@@ -184,7 +188,7 @@ def reduce_scatter(output, input_list, op=SUM, group=None, async_op=False):
 
 
 def reduce_scatter_tensor(output, input, op=SUM, group=None, async_op=False):
-    """`output` becomes this rank's part of the reduction of all ranks' inputs."""
+    """Writes this rank's part of the reduction of all ranks' inputs to `output`."""
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _same_dtype(output, input)
@@ -203,7 +207,8 @@ _reduce_scatter_base = reduce_scatter_single = reduce_scatter_tensor
 
 
 def _root_and_list(name, tensor, tensors, pg, rank, group_rank, which, where):
-    """(root in the group, its list) of a gather or scatter, with the list checked: only the root (`where`) has one."""
+    """Returns (root's rank in the group, list) of a gather or scatter after checking that only the
+    root (`where`) has a list."""
     root = 0 if rank is None and group_rank is None else _root(pg, rank, group_rank, which)
     if pg.rank() == root:
         if not tensors:
@@ -217,7 +222,7 @@ def _root_and_list(name, tensor, tensors, pg, rank, group_rank, which, where):
 
 
 def _check_rooted(name, tensor, tensors):
-    """The list of a gather or scatter, [] for none."""
+    """Checks the arguments of a gather or scatter and returns the list ([] if there is none)."""
     _check_tensor(tensor, "tensor")
     if tensors:
         _check_list(tensors, f"{name}_list")
@@ -228,7 +233,7 @@ def _check_rooted(name, tensor, tensors):
 
 
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
-    """At rank `dst` (default 0) gather_list[i] becomes rank i's tensor."""
+    """Writes rank i's tensor to gather_list[i] on rank `dst` (default 0)."""
     gather_list = _check_rooted("gather", tensor, gather_list)
     if not is_member(group):
         return warn_outside("gather")
@@ -238,7 +243,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
-    """`tensor` becomes scatter_list[own rank] of rank `src` (default 0)."""
+    """Writes scatter_list[own rank] of rank `src` (default 0) to `tensor`."""
     scatter_list = _check_rooted("scatter", tensor, scatter_list)
     if not is_member(group):
         return warn_outside("scatter")
@@ -248,7 +253,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
 
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
-    """output_tensor_list[i] becomes rank i's input_tensor_list[own rank]."""
+    """Writes rank i's input_tensor_list[own rank] to output_tensor_list[i]."""
     _check_list(output_tensor_list, "output_tensor_list")
     _check_list(input_tensor_list, "input_tensor_list")
     _same_dtype(output_tensor_list, input_tensor_list)
@@ -262,7 +267,8 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
-    """Sends parts of `input` (rows of dimension 0) to each rank, and puts theirs one behind the other into `output`."""
+    """Sends a part of `input` (rows of dimension 0) to each rank and concatenates the parts
+    received from all ranks in `output`."""
     _check_tensor(output, "output")
     _check_tensor(input, "input")
     _same_dtype(output, input)
@@ -287,14 +293,15 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
 
 
 def barrier(group=None, async_op=False, device_ids=None, timeout=None):
-    """Returns when all ranks of the group have called it."""
+    """Waits until all ranks of the group have called it."""
     if not is_member(group):
         return warn_outside("barrier")
     return of(group)._engine.barrier(async_op, None if timeout is None else seconds(timeout))
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
-    """A barrier whose error on rank 0 names the rank that did not come (all of them with `wait_all_ranks`)."""
+    """Barrier whose error on rank 0 names the rank that did not arrive (all of them with
+    `wait_all_ranks`)."""
     if not is_member(group):
         return warn_outside("monitored_barrier")
     pg = of(group)
@@ -312,7 +319,8 @@ def _peer(pg, rank, group_rank, name):
 
 
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
-    """Sends a tensor to rank `dst`; the tensor must not change until the Work is done."""
+    """Sends a tensor to rank `dst`. The tensor must not be modified until the returned Work is
+    complete."""
     _check_tensor(tensor, "tensor")
     if not is_member(group):
         return warn_outside("isend")
@@ -321,7 +329,7 @@ def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
 
 
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
-    """Receives a tensor from rank `src`, or from any."""
+    """Receives a tensor from rank `src`, or from any rank. Returns a Work."""
     _check_tensor(tensor, "tensor")
     if not is_member(group):
         return warn_outside("irecv")
@@ -332,14 +340,15 @@ def irecv(tensor, src=None, group=None, tag=0, group_src=None):
 
 
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
-    """Sends a tensor to rank `dst`; returns when it may be changed again."""
+    """Sends a tensor to rank `dst` and returns when the tensor may be modified again."""
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
 
 
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
-    """Receives a tensor from rank `src`, or from any; the sender's global rank, -1 outside the group."""
+    """Receives a tensor from rank `src`, or from any rank. Returns the sender's global rank (-1
+    outside the group)."""
     work = irecv(tensor, src, group, tag, group_src)
     if work is None:
         return -1
@@ -368,7 +377,7 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list):
-    """Starts all operations; their Works."""
+    """Starts all operations and returns their Works."""
     if not isinstance(p2p_op_list, list) or not p2p_op_list or not all(isinstance(p, P2POp) for p in p2p_op_list):
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
     if any(p.group is not p2p_op_list[0].group for p in p2p_op_list):
@@ -381,9 +390,9 @@ def batch_isend_irecv(p2p_op_list):
     return pg._engine.batch([(p.op is isend, p.tensor, _peer(pg, None, p.group_peer, "dst" if p.op is isend else "src"), p.tag) for p in p2p_op_list])
 
 
-# ---------------------------------------------------------------- several at once
+# ---------------------------------------------------------------- coalescing
 class _Joined(Work):
-    """Several works as one."""
+    """Combines several works into one."""
 
     def __init__(self, works):
         super().__init__("coalesced operations", [t for w in works for t in w.result()])
@@ -410,7 +419,7 @@ def _together(works, async_op):
 
 
 class _Coalescing:
-    """Operations inside `with _coalescing_manager()`."""
+    """Operations issued inside `with _coalescing_manager()`."""
 
     def __init__(self, pg):
         self.pg, self.reductions, self.works = pg, [], []
@@ -434,7 +443,8 @@ _coalescing = None
 
 
 class _CoalescingManager:
-    """What `with _coalescing_manager(async_ops=True) as cm` gives; cm.wait() waits for all."""
+    """Result of `with _coalescing_manager(async_ops=True) as cm`; cm.wait() waits for all
+    operations."""
 
     def __init__(self):
         self.works = []
@@ -450,7 +460,7 @@ class _CoalescingManager:
 
 @contextlib.contextmanager
 def _coalescing_manager(group=None, device=None, async_ops=False):
-    """Reductions inside the block travel together."""
+    """Context manager that combines the reductions inside the block into joint transfers."""
     global _coalescing
     pg = of(group)
     if _coalescing is not None:

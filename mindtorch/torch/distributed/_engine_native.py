@@ -1,6 +1,8 @@
-"""The collectives of a process group over MindSpore's own communication (HCCL on Ascend; mccl on CPU if asked for).
+"""Collectives of a process group over MindSpore's communication (HCCL on Ascend; mccl on the CPU on
+request).
 
-What it carries is what lies on its target: tensors of the accelerator on Ascend, the host's on CPU.  Others travel over our own connections.
+It transfers tensors that are on its target: the accelerator's on Ascend, the host's on the CPU.
+Other tensors use mindtorch's own connections.
 """
 import numpy as np
 
@@ -15,9 +17,11 @@ from mindtorch.torch.distributed._work import Work
 
 
 class NativeEngine(SocketEngine):
-    """Data over MindSpore's communication; barriers, and the order of asynchronous calls, are those of our connections.
+    """Transfers data by MindSpore's communication. Barriers and the order of asynchronous calls use
+    mindtorch's own connections.
 
-    An error of MindSpore's communication ends the group on all ranks, as its later collectives could mis-pair.
+    An error of MindSpore's communication ends the group on all ranks, because later collectives
+    could be mismatched.
     """
 
     def __init__(self, fabric, key, ranks, timeout, label):
@@ -25,7 +29,8 @@ class NativeEngine(SocketEngine):
         self.native = comm_native.NativeGroup(ranks, key)
 
     def _ours(self, t, op=None):
-        """Whether MindSpore's communication carries this tensor (and does this reduction); what it does not travels by way of the host."""
+        """True if MindSpore's communication can transfer this tensor (and do this reduction).
+        Otherwise it is transferred via the host."""
         if (t._h is None) != self.native.on_cpu:
             return False
         if self.native.carries(t, op):
@@ -61,7 +66,8 @@ class NativeEngine(SocketEngine):
             work = Work(name, tensors)
             group.submit(lambda: run(launch), work._finish)
             return work
-        # A device works by itself: the launch is this thread's, as MindSpore's calls of several threads exclude each other.
+        # A device runs asynchronously. The launch happens in this thread, because MindSpore's calls
+        # from several threads exclude each other.
         group.call(lambda: run(launch))
         return _Launched(name, tensors, lambda: run(comm_native.wait))
 
@@ -150,7 +156,8 @@ class NativeEngine(SocketEngine):
 
 
     def batch(self, steps):
-        """[(whether it sends, tensor, rank in the group, tag)] at once: what each of two ranks sends the other does not wait for its receiving."""
+        """Starts [(True to send, tensor, rank in the group, tag)] together: sends between two ranks
+        do not wait for their receives."""
         if self.native.on_cpu or any(tag for *_, tag in steps) or not all([t._h is not None and self.native.carries(t) for _, t, _, _ in steps]):
             return super().batch(steps)
         work = self._do("batch_isend_irecv", [t for _, t, _, _ in steps], True, lambda: self.native.batch([step[:3] for step in steps]))
@@ -158,7 +165,7 @@ class NativeEngine(SocketEngine):
 
 
 class _Launched(Work):
-    """What a device has been told to do: `wait` asks it."""
+    """Work launched on a device; `wait` queries the device."""
 
     def __init__(self, what, result, settle):
         super().__init__(what, result)
@@ -195,13 +202,14 @@ class _Launched(Work):
 
 
 def _reason(text):
-    """The line of MindSpore's message that says most: what CANN said, else the first."""
+    """Returns the most informative line of MindSpore's message: the HCCL error, else the first
+    line."""
     lines = [x for x in text.strip().splitlines() if x.strip() and not x.startswith(("---", "- "))]
     return next((x for x in lines if "Hccl" in x or "HCCL" in x), lines[0] if lines else text)
 
 
 def _rows(t, counts):
-    """Parts of a device's tensor along dimension 0, in its memory."""
+    """Splits a device's tensor along dimension 0 into views on its memory."""
     a = t._a
     at, parts = offset_of(a), []
     for n in counts:

@@ -1,4 +1,5 @@
-"""Tensors to arrays: the collectives of a process group on our own connections (CPU)."""
+"""Collectives of a process group over mindtorch's own connections (on the CPU); converts tensors to
+arrays."""
 import numpy as np
 
 from mindtorch.backend.comm import reduce as comm_reduce
@@ -12,7 +13,8 @@ from mindtorch.torch.distributed._work import Work
 
 
 class _Flat:
-    """A tensor's elements as a contiguous one-dimensional array, which is its memory or a copy; a device's tensor travels by way of the host."""
+    """A tensor's elements as a contiguous 1-D array: its memory or a copy. A device's tensor is
+    copied via the host."""
 
     __slots__ = ("home", "a", "of")
 
@@ -30,7 +32,7 @@ class _Flat:
             self.a = np.ascontiguousarray(home).reshape(-1) if read else np.empty(home.size, home.dtype)
 
     def back(self):
-        """Writes a copy back to where the tensor's elements are."""
+        """Writes a copy back to the tensor's memory."""
         if self.of is not None:
             devices.write(self.of, wrap(self.a.reshape(self.of._sizes)))
         elif self.home is not None:
@@ -42,7 +44,8 @@ def _red(op):
 
 
 class SocketEngine:
-    """Collectives of one process group. Tensors are checked by the caller; ranks are those in the group."""
+    """Collectives of one process group. The caller checks the tensors. Ranks are ranks in the
+    group."""
 
     def __init__(self, fabric, key, ranks, timeout, label):
         self.group = SocketGroup(fabric, key, ranks, timeout, label)
@@ -72,7 +75,7 @@ class SocketEngine:
                                 timeout)
 
     def all_reduce(self, tensors, op, async_op):
-        """Several tensors of one dtype travel as one."""
+        """Reduces several tensors of one dtype in a single transfer."""
         call = self._begin("all_reduce", op, tensors[0], total=sum(t._nbytes for t in tensors))
 
         def body():
@@ -147,7 +150,7 @@ class SocketEngine:
         call = self._begin("reduce_scatter", op, out, total=sum(t._nbytes for t in ins))
 
         def body():
-            # The steps between use the other parts up, so they are copies.
+            # The intermediate steps overwrite the other parts, so copy them.
             parts = [np.array(_Flat(t).a) for t in ins]
             self._reduced(call, out, parts, op)
         return self._start(call, body, async_op, [out])
@@ -210,7 +213,8 @@ class SocketEngine:
         return self._start(call, body, async_op, outs)
 
     def all_to_all_single(self, out, t, out_rows, in_rows, async_op):
-        """`out_rows` and `in_rows` say how many rows (of dimension 0) come from and go to each rank."""
+        """`out_rows` and `in_rows` are the numbers of rows (of dimension 0) received from and sent
+        to each rank."""
         call = self._begin("all_to_all", None, out)
 
         def body():
@@ -238,7 +242,7 @@ class SocketEngine:
         return work
 
     def recv(self, t, src, tag):
-        """`src` None: from anybody."""
+        """Starts a receive. `src` None: from any rank."""
         f = _Flat(t, read=False)
         work = Work("recv", [t])
         group = self.group
@@ -251,7 +255,7 @@ class SocketEngine:
         return work
 
     def batch(self, steps):
-        """The Works of [(whether it sends, tensor, rank in the group, tag)]."""
+        """Returns the Works of [(True to send, tensor, rank in the group, tag)]."""
         return [self.send(t, peer, tag) if sends else self.recv(t, peer, tag) for sends, t, peer, tag in steps]
 
 

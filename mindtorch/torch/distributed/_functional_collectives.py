@@ -1,7 +1,8 @@
 """torch.distributed._functional_collectives: collectives that return new tensors.
 
-A group is a ProcessGroup, a list of global ranks, a one-dimensional DeviceMesh, (DeviceMesh, dimension) or a group's name.
-Results are finished when they are returned; `wait_tensor` gives its argument back.
+A group is a ProcessGroup, a list of global ranks, a 1-D DeviceMesh, a pair (DeviceMesh, dimension)
+or a group's name. Results are complete when they are returned, so `wait_tensor` returns its
+argument.
 """
 import mindtorch.torch as torch
 from mindtorch.torch.autograd import Function
@@ -10,7 +11,7 @@ from mindtorch.torch.distributed import distributed_c10d as dist
 from mindtorch.torch.distributed._reduce_op import ReduceOp
 
 AsyncCollectiveTensor = type("AsyncCollectiveTensor", (), {
-    "__doc__": "Class of torch's unfinished results; results are finished here, so nothing is one.", "__module__": __name__})
+    "__doc__": "PyTorch's class of pending results. It has no instances: results here are always complete.", "__module__": __name__})
 
 
 def _group(group, tag=""):
@@ -42,26 +43,26 @@ def _dense(t):
 
 
 def wait_tensor(tensor):
-    """The tensor: it is finished."""
+    """Returns the tensor, which is already complete."""
     return tensor
 
 
 def broadcast(self, src, group, tag=""):
-    """Rank `src`'s tensor."""
+    """Returns rank `src`'s tensor."""
     out = _dense(self)
     c.broadcast(out, src, _group(group, tag))
     return out
 
 
 def all_reduce(self, reduceOp, group, tag=""):
-    """The reduction of all ranks' tensors."""
+    """Returns the reduction of all ranks' tensors."""
     out = _dense(self)
     c.all_reduce(out, _op(reduceOp), _group(group, tag))
     return out
 
 
 def all_gather_tensor(self, gather_dim, group, tag=""):
-    """All ranks' tensors, one behind the other along `gather_dim`."""
+    """Returns all ranks' tensors, concatenated along `gather_dim`."""
     pg = _group(group, tag)
     out = torch.empty((pg.size(), *self.shape), dtype=self.dtype, device=self.device)
     c.all_gather_into_tensor(out, _dense(self), pg)
@@ -69,7 +70,7 @@ def all_gather_tensor(self, gather_dim, group, tag=""):
 
 
 def reduce_scatter_tensor(self, reduceOp, scatter_dim, group, tag=""):
-    """This rank's part, along `scatter_dim`, of the reduction."""
+    """Returns this rank's part, along `scatter_dim`, of the reduction."""
     pg = _group(group, tag)
     n = pg.size()
     if self.shape[scatter_dim] % n:
@@ -83,22 +84,22 @@ def reduce_scatter_tensor(self, reduceOp, scatter_dim, group, tag=""):
 
 
 def all_reduce_coalesced(self, reduceOp, group, tag=""):
-    """all_reduce of each tensor of a list."""
+    """Runs all_reduce on each tensor of a list."""
     return [all_reduce(t, reduceOp, group, tag) for t in self]
 
 
 def all_gather_into_tensor_coalesced(self, group, tag=""):
-    """all_gather_tensor, along dimension 0, of each tensor of a list."""
+    """Runs all_gather_tensor along dimension 0 on each tensor of a list."""
     return [all_gather_tensor(t, 0, group, tag) for t in self]
 
 
 def reduce_scatter_tensor_coalesced(inputs, reduceOp, scatter_dim, group, tag=""):
-    """reduce_scatter_tensor of each tensor of a list."""
+    """Runs reduce_scatter_tensor on each tensor of a list."""
     return [reduce_scatter_tensor(t, reduceOp, d, group, tag) for t, d in zip(inputs, scatter_dim)]
 
 
 def all_to_all_single(self, output_split_sizes, input_split_sizes, group, tag=""):
-    """What every rank has for this one, one behind the other."""
+    """Returns the parts that all ranks send to this rank, concatenated along dimension 0."""
     pg = _group(group, tag)
     rows = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)
     out = torch.empty((rows, *self.shape[1:]), dtype=self.dtype, device=self.device)
@@ -107,7 +108,8 @@ def all_to_all_single(self, output_split_sizes, input_split_sizes, group, tag=""
 
 
 def permute_tensor(self, src_dst, group, tag=""):
-    """The tensor of the rank that `src_dst[that rank]` says is sent here."""
+    """Sends this tensor to rank `src_dst[own rank]` and returns the tensor whose destination in
+    `src_dst` is this rank."""
     pg = _group(group, tag)
     me, n = pg.rank(), pg.size()
     rows = self.shape[0] if self.ndim else 1
@@ -119,7 +121,7 @@ def permute_tensor(self, src_dst, group, tag=""):
     return out.reshape(self.shape)
 
 
-# ---- with gradients
+# ---- differentiable collectives
 class _AllGatherTensor(Function):
     @staticmethod
     def forward(ctx, t, dim, group):
@@ -158,15 +160,16 @@ class _AllToAllSingle(Function):
 
 
 def all_gather_tensor_autograd(self, gather_dim, group, tag=""):
-    """all_gather_tensor with a gradient: the sum of what all ranks have for this one's tensor."""
+    """Differentiable all_gather_tensor. Its gradient is the sum over all ranks of their gradients
+    for this rank's tensor."""
     return _AllGatherTensor.apply(self, gather_dim, _group(group, tag))
 
 
 def reduce_scatter_tensor_autograd(self, reduceOp, scatter_dim, group, tag=""):
-    """reduce_scatter_tensor with a gradient, for sum and avg."""
+    """Differentiable reduce_scatter_tensor, for sum and avg."""
     return _ReduceScatterTensor.apply(self, reduceOp, scatter_dim, _group(group, tag))
 
 
 def all_to_all_single_autograd(self, output_split_sizes, input_split_sizes, group, tag=""):
-    """all_to_all_single with a gradient."""
+    """Differentiable all_to_all_single."""
     return _AllToAllSingle.apply(self, output_split_sizes, input_split_sizes, _group(group, tag))

@@ -1,40 +1,40 @@
-"""What DistributedDataParallel and its communication hooks speak about."""
+"""Types shared by DistributedDataParallel and its communication hooks."""
 import enum
 
 
 class GradBucket:
-    """What a communication hook is given: gradients of some parameters, in one flat tensor."""
+    """Argument of a communication hook: the gradients of some parameters in one flat tensor."""
 
     def __init__(self, index, last, tensor, parameters, views):
         self._index, self._last, self._tensor, self._parameters, self._views = index, last, tensor, parameters, views
 
     def index(self):
-        """Place in the order in which buckets are sent."""
+        """Returns the bucket's index in the order in which buckets are sent."""
         return self._index
 
     def buffer(self):
-        """The flat tensor."""
+        """Returns the flat tensor."""
         return self._tensor
 
     def gradients(self):
-        """Its parts in the parameters' shapes."""
+        """Returns the parts of the flat tensor in the parameters' shapes."""
         return self._views(self._tensor)
 
     def parameters(self):
-        """The parameters."""
+        """Returns the parameters."""
         return list(self._parameters)
 
     def is_last(self):
-        """Whether it is the last one of this backward."""
+        """True if this is the last bucket of this backward pass."""
         return self._last
 
     def set_buffer(self, tensor):
-        """Puts another tensor in the flat one's place."""
+        """Replaces the flat tensor."""
         self._tensor = tensor
 
 
 class BuiltinCommHookType(enum.Enum):
-    """Hooks that need no Python function."""
+    """Communication hooks implemented without a Python function."""
 
     ALLREDUCE = 0
     FP16_COMPRESS = 1

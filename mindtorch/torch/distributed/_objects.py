@@ -1,4 +1,4 @@
-"""Collectives of Python objects, which travel pickled."""
+"""Collectives of Python objects, which are sent pickled."""
 import io
 import pickle
 
@@ -21,13 +21,13 @@ def _load(raw):
     return pickle.loads(raw.tobytes())
 
 
-_MOST = 1 << 40     # bytes of one object; a size beyond it, or below zero, was never one
+_MOST = 1 << 40  # maximum size of one object in bytes; a larger or negative size is invalid
 
 
-def _checked(sizes, whose="rank {} says"):
+def _checked(sizes, whose="the object of rank {}"):
     for i, n in enumerate(sizes):
         if not 0 <= n <= _MOST:
-            raise DistBackendError(f"{whose.format(i)} that its object has {n} bytes")
+            raise DistBackendError(f"{whose.format(i)} has an invalid size of {n} bytes")
     return sizes
 
 
@@ -44,7 +44,7 @@ def _padded(raw, n):
 
 
 def all_gather_object(object_list, obj, group=None):
-    """object_list[i] becomes rank i's object."""
+    """Writes rank i's object to object_list[i]."""
     if not is_member(group):
         return warn_outside("all_gather_object")
     pg = of(group)
@@ -59,7 +59,7 @@ def all_gather_object(object_list, obj, group=None):
 
 
 def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
-    """At rank `dst` (default 0) object_gather_list[i] becomes rank i's object."""
+    """Writes rank i's object to object_gather_list[i] on rank `dst` (default 0)."""
     if not is_member(group):
         return warn_outside("gather_object")
     pg = of(group)
@@ -81,7 +81,7 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
 
 
 def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
-    """The objects of rank `src` (default 0) in everybody's list."""
+    """Replaces the objects in every rank's list by those of rank `src` (default 0)."""
     if not is_member(group):
         return warn_outside("broadcast_object_list")
     pg = of(group)
@@ -90,7 +90,7 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     raws = [_dump(o) for o in object_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(len(object_list), np.int64)
     c.broadcast(wrap(sizes), group=pg, group_src=root)
-    _checked(sizes, f"rank {root} says of object {{}}")
+    _checked(sizes, f"object {{}} of rank {root}")
     whole = np.concatenate(raws) if mine and raws else np.zeros(int(sizes.sum()), np.uint8)
     c.broadcast(wrap(whole), group=pg, group_src=root)
     if not mine:
@@ -106,7 +106,8 @@ def _fill(object_list, whole, sizes):
 
 
 def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
-    """scatter_object_output_list[0] becomes rank `src`'s (default 0) scatter_object_input_list[own rank]."""
+    """Writes scatter_object_input_list[own rank] of rank `src` (default 0) to
+    scatter_object_output_list[0]."""
     if not is_member(group):
         return warn_outside("scatter_object_list")
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
@@ -119,7 +120,7 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     raws = [_dump(o) for o in scatter_object_input_list] if mine else []
     sizes = np.array([len(r) for r in raws], np.int64) if mine else np.zeros(pg.size(), np.int64)
     c.broadcast(wrap(sizes), group=pg, group_src=root)
-    _checked(sizes, f"rank {root} says of object {{}}")
+    _checked(sizes, f"object {{}} of rank {root}")
     longest = int(sizes.max())
     out = np.zeros(longest, np.uint8)
     c.scatter(wrap(out), [_padded(r, longest) for r in raws] if mine else None, group=pg, group_src=root)
@@ -140,7 +141,8 @@ def send_object_list(object_list, dst=None, group=None, device=None, group_dst=N
 
 
 def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
-    """Receives as many objects as the list is long, from rank `src` or from any; the sender's global rank."""
+    """Receives as many objects as the list is long, from rank `src` or from any rank. Returns the
+    sender's global rank."""
     if not is_member(group):
         warn_outside("recv_object_list")
         return -1
@@ -148,7 +150,7 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     peer = None if src is None and group_src is None else c._peer(pg, src, group_src, "src")
     sizes = wrap(np.zeros(len(object_list), np.int64))
     source = c.recv(sizes, group=pg, **({} if peer is None else {"group_src": peer}))
-    _checked(host_memory(sizes), f"rank {source} says of object {{}}")
+    _checked(host_memory(sizes), f"object {{}} of rank {source}")
     whole = np.zeros(int(host_memory(sizes).sum()), np.uint8)
     c.recv(wrap(whole), source, group=pg)
     _fill(object_list, whole, host_memory(sizes))

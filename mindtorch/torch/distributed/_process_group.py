@@ -1,4 +1,4 @@
-"""Process groups: who takes part, how they are made, found and ended."""
+"""Process groups: members, creation, lookup and destruction."""
 import datetime
 import hashlib
 import os
@@ -18,12 +18,13 @@ from mindtorch.torch.distributed.rendezvous import environment, rendezvous
 
 NO_GROUP = "Default process group has not been initialized, please make sure to call init_process_group."
 
-#: torch's and MindSpore's names of backends that are accepted; what really carries the data depends on the device.
+#: PyTorch's and MindSpore's backend names that are accepted. The transport that is used depends on
+#: the device.
 _KNOWN = ("gloo", "nccl", "hccl", "mccl", "mpi", "undefined")
 
 
 class Backend(str):
-    """Name of a backend, in small letters."""
+    """Name of a backend, in lower case."""
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL, HCCL, MCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "mccl"
     backend_list = ["undefined", "gloo", "nccl", "hccl", "mccl", "mpi"]
@@ -36,14 +37,15 @@ class Backend(str):
 
     @classmethod
     def register_backend(cls, name, func, extended_api=False, devices=None):
-        """Not supported: backends are those of MindSpore and this package."""
+        """Unsupported: the only backends are those of MindSpore and mindtorch."""
         raise NotImplementedError(f"torch.distributed.Backend.register_backend is not supported (backend {name!r})")
 
 
 class BackendConfig:
-    """Backend of each device type, from 'gloo' (for all of them), 'hccl' (for the accelerator where there is one) or 'cpu:gloo,npu:hccl'.
+    """Backend of each device type, from 'gloo' (for all types), 'hccl' (for the accelerator if
+    there is one) or 'cpu:gloo,npu:hccl'.
 
-    It is what scripts ask for and are told: tensors of a type that is not in it travel all the same.
+    It only records the scripts' choice: tensors of an unlisted device type can be transferred too.
     """
 
     def __init__(self, backend):
@@ -72,13 +74,13 @@ class BackendConfig:
 
 
 class _World:
-    """What this process knows of its groups."""
+    """This process's state about its groups."""
 
     def __init__(self):
         self.fabric = None
         self.default_pg = None
         self.groups = {}            # name -> ProcessGroup
-        self.made = {}              # ranks -> how many groups of these ranks were made
+        self.made = {}  # ranks -> number of groups created with these ranks
         self.count = 0
         self.inits = 0
 
@@ -113,17 +115,18 @@ class _GroupMeta(type):
 
 
 class group(metaclass=_GroupMeta):
-    """group.WORLD is the default process group, None before init_process_group."""
+    """Namespace of group.WORLD, the default process group (None before init_process_group)."""
 
 
 class GroupMember(metaclass=_GroupMeta):
-    """WORLD, and what `new_group` gives to processes that are not in the group."""
+    """Namespace of WORLD and NON_GROUP_MEMBER, which `new_group` returns to processes outside the
+    group."""
 
     NON_GROUP_MEMBER = -100
 
 
 class ProcessGroup:
-    """Some of the processes of a job; made by init_process_group and new_group."""
+    """A subset of the processes of a job, created by init_process_group or new_group."""
 
     def __init__(self, ranks, engine, backend, name, desc, store, timeout, config=None):
         self.ranks, self._engine, self.backend_name = list(ranks), engine, Backend(backend)
@@ -137,31 +140,31 @@ class ProcessGroup:
         return f"<torch.distributed.ProcessGroup {self.group_name} of ranks {self.ranks}>"
 
     def rank(self):
-        """This process's rank in the group."""
+        """Returns this process's rank in the group."""
         return self._rank
 
     def size(self):
-        """How many processes are in the group."""
+        """Returns the number of processes in the group."""
         return len(self.ranks)
 
     def name(self):
-        """The backend's name."""
+        """Returns the backend's name."""
         return str(self.backend_name)
 
     @property
     def timeout(self):
-        """How long an operation may take: a timedelta."""
+        """Time limit of an operation as a timedelta."""
         return self._timeout
 
     def set_timeout(self, timeout):
-        """Sets how long the operations begun from now on may take."""
+        """Sets the time limit of operations started from now on."""
         self._timeout = timeout
         self._engine.timeout = seconds(timeout)
 
     _set_default_timeout = set_timeout
 
     def abort(self):
-        """Ends the group; what is under way fails on all ranks."""
+        """Ends the group. Pending operations fail on all ranks."""
         self._engine.group.fail(f"rank {world.fabric.rank} has aborted the group")
 
     def shutdown(self):
@@ -185,19 +188,19 @@ ProcessGroupGloo = ProcessGroup
 
 
 def is_initialized():
-    """Whether init_process_group has been called."""
+    """True if init_process_group has been called."""
     return world.default_pg is not None
 
 
 def default_group():
-    """The default process group; ValueError if there is none."""
+    """Returns the default process group. Raises ValueError if there is none."""
     if world.default_pg is None:
         raise ValueError(NO_GROUP)
     return world.default_pg
 
 
 def of(group):
-    """The group an argument `group` stands for: None is the default one."""
+    """Returns the process group for an argument `group` (None: the default group)."""
     if group is None or group is _GroupMeta:
         return default_group()
     if group == GroupMember.NON_GROUP_MEMBER and not isinstance(group, ProcessGroup):
@@ -208,49 +211,49 @@ def of(group):
 
 
 def is_member(group):
-    """Whether this process takes part in what a call names as its group."""
+    """True if this process is a member of the group passed to a call."""
     return group is None or isinstance(group, ProcessGroup)
 
 
 def get_rank(group=None):
-    """This process's rank in a group, -1 if it is not in it."""
+    """Returns this process's rank in a group, or -1 if it is not a member."""
     if not is_member(group):
         return -1
     return of(group).rank()
 
 
 def get_world_size(group=None):
-    """Number of processes in a group, -1 if this one is not in it."""
+    """Returns the number of processes in a group, or -1 if this process is not a member."""
     if not is_member(group):
         return -1
     return of(group).size()
 
 
 def get_backend(group=None):
-    """Name of a group's backend."""
+    """Returns the name of a group's backend."""
     if not is_member(group):
         raise ValueError("Invalid process group specified")
     return Backend(of(group).backend_name)
 
 
 def get_backend_config(group=None):
-    """Backends by device type: 'cpu:gloo,cuda:gloo'."""
+    """Returns the backends by device type, e.g. 'cpu:gloo,cuda:gloo'."""
     return str(of(group).config)
 
 
 def get_default_backend_for_device(device):
-    """Backend for tensors of a device."""
+    """Returns the default backend for tensors of a device."""
     kind = _device.device(device).type
     return Backend.default_device_backend_map.get(kind, "gloo")
 
 
 def get_process_group_ranks(group):
-    """Global ranks of a group's members, in the order of their ranks in it."""
+    """Returns the global ranks of a group's members in the order of their group ranks."""
     return list(of(group).ranks)
 
 
 def get_global_rank(group, group_rank):
-    """Global rank of a member of a group."""
+    """Returns the global rank of a group's member."""
     if group is GroupMember.WORLD:
         return group_rank
     ranks = of(group).ranks
@@ -260,7 +263,7 @@ def get_global_rank(group, group_rank):
 
 
 def get_group_rank(group, global_rank):
-    """Rank in a group of a process given by its global rank."""
+    """Returns the group rank of a process from its global rank."""
     if group is GroupMember.WORLD:
         return global_rank
     ranks = of(group).ranks
@@ -270,7 +273,7 @@ def get_group_rank(group, global_rank):
 
 
 def get_node_local_rank(fallback_rank=None):
-    """Rank among the processes of this machine, as the launcher says."""
+    """Returns the rank among the processes of this machine, as set by the launcher."""
     local = environment("LOCAL_RANK")
     if local is not None:
         return int(local)
@@ -282,7 +285,7 @@ def get_node_local_rank(fallback_rank=None):
 
 
 def get_pg_count():
-    """Number of groups."""
+    """Returns the number of groups."""
     return len(world.groups)
 
 
@@ -304,12 +307,13 @@ def _check_backend(config):
 
 
 def _over_mindspore():
-    """Whether MindSpore's communication carries the collectives: on an accelerator always, on CPU if it is asked to."""
+    """True if collectives use MindSpore's communication: always on an accelerator, on the CPU only
+    on request."""
     return runtime.target() != "CPU" or os.environ.get("MINDTORCH_CPU_COMM") == "mccl"
 
 
 def _engine(fabric, key, ranks, timeout, label):
-    """What carries a group's data."""
+    """Returns the engine that transfers a group's data."""
     if _over_mindspore():
         from mindtorch.torch.distributed._engine_native import NativeEngine
 
@@ -319,11 +323,12 @@ def _engine(fabric, key, ranks, timeout, label):
 
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="",
                        pg_options=None, device_id=None, _ranks=None):
-    """Makes this process a member of a job and sets up the default group.
+    """Joins this process to a job and creates the default group.
 
-    Ranks and the store come from `store`, or from `init_method`: env:// (the default; variables of torchrun, mpirun or
-    msrun), tcp://host:port or file:///path.  gloo, nccl, hccl and mccl stand for what a tensor's device has: HCCL on Ascend;
-    sockets for tensors of the host, and for those of an npu on MindSpore's CPU target, which are copied there and back.
+    Ranks and the store come from `store`, or from `init_method`: env:// (the default; variables of
+    torchrun, mpirun or msrun), tcp://host:port or file:///path. With any of gloo, nccl, hccl and
+    mccl the transport depends on the tensor's device: HCCL on Ascend; sockets for host tensors, and
+    for npu tensors on MindSpore's CPU target, which are copied to the host and back.
     """
     if world.default_pg is not None:
         raise ValueError("trying to initialize the default process group twice!")
@@ -340,7 +345,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     name = config.get_device_backend_map().get("cpu", config.names()[0]) if ":" in name else name
     timeout = _timeout_of(timeout, name)
     if os.environ.get("MS_ROLE") == "MS_SCHED":
-        # msrun runs the script once more as a scheduler, and waits for it. No scheduler is needed.
+        # msrun runs the script once more as a scheduler and waits for it. No scheduler is needed.
         print("init_process_group: no scheduler is needed, this process ends", file=sys.stderr)
         raise SystemExit(0)
     if store is None:
@@ -358,7 +363,8 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     try:
         world.fabric = Fabric(inner, "address", rank, world_size, seconds(timeout), host)
         if _over_mindspore() or name == "mccl":
-            # With mccl on CPU code that calls MindSpore's communication itself finds it set up.
+            # With mccl on the CPU, MindSpore's communication is initialized for code that calls it
+            # directly.
             comm_native.start(inner, rank, world_size, seconds(timeout), world.fabric.host)
     finally:
         inner.set_timeout(previous)
@@ -379,13 +385,15 @@ def _add(ranks, timeout, backend, name, desc, store, config=None):
 
 
 def _leave():
-    """At the interpreter's exit: the others learn that this process has left, not that it has died."""
+    """At interpreter exit: tells the other ranks that this process has left, so that they do not
+    treat it as crashed."""
     if world.fabric is not None:
         world.fabric.close()
 
 
 def destroy_process_group(group=None):
-    """Ends a group; without an argument, or with the default one, all groups and the connections of this process."""
+    """Destroys a group. Without an argument or with the default group, destroys all groups and this
+    process's connections."""
     if not is_member(group):
         return
     pg = of(group)
@@ -405,8 +413,11 @@ def destroy_process_group(group=None):
 
 def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None,
               device_id=None, sort_ranks=True):
-    """Group of some processes, given by global ranks.  All processes of the job call it, members or not, in one order
-    (with `use_local_synchronization` the members alone); those outside get GroupMember.NON_GROUP_MEMBER."""
+    """Creates a group of the processes with the given global ranks.
+
+    All processes of the job must call it in the same order, including non-members (with
+    `use_local_synchronization` only the members). Non-members get GroupMember.NON_GROUP_MEMBER.
+    """
     default = default_group()
     everybody = default.ranks
     name = Backend(backend) if backend else default.backend_name
@@ -421,7 +432,8 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
     for r in ranks:
         if r < 0 or r >= len(everybody):
             raise ValueError("The new group's rank should be within the world_size set by init_process_group")
-    # A name that the members agree on without a word: what the ranks are, and the how manyth such group it is.
+    # A name on which the members agree without communication: a hash of the ranks and a count of
+    # the groups with these ranks.
     made = tuple(ranks)
     world.made[made] = world.made.get(made, 0) + 1
     digest = hashlib.sha1(repr(made).encode()).hexdigest()[:12]
@@ -437,7 +449,8 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
 
 
 def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_options=None, group_desc=None):
-    """Groups of `group_size` neighbours; (this process's, all)."""
+    """Creates groups of `group_size` consecutive ranks and returns (this process's group, all
+    groups)."""
     parent = of(group)
     size = parent.size()
     if group_size is None:
@@ -453,7 +466,8 @@ def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_op
 
 
 def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=None, pg_options=None, group_desc=None):
-    """Groups by lists of global ranks that do not overlap; (this process's, all)."""
+    """Creates groups from non-overlapping lists of global ranks and returns (this process's group,
+    all groups)."""
     if ranks_per_subgroup_list is None or not len(ranks_per_subgroup_list):
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     seen, mine, all_groups = {}, None, []
@@ -471,7 +485,7 @@ def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=
 
 
 def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
-    """Splits a group by lists of ranks in it; this process's part, or None if it is in none."""
+    """Splits a group by lists of its ranks. Returns this process's part, or None."""
     parent = of(parent_pg)
     if not split_ranks:
         raise ValueError("split_ranks cannot be None or empty")
@@ -491,6 +505,7 @@ def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None,
 
 
 def warn_outside(name):
-    """torch's warning when a process calls a collective of a group that it is not in."""
+    """Issues PyTorch's warning for a process that calls a collective of a group of which it is not
+    a member."""
     warnings.warn(f"Running {name} on global rank {world.fabric.rank if world.fabric else os.environ.get('RANK', -1)} which "
                   "does not belong to the given group.", stacklevel=4)

@@ -29,7 +29,7 @@ class ReduceOp(metaclass=_Meta):
 
 
 class PremulSum:
-    """SUM of what every rank has multiplied by a factor."""
+    """SUM of the ranks' tensors, each multiplied by a factor first."""
 
     name = "PREMUL_SUM"
 
@@ -38,7 +38,7 @@ class PremulSum:
 
 
 def make_premul_sum(factor):
-    """ReduceOp.PREMUL_SUM with its factor, a number or a tensor of one element."""
+    """Returns ReduceOp.PREMUL_SUM with its factor, a scalar or a one-element tensor."""
     return PremulSum(factor)
 
 

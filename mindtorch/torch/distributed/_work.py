@@ -1,4 +1,4 @@
-"""torch.distributed.Work: a collective under way."""
+"""torch.distributed.Work: a pending collective."""
 import threading
 
 from mindtorch.backend.comm.errors import DistBackendError
@@ -9,13 +9,14 @@ __all__ = ["Work"]
 
 
 class Work:
-    """What an asynchronous collective returns; `wait` returns when its results are there, and raises what went wrong."""
+    """Result of an asynchronous collective. `wait` returns when the results are available and
+    raises any error."""
 
     def __init__(self, what="", result=()):
         self._what, self._result = what, list(result)
         self._event, self._lock = threading.Event(), threading.Lock()
         self._error = self._future = None
-        self._item = None       # the receive of a point-to-point message: it knows its sender
+        self._item = None  # the receive of a point-to-point message, which records its sender
 
     def _finish(self, error=None):
         with self._lock:
@@ -32,7 +33,8 @@ class Work:
             future.set_exception(self._error if isinstance(self._error, Exception) else RuntimeError(repr(self._error)))
 
     def wait(self, timeout=None):
-        """True when it is done; raises its error, and DistBackendError if it takes longer than `timeout` (a timedelta)."""
+        """Returns True on completion. Raises the operation's error, or DistBackendError after
+        `timeout` (a timedelta)."""
         limit = None if timeout is None else seconds(timeout)
         if not self._event.wait(limit if limit else None):
             raise DistBackendError(f"wait() timed out after {round(limit * 1000)}ms: {self._what} is not finished")
@@ -41,31 +43,31 @@ class Work:
         return True
 
     def synchronize(self):
-        """The same as `wait` here: there are no streams on CPU."""
+        """Like `wait`: there are no streams on the CPU."""
         self.wait()
 
     def block_current_stream(self):
-        """The same as `wait`."""
+        """Like `wait`."""
         self.wait()
 
     def is_completed(self):
-        """Whether it has ended, well or not."""
+        """True if the operation has ended, successfully or not."""
         return self._event.is_set()
 
     def is_success(self):
-        """Whether it has ended well."""
+        """True if the operation has ended successfully."""
         return self._event.is_set() and self._error is None
 
     def exception(self):
-        """The error it has ended with, or None."""
+        """Returns the operation's error, or None."""
         return self._error
 
     def result(self):
-        """The tensors it has filled."""
+        """Returns the output tensors."""
         return list(self._result)
 
     def get_future(self):
-        """torch.futures.Future of the list of tensors it fills."""
+        """Returns a torch.futures.Future of the list of output tensors."""
         with self._lock:
             if self._future is None:
                 self._future = Future()
@@ -83,11 +85,11 @@ class Work:
         return self._item.source
 
     def source_rank(self):
-        """The sender of a received message, as a global rank."""
+        """Returns the global rank of a received message's sender."""
         return self._source_rank()
 
     def boxed(self):
-        """The work itself."""
+        """Returns the work itself."""
         return self
 
     unbox = boxed

@@ -1,4 +1,5 @@
-"""torch.distributed.device_mesh: the ranks of a job as an array, with a process group along every dimension."""
+"""torch.distributed.device_mesh: the ranks of a job as an array, with a process group along each
+dimension."""
 import threading
 
 import numpy as np
@@ -13,7 +14,7 @@ _active = threading.local()
 
 
 def init_device_mesh(device_type, mesh_shape, *, mesh_dim_names=None, backend_override=None):
-    """DeviceMesh of all ranks in the given shape, row by row."""
+    """Creates a DeviceMesh of all ranks with the given shape, in row-major order."""
     mesh_shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
     if mesh_dim_names is not None:
         if len(set(mesh_dim_names)) != len(mesh_dim_names):
@@ -29,9 +30,9 @@ def init_device_mesh(device_type, mesh_shape, *, mesh_dim_names=None, backend_ov
 
 
 class DeviceMesh:
-    """An array of global ranks; every process that is in it is in one group for each dimension.
+    """Array of global ranks. Every process in it is a member of one process group per dimension.
 
-    All processes of the job make it, in one order.
+    All processes of the job must create it, in the same order.
     """
 
     def __init__(self, device_type, mesh=None, *, mesh_dim_names=None, backend_override=None, _init_backend=True, _rank=None):
@@ -52,7 +53,7 @@ class DeviceMesh:
         self._groups = [self._along(d) for d in range(self._mesh.ndim)] if _init_backend else []
 
     def _along(self, dim):
-        """This process's group along a dimension."""
+        """Creates the groups along a dimension and returns this process's group."""
         mine = None
         lines = np.moveaxis(self._mesh, dim, -1).reshape(-1, self._mesh.shape[dim])
         default = groups.default_group()
@@ -81,7 +82,7 @@ class DeviceMesh:
         return tuple(self._mesh.shape)
 
     def size(self, mesh_dim=None):
-        """Number of ranks, in all or along a dimension."""
+        """Returns the number of ranks, in total or along a dimension."""
         return int(self._mesh.size if mesh_dim is None else self._mesh.shape[mesh_dim])
 
     def __repr__(self):
@@ -107,7 +108,7 @@ class DeviceMesh:
         return mesh_dim % self.ndim
 
     def get_group(self, mesh_dim=None):
-        """This process's group along a dimension, by number or name."""
+        """Returns this process's group along a dimension, given by index or name."""
         if mesh_dim is None:
             if self.ndim > 1:
                 raise RuntimeError(f"Found the DeviceMesh have {self.ndim} dimensions. Optional kwarg `mesh_dim` needs to be "
@@ -118,15 +119,15 @@ class DeviceMesh:
         return self._groups[self._dim(mesh_dim)]
 
     def get_all_groups(self):
-        """This process's groups along all dimensions."""
+        """Returns this process's groups along all dimensions."""
         return list(self._groups)
 
     def get_rank(self):
-        """This process's global rank."""
+        """Returns this process's global rank."""
         return self._rank
 
     def get_local_rank(self, mesh_dim=None):
-        """This process's place along a dimension."""
+        """Returns this process's index along a dimension."""
         if mesh_dim is None:
             if self.ndim > 1:
                 raise RuntimeError(f"Found the DeviceMesh have {self.ndim} dimensions. Optional kwarg `mesh_dim` needs to be "
@@ -135,11 +136,11 @@ class DeviceMesh:
         return self.get_group(mesh_dim).rank()
 
     def get_coordinate(self):
-        """This process's place along every dimension; None if it is not in the mesh."""
+        """Returns this process's index along every dimension, or None if it is not in the mesh."""
         return self._coordinate
 
     def __getitem__(self, mesh_dim_names):
-        """The part of the mesh along the named dimensions that this process is in."""
+        """Returns the submesh along the named dimensions that contains this process."""
         if self.mesh_dim_names is None:
             raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else tuple(mesh_dim_names)
@@ -168,7 +169,8 @@ class DeviceMesh:
         return self._dim(name)
 
     def _flatten(self, mesh_dim_name=None, backend_override=None):
-        """A mesh of one dimension of this mesh's ranks, named after its dimensions; all processes call it."""
+        """Returns a 1-D mesh of this mesh's ranks, named after its dimensions. All processes must
+        call it."""
         root = self._root or self
         name = mesh_dim_name or "_".join(self.mesh_dim_names)
         if name not in root._flat:
@@ -185,7 +187,7 @@ class DeviceMesh:
 
     @staticmethod
     def from_group(group, device_type, mesh=None, *, mesh_dim_names=None):
-        """A mesh over groups that exist."""
+        """Creates a mesh from existing groups."""
         if isinstance(group, groups.ProcessGroup):
             ranks = np.array(group.ranks)
             if mesh is not None and not np.array_equal(np.array(values(mesh) if taken(mesh) else mesh).ravel(), ranks):
@@ -216,7 +218,7 @@ class DeviceMesh:
 
 
 def current_mesh():
-    """The mesh of the innermost `with` block; RuntimeError if there is none."""
+    """Returns the mesh of the innermost `with` block. Raises RuntimeError if there is none."""
     meshes = getattr(_active, "meshes", [])
     if not meshes:
         raise RuntimeError("No device mesh is currently active!")

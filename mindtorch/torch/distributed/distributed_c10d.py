@@ -36,7 +36,7 @@ GroupName = typing.NewType("GroupName", str)
 
 
 class DebugLevel(enum.Enum):
-    """What TORCH_DISTRIBUTED_DEBUG asks for."""
+    """Debug level set by TORCH_DISTRIBUTED_DEBUG."""
 
     OFF, INFO, DETAIL = range(3)
 
@@ -51,7 +51,7 @@ def set_debug_level(level):
 
 
 def set_debug_level_from_env():
-    """Takes the level from TORCH_DISTRIBUTED_DEBUG."""
+    """Sets the level from TORCH_DISTRIBUTED_DEBUG."""
     text = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
     if text not in DebugLevel.__members__:
         raise RuntimeError("The value of TORCH_DISTRIBUTED_DEBUG must be one of OFF, INFO, DETAIL, not " + text)
@@ -59,14 +59,14 @@ def set_debug_level_from_env():
 
 
 def get_debug_level():
-    """The level; every collective is checked for what DETAIL checks in torch, whatever it is."""
+    """Returns the level. At every level, collectives are checked like at PyTorch's DETAIL."""
     if _level is None:
         set_debug_level_from_env()
     return _level
 
 
 def is_backend_available(backend):
-    """Whether a backend's name is accepted on this device."""
+    """True if a backend's name is accepted on this device."""
     name = backend.lower()
     if name in ("nccl", "hccl"):
         return bool(_device.accelerator())
@@ -74,17 +74,17 @@ def is_backend_available(backend):
 
 
 def is_gloo_available():
-    """True: CPU tensors have collectives under this name."""
+    """Returns True: collectives of CPU tensors are available under this name."""
     return True
 
 
 def is_nccl_available():
-    """Whether there is an accelerator, whose collectives answer to this name too."""
+    """True if there is an accelerator, whose collectives are available under this name too."""
     return is_backend_available("nccl")
 
 
 def is_mpi_available():
-    """False: MPI's library is not used; mpirun's variables are understood."""
+    """Returns False: the MPI library is not used (but mpirun's variables are supported)."""
     return False
 
 
@@ -97,12 +97,13 @@ def is_torchelastic_launched():
 
 
 def supports_complex(reduceOp):
-    """Whether a reduction takes complex tensors."""
+    """True if a reduction accepts complex tensors."""
     return reduceOp not in (ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
 def traffic():
-    """Bytes that this process has sent and received since init_process_group, signatures included."""
+    """Returns the bytes that this process has sent and received since init_process_group, including
+    message signatures."""
     fabric = _world.fabric
     if fabric is None:
         raise ValueError(_groups.NO_GROUP)
@@ -110,13 +111,13 @@ def traffic():
 
 
 def record_comm(name):
-    """Context manager: collectives inside it stand under this name in a profile."""
+    """Context manager that labels the collectives inside it with this name in a profile."""
     from mindtorch.torch.autograd.profiler import record_function
 
     return record_function(name)
 
 
-# ---------------------------------------------------------------- names that scripts and libraries take from here
+# ---------------------------------------------------------------- names imported by scripts and libraries
 _get_default_group = _groups.default_group
 _rank_not_in_group = lambda group: not _groups.is_member(group)  # noqa: E731
 _warn_not_in_group = _groups.warn_outside
@@ -153,7 +154,7 @@ def _group_or_default_group(group=None):
 
 
 def _resolve_process_group(group_name):
-    """The group of a name."""
+    """Returns the group with a name. Raises LookupError if there is none."""
     for pg in _world.groups.values():
         if pg.group_name == group_name:
             return pg
@@ -173,7 +174,7 @@ def _get_group_tag(pg):
 
 
 def _set_pg_timeout(timeout, group=None):
-    """Changes how long a group's operations may take, from the next one on."""
+    """Sets the time limit of a group's operations, starting with the next one."""
     if timeout.total_seconds() <= 0:
         raise ValueError("the timeout must be positive")
     _groups.of(group).set_timeout(timeout)
@@ -185,7 +186,7 @@ def _abort_process_group(group=None):
 
 
 def _store_based_barrier(rank, store, group_name, rendezvous_count, timeout=default_pg_timeout, logging_interval=None):
-    """Waits until as many processes have come to the same store."""
+    """Waits until `rendezvous_count` processes have reached this call on the same store."""
     key = f"store_based_barrier_key:{group_name}"
     if store.add(key, 1) == rendezvous_count:
         store.set(f"{key}:last_worker", "1")
@@ -205,7 +206,7 @@ def _tensor_to_object(tensor, tensor_size, group=None):
 
 
 def shrink_group(ranks_to_exclude, group=None, shrink_flags=0, pg_options=None):
-    """Not supported."""
+    """Unsupported: create a new group of the remaining ranks."""
     raise NotImplementedError("torch.distributed.shrink_group is not supported: make a new group of the ranks that remain")
 
 

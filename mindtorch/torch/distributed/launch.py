@@ -1,4 +1,5 @@
-"""torch.distributed.launch: the older launcher; torch.distributed.run that also passes --local-rank to the script."""
+"""torch.distributed.launch: the older launcher. Like torch.distributed.run, but also passes
+--local-rank to the script."""
 import sys
 import warnings
 
@@ -6,7 +7,7 @@ from mindtorch.torch.distributed import run as _run
 
 
 def parse_args(args=None):
-    """torchrun's arguments and --use_env."""
+    """Parses torchrun's arguments and --use_env."""
     parser = _run.get_args_parser()
     parser.add_argument("--use-env", "--use_env", dest="use_env", action="store_true",
                         help="do not pass --local-rank: the script reads LOCAL_RANK")
@@ -19,7 +20,7 @@ def main(args=None):
                   "environment", FutureWarning, stacklevel=2)
     args = parse_args(args)
     if not args.use_env:
-        # The rank is known in each process only, where its environment says it.
+        # The local rank is known only in each worker, from its environment.
         code = ("import os, sys; sys.argv[1:] = [*sys.argv[1:2 + (sys.argv[1] == '-m')], '--local-rank=' + os.environ['LOCAL_RANK'], "
                 "*sys.argv[2 + (sys.argv[1] == '-m'):]]; from mindtorch.__main__ import main; sys.exit(main(['run', *sys.argv[1:]]))")
         job = _run.job_from_args(args)

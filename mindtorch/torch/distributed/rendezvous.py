@@ -1,4 +1,5 @@
-"""torch.distributed.rendezvous: how the processes of a job find their store: env://, tcp://host:port, file:///path."""
+"""torch.distributed.rendezvous: how the processes of a job find their store (env://,
+tcp://host:port, file:///path)."""
 import os
 import urllib.parse
 import zlib
@@ -11,7 +12,8 @@ __all__ = ["register_rendezvous_handler", "rendezvous"]
 
 _handlers = {}
 
-# Rank, world size and master as other launchers say them: Open MPI's mpirun (and those like it), and MindSpore's msrun.
+# Names of rank, world size and master address in other launchers: Open MPI's mpirun and similar
+# ones, and MindSpore's msrun.
 _OTHER = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MS_NODE_ID", "RANK_ID"),
           "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MS_WORKER_NUM", "RANK_SIZE"),
           "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "DEVICE_ID"),
@@ -20,7 +22,7 @@ _OTHER = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MS_NODE_ID"
 
 
 def environment(name):
-    """A variable of torchrun's, or what another launcher calls it; None if there is none."""
+    """Returns a torchrun variable, or another launcher's equivalent. None if neither is set."""
     for key in (name, *_OTHER.get(name, ())):
         if os.environ.get(key):
             return os.environ[key]
@@ -30,32 +32,35 @@ def environment(name):
 
 
 def _mpirun_here():
-    """Whether mpirun has started all processes of the job on this machine."""
+    """True if mpirun started all processes of the job on this machine."""
     size = os.environ.get("OMPI_COMM_WORLD_SIZE")
     return size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
 
 
 def _all_here():
-    """Whether the launcher says that it has started all processes of the job on this machine."""
+    """True if the launcher reports that it started all processes of the job on this machine."""
     size = environment("WORLD_SIZE")
     return size is not None and size == environment("LOCAL_WORLD_SIZE")
 
 
 def _port_of_job():
-    """A port that all processes of one mpirun derive alike, from what names the job."""
+    """Returns a port that all processes of one mpirun derive identically, from the name of the job.
+    """
     name = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
     return 20000 + zlib.crc32(name.encode()) % 10000
 
 
 def register_rendezvous_handler(scheme, handler):
-    """handler(url, timeout=..., **kwargs) yields (store, rank, world_size) for urls of a scheme."""
+    """Registers a handler for URLs of a scheme: `handler(url, timeout=..., **kwargs)` yields
+    (store, rank, world_size)."""
     if scheme in _handlers:
         raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
 
 
 def rendezvous(url, rank=-1, world_size=-1, **kwargs):
-    """Iterator of (store, rank, world_size) for a url; rank and world_size, if given, go into its query."""
+    """Returns an iterator of (store, rank, world_size) for a URL. `rank` and `world_size` override
+    those in its query."""
     if not isinstance(url, (str, bytes)):
         raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
     if not isinstance(rank, int):
@@ -77,7 +82,8 @@ def _query(result, rank, world_size):
     return rank, world_size
 
 
-_kept = []      # a store's server lives as long as its process: a second init_process_group finds it there
+# a store's server lives as long as its process, so that a second init_process_group finds it
+_kept = []
 
 
 def _tcp_store(host, port, rank, timeout):

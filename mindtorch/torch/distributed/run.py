@@ -1,10 +1,12 @@
-"""torch.distributed.run (torchrun): starts a script in several processes, on one machine or several.
+"""torch.distributed.run (torchrun): starts a script in several processes, on one machine or
+several.
 
     python -m mindtorch.torch.distributed.run --nproc_per_node 2 script.py ARGS
     python -m mindtorch run -m torch.distributed.run --nproc_per_node 2 script.py ARGS
 
-The script runs as under ``python -m mindtorch run``: an unmodified torch script finds the facade, and one that enables
-it itself finds it enabled.  Every process gets torchrun's environment variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR ...).
+The script runs as under ``python -m mindtorch run``: an unmodified PyTorch script imports mindtorch
+as `torch`, and in a script that enables mindtorch itself it is already enabled. Every process gets
+torchrun's environment variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR ...).
 """
 import argparse
 import os
@@ -18,7 +20,7 @@ DEFAULT_PORT = 29500
 
 
 def get_args_parser():
-    """The parser of torchrun's arguments."""
+    """Returns the parser of torchrun's arguments."""
     p = argparse.ArgumentParser(prog="torchrun", description="Start a script in several processes that train together.",
                                 allow_abbrev=False)
 
@@ -28,21 +30,21 @@ def get_args_parser():
     add("nnodes", default="1:1", help="number of machines, or MIN:MAX (equal)")
     add("nproc_per_node", default="1", help="processes on this machine: a number, auto, cpu or gpu")
     add("rdzv_backend", default="static", help="static: ranks of machines by --node_rank; c10d: in the order of arrival")
-    add("rdzv_endpoint", default="", help="host:port at which the machines meet")
+    add("rdzv_endpoint", default="", help="host:port of the rendezvous")
     add("rdzv_id", default="none", help="name of this run")
-    add("rdzv_conf", default="", help="more about the rendezvous: key=value,... (join_timeout)")
+    add("rdzv_conf", default="", help="further rendezvous options: key=value,... (join_timeout)")
     add("standalone", action="store_true", help="one machine, on a free port")
-    add("max_restarts", type=int, default=0, help="how often all processes are started anew after a failure")
-    add("monitor_interval", type=float, default=0.1, help="seconds between two looks at the processes")
-    add("start_method", default="spawn", choices=["spawn", "fork", "forkserver"], help="accepted; processes are always new ones")
+    add("max_restarts", type=int, default=0, help="maximum number of restarts of all processes after a failure")
+    add("monitor_interval", type=float, default=0.1, help="seconds between two checks of the processes")
+    add("start_method", default="spawn", choices=["spawn", "fork", "forkserver"], help="accepted; every process is started as a new interpreter")
     add("event_log_handler", default="null", help="accepted and ignored")
-    add("role", default="default", help="name of the processes' role, seen in ROLE_NAME and in front of their output")
+    add("role", default="default", help="role name of the processes, set in ROLE_NAME and prefixed to their output")
     p.add_argument("-m", "--module", action="store_true", help="the script is the name of a module")
     add("no_python", action="store_true", help="the script is an executable")
     add("run_path", action="store_true", help="accepted: scripts are run by their path")
     add("log_dir", default=None, help="folder for the processes' output")
-    p.add_argument("-r", "--redirects", default="0", help="output that goes to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:3,1:0")
-    p.add_argument("-t", "--tee", default="0", help="output that goes to files and is shown")
+    p.add_argument("-r", "--redirects", default="0", help="output that is redirected to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:3,1:0")
+    p.add_argument("-t", "--tee", default="0", help="output that is written to files and also shown")
     add("local_ranks_filter", default="", help="local ranks whose output is shown: 0,1")
     add("duplicate_stdout_filters", default="", help="accepted and ignored")
     add("duplicate_stderr_filters", default="", help="accepted and ignored")
@@ -53,7 +55,7 @@ def get_args_parser():
     add("logs_specs", default=None, help="not supported")
     add("numa_binding", default=None, help="not supported")
     add("signals_to_handle", default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals that end all processes")
-    add("shutdown_timeout", type=int, default=None, help="seconds between asking a process to end and killing it")
+    add("shutdown_timeout", type=int, default=None, help="seconds between terminating a process and killing it")
     add("virtual_local_rank", action="store_true", help="LOCAL_RANK is 0 in every process")
     p.add_argument("training_script", help="the script")
     p.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its arguments")
@@ -61,7 +63,7 @@ def get_args_parser():
 
 
 def parse_args(args=None):
-    """The arguments, parsed; variables PET_NAME stand for --name where it is not given."""
+    """Parses the arguments. An environment variable PET_NAME is the default of --name."""
     parser = get_args_parser()
     for action in parser._actions:
         given = os.environ.get(f"PET_{action.dest.upper()}")
@@ -71,7 +73,7 @@ def parse_args(args=None):
 
 
 def parse_min_max_nnodes(nnodes):
-    """(min, max) of '2' or '1:4'."""
+    """Parses '2' or '1:4' into (min, max)."""
     parts = [int(n) for n in nnodes.split(":")]
     if len(parts) not in (1, 2):
         raise RuntimeError(f'nnodes={nnodes} is not in "MIN:MAX" format')
@@ -79,7 +81,7 @@ def parse_min_max_nnodes(nnodes):
 
 
 def determine_local_world_size(nproc_per_node):
-    """Number of processes for a number, 'auto', 'cpu' or 'gpu'."""
+    """Returns the number of processes for a number, 'auto', 'cpu' or 'gpu'."""
     try:
         return int(nproc_per_node)
     except ValueError:
@@ -96,7 +98,7 @@ def determine_local_world_size(nproc_per_node):
 
 
 def _which_streams(text):
-    """'3' -> {None: 3}; '0:3,1:0' -> {0: 3, 1: 0}."""
+    """Parses '3' into {None: 3} and '0:3,1:0' into {0: 3, 1: 0}."""
     result = {}
     for part in text.split(","):
         rank, colon, value = part.rpartition(":")
@@ -116,7 +118,7 @@ def _is_here(host):
         return False
     if addresses & own:
         return True
-    for address in addresses:       # an address that can be bound is one of this machine's
+    for address in addresses:  # an address that can be bound belongs to this machine
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as s:
             try:
                 s.bind((address, 0))
@@ -127,7 +129,7 @@ def _is_here(host):
 
 
 def command(args):
-    """The worker's command line."""
+    """Returns the worker's command line."""
     if args.no_python:
         if args.module:
             raise ValueError("Don't use both the '--no-python' flag and the '--module' flag at the same time.")
@@ -138,16 +140,16 @@ def command(args):
 
 
 def job_from_args(args):
-    """The launch agent's Job."""
+    """Returns the launch agent's Job."""
     for name in ("logs_specs", "numa_binding"):
         if getattr(args, name):
             raise NotImplementedError(f"torch.distributed.run: --{name} is not supported")
     least, most = parse_min_max_nnodes(args.nnodes)
     if least != most:
-        raise NotImplementedError(f"torch.distributed.run: --nnodes {args.nnodes}: a number of machines that changes is not "
-                                  "supported; give one number")
+        raise NotImplementedError(f"torch.distributed.run: --nnodes {args.nnodes}: a variable number of machines is not "
+                                  "supported; pass a single number")
     if args.rdzv_backend not in ("static", "c10d"):
-        raise NotImplementedError(f"torch.distributed.run: --rdzv_backend {args.rdzv_backend} is not supported; static and c10d are")
+        raise NotImplementedError(f"torch.distributed.run: --rdzv_backend {args.rdzv_backend} is not supported; use static or c10d")
     conf = dict(c.split("=", 1) for c in args.rdzv_conf.split(",") if c)
     host, port, node_rank, serve, run_id = args.master_addr, args.master_port, args.node_rank, None, args.rdzv_id
     if args.standalone:
@@ -162,7 +164,8 @@ def job_from_args(args):
         raise ValueError("--rdzv_backend c10d needs --rdzv_endpoint host:port")
     if port is None:
         port = 0 if most == 1 else DEFAULT_PORT
-    port, node_rank = int(port), int(node_rank)         # (who makes the arguments without our parser may have texts in them)
+    # callers that build `args` without our parser may pass strings
+    port, node_rank = int(port), int(node_rank)
     shown = {int(r) for r in args.local_ranks_filter.split(",") if r} or None
     env = {"MINDTORCH_HOST_ADDRESS": args.local_addr} if args.local_addr else {}
     return Job(command(args), determine_local_world_size(args.nproc_per_node), most, node_rank, host, port, serve, run_id,
@@ -173,12 +176,12 @@ def job_from_args(args):
 
 
 def run(args):
-    """Starts what the parsed arguments say; ChildFailedError if a process fails."""
+    """Starts the job described by the parsed arguments. ChildFailedError if a process fails."""
     Agent(job_from_args(args)).run()
 
 
 def main(args=None):
-    """torchrun: exit status 1 if a process fails."""
+    """Runs torchrun. Exits with status 1 if a process fails."""
     try:
         run(parse_args(args))
     except WorkersFailed as e:

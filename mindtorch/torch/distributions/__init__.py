@@ -1,6 +1,7 @@
 """torch.distributions (https://pytorch.org/docs/stable/distributions.html).
 
-Samples come from the same generator in the same order as torch's, so a seed gives torch's numbers.
+Samples use the same generator in the same order as PyTorch, so a seed gives the same samples as in
+PyTorch.
 """
 from mindtorch.torch.distributions import constraints, transforms  # noqa: F401
 from mindtorch.torch.distributions.bernoulli import Bernoulli

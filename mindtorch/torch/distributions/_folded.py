@@ -1,4 +1,4 @@
-"""What the distributions of absolute values have in common."""
+"""Base class of the distributions of absolute values."""
 import math
 
 import mindtorch.torch as torch
@@ -10,7 +10,8 @@ __all__ = []
 
 
 class _Folded(TransformedDistribution):
-    """Absolute values of numbers from a distribution that is symmetric about 0 and has a scale (`_whole`)."""
+    """Distribution of |x| for x from a symmetric distribution about 0 with a scale parameter
+    (`_whole`)."""
 
     arg_constraints = {"scale": constraints.positive}
     support = constraints.nonnegative

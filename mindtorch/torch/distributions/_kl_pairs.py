@@ -1,6 +1,7 @@
 """Kullback-Leibler divergences between distributions of different families.
 
-Each is -entropy(p) less the mean of log q over p; infinite where p has mass that q has not.
+Each is -entropy(p) minus the mean of log q under p. It is infinite where p has mass outside the
+support of q.
 """
 import math
 
@@ -23,7 +24,7 @@ from mindtorch.torch.distributions.utils import euler_constant
 _LOG_2PI = math.log(2 * math.pi)
 
 
-# ------------------------------------------------------------------ what is infinite
+# ------------------------------------------------------------------ infinite divergences
 def _always_infinite(p_type, parameter, *q_types):
     for q_type in q_types:
         register_kl(p_type, q_type)(lambda p, q: infinite(getattr(p, parameter)))
@@ -40,9 +41,9 @@ _always_infinite(Pareto, "scale", Beta, ContinuousBernoulli, Uniform)
 _always_infinite(Poisson, "rate", Bernoulli, Binomial)
 
 
-# ------------------------------------------------------------------ means of log q, by moments of p
+# ------------------------------------------------------------------ means of log q, from moments of p
 def _normal(mean, variance, q):
-    """-E log q for a normal q."""
+    """Returns -E[log q] for a normal q, given the mean and variance of p."""
     return 0.5 * _LOG_2PI + q.scale.log() + (variance + (mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
 
 
@@ -59,12 +60,12 @@ def _continuous_bernoulli(mean, q):
 
 
 def _gumbel(mean, mean_exp, q):
-    """mean_exp: the mean of exp(-x / scale)."""
+    """`mean_exp` is the mean of exp(-x / scale) under p."""
     return q.scale.log() + (mean - q.loc) / q.scale + torch.exp(q.loc / q.scale) * mean_exp
 
 
 def _uniform(p, q, lower, upper):
-    """KL to a uniform distribution of p that lies within [lower, upper]."""
+    """Returns the divergence from p with support [lower, upper] to a uniform q."""
     return where_infinite((q.low > lower) | (q.high < upper), -p.entropy() + (q.high - q.low).log())
 
 
@@ -170,7 +171,7 @@ def _normal_gumbel(p, q):
 def _normal_laplace(p, q):
     away = p.loc - q.loc
     t = away / p.scale
-    # Mean of |x - q.loc|: a folded normal number.
+    # Mean of |x - q.loc|, which has a folded normal distribution.
     deviation = math.sqrt(2 / math.pi) * p.scale * torch.exp(-0.5 * t.pow(2)) + away * torch.erf(math.sqrt(0.5) * t)
     return -p.entropy() + torch.log(2 * q.scale) + deviation / q.scale
 
@@ -200,7 +201,7 @@ def _pareto_normal(p, q):
 
 # ------------------------------------------------------------------ uniform
 def _mean_log(low, high):
-    """Mean of log x over [low, high]."""
+    """Returns the mean of log x over [low, high]."""
     return (x_log_x(high) - x_log_x(low)) / (high - low) - 1
 
 

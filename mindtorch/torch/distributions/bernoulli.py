@@ -10,16 +10,18 @@ __all__ = ["Bernoulli"]
 
 
 def one_of_probs_and_logits(probs, logits):
-    """ValueError unless exactly one is given."""
+    """Raises ValueError unless exactly one of `probs` and `logits` is given."""
     if (probs is None) == (logits is None):
         raise ValueError("Either `probs` or `logits` must be specified, but not both.")
 
 
 class BinaryParameters:
-    """What distributions of one probability share: the other of probs and logits, worked out when it is asked for."""
+    """Mixin of distributions with one probability. Computes the missing one of `probs` and `logits`
+    lazily."""
 
     def _take(self, probs, logits, *others):
-        """Keeps what was given as probs or logits, broadcast with others, which are returned."""
+        """Stores the given one of `probs` and `logits`, broadcast with `others`. Returns the
+        broadcast `others`."""
         one_of_probs_and_logits(probs, logits)
         name, value = ("probs", probs) if probs is not None else ("logits", logits)
         value, *others = broadcast_all(value, *others)

@@ -12,7 +12,7 @@ __all__ = ["Beta"]
 
 
 class Beta(ExponentialFamily):
-    """Beta numbers: the first of two coordinates of a Dirichlet distribution."""
+    """Beta distribution: the first of two coordinates of a Dirichlet distribution."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval

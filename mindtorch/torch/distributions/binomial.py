@@ -9,12 +9,12 @@ __all__ = ["Binomial"]
 
 
 def _positive_part(x):
-    """max(x, 0) with half the slope at 0, as a mean of x and |x|."""
+    """Returns max(x, 0), computed as (x + |x|) / 2 so that the derivative at 0 is 1/2."""
     return 0.5 * (x + x.abs())
 
 
 class Binomial(BinaryParameters, Distribution):
-    """How many of `total_count` trials of probability `probs` succeed."""
+    """Number of successes in `total_count` trials with success probability `probs`."""
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
     has_enumerate_support = True
@@ -45,7 +45,7 @@ class Binomial(BinaryParameters, Distribution):
             self._validate_sample(value)
         n = self.total_count
         ways = torch.lgamma(n + 1) - torch.lgamma(value + 1) - torch.lgamma(n - value + 1)
-        # n log(1 + exp(logits)) without overflow.
+        # Computes n log(1 + exp(logits)) without overflow.
         rest = n * _positive_part(self.logits) + n * torch.log1p(torch.exp(-torch.abs(self.logits)))
         return value * self.logits - rest + ways
 

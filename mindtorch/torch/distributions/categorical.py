@@ -10,7 +10,8 @@ __all__ = ["Categorical"]
 
 
 class Categorical(Distribution):
-    """Category numbers 0 .. K-1, with (unnormalised) probabilities or logits in the last dimension."""
+    """Category indices 0 .. K-1, with (unnormalised) probabilities or logits in the last dimension.
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True

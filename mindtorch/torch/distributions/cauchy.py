@@ -11,7 +11,8 @@ __all__ = ["Cauchy"]
 
 
 class Cauchy(Distribution):
-    """Cauchy numbers of median `loc` and half width `scale`; they have no mean."""
+    """Cauchy distribution with median `loc` and half width at half maximum `scale`. Its mean is
+    undefined."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -6,7 +6,7 @@ __all__ = ["Chi2"]
 
 
 class Chi2(Gamma):
-    """Sums of `df` squares of standard normal numbers."""
+    """Distribution of the sum of `df` squared standard normal variables."""
 
     arg_constraints = {"df": constraints.positive}
 

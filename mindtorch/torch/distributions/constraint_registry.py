@@ -1,6 +1,7 @@
-"""Transforms from unconstrained space into a constraint's region.
+"""Transforms from unconstrained space to the region of a constraint.
 
-biject_to(c) is a bijection; transform_to(c) need not be, and may be cheaper to optimise through.
+`biject_to(c)` is a bijection. `transform_to(c)` need not be one, and may be cheaper to optimise
+through.
 """
 from mindtorch.core.tensor import taken
 from mindtorch.torch.distributions import constraints, transforms
@@ -9,14 +10,14 @@ __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
 class ConstraintRegistry:
-    """Constraint class -> function that makes a transform for an instance of it."""
+    """Maps a constraint class to a function that makes a transform for an instance of it."""
 
     def __init__(self):
         self._registry = {}
         super().__init__()
 
     def register(self, constraint, factory=None):
-        """Registers a factory for a constraint's class; without one, a decorator."""
+        """Registers a factory for a constraint's class. Without a factory, returns a decorator."""
         if factory is None:
             return lambda factory: self.register(constraint, factory)
         if isinstance(constraint, constraints.Constraint):
@@ -27,7 +28,7 @@ class ConstraintRegistry:
         return factory
 
     def __call__(self, constraint):
-        """The transform for a constraint."""
+        """Returns the transform for a constraint."""
         factory = self._registry.get(type(constraint))
         if factory is None:
             raise NotImplementedError(f"Cannot transform {type(constraint).__name__} constraints")

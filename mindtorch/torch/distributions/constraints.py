@@ -1,4 +1,5 @@
-"""Constraints: which values a parameter or a sample may take (https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints)."""
+"""Constraints on the values of a parameter or a sample
+(https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints)."""
 import mindtorch.torch as torch
 
 __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than", "greater_than_eq",
@@ -9,17 +10,17 @@ __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "depend
 
 
 class Constraint:
-    """A region; `check(value)` says for each event whether it lies inside.
+    """A region. `check(value)` reports for each event whether it is inside.
 
-    is_discrete  whether the region is countable
-    event_dim    how many rightmost dimensions make one event
+      is_discrete  whether the region is countable
+      event_dim    number of rightmost dimensions that make up one event
     """
 
     is_discrete = False
     event_dim = 0
 
     def check(self, value):
-        """Bool tensor of the shape without event dimensions."""
+        """Returns a bool tensor with the shape of `value` without its event dimensions."""
         raise NotImplementedError
 
     def _parts(self):
@@ -30,7 +31,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """Placeholder of a constraint that depends on other parameters."""
+    """Placeholder for a constraint that depends on other parameters."""
 
     def __init__(self, *, is_discrete=NotImplemented, event_dim=NotImplemented):
         self._is_discrete, self._event_dim = is_discrete, event_dim
@@ -49,7 +50,7 @@ class _Dependent(Constraint):
         return self._event_dim
 
     def __call__(self, *, is_discrete=NotImplemented, event_dim=NotImplemented):
-        """The placeholder with what is known of it."""
+        """Returns a placeholder with the given properties set."""
         return _Dependent(is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
                           event_dim=self._event_dim if event_dim is NotImplemented else event_dim)
 
@@ -63,7 +64,8 @@ def is_dependent(constraint):
 
 
 class _DependentProperty(property, _Dependent):
-    """Decorator: a property that gives a constraint by the values of other parameters."""
+    """Decorator: a property that returns a constraint depending on the values of other parameters.
+    """
 
     def __init__(self, fn=None, *, is_discrete=NotImplemented, event_dim=NotImplemented):
         property.__init__(self, fn)
@@ -74,7 +76,7 @@ class _DependentProperty(property, _Dependent):
 
 
 class _IndependentConstraint(Constraint):
-    """Wraps a constraint so that further dimensions belong to the event."""
+    """Wraps a constraint so that additional dimensions belong to the event."""
 
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
         assert isinstance(base_constraint, Constraint) and isinstance(reinterpreted_batch_ndims, int)
@@ -103,7 +105,7 @@ class _IndependentConstraint(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """A component's constraint, for mixtures: every component's value is checked."""
+    """Constraint of a mixture: a value must satisfy the constraint of every component."""
 
     def __init__(self, base_constraint):
         assert isinstance(base_constraint, Constraint)
@@ -123,7 +125,7 @@ class MixtureSameFamilyConstraint(Constraint):
         ok = self.base_constraint.check(value.unsqueeze(-1 - n))
         if value.dim() < n:
             raise ValueError(f"Expected value.dim() >= {n} but got {value.dim()}")
-        # Valid if valid for all components.
+        # A value is valid if it is valid for all components.
         return ok.reshape(ok.shape[:value.dim() - n] + (-1,)).all(-1)
 
     def _parts(self):
@@ -149,7 +151,7 @@ class _OneHot(Constraint):
 
 
 class _Bounds(Constraint):
-    """What regions with a lower or upper bound share."""
+    """Base class of regions with a lower or upper bound."""
 
     def _parts(self):
         return ", ".join(f"{n}={getattr(self, n)}" for n in ("lower_bound", "upper_bound") if hasattr(self, n))
@@ -174,7 +176,7 @@ class _Between(_Bounds):
 
 
 class _IntegerInterval(_Between):
-    """Whole numbers from lower_bound to upper_bound."""
+    """Integers from lower_bound to upper_bound, inclusive."""
 
     is_discrete = True
 
@@ -183,7 +185,7 @@ class _IntegerInterval(_Between):
 
 
 class _IntegerLessThan(_Below):
-    """Whole numbers up to upper_bound."""
+    """Integers up to upper_bound, inclusive."""
 
     is_discrete = True
 
@@ -192,7 +194,7 @@ class _IntegerLessThan(_Below):
 
 
 class _IntegerGreaterThan(_Above):
-    """Whole numbers from lower_bound on."""
+    """Integers from lower_bound, inclusive."""
 
     is_discrete = True
 
@@ -201,49 +203,49 @@ class _IntegerGreaterThan(_Above):
 
 
 class _Real(Constraint):
-    """Anything but nan."""
+    """All values except NaN."""
 
     def check(self, value):
         return value == value
 
 
 class _GreaterThan(_Above):
-    """Numbers above lower_bound."""
+    """Values greater than lower_bound."""
 
     def check(self, value):
         return self.lower_bound < value
 
 
 class _GreaterThanEq(_Above):
-    """Numbers from lower_bound on."""
+    """Values greater than or equal to lower_bound."""
 
     def check(self, value):
         return self.lower_bound <= value
 
 
 class _LessThan(_Below):
-    """Numbers below upper_bound."""
+    """Values less than upper_bound."""
 
     def check(self, value):
         return value < self.upper_bound
 
 
 class _Interval(_Between):
-    """Numbers from lower_bound to upper_bound."""
+    """Values from lower_bound to upper_bound, inclusive."""
 
     def check(self, value):
         return (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
 class _HalfOpenInterval(_Between):
-    """Numbers from lower_bound to below upper_bound."""
+    """Values from lower_bound, inclusive, to upper_bound, exclusive."""
 
     def check(self, value):
         return (self.lower_bound <= value) & (value < self.upper_bound)
 
 
 class _Simplex(Constraint):
-    """Vectors of non-negative numbers of sum 1."""
+    """Vectors of non-negative values with sum 1."""
 
     event_dim = 1
 
@@ -252,7 +254,7 @@ class _Simplex(Constraint):
 
 
 class _Multinomial(Constraint):
-    """Vectors of non-negative whole numbers of sum upper_bound."""
+    """Vectors of non-negative counts with sum upper_bound. The check also accepts a smaller sum."""
 
     is_discrete, event_dim = True, 1
 
@@ -273,7 +275,7 @@ class _LowerTriangular(Constraint):
 
 
 class _LowerCholesky(Constraint):
-    """Lower-triangular matrices of positive diagonal."""
+    """Lower-triangular matrices with a positive diagonal."""
 
     event_dim = 2
 
@@ -282,7 +284,7 @@ class _LowerCholesky(Constraint):
 
 
 class _CorrCholesky(Constraint):
-    """Lower-triangular matrices of positive diagonal and rows of length 1."""
+    """Lower-triangular matrices with a positive diagonal and rows of length 1."""
 
     event_dim = 2
 
@@ -320,7 +322,7 @@ class _PositiveSemidefinite(_Symmetric):
 
 
 class _PositiveDefinite(_Symmetric):
-    """Symmetric matrices of positive eigenvalues."""
+    """Symmetric matrices with positive eigenvalues."""
 
     def check(self, value):
         symmetric = super().check(value)
@@ -328,7 +330,7 @@ class _PositiveDefinite(_Symmetric):
 
 
 class _Pieces(Constraint):
-    """What constraints on the pieces of a dimension share."""
+    """Base class of constraints on the slices of a dimension."""
 
     @property
     def is_discrete(self):
@@ -336,7 +338,7 @@ class _Pieces(Constraint):
 
 
 class _Cat(_Pieces):
-    """One constraint after the other along `dim`, each for `lengths` places."""
+    """Consecutive slices along `dim`, of sizes `lengths`, each with its own constraint."""
 
     def __init__(self, cseq, dim=0, lengths=None):
         assert all(isinstance(c, Constraint) for c in cseq)
@@ -359,7 +361,7 @@ class _Cat(_Pieces):
 
 
 class _Stack(_Pieces):
-    """One constraint for each place of `dim`."""
+    """One constraint for each index of `dim`."""
 
     def __init__(self, cseq, dim=0):
         assert all(isinstance(c, Constraint) for c in cseq)

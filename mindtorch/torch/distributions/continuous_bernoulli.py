@@ -13,9 +13,9 @@ __all__ = ["ContinuousBernoulli"]
 
 
 class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
-    """Numbers from [0, 1] with a density proportional to probs^x (1 - probs)^(1 - x).
+    """Values in [0, 1] with a density proportional to probs^x (1 - probs)^(1 - x).
 
-    Near probs = 1/2 (within `lims`) the formulas divide 0 by 0, and Taylor series stand in for them.
+    Near probs = 1/2 (within `lims`) the formulas become 0/0, so Taylor series replace them.
     """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -38,14 +38,14 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
         return new._reset_param()
 
     def _far(self):
-        """Where probs is far enough from 1/2."""
+        """True where `probs` is far enough from 1/2 for the formulas."""
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
     def _safe_probs(self):
         return torch.where(self._far(), self.probs, self._lims[0] * torch.ones_like(self.probs))
 
     def _cont_bern_log_norm(self):
-        """log of 2 artanh(1 - 2 p) / (1 - 2 p)."""
+        """Returns log(2 artanh(1 - 2 p) / (1 - 2 p))."""
         p = self._safe_probs()
         below = torch.where(p <= 0.5, p, torch.zeros_like(p))
         above = torch.where(p >= 0.5, p, torch.ones_like(p))
@@ -114,7 +114,7 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
         return (self.logits,)
 
     def _log_normalizer(self, x):
-        """log((exp(x) - 1) / x), by its series near 0."""
+        """Returns log((exp(x) - 1) / x), from its Taylor series near 0."""
         far = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
         safe = torch.where(far, x, (self._lims[0] - 0.5) * torch.ones_like(x))
         log_norm = torch.log(torch.abs(torch.special.expm1(safe))) - torch.log(torch.abs(safe))

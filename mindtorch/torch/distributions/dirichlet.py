@@ -8,7 +8,7 @@ __all__ = ["Dirichlet"]
 
 
 class Dirichlet(ExponentialFamily):
-    """Points of the simplex with concentrations in the last dimension."""
+    """Distribution over the simplex, with concentrations in the last dimension."""
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
@@ -40,7 +40,7 @@ class Dirichlet(ExponentialFamily):
     def mode(self):
         above = (self.concentration - 1).clamp(min=0.0)
         mode = above / above.sum(-1, True)
-        # All concentrations below 1: a corner of the simplex.
+        # If all concentrations are below 1, the mode is a corner of the simplex.
         corners = (self.concentration < 1).all(dim=-1)
         mode[corners] = torch.nn.functional.one_hot(mode[corners].argmax(dim=-1), above.shape[-1]).to(mode)
         return mode

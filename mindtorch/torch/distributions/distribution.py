@@ -1,4 +1,4 @@
-"""The base class of all distributions."""
+"""Base class of all distributions."""
 import warnings
 
 import mindtorch.torch as torch
@@ -10,7 +10,8 @@ __all__ = ["Distribution"]
 
 
 class Distribution:
-    """A family of probability distributions, one for each place of batch_shape, over events of event_shape.
+    """A batch of probability distributions of shape `batch_shape`, over events of shape
+    `event_shape`.
 
     https://pytorch.org/docs/stable/distributions.html#distribution
     """
@@ -21,7 +22,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value):
-        """Whether distributions check their arguments unless told otherwise."""
+        """Sets whether distributions validate their arguments by default."""
         if value not in (True, False):
             raise ValueError
         Distribution._validate_args = value
@@ -45,20 +46,21 @@ class Distribution:
             if constraints.is_dependent(constraint):
                 continue
             if name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property):
-                continue        # the other of probs and logits: follows from what was given
+                continue  # derived from the given one of `probs` and `logits`
             value = getattr(self, name)
             ok = constraint.check(value)
             if not ok.all():
                 raise ValueError(f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
                                  f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}")
 
-    # ---- new ones from old ones
+    # ---- expansion
     def expand(self, batch_shape, _instance=None):
-        """The distribution with its parameters expanded to batch_shape."""
+        """Returns the distribution with its parameters expanded to `batch_shape`."""
         raise NotImplementedError
 
     def _expand_parameters(self, kind, batch_shape, _instance, names=None, init=None):
-        """expand of a class whose state is its parameters: `names`, by default those that have a constraint."""
+        """Implements `expand` for classes whose only state is their parameters: `names`, by default
+        the constrained ones."""
         new = self._get_checked_instance(kind, _instance)
         batch_shape = Size(tuple(batch_shape))
         for name in kind.arg_constraints if names is None else names:
@@ -75,7 +77,7 @@ class Distribution:
                                       "define a custom .expand() method.")
         return self.__new__(type(self)) if _instance is None else _instance
 
-    # ---- what it is
+    # ---- properties
     @property
     def batch_shape(self):
         """Shape over which parameters are batched."""
@@ -88,7 +90,7 @@ class Distribution:
 
     @property
     def arg_constraints(self):
-        """Name of each parameter -> its constraint."""
+        """Dict from parameter name to its constraint."""
         raise NotImplementedError
 
     @property
@@ -118,42 +120,42 @@ class Distribution:
 
     # ---- samples
     def sample(self, sample_shape=Size()):
-        """Samples of shape sample_shape + batch_shape + event_shape, without gradient."""
+        """Returns samples of shape sample_shape + batch_shape + event_shape, without gradient."""
         with torch.no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape=Size()):
-        """Samples that can be differentiated by the parameters."""
+        """Returns samples that are differentiable with respect to the parameters."""
         raise NotImplementedError
 
     def sample_n(self, n):
-        """n samples; deprecated name of sample((n,))."""
+        """Returns n samples. Deprecated name of `sample((n,))`."""
         warnings.warn("sample_n(n) will be deprecated. Use .sample((n,)) instead", UserWarning, stacklevel=2)
         return self.sample(Size((n,)))
 
     # ---- probabilities
     def log_prob(self, value):
-        """Log of the density, or of the probability, at value."""
+        """Returns the log of the probability density, or of the probability, at `value`."""
         raise NotImplementedError
 
     def cdf(self, value):
-        """Probability of at most value."""
+        """Returns the probability of a sample less than or equal to `value`."""
         raise NotImplementedError
 
     def icdf(self, value):
-        """The value of which cdf is `value`."""
+        """Returns the inverse of `cdf` at `value`."""
         raise NotImplementedError
 
     def enumerate_support(self, expand=True):
-        """All values of a discrete distribution, along a new first dimension."""
+        """Returns all values of a discrete distribution, along a new first dimension."""
         raise NotImplementedError
 
     def entropy(self):
-        """Entropy, in nats."""
+        """Returns the entropy, in nats."""
         raise NotImplementedError
 
     def perplexity(self):
-        """exp of the entropy."""
+        """Returns the exponential of the entropy."""
         return torch.exp(self.entropy())
 
     # ---- helpers

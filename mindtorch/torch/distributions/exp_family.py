@@ -1,4 +1,4 @@
-"""Exponential families, whose entropy follows from their log normaliser."""
+"""Exponential families, whose entropy is computed from their log normaliser."""
 import mindtorch.torch as torch
 from mindtorch.torch.distributions.distribution import Distribution
 
@@ -6,7 +6,8 @@ __all__ = ["ExponentialFamily"]
 
 
 class ExponentialFamily(Distribution):
-    """Densities exp(<t(x), eta> - F(eta) + k(x)) with natural parameters eta and log normaliser F."""
+    """Distributions with density exp(<t(x), eta> - F(eta) + k(x)), natural parameters eta and log
+    normaliser F."""
 
     @property
     def _natural_params(self):
@@ -14,7 +15,7 @@ class ExponentialFamily(Distribution):
         raise NotImplementedError
 
     def _log_normalizer(self, *natural_params):
-        """F at these natural parameters."""
+        """Returns F at these natural parameters."""
         raise NotImplementedError
 
     @property
@@ -23,7 +24,7 @@ class ExponentialFamily(Distribution):
         raise NotImplementedError
 
     def entropy(self):
-        """F(eta) - <eta, grad F(eta)> less the mean carrier measure."""
+        """Computes F(eta) - <eta, grad F(eta)> minus the mean carrier measure."""
         params = [p.detach().requires_grad_() for p in self._natural_params]
         normaliser = self._log_normalizer(*params)
         slopes = torch.autograd.grad(normaliser.sum(), params, create_graph=True)

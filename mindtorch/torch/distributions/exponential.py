@@ -9,7 +9,7 @@ __all__ = ["Exponential"]
 
 
 class Exponential(ExponentialFamily):
-    """Exponential numbers of rate `rate`."""
+    """Exponential distribution with rate `rate`."""
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative

@@ -10,7 +10,7 @@ __all__ = ["FisherSnedecor"]
 
 
 class FisherSnedecor(Distribution):
-    """Ratios of chi-squared numbers over their degrees of freedom df1 and df2."""
+    """Ratio of two chi-squared variables, each divided by its degrees of freedom, df1 and df2."""
 
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive

@@ -9,7 +9,7 @@ __all__ = ["Gamma"]
 
 
 class Gamma(ExponentialFamily):
-    """Gamma numbers of shape `concentration` and rate `rate`."""
+    """Gamma distribution with shape `concentration` and rate `rate`."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
@@ -30,7 +30,8 @@ class Gamma(ExponentialFamily):
     def rsample(self, sample_shape=Size()):
         shape = self._extended_shape(sample_shape)
         value = torch._standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
-        # What underflowed becomes the least positive number, so that its log is finite.
+        # Replace underflowed samples by the smallest positive normal value, so that their log is
+        # finite.
         value.detach().clamp_(min=torch.finfo(value.dtype).tiny)
         return value
 

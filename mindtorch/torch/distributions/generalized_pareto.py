@@ -11,7 +11,8 @@ __all__ = ["GeneralizedPareto"]
 
 
 class GeneralizedPareto(Distribution):
-    """Excesses over a threshold `loc`, of scale `scale` and tail index `concentration` (0: exponential)."""
+    """Excesses over a threshold `loc`, with scale `scale` and tail index `concentration` (0:
+    exponential)."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
@@ -24,7 +25,8 @@ class GeneralizedPareto(Distribution):
         return self._expand_parameters(GeneralizedPareto, batch_shape, _instance)
 
     def _exponential(self):
-        """(where the concentration is 0, the concentration with ones there)"""
+        """Returns (mask of zero concentrations, the concentration with these entries replaced by
+        1)."""
         zero = torch.isclose(self.concentration, torch.zeros_like(self.concentration))
         return zero, torch.where(zero, torch.ones_like(self.concentration), self.concentration)
 
@@ -43,7 +45,7 @@ class GeneralizedPareto(Distribution):
         return -self.scale.log() - torch.where(zero, z, power * torch.log1p(z * c))
 
     def log_survival_function(self, value):
-        """log(1 - cdf(value))."""
+        """Returns log(1 - cdf(value))."""
         if self._validate_args:
             self._validate_sample(value)
         z = self._z(value)
@@ -51,7 +53,7 @@ class GeneralizedPareto(Distribution):
         return torch.where(zero, -z, -torch.log1p(c * z) / c)
 
     def log_cdf(self, value):
-        """log(cdf(value))."""
+        """Returns log(cdf(value))."""
         return torch.log1p(-torch.exp(self.log_survival_function(value)))
 
     def cdf(self, value):

@@ -11,7 +11,7 @@ __all__ = ["Geometric"]
 
 
 class Geometric(BinaryParameters, Distribution):
-    """Number of failures before the first success in trials of probability `probs`."""
+    """Number of failures before the first success in trials with success probability `probs`."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer

@@ -12,7 +12,8 @@ __all__ = ["Gumbel"]
 
 
 class Gumbel(TransformedDistribution):
-    """Gumbel numbers: the limit of maxima, of location `loc` and scale `scale`."""
+    """Gumbel distribution with location `loc` and scale `scale`: the limit distribution of maxima.
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -9,7 +9,7 @@ __all__ = ["HalfCauchy"]
 
 
 class HalfCauchy(_Folded):
-    """Absolute values of Cauchy numbers of median 0."""
+    """Distribution of |x| for a Cauchy variable x with median 0."""
 
     _whole = Cauchy
 

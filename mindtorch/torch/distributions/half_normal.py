@@ -8,7 +8,7 @@ __all__ = ["HalfNormal"]
 
 
 class HalfNormal(_Folded):
-    """Absolute values of normal numbers of mean 0."""
+    """Distribution of |x| for a normal variable x with mean 0."""
 
     _whole = Normal
 

@@ -1,4 +1,4 @@
-"""Distributions whose batch dimensions belong to the event."""
+"""Distributions whose rightmost batch dimensions belong to the event."""
 from mindtorch.core.tensor import Size
 from mindtorch.torch.distributions import constraints
 from mindtorch.torch.distributions.distribution import Distribution
@@ -8,7 +8,8 @@ __all__ = ["Independent"]
 
 
 class Independent(Distribution):
-    """A distribution whose rightmost batch dimensions are part of the event: its log_prob is summed over them."""
+    """A distribution whose rightmost batch dimensions are part of the event. Its log_prob is summed
+    over them."""
 
     arg_constraints = {}
 

@@ -9,7 +9,8 @@ __all__ = ["InverseGamma"]
 
 
 class InverseGamma(TransformedDistribution):
-    """Reciprocals of gamma numbers of shape `concentration` and rate `rate`."""
+    """Distribution of the reciprocal of a gamma variable with shape `concentration` and rate
+    `rate`."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.positive

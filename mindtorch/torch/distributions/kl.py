@@ -1,6 +1,8 @@
-"""Kullback-Leibler divergences (https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.kl).
+"""Kullback-Leibler divergences
+(https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.kl).
 
-The table is filled here for pairs of one family, and in _kl_pairs.py for pairs of different ones.
+This module registers pairs of the same family. `_kl_pairs.py` registers pairs of different
+families.
 """
 import math
 import warnings
@@ -39,9 +41,11 @@ _KL_MEMOIZE = {}
 
 
 def register_kl(type_p, type_q):
-    """Decorator: the function gives KL(p || q) for these classes, and for subclasses without a nearer one."""
+    """Decorator: registers a function for KL(p || q) of these classes, and of subclasses without a
+    closer match."""
     for t in (type_p, type_q):
-        if not isinstance(t, type):          # (of any base: pyro's distributions are no subclasses of torch's)
+        # any base class is allowed: pyro's distributions are not subclasses of PyTorch's
+        if not isinstance(t, type):
             raise TypeError(f"Expected {'type_p' if t is type_p else 'type_q'} to be a Distribution subclass but got {t}")
 
     def deco(fun):
@@ -52,7 +56,8 @@ def register_kl(type_p, type_q):
 
 
 def _nearest(matches, first):
-    """The pair that is the most special, compared by its `first` member (0 or 1) and then by the other."""
+    """Returns the most specific pair, compared by its member `first` (0 or 1) and then by the other
+    member."""
     def depth(pair, i):
         return len(pair[i].__mro__)
     return max(matches, key=lambda pair: (depth(pair, first), depth(pair, 1 - first)))
@@ -74,7 +79,8 @@ def _find(type_p, type_q):
 
 
 def kl_divergence(p, q):
-    """KL(p || q): the mean of log p - log q over p. NotImplementedError if there is no formula for the pair."""
+    """Returns KL(p || q), the mean of log p - log q under p. NotImplementedError if the pair has no
+    formula."""
     fun = _find(type(p), type(q))
     if fun is None:
         raise NotImplementedError(f"No KL(p || q) is implemented for p type {p.__class__.__name__} and q type {q.__class__.__name__}")
@@ -82,21 +88,21 @@ def kl_divergence(p, q):
 
 
 def infinite(like):
-    """inf in the shape of a tensor."""
+    """Returns a tensor of inf with the shape of `like`."""
     return torch.full_like(like, math.inf)
 
 
 def where_infinite(condition, value):
-    """value, with inf where the condition holds."""
+    """Returns `value`, with inf where the condition holds."""
     return torch.where(condition, math.inf, value)
 
 
 def x_log_x(x):
-    """x log x, 0 at 0."""
+    """Returns x log x, with 0 at x = 0."""
     return torch.special.xlogy(x, x)
 
 
-# ------------------------------------------------------------------ one family
+# ------------------------------------------------------------------ pairs of one family
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p, q):
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
@@ -242,7 +248,7 @@ def _transformed(p, q):
     return _sum_rightmost(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
 
 
-# ------------------------------------------------------------------ normal vectors
+# ------------------------------------------------------------------ multivariate normal
 def _need_one_shape(p, q):
     if p.event_shape != q.event_shape:
         raise ValueError(f"KL-divergence between two {'Low Rank ' if 'Low' in type(q).__name__ else ''}Multivariate Normals with "
@@ -250,7 +256,8 @@ def _need_one_shape(p, q):
 
 
 def _trace(half, factor):
-    """Sum of squares of L^-1 F, for lower-triangular L and matrices F: the trace of (L L')^-1 F F'."""
+    """Returns the trace of (L L')^-1 F F', computed as the sum of squares of L^-1 F for
+    lower-triangular L."""
     n, m = half.size(-1), factor.size(-1)
     shape = torch.broadcast_shapes(half.shape[:-2], factor.shape[:-2])
     solved = torch.linalg.solve_triangular(half.expand(shape + (n, n)), factor.expand(shape + (n, m)), upper=False)
@@ -266,13 +273,15 @@ def _multivariate(p, q):
 
 
 def _low_rank_terms(q, loc):
-    """(log determinant of q's covariance, distance of a mean from q's)."""
+    """Returns (log determinant of q's covariance, squared Mahalanobis distance of `loc` from q's
+    mean)."""
     factor, diagonal = q._unbroadcasted_cov_factor, q._unbroadcasted_cov_diag
     return (log_det(factor, diagonal, q._capacitance_tril), distance(factor, diagonal, q.loc - loc, q._capacitance_tril))
 
 
 def _low_rank_trace(q, squares, factors):
-    """trace of (W W' + D)^-1 S, for S with the diagonal `squares`, given with all factors of which it is made."""
+    """Returns the trace of (W W' + D)^-1 S. `squares` is the diagonal of S, and S is the sum of F
+    F' over `factors`."""
     inner = q._unbroadcasted_cov_factor.mT / q._unbroadcasted_cov_diag.unsqueeze(-2)
     small = torch.linalg.solve_triangular(q._capacitance_tril, inner, upper=False)
     t = (squares / q._unbroadcasted_cov_diag).sum(-1)

@@ -10,13 +10,13 @@ __all__ = ["Kumaraswamy"]
 
 
 def _moment(a, b, n):
-    """n-th moment: b B(1 + n / a, b)."""
+    """Returns the n-th moment, b B(1 + n / a, b)."""
     first = 1 + n / a
     return torch.exp(b.log() + torch.lgamma(first) + torch.lgamma(b) - torch.lgamma(first + b))
 
 
 class Kumaraswamy(TransformedDistribution):
-    """Numbers from (0, 1) with the distribution function 1 - (1 - x^concentration1)^concentration0."""
+    """Distribution on (0, 1) with the cdf 1 - (1 - x^concentration1)^concentration0."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval

@@ -9,7 +9,7 @@ __all__ = ["Laplace"]
 
 
 class Laplace(Distribution):
-    """Laplace numbers of mean `loc` and mean deviation `scale`."""
+    """Laplace distribution with mean `loc` and mean absolute deviation `scale`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -12,10 +12,11 @@ __all__ = ["LKJCholesky"]
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors L of dim x dim correlation matrices of density det(L L')^(concentration - 1).
+    """Cholesky factors L of dim x dim correlation matrices with density det(L L')^(concentration -
+    1).
 
-    Drawn row by row (the onion method of Lewandowski, Kurowicka and Joe, 2009): a beta number says how much of a row's
-    length lies before the diagonal, a point on the sphere where it points.
+    Samples row by row (the onion method of Lewandowski, Kurowicka and Joe, 2009): a beta variable
+    is the squared length of a row before the diagonal, a point on the sphere its direction.
     """
 
     arg_constraints = {"concentration": constraints.positive}
@@ -42,7 +43,7 @@ class LKJCholesky(Distribution):
         length = self._beta.sample(sample_shape).unsqueeze(-1)
         u = torch.randn(self._extended_shape(sample_shape), dtype=length.dtype, device=length.device).tril(-1)
         u = u / u.norm(dim=-1, keepdim=True)
-        u[..., 0, :].fill_(0.0)         # the first row has nothing before the diagonal
+        u[..., 0, :].fill_(0.0)  # the first row has no elements before the diagonal
         w = torch.sqrt(length) * u
         rest = torch.clamp(1 - torch.sum(w ** 2, dim=-1), min=torch.finfo(w.dtype).tiny)
         return w + torch.diag_embed(rest.sqrt())

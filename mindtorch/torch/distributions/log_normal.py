@@ -8,7 +8,8 @@ __all__ = ["LogNormal"]
 
 
 class LogNormal(TransformedDistribution):
-    """exp of normal numbers of mean `loc` and standard deviation `scale`."""
+    """Distribution of exp(x) for a normal variable x with mean `loc` and standard deviation
+    `scale`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive

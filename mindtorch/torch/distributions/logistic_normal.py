@@ -8,7 +8,8 @@ __all__ = ["LogisticNormal"]
 
 
 class LogisticNormal(TransformedDistribution):
-    """Points of the simplex that stick breaking makes of independent normal numbers."""
+    """Distribution over the simplex: the stick-breaking transform of independent normal variables.
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex

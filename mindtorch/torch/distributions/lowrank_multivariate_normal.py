@@ -1,4 +1,4 @@
-"""Multivariate normal distribution with a covariance of low rank plus a diagonal."""
+"""Multivariate normal distribution whose covariance is a low-rank matrix plus a diagonal."""
 import math
 
 import mindtorch.torch as torch
@@ -12,25 +12,26 @@ __all__ = ["LowRankMultivariateNormal"]
 
 
 def capacitance(factor, diagonal):
-    """Cholesky factor of I + W' D^-1 W, the small matrix that inverses and determinants of W W' + D come down to."""
+    """Returns the Cholesky factor of I + W' D^-1 W, the small matrix that gives the inverse and
+    determinant of W W' + D."""
     rank = factor.size(-1)
     inner = torch.matmul(factor.mT / diagonal.unsqueeze(-2), factor)
     return torch.linalg.cholesky(inner + torch.eye(rank, dtype=factor.dtype, device=factor.device))
 
 
 def log_det(factor, diagonal, tril):
-    """log det(W W' + D), by the matrix determinant lemma."""
+    """Returns log det(W W' + D), by the matrix determinant lemma."""
     return 2 * half_log_det(tril) + diagonal.log().sum(-1)
 
 
 def distance(factor, diagonal, x, tril):
-    """x' (W W' + D)^-1 x, by the Woodbury identity."""
+    """Returns x' (W W' + D)^-1 x, by the Woodbury identity."""
     inner = times_vector(factor.mT / diagonal.unsqueeze(-2), x)
     return (x.pow(2) / diagonal).sum(-1) - mahalanobis(tril, inner)
 
 
 class LowRankMultivariateNormal(Distribution):
-    """Normal vectors of covariance cov_factor cov_factor' + diag(cov_diag)."""
+    """Multivariate normal distribution with covariance cov_factor cov_factor' + diag(cov_diag)."""
 
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
                        "cov_diag": constraints.independent(constraints.positive, 1)}
@@ -76,7 +77,8 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def scale_tril(self):
-        # W W' + D = D^1/2 (K K' + I) D^1/2 with K = D^-1/2 W, whose middle is well conditioned.
+        # W W' + D = D^1/2 (K K' + I) D^1/2 with K = D^-1/2 W. The middle factor is well
+        # conditioned.
         n, root = self._event_shape[0], self._unbroadcasted_cov_diag.sqrt().unsqueeze(-1)
         scaled = self._unbroadcasted_cov_factor / root
         middle = torch.matmul(scaled, scaled.mT).contiguous()

@@ -1,4 +1,4 @@
-"""Mixtures of distributions of one family."""
+"""Mixtures of distributions of the same family."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Size
 from mindtorch.torch.distributions import constraints
@@ -9,7 +9,8 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """Samples of a component chosen by a Categorical; components lie in the last batch dimension of one distribution."""
+    """Mixture whose component is chosen by a Categorical. The last batch dimension of
+    `component_distribution` indexes the components."""
 
     arg_constraints = {}
     has_rsample = False
@@ -49,12 +50,12 @@ class MixtureSameFamily(Distribution):
     component_distribution = property(lambda self: self._component_distribution)
 
     def _weighted(self, values):
-        """Mean of the components' values (..., K, event)."""
+        """Returns the weighted mean of the components' values of shape (..., K, event)."""
         weights = self._weights(self.mixture_distribution.probs)
         return torch.sum(weights * values, dim=-1 - self._event_ndims)
 
     def _weights(self, x):
-        """(batch, K) with dimensions for the event."""
+        """Reshapes (batch, K) to add the event dimensions."""
         return x.reshape(x.shape + (1,) * self._event_ndims)
 
     @property

@@ -11,7 +11,7 @@ __all__ = ["Multinomial"]
 
 
 class Multinomial(Distribution):
-    """How often each of K categories is drawn in `total_count` draws."""
+    """Counts of each of K categories in `total_count` independent draws."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
@@ -55,7 +55,7 @@ class Multinomial(Distribution):
     def entropy(self):
         n = torch.tensor(self.total_count, device="cpu")
         values = self._binomial.enumerate_support(expand=False)[1:]
-        # Expected log of the factorials of the counts, each of which is binomial.
+        # Expected log of the factorials of the counts. Each count has a binomial distribution.
         factorials = (torch.exp(self._binomial.log_prob(values)) * torch.lgamma(values + 1)).sum([0, -1])
         return n * self._categorical.entropy() - torch.lgamma(n + 1) + factorials
 

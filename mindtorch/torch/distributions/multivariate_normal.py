@@ -11,12 +11,13 @@ __all__ = ["MultivariateNormal"]
 
 
 def times_vector(mat, vec):
-    """Product of batches of matrices and vectors."""
+    """Multiplies batches of matrices and vectors."""
     return torch.matmul(mat, vec.unsqueeze(-1)).squeeze(-1)
 
 
 def mahalanobis(tril, x):
-    """Squared length of L^-1 x, for lower-triangular L and vectors x, broadcast against each other."""
+    """Returns the squared length of L^-1 x, for lower-triangular L and vectors x, broadcast against
+    each other."""
     n = tril.shape[-1]
     shape = torch.broadcast_shapes(tril.shape[:-2], x.shape[:-1])
     lower, v = tril.expand(shape + (n, n)), x.expand(shape + (n,))
@@ -24,8 +25,10 @@ def mahalanobis(tril, x):
 
 
 def tril_of_precision(precision):
-    """Cholesky factor of the inverse of a positive definite matrix, without forming the inverse."""
-    # With J the reversal of the order, P = J C C' J makes J C' J a factor of P, and its inverse one of P^-1.
+    """Returns the Cholesky factor of the inverse of a positive definite matrix, without forming the
+    inverse."""
+    # With J the reversal of the order, P = J C C' J. Then J C' J is a factor of P, and its inverse
+    # is a factor of P^-1.
     factor = torch.linalg.cholesky(torch.flip(precision, (-2, -1)))
     upper = torch.flip(factor, (-2, -1)).mT
     eye = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
@@ -33,12 +36,13 @@ def tril_of_precision(precision):
 
 
 def half_log_det(tril):
-    """log of the determinant of a lower-triangular matrix."""
+    """Returns the log of the determinant of a lower-triangular matrix."""
     return tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors of mean `loc` and a covariance given as such, by its inverse or by its Cholesky factor."""
+    """Multivariate normal distribution with mean `loc`, and its covariance, precision or Cholesky
+    factor."""
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}

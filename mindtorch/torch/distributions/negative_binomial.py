@@ -12,7 +12,7 @@ __all__ = ["NegativeBinomial"]
 
 
 class NegativeBinomial(BinaryParameters, Distribution):
-    """Number of successes of probability `probs` before `total_count` failures."""
+    """Number of successes, with success probability `probs`, before `total_count` failures."""
 
     arg_constraints = {"total_count": constraints.greater_than_eq(0), "probs": constraints.half_open_interval(0.0, 1.0),
                        "logits": constraints.real}
@@ -32,7 +32,8 @@ class NegativeBinomial(BinaryParameters, Distribution):
 
     @lazy_property
     def _gamma(self):
-        # The rates of the Poisson numbers that make a negative binomial one; checked already.
+        # A negative binomial is a Poisson distribution with a gamma-distributed rate. The
+        # parameters are already validated.
         return Gamma(concentration=self.total_count, rate=torch.exp(-self.logits), validate_args=False)
 
     def sample(self, sample_shape=Size()):
@@ -45,5 +46,6 @@ class NegativeBinomial(BinaryParameters, Distribution):
         n = self.total_count
         weight = n * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
         ways = torch.lgamma(n + value) - torch.lgamma(1.0 + value) - torch.lgamma(n)
-        # Of no failures and no successes there is one way, where lgamma(0) - lgamma(0) is nan.
+        # With 0 failures and 0 successes the number of combinations is 1, but lgamma(0) - lgamma(0)
+        # is NaN.
         return weight + ways.masked_fill(n + value == 0.0, 0.0)

@@ -11,7 +11,7 @@ __all__ = ["Normal"]
 
 
 class Normal(ExponentialFamily):
-    """Normal numbers of mean `loc` and standard deviation `scale`."""
+    """Normal distribution with mean `loc` and standard deviation `scale`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

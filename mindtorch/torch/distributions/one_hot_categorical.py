@@ -9,7 +9,7 @@ __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
 class OneHotCategorical(Distribution):
-    """Categories as vectors with a single 1."""
+    """Categories as one-hot vectors."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
@@ -61,10 +61,11 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """One-hot samples whose gradient is that of the probabilities."""
+    """One-hot samples with the gradient of the probabilities (straight-through estimator)."""
 
     has_rsample = True
 
     def rsample(self, sample_shape=Size()):
-        probs = self._categorical.probs       # the logits, if those were given, are differentiated through them
+        # if logits were given, gradients flow to them through `probs`
+        probs = self._categorical.probs
         return self.sample(sample_shape) + (probs - probs.detach())

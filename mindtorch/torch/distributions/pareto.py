@@ -9,7 +9,7 @@ __all__ = ["Pareto"]
 
 
 class Pareto(TransformedDistribution):
-    """Numbers from `scale` on, of tail index `alpha`."""
+    """Pareto distribution with minimum `scale` and tail index `alpha`."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
 
@@ -25,14 +25,14 @@ class Pareto(TransformedDistribution):
 
     @property
     def mean(self):
-        a = self.alpha.clamp(min=1)       # inf up to 1
+        a = self.alpha.clamp(min=1)  # the mean is inf for alpha <= 1
         return a * self.scale / (a - 1)
 
     mode = property(lambda self: self.scale)
 
     @property
     def variance(self):
-        a = self.alpha.clamp(min=2)       # inf up to 2
+        a = self.alpha.clamp(min=2)  # the variance is inf for alpha <= 2
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)

@@ -11,7 +11,7 @@ __all__ = ["Poisson"]
 
 
 class Poisson(ExponentialFamily):
-    """Poisson counts of rate `rate`."""
+    """Poisson distribution with rate `rate`."""
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer

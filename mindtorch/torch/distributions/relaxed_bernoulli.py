@@ -12,7 +12,7 @@ __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
 
 
 class LogitRelaxedBernoulli(BinaryParameters, Distribution):
-    """Logits of relaxed Bernoulli numbers of a temperature."""
+    """Logits of a relaxed Bernoulli distribution with a temperature."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
@@ -42,7 +42,8 @@ class LogitRelaxedBernoulli(BinaryParameters, Distribution):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """Numbers from (0, 1) that tend to Bernoulli ones as the temperature goes to 0."""
+    """Distribution on (0, 1) that tends to the Bernoulli distribution as the temperature goes to 0.
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval

@@ -12,10 +12,10 @@ __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 
 class ExpRelaxedCategorical(Distribution):
-    """Logs of relaxed one-hot vectors of a temperature."""
+    """Logs of relaxed one-hot vectors, with a temperature."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.real_vector       # the logs of a simplex's points
+    support = constraints.real_vector  # the logs of points of the simplex
     has_rsample = True
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
@@ -55,7 +55,7 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Points of the simplex that tend to one-hot vectors as the temperature goes to 0."""
+    """Distribution over the simplex that tends to one-hot vectors as the temperature goes to 0."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

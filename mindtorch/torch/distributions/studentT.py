@@ -12,7 +12,8 @@ __all__ = ["StudentT"]
 
 
 class StudentT(Distribution):
-    """Student's t with `df` degrees of freedom, moved by `loc` and scaled by `scale`."""
+    """Student's t distribution with `df` degrees of freedom, shifted by `loc` and scaled by
+    `scale`."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -11,7 +11,7 @@ __all__ = ["TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
-    """What one or several transforms make of the samples of a base distribution."""
+    """Distribution of the samples of a base distribution after one or several transforms."""
 
     arg_constraints = {}
 
@@ -90,7 +90,7 @@ class TransformedDistribution(Distribution):
         return total + _sum_rightmost(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
 
     def _monotonize_cdf(self, value):
-        """1 - value where the transforms decrease."""
+        """Returns 1 - value where the composed transform is decreasing."""
         sign = 1
         for t in self.transforms:
             sign = sign * t.sign

@@ -1,4 +1,5 @@
-"""Invertible maps with their log-determinants (https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.transforms)."""
+"""Invertible transforms with their log-determinants
+(https://pytorch.org/docs/stable/distributions.html#module-torch.distributions.transforms)."""
 import functools
 import math
 import operator
@@ -18,7 +19,8 @@ __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform"
 
 
 class Transform:
-    """A map from `domain` to `codomain`; with cache_size 1 the last pair is kept, so that inv(t(x)) is x itself."""
+    """A map from `domain` to `codomain`. With cache_size=1 the last (x, y) pair is cached, so that
+    `inv(t(x))` is x itself."""
 
     bijective = False
     domain: constraints.Constraint
@@ -37,14 +39,14 @@ class Transform:
 
     @property
     def event_dim(self):
-        """How many rightmost dimensions are mapped together."""
+        """Number of rightmost dimensions that are mapped together."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim
         raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
 
     @property
     def inv(self):
-        """The inverse map."""
+        """The inverse transform."""
         found = None if self._inv is None else self._inv()
         if found is None:
             found = _InverseTransform(self)
@@ -53,11 +55,11 @@ class Transform:
 
     @property
     def sign(self):
-        """+1 or -1, as the map increases or decreases."""
+        """+1 for an increasing map, -1 for a decreasing one."""
         raise NotImplementedError
 
     def with_cache(self, cache_size=1):
-        """The same map with another cache size."""
+        """Returns the transform with another cache size."""
         if self._cache_size == cache_size:
             return self
         if type(self).__init__ is Transform.__init__:
@@ -73,7 +75,7 @@ class Transform:
     __hash__ = object.__hash__
 
     def __call__(self, x):
-        """y for x."""
+        """Returns y for x."""
         if self._cache_size == 0:
             return self._call(x)
         x_old, y_old = self._cached_x_y
@@ -100,23 +102,23 @@ class Transform:
         raise NotImplementedError
 
     def log_abs_det_jacobian(self, x, y):
-        """log |dy/dx|, given both."""
+        """Returns log |dy/dx|, given x and y."""
         raise NotImplementedError
 
     def __repr__(self):
         return type(self).__name__ + "()"
 
     def forward_shape(self, shape):
-        """Shape of y for a shape of x."""
+        """Returns the shape of y for a shape of x."""
         return shape
 
     def inverse_shape(self, shape):
-        """Shape of x for a shape of y."""
+        """Returns the shape of x for a shape of y."""
         return shape
 
 
 class _InverseTransform(Transform):
-    """What `inv` gives; its own `inv` is the transform again."""
+    """The result of `inv`. Its own `inv` is the original transform."""
 
     def __init__(self, transform):
         super().__init__(cache_size=transform._cache_size)
@@ -167,7 +169,7 @@ class _InverseTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """One transform after the other."""
+    """Composition of transforms, applied in order."""
 
     def __init__(self, parts, cache_size=0):
         if cache_size:
@@ -185,7 +187,8 @@ class ComposeTransform(Transform):
         if not self.parts:
             return constraints.real
         first = self.parts[0].domain
-        # Parts that map several dimensions together make those in front of them do so too.
+        # A part that maps several dimensions together requires as many event dimensions of the
+        # parts before it.
         n = self.parts[-1].codomain.event_dim
         for p in reversed(self.parts):
             n = max(n + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
@@ -257,7 +260,8 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """A transform whose rightmost batch dimensions belong to the event: log-determinants are summed over them."""
+    """A transform whose rightmost batch dimensions belong to the event. Its log-determinants are
+    summed over them."""
 
     def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
         super().__init__(cache_size=cache_size)
@@ -308,7 +312,7 @@ class IndependentTransform(Transform):
 
 
 class ReshapeTransform(Transform):
-    """The rightmost part of the shape changed from in_shape to out_shape."""
+    """Reshapes the rightmost dimensions from in_shape to out_shape."""
 
     bijective = True
 
@@ -356,7 +360,7 @@ class ReshapeTransform(Transform):
 
 # ------------------------------------------------------------------ elementwise
 class _Elementwise(Transform):
-    """Transforms without parameters; equal when of one class."""
+    """Base class of transforms without parameters. Two instances of one class are equal."""
 
     def __eq__(self, other):
         return type(other) is type(self)
@@ -380,7 +384,7 @@ class ExpTransform(_Elementwise):
 
 
 class PowerTransform(Transform):
-    """y = x ** exponent, on positive numbers."""
+    """y = x ** exponent, for positive x."""
 
     domain, codomain, bijective = constraints.positive, constraints.positive, True
 
@@ -416,7 +420,7 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(_Elementwise):
-    """y = 1 / (1 + exp(-x)), kept away from 0 and 1."""
+    """y = 1 / (1 + exp(-x)), clamped away from 0 and 1."""
 
     domain, codomain, bijective, sign = constraints.real, constraints.unit_interval, True, +1
 
@@ -460,12 +464,12 @@ class TanhTransform(_Elementwise):
         return torch.atanh(y)
 
     def log_abs_det_jacobian(self, x, y):
-        # log(1 - tanh(x)^2) without cancellation.
+        # Computes log(1 - tanh(x)^2) without cancellation.
         return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
 
 class AbsTransform(_Elementwise):
-    """y = |x|; its inverse gives the positive one of the two."""
+    """y = |x|. The inverse returns the positive preimage."""
 
     domain, codomain = constraints.real, constraints.positive
 
@@ -570,7 +574,7 @@ class CumulativeDistributionTransform(Transform):
 
 # ------------------------------------------------------------------ vectors and matrices
 class CorrCholeskyTransform(Transform):
-    """Vectors of D (D - 1) / 2 numbers to Cholesky factors of D x D correlation matrices."""
+    """Maps vectors of D (D - 1) / 2 values to Cholesky factors of D x D correlation matrices."""
 
     domain, codomain, bijective = constraints.real_vector, constraints.corr_cholesky, True
 
@@ -579,7 +583,7 @@ class CorrCholeskyTransform(Transform):
         eps = torch.finfo(x.dtype).eps
         x = x.clamp(min=-1 + eps, max=1 - eps)
         r = vec_to_tril_matrix(x, diag=-1)
-        # Stick breaking on squares: what is left of a row's length 1 after the entries before.
+        # Stick breaking on squares: the part of a row's length 1 that the previous entries leave.
         z = r ** 2
         left = (1 - z).sqrt().cumprod(-1)
         r = r + torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)
@@ -617,7 +621,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class SoftmaxTransform(_Elementwise):
-    """Vectors to the simplex by exp and normalising; its inverse is log."""
+    """Maps vectors to the simplex by exp and normalization. Its inverse is log."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
 
@@ -637,13 +641,14 @@ class SoftmaxTransform(_Elementwise):
 
 
 class StickBreakingTransform(_Elementwise):
-    """Vectors of K - 1 numbers to the simplex of K, breaking off a share of what is left each time."""
+    """Maps vectors of K - 1 values to the simplex of K, by breaking off a fraction of the rest each
+    time."""
 
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
 
     @staticmethod
     def _offset(n, like):
-        """log of how many pieces are still to come, which makes 0 map to equal shares."""
+        """Returns the log of the number of remaining pieces, so that 0 maps to equal parts."""
         return (n + 1 - torch.ones(n, dtype=like.dtype, device=like.device).cumsum(-1)).log()
 
     def _call(self, x):
@@ -673,7 +678,7 @@ class StickBreakingTransform(_Elementwise):
 
 
 class LowerCholeskyTransform(_Elementwise):
-    """Matrices to lower-triangular ones of positive diagonal (exp of it)."""
+    """Maps matrices to lower-triangular ones with a positive diagonal (the exp of the diagonal)."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
@@ -685,7 +690,7 @@ class LowerCholeskyTransform(_Elementwise):
 
 
 class PositiveDefiniteTransform(_Elementwise):
-    """Matrices to positive definite ones, as products of lower-triangular factors."""
+    """Maps matrices to positive definite ones, as products of lower-triangular factors."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
 
@@ -697,9 +702,9 @@ class PositiveDefiniteTransform(_Elementwise):
         return LowerCholeskyTransform().inv(torch.linalg.cholesky(y))
 
 
-# ------------------------------------------------------------------ pieces of a dimension
+# ------------------------------------------------------------------ slices of a dimension
 class CatTransform(Transform):
-    """One transform after the other along `dim`, each for `lengths` places."""
+    """Applies one transform to each of the consecutive slices along `dim`, of sizes `lengths`."""
 
     def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
         assert all(isinstance(t, Transform) for t in tseq)
@@ -757,7 +762,7 @@ class CatTransform(Transform):
 
 
 class StackTransform(Transform):
-    """One transform for each place of `dim`."""
+    """Applies one transform to each index of `dim`."""
 
     def __init__(self, tseq, dim=0, cache_size=0):
         assert all(isinstance(t, Transform) for t in tseq)

@@ -9,7 +9,7 @@ __all__ = ["Uniform"]
 
 
 class Uniform(Distribution):
-    """Uniform numbers from [low, high)."""
+    """Uniform distribution on [low, high)."""
 
     has_rsample = True
 

@@ -1,4 +1,5 @@
-"""Helpers of the distributions: broadcasting of parameters, probabilities and logits, lazy attributes."""
+"""Helpers of the distributions: parameter broadcasting, conversion of probabilities and logits,
+lazy properties."""
 from functools import update_wrapper
 from numbers import Number
 
@@ -8,11 +9,12 @@ from mindtorch.core.tensor import Tensor, taken
 __all__ = ["broadcast_all", "logits_to_probs", "clamp_probs", "probs_to_logits", "lazy_property", "tril_matrix_to_vec",
            "vec_to_tril_matrix"]
 
-euler_constant = 0.57721566490153286060      # Euler-Mascheroni
+euler_constant = 0.57721566490153286060  # Euler-Mascheroni constant
 
 
 def broadcast_all(*values):
-    """Numbers and tensors as tensors of one shape; numbers take the dtype of the first tensor, or the default dtype."""
+    """Broadcasts Python scalars and tensors to tensors of one shape. Scalars get the dtype of the
+    first tensor, or the default dtype."""
     if not all(isinstance(v, (Tensor, Number)) for v in values):
         raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
     first = next((v for v in values if taken(v)), None)
@@ -21,36 +23,38 @@ def broadcast_all(*values):
 
 
 def _standard_normal(shape, dtype, device):
-    """Normal numbers, drawn as torch draws them for rsample."""
+    """Returns standard normal samples, generated like PyTorch's `rsample` so that a seed gives the
+    same values."""
     return torch.normal(torch.zeros(shape, dtype=dtype, device=device), torch.ones(shape, dtype=dtype, device=device))
 
 
 def _sum_rightmost(value, dim):
-    """Sum over the last `dim` dimensions."""
+    """Sums over the last `dim` dimensions."""
     if dim == 0:
         return value
     return value.reshape(value.shape[:-dim] + (-1,)).sum(-1)
 
 
 def logits_to_probs(logits, is_binary=False):
-    """Probabilities of logits: of the last dimension together, or (is_binary) each of its own."""
+    """Converts logits to probabilities: softmax over the last dimension, or elementwise sigmoid if
+    `is_binary`."""
     return torch.sigmoid(logits) if is_binary else torch.softmax(logits, dim=-1)
 
 
 def clamp_probs(probs):
-    """Probabilities kept away from 0 and 1 by the dtype's precision."""
+    """Clamps probabilities away from 0 and 1 by the dtype's eps."""
     eps = torch.finfo(probs.dtype).eps
     return probs.clamp(min=eps, max=1 - eps)
 
 
 def probs_to_logits(probs, is_binary=False):
-    """Logits of probabilities: log p, or (is_binary) log p - log(1 - p)."""
+    """Converts probabilities to logits: log p, or log p - log(1 - p) if `is_binary`."""
     p = clamp_probs(probs)
     return torch.log(p) - torch.log1p(-p) if is_binary else torch.log(p)
 
 
 class lazy_property:
-    """A property that is computed at its first use and kept."""
+    """A property that is computed at its first use and then cached."""
 
     def __init__(self, wrapped):
         self.wrapped = wrapped
@@ -66,14 +70,15 @@ class lazy_property:
 
 
 class _lazy_property_and_property(lazy_property, property):
-    """What the class shows of a lazy property: something documentation tools take for a property."""
+    """Class-level value of a lazy property, which documentation tools recognize as a property."""
 
     def __init__(self, wrapped):
         property.__init__(self, wrapped)
 
 
 def tril_matrix_to_vec(mat, diag=0):
-    """The lower triangle (up to diagonal `diag`) of matrices (..., D, D), row by row, as vectors."""
+    """Returns the lower triangle (up to diagonal `diag`) of matrices (..., D, D) as vectors, row by
+    row."""
     n = mat.shape[-1]
     if diag < -n or diag >= n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
@@ -82,8 +87,10 @@ def tril_matrix_to_vec(mat, diag=0):
 
 
 def vec_to_tril_matrix(vec, diag=0):
-    """Matrices (..., D, D) whose lower triangle (up to diagonal `diag`) holds the vectors row by row."""
-    # m entries fill the triangle of n rows where n^2 + (1 + 2 d) n = 2 m + |d| (d + 1), d being the diagonal.
+    """Returns matrices (..., D, D) whose lower triangle (up to diagonal `diag`) is filled with the
+    vectors row by row."""
+    # m entries fill the triangle of n rows if n^2 + (1 + 2 d) n = 2 m + |d| (d + 1), where d is the
+    # diagonal.
     edge = 1 + 2 * diag
     n = (-edge + (edge ** 2 + 8 * vec.shape[-1] + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if round(n) - n > torch.finfo(vec.dtype).eps:

@@ -13,7 +13,8 @@ __all__ = ["VonMises"]
 class VonMises(Distribution):
     """Angles around `loc` with a density proportional to exp(concentration cos(x - loc)).
 
-    Samples are drawn in float64 by rejection from a wrapped Cauchy distribution (Best and Fisher, 1979).
+    Samples are computed in float64 by rejection from a wrapped Cauchy distribution (Best and
+    Fisher, 1979).
     """
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
@@ -32,7 +33,7 @@ class VonMises(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         k = self.concentration
-        # log I0(k) = log(exp(-k) I0(k)) + k, which does not overflow.
+        # log I0(k) = log(exp(-k) I0(k)) + k does not overflow.
         return k * torch.cos(value - self.loc) - math.log(2 * math.pi) - torch.special.i0e(k).log() - k
 
     @lazy_property
@@ -49,7 +50,7 @@ class VonMises(Distribution):
         tau = 1 + (1 + 4 * k ** 2).sqrt()
         rho = (tau - (2 * tau).sqrt()) / (2 * k)
         r = (1 + rho ** 2) / (2 * rho)
-        # For tiny concentrations the formula cancels; its series is 1 / k + k.
+        # For tiny concentrations the formula suffers from cancellation. Its series is 1 / k + k.
         return torch.where(k < 1e-5, 1 / k + k, r)
 
     def sample(self, sample_shape=Size()):

@@ -10,7 +10,7 @@ __all__ = ["Weibull"]
 
 
 class Weibull(TransformedDistribution):
-    """Weibull numbers of scale `scale` and shape `concentration`."""
+    """Weibull distribution with scale `scale` and shape `concentration`."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
@@ -33,7 +33,7 @@ class Weibull(TransformedDistribution):
         return new
 
     def _gamma(self, n):
-        """Gamma(1 + n / concentration)."""
+        """Returns Gamma(1 + n / concentration)."""
         return torch.exp(torch.lgamma(1 + n * self.concentration_reciprocal))
 
     mean = property(lambda self: self.scale * self._gamma(1))

@@ -15,12 +15,13 @@ __all__ = ["Wishart"]
 
 
 def _multidigamma(x, p):
-    """Derivative of the multivariate log-gamma function."""
+    """Returns the derivative of the multivariate log-gamma function."""
     return (x.unsqueeze(-1) - torch.arange(p, dtype=x.dtype, device=x.device).div(2).expand(x.shape + (-1,))).digamma().sum(-1)
 
 
 class Wishart(ExponentialFamily):
-    """Positive definite matrices: sums of outer squares of `df` normal vectors of a covariance."""
+    """Positive definite matrices: sums of the outer products x x' of `df` normal vectors x with a
+    given covariance."""
 
     support = constraints.positive_definite
     has_rsample = True
@@ -58,7 +59,7 @@ class Wishart(ExponentialFamily):
             self._unbroadcasted_scale_tril = torch.linalg.cholesky(matrix)
         else:
             self._unbroadcasted_scale_tril = tril_of_precision(matrix)
-        # The squared diagonal of Bartlett's lower-triangular factor.
+        # Distribution of the squared diagonal of Bartlett's lower-triangular factor.
         self._chi2 = self._diagonal(self._batch_shape)
 
     def _diagonal(self, batch_shape):
@@ -124,12 +125,13 @@ class Wishart(ExponentialFamily):
         return chol @ chol.mT
 
     def rsample(self, sample_shape=Size(), max_try_correction=None):
-        """Samples; singular ones are drawn again, up to max_try_correction times."""
+        """Returns samples. Singular ones are sampled again, up to `max_try_correction` times."""
         tries = (3 if self._event_shape[-1] > 0 else 10) if max_try_correction is None else max_try_correction
         sample_shape = Size(tuple(sample_shape))
         sample = self._bartlett_sampling(sample_shape)
-        # torch looks at the first draw the wrong way round, and so replaces what is *not* singular. A seed gives its numbers
-        # only if that is done here as well; what is singular after that is drawn again, as it should be.
+        # PyTorch inverts the check of the first sample and so replaces the matrices that are not
+        # singular. To produce the same values for a seed, do this here too. Matrices that are
+        # singular after that are sampled again.
         sample = self._replaced(sample, self._any_of_batch(self.support.check(sample)))
         for _ in range(tries):
             singular = self._any_of_batch(self.support.check(sample).logical_not())
@@ -143,7 +145,7 @@ class Wishart(ExponentialFamily):
         return flags.amax(self._batch_dims) if self._batch_shape else flags
 
     def _replaced(self, sample, where):
-        """The samples with new ones where the flags say so."""
+        """Replaces the flagged samples by new ones."""
         if not where.any():
             return sample
         sample = sample.clone()

@@ -1,7 +1,9 @@
-"""Recorded calls under the names that torch's exported graphs have: torch.ops.aten.linear.default(x, weight, bias).
+"""Names recorded calls as PyTorch's exported graphs do: torch.ops.aten.linear.default(x, weight,
+bias).
 
-An aten operator here is the facade's own function (torch/_ops.py), which tells its overloads apart by itself; so the overload is a
-name, worked out from the arguments for the operators that have several.  What has no such name stays the function that was called.
+An aten operator is implemented by mindtorch's own function (`torch/_ops.py`), which resolves
+overloads itself. The overload is therefore only a name, derived from the arguments for operators
+with several overloads. A call without an aten name keeps the function that was called.
 """
 from mindtorch.backend.graph import Sym, Value, signature
 from mindtorch.core.dispatch import ENTRIES
@@ -18,7 +20,7 @@ _UNARY = {"__neg__": "neg", "__invert__": "bitwise_not", "__abs__": "abs"}
 _OTHER = {"concat": "cat", "concatenate": "cat", "negative": "neg", "multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div",
           "absolute": "abs", "greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne"}
 _SPACES = {"linalg": "linalg_", "special": "special_", "fft": "fft_"}
-#: torch takes a number for a 0-dim tensor
+#: PyTorch converts a Python scalar to a 0-dim tensor for these, so the overload is always Tensor
 _TENSOR = frozenset("add sub mul div".split())
 _BY_SECOND = frozenset("gt ge lt le eq ne rsub remainder fmod bitwise_and bitwise_or bitwise_xor".split())
 _WITH_DIM = {"mean": "dim", "sum": "dim_IntList", "amax": None, "any": "dim", "all": "dim", "prod": "dim_int", "max": "dim", "min": "dim",
@@ -56,7 +58,7 @@ def _overload(name, args, kwargs):
 
 
 def _same(a, default):
-    """Whether an argument is its default: (1, 1) is that of 1, too."""
+    """True if an argument equals its default. (1, 1) equals a default of 1."""
     if isinstance(a, Value) or isinstance(default, Value):
         return False
     return type(a) is type(default) and a == default or isinstance(a, (tuple, list)) and type(default) is int and len(a) > 0 and all(
@@ -64,7 +66,8 @@ def _same(a, default):
 
 
 def _given(body, args, kwargs, listed=False):
-    """(positional, keyword) arguments by the function's own signature, trailing defaults left out; None where it has none that fits."""
+    """Returns (positional, keyword) arguments bound to the function's own signature, without
+    trailing defaults. None if they do not fit."""
     try:
         bound = signature(body).bind(*args, **kwargs)
     except (TypeError, ValueError):
@@ -105,7 +108,8 @@ def _given(body, args, kwargs, listed=False):
 
 
 def _inplace(body, args, kwargs):
-    """(args, kwargs) without the inplace=True of a call; None if that does not say so."""
+    """Returns (args, kwargs) without the call's inplace=True, or None if the call is not in place.
+    """
     parameters = list(signature(body).parameters)
     if "inplace" not in parameters:
         return None
@@ -145,12 +149,13 @@ def _loss(name):
     return form
 
 
-#: functions whose arguments aten has in another order
+#: functions whose aten operator takes the arguments in a different order
 _FORMS = {**{f"nn.functional.{f}": _loss(n) for n, (f, _) in _aten_losses.SIGNATURES.items()}, "nn.functional.batch_norm": _batch_norm, "nn.functional.instance_norm": _instance_norm, "nn.functional.embedding": _embedding, "nn.functional.dropout": _dropout}
 
 
 def aten(call):
-    """(fx op, target, args, kwargs) of a recorded call under aten's name, or as it was made."""
+    """Returns (fx op, target, args, kwargs) of a recorded call under its aten name, or as it was
+    called."""
     return _aten(call) or literally(call)
 
 

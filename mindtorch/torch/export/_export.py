@@ -1,4 +1,4 @@
-"""torch.export.export: see there."""
+"""Implementation of torch.export.export."""
 import builtins
 import contextlib
 import inspect
@@ -29,7 +29,7 @@ _CONSTANTS = (type(None), bool, int, float, complex, str)
 
 
 def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserve_module_call_signature=(), prefer_deferred_runtime_asserts_over_guards=False):
-    """The ExportedProgram of mod(*args, **kwargs): see torch.export.export."""
+    """Returns the ExportedProgram of mod(*args, **kwargs). See torch.export.export."""
     if not isinstance(mod, Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
@@ -43,7 +43,7 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
             raise UserError(f"Unsupported input type {type(x)}. Export only supports pytree containers of basic types (Tensor, int, float, ...) as input. "
                             "To register a custom dataclass, use torch.export.register_dataclass. To register a custom container type, use "
                             "torch.utils._pytree.register_pytree_node.")
-    # One tensor given twice is two inputs.
+    # The same tensor passed twice counts as two inputs.
     given, seen = [], set()
     for x in leaves:
         if taken(x):
@@ -77,7 +77,7 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
             raise UserError(f"It looks like one of the outputs with type `{type(x)}` is not supported or pytree-flattenable. Exported graphs outputs can only "
                             "contain the following types: tensors, numbers, strings and None, in registered containers")
     build = _Build(mod, graph, parameters, buffers, given, paths, flat_out, in_spec, out_spec, free, modes, (args, kwargs), list(arguments), frees)
-    literal: set = set()          # ops that stay as they were called
+    literal: set = set()  # ops that keep the function that was called
 
     def spell(call):
         return spelled(call) if call.op in literal else _aten.aten(call)
@@ -102,12 +102,12 @@ def _is_setting(x):
 
 
 def _rest(fn):
-    """Name of a function's **kwargs, or None."""
+    """Returns the name of a function's **kwargs parameter, or None."""
     return next((p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.VAR_KEYWORD), None)
 
 
 def _paths(arguments, leaves, rest_name):
-    """[(name of the placeholder, how messages call it)] of the leaves of the arguments, in their order."""
+    """Returns [(placeholder name, path for messages)] of the leaves of the arguments, in order."""
     found = {}
 
     def walk(x, name, path):
@@ -136,7 +136,7 @@ def _paths(arguments, leaves, rest_name):
 
 
 def _attributes(mod):
-    """{id of a tensor: name} of plain attributes of the modules."""
+    """Returns {id of a tensor: name} of the tensors that are plain attributes of modules."""
     found = {}
     for path, m in mod.named_modules():
         for k, v in vars(m).items():
@@ -146,14 +146,14 @@ def _attributes(mod):
 
 
 class _Build:
-    """What a program is made of."""
+    """Collected parts of a program: module, graph, tensors, inputs and outputs."""
 
     def __init__(self, *parts):
         (self.mod, self.graph, self.parameters, self.buffers, self.given, self.paths, self.out, self.in_spec, self.out_spec, self.free, self.modes,
          self.example, self.argument_names, self.frees) = parts
 
     def program(self, spell):
-        """The ExportedProgram, calls written as `spell` writes them."""
+        """Builds the ExportedProgram. `spell` converts recorded calls to graph calls."""
         mod, graph = self.mod, self.graph
         g = Graph()
         sizes = {}
@@ -216,7 +216,8 @@ class _Build:
             node = g.create_node("placeholder", name)
             if hasattr(builtins, name) and name not in g._namespace._used:
                 g._namespace._used.add(name)
-                node.name = name               # (as in torch, an argument may be called `input`)
+                # as in PyTorch, an argument may be named like a builtin, such as `input`
+                node.name = name
             node.target = node.name
             if taken(x):
                 v = next(values)
@@ -247,7 +248,7 @@ class _Build:
 
 
 def _word(name):
-    # (torch takes a leading "self_" for the module's own name)
+    # PyTorch removes a leading "self_" as the module's own name.
     return name.replace(".", "_").removeprefix("self_")
 
 
@@ -272,9 +273,10 @@ def _about(t):
     return TensorMetadata(t.shape, t.dtype, t.requires_grad, t.stride(), None, False, {})
 
 
-# ------------------------------------------------------------------ does it hold
+# ------------------------------------------------------------------ verification
 def _hold(program, call, inputs, given, free, state):
-    """RuntimeError unless the program computes what the module does: the same values, gradients' ends and writes, for every size that was tried."""
+    """Raises RuntimeError unless the program reproduces the module: equal values, requires_grad
+    flags and in-place changes, for every size tried."""
     m = program.module(check_guards=False)
     in_spec = program.call_spec.in_spec
     trials, several = [inputs], inputs
@@ -293,21 +295,22 @@ def _hold(program, call, inputs, given, free, state):
             with no_grad():
                 copies = [t.clone() for t in tensors]
             fresh = [c.requires_grad_(t.requires_grad) if t.is_floating_point() else c for c, t in zip(copies, tensors)]
-            fresh = [t.clone() if t.requires_grad and is_grad_enabled() else t for t in fresh]       # (a leaf could not be written to)
+            # a leaf cannot be modified in place
+            fresh = [t.clone() if t.requires_grad and is_grad_enabled() else t for t in fresh]
             with undone(state):
                 out = run(fresh)
                 results.append([(t.detach().clone(), t.requires_grad) for t in (*tensors_in(pytree.tree_leaves(out)), *fresh)]
                                + [(t.detach().clone(), False) for t in state])
         if len(results[0]) != len(results[1]):
-            raise RuntimeError("torch.export: the program gives another number of tensors than the module")
+            raise RuntimeError("torch.export: the program returns a different number of tensors than the module")
         for (a, ra), (b, rb) in zip(*results):
             if a.shape != b.shape or a.dtype != b.dtype or ra != rb or not _equal(a, b):
-                raise RuntimeError("torch.export: the program does not compute what the module does. Probably it computes outside of torch's ops, draws "
-                                   "random numbers of other libraries, changes Python state at each call, or switches gradients off by hand")
+                raise RuntimeError("torch.export: the program does not reproduce the module's results. Probably the module computes outside of PyTorch ops, uses "
+                                   "random numbers of other libraries, changes Python state at each call, or disables gradients manually")
 
 
 def _culprits(program, calls, inputs):
-    """The op at which the program raises, if it does: {its name}."""
+    """Returns {name of the op} at which the program raises, or an empty set."""
     class Run(Interpreter):
         def run_node(self, n):
             try:
@@ -321,7 +324,8 @@ def _culprits(program, calls, inputs):
             flat.append((program.constants[s.target] if s.target in program.constants else program.state_dict[s.target]).detach().clone())
         else:
             flat.append(s.arg.value if isinstance(s.arg, ConstantArgument) else next(it).detach().clone())
-    with no_grad(), undone([]), contextlib.suppress(Exception):         # (what it raises is found out here; the caller has it already)
+    # only locates the failing op: the caller already has the error
+    with no_grad(), undone([]), contextlib.suppress(Exception):
         Run(program.graph_module).run(*flat)
     return {calls[n] for n in found if n in calls}
 

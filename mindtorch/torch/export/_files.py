@@ -1,7 +1,8 @@
-"""Files of exported programs: a zip with the graph as JSON and the tensors as torch.save writes them.
+"""Files of exported programs: a zip with the graph as JSON and the tensors in the format of
+torch.save.
 
-A file names functions; only operators, functions and methods of tensors that a recording can hold are looked up, so that loading runs
-nothing that the file brings.
+A file refers to functions by name. Only operators, functions and tensor methods that a recording
+can contain are looked up, so that loading executes no code from the file.
 """
 import io
 import json
@@ -66,7 +67,7 @@ def _encoded(x):
         return {"list" if isinstance(x, list) else "tuple": [_encoded(v) for v in x]}
     if isinstance(x, dict):
         return {"dict": [[_encoded(k), _encoded(v)] for k, v in x.items()]}
-    raise NotImplementedError(f"torch.export.save: an argument of type {type(x).__name__} in the program")
+    raise NotImplementedError(f"torch.export.save: an argument of type {type(x).__name__} in the program is not supported")
 
 
 def _decoded(x, nodes):
@@ -89,7 +90,7 @@ def _decoded(x, nodes):
         from mindtorch.torch import _types
         found = vars(_types).get(v)
         if type(found).__name__ not in _SETTINGS:
-            raise RuntimeError(f"torch.export.load: the file has a setting {v!r} that there is not")
+            raise RuntimeError(f"torch.export.load: the file has an unknown dtype, layout or other setting {v!r}")
         return found
     if kind == "ellipsis":
         return Ellipsis
@@ -100,7 +101,7 @@ def _decoded(x, nodes):
 
 
 def _target(node):
-    """How a file calls what a node calls."""
+    """Returns a node's target as it is stored in a file."""
     f = node.target
     if node.op != "call_function":
         return f
@@ -112,15 +113,16 @@ def _target(node):
         return {"primitive": f.__name__}
     name = qualified_name(f)
     if ENTRIES.get(f) is None or not name.startswith("torch."):
-        raise NotImplementedError(f"torch.export.save: the program calls {name}, which is no operator (torch.library.custom_op makes one)")
+        raise NotImplementedError(f"torch.export.save: the program calls {name}, which is not an operator (register it with torch.library.custom_op)")
     return {"function": name}
 
 
 def _called(op, target, args):
-    """What a file's name stands for; RuntimeError for anything that a recording cannot hold."""
+    """Returns the function for a name in a file. RuntimeError for anything that a recording cannot
+    contain."""
     if op == "call_method":
         if target.startswith("_") and not target.startswith("__") or ENTRIES.get(getattr(Tensor, target, None)) is None:
-            raise RuntimeError(f"torch.export.load: the file calls a method {target!r} that is no operator")
+            raise RuntimeError(f"torch.export.load: the file calls a method {target!r} that is not an operator")
         return target
     if op != "call_function":
         return target
@@ -147,7 +149,7 @@ def _called(op, target, args):
 
 # ------------------------------------------------------------------ writing
 def save(ep, f, extra_files=None):
-    """Writes a program."""
+    """Writes a program to a file."""
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}' instead.")
     from mindtorch.torch import serialization
@@ -182,11 +184,11 @@ def save(ep, f, extra_files=None):
 
 # ------------------------------------------------------------------ reading
 def load(f, extra_files=None):
-    """The program of a file."""
+    """Reads a program from a file."""
     from mindtorch.torch import serialization
     source = io.BytesIO(f.read()) if hasattr(f, "read") else os.fspath(f)
     if not zipfile.is_zipfile(source):
-        raise RuntimeError("torch.export.load: this is not a file that torch.export.save wrote")
+        raise RuntimeError("torch.export.load: this file was not written by torch.export.save")
     with zipfile.ZipFile(source) as z:
         names = z.namelist()
         if "mindtorch.json" not in names:

@@ -1,4 +1,5 @@
-"""ExportedProgram.run_decompositions({}): the program without writes, what is to be written as outputs of its own."""
+"""ExportedProgram.run_decompositions({}): a program without in-place ops. The values of modified
+tensors become additional outputs."""
 import copy
 import dataclasses
 import operator
@@ -23,7 +24,7 @@ _OPERATORS = {getattr(operator, f"i{n}"): getattr(operator, f) for n, f in [(x, 
 
 
 class _Run(Interpreter):
-    """Keeps the tensors of all nodes."""
+    """Interpreter that records the tensors of all nodes."""
 
     def __init__(self, gm):
         super().__init__(gm, garbage_collect_values=False)
@@ -35,7 +36,8 @@ class _Run(Interpreter):
 
 
 def _inputs(ep):
-    """Tensors for the flat inputs: copies of the program's own and of its example."""
+    """Returns tensors for the flat inputs: copies of the program's own tensors and of its example
+    inputs."""
     leaves = iter(pytree.tree_leaves(ep.example_inputs))
     found = []
     for s in ep.graph_signature.input_specs:
@@ -48,25 +50,26 @@ def _inputs(ep):
 
 
 def _refuse(node, why):
-    raise NotImplementedError(f"ExportedProgram.run_decompositions({{}}): {node} ({node.target}) has no functional form here: {why}")
+    raise NotImplementedError(f"ExportedProgram.run_decompositions({{}}): {node} ({node.target}) has no functional form: {why}")
 
 
 def _without_writing(node):
-    """What computes the value that a node writes: (op, target)."""
+    """Returns the (op, target) that computes out of place the value which a node writes."""
     t = node.target
     if node.kwargs.get("inplace") or node.kwargs.get("out") is not None:
-        _refuse(node, "it writes by an argument")
+        _refuse(node, "it modifies a tensor through inplace= or out=")
     if t in _OPERATORS:
         return "call_function", _OPERATORS[t]
     if isinstance(t, _ops.OpOverload) and t.namespace == "aten" and t._opname.endswith("_"):
         packet = _ops.find_packet("aten", t._opname[:-1])
         if packet is not None and t._opname not in ("copy_", "fill_", "zero_", "index_put_", "bernoulli_", "resize_", "set_"):
             return "call_function", getattr(packet, t._overloadname)
-    _refuse(node, "there is no op that gives its value")
+    _refuse(node, "there is no out-of-place op for its value")
 
 
 def functional(ep):
-    """The program without writes; NotImplementedError where a view of what is written is used later."""
+    """Returns the program without in-place ops. NotImplementedError if a view of a modified tensor
+    is used later."""
     given = _inputs(ep)
     with no_grad(), undone([]):
         run = _Run(ep.graph_module)
@@ -78,19 +81,20 @@ def functional(ep):
     graph, env, placeholders = Graph(), {}, []
 
     def is_now(node, new):
-        """From here on a node's tensor, under all its names, is a new one."""
+        """Replaces a node's tensor, under all its names, by a new node from here on."""
         for m, t in tensor.items():
             if t is tensor[node] and m in env:
                 env[m] = new
 
     def alone(node, writer):
-        """NotImplementedError if what is written to is known under another geometry later."""
+        """Raises NotImplementedError if memory that `writer` modifies is used later through another
+        view."""
         t = tensor[node]
         for m, other in tensor.items():
             if other is t or order[m] > order[writer]:
                 continue
             if np.may_share_memory(other._a, t._a) and (last[m] > order[writer] or m.op == "placeholder"):
-                _refuse(writer, f"it writes to memory that {m} has a view of, which is used afterwards")
+                _refuse(writer, f"it modifies memory that {m} views and that is used afterwards")
     for n in nodes:
         if n.op == "output":
             results = [env[v] if v in env else v for v in n.args[0]] if not any(isinstance(v, (list, dict)) for v in n.args[0]) else list(n.args[0])
@@ -115,7 +119,7 @@ def functional(ep):
             is_now(var, parts[2])
             continue
         if n.target is operator.setitem or not n.args or n.args[0] not in tensor:
-            _refuse(n, "it writes to a part of a tensor")
+            _refuse(n, "it modifies a part of a tensor")
         op, target = _without_writing(n)
         alone(n.args[0], n)
         new = graph.create_node(op, target, *(_mapped(a, env) for a in (n.args, n.kwargs)), name=getattr(target, "_opname", None))
@@ -140,7 +144,7 @@ def _mapped(x, env):
 
 
 def _compare(ep, made, given):
-    """NotImplementedError unless both programs give the same and leave the same behind."""
+    """Raises NotImplementedError unless both programs have equal results and equal side effects."""
     found = []
     for p in (ep, made):
         tensors = _inputs(p)
@@ -155,8 +159,8 @@ def _compare(ep, made, given):
         found.append([x for x in (*results, *tensors) if taken(x)])
     for a, b in zip(*found, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype or not bool(((a == b) | (a != a) & (b != b)).all()):
-            raise NotImplementedError("ExportedProgram.run_decompositions({}): the program without writes does not give what it gives with them (a write "
-                                      "that changes the dtype of what is computed, say)")
+            raise NotImplementedError("ExportedProgram.run_decompositions({}): the functional form does not reproduce the program's results (for example "
+                                      "because an in-place op casts its result to another dtype)")
 
 
 _made_functional.append(functional)

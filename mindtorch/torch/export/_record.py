@@ -1,4 +1,5 @@
-"""A call of a module as a graph: recorded as it ran (core/tracing.py), free sizes found by comparison, and what it left behind undone."""
+"""Records a call of a module as a graph, as it ran (`core/tracing.py`). Dynamic sizes are found by
+comparing traces, and side effects are undone."""
 import contextlib
 
 import numpy as np
@@ -16,19 +17,21 @@ from mindtorch.torch.export.dynamic_shapes import Dim
 from mindtorch.torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from mindtorch.torch.random import fork_rng
 
-#: functions that torch has in Python, out of others: they are looked into
+#: functions that PyTorch composes from others in Python: the tracer records their inner calls
 COMPOSED = frozenset(["nn.functional.multi_head_attention_forward"])
 _MAKERS = frozenset("tensor as_tensor asarray from_numpy".split())
 _BRANCHES = frozenset("__bool__ is_nonzero __contains__ equal allclose".split())
 
 
 class Recorder(AsRan):
-    """Calls as they were made; those whose result's size depends on values are refused."""
+    """Records calls as they are made. Raises NotImplementedError for ops whose result size depends
+    on values."""
 
     def call(self, e, args, kwargs):
         if e.name not in _MAKERS or self.dynamic((args, kwargs)):
             return super().call(e, args, kwargs)
-        # A tensor of values that stand in the code: a constant of the program, copied at each run.
+        # A tensor made from Python values in the code is a constant of the program, cloned at each
+        # run.
         self.paused += 1
         try:
             out = e.original(*args, **kwargs)
@@ -45,13 +48,14 @@ class Recorder(AsRan):
         said = None if op is None else op.capture
         index = len(args) > 1 and name.endswith(("getitem", "__getitem__")) and _has_mask(args[1])
         if index or said is not None and _size_from_values(said, args, kwargs):
-            raise NotImplementedError(f"torch.export: the size of the result of {name} depends on values (an unbacked size in torch), which a program "
-                                      "cannot hold here")
+            raise NotImplementedError(f"torch.export: the size of the result of {name} depends on values (an unbacked size in PyTorch), which exported "
+                                      "programs do not support")
 
 
 @contextlib.contextmanager
 def undone(tensors):
-    """What was written to these tensors, and drawn from the default generators, is as before afterwards."""
+    """Context manager: afterwards, restores the tensors that were modified in place and the state
+    of the default generators."""
     with no_grad():
         kept = [(t, t._version, t.detach().clone()) for t in tensors]
     there = rng.device_states()
@@ -68,7 +72,8 @@ def undone(tensors):
 
 @contextlib.contextmanager
 def _whole_functions():
-    """`autograd.Function.apply` is one call of the graph, with its own gradient."""
+    """Context manager: `autograd.Function.apply` is recorded as one call of the graph, with its own
+    gradient."""
     before = Function.__dict__["apply"]
     apply = before.__func__
 
@@ -97,17 +102,18 @@ def _escape(strict):
             raise Unsupported(f"Data-dependent branching\n  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`): {name}() "
                               "of a tensor. Rewrite it with torch.where or torch.cond.")
         raise GuardOnDataDependentSymNode(
-            f"Could not guard on data-dependent expression: {name}() makes a Python value of a tensor's, which would be a constant of the "
+            f"Could not guard on data-dependent expression: {name}() converts a tensor to a Python value, which would be a constant of the "
             "program. Keep it a tensor (torch.where for branches).")
     return escaped
 
 
 def record(call, inputs, names, wanted, strict):
-    """(Graph, its result, {(input, axis): (name, Dim or hint)} of what is free, the Frees by which its Sizes count) of call(tensors).
+    """Traces call(tensors). Returns (Graph, its result, {(input, axis): (name, Dim or hint)} of the
+    dynamic dimensions, the `Free`s that its `Size`s refer to).
 
-    inputs   tensors, each once
-    names    {id of a tensor: name} of parameters and buffers
-    wanted   {number of an input: {axis: Dim or hint}}: sizes that are to stay free
+      inputs   tensors, each once
+      names    {id of a tensor: name} of parameters and buffers
+      wanted   {index of an input: {axis: Dim or hint}}: requested dynamic dimensions
     """
     def once(tensors):
         with _whole_functions():
@@ -116,7 +122,8 @@ def record(call, inputs, names, wanted, strict):
     made = {}
 
     def sized(free, sizes):
-        """The trace for these sizes of the free dimensions; the base anew, because it is changed."""
+        """Returns the trace for these sizes of the free dimensions. The base is traced again each
+        time, because `mark` modifies it."""
         key = frozenset((p, n) for i, n in sizes.items() for p in free[i].places)
         if key not in made or not key:
             tensors = inputs
@@ -144,7 +151,7 @@ def record(call, inputs, names, wanted, strict):
             free.append(one)
         ends.update(dict.fromkeys(one.places, (one.name, d)))
     if ends and wanted:
-        sizes = assignments(free)          # (the last try may have been one that failed)
+        sizes = assignments(free)  # the last attempt may have failed
         found = [sized(free, s) for s in sizes]
         mark([g for g, _ in found], free, sizes)
         graph, out = found[0]
@@ -152,7 +159,7 @@ def record(call, inputs, names, wanted, strict):
 
 
 def _dimensions(inputs, wanted):
-    """(Dim or hint, Free) of the dimensions that are to stay free."""
+    """Yields (Dim or hint, `Free`) of the requested dynamic dimensions."""
     done = set()
     for i, axes in wanted.items():
         for axis, d in axes.items():
@@ -170,14 +177,15 @@ def _dimensions(inputs, wanted):
 
 
 def _others(n, d):
-    """Two more sizes that a dimension may have."""
+    """Returns up to two other sizes that the dimension may have."""
     low, high = d.min or 1, d.max
     found = [m for m in (n + 1, n + 6, n + 2, n - 1, n - 2, n + 3) if m >= max(low, 1) and (high is None or m <= high) and m != n]
     return found[:2]
 
 
 def resized(inputs, places, size):
-    """The inputs with another size at these places: values are repeated."""
+    """Returns the inputs with another size at these (input, axis) pairs. Values are repeated
+    cyclically."""
     out = list(inputs)
     for j, axis in places:
         t = out[j]
@@ -189,6 +197,6 @@ def resized(inputs, places, size):
 
 
 def tensors_in(x):
-    """Tensors of nested values."""
+    """Returns the tensors in nested values."""
     return [t for t in leaves(x) if taken(t)]
 

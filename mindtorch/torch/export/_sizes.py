@@ -1,7 +1,9 @@
-"""Free sizes of a recorded graph: what in it depends on them, found by comparing traces of other sizes.
+"""Dynamic sizes of a recorded graph: finds the values that depend on them by comparing traces with
+different sizes.
 
-A number of the graph is fitted as a polynomial that is linear in each free size: 2 * n + 1, n * m, n * m + n. `backend/graph.py`'s `unify` does the
-same for one size after another, for lowerings that know no products.
+An int of the graph is fitted as a polynomial that is linear in each free size: 2 * n + 1, n * m, n
+* m + n. `unify` in `backend/graph.py` does this for one size after another, for lowerings that do
+not support products.
 """
 import dataclasses
 import itertools
@@ -12,7 +14,8 @@ from mindtorch.backend.graph import Differs, Sym, Value
 
 @dataclasses.dataclass(frozen=True)
 class Size(Sym):
-    """Sum of `coefficient * product of sizes (numbers of free dimensions)`: terms = ((coefficient, (dimension, ...)), ...)."""
+    """Sum of `coefficient * product of sizes of free dimensions`. terms = ((coefficient,
+    (dimension, ...)), ...)."""
 
     terms: tuple = ()
 
@@ -22,7 +25,8 @@ class Size(Sym):
 
 @dataclasses.dataclass
 class Free:
-    """A free dimension: its name, the (input, axis) places that have it, its size in the trace, two other sizes."""
+    """A free dimension: its name, the (input, axis) pairs that have it, its size in the base trace,
+    and two other sizes."""
 
     name: str
     places: list
@@ -35,23 +39,24 @@ def _subsets(n):
 
 
 def assignments(free):
-    """The sizes of all traces that tell: {number of a dimension: size}, the base first."""
+    """Returns the sizes of all traces needed for the fit: {index of a dimension: size}, the base
+    first."""
     found = [{i: free[i].others[0] for i in c} for c in _subsets(len(free))]
     found += [{i: d.others[1]} for i, d in enumerate(free)]
     return found + ([{i: d.others[1] for i, d in enumerate(free)}] if len(free) > 1 else [])
 
 
 def _fitted(numbers, free, sizes, what):
-    """The Size that has these values in the traces."""
+    """Returns the `Size` that has these values in the traces."""
     of = {tuple(sorted(s.items())): v for s, v in zip(sizes, numbers)}
     at = {c: of[tuple((i, free[i].others[0]) for i in c)] for c in _subsets(len(free))}
     terms = {}
     for c in at:
-        # What the sizes in c do together, beyond what any part of them does.
+        # Joint effect of the sizes in c, without the effects of its proper subsets.
         together = sum((-1) ** (len(c) - len(part)) * at[part] for part in at if set(part) <= set(c))
         step = math.prod(free[i].others[0] - free[i].base for i in c)
         if together % step:
-            raise Differs(f"{what} has {numbers[0]} for the sizes {_said(free)}, and values that are no whole multiples for others")
+            raise Differs(f"{what} has {numbers[0]} for the sizes {_said(free)}, but its values for other sizes are not linear with integer coefficients")
         for part in _subsets(len(c)):
             dims = tuple(c[k] for k in part)
             terms[dims] = terms.get(dims, 0) + together // step * math.prod(-free[i].base for i in c if i not in dims)
@@ -67,7 +72,7 @@ def _said(free):
 
 
 def value(terms, size):
-    """A Size's value where the dimensions have these sizes."""
+    """Evaluates the terms of a `Size` for these sizes of the dimensions."""
     total = 0
     for c, dims in terms:
         for i in dims:
@@ -77,13 +82,14 @@ def value(terms, size):
 
 
 def mark(graphs, free, sizes):
-    """Puts Sizes into the arguments of graphs[0] where the graphs, traces of these sizes, differ.  Differs where they are not one graph.
+    """Replaces ints in the arguments of graphs[0] by `Size`s where the graphs, traces of these
+    sizes, differ. Raises `Differs` if the traces are not the same graph.
 
-    Shapes of values are left as they were: nothing is computed from them but what stands among the arguments.
+    The shapes of values stay unchanged: the graph computes sizes only from its arguments.
     """
     base = graphs[0]
     if any([n.op for n in g.nodes] != [n.op for n in base.nodes] for g in graphs):
-        raise Differs(f"the computation itself depends on the sizes {_said(free)}: other ops run for others")
+        raise Differs(f"the computation itself depends on the sizes {_said(free)}: other sizes run different ops")
     done = set()
 
     def shapes(xs, what):
@@ -104,7 +110,7 @@ def mark(graphs, free, sizes):
             shapes(xs, what)
             return x
         if any(type(y) is not type(x) for y in xs):
-            raise Differs(f"an argument of {what} is of another type for other sizes")
+            raise Differs(f"an argument of {what} has a different type for other sizes")
         if type(x) is int:
             return x if all(y == x for y in xs) else _fitted(xs, free, sizes, what)
         if isinstance(x, (tuple, list)) and all(len(y) == len(x) for y in xs):
@@ -115,14 +121,14 @@ def mark(graphs, free, sizes):
         if isinstance(x, slice):
             return slice(*(same([getattr(y, n) for y in xs], what) for n in ("start", "stop", "step")))
         if any(not (y is x or y == x or x != x and y != y) for y in xs):
-            raise Differs(f"an argument of {what} is {x!r} for the sizes {_said(free)}, and another for others")
+            raise Differs(f"an argument of {what} is {x!r} for the sizes {_said(free)}, but has a different value for other sizes")
         return x
     for vs in zip(*(g.inputs for g in graphs)):
         shapes(vs, "the inputs")
     for ns in zip(*(g.nodes for g in graphs)):
         n = ns[0]
         if any(len(m.outputs) != len(n.outputs) or m.places != n.places or m.modes != n.modes for m in ns):
-            raise Differs(f"{n.op} gives other results for other sizes")
+            raise Differs(f"{n.op} has different outputs or modes for other sizes")
         n.args, n.kwargs = same([m.args for m in ns], n.op), same([m.kwargs for m in ns], n.op)
         for vs in zip(*(m.outputs for m in ns)):
             shapes(vs, n.op)

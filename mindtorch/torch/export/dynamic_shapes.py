@@ -1,4 +1,4 @@
-"""torch.export.dynamic_shapes: names of sizes that stay free in an exported program."""
+"""torch.export.dynamic_shapes: names of dynamic dimensions of an exported program."""
 import inspect
 
 from mindtorch.core.tensor import taken
@@ -9,7 +9,8 @@ __all__ = ["Dim", "dims", "ShapesCollection", "Constraint"]
 
 
 class _DimHint:
-    """A wish about a dimension: AUTO (free where the program allows it), DYNAMIC (free, or an error), STATIC."""
+    """A hint for a dimension: AUTO (dynamic if the program allows it), DYNAMIC (dynamic, or an
+    error), STATIC."""
 
     def __init__(self, name, min=None, max=None):
         self.name, self.min, self.max = name, min, max
@@ -28,7 +29,8 @@ class _DimHint:
 
 
 class Dim:
-    """Name of a free dimension, between min and max; the same name in several places means the same size."""
+    """Name of a dynamic dimension with a size between min and max. Dimensions with the same name
+    have the same size."""
 
     AUTO, DYNAMIC, STATIC = _DimHint("AUTO"), _DimHint("DYNAMIC"), _DimHint("STATIC")
 
@@ -40,7 +42,7 @@ class Dim:
         self.__name__, self.min, self.max = name, min, max
 
     def _derived(self, *_):
-        raise NotImplementedError(f"torch.export: a dimension computed from {self.__name__!r} is not supported; give it a Dim of its own, or Dim.AUTO")
+        raise NotImplementedError(f"torch.export: a dimension computed from {self.__name__!r} is not supported; use a separate Dim, or Dim.AUTO")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = _derived
 
@@ -49,7 +51,7 @@ class Dim:
 
 
 def dims(*names, min=None, max=None):
-    """Several Dims."""
+    """Returns a tuple of Dims."""
     return tuple(Dim(n, min=min, max=max) for n in names)
 
 
@@ -72,7 +74,8 @@ def _error(text):
 
 
 def named_arguments(fn, args, kwargs):
-    """{name: value} of the arguments that a call was given, *args as a tuple, **kwargs as a dict."""
+    """Returns {name: value} of the arguments of a call, with *args as a tuple and **kwargs as a
+    dict."""
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except TypeError as e:
@@ -80,11 +83,12 @@ def named_arguments(fn, args, kwargs):
 
 
 def free_sizes(given, shapes, order):
-    """{number of an input: {axis: Dim or hint}} out of dynamic_shapes.
+    """Converts dynamic_shapes to {index of an input: {axis: Dim or hint}}.
 
-    given   {argument name: value}
-    order   {id of a tensor among them: its number}
-    UserError where the structure is another one
+      given   {argument name: value}
+      order   {id of a tensor among them: its index}
+
+    UserError if the structure does not match the arguments.
     """
     found = {}
     if not shapes:
@@ -145,7 +149,7 @@ def free_sizes(given, shapes, order):
             for i, (v, s) in enumerate(zip(x, spec)):
                 walk(v, s, f"{path}[{i}]")
         elif spec not in (Dim.STATIC, Dim.AUTO):
-            raise NotImplementedError(f"torch.export: dynamic_shapes of {path}, which is no tensor ({type(x).__name__}), is not supported: numbers "
+            raise NotImplementedError(f"torch.export: dynamic_shapes of {path}, which is not a tensor ({type(x).__name__}), is not supported: Python scalars "
                                       "are constants of the program")
     for x, spec, path in pairs:
         walk(x, spec, path)

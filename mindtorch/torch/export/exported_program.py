@@ -1,4 +1,4 @@
-"""torch.export.exported_program: a program as a graph, its signature and its weights."""
+"""torch.export.exported_program: a program as a graph with its signature and weights."""
 import copy
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "default
 
 @dataclasses.dataclass
 class ModuleCallSignature:
-    """Inputs and outputs of a module's call, and their structure."""
+    """Inputs and outputs of a module call, and their structure."""
 
     inputs: list
     outputs: list
@@ -26,7 +26,7 @@ class ModuleCallSignature:
 
 @dataclasses.dataclass
 class ModuleCallEntry:
-    """A module of the program, by its name."""
+    """A module of the program and the signature of its call."""
 
     fqn: str
     signature: Any = None
@@ -41,12 +41,12 @@ class CallSpec:
 
 
 def default_decompositions():
-    """Refused: ops are not taken apart here."""
-    raise NotImplementedError("torch.export.default_decompositions is not supported: a program's ops are not taken apart into core ATen here")
+    """Not supported: ops are not decomposed."""
+    raise NotImplementedError("torch.export.default_decompositions is not supported: ops are not decomposed into core ATen")
 
 
 class _Nested(CodeGen):
-    """Writes a graph of flat inputs as a function of nested ones."""
+    """Generates the code of a function with nested inputs from a graph with flat inputs."""
 
     def gen_fn_def(self, free_vars, maybe_return_annotation, *, expanded_def=False):
         names = [v.partition(" ")[0].partition(":")[0] for v in free_vars if v != "self"]
@@ -61,7 +61,8 @@ class _Nested(CodeGen):
 
 
 class _Unlifted(GraphModule):
-    """What `ExportedProgram.module()` gives: takes arguments as the module did, and checks them."""
+    """The result of `ExportedProgram.module()`. Takes the same arguments as the original module and
+    checks them."""
 
     def _flat_inputs(self, args, kwargs):
         spec, checks = self._in_spec, self._checks
@@ -78,24 +79,25 @@ class _Unlifted(GraphModule):
         return pytree.tree_unflatten(flat, self._out_spec)
 
     def train(self, mode=True):
-        """Refused: a program is of one mode."""
+        """Not supported: a program has a fixed mode."""
         raise NotImplementedError("Calling train() is not supported yet.")
 
     def eval(self):
-        """Refused: a program is of one mode."""
+        """Not supported: a program has a fixed mode."""
         raise NotImplementedError("Calling eval() is not supported yet.")
 
     def __reduce__(self):
-        raise NotImplementedError("a module of an exported program is not pickled: torch.export.save(exported_program, file) writes the program")
+        raise NotImplementedError("a module of an exported program cannot be pickled: use torch.export.save(exported_program, file)")
 
     def __reduce_ex__(self, protocol):
         return self.__reduce__()
 
 
 def check(flat, checks):
-    """AssertionError where inputs are not as the program was exported for.
+    """Raises AssertionError if inputs do not match those for which the program was exported.
 
-    checks   [(path, value)] of constants and [(path, [size or (name, low, high)])] of tensors, in the order of the inputs
+      checks   [(path, value)] of constants and [(path, [size or (name, low, high)])] of tensors,
+               in the order of the inputs
     """
     known = {}
     for x, (path, wanted) in zip(flat, checks):
@@ -107,7 +109,8 @@ def check(flat, checks):
             for axis, (n, w) in enumerate(zip(x.shape, wanted)):
                 if isinstance(w, tuple):
                     name, low, high = w
-                    if low is not None and n < low and low > 2:          # (torch lets 0 and 1 pass where the range begins at 2)
+                    # PyTorch accepts sizes 0 and 1 even if the range begins at 2
+                    if low is not None and n < low and low > 2:
                         raise AssertionError(f"Guard failed: {path}.size()[{axis}] >= {low}")
                     if high is not None and n > high:
                         raise AssertionError(f"Guard failed: {path}.size()[{axis}] <= {high}")
@@ -121,7 +124,8 @@ def check(flat, checks):
 
 
 class ExportedProgram:
-    """A program: `graph_module` takes parameters, buffers, constants and the user's inputs, flat; `module()` is what is called."""
+    """An exported program. `graph_module` takes parameters, buffers, constants and user inputs as
+    flat arguments. Call the program through `module()`."""
 
     def __init__(self, root, graph, graph_signature, state_dict, range_constraints, module_call_graph, example_inputs=None, constants=None, *,
                  checks=(), verifiers=None):
@@ -131,10 +135,10 @@ class ExportedProgram:
         self._range_constraints, self._module_call_graph, self._example_inputs = range_constraints, module_call_graph, example_inputs
         self._checks = list(checks)
 
-    # ---- parts
+    # ---- components
     @property
     def graph_module(self):
-        """The graph as a module of flat inputs, without state."""
+        """The graph as a module with flat inputs and no state."""
         return self._graph_module
 
     @property
@@ -144,39 +148,41 @@ class ExportedProgram:
 
     @property
     def graph_signature(self):
-        """What the graph's inputs and outputs are."""
+        """Kinds and names of the graph's inputs and outputs."""
         return self._graph_signature
 
     @property
     def state_dict(self):
-        """Parameters and persistent buffers by name: the module's own tensors."""
+        """Parameters and persistent buffers by name. These are the module's own tensors."""
         return self._state_dict
 
     @property
     def constants(self):
-        """Other tensors of the program by name: those that are attributes, made in the code, and buffers that are in no state_dict."""
+        """Other tensors of the program by name: attributes, tensors made in the code, and
+        non-persistent buffers."""
         return self._constants
 
     tensor_constants = constants
 
     @property
     def range_constraints(self):
-        """{name of a free size: Range}"""
+        """{name of a dynamic dimension: Range}"""
         return self._range_constraints
 
     @property
     def module_call_graph(self):
-        """The modules of the program; of the outermost the structure of its arguments and result."""
+        """The modules of the program. The entry of the outermost one has the structure of arguments
+        and result."""
         return self._module_call_graph
 
     @property
     def example_inputs(self):
-        """The (args, kwargs) that the program was exported with."""
+        """The example (args, kwargs) of the export."""
         return self._example_inputs
 
     @property
     def call_spec(self):
-        """The structure of arguments and result."""
+        """Structure of arguments and result."""
         s = self._module_call_graph[0].signature
         return CallSpec(s.in_spec, s.out_spec)
 
@@ -186,28 +192,28 @@ class ExportedProgram:
 
     @property
     def verifier(self):
-        raise NotImplementedError("ExportedProgram.verifier is not supported: `validate()` looks whether the graph is one")
+        raise NotImplementedError("ExportedProgram.verifier is not supported: use `validate()` to check the graph")
 
     verifiers = verifier
 
     def named_parameters(self):
-        """(name, parameter)"""
+        """Yields (name, parameter)."""
         for name in self._graph_signature.parameters:
             yield name, self._state_dict[name]
 
     def parameters(self):
-        """The parameters."""
+        """Yields the parameters."""
         for _, p in self.named_parameters():
             yield p
 
     def named_buffers(self):
-        """(name, buffer)"""
+        """Yields (name, buffer)."""
         hidden = set(self._graph_signature.non_persistent_buffers)
         for name in self._graph_signature.buffers:
             yield name, (self._constants if name in hidden else self._state_dict)[name]
 
     def buffers(self):
-        """The buffers."""
+        """Yields the buffers."""
         for _, b in self.named_buffers():
             yield b
 
@@ -216,9 +222,11 @@ class ExportedProgram:
         raise RuntimeError("Unable to call ExportedProgram directly. You should use `exported_program.module()` instead.")
 
     def module(self, check_guards=True):
-        """A module that computes the program with the program's tensors: called as the exported one, with its gradients.
+        """Returns a module that computes the program on the program's tensors. It is called like
+        the exported module and has its gradients.
 
-        AssertionError ("Guard failed") at calls with other sizes or constants than it was exported for; ValueError for arguments of another structure.
+        AssertionError ("Guard failed") for other sizes or constants than those of the export.
+        ValueError for arguments with another structure.
         """
         state = {}
         signature = self._graph_signature
@@ -260,18 +268,20 @@ class ExportedProgram:
         return gm
 
     def run_decompositions(self, decomp_table=None, decompose_custom_triton_ops=False):
-        """The program with ops taken apart: with an empty table that is its functional form, without writes.
+        """Decomposes ops. With an empty table, returns the functional form of the program, without
+        in-place ops.
 
-        What it writes (running statistics, inputs) are then its first outputs, and stands in the signature (`buffers_to_mutate`).
-        NotImplementedError for a table (None is torch's own, of core ATen), and for writes through views and to parts of tensors.
+        The tensors that the program modifies (running statistics, inputs) become its first outputs,
+        listed in the signature (`buffers_to_mutate`). NotImplementedError for a table (None selects
+        PyTorch's own table, for core ATen), and for in-place ops on views and parts of tensors.
         """
         if decomp_table is None or len(decomp_table):
-            raise NotImplementedError("ExportedProgram.run_decompositions is not supported: ops are not taken apart into core ATen here (pass {} for the "
+            raise NotImplementedError("ExportedProgram.run_decompositions is not supported: ops are not decomposed into core ATen (pass {} for the "
                                       "functional form)")
         return _functional[0](self)
 
     def validate(self):
-        """RuntimeError unless the graph is a program."""
+        """Raises RuntimeError unless the graph is valid."""
         self.graph.lint()
 
     _validate = validate
@@ -283,11 +293,12 @@ class ExportedProgram:
     __repr__ = object.__repr__
 
 
-_functional: list = []        # what makes a program functional: _functional.py, which stands on this, says it
+# makes a program functional; set by `_functional.py`, which imports this module
+_functional: list = []
 
 
 def _put(root, name, value, persistent):
-    """Puts a parameter or buffer under a dotted name."""
+    """Registers a parameter or buffer under a dotted name."""
     if taken(value, Parameter):
         _assign_attr(value, root, name)
         return
@@ -300,7 +311,8 @@ def _put(root, name, value, persistent):
 
 
 def writes(node):
-    """Whether a node writes to an argument: its function's name says so, or it is training batch norm with running statistics."""
+    """True if a node modifies an argument in place: by its function's name, or as training batch
+    norm or instance norm with running statistics."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "_opname", None) or getattr(node.target, "__name__", "")
     if name in ("batch_norm", "instance_norm"):
         statistics = node.args[3:4] if hasattr(node.target, "_opname") else (*node.args[1:2], node.kwargs.get("running_mean"))

@@ -1,4 +1,4 @@
-"""torch.export.graph_signature: what the inputs and outputs of an exported graph are."""
+"""torch.export.graph_signature: the kinds of the inputs and outputs of an exported graph."""
 import dataclasses
 import enum
 from typing import Any
@@ -9,14 +9,14 @@ __all__ = ["ConstantArgument", "CustomObjArgument", "ExportBackwardSignature", "
 
 @dataclasses.dataclass
 class TensorArgument:
-    """A tensor: the node's name."""
+    """A tensor, as the name of its node."""
 
     name: str
 
 
 @dataclasses.dataclass
 class ConstantArgument:
-    """A number, a string, None: its value stands in the graph."""
+    """A Python scalar, string or None. Its value is part of the graph."""
 
     name: str
     value: Any
@@ -28,27 +28,27 @@ class _Named:
 
 
 class TokenArgument(_Named):
-    """Not made here: ops have no effect tokens."""
+    """Never created: ops have no effect tokens."""
 
 
 class SymIntArgument(_Named):
-    """Not made here: numbers are constants."""
+    """Never created: Python scalars are constants."""
 
 
 class SymFloatArgument(_Named):
-    """Not made here: numbers are constants."""
+    """Never created: Python scalars are constants."""
 
 
 class SymBoolArgument(_Named):
-    """Not made here: numbers are constants."""
+    """Never created: Python scalars are constants."""
 
 
 class CustomObjArgument(_Named):
-    """Not made here: there are no script objects."""
+    """Never created: there are no script objects."""
 
 
 class InputKind(enum.Enum):
-    """What an input is."""
+    """The kind of an input."""
 
     USER_INPUT = 1
     PARAMETER = 2
@@ -59,7 +59,7 @@ class InputKind(enum.Enum):
 
 
 class OutputKind(enum.Enum):
-    """What an output is."""
+    """The kind of an output."""
 
     USER_OUTPUT = 1
     LOSS_OUTPUT = 2
@@ -73,7 +73,8 @@ class OutputKind(enum.Enum):
 
 @dataclasses.dataclass
 class InputSpec:
-    """An input: its kind, its argument, and of what is not the user's the name in the module; whether a buffer is in the state_dict."""
+    """An input: its kind and argument, its name in the module unless it is a user input, and
+    whether a buffer is in the state_dict."""
 
     kind: InputKind
     arg: Any
@@ -92,7 +93,7 @@ class InputSpec:
 
 @dataclasses.dataclass
 class OutputSpec:
-    """An output: its kind, its argument, and what it is to be written to."""
+    """An output: its kind, its argument, and the name of the tensor to update with it."""
 
     kind: OutputKind
     arg: Any
@@ -104,7 +105,7 @@ class OutputSpec:
 
 @dataclasses.dataclass
 class ExportBackwardSignature:
-    """Of joint graphs, which are not made here."""
+    """Signature of joint forward-backward graphs, which are never created."""
 
     gradients_to_parameters: dict
     gradients_to_user_inputs: dict
@@ -113,7 +114,7 @@ class ExportBackwardSignature:
 
 @dataclasses.dataclass
 class ExportGraphSignature:
-    """Inputs in the order of the graph's placeholders, outputs in that of its result."""
+    """Inputs in the order of the graph's placeholders, outputs in the order of its results."""
 
     input_specs: list
     output_specs: list
@@ -136,12 +137,12 @@ class ExportGraphSignature:
 
     @property
     def non_persistent_buffers(self):
-        """Names of the buffers that are in no state_dict."""
+        """Names of the buffers that are not in the state_dict."""
         return tuple(s.target for s in self._inputs(InputKind.BUFFER) if s.persistent is False)
 
     @property
     def lifted_tensor_constants(self):
-        """Names of other tensors that the code uses."""
+        """Names of the other tensors that the code uses."""
         return tuple(s.target for s in self._inputs(InputKind.CONSTANT_TENSOR))
 
     @property
@@ -150,27 +151,27 @@ class ExportGraphSignature:
 
     @property
     def user_inputs(self):
-        """Names of the inputs of the call; values of those that are constants."""
+        """Names of the inputs of the call, or values of constant inputs."""
         return tuple(_shown(s.arg) for s in self._inputs(InputKind.USER_INPUT))
 
     @property
     def user_outputs(self):
-        """Names of the outputs of the call; values of those that are constants."""
+        """Names of the outputs of the call, or values of constant outputs."""
         return tuple(_shown(s.arg) for s in self.output_specs if s.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT))
 
     @property
     def inputs_to_parameters(self):
-        """Names of placeholders -> names of parameters."""
+        """{placeholder name: parameter name}"""
         return {s.arg.name: s.target for s in self._inputs(InputKind.PARAMETER)}
 
     @property
     def inputs_to_buffers(self):
-        """Names of placeholders -> names of buffers."""
+        """{placeholder name: buffer name}"""
         return {s.arg.name: s.target for s in self._inputs(InputKind.BUFFER)}
 
     @property
     def inputs_to_lifted_tensor_constants(self):
-        """Names of placeholders -> names of constants."""
+        """{placeholder name: constant name}"""
         return {s.arg.name: s.target for s in self._inputs(InputKind.CONSTANT_TENSOR)}
 
     @property
@@ -179,17 +180,17 @@ class ExportGraphSignature:
 
     @property
     def buffers_to_mutate(self):
-        """Names of outputs -> names of the buffers that they are to be written to."""
+        """{output name: name of the buffer to update with it}"""
         return self._outputs(OutputKind.BUFFER_MUTATION)
 
     @property
     def parameters_to_mutate(self):
-        """The same for parameters."""
+        """{output name: name of the parameter to update with it}"""
         return self._outputs(OutputKind.PARAMETER_MUTATION)
 
     @property
     def user_inputs_to_mutate(self):
-        """The same for inputs of the call."""
+        """{output name: name of the call input to update with it}"""
         return self._outputs(OutputKind.USER_INPUT_MUTATION)
 
     @property
@@ -209,13 +210,14 @@ class ExportGraphSignature:
         return ()
 
     def replace_all_uses(self, old, new):
-        """Another name for a node."""
+        """Renames a node."""
         for s in (*self.input_specs, *self.output_specs):
             if s.arg.name == old:
                 s.arg.name = new
 
     def get_replace_hook(self, replace_inputs=False):
-        """A hook for graph modules that keeps the names of outputs (and inputs) right."""
+        """Returns a hook for graph modules that keeps the names of outputs (and inputs) up to date.
+        """
         def replaced(old, new, user):
             if user.op == "output" or replace_inputs and user.op == "placeholder":
                 self.replace_all_uses(old.name, new)

@@ -1,6 +1,7 @@
 """torch.func: function transforms (https://pytorch.org/docs/stable/func.html).
 
-grad, vjp and the Jacobians run the tape over fresh copies of the inputs; vmap calls the function once for each slice.
+grad, vjp and jacrev run reverse-mode autograd over fresh copies of the inputs; jvp and jacfwd
+propagate tangents. vmap calls the function once, on batched tensors.
 """
 from mindtorch.torch.func._modules import (functional_call, functionalize, debug_unwrap, replace_all_batch_norm_modules_,
                                            stack_module_state)
@@ -10,7 +11,8 @@ from mindtorch.torch.func._vmap import vmap
 __all__ = ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "vmap", "linearize", "functionalize",
            "functional_call", "stack_module_state", "replace_all_batch_norm_modules_", "debug_unwrap", "rearrange"]
 
-# What functorch had and torch.func has other means for (torch.func.functional_call, torch.func.stack_module_state, vmap's chunk_size).
+# functorch names that torch.func replaces with functional_call, stack_module_state and the
+# chunk_size of vmap.
 _OLDER = frozenset(["FunctionalModule", "FunctionalModuleWithBuffers", "combine_state_for_ensemble", "make_functional", "make_functional_with_buffers"])
 
 

@@ -1,4 +1,4 @@
-"""Custom autograd functions under vmap: the rule that a function brings with it."""
+"""Custom autograd functions under vmap: the function's own vmap rule."""
 import collections
 import contextlib
 
@@ -10,17 +10,17 @@ from mindtorch.torch.utils._pytree import _broadcast_to_and_flatten, tree_flatte
 
 _MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 
-#: what a rule is told: how many slices there are, and what random operations may do
+#: information passed to a vmap rule: the number of slices and the randomness mode
 VmapInfo = collections.namedtuple("VmapInfo", ["batch_size", "randomness"])
 
 
 def has_vmap_rule(function):
-    """Whether a Function has a `vmap` of its own."""
+    """True if a Function overrides `vmap`."""
     return function.vmap is not Function.vmap
 
 
 def check_vmap_support(function):
-    """RuntimeError unless a Function says in exactly one way how it is mapped."""
+    """Raises RuntimeError unless a Function defines exactly one way to be vmapped."""
     name = function.__name__
     check_setup(function)
     if function.generate_vmap_rule and has_vmap_rule(function):
@@ -32,7 +32,8 @@ def check_vmap_support(function):
 
 
 def custom_vmap(function, info, in_dims, args):
-    """(results of the function's own rule, the dimension of each tensor among them or None, their structure)."""
+    """Returns (results of the function's own vmap rule, the dimension of each tensor among them or
+    None, their structure)."""
     r = function.vmap(info, in_dims, *args)
     if not isinstance(r, tuple) or len(r) != 2:
         got = f"{len(r)} returns" if isinstance(r, tuple) else f"a {type(r)}"
@@ -49,7 +50,7 @@ def custom_vmap(function, info, in_dims, args):
 
 
 def _by_rule(function, level, args):
-    """What a function's own rule makes of the tensors of all slices."""
+    """Calls a function's own vmap rule on the tensors of all slices."""
     def place(x):
         if not taken(x) or not batching.taken_out(x, level)[1]:
             return None
@@ -59,7 +60,8 @@ def _by_rule(function, level, args):
     def whole(x):
         if not taken(x):
             return x
-        entered = level.given.get(id(x))            # (what vmap was given is given to the rule as it is)
+        # the rule receives the tensors that were passed to vmap, unchanged
+        entered = level.given.get(id(x))
         return batching.taken_out(x, level)[0] if entered is None else entered[1]
     with batching._Outside(level), transforms.below(level) if level.marks else contextlib.nullcontext():
         outs, at, spec = custom_vmap(function, VmapInfo(level.size, level.randomness), tree_map(place, tuple(args)), tree_map(whole, tuple(args)))
@@ -74,13 +76,14 @@ def _by_rule(function, level, args):
 
 
 def apply(function, level, args, kwargs):
-    """A Function on tensors that stand for the slices of a vmap.
+    """Applies a Function to batched tensors.
 
-    Inside of what differentiates in the vmap it is recorded as it is, on slices; else its rule is called, or it is applied to each slice where the tensors
-    of all slices have history.
+    If it is differentiated inside the vmap, it is recorded on the batched tensors, with its vmap
+    rule (if any) as its forward. Otherwise its vmap rule is called. Without a rule, it is applied
+    to each slice if the full tensors have autograd history or if it reads values.
     """
     if issubclass(function, _SingleLevelFunction):
-        return function._apply_plain(args, kwargs)[0]           # (a level of its own)
+        return function._apply_plain(args, kwargs)[0]  # has a transform level of its own
     if level.marks:
         check_vmap_support(function)
     tensors = [x for x in tree_leaves((args, kwargs)) if taken(x)]
@@ -90,7 +93,7 @@ def apply(function, level, args, kwargs):
     rule = has_vmap_rule(function)
     if inside and outside:
         raise NotImplementedError(f"torch.vmap: the autograd.Function {function.__name__} is differentiated both inside and outside of a vmap, which is not "
-                                  "supported; write it with torch's own operations")
+                                  "supported; implement it with PyTorch's own operations")
     if rule and not kwargs:
         if not inside:
             return _by_rule(function, level, args)

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters."""
+"""Modules as pure functions of their parameters."""
 import functools
 
 from mindtorch.core import transforms
@@ -12,7 +12,7 @@ _REMOVE = ("mutations", "mutations_and_views")
 
 
 def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """Calls the module with these tensors (a dict by name, or several dicts) in the place of its own."""
+    """Calls the module with these tensors (a dict by name, or several dicts) instead of its own."""
     if isinstance(parameter_and_buffer_dicts, dict):
         given = parameter_and_buffer_dicts
     elif isinstance(parameter_and_buffer_dicts, (list, tuple)):
@@ -30,7 +30,8 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
 
 
 def stack_module_state(models):
-    """(parameters, buffers) of modules of one class, each stacked over the modules, as dicts by name."""
+    """Returns (parameters, buffers) of modules of the same class as dicts by name, each tensor
+    stacked over the modules."""
     models = list(models)
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
@@ -53,7 +54,8 @@ def _stack(tensors):
 
 
 def replace_all_batch_norm_modules_(root):
-    """Makes every batch normalisation in a module normalise by the batch alone, without running statistics."""
+    """Makes every batch normalization in a module use batch statistics only, without running
+    statistics."""
     from mindtorch.torch.nn.modules.batchnorm import _BatchNorm
     for m in root.modules():
         if isinstance(m, _BatchNorm):
@@ -63,7 +65,8 @@ def replace_all_batch_norm_modules_(root):
 
 
 def functionalize(func, *, remove="mutations"):
-    """The function itself, as a transform: run eagerly, a function and its version without mutations give the same."""
+    """Wraps the function in a transform level. In eager mode the function and its version without
+    mutations have equal results, so nothing is rewritten."""
     if remove not in _REMOVE:
         raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are:\n"
                            "     remove='mutations': all inplace and out= operators will be removed from the program, and replaced with their "
@@ -87,7 +90,8 @@ def functionalize(func, *, remove="mutations"):
 def _entered(level, t):
     if not taken(t):
         return t
-    inside = t if t._rg else detached(t)        # (writes go through; what is said of it inside stays there)
+    # in-place changes reach `t`; autograd flags set inside do not
+    inside = t if t._rg else detached(t)
     if inside is not t:
         transforms.enter(level, inside, t)
     return inside
@@ -98,7 +102,7 @@ def _left(level, t):
 
 
 def debug_unwrap(tensor, *, recurse=True):
-    """The tensor itself: transforms do not wrap tensors here."""
+    """Returns the tensor unchanged."""
     if not taken(tensor):
         raise TypeError(f"debug_unwrap() expects a Tensor, got {type(tensor).__name__}")
     return tensor

@@ -1,4 +1,5 @@
-"""How tensors are printed inside transforms: each level that a tensor was made in around the value."""
+"""Printing of tensors inside transforms: the value is nested in one wrapper per level that the
+tensor was made in."""
 import textwrap
 
 from mindtorch.core import batching, transforms
@@ -6,9 +7,9 @@ from mindtorch.core.tensor import again
 
 
 def wrapped(t):
-    """The text of a tensor made inside transforms; None where it is printed as it is.
+    """Returns the text of a tensor made inside transforms, or None if it is printed as usual.
 
-    Of a vmap the function sees what stands for slices: it is printed as the tensor of all of them.
+    A batched tensor inside vmap is printed as the tensor of all slices.
     """
     found, inner, own = [], t, True
     for n, level in transforms.shown_in(t):
@@ -25,7 +26,7 @@ def wrapped(t):
         if entered is not None:
             inner = entered[1]
         else:
-            own = False         # what it was computed from further out is not known
+            own = False  # its source outside this level is unknown
     if not found:
         return None
     if inner._lvl:
@@ -45,7 +46,8 @@ def wrapped(t):
 
 
 def _depends_outside(t, levels):
-    """Whether a tensor depends on one that requires a gradient and is none of these levels' own."""
+    """True if a tensor depends on one that requires a gradient and was not entered by these levels.
+    """
     entered = {i for level in levels for i in level.given}
     if not t._rg:
         return False

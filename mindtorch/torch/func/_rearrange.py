@@ -1,4 +1,4 @@
-"""torch.func.rearrange: dimensions by name, in the notation of einops."""
+"""torch.func.rearrange: named dimensions in einops notation."""
 import math
 
 from mindtorch.core.table import TABLE
@@ -8,13 +8,17 @@ __all__ = ["rearrange"]
 
 
 def rearrange(tensor, pattern, **axes_lengths):
-    """A tensor with its dimensions split, joined and put in another order as "(h k) w c -> h w (k c)" says.
+    """Splits, merges and permutes the dimensions of a tensor by a pattern such as "(h k) w c -> h w
+    (k c)".
 
-    tensor        or a list of tensors of one shape, whose number is the first dimension
-    pattern       names, `...` for any number of dimensions, 1 or () for a dimension of size 1, names in parentheses for a dimension that is made of several
-    axes_lengths  sizes of names; each parenthesis on the left may leave one to be inferred
+      tensor        or a list of tensors of the same shape, stacked along a new first dimension
+      pattern       names, `...` for any number of dimensions, 1 or () for a dimension of size 1,
+                    names in parentheses for a dimension composed of several
+      axes_lengths  sizes of names; one size in each parenthesis on the left may be inferred
 
-    ValueError for patterns that mean nothing or do not fit the tensor.  https://pytorch.org/docs/stable/generated/torch.func.rearrange.html
+    ValueError for invalid patterns and for patterns that do not fit the tensor.
+
+    https://pytorch.org/docs/stable/generated/torch.func.rearrange.html
     """
     if not taken(tensor):
         tensor = TABLE["stack"].public(tuple(tensor) if isinstance(tensor, (list, tuple)) else tensor)
@@ -43,10 +47,10 @@ def rearrange(tensor, pattern, **axes_lengths):
         if None in known:
             rest = math.prod([k for k in known if k is not None])
             if known.count(None) > 1:
-                raise ValueError(f"cannot infer the sizes of several of {[n for n, k in zip(group, known) if k is None]} at once, in {pattern!r}")
+                raise ValueError(f"cannot infer more than one size per group: {[n for n, k in zip(group, known) if k is None]} are unknown in {pattern!r}")
             known[known.index(None)] = size // rest if rest else 0
         if math.prod(known) != size:
-            raise ValueError(f"the sizes {dict(zip(group, known))} do not make up a dimension of size {size}, in {pattern!r}")
+            raise ValueError(f"the product of the sizes {dict(zip(group, known))} is not the dimension's size {size}, in {pattern!r}")
         sizes.update(zip(group, known))
         order += group
     groups = _wide(right, spread)
@@ -62,7 +66,8 @@ def _sides(pattern):
 
 
 def _parsed(side):
-    """A side of a pattern: names, "...", and lists of them; a dimension of size 1 is an empty list."""
+    """Parses a side of a pattern into names, "..." and lists of them. A dimension of size 1 is an
+    empty list."""
     found, group, seen = [], None, set()
     for word in side.replace("...", " ... ").replace("(", " ( ").replace(")", " ) ").split():
         if word == "(":
@@ -96,7 +101,7 @@ def _names(side):
 
 
 def _wide(side, spread):
-    """The groups of a side, with the dimensions that an ellipsis stands for."""
+    """Returns the groups of a side with the ellipsis replaced by its dimensions."""
     found = []
     for g in side:
         if g == "...":

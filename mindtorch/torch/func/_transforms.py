@@ -1,9 +1,10 @@
-"""grad, vjp and jacrev on the reverse-mode tape; jvp and jacfwd by tangents (core/forward.py).
+"""grad, vjp and jacrev by reverse-mode autograd. jvp and jacfwd by tangents (`core/forward.py`).
 
-A transform gives the function *entered* inputs: tensors of the same value whose use can be told from other uses of the
-same tensor.  Where an input has history outside (an enclosing transform, or plain autograd), the entered one is linked
-to it, so that results can be differentiated by those in turn.  On leaving, a result that depends on nothing outside is
-cut off, so that it is as constant as torch's.
+A transform calls the function with *entered* inputs: tensors of equal value, whose uses can be
+distinguished from other uses of the same tensor. If an input has history outside (an enclosing
+transform, or plain autograd), the entered tensor is linked to it, so that the enclosing one can
+differentiate the results. On leaving, a result that depends on nothing outside is detached, so that
+it is a constant as in PyTorch.
 """
 import functools
 
@@ -21,7 +22,7 @@ from mindtorch.torch.func._vmap import RANDOM_ERROR, drawing
 from mindtorch.torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 
-# ------------------------------------------------------------------ in and out
+# ------------------------------------------------------------------ entering and leaving
 _NO_HOOKS = "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue with your use case."
 
 
@@ -29,9 +30,10 @@ _PLAIN = (Tensor, Parameter)
 
 
 class _Level:
-    """One transform that is being computed: what it entered, and whether its results matter outside.
+    """A running transform: the tensors that it entered, and whether its results need history
+    outside.
 
-    Inside of `with`, the function is in it, and gradients are recorded.
+    Inside `with`, the function runs at this level and gradients are recorded.
     """
 
     def __init__(self, kind="grad"):
@@ -56,7 +58,8 @@ class _Level:
             hooks_here.refused = self.refused
 
     def enter(self, x):
-        """The tensor that stands for `x` inside; non-tensors are an error."""
+        """Returns the entered tensor for `x`. Raises for non-tensors and for dtypes without
+        gradients."""
         if not taken(x):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
         if x._stype.kind not in "fcV":
@@ -74,7 +77,8 @@ class _Level:
         return t
 
     def accompany(self, x):
-        """The tensor that stands for an argument that nobody differentiates by: what is written to it is written to the argument."""
+        """Returns the entered tensor for an argument that is not differentiated. In-place changes
+        to it also change the argument."""
         if not taken(x) or type(x) not in _PLAIN:
             return x
         t = x.view_as(x) if x._rg else forward.carry(x, detached(x))
@@ -84,11 +88,12 @@ class _Level:
         return t
 
     def reaches_out(self, tensors):
-        """True if some of these depend on a tensor that was not made here, and that matters where this began."""
+        """True if a tensor depends on one from outside this level, and grad mode was enabled when
+        the level was created."""
         return self.outside and self.depends(tensors)
 
     def depends(self, tensors):
-        """True if some of these depend on a tensor that was not made here."""
+        """True if a tensor depends on one from outside this level."""
         seen, stack = set(), []
         if FLAGS.primitives:
             tensors = [*tensors, *[h for t in tensors if (h := batching.hidden(t)) is not None]]
@@ -119,9 +124,11 @@ class _Level:
         return id(leaf) not in self.leaves and leaf._lvl < self.here.serial
 
     def leave(self, tree, reaches=None):
-        """Results as the outside sees them; reaches: whether they reach out, where that is known."""
+        """Returns the results for the caller of the transform. `reaches` is the result of
+        `reaches_out`, if already known."""
         if tree.__class__ is Tensor:
-            # (As below, without looking for tensors.)
+            # Fast path for a single tensor: does what the code below does, without traversing the
+            # tree.
             ours = tree._lvl >= self.here.serial
             if forward.recorded(tree) and not (self.reaches_out([tree]) if reaches is None else reaches):
                 tree = forward.cut(tree, lambda g: self.reaches_out([g]))
@@ -144,7 +151,7 @@ class _Level:
 
 
 def argument_places(argnums, count):
-    """The positions meant, as a tuple of non-negative ints, with torch's errors."""
+    """Returns the argument indices as a tuple of non-negative ints. Raises PyTorch's errors."""
     if not isinstance(argnums, (int, tuple)):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     nums = (argnums,) if isinstance(argnums, int) else argnums
@@ -163,7 +170,8 @@ def argument_places(argnums, count):
 
 
 def _enter_args(level, args, nums):
-    """(args with their tensors entered, those at `nums`, structures of those args)."""
+    """Returns (args with entered tensors, entered tensors of the args at `nums`, structures of
+    those args)."""
     args, flat, specs = [x if i in nums else tree_map(level.accompany, x) for i, x in enumerate(args)], [], []
     for n in nums:
         leaves, spec = tree_flatten(args[n])
@@ -175,7 +183,7 @@ def _enter_args(level, args, nums):
 
 
 def _by_arg(flat, specs, argnums):
-    """Results for the entered tensors, as the arguments were nested."""
+    """Nests results for the entered tensors like the arguments."""
     out, at = [], 0
     for spec in specs:
         out.append(tree_unflatten(flat[at:at + spec.num_leaves], spec))
@@ -188,12 +196,14 @@ def _zeros(t, shape=None):
 
 
 def _deep():
-    """Whether a vmap around computes what has history outside of it: what is computed for gradients inside is recorded there."""
+    """True if an enclosing vmap computes on tensors with history outside of it. Gradients computed
+    inside must then be recorded."""
     return FLAGS.primitives and any([level.kind == "vmap" and level.deep for level in transforms.levels()])
 
 
 def _pull(outs, ins, cotangents, create_graph):
-    """Gradients of the inputs for cotangents of the outputs; zeros where there is no dependence."""
+    """Returns gradients of the inputs for cotangents of the outputs. Zeros where there is no
+    dependence."""
     create_graph = create_graph or _deep()
     pairs = [(o, c) for o, c in zip(outs, cotangents) if o._rg]
     if not pairs:
@@ -210,7 +220,7 @@ def _with_aux(name, out, has_aux):
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
         raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
-    if name[:4] != "grad":              # (which looks at its own output first)
+    if name[:4] != "grad":  # grad checks its own output first
         _check_aux(out[1])
     return out
 
@@ -223,9 +233,10 @@ def _check_aux(aux):
 
 # ------------------------------------------------------------------ grad
 def grad_and_value(func, argnums=0, has_aux=False):
-    """The function that gives (gradient, value) of a scalar function; with has_aux (gradient, (value, aux)).
+    """Returns a function that computes (gradient, value) of a scalar function, or (gradient,
+    (value, aux)) with `has_aux`.
 
-    argnums says which positional arguments (nested containers of tensors) to differentiate by.
+    `argnums` selects the positional arguments (nested containers of tensors) to differentiate.
     """
     name = "grad_and_value(f)(*args)"
 
@@ -254,7 +265,8 @@ def grad_and_value(func, argnums=0, has_aux=False):
 
 
 def grad(func, argnums=0, has_aux=False):
-    """The function that gives the gradient of a scalar function; with has_aux (gradient, aux)."""
+    """Returns a function that computes the gradient of a scalar function, or (gradient, aux) with
+    `has_aux`."""
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
@@ -277,7 +289,8 @@ def _tensor_leaves(name, tree):
 
 
 def vjp(func, *primals, has_aux=False):
-    """(output, function from cotangents of the output to a tuple of cotangents of the primals[, aux])."""
+    """Returns (output, function from cotangents of the output to a tuple of cotangents of the
+    primals[, aux])."""
     name = "vjp(f, *primals)"
     level = _Level()
     with level:
@@ -295,7 +308,8 @@ def vjp(func, *primals, has_aux=False):
         with enable_grad():
             gs = _pull(outs, flat, given, track)
         if not track:
-            gs = [forward.cut(g) if g._rg else g for g in gs]           # (of the tensors of all slices of a vmap the history stays)
+            # the full tensors of a vmap keep their history
+            gs = [forward.cut(g) if g._rg else g for g in gs]
         for g in gs:
             transforms.left(g)
         return _by_arg(gs, specs, ())
@@ -314,7 +328,8 @@ class _Star:
 
 
 def _linear_map(outs, flat):
-    """The function from tangents of the inputs to tangents of the outputs: the derivative of the cotangent map."""
+    """Returns the function from tangents of the inputs to tangents of the outputs, as the
+    derivative of the cotangent map."""
     probes = [_zeros(o) for o in outs]
     for p in probes:
         set_requires_grad(p, True)
@@ -354,7 +369,8 @@ def _check_tangents(name, primals, tangents):
 
 
 def _forward(func, primals, has_aux, name):
-    """Runs func over entered primals: (level, output, structure, tensors, aux, entered tensors)."""
+    """Runs func on entered primals. Returns (level, output, structure, output tensors, aux, entered
+    tensors)."""
     level = _Level("jvp")
     with level:
         return _forward_in(level, func, primals, has_aux, name)
@@ -368,7 +384,7 @@ def _forward_in(level, func, primals, has_aux, name):
 
 
 class _Forward:
-    """A forward transform that is being computed: `n` directions at once."""
+    """A running forward-mode transform with `n` directions at once."""
 
     def __init__(self, n):
         self.here, self.open = transforms.Level("jvp"), forward.Opened(n)
@@ -383,7 +399,7 @@ class _Forward:
         self.here.__exit__(*exc)
 
     def enter(self, x, tangents):
-        """The tensor that stands for `x` inside, with a tangent for each level (None: none)."""
+        """Returns the entered tensor for `x`, with one tangent per level (None for no tangent)."""
         given, x = x, batching.lift(x)
         t = x.view_as(x)
         for v, g in zip(self.levels, tangents):
@@ -393,7 +409,7 @@ class _Forward:
         return t
 
     def accompany(self, x):
-        """The tensor that stands for an argument that nobody differentiates by."""
+        """Returns the entered tensor for an argument that is not differentiated."""
         if not taken(x) or type(x) not in _PLAIN:
             return x
         t = x.view_as(x)
@@ -401,12 +417,13 @@ class _Forward:
         return t
 
     def leave(self, tree):
-        """Results as the outside sees them."""
+        """Returns the results for the caller of the transform."""
         return tree_map(lambda t: transforms.back(self.here, t), tree)
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
-    """(output, its derivative along the tangents[, aux]); both arguments are tuples of the same structure."""
+    """Returns (output, its derivative along the tangents[, aux]). Both arguments are tuples of the
+    same structure."""
     name = f"jvp(f, primals, tangents{', strict=True' if strict else ''})"
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{name}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
@@ -419,7 +436,7 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
         js = [forward.tangent(o, level.levels[0]) for o in outs]
         if strict and any([j is None for j in js]):
             raise RuntimeError(f"{name}: The output of f is independent of the inputs. This is not allowed with strict=True.")
-        # (Not the caller's own tensor, for it would leave this level.)
+        # Do not return the caller's own tensor: it would leave this level.
         js = [_zeros(o) if j is None else j.view_as(j) if any([j is t for t in given]) else j for o, j in zip(outs, js)]
         outs = [forward.unpacked(o, level.levels[0]) if any([o is x for x in tree_leaves(inside)]) else o for o in outs]
         for j in js:
@@ -429,10 +446,12 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
 
 
 def linearize(func, *primals):
-    """(output, function from tangents of the primals to the tangent of the output), the function run once.
+    """Returns (output, function from tangents of the primals to the tangent of the output). The
+    function `func` runs once.
 
-    The tangents are of the structure, sizes and dtypes of the primals (RuntimeError).  The function is the derivative of the backward pass, which it keeps;
-    its results are differentiable in the tangents, and in what the function closes over.
+    The tangents must have the structure, sizes and dtypes of the primals (RuntimeError). The
+    returned function is the derivative of the backward pass, which it keeps alive. Its results are
+    differentiable in the tangents and in the tensors that `func` closes over.
     """
     name = "linearize(f, *primals)"
     if not primals:
@@ -486,7 +505,7 @@ def _jacobian(name, func, argnums, has_aux, chunk=None):
 
 
 def _rows(out, ins, track, chunk):
-    """d out / d input for each input, shaped out.shape + input.shape."""
+    """Returns d out / d input for each input, with shape out.shape + input.shape."""
     shape, n = out._sizes, out._numel
     dtypes = [i._stype if out._stype.kind in "fV" else out._stype for i in ins]
     if not out._rg or not n:
@@ -497,7 +516,7 @@ def _rows(out, ins, track, chunk):
         units = np.zeros((count, n), out._stype)
         units[range(count), range(start, start + count)] = 1
         cotangents = tensor_from(units.reshape(count, *shape), out)
-        if count == 1:          # (nothing is gained: one at a time)
+        if count == 1:  # one row: batching has no benefit
             parts.append([g.unsqueeze(0) for g in _pull([out], ins, [cotangents[0]], track)])
             continue
         with batching.Level(count, marks=False) as level:
@@ -507,14 +526,16 @@ def _rows(out, ins, track, chunk):
 
 
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
-    """The function that gives the Jacobian (output shape + input shape, nested as output and arguments are)."""
+    """Returns a function that computes the Jacobian (output shape + input shape, nested like output
+    and arguments)."""
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
     return _jacobian("jacrev", func, argnums, has_aux, chunk_size)
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
-    """The function that gives the Jacobian, by one tangent for each element of the inputs; `func` is run once, with all of them."""
+    """Returns a function that computes the Jacobian with one tangent per input element. `func` runs
+    once, with all tangents batched."""
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
 
@@ -533,12 +554,12 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
             for n, x in zip(nums, _by_arg(flat, specs, ())):
                 inside[n] = x
             r, random = drawing(func, inside, tree_map(level.accompany, kwargs))
-            # (Called once: what "same" means.)
+            # The function runs once for all directions, which is randomness="same".
             if random and randomness == "error":
                 raise RuntimeError(RANDOM_ERROR)
             if random and randomness == "different":
-                raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: its "
-                                          "columns would belong to different functions; use 'same' (device cpu)")
+                raise NotImplementedError("torch.func.jacfwd: randomness='different' is not supported for a function with random operations: each "
+                                          "column would use different random values; use 'same' (device cpu)")
             out, aux = _with_aux("jvp(f, primals, tangents)", r, has_aux)
             outs, out_spec = _tensor_leaves("jvp(f, primals, tangents)", out)
             _all_real("jacfwd", "outputs", outs)
@@ -553,14 +574,16 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
 
 def _directions(x, start, count):
-    """`count` tangents of x: from the one at `start` on, one for each of its elements; zeros else."""
+    """Returns `count` directions for x: one-hot for each of its elements from index `start` on,
+    zeros elsewhere."""
     units = np.zeros((count, x._numel), x._stype)
     units[range(start, start + x._numel), range(x._numel)] = 1
     return tensor_from(units.reshape(count, *x._sizes), x)
 
 
 def _columns(out, ins, starts, j, many):
-    """d out / d x for each x, shaped out.shape + x.shape, out of out's tangents in all directions."""
+    """Returns d out / d x for each x, with shape out.shape + x.shape, from the tangents of `out` in
+    all directions."""
     if j is None:
         return [tensor_from(np.zeros((*out._sizes, *x._sizes), out._stype), out) for x in ins]
     j = batching.whole(j, many)
@@ -576,5 +599,5 @@ def _check_inputs(ins):
 
 
 def hessian(func, argnums=0):
-    """The function that gives the Hessian of a scalar function."""
+    """Returns a function that computes the Hessian of a scalar function."""
     return jacfwd(jacrev(func, argnums), argnums)

@@ -1,6 +1,7 @@
-"""torch._functorch.vmap: the function is called once, on tensors that stand for a slice each (core/batching.py).
+"""torch._functorch.vmap: calls the function once, on batched tensors (`core/batching.py`).
 
-The steps have torch's names, and are looked up when vmap runs: libraries with containers of their own put others in their places.
+The helpers have PyTorch's names and are looked up when vmap runs, because libraries with their own
+containers replace them.
 """
 import functools
 
@@ -19,7 +20,8 @@ def _get_name(func):
 
 
 def _process_batched_inputs(in_dims, args, func):
-    """(how many slices, the dim each argument is mapped over or None, leaves of the arguments, their structure)."""
+    """Returns (number of slices, the dim over which each argument is mapped or None, leaves of the
+    arguments, their structure)."""
     name = f"vmap({_get_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if isinstance(in_dims, bool) or not isinstance(in_dims, (int, tuple)):
         raise ValueError(f"{name}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: "
@@ -49,7 +51,7 @@ def _process_batched_inputs(in_dims, args, func):
 
 
 def _validate_and_get_batch_size(dims, leaves):
-    """How many slices there are; ValueError unless all arguments have as many."""
+    """Returns the number of slices. ValueError unless it is equal for all arguments."""
     sizes = [x._sizes[d] for x, d in zip(leaves, dims) if d is not None]
     if not sizes:
         raise ValueError("vmap: Expected at least one Tensor to vmap over")
@@ -73,7 +75,8 @@ def _out_dims(func, out_dims, spec):
 
 
 def _add_batch_dim(tensor, in_dim, vmap_level):
-    """What stands for the slices of a tensor along a dimension inside of the vmap of this number."""
+    """Returns the batched tensor for the slices of a tensor along a dimension, at the vmap level of
+    this number."""
     level, x = transforms.numbered(vmap_level), tensor
     in_dim %= x.ndim
     with batching._Outside(level):
@@ -83,7 +86,8 @@ def _add_batch_dim(tensor, in_dim, vmap_level):
 
 
 def _remove_batch_dim(tensor, vmap_level, batch_size, out_dim):
-    """The tensor of all slices, these along `out_dim`; what is the same for all is repeated."""
+    """Returns the tensor of all slices, stacked along `out_dim`. A value that is equal for all
+    slices is repeated."""
     level = transforms.numbered(vmap_level)
     v, mapped = batching.taken_out(tensor, level)
     n = v.ndim + (not mapped)
@@ -96,7 +100,8 @@ def _remove_batch_dim(tensor, vmap_level, batch_size, out_dim):
 
 
 def _maybe_remove_batch_dim(name, batched_output, vmap_level, batch_size, out_dim):
-    """The same for a result, which has to be a tensor unless its out_dim is None, and must not have slices then."""
+    """Like `_remove_batch_dim`, for a result. It must be a tensor unless out_dim is None; with None
+    a tensor must not be batched."""
     if not taken(batched_output):
         if out_dim is None:
             return batched_output
@@ -110,22 +115,24 @@ def _maybe_remove_batch_dim(name, batched_output, vmap_level, batch_size, out_di
 
 
 def _create_batched_inputs(flat_in_dims, flat_args, vmap_level, args_spec):
-    """The arguments as the function gets them."""
+    """Returns the arguments with batched tensors."""
     return tree_unflatten([x if d is None else _add_batch_dim(x, d, vmap_level) for x, d in zip(flat_args, flat_in_dims)], args_spec)
 
 
 def _unwrap_batched(batched_outputs, out_dims, vmap_level, batch_size, func):
-    """The results as vmap's caller gets them."""
+    """Returns the results with unbatched tensors."""
     leaves, spec = tree_flatten(batched_outputs)
     dims = _out_dims(func, out_dims, spec)
     return tree_unflatten([_maybe_remove_batch_dim(_get_name(func), x, vmap_level, batch_size, d) for x, d in zip(leaves, dims)], spec)
 
 
 def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
-    """The function over a further dimension: `in_dims` of the (nested) inputs, which then is `out_dims` of the outputs.
+    """Vectorizes a function over an additional dimension: `in_dims` of the (nested) inputs,
+    `out_dims` of the outputs.
 
-    Keyword arguments are given to the function as they are.  randomness says what random operations do: "error", "different" numbers or the "same" for
-    every slice.  The function is called once, with tensors that stand for a slice each; every operation computes all slices, chunk_size of them at a time.
+    Keyword arguments are passed unchanged. `randomness` selects the behaviour of random ops:
+    "error", "different" or the "same" values for all slices. The function is called once, on
+    batched tensors. Each op computes all slices at once, or `chunk_size` slices at a time.
     """
     if randomness not in _RANDOMNESS:
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -151,7 +158,7 @@ def _once(func, out_dims, randomness, kwargs, leaves, dims, spec, size):
 
 
 def _chunks(func, out_dims, randomness, kwargs, leaves, dims, spec, size, chunk_size):
-    """As many slices at a time."""
+    """Runs the function on `chunk_size` slices at a time."""
     parts = [None if d is None else x.split(chunk_size, d) for x, d in zip(leaves, dims)]
     rows, state = [], rng.default_generator.get_state() if randomness == "same" else None
     for i, start in enumerate(range(0, size, chunk_size)):
@@ -172,7 +179,7 @@ def _mark():
 
 
 def drawing(fn, args, kwargs):
-    """(fn(*args, **kwargs), whether it drew random numbers)."""
+    """Returns (fn(*args, **kwargs), whether it used random numbers)."""
     before = _mark()
     r = fn(*args, **kwargs)
     after = _mark()

@@ -1,4 +1,4 @@
-"""A graph as Python source: what `Graph.python_code` writes."""
+"""Generates Python source from a graph, for `Graph.python_code`."""
 import builtins
 import enum
 import keyword
@@ -20,25 +20,25 @@ from mindtorch.torch.utils import _pytree as pytree
 _RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(["inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"])
 _INPLACE = {getattr(__import__("operator"), n): text for n, text in inplace_methods.items()}
 _MAGIC = {getattr(__import__("operator"), n): text for n, text in magic_methods.items()}
-#: generic classes under typing's names for them, as annotations had them first
+#: builtin generic classes mapped to their older typing names
 _TYPING = {c: getattr(typing, n) for c, n in ((list, "List"), (dict, "Dict"), (set, "Set"), (frozenset, "FrozenSet"), (tuple, "Tuple"))}
 
 
 def common_globals():
-    """Names that all generated code may use."""
+    """Returns the names that all generated code may use."""
     from mindtorch import torch
     return {"inf": math.inf, "nan": math.nan, "NoneType": type(None), "torch": torch, "device": _device.device, "fx_pytree": fx_pytree,
             "pytree": pytree}
 
 
 class _Namespace:
-    """Names that are taken."""
+    """Names in use in the generated code."""
 
     def __init__(self):
         self._used, self._names, self._count = set(), {}, {}
 
     def create_name(self, candidate, obj):
-        """A free Python name like `candidate`, which stands for obj from now on."""
+        """Returns an unused Python name similar to `candidate` and associates it with obj."""
         if obj is not None and obj in self._names:
             return self._names[obj]
         candidate = re.sub(r"[^0-9a-zA-Z_]+", "_", candidate) or "_unnamed"
@@ -64,7 +64,7 @@ class _Namespace:
 
 
 def dotted(root, target):
-    """`root.a.b` as an expression, with getattr() where a part is no identifier."""
+    """Returns `root.a.b` as an expression, with getattr() for parts that are not identifiers."""
     text = root
     for part in target.split("."):
         text = f"{text}.{part}" if part.isidentifier() and not keyword.iskeyword(part) else f'getattr({text}, "{part}")'
@@ -74,7 +74,8 @@ def dotted(root, target):
 class PythonCode:
     """Source of a forward function, and the global names that it needs.
 
-    `_lineno_map` gives for a line, counted from the one after the function's head (line `_prologue_start`), the number of the node it is of.
+    `_lineno_map` maps a line, counted from the one after the function's head (line
+    `_prologue_start`), to the index of its node.
     """
 
     def __init__(self, src, globals, _lineno_map=None, _prologue_start=0):
@@ -82,7 +83,8 @@ class PythonCode:
 
 
 class _Line(str):
-    """A line of the body that knows the number of its node, also after the user's transformer passed it on."""
+    """A line of the body with the index of its node, which is preserved through the user's code
+    transformer."""
 
     number = None
 
@@ -94,19 +96,19 @@ def _of(text, number):
 
 
 class CodeGen:
-    """Writes a graph as Python."""
+    """Generates Python code from a graph."""
 
     def __init__(self):
         self._body_transformer, self._func_name = None, "forward"
 
     def gen_fn_def(self, free_vars, maybe_return_annotation, *, expanded_def=False):
-        """The line that begins the function."""
+        """Returns the def line of the function."""
         if not free_vars or free_vars[0] != "self":
             free_vars = ["self", *free_vars]
         return f"def {self._func_name}({', '.join(free_vars)}){maybe_return_annotation}:"
 
     def generate_output(self, output_args, *, descs=None):
-        """The line that ends it."""
+        """Returns the return line of the function."""
         return f"return {self._text(output_args)}"
 
     def process_inputs(self, *args):
@@ -116,7 +118,7 @@ class CodeGen:
         return outputs
 
     def additional_globals(self):
-        """(name, object) pairs that the code needs besides."""
+        """Returns additional (name, object) pairs that the code needs."""
         return []
 
     def _global(self, hint, obj):
@@ -135,7 +137,7 @@ class CodeGen:
         return name
 
     def _text(self, a):
-        """An argument as an expression."""
+        """Returns the expression for an argument."""
         if isinstance(a, Node):
             return a.name
         if isinstance(a, tuple):
@@ -161,11 +163,12 @@ class CodeGen:
         if isinstance(a, OpOverload):
             return self._global(f"torch.ops.{a}", a)
         if taken(a):
-            raise NotImplementedError("a Tensor among a node's arguments: put it into the module as a buffer, and use get_attr")
+            raise NotImplementedError("a Tensor as a node argument is not supported: register it as a buffer of the module and use get_attr")
         if isinstance(a, type) or callable(a) and hasattr(a, "__name__"):
             return self._global(qualified_name(a), a)
         if type(a).__module__ != "builtins":
-            return self._global(f"_{type(a).__name__.lower()}", a)          # (a generator, say: its repr is no source)
+            # for example a generator, whose repr is not valid source
+            return self._global(f"_{type(a).__name__.lower()}", a)
         return repr(a)
 
     def _arguments(self, args, kwargs):
@@ -202,14 +205,14 @@ class CodeGen:
             if t := self._annotation(node.type):
                 self._returns[0] = f" -> {t}"
             return self.generate_output(args[0])
-        raise NotImplementedError(f"node: {kind} {node.target}")
+        raise NotImplementedError(f"cannot generate code for a node of kind {kind!r} with target {node.target}")
 
     def _attribute_of(self, a):
         text = self._text(a)
         return text if isinstance(a, Node) else f"({text})"
 
     def _annotation(self, t):
-        """A type as the code names it; "" for none."""
+        """Returns a type annotation as source, "" for None."""
         if t is None:
             return ""
         origin = typing.get_origin(t)
@@ -270,7 +273,7 @@ class CodeGen:
 
 
 def _numbers(body):
-    """{line of the body, from 1: number of the node that it is of}."""
+    """Returns {line of the body, from 1: index of its node}."""
     found, at, number = {}, 1, None
     for text in body:
         number = getattr(text, "number", number)
@@ -282,7 +285,7 @@ def _numbers(body):
 
 
 def _where(node):
-    """Which of the user's lines a node is of, in words."""
+    """Returns a description of the user's source line that created a node."""
     frames = re.findall(r'File "([^"]*)", line (\d+), in (.*)\n\s*(.*)', node.stack_trace or "")
     if not frames:
         return "No stacktrace found for following nodes"
@@ -291,7 +294,7 @@ def _where(node):
 
 
 class _PyTreeInfo(NamedTuple):
-    """The arguments of a function before they were taken apart, how they are, and how its result is."""
+    """The nested arguments of a function, their structure, and the structure of its result."""
 
     orig_args: list
     in_spec: object
@@ -299,13 +302,13 @@ class _PyTreeInfo(NamedTuple):
 
 
 def _with_keywords(spec):
-    """Whether a spec is that of (args, kwargs)."""
+    """True if a spec has the form (args, kwargs)."""
     children = spec.children_specs if spec.type is tuple else ()
     return len(children) == 2 and children[0].type is tuple and children[1].type is dict
 
 
 class _PyTreeCodeGen(CodeGen):
-    """Writes a function whose arguments and result are nested structures of the graph's."""
+    """Generates a function with nested arguments and results from a graph with flat ones."""
 
     def __init__(self, pytree_info):
         super().__init__()
@@ -327,7 +330,7 @@ class _PyTreeCodeGen(CodeGen):
         given, spec = list(self.pytree_info.orig_args), self.pytree_info.in_spec
         names = [v.split(":")[0].split("=")[0].strip() for v in free_vars if v != "self"]
         if given[:1] == ["self"]:
-            names.insert(0, "self")          # (of a module's forward the module is one of the arguments)
+            names.insert(0, "self")  # for a module's forward, the module is one of the arguments
         head = f"def {self._func_name}({', '.join(given if given[:1] == ['self'] else ['self', *given])}){maybe_return_annotation}:"
         if not names:
             return head

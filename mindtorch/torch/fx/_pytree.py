@@ -1,4 +1,5 @@
-"""torch.fx._pytree: structures taken apart by a spec that is known, which may name fewer keys than they have."""
+"""torch.fx._pytree: flattens structures by a given spec, which may have fewer keys than the
+structure."""
 import collections
 
 __all__ = ["register_pytree_flatten_spec", "tree_flatten_spec"]
@@ -8,13 +9,15 @@ SUPPORTED_NODES_EXACT_MATCH: dict = {}
 
 
 def register_pytree_flatten_spec(cls, flatten_fn_spec, flatten_fn_exact_match_spec=None):
-    """flatten_fn_spec(value, spec) gives the children of a value of class `cls` that the spec has; the other says whether they are all it has."""
+    """Registers `flatten_fn_spec(value, spec)`, which returns the children of a value of class
+    `cls` that are in the spec, and a function that checks for an exact match."""
     SUPPORTED_NODES[cls] = flatten_fn_spec
     SUPPORTED_NODES_EXACT_MATCH[cls] = flatten_fn_exact_match_spec
 
 
 def tree_flatten_spec(pytree, spec):
-    """Leaves of a structure in the order of `spec`; RuntimeError for a class that has no rule."""
+    """Returns the leaves of a structure in the order of `spec`. RuntimeError for a class without a
+    rule."""
     if spec.is_leaf():
         return [pytree]
     rule = SUPPORTED_NODES.get(spec.type)

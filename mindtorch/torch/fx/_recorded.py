@@ -1,7 +1,9 @@
-"""Recorded calls (backend/graph.py) as an fx Graph: for torch.compile's callable backends and torch.export.
+"""Converts recorded calls (`backend/graph.py`) to an fx Graph, for torch.compile's callable
+backends and torch.export.
 
-A recording holds calls as they were made; in fx's words a call of a method is `call_method`, an operator is Python's, everything
-else `call_function`.  Grad mode and autocast, which a recording notes at every call, become the calls that switch them.
+A recording contains calls as they were made. In fx a method call is `call_method`, an operator is
+Python's operator function, everything else is `call_function`. A recording stores grad mode and
+autocast with every call; the graph gets calls that switch them.
 """
 import operator
 
@@ -23,7 +25,8 @@ _REVERSED = {f"__r{n}__": getattr(operator, f"__{n}__") for n in _BINARY}
 
 
 def _methods():
-    """{function: the name under which it is a method of Tensor}; dunder names only for what has no other."""
+    """Returns {function: name of the Tensor method}. Dunder names only if there is no other name.
+    """
     found = {}
     for name, f in vars(Tensor).items():
         if callable(f) and not isinstance(f, (staticmethod, classmethod, type)):
@@ -37,7 +40,8 @@ _known: dict = {}
 
 
 def spelled(call):
-    """(fx op, target, args, kwargs) of a recorded call, in the words of the code that made it."""
+    """Returns (fx op, target, args, kwargs) of a recorded call, in the form in which the code made
+    it."""
     if not _known:
         _known.update(_methods())
     func, args, kwargs = call.func, call.args, call.kwargs
@@ -58,7 +62,8 @@ def spelled(call):
 
 
 def stand_in(shape, dtype, requires_grad=False, strides=None):
-    """A tensor of zeros of that geometry, which takes no memory until somebody reads it: what a node's meta has of a value."""
+    """Returns a tensor of zeros with this geometry, for a node's meta. Its memory is not allocated
+    until it is read."""
     a = np.zeros(shape, dtype.np)
     if strides is not None and strides != a.strides and a.size and min(strides) >= 0:
         held = np.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + a.itemsize, np.uint8)
@@ -68,29 +73,29 @@ def stand_in(shape, dtype, requires_grad=False, strides=None):
 
 
 class Writer:
-    """Puts recorded calls into an fx graph.
+    """Adds recorded calls to an fx graph.
 
-    spell   how a call is written: see `spelled`
-    size    size(sym) gives what stands for a free size
-    seen    called with every node made and what is known of its value: a Value, or None
-    used    Values that somebody needs: others are not taken out of a result of several
+      spell   converts a call to fx form: see `spelled`
+      size    size(sym) returns the node for a dynamic size
+      seen    called with every new node and its Value, or None if that is unknown
+      used    Values that are needed: others are not extracted from multiple results
     """
 
     def __init__(self, graph, spell=spelled, size=None, seen=None, used=None):
         self.graph, self.spell, self.size, self.seen, self.used = graph, spell, size, seen, used
-        self.nodes: dict[Value, object] = {}          # Value -> the node that has it now
+        self.nodes: dict[Value, object] = {}  # Value -> its current node
         self.modes = self.base = None
-        self.region = self.inference = None           # nodes of what was entered
+        self.region = self.inference = None  # nodes of the entered regions
 
     def put(self, value, node):
-        """A node, of that value from now on."""
+        """Assigns a node to a value."""
         self.nodes[value] = node
         if self.seen is not None:
             self.seen(node, value)
         return node
 
     def argument(self, x):
-        """A recorded argument with nodes in the place of values."""
+        """Returns a recorded argument with values replaced by nodes."""
         cls = x.__class__
         if cls is Value:
             return self.nodes[x]
@@ -106,7 +111,7 @@ class Writer:
         return x
 
     def call(self, call: Call):
-        """Adds one call."""
+        """Adds one call to the graph."""
         if self.modes is not None and call.modes is not None:
             self._switch(call.modes)
         op, target, args, kwargs = self.spell(call)
@@ -130,11 +135,12 @@ class Writer:
 
     # ---- modes
     def begin(self, modes):
-        """From here on calls' modes are compared with these, which the graph starts under."""
+        """Sets the modes at the start of the graph, with which the modes of the following calls are
+        compared."""
         self.modes = self.base = modes
 
     def end(self):
-        """Switches back to what the graph started under."""
+        """Switches back to the modes at the start of the graph."""
         if self.modes is not None:
             self._switch(self.base)
 
@@ -157,19 +163,19 @@ class Writer:
         if (host, there) != to[2:]:
             device, now = ("cpu", to[2]) if host != to[2] else (autocast_mode.accelerator(), to[3])
             if host != to[2] and there != to[3]:
-                raise NotImplementedError("an autocast region of two devices at once, in a graph")
+                raise NotImplementedError("an autocast region for two devices at once is not supported in a graph")
             dtype = None if now is None else autocast_mode.dtypes.of_np(now)
             self.region = add(autocast_mode._enter_autocast, (device, dtype, now is not None, None))
         self.modes = to
 
 
 def _enter_inference_mode(mode):
-    """Inference mode is switched; gives what `_exit_inference_mode` takes back."""
+    """Enters inference mode with this setting. Returns the argument for `_exit_inference_mode`."""
     region = inference_mode(mode)
     region.__enter__()
     return region
 
 
 def _exit_inference_mode(region):
-    """Ends `_enter_inference_mode`."""
+    """Leaves the region entered by `_enter_inference_mode`."""
     region.__exit__(None, None, None)

@@ -1,9 +1,10 @@
-"""Modules of torch.fx that are imported when they are first asked for."""
+"""Lazy import of the submodules of torch.fx."""
 import importlib
 
 
 def on_demand(package):
-    """A package's `__getattr__`, of its globals: its submodules by their names; AttributeError for others."""
+    """Returns a `__getattr__` for a package, given its globals. It imports submodules by name and
+    raises AttributeError for other names."""
     def __getattr__(name):
         if not name.startswith("__"):
             full = f"{package['__spec__'].name}.{name}"

@@ -1,4 +1,5 @@
-"""torch.fx._symbolic_trace: graphs of ordinary modules and functions (https://pytorch.org/docs/stable/fx.html#torch.fx.Tracer)."""
+"""torch.fx._symbolic_trace: traces modules and functions into graphs
+(https://pytorch.org/docs/stable/fx.html#torch.fx.Tracer)."""
 import functools
 import inspect
 import math
@@ -30,7 +31,7 @@ _state = _Tracing()
 
 
 def is_fx_tracing():
-    """Whether this thread is tracing."""
+    """True if this thread is tracing."""
     return _state.depth > 0
 
 
@@ -38,7 +39,7 @@ is_fx_symbolic_tracing = is_fx_tracing
 
 
 class PHBase:
-    """In concrete_args: an input that stays one."""
+    """Marks a value in concrete_args that stays an input."""
 
     def __repr__(self):
         return "PH"
@@ -48,14 +49,14 @@ PH = PHBase()
 
 
 class PHWithMeta(PHBase):
-    """PH whose attributes the node of the input gets."""
+    """A PH whose attributes are copied to the node of the input."""
 
     def __init__(self, ph_key=None):
         self.ph_key = ph_key
 
 
 class ProxyableClassMeta(type):
-    """Metaclass: an instance made while tracing, out of traced values, is a step of the graph."""
+    """Metaclass: creating an instance from traced values becomes a node of the graph."""
 
     def __call__(cls, *args, **kwargs):
         self = cls.__new__(cls)
@@ -67,15 +68,18 @@ class ProxyableClassMeta(type):
         return found[0].tracer.create_proxy("call_function", cls, args, kwargs)
 
 
-# ------------------------------------------------------------------ functions that are one step
-_wrapped_in = []            # (globals, name) of functions that `wrap` was called for
-_wrapped_methods_to_patch = []      # (class, name) of methods whose calls with a proxy among the arguments are steps
+# ------------------------------------------------------------------ functions that are not traced into
+_wrapped_in = []  # (globals, name) of functions registered with `wrap`
+# (class, name) of methods whose calls with a proxy argument become nodes
+_wrapped_methods_to_patch = []
 
 
 def wrap(fn_or_name):
-    """Makes calls of a function of the calling module steps of the graph, instead of tracing into it; gives it back.
+    """Registers a function of the calling module, so that its calls become nodes instead of being
+    traced into. Returns its argument.
 
-    Takes the function (also as a decorator) or its name, at the top of a module.
+    Takes the function (also as a decorator) or its name. Must be called at the top level of a
+    module.
     """
     if not callable(fn_or_name) and not isinstance(fn_or_name, str):
         raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
@@ -129,7 +133,7 @@ def _as_method_step(fn, name):
 
 
 class _Patches:
-    """Changes to globals and classes while tracing."""
+    """Temporary changes to globals and classes during tracing."""
 
     def __init__(self):
         self._undo = []
@@ -166,9 +170,10 @@ class _Patches:
 
 
 class Tracer(TracerBase):
-    """Runs a module's forward on proxies and writes down what happens.
+    """Runs a module's forward on proxies and records the operations.
 
-    Override `is_leaf_module`, `call_module`, `create_arg`, `path_of_module`, ... to change what is recorded.
+    Override `is_leaf_module`, `call_module`, `create_arg`, `path_of_module`, ... to change what is
+    recorded.
     """
 
     def __init__(self, autowrap_modules=(math,), autowrap_functions=(), param_shapes_constant=False):
@@ -181,14 +186,15 @@ class Tracer(TracerBase):
         self.submodule_paths = None
         self._tracing = True
 
-    # ---- what may be overridden
+    # ---- methods to override
     def is_leaf_module(self, m, module_qualified_name):
-        """Whether a module's call is one step: by default all of torch.nn but Sequential, and MindSpore's Cells."""
+        """True if a module's call becomes one node: by default all of torch.nn except Sequential,
+        and MindSpore's Cells."""
         ours = ("torch.nn", "torch.ao.nn", "mindtorch.torch.nn", "mindtorch.torch.ao.nn")
         return hasattr(m, "_mindtorch_native") or m.__module__.startswith(ours) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod):
-        """Dotted name of a submodule; NameError if it is none."""
+        """Returns the dotted name of a submodule. NameError if the module is not a submodule."""
         if self.submodule_paths:
             path = self.submodule_paths.get(mod)
             if path is None:
@@ -200,14 +206,15 @@ class Tracer(TracerBase):
         raise NameError("module is not installed as a submodule")
 
     def call_module(self, m, forward, args, kwargs):
-        """A call of a module: a step, or traced into by forward(*args, **kwargs)."""
+        """Records a module call as one node, or traces into it with forward(*args, **kwargs)."""
         name = self.path_of_module(m)
         with ScopeContextManager(self.scope, Scope(name, type(m))):
             self.module_stack[name] = (name, type(m))
             try:
                 if self.is_leaf_module(m, name):
                     return self.create_proxy("call_module", name, args, kwargs)
-                if getattr(m, "_opaque", False):        # (a scripted module's code is not looked into, as in torch: it may branch on values)
+                # as in PyTorch, a scripted module is not traced into: it may branch on values
+                if getattr(m, "_opaque", False):
                     return self.create_proxy("call_method", "forward", (m, *args), kwargs)
                 return forward(*args, **kwargs)
             finally:
@@ -219,7 +226,8 @@ class Tracer(TracerBase):
         return node
 
     def create_arg(self, a):
-        """A value as nodes may hold it; parameters, buffers and other tensors become fetches of attributes."""
+        """Converts a value to a node argument. Parameters, buffers and other tensors become
+        get_attr nodes."""
         if taken(a, Parameter):
             for n, p in self.root.named_parameters():
                 if a is p:
@@ -252,7 +260,8 @@ class Tracer(TracerBase):
     get_fresh_qualname = _fresh
 
     def getattr(self, attr, attr_val, parameter_proxy_cache):
-        """The value of a module's attribute while tracing: proxies for parameters (and, if asked for, buffers)."""
+        """Returns a module attribute during tracing: proxies for parameters, and for buffers if
+        enabled."""
         def proxied(collection, make):
             for n, p in collection:
                 if attr_val is p:
@@ -261,7 +270,8 @@ class Tracer(TracerBase):
                     return parameter_proxy_cache[n]
             return None
         if taken(attr_val, Parameter):
-            # (Tracers of users may override create_proxy as it was before this argument.)
+            # A user's tracer may override create_proxy with an older signature, without this
+            # argument.
             shapes = self.param_shapes_constant and "proxy_factory_fn" in inspect.signature(self.create_proxy).parameters
             r = proxied(self.root.named_parameters(), lambda n, p: {} if not shapes else {
                 "proxy_factory_fn": lambda node: ParameterProxy(self, node, n, p)})
@@ -275,7 +285,7 @@ class Tracer(TracerBase):
 
     # ---- tracing
     def create_args_for_root(self, root_fn, is_module, concrete_args=None):
-        """(function, its arguments as proxies)."""
+        """Returns (function, its arguments as proxies)."""
         fn = inspect.unwrap(root_fn)
         code = fn.__code__
         count = code.co_argcount + code.co_kwonlyargcount
@@ -302,7 +312,7 @@ class Tracer(TracerBase):
             return self.create_proxy("placeholder", name, default(plain), {}, type_expr=annotations.get(plain))
 
         named = [placeholder(next(names)) for _ in range(skip, count)]
-        # (Functions take keyword-only arguments by name.)
+        # Keyword-only arguments are passed by name.
         keywords = {}
         if code.co_kwonlyargcount:
             only = code.co_varnames[code.co_argcount:count]
@@ -321,7 +331,8 @@ class Tracer(TracerBase):
         return root_fn, args
 
     def _nested(self, fn, names, in_spec):
-        """The function of flat arguments, whose graph takes and gives the nested ones of `fn`."""
+        """Returns `fn` as a function of flat arguments. The graph's codegen takes and returns the
+        nested ones."""
         codegen = _PyTreeCodeGen(_PyTreeInfo(names, in_spec, None))
 
         def flat_fn(*args):
@@ -332,7 +343,8 @@ class Tracer(TracerBase):
         return flat_fn
 
     def _specialised(self, name, value, default):
-        """An argument that is known in part: placeholders for its leaves, which the graph compares with what they were."""
+        """Creates placeholders for the leaves of a partially known argument. The graph asserts that
+        the known leaves have the same values."""
         count = 0
 
         def leaf(x):
@@ -356,7 +368,7 @@ class Tracer(TracerBase):
         return _pytree.tree_map(leaf, value, is_leaf=lambda x: isinstance(x, PHBase))
 
     def trace(self, root, concrete_args=None):
-        """The Graph of a module's forward, or of a function."""
+        """Returns the Graph of a module's forward, or of a function."""
         if isinstance(root, Module):
             self.root = root
             if not hasattr(type(root), self.traced_func_name):
@@ -445,7 +457,7 @@ class _Starred:
 
 
 def _run_starred(fn, args, var_args, var_kwargs, keywords):
-    """Runs a function of *args and **kwargs with one proxy in the place of the tuple, another in that of the dict."""
+    """Runs a function with one proxy as its *args tuple and another as its **kwargs dict."""
     target = inspect.unwrap(fn)
     code = target.__code__
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -483,7 +495,7 @@ def _torch():
 
 
 def symbolic_trace(root, concrete_args=None):
-    """A GraphModule that computes what a module's forward (or a function) computes.
+    """Returns a GraphModule that computes a module's forward or a function.
 
     https://pytorch.org/docs/stable/fx.html#torch.fx.symbolic_trace
     """

@@ -1,6 +1,6 @@
-"""What tracing tells graphs and graph modules, which it stands on."""
+"""State that tracing shares with the modules it imports, graphs and graph modules."""
 
-#: functions that are one step of a trace: those that `wrap` was called for
+#: functions registered with `wrap`, whose calls become one node of a trace
 wrapped_objects = set()
-#: the class by which a pickled GraphModule is traced again: torch.fx.Tracer
+#: the tracer class for unpickling a GraphModule: torch.fx.Tracer
 default_tracer = []

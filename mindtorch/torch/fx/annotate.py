@@ -1,11 +1,12 @@
-"""torch.fx.annotate: a type for a traced value."""
+"""torch.fx.annotate: sets the type of a traced value."""
 from mindtorch.torch.fx.proxy import Proxy
 
 __all__ = ["annotate"]
 
 
 def annotate(val, type):
-    """Notes the type at the value's node, if it is traced; gives the value back. RuntimeError if it has one."""
+    """Sets the type of the value's node if the value is traced, and returns the value. RuntimeError
+    if the node already has a type."""
     if isinstance(val, Proxy):
         if val.node.type:
             raise RuntimeError("Tried to annotate a value that already had a type on it! Existing type is "

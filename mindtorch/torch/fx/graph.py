@@ -1,4 +1,5 @@
-"""torch.fx.graph: a program as a list of nodes (https://pytorch.org/docs/stable/fx.html#torch.fx.Graph)."""
+"""torch.fx.graph: a program as a list of nodes
+(https://pytorch.org/docs/stable/fx.html#torch.fx.Graph)."""
 import contextlib
 import copy
 import inspect
@@ -15,7 +16,7 @@ def _snake(text):
 
 
 class _Nodes:
-    """The nodes of a graph in order; may be changed while it is walked through."""
+    """The nodes of a graph in order. The graph may change during iteration."""
 
     def __init__(self, graph, direction="_next"):
         self.graph, self.direction = graph, direction
@@ -30,7 +31,8 @@ class _Nodes:
             following = getattr(n, self.direction)
             if not n._erased:
                 yield n
-            # What was put after the node meanwhile is walked too; from a node that was taken out one goes on as planned.
+            # Nodes inserted after the current one are also visited. If the current node was erased,
+            # iteration continues with its former successor.
             n = following if n._erased else getattr(n, self.direction)
 
     def __reversed__(self):
@@ -49,7 +51,7 @@ class _Point:
 
 
 class Graph:
-    """A program: placeholders, calls and attribute fetches, and one output."""
+    """A program: placeholders, calls, get_attr nodes, and one output."""
 
     def __init__(self, owning_module=None, tracer_cls=None, tracer_extras=None):
         self._root = Node(self, "", "root", "", (), {})
@@ -59,7 +61,7 @@ class Graph:
 
     @property
     def owning_module(self):
-        """The GraphModule that this is the program of."""
+        """The GraphModule that owns this graph."""
         return self._owning_module
 
     @owning_module.setter
@@ -72,14 +74,14 @@ class Graph:
         return _Nodes(self)
 
     def find_nodes(self, *, op, target=None, sort=True):
-        """Nodes of a kind (and, for function calls and the like, with a target)."""
+        """Returns the nodes with this op (and this target, if given)."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
     def output_node(self):
-        """The output."""
+        """Returns the output node."""
         return self.find_nodes(op="output")[0]
 
-    # ---- making nodes
+    # ---- creating nodes
     def _target_to_str(self, target):
         name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
         if name.startswith("__") and name.endswith("__"):
@@ -87,7 +89,7 @@ class Graph:
         return _snake(name)
 
     def create_node(self, op, target, args=None, kwargs=None, name=None, type_expr=None):
-        """A new node at the insertion point (by default the end)."""
+        """Creates a node at the insertion point (by default the end)."""
         if args is None:
             args = ()
         if kwargs is None:
@@ -105,44 +107,45 @@ class Graph:
         return node
 
     def placeholder(self, name, type_expr=None, default_value=inspect.Signature.empty):
-        """An input."""
+        """Adds a placeholder: an input of the program."""
         return self.create_node("placeholder", name, () if default_value is inspect.Signature.empty else (default_value,), type_expr=type_expr)
 
     def get_attr(self, qualified_name, type_expr=None):
-        """A parameter, buffer or other attribute of the module."""
+        """Adds a get_attr node: a parameter, buffer or other attribute of the module."""
         if self._owning_module is not None and not _reachable(self._owning_module, qualified_name):
             import warnings
             warnings.warn(f"Attempted to insert a get_attr Node with no underlying reference in the owning GraphModule! ({qualified_name})", stacklevel=2)
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
     def call_module(self, module_name, args=None, kwargs=None, type_expr=None):
-        """A call of a submodule."""
+        """Adds a call of a submodule."""
         if self._owning_module is not None and not _reachable(self._owning_module, module_name):
             import warnings
             warnings.warn(f"Attempted to insert a call_module Node with no underlying reference in the owning GraphModule! ({module_name})", stacklevel=2)
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def call_method(self, method_name, args=None, kwargs=None, type_expr=None):
-        """A call of a method of the first argument."""
+        """Adds a call of a method of the first argument."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
     def call_function(self, the_function, args=None, kwargs=None, type_expr=None, name=None):
-        """A call of a function."""
+        """Adds a call of a function."""
         return self.create_node("call_function", the_function, args, kwargs, name=name, type_expr=type_expr)
 
     def output(self, result, type_expr=None):
-        """The result."""
+        """Adds the output node with this result."""
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
     def node_copy(self, node, arg_transform=lambda x: x):
-        """A copy here of a node of another graph; arg_transform gives the nodes here for those there."""
+        """Copies a node of another graph into this one. `arg_transform` maps nodes of that graph to
+        nodes of this one."""
         new = self.create_node(node.op, node.target, map_arg(node.args, arg_transform), map_arg(node.kwargs, arg_transform),
                                node.name, node.type)
         new.meta = copy.copy(node.meta)
         return new
 
     def graph_copy(self, g, val_map, return_output_node=False):
-        """Copies of all nodes of g, after those that are here; gives what g puts out (in nodes of this graph)."""
+        """Appends copies of all nodes of g. Returns the output of g, in nodes of this graph."""
         for node in g.nodes:
             if node in val_map:
                 continue
@@ -165,9 +168,9 @@ class Graph:
         g._codegen = copy.deepcopy(self._codegen) if type(self._codegen) is not CodeGen else CodeGen()
         return g
 
-    # ---- changing
+    # ---- modification
     def erase_node(self, to_erase):
-        """Takes out a node that nobody uses; RuntimeError if it has users."""
+        """Removes a node. RuntimeError if it has users."""
         if to_erase.users:
             raise RuntimeError(f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: {to_erase.users}!")
         if to_erase.graph is not self:
@@ -185,7 +188,7 @@ class Graph:
         to_erase._set((), {})
 
     def inserting_before(self, n=None):
-        """Context manager: new nodes go before n (before all others, if None)."""
+        """Context manager: new nodes are inserted before n (before all others, if None)."""
         if n is None:
             return self.inserting_after(self._root)
         if n.graph is not self:
@@ -193,7 +196,8 @@ class Graph:
         return _Point(self, n.prepend)
 
     def inserting_after(self, n=None):
-        """Context manager: new nodes go after n, the first one nearest (at the end, if None)."""
+        """Context manager: new nodes are inserted after n, in the order of creation (at the end, if
+        None)."""
         if n is None:
             return self.inserting_before(self._root)
         if n.graph is not self:
@@ -206,7 +210,7 @@ class Graph:
         return _Point(self, insert)
 
     def eliminate_dead_code(self, is_impure_node=None):
-        """Takes out nodes without users and effects; whether any was."""
+        """Removes nodes without users and side effects. Returns whether any node was removed."""
         self.lint()
         changed = False
         for node in reversed(self.nodes):
@@ -217,7 +221,8 @@ class Graph:
         return changed
 
     def lint(self):
-        """RuntimeError where the list of nodes is no program: uses before definition, names twice, targets that are not there."""
+        """Raises RuntimeError if the graph is invalid: uses before definition, duplicate names,
+        missing targets."""
         names, seen = set(), set()
         for node in self.nodes:
             if node.graph is not self:
@@ -238,10 +243,10 @@ class Graph:
                 if not _reachable(self._owning_module, node.target):
                     raise RuntimeError(f"Node {node} target {node.target} references nonexistent attribute of the owning module")
 
-    # ---- writing
+    # ---- output
     def python_code(self, root_module, *, verbose=False, include_stride=False, include_device=False, colored=False, expanded_def=False,
                     record_func=False, additional_meta=None):
-        """The program as Python source, with the global names that it needs."""
+        """Returns the program as Python source, with the global names that it needs."""
         return self._codegen._gen_python_code(self.nodes, root_module, None, verbose=verbose)
 
     def set_codegen(self, codegen):
@@ -255,7 +260,9 @@ class Graph:
             self._codegen._body_transformer = before
 
     def on_generate_code(self, make_transformer):
-        """make_transformer(the one so far) gives a function from lines to lines that source passes through; inside the context it returns."""
+        """Sets a transformer of the generated source: `make_transformer(current transformer)`
+        returns a function from lines to lines. Used as a context manager, the previous transformer
+        is restored at the end."""
         before = self._codegen._body_transformer
         self._codegen._body_transformer = make_transformer(before)
         return self._codegen_changed(before)

@@ -1,4 +1,5 @@
-"""torch.fx.graph_module: a Module whose forward is a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.GraphModule)."""
+"""torch.fx.graph_module: a Module whose forward is generated from a Graph
+(https://pytorch.org/docs/stable/fx.html#torch.fx.GraphModule)."""
 import contextlib
 import copy
 import linecache
@@ -26,7 +27,7 @@ def _walk(root, target):
 
 
 def _copy_attr(from_module, to_module, target):
-    """Puts an attribute of one module under the same dotted name into another."""
+    """Copies an attribute from one module to another, under the same dotted name."""
     *path, name = target.split(".")
     for part in path:
         inner = getattr(from_module, part)
@@ -44,7 +45,7 @@ def _copy_attr(from_module, to_module, target):
 
 
 def _assign_attr(value, to_module, target):
-    """Puts a value under a dotted name."""
+    """Assigns a value to a dotted name."""
     *path, name = target.split(".")
     for part in path:
         if not hasattr(to_module, part):
@@ -62,7 +63,8 @@ def _del_attr(model, target):
 
 
 def _forward_of(src, names, origin=None):
-    """The function that generated source defines; origin is (name, file, line) of the function that was traced."""
+    """Compiles generated source and returns its forward function. `origin` is (name, file, line) of
+    the traced function."""
     global _count
     _count += 1
     file = f"<eval_with_key>.{_count}"
@@ -75,14 +77,15 @@ def _forward_of(src, names, origin=None):
 
 
 def _point_out(error, file):
-    """Writes to stderr at which line of generated source an error arose, if it did there."""
+    """Writes the line of generated source at which an error occurred to stderr. Does nothing for
+    errors outside of it."""
     number, tb = None, error.__traceback__
     while tb is not None:
         where = tb.tb_frame.f_code.co_filename
         if where == file:
             number = tb.tb_lineno
         elif not where.startswith((_PACKAGE, "<op ")):
-            number = None          # (it came from a function of the user's)
+            number = None  # the error came from a function of the user
         tb = tb.tb_next
     if number is None:
         return
@@ -93,7 +96,7 @@ def _point_out(error, file):
 
 
 class _CodeOnlyModule(Module):
-    """What a pickle holds: attributes, and the source of forward."""
+    """The content of a pickle: attributes, and the source of forward."""
 
     def __init__(self, body):
         super().__init__()
@@ -101,7 +104,7 @@ class _CodeOnlyModule(Module):
 
 
 def reduce_graph_module(body, names):
-    """GraphModule out of a pickle: its source is traced again."""
+    """Restores a GraphModule from a pickle by tracing its source again."""
     body = dict(body)
     code, name = body.pop("_code"), body.pop("_graphmodule_cls_name", "GraphModule")
     tracer_cls = body.pop("_tracer_cls", None) or default_tracer[0]
@@ -124,10 +127,11 @@ _NOT_PICKLED = frozenset(["_graph", "_names", "_create_node_hooks", "_erase_node
 
 
 class GraphModule(Module):
-    """A Module whose forward is made out of a Graph; `recompile()` after changes to the graph."""
+    """A Module whose forward is generated from a Graph. Call `recompile()` after changes to the
+    graph."""
 
     def __new__(cls, *args, **kwargs):
-        # Each instance has a class of its own, for its own forward.
+        # Each instance has its own class, for its own forward.
         for c in cls.__mro__:
             if c.__qualname__ == "GraphModuleImpl" or c.__name__ == "GraphModuleImpl":
                 return super().__new__(cls)
@@ -159,7 +163,7 @@ class GraphModule(Module):
 
     @property
     def graph(self):
-        """The program."""
+        """The Graph of the program."""
         return self._graph
 
     @graph.setter
@@ -178,7 +182,7 @@ class GraphModule(Module):
         return self._code
 
     def recompile(self):
-        """Makes forward anew out of the graph."""
+        """Regenerates forward from the graph."""
         codegen = self._graph._codegen
         if isinstance(codegen, _PyTreeCodeGen):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
@@ -199,12 +203,12 @@ class GraphModule(Module):
         return python
 
     def _recompile_submodules(self):
-        """recompile() of the GraphModules inside; gives what those gave."""
+        """Recompiles the GraphModules inside. Returns their results."""
         return [m.recompile() for m in self.modules() if m is not self and isinstance(m, GraphModule)]
 
     # ---- submodules
     def add_submodule(self, target, m):
-        """Puts a module under a dotted name; False if a part of the name is something else."""
+        """Adds a module under a dotted name. False if a part of the name is not a module."""
         *path, name = target.split(".")
         at = self
         for part in path:
@@ -217,7 +221,7 @@ class GraphModule(Module):
         return True
 
     def delete_submodule(self, target):
-        """Takes a module out; False if there is none of the name."""
+        """Removes a module. False if there is no module with this name."""
         *path, name = target.split(".")
         try:
             at = self.get_submodule(".".join(path))
@@ -229,7 +233,7 @@ class GraphModule(Module):
         return True
 
     def delete_all_unused_submodules(self):
-        """Takes out the modules that the graph does not use."""
+        """Removes the modules that the graph does not use."""
         used = set()
         for node in self.graph.nodes:
             if node.op in ("call_module", "get_attr"):
@@ -239,7 +243,7 @@ class GraphModule(Module):
                     try:
                         used.update(f"{node.target}.{n}" for n, _ in self.get_submodule(node.target).named_modules() if n)
                     except AttributeError:
-                        pass          # (deleted before: there is nothing below it)
+                        pass  # already deleted: it has no submodules
         for name in [n for n, _ in self.named_modules() if n and n not in used]:
             self.delete_submodule(name)
 
@@ -283,7 +287,7 @@ class GraphModule(Module):
 
     @contextlib.contextmanager
     def _set_replace_hook(self, f):
-        """f(old=, new=, user=) is called where a node is replaced, inside."""
+        """Context manager: calls f(old=, new=, user=) when a node is replaced."""
         self._register_replace_node_hook(f)
         try:
             yield
@@ -308,9 +312,9 @@ class GraphModule(Module):
     def _unregister_replace_node_hook(self, f):
         self._replace_hooks.remove(f)
 
-    # ---- words
+    # ---- text
     def print_readable(self, print_output=True, include_stride=False, include_device=False, colored=False, **options):
-        """Prints (and gives) the source as a class."""
+        """Prints and returns the source as a class."""
         body = self._graph.python_code(root_module="self", verbose=True).src.strip("\n").rstrip()
         text = f"class {type(self).__name__}(torch.nn.Module):\n" + "\n".join("    " + line for line in body.split("\n")) + "\n"
         for name, m in self.named_children():
@@ -322,7 +326,7 @@ class GraphModule(Module):
         return text
 
     def to_folder(self, folder, module_name="FxModule"):
-        """Refused: source and weights are written by torch.save here."""
+        """Not supported: torch.save writes source and weights."""
         raise NotImplementedError(f"GraphModule.to_folder({os.fspath(folder)!r}) is not supported: use torch.save(module, file)")
 
     def __str__(self):

@@ -1,4 +1,4 @@
-"""Lists and dicts that a Node's arguments are made of."""
+"""Immutable lists and dicts for the arguments of Nodes."""
 from mindtorch.torch.utils import _pytree
 
 __all__ = ["immutable_list", "immutable_dict"]
@@ -14,7 +14,7 @@ def _refuse(name):
 
 
 class immutable_list(list):
-    """A list that cannot be changed."""
+    """A list that cannot be modified."""
 
     def __hash__(self):
         return hash(tuple(self))
@@ -24,7 +24,7 @@ class immutable_list(list):
 
 
 class immutable_dict(dict):
-    """A dict that cannot be changed."""
+    """A dict that cannot be modified."""
 
     def __hash__(self):
         return hash(frozenset(self.items()))

@@ -1,4 +1,5 @@
-"""torch.fx.interpreter: a Graph run step by step (https://pytorch.org/docs/stable/fx.html#torch.fx.Interpreter)."""
+"""torch.fx.interpreter: runs a Graph node by node
+(https://pytorch.org/docs/stable/fx.html#torch.fx.Interpreter)."""
 import inspect
 
 from mindtorch.torch.fx import traceback as fx_traceback
@@ -12,7 +13,8 @@ __all__ = ["Interpreter", "Transformer"]
 
 
 class Interpreter:
-    """Runs a GraphModule node by node; override `run_node` or the method of a kind of node to see or change what happens."""
+    """Runs a GraphModule node by node. Override `run_node`, or the method of a node kind, to
+    observe or change the execution."""
 
     def __init__(self, module, garbage_collect_values=True, graph=None):
         self.module, self.submodules = module, dict(module.named_modules())
@@ -29,7 +31,8 @@ class Interpreter:
                         self.user_to_last_uses.setdefault(node, []).append(n)
 
     def run(self, *args, initial_env=None, enable_io_processing=True):
-        """The program's result for these inputs; initial_env gives values of nodes that are not to be computed."""
+        """Runs the program on these inputs and returns its result. `initial_env` provides values of
+        nodes that are not computed."""
         self.env = {} if initial_env is None else initial_env
         if enable_io_processing:
             args = self.graph.process_inputs(*args)
@@ -53,7 +56,7 @@ class Interpreter:
         return None
 
     def run_node(self, n):
-        """The value of one node."""
+        """Computes the value of one node."""
         with self._set_current_node(n):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return getattr(self, n.op)(n.target, args, kwargs)
@@ -88,7 +91,7 @@ class Interpreter:
         return args[0]
 
     def fetch_attr(self, target):
-        """The module's attribute of a dotted name."""
+        """Returns the module's attribute with a dotted name."""
         at = self.module
         parts = target.split(".")
         for i, part in enumerate(parts):
@@ -98,7 +101,7 @@ class Interpreter:
         return at
 
     def fetch_args_kwargs_from_env(self, n):
-        """A node's arguments with values in the place of nodes."""
+        """Returns a node's arguments with nodes replaced by their values."""
         return self.map_nodes_to_values(n.args, n), self.map_nodes_to_values(n.kwargs, n)
 
     def map_nodes_to_values(self, args, n):
@@ -109,7 +112,7 @@ class Interpreter:
         return map_arg(args, value)
 
     def boxed_run(self, args_list):
-        """run() of a list of inputs, which is emptied."""
+        """Runs the program on a list of inputs, which is emptied first."""
         args = list(args_list)
         args_list.clear()
         return self.run(*args)
@@ -126,7 +129,8 @@ class _TransformerTracer(Tracer):
 
 
 class Transformer(Interpreter):
-    """Runs a program on proxies, so that methods overridden here give another program: `transform()`."""
+    """Runs a program on proxies. Override methods to make `transform()` return a different program.
+    """
 
     def __init__(self, module):
         super().__init__(module)
@@ -148,7 +152,7 @@ class Transformer(Interpreter):
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def transform(self):
-        """The new GraphModule."""
+        """Returns the new GraphModule."""
         with fx_traceback.preserve_node_meta():
             result = self.run(enable_io_processing=False)
         if result is not None:

@@ -1,4 +1,5 @@
-"""torch.fx.node: one step of a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.Node)."""
+"""torch.fx.node: one operation of a Graph (https://pytorch.org/docs/stable/fx.html#torch.fx.Node).
+"""
 import builtins
 import math
 import operator
@@ -19,13 +20,14 @@ _impure = set()
 
 
 def has_side_effect(fn):
-    """Marks a function whose calls dead code elimination must keep; gives it back."""
+    """Marks a function as having side effects, so that dead code elimination keeps its calls.
+    Returns the function."""
     _impure.add(fn)
     return fn
 
 
 def qualified_name(fn):
-    """Dotted name of a function or class, under torch's names for what is torch's."""
+    """Returns the dotted name of a function or class. PyTorch functions get their PyTorch names."""
     if hasattr(fn, "_overloadpacket"):
         return f"torch.ops.{fn}"
     if hasattr(fn, "_qualified_op_name"):
@@ -44,7 +46,7 @@ def qualified_name(fn):
 
 
 def type_text(t):
-    """A type as lists of nodes show it."""
+    """Returns a type as text for printed graphs."""
     if isinstance(t, type) and not hasattr(t, "__origin__"):
         return qualified_name(t) if t.__module__ != "builtins" else t.__qualname__
     if t is ...:
@@ -59,7 +61,7 @@ _get_qualified_name = qualified_name
 
 
 def _printed(target):
-    """A target as tables and lists of nodes show it."""
+    """Returns a target as text for printed graphs and tables."""
     if isinstance(target, str):
         return target
     name = qualified_name(target)
@@ -69,7 +71,8 @@ def _printed(target):
 
 
 def map_aggregate(a, fn):
-    """The structure `a` (tuples, lists, dicts, slices) with fn applied to its leaves."""
+    """Applies fn to the leaves of the structure `a` (tuples, lists, dicts, slices). Returns the new
+    structure."""
     c = a.__class__
     if isinstance(a, tuple):
         items = [map_aggregate(x, fn) for x in a]
@@ -84,14 +87,15 @@ def map_aggregate(a, fn):
 
 
 def map_arg(a, fn):
-    """The structure `a` with fn applied to each Node in it."""
+    """Applies fn to each Node in the structure `a`. Returns the new structure."""
     if not callable(fn):
         raise AssertionError("torch.fx.map_arg(a, fn): fn must be a callable")
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
 class Node:
-    """A step: `op` says of which kind, `target` what is called or fetched, `args` and `kwargs` with what, `users` by whom its value is used."""
+    """An operation of a Graph: its kind `op`, its `target` (callable or name), its `args` and
+    `kwargs`, and the `users` of its value."""
 
     def __init__(self, graph, name, op, target, args, kwargs, return_type=None):
         if op not in _KINDS:
@@ -108,7 +112,7 @@ class Node:
         self._args, self._kwargs = (), {}
         self._set(args, kwargs)
 
-    # ---- neighbours
+    # ---- list order
     @property
     def next(self):
         """The node after this one in the graph's list."""
@@ -120,7 +124,7 @@ class Node:
         return self._prev
 
     def prepend(self, x):
-        """Moves node x (of the same graph) to just before this one."""
+        """Moves node x (of the same graph) directly before this one."""
         if x.graph is not self.graph:
             raise AssertionError("Attempting to move a Node into a different Graph")
         if x is self:
@@ -130,7 +134,7 @@ class Node:
         p._next, x._prev, x._next, self._prev = x, p, self, x
 
     def append(self, x):
-        """Moves node x to just after this one."""
+        """Moves node x directly after this one."""
         self._next.prepend(x)
 
     def _unlink(self):
@@ -178,13 +182,13 @@ class Node:
         return list(self._input_nodes)
 
     def update_arg(self, idx, arg):
-        """Puts another positional argument in the place of one."""
+        """Replaces a positional argument."""
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
 
     def insert_arg(self, idx, arg):
-        """Puts a positional argument before the idx-th."""
+        """Inserts a positional argument at index `idx`."""
         if not 0 <= idx <= len(self._args):
             raise AssertionError("insert_args index must be between 0 and len(self.args)")
         self.args = (*self._args[:idx], arg, *self._args[idx:])
@@ -194,7 +198,7 @@ class Node:
         self.kwargs = {**self._kwargs, key: arg}
 
     def replace_input_with(self, old_input, new_input):
-        """Uses another node wherever `old_input` is used here."""
+        """Replaces `old_input` by another node in all arguments."""
         def swap(n):
             return new_input if n is old_input else n
         self._set(map_arg(self._args, swap), map_arg(self._kwargs, swap))
@@ -202,7 +206,8 @@ class Node:
     _replace_input_with = replace_input_with
 
     def replace_all_uses_with(self, replace_with, delete_user_cb=lambda user: True, *, propagate_meta=False):
-        """Has all users of this node (for which delete_user_cb is true) use another; gives the list of them."""
+        """Makes all users of this node (for which `delete_user_cb` is true) use another node.
+        Returns the list of these users."""
         if propagate_meta:
             if replace_with.meta:
                 raise AssertionError("Called node.replace_all_uses_with(replace_with, propagate_meta=True), but replace_with already has "
@@ -215,10 +220,10 @@ class Node:
             user.replace_input_with(self, replace_with)
         return changed
 
-    # ---- what it is
+    # ---- properties
     @property
     def stack_trace(self):
-        """Where the step was recorded, if the tracer kept it."""
+        """Stack trace of the recording, if the tracer saved it."""
         return self.meta.get("stack_trace")
 
     @stack_trace.setter
@@ -226,7 +231,7 @@ class Node:
         self.meta["stack_trace"] = trace
 
     def is_impure(self, impure_random=True):
-        """Whether the step has effects beyond its value."""
+        """True if the operation has side effects."""
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
@@ -241,7 +246,8 @@ class Node:
         return False
 
     def normalized_arguments(self, root, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False):
-        """(args, kwargs) with defaults filled in and names for what is not given by place; None where the target has no signature of torch's."""
+        """Returns (args, kwargs) with defaults filled in and keyword names for arguments not passed
+        by position. None if the target has no known PyTorch signature."""
         from mindtorch.torch.fx.operator_schemas import normalize_function, normalize_module
         if self.op == "call_function":
             return normalize_function(self.target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
@@ -250,7 +256,7 @@ class Node:
         return None
 
     def format_node(self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False):
-        """The step in words, as Graph prints it."""
+        """Returns the node as text, in the format of a printed Graph."""
         kind = self.op
         note = f" : {type_text(self.type)} [num_users={len(self.users)}]" if self.type is not None else f" : [num_users={len(self.users)}]"
         if kind == "placeholder":
@@ -277,7 +283,7 @@ class Node:
         return other < self
 
     def __deepcopy__(self, memo):
-        raise RuntimeError("a Node is copied by Graph.node_copy")
+        raise RuntimeError("a Node cannot be deep-copied: use Graph.node_copy")
 
 
 _RANDOM = frozenset("""rand randn randint randperm rand_like randn_like randint_like normal poisson bernoulli multinomial""".split())
@@ -285,7 +291,8 @@ _RANDOM_ATEN = _RANDOM | frozenset("dropout native_dropout alpha_dropout feature
 
 
 def _has_effect(fn, impure_random=True):
-    """Whether a call of a function does more than give a value: it writes, checks, or moves the random generator on."""
+    """True if a call of a function has side effects: it modifies arguments, asserts, or advances
+    the random generator."""
     if fn in _impure or fn is operator.setitem or getattr(fn, "_namespace", None) == "profiler":
         return True
     name = getattr(fn, "_opname", None)
@@ -305,7 +312,7 @@ def _hooks(graph, kind):
 
 
 def _format_arg(arg, max_list_len=math.inf):
-    """Arguments with nodes as %name and strings bare, as the printed graph has them."""
+    """Formats arguments with nodes as %name and strings without quotes, as in a printed graph."""
     if hasattr(arg, "_custom_fx_repr_fn"):
         return arg._custom_fx_repr_fn()
     if isinstance(arg, Node):

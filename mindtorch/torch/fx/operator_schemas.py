@@ -1,4 +1,4 @@
-"""torch.fx.operator_schemas: arguments under the names of a function's signature."""
+"""torch.fx.operator_schemas: normalizes call arguments to the parameter names of a signature."""
 import inspect
 import typing
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class ArgsKwargsPair(NamedTuple):
 
 
 def _home(fn):
-    """The module in which torch's users find a function, or None."""
+    """Returns the public module of a PyTorch function, or None."""
     if not callable(fn) or isinstance(fn, type):
         return None
     known = torch_name(fn)
@@ -29,7 +29,8 @@ def _home(fn):
 
 
 def check_for_mutable_operation(target, args, kwargs):
-    """RuntimeError if a call of one of torch's functions writes to an argument (`out=`, or a name that ends in one underscore)."""
+    """Raises RuntimeError if a call of a PyTorch function mutates an argument (`out=`, or a name
+    that ends in a single underscore)."""
     name = getattr(target, "_opname", None)
     if name is None:
         if _home(target) is None:
@@ -42,7 +43,8 @@ def check_for_mutable_operation(target, args, kwargs):
 
 
 def _signature(fn):
-    """A function's signature without `out` and what Python's own bookkeeping adds; None where it has none that names its arguments."""
+    """Returns the signature of a function without its `out` parameter. None if there is no
+    signature or it has `*args` or `**kwargs`."""
     if isinstance(fn, (OpOverload, OpOverloadPacket)):
         schema = getattr(fn, "_schema", None)
         if schema is not None and schema.arguments:
@@ -61,9 +63,10 @@ def _signature(fn):
 
 
 def get_signature_for_torch_op(op, return_schemas=False):
-    """[inspect.Signature] of one of torch's functions, which takes all its overloads here; None for other functions.
+    """Returns [inspect.Signature] for a PyTorch function and None for any other function.
 
-    With return_schemas a pair, of which the second is None: there are no schemas of the functions here.
+    The one signature covers all overloads. With `return_schemas` the result is a pair whose second
+    element is None, because functions have no schemas here.
     """
     known = isinstance(op, (OpOverload, OpOverloadPacket)) or _home(op) is not None
     found = _signature(op) if known else None
@@ -72,7 +75,11 @@ def get_signature_for_torch_op(op, return_schemas=False):
 
 
 def create_type_hint(x):
-    """list[T] or tuple[T, ...] of a list or tuple whose elements are (of) one class, Any if they are of several; x itself for other things."""
+    """Returns list[T] or tuple[T, ...] for a list or tuple of types.
+
+    T is the common base class if the sequence contains it, else Any. Any other `x` is returned
+    unchanged.
+    """
     if not isinstance(x, (list, tuple)):
         return x
     made = (lambda t: list[t]) if isinstance(x, list) else (lambda t: tuple[t, ...])
@@ -88,7 +95,8 @@ def create_type_hint(x):
 
 
 def type_matches(signature_type, argument_type):
-    """Whether an argument of one type may be given where another is declared."""
+    """True if an argument of type `argument_type` can be passed where `signature_type` is declared.
+    """
     if signature_type is argument_type or signature_type in (Any, inspect.Parameter.empty):
         return True
     origin, inner = typing.get_origin(signature_type), typing.get_args(signature_type)
@@ -96,7 +104,7 @@ def type_matches(signature_type, argument_type):
         return any(type_matches(t, argument_type) for t in inner)
     if origin in (list, tuple):
         if argument_type is int and origin is list and inner[:1] == (int,):
-            return True          # (one number stands for a list of it)
+            return True  # (an int is broadcast to a list of ints)
         if typing.get_origin(argument_type) not in (list, tuple):
             return False
         return all(type_matches(inner[0], t) for t in typing.get_args(argument_type) if t is not ...)
@@ -106,7 +114,7 @@ def type_matches(signature_type, argument_type):
 
 
 def _normalized(signature, args, kwargs, only_kwargs):
-    """Positional arguments as they are given, all others by name."""
+    """Binds the arguments: positional ones stay positional, all others are passed by name."""
     if signature is None:
         return None
     try:
@@ -123,14 +131,18 @@ def _normalized(signature, args, kwargs, only_kwargs):
 
 
 def normalize_function(target, args, kwargs=None, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False):
-    """The arguments of a call of one of torch's functions with its defaults, by name as far as they are not given by place; None for other functions."""
+    """Normalizes the arguments of a call of a PyTorch function and fills in its defaults.
+
+    Arguments that were not passed by position are passed by name. Returns None for any other
+    function.
+    """
     if not isinstance(target, (OpOverload, OpOverloadPacket)) and _home(target) is None:
         return None
     return _normalized(_signature(target), args, kwargs or {}, normalize_to_only_use_kwargs)
 
 
 def normalize_module(root, target, args, kwargs=None, normalize_to_only_use_kwargs=False):
-    """The same for a call of a submodule of torch.nn."""
+    """Like `normalize_function`, for the call of a submodule of `root` from torch.nn."""
     try:
         module = root.get_submodule(target)
     except AttributeError as e:

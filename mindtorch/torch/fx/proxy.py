@@ -1,4 +1,5 @@
-"""torch.fx.proxy: values that record what is done with them (https://pytorch.org/docs/stable/fx.html#torch.fx.Proxy)."""
+"""torch.fx.proxy: values that record the operations on them
+(https://pytorch.org/docs/stable/fx.html#torch.fx.Proxy)."""
 import copy
 import dataclasses
 import dis
@@ -20,7 +21,7 @@ __all__ = ["TracerBase", "GraphAppendingTracer", "TraceError", "Proxy", "Attribu
 base_types = (str, int, float, bool, complex, dtypes.dtype, _device.device, memory_format, layout, type(None), type(Ellipsis), enum.Enum, range,
               OpOverload)
 
-#: operators that proxies record: name in `operator` -> how the code shows it (None: as a call)
+#: operators that proxies record: name in `operator` -> format in the generated code
 magic_methods = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "gt": "{} > {}", "le": "{} <= {}", "ge": "{} >= {}", "pos": "+{}",
                  "neg": "-{}", "invert": "~{}", "add": "{} + {}", "mul": "{} * {}", "sub": "{} - {}", "truediv": "{} / {}",
                  "floordiv": "{} // {}", "mod": "{} % {}", "pow": "{} ** {}", "matmul": "{} @ {}", "lshift": "{} << {}", "rshift": "{} >> {}",
@@ -33,18 +34,18 @@ inplace_methods = {"iadd": "{} += {}", "iand": "{} &= {}", "ifloordiv": "{} //= 
 
 
 class TraceError(ValueError):
-    """The program does with a traced value what needs its actual value."""
+    """Raised when a traced program needs the concrete value of a proxy."""
 
 
 class Scope:
-    """Where in the tree of modules tracing is."""
+    """The module that is being traced: its path and type."""
 
     def __init__(self, module_path, module_type):
         self.module_path, self.module_type = module_path, module_type
 
 
 class ScopeContextManager:
-    """Sets a Scope inside."""
+    """Sets the current Scope within a block."""
 
     def __init__(self, scope, current_scope):
         self._before = Scope(scope.module_path, scope.module_type)
@@ -58,13 +59,13 @@ class ScopeContextManager:
         self._scope.module_path, self._scope.module_type = self._before.module_path, self._before.module_type
 
 
-#: entries of a node's meta that a node made out of it gets as well
+#: meta entries that are copied to nodes derived from a node
 _COPY_META_FIELDS = ["stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "original_aten", "recompute", "ac_graph_id", "has_backward_hook",
                      "from_node", "quantization_tag", "custom", "partitioner_tag"]
 
 
 class TracerBase:
-    """How nodes and proxies are made; see Tracer."""
+    """Base class for creating nodes and proxies; see `Tracer`."""
 
     graph = None
     module_stack = ()
@@ -75,7 +76,7 @@ class TracerBase:
     traced_func_name = "forward"
 
     def create_node(self, kind, target, args, kwargs, name=None, type_expr=None):
-        """A new node of the graph."""
+        """Creates a node in the graph."""
         if kind == "call_function" and self.check_mutable_operations:
             from mindtorch.torch.fx.operator_schemas import check_for_mutable_operation
             check_for_mutable_operation(target, args, kwargs)
@@ -90,11 +91,11 @@ class TracerBase:
         return node
 
     def proxy(self, node):
-        """A proxy for a node's value."""
+        """Returns a proxy for a node's value."""
         return Proxy(node, self)
 
     def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, proxy_factory_fn=None):
-        """A proxy for a new node's value; the arguments may hold proxies."""
+        """Creates a node and returns a proxy for its value. The arguments may contain proxies."""
         args, kwargs = self.create_arg(args), self.create_arg(kwargs)
         if not isinstance(args, tuple) or not isinstance(kwargs, dict):
             raise AssertionError("create_arg must keep tuples and dicts")
@@ -106,7 +107,10 @@ class TracerBase:
         return p
 
     def create_arg(self, a):
-        """A value as nodes may hold it: proxies become their nodes; NotImplementedError for what no graph can hold."""
+        """Converts a value to a node argument: proxies become their nodes.
+
+        NotImplementedError for values that a graph cannot store.
+        """
         if isinstance(a, Proxy):
             return a.node
         if hasattr(a, "__fx_create_arg__"):
@@ -134,11 +138,11 @@ class TracerBase:
         raise NotImplementedError(f"argument of type: {type(a)}")
 
     def to_bool(self, obj):
-        """Called where a proxy decides a branch; a value returned here is taken for it."""
+        """Called when a proxy is used as a condition. An override may return a bool."""
         raise TraceError("symbolically traced variables cannot be used as inputs to control flow")
 
     def iter(self, obj):
-        """Called where a proxy is iterated over."""
+        """Called when a proxy is iterated over."""
         n = _unpacked()
         if n is not None:
             return (obj[i] for i in range(n))
@@ -146,12 +150,13 @@ class TracerBase:
                          "function argument. Only unpacking into a known number of names can be traced.")
 
     def keys(self, obj):
-        """Called where a proxy is given as **kwargs."""
+        """Called when a proxy is passed as **kwargs."""
         return Attribute(obj, "keys")()
 
 
 def _unpacked():
-    """How many names the traced program unpacks a proxy into, where it does so; else None."""
+    """Returns the number of names that the traced code unpacks a proxy into, or None if it does not
+    unpack it."""
     frame = sys._getframe(3)
     for ins in dis.get_instructions(frame.f_code):
         if ins.offset == frame.f_lasti:
@@ -160,7 +165,7 @@ def _unpacked():
 
 
 class GraphAppendingTracer(TracerBase):
-    """Adds to a given graph."""
+    """Appends nodes to an existing graph."""
 
     def __init__(self, graph):
         self.graph = graph
@@ -171,7 +176,7 @@ _listening = False
 
 
 def _listen():
-    """Functions have to look for proxies from now on."""
+    """Makes PyTorch functions check their arguments for proxies from now on."""
     global _listening
     if not _listening:
         _listening = True
@@ -179,7 +184,8 @@ def _listen():
 
 
 class Proxy:
-    """Stands for a node's value: operators, functions of torch, methods and attributes make further nodes."""
+    """Represents a node's value: operators, PyTorch functions, methods and attribute accesses
+    create new nodes."""
 
     def __init__(self, node, tracer=None):
         if tracer is None:
@@ -253,12 +259,13 @@ class Proxy:
         return tracer.create_proxy("call_function", orig_method, args, kwargs, name=tracer.graph._target_to_str(name))
 
 
-#: operators of a tensor and a proxy under the methods' names
+#: Tensor methods of binary operators between a tensor and a proxy -> recorded method names
 _METHODS = {f"__{n}__": n for n in "add sub mul matmul pow eq ne lt le gt ge".split()} | {"__truediv__": "div", "__mod__": "remainder"}
 
 
 class Attribute(Proxy):
-    """An attribute of a proxied value; a node is made for it only if it is used as a value (else it is a method call)."""
+    """An attribute of a proxy. A node is created only if it is used as a value; calling it records
+    a method call."""
 
     def __init__(self, root, attr):
         self.root, self.attr, self.tracer, self._node = root, attr, root.tracer, None
@@ -270,7 +277,7 @@ class Attribute(Proxy):
 
     @property
     def node(self):
-        # (A method's object would be a node that nobody needs.)
+        # (Lazy, because a node for a bound method would be unused.)
         if self._node is None:
             self._node = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return self._node
@@ -280,7 +287,7 @@ class Attribute(Proxy):
 
 
 class ParameterProxy(Proxy):
-    """A parameter whose shape the program may ask for while it is traced."""
+    """A parameter whose shape can be read during tracing."""
 
     def __init__(self, tracer, node, name, param):
         super().__init__(node, tracer)

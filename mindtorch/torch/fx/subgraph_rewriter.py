@@ -1,4 +1,4 @@
-"""torch.fx.subgraph_rewriter: one piece of program put in the place of another."""
+"""torch.fx.subgraph_rewriter: replaces matches of a pattern in a graph."""
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ __all__ = ["Match", "replace_pattern", "replace_pattern_with_filters", "Replaced
 
 
 class Match(NamedTuple):
-    """Where a pattern was found: its last node, and the program's node for each of the pattern's."""
+    """A match of a pattern: its last node, and the map from pattern nodes to graph nodes."""
 
     anchor: Node
     nodes_map: dict
@@ -20,7 +20,7 @@ class Match(NamedTuple):
 
 @dataclasses.dataclass
 class ReplacedPatterns:
-    """A Match, and the nodes that were put there."""
+    """A Match and the nodes that replaced it."""
 
     anchor: Node
     nodes_map: dict
@@ -32,7 +32,7 @@ def _graph(x):
 
 
 def _fetch(module, target):
-    """A module's attribute of a dotted name, or None."""
+    """Returns the attribute of a module with a dotted name, or None."""
     for part in target.split("."):
         module = getattr(module, part, None)
         if module is None:
@@ -41,7 +41,7 @@ def _fetch(module, target):
 
 
 def _replace_attributes(gm, replacement):
-    """Gives gm what the new nodes name and it has not, and takes away submodules that nothing uses now."""
+    """Copies the attributes that the new nodes need to `gm`, and deletes unused submodules."""
     gm.delete_all_unused_submodules()
     if isinstance(replacement, GraphModule):
         replacement.graph.lint()
@@ -56,18 +56,20 @@ def _replace_attributes(gm, replacement):
 
 
 def replace_pattern(gm, pattern, replacement):
-    """Replaces every piece of gm's graph that computes what `pattern` does by `replacement`; gives the Matches.
+    """Replaces every match of `pattern` in `gm`'s graph with `replacement` and returns the Matches.
 
-    pattern and replacement are functions, modules or GraphModules of the same inputs.  Inner values of a piece must not be used outside it.
+    `pattern` and `replacement` are functions, modules or GraphModules with the same inputs.
+    Internal values of a match must not be used outside it.
     """
     return [Match(m.anchor, m.nodes_map) for m in _replace(gm, pattern, replacement)]
 
 
 def replace_pattern_with_filters(gm, pattern, replacement=None, match_filters=None, ignore_literals=False, replacement_callback=None, node_name_match=""):
-    """replace_pattern for the matches that all filters want; gives ReplacedPatterns.
+    """Like `replace_pattern`, for the matches that all filters accept. Returns ReplacedPatterns.
 
-    match_filters         functions (InternalMatch, gm's graph, the pattern's graph) -> whether this match is to be replaced
-    replacement_callback  the same arguments -> Graph: makes a replacement of its own for each match
+    Args:
+        match_filters: functions (InternalMatch, graph of `gm`, pattern graph) -> bool.
+        replacement_callback: function of the same arguments; returns the replacement Graph.
     """
     return _replace(gm, pattern, replacement, match_filters, ignore_literals, replacement_callback, node_name_match)
 
@@ -112,14 +114,15 @@ def _replace(gm, pattern, replacement, match_filters=None, ignore_literals=False
 
 
 def _now(changed: dict, n: Any):
-    """What stands for a node after the replacements so far."""
+    """Returns the current replacement of a node."""
     while isinstance(n, Node) and n in changed:
         n = changed[n]
     return n
 
 
 def _place(graph, m, inner):
-    """The node before which a replacement goes: the first that uses a result, or else what follows the match."""
+    """Returns the node before which the replacement is inserted: the first user of a result, else
+    the node after the match."""
     users = {u for n in m.returning_nodes for u in n.users if u not in inner}
     last = None
     for n in graph.nodes:

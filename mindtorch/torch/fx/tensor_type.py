@@ -1,9 +1,9 @@
-"""torch.fx.tensor_type: types of tensors by their sizes, of which some may be unknown."""
+"""torch.fx.tensor_type: tensor types with partially known shapes."""
 __all__ = ["TensorType", "Dyn", "is_consistent", "is_more_precise"]
 
 
 class _DynType:
-    """The type of what is not known."""
+    """The type of an unknown dimension or value."""
 
     def __init__(self):
         self.__name__ = "_DynType"
@@ -27,7 +27,7 @@ Dyn = _DynType()
 
 
 class TensorType:
-    """A tensor of these sizes; Dyn for one that is not known: TensorType((2, Dyn))."""
+    """A tensor type with these sizes; Dyn marks an unknown size: TensorType((2, Dyn))."""
 
     def __init__(self, dim):
         self.__origin__, self.__args__ = TensorType, dim
@@ -47,12 +47,12 @@ class TensorType:
 
 
 def is_consistent(t1, t2):
-    """Whether a value could be of both types."""
+    """True if a value can have both types."""
     return _related(t1, t2, lambda a, b: a == Dyn or b == Dyn)
 
 
 def is_more_precise(t1, t2):
-    """Whether t1 says all that t2 says."""
+    """True if t1 is at least as precise as t2."""
     return _related(t1, t2, lambda a, b: b == Dyn)
 
 

@@ -1,4 +1,4 @@
-"""torch.fx.traceback: what nodes made in a block get into their meta."""
+"""torch.fx.traceback: the meta entries of nodes created within a block."""
 import contextlib
 
 __all__ = ["annotate", "preserve_node_meta", "has_preserved_node_meta", "set_stack_trace", "set_current_meta", "get_current_meta", "format_stack"]
@@ -9,7 +9,7 @@ _keep = False
 
 @contextlib.contextmanager
 def preserve_node_meta(enable=True):
-    """Inside, nodes made while another is interpreted get its meta."""
+    """Within the block, nodes created while another node is interpreted get its meta."""
     global _keep, _current
     before = _keep, _current
     _keep, _current = enable, dict(_current)
@@ -34,7 +34,7 @@ def format_stack():
 
 @contextlib.contextmanager
 def annotate(annotation_dict):
-    """Inside, nodes get these entries in meta["custom"]."""
+    """Within the block, new nodes get these entries in meta["custom"]."""
     global _current
     before = _current
     _current = {**_current, "custom": {**_current.get("custom", {}), **annotation_dict}}
@@ -46,7 +46,7 @@ def annotate(annotation_dict):
 
 @contextlib.contextmanager
 def set_current_meta(node, pass_name=""):
-    """Inside, the meta of `node` is the current one."""
+    """Within the block, the meta of `node` is the current meta."""
     global _current
     before = _current
     if _keep and node.meta:
@@ -58,5 +58,5 @@ def set_current_meta(node, pass_name=""):
 
 
 def get_current_meta():
-    """Entries for the meta of new nodes."""
+    """Returns the meta entries for new nodes."""
     return _current

@@ -1,6 +1,7 @@
-"""torch.jit: scripted and traced code runs eagerly here, with the same results; traced code is saved as MindIR.
+"""torch.jit: scripted and traced code runs eagerly with the same results; traced code is saved as
+MindIR.
 
-The TorchScript format itself is refused (docs/export.md).
+The TorchScript format itself is not supported (docs/export.md).
 """
 import builtins
 import contextlib
@@ -26,7 +27,7 @@ def _marker(fn=None, *args, **kwargs):
 
 
 class FunctionModifiers:
-    """What a function is marked as (`_torchscript_modifier`)."""
+    """Values of a function's `_torchscript_modifier` mark."""
 
     UNUSED, IGNORE, EXPORT, DEFAULT, COPY_TO_SCRIPT_WRAPPER, _DROP = "unused", "ignore", "export", "default", "copied", "drop"
 
@@ -37,24 +38,25 @@ def _mark(fn, modifier):
 
 
 def ignore(drop=False, **kwargs):
-    """Marks a method that TorchScript leaves to Python; it runs as it is."""
+    """Marks a method that TorchScript leaves to Python. It runs unchanged here."""
     if callable(drop):
         return _mark(drop, FunctionModifiers.IGNORE)
     return lambda fn: _mark(fn, FunctionModifiers.UNUSED if drop else FunctionModifiers.IGNORE)
 
 
 def unused(fn):
-    """Marks a method that TorchScript replaces by an error; it runs as it is.  (A property is given back.)"""
+    """Marks a method that TorchScript replaces with an error. It runs unchanged here. A property is
+    returned as is."""
     return fn if builtins.isinstance(fn, property) else _mark(fn, FunctionModifiers.UNUSED)
 
 
 def export(fn):
-    """Marks a method that scripting keeps; it runs as it is."""
+    """Marks a method that scripting compiles. It runs unchanged here."""
     return _mark(fn, FunctionModifiers.EXPORT)
 
 
 def interface(obj):
-    """Marks a class as an interface of TorchScript modules; the class itself comes back."""
+    """Marks a class as an interface of TorchScript modules. Returns the class."""
     _deprecated("interface", "use `torch.compile` instead")
     if not builtins.isinstance(obj, type):
         raise RuntimeError("interface must be applied to a class")
@@ -85,13 +87,16 @@ def is_scripting():
 
 
 def is_tracing():
-    """Whether a trace for an export is going on."""
+    """True while a trace for an export is running."""
     return _is_tracing()
 
 
 def isinstance(obj, target_type):
-    """isinstance that looks into containers as well: List[int], Dict[str, Tensor], Tuple[int, str], Optional[...], Union[...]; RuntimeError for a container
-    whose contents are not said."""
+    """isinstance that also checks the contents of containers.
+
+    Supports List[int], Dict[str, Tensor], Tuple[int, str], Optional[...] and Union[...].
+    RuntimeError for a container type without element types.
+    """
     if builtins.isinstance(target_type, tuple):
         return any([isinstance(obj, t) for t in target_type])
     origin, args = typing.get_origin(target_type), typing.get_args(target_type)
@@ -99,7 +104,7 @@ def isinstance(obj, target_type):
         return any([isinstance(obj, t) for t in args])
     bare = {list: "list[int]", dict: "dict[str, int]", tuple: "tuple[int, str]"}.get(origin or target_type)
     if bare and not args:
-        raise RuntimeError(f"torch.jit.isinstance of {target_type}: the type of what is contained is missing, as in {bare}")
+        raise RuntimeError(f"torch.jit.isinstance: {target_type} lacks element types; use for example {bare}")
     if origin is list:
         return builtins.isinstance(obj, list) and all([isinstance(x, args[0]) for x in obj])
     if origin is dict:
@@ -110,12 +115,12 @@ def isinstance(obj, target_type):
 
 
 def export_opnames(m):
-    """Names of the ops that a traced module's graph has."""
+    """Returns the names of the ops in a traced module's graph."""
     return sorted({n.op for n in m.graph.nodes})
 
 
 def fork(func, *args, **kwargs):
-    """A torch.futures.Future of func(*args, **kwargs), which runs at once."""
+    """Runs func(*args, **kwargs) immediately and returns its result as a torch.futures.Future."""
     _deprecated("fork", "use `torch.compile` instead")
     from mindtorch.torch.futures import Future
     future = Future()
@@ -124,7 +129,7 @@ def fork(func, *args, **kwargs):
 
 
 def wait(future):
-    """What a future has."""
+    """Returns the result of a future."""
     _deprecated("wait", "use `torch.compile` instead")
     return future.wait()
 
@@ -145,20 +150,21 @@ def __getattr__(name):
 
 def _scripted(name, mod):
     if not builtins.isinstance(mod, ScriptModule):
-        raise RuntimeError(f"torch.jit.{name} takes a ScriptModule: script or trace the module before")
+        raise RuntimeError(f"torch.jit.{name} requires a ScriptModule: script or trace the module first")
 
 
 def freeze(mod, preserved_attrs=None, optimize_numerics=True):
-    """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced, and is in evaluation mode."""
+    """Returns the module unchanged; it runs eagerly. RuntimeError unless it is scripted or traced
+    and in evaluation mode."""
     _deprecated("freeze", "use `torch.compile` instead")
     _scripted("freeze", mod)
     if mod.training:
-        raise RuntimeError("torch.jit.freeze takes modules in evaluation mode: call .eval() before")
+        raise RuntimeError("torch.jit.freeze requires a module in evaluation mode: call .eval() first")
     return mod
 
 
 def run_frozen_optimizations(mod, optimize_numerics=True, preserved_methods=None):
-    """Accepted: the module runs eagerly."""
+    """Does nothing: the module runs eagerly."""
 
 
 def optimized_execution(should_optimize):
@@ -166,7 +172,7 @@ def optimized_execution(should_optimize):
 
 
 class Attribute(typing.NamedTuple):
-    """Typed attribute marker of ScriptModules."""
+    """Typed attribute marker for ScriptModules."""
 
     value: typing.Any
     type: typing.Any
@@ -183,7 +189,7 @@ JITException = Error
 
 
 def enable_onednn_fusion(enabled):
-    """Accepted: nothing is fused."""
+    """Does nothing: no ops are fused."""
 
 
 def onednn_fusion_enabled():
@@ -191,13 +197,13 @@ def onednn_fusion_enabled():
 
 
 def set_fusion_strategy(strategy):
-    """Accepted: nothing is fused."""
+    """Does nothing: no ops are fused."""
     return []
 
 
 @contextlib.contextmanager
 def fuser(name):
-    """Accepted: nothing is fused."""
+    """Does nothing: no ops are fused."""
     yield
 
 
@@ -220,7 +226,8 @@ refuse(globals(), "functions run eagerly, there is no graph of them",
 
 
 def optimize_for_inference(mod, other_methods=None):
-    """The module itself, which runs eagerly; RuntimeError unless it has been scripted or traced."""
+    """Returns the module unchanged; it runs eagerly. RuntimeError unless it is scripted or traced.
+    """
     _deprecated("optimize_for_inference", "use `torch.compile` instead")
     _scripted("optimize_for_inference", mod)
     return mod

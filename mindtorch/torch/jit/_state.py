@@ -1,8 +1,8 @@
-"""torch.jit._state: whether scripting is on.  Scripted code runs eagerly either way."""
+"""torch.jit._state: whether scripting is enabled. Scripted code runs eagerly either way."""
 
 
 class _Enabled:
-    """Whether scripting is on, as torch tells it."""
+    """Whether scripting is enabled, in PyTorch's form."""
 
     enabled = True
 
@@ -14,14 +14,15 @@ _enabled = _Enabled()
 
 
 def disable():
-    """Scripting is off."""
+    """Disables scripting."""
     _enabled.enabled = False
 
 
 def enable():
-    """Scripting is on."""
+    """Enables scripting."""
     _enabled.enabled = True
 
 
 def _clear_class_state():
-    """Forgets the classes that were compiled (torch's test harness asks for it): none are, scripted code runs eagerly."""
+    """Clears the cache of compiled classes (PyTorch's test harness calls it): it is always empty,
+    because scripted code runs eagerly."""

@@ -1,4 +1,5 @@
-"""Traced and scripted code: it runs eagerly; saved, it is MindIR and a description in one zip file."""
+"""Traced and scripted code: it runs eagerly, and is saved as a zip file with a MindIR graph and a
+JSON description."""
 import io
 import json
 import os
@@ -22,34 +23,34 @@ _FORMAT, _VERSION = "mindtorch traced module", 1
 
 
 class TracerWarning(Warning):
-    """A trace may not hold for other inputs."""
+    """A trace may not generalize to other inputs."""
 
 
 class TracingCheckError(RuntimeError):
-    """What was traced does not compute what the function does."""
+    """The traced graph does not compute the same results as the function."""
 
 
 class Error(Exception):
-    """What the code of a scripted module raises."""
+    """Raised by the code of a scripted module."""
 
 
 class ScriptModule(Module):
-    """Base class of what `trace`, `script` and `load` make of modules."""
+    """Base class of the modules that `trace`, `script` and `load` return."""
 
-    _opaque = True          # torch.fx records a call of it as one step
+    _opaque = True  # torch.fx records a call of this module as one node
 
     def save(self, f, _extra_files=None):
-        """`torch.jit.save(self, f)`."""
+        """Like `torch.jit.save(self, f)`."""
         _write(self, f, _extra_files)
 
     @property
     def original_name(self):
-        """Name of the class that was traced."""
+        """Class name of the traced module."""
         return type(self).__name__
 
     @property
     def graph(self):
-        """The graph of the example inputs that were given to `trace`."""
+        """The graph for the example inputs passed to `trace`."""
         return _graph_of(self)
 
     inlined_graph = graph
@@ -60,13 +61,14 @@ class ScriptModule(Module):
 
 
 class RecursiveScriptModule(ScriptModule):
-    """A scripted or loaded module; what its code raises is also a torch.jit.Error."""
+    """A scripted or loaded module. Exceptions raised by its code are also instances of
+    torch.jit.Error."""
 
     def __call__(self, *args, **kwargs):
         try:
             return super().__call__(*args, **kwargs)
         except RuntimeError:
-            raise               # (those of ops are what they are)
+            raise  # (RuntimeErrors, as raised by ops, keep their class)
         except Exception as e:
             error = _as_error(e)
             if error is None:
@@ -75,7 +77,10 @@ class RecursiveScriptModule(ScriptModule):
 
 
 def _as_error(e):
-    """The exception under a class that is torch.jit.Error, too; None where Python has no such class."""
+    """Returns the exception as an instance of a class that also derives from torch.jit.Error.
+
+    Returns None if Python cannot create such a class.
+    """
     cls = type(e)
     made = _errors.get(cls)
     if made is None:
@@ -96,7 +101,10 @@ class TopLevelTracedModule(ScriptModule):
 
 
 class ScriptFunction:
-    """A scripted or traced function: calls run eagerly.  As torch's it is no method of a class that has it, and is not copied or pickled."""
+    """A scripted or traced function; calls run eagerly.
+
+    As in PyTorch it does not bind as a method of a class, and cannot be copied or pickled.
+    """
 
     def __init__(self, fn, example=None):
         self.fn, self._torchdynamo_inline = fn, fn
@@ -112,11 +120,11 @@ class ScriptFunction:
         raise pickle.PickleError("ScriptFunction cannot be pickled")
 
     def save(self, f, _extra_files=None):
-        """`torch.jit.save(self, f)`."""
+        """Like `torch.jit.save(self, f)`."""
         _write(self, f, _extra_files)
 
     def save_to_buffer(self, _extra_files=None):
-        """What `save` writes, as bytes."""
+        """Returns the output of `save` as bytes."""
         b = io.BytesIO()
         _write(self, b, _extra_files)
         return b.getvalue()
@@ -128,12 +136,12 @@ class ScriptFunction:
 
     @property
     def qualified_name(self):
-        """The name under which TorchScript would have it."""
+        """The qualified name of the function in TorchScript."""
         return f"__torch__.{self.__module__}.{self.__name__}".replace("__torch__.__main__.", "__torch__.")
 
     @property
     def graph(self):
-        """The graph of the example inputs."""
+        """The graph for the example inputs."""
         return _graph_of(self)
 
     inlined_graph = graph
@@ -141,7 +149,7 @@ class ScriptFunction:
 
 def _no_source(name):
     def refuse(self):
-        raise NotImplementedError(f"ScriptFunction.{name}: there is no TorchScript of {self.__name__}; with example inputs (torch.jit.trace) `graph` has the recorded ops")
+        raise NotImplementedError(f"ScriptFunction.{name} is not supported: {self.__name__} is not compiled to TorchScript; torch.jit.trace(fn, example_inputs).graph has the recorded ops")
     return property(refuse, doc="Not supported: functions run eagerly.")
 
 
@@ -153,7 +161,10 @@ _classes = {}
 
 
 def _as(module, base):
-    """The module under a class that is also `base`; both objects have the same state."""
+    """Returns the module as an instance of a class that also derives from `base`.
+
+    The new object and the module share their state.
+    """
     cls = type(module)
     if issubclass(cls, ScriptModule):
         return module
@@ -166,16 +177,22 @@ def _as(module, base):
 
 
 def _deprecated(name, instead="switch to `torch.compile` or `torch.export`"):
-    """torch's warning of a function of torch.jit; Python shows it only where a filter asks for warnings of this module."""
+    """Issues PyTorch's deprecation warning of a torch.jit function.
+
+    By default Python hides it; a warning filter for this module shows it.
+    """
     warnings.warn(f"`torch.jit.{name}` is deprecated. Please {instead}.", DeprecationWarning, stacklevel=2)
 
 
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
-    """The function, class or module, which runs eagerly: Python's own semantics, the same results.
+    """Returns the function, class or module, which runs eagerly with the same results.
 
-    A module comes back as the same state under a class that is also a ScriptModule; its exceptions are torch.jit.Errors as well.  A function is a ScriptFunction.
+    A module is returned as an instance of a class that also derives from ScriptModule, and shares
+    its state with the original. Its exceptions are also instances of torch.jit.Error. A function is
+    returned as a ScriptFunction. TypeError if `obj` is not code.
 
-    example_inputs  arguments of calls, [(x, y)] or {module: [(x, y)]}: the first are what `save` and `graph` trace.  TypeError for what is no code.
+    `example_inputs` are the arguments of calls: [(x, y)] or {module: [(x, y)]}. `save` and `graph`
+    trace the first of them.
     """
     _deprecated("script")
     if not callable(obj) and not isinstance(obj, (dict, list)):
@@ -196,7 +213,7 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
 
 
 def _first_example(obj, inputs):
-    """The arguments of the first example call of `obj`, or None."""
+    """Returns the arguments of the first example call of `obj`, or None."""
     if isinstance(inputs, dict):
         inputs = next((calls for m, calls in inputs.items() if m is obj), None)
     if not inputs:
@@ -207,10 +224,11 @@ def _first_example(obj, inputs):
 
 def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True,
           _force_outplace=False, _module_class=None, _compilation_unit=None, example_kwarg_inputs=None, _store_inputs=True):
-    """The function or module with its example inputs kept, for `save` and `graph`.
+    """Returns the function or module with its example inputs stored for `save` and `graph`.
 
-    Calls run eagerly, so they also follow branches that depend on values, and train() and eval().  A module comes back as the
-    same state under a class that is also a ScriptModule.  The function is called once with the example inputs.
+    Calls run eagerly, so they also follow data-dependent branches, and train() and eval(). A module
+    is returned as an instance of a class that also derives from ScriptModule, and shares its state
+    with the original. `func` is called once with the example inputs.
     """
     _deprecated("trace")
     return _traced(func, example_inputs, example_kwarg_inputs)
@@ -232,15 +250,15 @@ def _traced(func, example_inputs, example_kwarg_inputs=None):
 
 
 def trace_module(mod, inputs, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5, strict=True, **kwargs):
-    """`trace` of a module whose inputs are given by method; only "forward" is kept."""
+    """Like `trace`, with inputs per method. Only "forward" is supported."""
     _deprecated("trace_method")
     if set(inputs) != {"forward"}:
-        raise NotImplementedError(f"torch.jit.trace_module of methods other than forward: {sorted(set(inputs) - {'forward'})}")
+        raise NotImplementedError(f"torch.jit.trace_module supports only the method forward, got inputs for {sorted(inputs)}")
     return _traced(mod, inputs["forward"])
 
 
 def example_of(obj):
-    """Example arguments of a traced object, or None."""
+    """Returns the example arguments of a traced object, or None."""
     found = getattr(obj, "__dict__", {}).get("_jit_example")
     return None if found is None else found[0]
 
@@ -255,7 +273,7 @@ def _graph_of(obj, **options):
 
 # ------------------------------------------------------------------ files
 def _plan(result, count):
-    """The nest of a result as JSON, with numbers of outputs in the place of tensors."""
+    """Returns the structure of a result as JSON, with tensors replaced by output indices."""
     if isinstance(result, Value):
         return {"tensor": next(count)}
     if isinstance(result, dict):
@@ -264,7 +282,7 @@ def _plan(result, count):
         return {"list" if isinstance(result, list) else "tuple": [_plan(v, count) for v in result]}
     if result is None or isinstance(result, (bool, int, float, str)):
         return {"value": result}
-    raise NotImplementedError(f"torch.jit.save: a result with an object of {type(result).__name__} in it")
+    raise NotImplementedError(f"torch.jit.save: unsupported object of type {type(result).__name__} in the module's result")
 
 
 def _unplan(plan, outs):
@@ -280,13 +298,15 @@ def _unplan(plan, outs):
 
 
 def save(m, f, _extra_files=None):
-    """Writes a traced module or function: its graph as MindIR, with its weights.
+    """Saves a traced module or function: its graph as MindIR, with its weights.
 
-    f   a path or a file object.  As with torch's tracing, it is the computation of the example inputs that is saved: in the mode
-        (training or not) in which the module is now, its branches as they went. The batch size (axis 0 of all inputs) stays free
-        where the computation allows it, other sizes are fixed.
+    `f` is a path or a file object. As with tracing in PyTorch, the file contains the computation
+    for the example inputs: in the current training mode, with the branches that were taken. The
+    batch size (axis 0 of all inputs) stays dynamic where the computation allows it; other sizes are
+    fixed.
 
-    NotImplementedError for what was not traced, or naming an op that has no lowering.
+    NotImplementedError for an object that was not traced, or with the name of an op that has no
+    lowering.
     """
     _deprecated("save", "switch to `torch.export`")
     _write(m, f, _extra_files)
@@ -314,16 +334,16 @@ def _inputs(graph):
 
 
 def _mindir(m, **options):
-    """(graph, its MindIR)"""
+    """Returns (graph, MindIR bytes)."""
     graph = _graph_of(m, **options)
     if graph.mutations:
-        raise NotImplementedError(f"torch.jit.save: in training mode the module writes to {', '.join(graph.mutations[:3])}, which a MindIR "
-                                  "graph does not do; call eval() first")
+        raise NotImplementedError(f"torch.jit.save: in training mode the module modifies {', '.join(graph.mutations[:3])}, which a MindIR "
+                                  "graph cannot do; call eval() first")
     return graph, save_mindir(_graph.graph_cell(graph, type(m).__name__ if isinstance(m, Module) else "Traced"), _inputs(graph))
 
 
 def _saved_graph(m):
-    """(graph, whether the batch size is free, its MindIR)"""
+    """Returns (graph, whether the batch size is dynamic, MindIR bytes)."""
     example = getattr(m, "__dict__", {}).get("_jit_example")
     if example is not None:
         flat = _graph.tensors_in(example)
@@ -332,15 +352,18 @@ def _saved_graph(m):
                 graph, blob = _mindir(m, dynamic={i: {0: "batch"} for i in range(len(flat))})
                 return graph, True, blob
             except (NotImplementedError, RuntimeError, ValueError, TypeError, AssertionError):
-                pass        # the batch size is part of the computation: the next line says what else is wrong, if anything
+                # the computation depends on the batch size; any other error is raised again by the
+                # next line
+                pass
     graph, blob = _mindir(m)
     return graph, False, blob
 
 
 def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
-    """A module out of a file that `save` wrote: it computes, without gradients, and has the weights under their names.
+    """Loads a module from a file that `save` wrote.
 
-    NotImplementedError for TorchScript files; RuntimeError for other files.
+    It computes without gradients and has the weights under their original names.
+    NotImplementedError for TorchScript files, RuntimeError for other files.
     """
     _deprecated("load", "switch to `torch.export`")
     source = f if hasattr(f, "read") else os.fspath(f)
@@ -349,7 +372,7 @@ def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
     if hasattr(f, "read"):
         source = io.BytesIO(f.read())
     if not zipfile.is_zipfile(source):
-        raise RuntimeError("torch.jit.load: this is not a file that torch.jit.save wrote")
+        raise RuntimeError("torch.jit.load: not a file written by torch.jit.save")
     with zipfile.ZipFile(source) as z:
         names = z.namelist()
         if "mindtorch.json" not in names:
@@ -357,7 +380,7 @@ def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
                                       "traced module again with mindtorch")
         description = json.loads(z.read("mindtorch.json"))
         if description.get("format") != _FORMAT or description.get("version") != _VERSION:
-            raise RuntimeError(f"torch.jit.load: a file of version {description.get('version')}, this mindtorch reads version {_VERSION}")
+            raise RuntimeError(f"torch.jit.load: unsupported file version {description.get('version')}, this mindtorch reads version {_VERSION}")
         blob = z.read("model.mindir")
         for name in _extra_files or ():
             if "extra/" + name in names:
@@ -395,7 +418,7 @@ class _Loaded(RecursiveScriptModule):
         return self._about["name"]
 
     def _current(self):
-        """Gives the graph the weights as they are now."""
+        """Copies the current weights to the graph if they have changed."""
         state = self.state_dict()
         seen = tuple(t._version for t in state.values())
         if seen != self._seen:
@@ -412,9 +435,9 @@ class _Loaded(RecursiveScriptModule):
                                f"{len(tensors)}")
         for t, i in zip(tensors, about["inputs"]):
             if t.ndim != len(i["shape"]) or any(n is not None and n != m for n, m in zip(i["shape"], t.shape)):
-                raise NotImplementedError(f"the saved graph computes for {i['name']} of shape {i['shape']} only, not {list(t.shape)}")
+                raise NotImplementedError(f"the saved graph requires {i['name']} of shape {i['shape']}, got {list(t.shape)}")
             if str(t.dtype) != f"torch.{i['dtype']}":
-                raise RuntimeError(f"the saved graph computes for {i['name']} of dtype torch.{i['dtype']}, not {t.dtype}")
+                raise RuntimeError(f"the saved graph requires {i['name']} of dtype torch.{i['dtype']}, got {t.dtype}")
             if t.requires_grad and is_grad_enabled():
                 raise NotImplementedError("gradients through a module from torch.jit.load are not supported: its graph is MindIR, which has "
                                           "no backward; use torch.no_grad(), or build the model and load the state_dict")

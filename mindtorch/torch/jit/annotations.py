@@ -3,7 +3,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union  # noqa: 
 
 
 class _BroadcastingList:
-    """BroadcastingListN[int]: a number, or N of them."""
+    """BroadcastingListN[int]: an int or a list of N ints."""
 
     def __getitem__(self, types):
         return Any

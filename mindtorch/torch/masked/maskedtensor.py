@@ -1,4 +1,4 @@
-"""torch.masked.MaskedTensor, which is not supported: its constructors say so."""
+"""torch.masked.MaskedTensor, which is not supported: its constructors raise NotImplementedError."""
 
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor"]
 
@@ -10,22 +10,22 @@ def _refuse(name, data):
 
 
 class MaskedTensor:
-    """A tensor that carries its mask. Not supported: making one raises NotImplementedError."""
+    """A tensor with a mask. Not supported: the constructor raises NotImplementedError."""
 
     def __new__(cls, data, mask, requires_grad=False):
         _refuse("MaskedTensor", data)
 
 
 def masked_tensor(data, mask, requires_grad=False):
-    """A MaskedTensor on a copy of the data: raises NotImplementedError."""
+    """Would copy the data into a MaskedTensor: raises NotImplementedError."""
     _refuse("masked_tensor", data)
 
 
 def as_masked_tensor(data, mask):
-    """A MaskedTensor on the data: raises NotImplementedError."""
+    """Would wrap the data in a MaskedTensor: raises NotImplementedError."""
     _refuse("as_masked_tensor", data)
 
 
 def is_masked_tensor(obj, /):
-    """True for a MaskedTensor, of which there are none."""
+    """True if `obj` is a MaskedTensor. Always False, because none can be created."""
     return isinstance(obj, MaskedTensor)

@@ -1,4 +1,4 @@
-"""torch.multiprocessing: Python's multiprocessing; tensors that are sent go to shared memory, which both sides see."""
+"""torch.multiprocessing: Python's multiprocessing, with tensors sent through shared memory."""
 import multiprocessing
 import multiprocessing.connection
 from multiprocessing import *  # noqa: F401,F403
@@ -16,7 +16,10 @@ _strategy = "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy):
-    """'file_descriptor' or 'file_system'.  Both send the descriptor of anonymous memory: it needs no file system."""
+    """Sets the strategy: 'file_descriptor' or 'file_system'.
+
+    Both send the file descriptor of anonymous memory, which needs no file system.
+    """
     known = get_all_sharing_strategies()
     if new_strategy not in known:
         raise AssertionError(f"invalid sharing strategy {new_strategy!r}, expected one of {known}")
@@ -25,12 +28,12 @@ def set_sharing_strategy(new_strategy):
 
 
 def get_sharing_strategy():
-    """The strategy that was set."""
+    """Returns the current strategy."""
     return _strategy
 
 
 def get_all_sharing_strategies():
-    """Names that `set_sharing_strategy` takes."""
+    """Returns the names that `set_sharing_strategy` accepts."""
     return {"file_descriptor", "file_system"}
 
 

@@ -1,8 +1,9 @@
-"""How tensors go to other processes: their memory becomes shared memory, and its descriptor is sent.
+"""Sends tensors to other processes: their memory becomes shared memory, and its file descriptor is
+sent.
 
-The memory is anonymous (memfd), so that nothing is left when the processes are gone.  As with real torch's
-'file_descriptor' strategy, the sender has to live until the receiver has taken the tensor out; a child process that comes
-to its end waits a moment for that.
+The memory is anonymous (memfd), so nothing remains after the processes exit. As with PyTorch's
+'file_descriptor' strategy, the sender must stay alive until the receiver has unpickled the tensor.
+A child process waits a moment for that when it exits.
 """
 
 import mmap
@@ -29,12 +30,13 @@ __all__ = ["init_reductions", "reduce_storage", "reduce_tensor", "rebuild_storag
 _CAN_SHARE = hasattr(os, "memfd_create") and reduction.HAVE_SEND_HANDLE
 
 _segments = {}  # id(root array) -> _Segment
-_by_file = weakref.WeakValueDictionary()  # (device, inode) -> root array that this process has on it
-_moving = module_lock(globals(), "_moving", threading.RLock)  # a Queue pickles in a thread of its own
+# (device, inode) -> this process's root array on that memory
+_by_file = weakref.WeakValueDictionary()
+_moving = module_lock(globals(), "_moving", threading.RLock)  # a Queue pickles in its own thread
 
 
 class _Segment:
-    """A block of shared memory, known by the array on all of it."""
+    """A block of shared memory, identified by the array that covers all of it."""
 
     def __init__(self, root, fd):
         self.fd = fd
@@ -56,7 +58,7 @@ def _map(fd, size):
 
 
 def new_shared(size):
-    """A new array of bytes in shared memory."""
+    """Allocates an array of bytes in shared memory."""
     if not _CAN_SHARE:
         raise NotImplementedError("shared memory for tensors is not supported on this system: it has no memfd_create")
     if not size:
@@ -71,18 +73,21 @@ def new_shared(size):
 
 
 def is_shared_array(a):
-    """Whether an array's memory is shared memory."""
+    """True if an array is in shared memory."""
     return id(root_of(a)) in _segments
 
 
 def is_shared(t):
-    """Whether a tensor's memory is shared memory."""
+    """True if a tensor is in shared memory."""
     return is_shared_array(host_memory(t))
 
 
 # ------------------------------------------------------------------ by value
 def _memory_order(a):
-    """(contiguous array, order of axes): `a` is the first transposed back; copies only what is not dense."""
+    """Returns (contiguous array, axis order) such that transposing the array back yields `a`.
+
+    Copies only if `a` is not dense.
+    """
     if a.flags.c_contiguous:
         return a, None
     order = tuple(sorted(range(a.ndim), key=lambda d: (-a.strides[d], d)))
@@ -93,12 +98,15 @@ def _memory_order(a):
 
 
 def parts_of(obj):
-    """(bytes as an array, what else `tensor_of_parts` needs) of a plain tensor on the CPU; NotImplemented for all else."""
+    """Returns (bytes as an array, the other arguments of `tensor_of_parts`) for a plain CPU tensor.
+
+    NotImplemented for any other object.
+    """
     if not taken(obj):
         return NotImplemented
     if obj._gnode is not None:
         raise RuntimeError(
-            "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not "
+            "a non-leaf tensor that requires grad cannot be sent to another process, because autograd does not "
             "cross process boundaries: call detach() on it first"
         )
     if type(obj) is not Tensor or obj.device.type != "cpu":
@@ -108,7 +116,7 @@ def parts_of(obj):
 
 
 def tensor_of_parts(buffer, dtype, shape, order, requires_grad):
-    """The tensor that `parts_of` took apart, on the bytes of `buffer`."""
+    """Rebuilds the tensor that `parts_of` decomposed, on the memory of `buffer`."""
     a = np.ndarray(shape, NAMES[dtype].np, buffer)
     if order is not None:
         a = a.transpose(np.argsort(order))
@@ -118,9 +126,9 @@ def tensor_of_parts(buffer, dtype, shape, order, requires_grad):
     return t
 
 
-# ------------------------------------------------------------------ moving
+# ------------------------------------------------------------------ moving to shared memory
 def share(t, thorough=True):
-    """Moves the storage under a tensor to shared memory, and every tensor on it."""
+    """Moves the storage of a tensor, and every tensor on it, to shared memory."""
     if t._numel and not is_shared(t):
         base = t if t._base is None else t._base
         share_root(root_of(host_memory(t)), (t, base, *(r() for r in base._views or ())), thorough)
@@ -128,15 +136,17 @@ def share(t, thorough=True):
 
 
 def share_root(root, known=(), thorough=True):
-    """Moves the memory of an array to shared memory, and the tensors on it.
+    """Moves the memory of an array, and the tensors on it, to shared memory.
 
-    The views of a base are known (`known`); those made by ``detach()`` or ``.data`` are looked for, if `thorough`.
+    The views of a base are passed as `known`. Tensors made by ``detach()`` or ``.data`` are
+    searched for if `thorough`.
     """
     with _moving:
         if is_shared_array(root) or not root.size:
             return
         movers = {id(x): x for x in known if x is not None and stands_on(x, root)}
-        # A tensor holds the array itself twice (the second time as a MindSpore tensor), a view of it once.
+        # A tensor on the array itself holds two references to it (one through its MindSpore
+        # tensor); a view holds one.
         expected = sum(2 if host_memory(x) is root else 1 for x in movers.values())
         if thorough and sys.getrefcount(root) > expected + 2:
             movers = {id(x): x for x in standing_on(root)}
@@ -147,7 +157,7 @@ def share_root(root, known=(), thorough=True):
 
 
 # ------------------------------------------------------------------ sending
-# Seconds that a child process, at its end, waits for others to take out what it has sent.
+# Seconds that an exiting child process waits for receivers to fetch what it has sent.
 _GRACE = 2.0
 
 
@@ -157,21 +167,23 @@ def _wait_until_taken():
     end = time.monotonic() + _GRACE
     for thread in threading.enumerate():
         if thread.name == "QueueFeederThread":
-            thread.join(max(end - time.monotonic(), 0))  # it was told to quit; what it still has may be a tensor
+            # it has been told to quit, but may still have a tensor to send
+            thread.join(max(end - time.monotonic(), 0))
     sharer = resource_sharer._resource_sharer
     while sharer._cache and time.monotonic() < end:
         time.sleep(0.005)
     if sharer._listener is not None:
-        resource_sharer.stop(1.0)  # what is being sent at this moment is sent whole
+        resource_sharer.stop(1.0)  # completes a transfer in progress
 
 
 def _at_the_end(_=None):
-    # After queues have told their threads to quit (10), and before the socket that gives descriptors out goes (0).
+    # Runs after queues have stopped their threads (priority 10), and before the socket that serves
+    # file descriptors is closed (0).
     util.Finalize(None, _wait_until_taken, exitpriority=5)
 
 
 _at_the_end()
-util.register_after_fork(_wait_until_taken, _at_the_end)  # forks forget what their parent registered
+util.register_after_fork(_wait_until_taken, _at_the_end)  # forks do not inherit the registration
 
 
 def _handle(root):
@@ -180,7 +192,7 @@ def _handle(root):
 
 
 def rebuild_storage_fd(cls, handle, size):
-    """UntypedStorage on shared memory that another process has sent."""
+    """Rebuilds an UntypedStorage on shared memory sent by another process."""
     root = _attach(handle, size)
     known = _storage._alive.get(id(root))
     return cls._of_bytes(root) if known is None else known
@@ -193,12 +205,12 @@ def _attach(handle, size):
         root = _by_file.get((status.st_dev, status.st_ino))
         if root is None:
             return _map(fd, size)
-    os.close(fd)  # memory that this process has already
+    os.close(fd)  # this process has already mapped this memory
     return root
 
 
 def rebuild_tensor(cls, handle, size, dtype, offset, shape, strides, requires_grad):
-    """Tensor (or Parameter) on shared memory that another process has sent."""
+    """Rebuilds a Tensor (or Parameter) on shared memory sent by another process."""
     t = wrap(np.ndarray(shape, NAMES[dtype].np, _attach(handle, size), offset, strides))
     if cls is not Tensor:
         return cls(t, requires_grad)
@@ -208,10 +220,10 @@ def rebuild_tensor(cls, handle, size, dtype, offset, shape, strides, requires_gr
 
 
 def reduce_tensor(tensor):
-    """What goes to another process in a tensor's place; moves its storage to shared memory, as real torch does."""
+    """Pickles a tensor for another process; moves its storage to shared memory, like PyTorch."""
     if tensor._gnode is not None and tensor._rg:
         raise RuntimeError(
-            "a tensor that requires grad and is not a leaf cannot go to another process, since autograd does not cross "
+            "a non-leaf tensor that requires grad cannot be sent to another process, because autograd does not cross "
             "process boundaries: call detach() on it before sending it (putting it on the queue)"
         )
     a = host_memory(tensor)
@@ -225,7 +237,7 @@ def reduce_tensor(tensor):
 
 
 def reduce_storage(storage):
-    """What goes to another process in a storage's place: its shared memory, or a copy of its bytes."""
+    """Pickles a storage for another process: as its shared memory, or as a copy of its bytes."""
     root = storage._root
     if id(root) in _segments:
         return rebuild_storage_fd, (type(storage), *_handle(root))
@@ -233,7 +245,7 @@ def reduce_storage(storage):
 
 
 def init_reductions():
-    """Registers the above with multiprocessing; `torch.multiprocessing` does it when it is imported."""
+    """Registers the reducers with multiprocessing. Importing `torch.multiprocessing` calls this."""
     ForkingPickler.register(Tensor, reduce_tensor)
     ForkingPickler.register(Parameter, reduce_tensor)
     ForkingPickler.register(_storage.UntypedStorage, reduce_storage)

@@ -1,4 +1,5 @@
-"""torch.multiprocessing.spawn: start a function in several processes and pass their failure on."""
+"""torch.multiprocessing.spawn: starts a function in several processes and propagates their
+failures."""
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -14,7 +15,7 @@ ENV_VAR_PARALLEL_START = "TORCH_MP_PARALLEL_START"
 
 
 class ProcessException(Exception):
-    """A child process ended badly."""
+    """A child process failed."""
 
     def __init__(self, msg, error_index, pid):
         super().__init__(msg)
@@ -25,14 +26,14 @@ class ProcessException(Exception):
 
 
 class ProcessRaisedException(ProcessException):
-    """A child process raised; the message holds its traceback."""
+    """A child process raised an exception; the message contains its traceback."""
 
     def __init__(self, msg, error_index, error_pid):
         super().__init__(msg, error_index, error_pid)
 
 
 class ProcessExitedException(ProcessException):
-    """A child process was killed or left with an exit code."""
+    """A child process was killed or exited with a nonzero code."""
 
     def __init__(self, msg, error_index, error_pid, exit_code, signal_name=None):
         super().__init__(msg, error_index, error_pid)
@@ -48,14 +49,14 @@ def _run(fn, i, args, error_file):
     except KeyboardInterrupt:
         sys.exit(1)
     except Exception:
-        # The parent reads it there and raises; a pipe could fill up.
+        # The parent reads this file and raises the error. A pipe could fill up.
         with open(error_file, "wb") as f:
             pickle.dump(traceback.format_exc(), f)
         sys.exit(1)
 
 
 class ProcessContext:
-    """The processes that one call of `spawn` has started."""
+    """The processes started by one call of `spawn`."""
 
     def __init__(self, processes, error_files):
         self.processes, self.error_files = processes, error_files
@@ -65,7 +66,11 @@ class ProcessContext:
         return [p.pid for p in self.processes]
 
     def join(self, timeout=None, grace_period=None):
-        """Waits for one process more; True once all have ended well, and raises the failure of the first that did not."""
+        """Waits for at least one more process to exit. Returns True once all have exited
+        successfully.
+
+        If a process fails, terminates the others and raises its error.
+        """
         if not self.sentinels:
             return True
         failed = None
@@ -112,7 +117,10 @@ SpawnContext = ProcessContext
 
 
 def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
-    """Runs fn(i, *args) in `nprocs` processes; waits for them, or gives the ProcessContext if `join` is False."""
+    """Runs fn(i, *args) in `nprocs` processes and waits for them.
+
+    Returns the ProcessContext immediately if `join` is False.
+    """
     mp = multiprocessing.get_context(start_method)
     processes, files = [], []
     for i in range(nprocs):
@@ -131,7 +139,7 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
 
 
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
-    """`start_processes` with the spawn method."""
+    """Like `start_processes`, with the spawn start method."""
     if start_method != "spawn":
         warnings.warn(f"This method only supports start_method=spawn (got: {start_method}). torch.multiprocessing."
                       "start_processes(...) takes any.", FutureWarning, stacklevel=2)

@@ -1,6 +1,6 @@
-"""torch.nested, which is not supported: every function says so.
+"""torch.nested, which is not supported: every function raises NotImplementedError.
 
-Lists of tensors of several lengths are padded (torch.nn.utils.rnn.pad_sequence) or packed (pack_sequence) instead.
+Pad (torch.nn.utils.rnn.pad_sequence) or pack (pack_sequence) tensors of different lengths instead.
 """
 
 __all__ = ["as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
@@ -14,30 +14,31 @@ def _refuse(name, given, dtype=None):
 
 
 def nested_tensor(tensor_list, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-    """A nested tensor of copies: raises NotImplementedError."""
+    """Would copy tensors into a nested tensor: raises NotImplementedError."""
     _refuse("nested_tensor", tensor_list, dtype)
 
 
 def as_nested_tensor(ts, dtype=None, device=None, layout=None):
-    """A nested tensor of these tensors: raises NotImplementedError."""
+    """Would convert tensors to a nested tensor: raises NotImplementedError."""
     _refuse("as_nested_tensor", ts, dtype)
 
 
 def nested_tensor_from_jagged(values, offsets=None, lengths=None, jagged_dim=None, min_seqlen=None, max_seqlen=None):
-    """A nested tensor of one stretch of memory: raises NotImplementedError."""
+    """Would build a nested tensor from one contiguous tensor of values: raises NotImplementedError.
+    """
     _refuse("nested_tensor_from_jagged", values)
 
 
 def narrow(tensor, dim, start, length, layout=None):
-    """Narrowing by a start and a length for each row: raises NotImplementedError."""
+    """Would narrow each row by its own start and length: raises NotImplementedError."""
     _refuse("narrow", tensor)
 
 
 def masked_select(tensor, mask):
-    """The selected elements of each row: raises NotImplementedError."""
+    """Would select the masked elements of each row: raises NotImplementedError."""
     _refuse("masked_select", tensor)
 
 
 def to_padded_tensor(input, padding, output_size=None, out=None):
-    """A nested tensor padded to a plain one: raises NotImplementedError."""
+    """Would pad a nested tensor to a plain one: raises NotImplementedError."""
     _refuse("to_padded_tensor", input)

@@ -1,4 +1,5 @@
-"""Neural networks: modules, functions, parameters, initialisation (https://pytorch.org/docs/stable/nn.html)."""
+"""Neural networks: modules, functions, parameters, initialization
+(https://pytorch.org/docs/stable/nn.html)."""
 from mindtorch.torch.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from mindtorch.torch.nn import functional, init  # noqa: F401
 from mindtorch.torch.nn import modules  # noqa: F401
@@ -15,7 +16,11 @@ __all__ = [*modules.__all__,  # noqa: PLE0604  a list of names
 
 
 def factory_kwargs(kwargs):
-    """The device, dtype and memory_format among `kwargs`, also under "factory_kwargs"; TypeError for other keys."""
+    """Returns the device, dtype and memory_format in `kwargs`, including those under
+    "factory_kwargs".
+
+    TypeError for other keys.
+    """
     if kwargs is None:
         return {}
     simple = {"device", "dtype", "memory_format"}

@@ -1,4 +1,4 @@
-"""The deprecated `size_average` and `reduce` arguments of losses."""
+"""The deprecated `size_average` and `reduce` arguments of loss functions."""
 import warnings
 
 __all__ = ["get_enum", "legacy_get_string", "legacy_get_enum"]
@@ -7,7 +7,7 @@ _ENUM = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
 
 
 def get_enum(reduction):
-    """The number torch's kernels have for a reduction; ValueError for an unknown one."""
+    """Returns the integer code of a reduction in PyTorch. ValueError for an unknown reduction."""
     if reduction == "elementwise_mean":
         warnings.warn("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.", stacklevel=2)
     if reduction not in _ENUM:
@@ -16,7 +16,7 @@ def get_enum(reduction):
 
 
 def legacy_get_string(size_average, reduce, emit_warning=True):
-    """The reduction that `size_average` and `reduce` (None: True) stand for."""
+    """Returns the reduction that `size_average` and `reduce` (None: True) specify."""
     size_average = True if size_average is None else size_average
     reduce = True if reduce is None else reduce
     reduction = "none" if not reduce else "mean" if size_average else "sum"
@@ -27,5 +27,5 @@ def legacy_get_string(size_average, reduce, emit_warning=True):
 
 
 def legacy_get_enum(size_average, reduce, emit_warning=True):
-    """As legacy_get_string, as torch's number."""
+    """Like `legacy_get_string`, as an integer code."""
     return get_enum(legacy_get_string(size_average, reduce, emit_warning))

@@ -1,6 +1,8 @@
-"""torch.nn.functional (https://pytorch.org/docs/stable/nn.functional.html), filled from the op table.
+"""torch.nn.functional (https://pytorch.org/docs/stable/nn.functional.html), filled from the op
+registry.
 
-Below the table's functions stand the few names that are not ops: constants, and helpers that other libraries import.
+Defined here are only the few names that are not ops: constants, and helpers that other libraries
+import.
 """
 import enum as _enum
 import importlib as _importlib
@@ -23,7 +25,7 @@ GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
 
 class ScalingType(_enum.Enum):
-    """How the factors of an 8-bit matrix are laid out (for scaled_mm, which is refused here)."""
+    """Layouts of the scale factors of an 8-bit matrix (for `scaled_mm`, which is not supported)."""
 
     TensorWise = 0
     RowWise = 1
@@ -34,7 +36,7 @@ class ScalingType(_enum.Enum):
 
 
 class SwizzleType(_enum.Enum):
-    """How those factors are shuffled."""
+    """Layouts in which the scale factors are swizzled."""
 
     NO_SWIZZLE = 0
     SWIZZLE_32_4_4 = 1
@@ -43,7 +45,7 @@ class SwizzleType(_enum.Enum):
 # ------------------------------------------------------------------ sizes
 def _repeater(n):
     def repeat(x):
-        """x as a tuple, a single value repeated."""
+        """Returns x as a tuple; a single value is repeated."""
         return tuple(x) if isinstance(x, (list, tuple)) else (x,) * n
     return repeat
 
@@ -52,7 +54,7 @@ _single, _pair, _triple = _repeater(1), _repeater(2), _repeater(3)
 
 
 def _list_with_default(out_size, defaults):
-    """The sizes with None replaced by the trailing defaults."""
+    """Returns the sizes, with None replaced by the trailing defaults."""
     if isinstance(out_size, int):
         return out_size
     if len(defaults) <= len(out_size):
@@ -61,25 +63,25 @@ def _list_with_default(out_size, defaults):
 
 
 def _verify_batch_size(size):
-    """ValueError if a training batch has one value per channel."""
+    """Raises ValueError if a training batch has a single value per channel."""
     if math.prod(size) // (size[1] or 1) == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
 
 
 def _verify_spatial_size(size):
-    """ValueError if there is but one spatial element."""
+    """Raises ValueError if there is a single spatial element."""
     if math.prod(size[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {size}")
 
 
 def assert_int_or_pair(arg, arg_name, message):
-    """AssertionError(message) unless `arg` is an int or has two elements."""
+    """Raises AssertionError(message) unless `arg` is an int or has two elements."""
     if not isinstance(arg, int) and len(arg) != 2:
         raise AssertionError(message.format(arg_name))
 
 
 def _unpool_output_size(input, kernel_size, stride, padding, output_size):
-    """Spatial size of max_unpool's result, checked if it is given."""
+    """Returns the spatial size of max_unpool's result; validates `output_size` if it is passed."""
     size = input.shape[-len(kernel_size):]
     default = [(n - 1) * s + k - 2 * p for n, s, k, p in zip(size, stride, kernel_size, padding)]
     if output_size is None:
@@ -96,9 +98,9 @@ def _unpool_output_size(input, kernel_size, stride, padding, output_size):
     return output_size
 
 
-# ------------------------------------------------------------------ what attention is made of
+# ------------------------------------------------------------------ helpers of attention
 def _none_or_dtype(input):
-    """dtype of a tensor, None for None."""
+    """Returns the dtype of a tensor, or None for None."""
     if input is None:
         return None
     if taken(input):
@@ -107,7 +109,7 @@ def _none_or_dtype(input):
 
 
 def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
-    """A mask as numbers to be added (bool: -inf where True); None stays None."""
+    """Converts a mask to an additive float mask (bool: -inf where True). None stays None."""
     if mask is not None and check_other and other_type is not None and mask.dtype != other_type:
         warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.",
                       stacklevel=2)
@@ -115,36 +117,37 @@ def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_
 
 
 def _check_key_padding_mask(key_padding_mask, src_len, bsz):
-    """AssertionError unless the mask is (bsz, src_len)."""
+    """Raises AssertionError unless the mask has shape (bsz, src_len)."""
     if tuple(key_padding_mask.shape) != (bsz, src_len):
         raise AssertionError(f"Expected key_padding_mask.shape to be {(bsz, src_len)}, but got "
                              f"{tuple(key_padding_mask.shape)}")
 
 
 def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
-    """Whether the inputs of multi-head attention are batched; AssertionError where they do not fit together."""
+    """True if the inputs of multi-head attention are batched. AssertionError if their shapes do not
+    match."""
     return _attention._check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
 
 
 def _in_projection_packed(q, k, v, w, b=None):
-    """q, k and v through one packed weight (3 E, E)."""
+    """Projects q, k and v with one packed weight (3 E, E)."""
     return list(_attention._project(q, k, v, w, b))
 
 
 def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
-    """q, k and v through a weight each."""
+    """Projects q, k and v with separate weights."""
     return _linear_op(q, w_q, b_q), _linear_op(k, w_k, b_k), _linear_op(v, w_v, b_v)
 
 
 def _get_softmax_dim(name, ndim, stacklevel):
-    """The dim that softmax took before it had to be given."""
+    """Returns the default dim of softmax from the time before the argument was required."""
     warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
                   stacklevel=stacklevel)
     return 0 if ndim in (0, 1, 3) else 1
 
 
 def _no_grad_embedding_renorm_(weight, input, max_norm, norm_type):
-    """Scales the rows of `weight` at `input` down to `max_norm` in place."""
+    """Rescales the rows of `weight` at `input` in place to a norm of at most `max_norm`."""
     _embedding.renorm(weight, input, max_norm, norm_type)
 
 
@@ -154,7 +157,7 @@ def _is_integer(x):
 
 
 def _threshold(input, threshold, value, inplace=False):
-    """threshold under the name that torch gives its Python form."""
+    """`threshold` under the name of PyTorch's Python implementation."""
     return globals()["threshold"](input, threshold, value, inplace)
 
 
@@ -174,7 +177,7 @@ _ELSEWHERE = {"grad": "nn.grad", "torch": "", "_VF": "_VF", "has_torch_function"
 
 
 def __getattr__(name):
-    # Modules of the facade that import this one are looked up when they are asked for.
+    # Modules of the facade that import this module are imported lazily.
     where = _ELSEWHERE.get(name)
     if where is not None:
         path = "mindtorch.torch." + where if where else "mindtorch.torch"

@@ -1,6 +1,6 @@
-"""Ways to fill a new parameter (https://pytorch.org/docs/stable/nn.init.html).
+"""Parameter initialization (https://pytorch.org/docs/stable/nn.init.html).
 
-Each takes the random numbers from the generator in torch's order, so that one seed gives torch's weights.
+Random numbers are drawn from the generator in PyTorch's order, so a seed yields PyTorch's weights.
 """
 import functools
 import math
@@ -8,7 +8,7 @@ import warnings
 
 import mindtorch.torch as torch
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
 
 __all__ = [
@@ -23,7 +23,10 @@ _LINEAR = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_tra
 
 
 def calculate_gain(nonlinearity, param=None):
-    """The factor that keeps the variance of activations through this nonlinearity; `param` is leaky_relu's slope."""
+    """Returns the gain that preserves the variance of activations through a nonlinearity.
+
+    `param` is the negative slope of leaky_relu.
+    """
     if nonlinearity in _LINEAR:
         return 1
     if nonlinearity == "tanh":
@@ -41,22 +44,23 @@ def calculate_gain(nonlinearity, param=None):
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    """Uniform on [a, b)."""
+    """Fills the tensor with uniform random values in [a, b)."""
     with torch.no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
-    """Normal with this mean and standard deviation."""
+    """Fills the tensor with normal random values with this mean and standard deviation."""
     with torch.no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
-    """Normal with values outside [a, b] drawn anew.
+    """Fills the tensor with normal random values, redrawing those outside [a, b].
 
-    As in torch, whole tensors are drawn until every place has an accepted value: from the normal distribution where at
-    least 0.3 of it lies inside, else uniformly on [a, b] and accepted in proportion to the density.
+    As in PyTorch, the entire tensor is redrawn until every element has an accepted value.
+    Candidates are normal if at least 0.3 of the distribution lies in [a, b]. Otherwise they are
+    uniform on [a, b] and accepted with a probability proportional to the density.
     """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be "
@@ -90,24 +94,24 @@ def _normal_cdf(x):
 
 
 def constant_(tensor, val):
-    """Every value `val`."""
+    """Fills the tensor with `val`."""
     with torch.no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor):
-    """Ones."""
+    """Fills the tensor with ones."""
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor):
-    """Zeros."""
+    """Fills the tensor with zeros."""
     with torch.no_grad():
         return tensor.zero_()
 
 
 def eye_(tensor):
-    """The identity matrix; ValueError unless the tensor has two dimensions."""
+    """Fills the tensor with the identity matrix. ValueError unless it has two dimensions."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with torch.no_grad():
@@ -115,7 +119,10 @@ def eye_(tensor):
 
 
 def dirac_(tensor, groups=1):
-    """A convolution weight that hands its input channels through; `groups` as the convolution's."""
+    """Fills a convolution weight so that the convolution passes its input channels through.
+
+    `groups` is the convolution's number of groups.
+    """
     sizes = tensor.shape
     if len(sizes) not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -151,18 +158,20 @@ def _xavier_std(tensor, gain):
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):
-    """Uniform on [-a, a), a = gain * sqrt(6 / (fan_in + fan_out)); Glorot and Bengio (2010)."""
+    """Fills the tensor with uniform values in [-a, a), a = gain * sqrt(6 / (fan_in + fan_out));
+    Glorot and Bengio (2010)."""
     bound = math.sqrt(3.0) * _xavier_std(tensor, gain)
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor, gain=1.0, generator=None):
-    """Normal with std = gain * sqrt(2 / (fan_in + fan_out)); Glorot and Bengio (2010)."""
+    """Fills the tensor with normal values with std = gain * sqrt(2 / (fan_in + fan_out)); Glorot
+    and Bengio (2010)."""
     return normal_(tensor, 0.0, _xavier_std(tensor, gain), generator)
 
 
 def _kaiming_std(tensor, a, mode, nonlinearity):
-    """The standard deviation, or None for a tensor without elements."""
+    """Returns the standard deviation, or None for a tensor without elements."""
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
         return None
@@ -171,7 +180,10 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """Uniform with std = gain / sqrt(fan); He et al. (2015).  `a`: negative slope of the leaky_relu that follows."""
+    """Fills the tensor with uniform values with std = gain / sqrt(fan); He et al. (2015).
+
+    `a` is the negative slope of the following leaky_relu.
+    """
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     if std is None:
         return tensor
@@ -180,13 +192,19 @@ def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gene
 
 
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """Normal with std = gain / sqrt(fan); He et al. (2015).  `a`: negative slope of the leaky_relu that follows."""
+    """Fills the tensor with normal values with std = gain / sqrt(fan); He et al. (2015).
+
+    `a` is the negative slope of the following leaky_relu.
+    """
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     return tensor if std is None else normal_(tensor, 0.0, std, generator)
 
 
 def orthogonal_(tensor, gain=1, generator=None):
-    """A (semi-)orthogonal matrix, with all dimensions but the first taken together; Saxe et al. (2013)."""
+    """Fills the tensor with a (semi-)orthogonal matrix; Saxe et al. (2013).
+
+    All dimensions except the first are flattened.
+    """
     if tensor.dim() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -203,7 +221,8 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
-    """Normal with the share `sparsity` of each column zero; Martens (2010)."""
+    """Fills the tensor with normal values, and sets the fraction `sparsity` of each column to zero;
+    Martens (2010)."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, cols = tensor.shape

@@ -1,4 +1,5 @@
-"""Parameter, Buffer and their not yet initialised forms (https://pytorch.org/docs/stable/nn.html#parameters)."""
+"""Parameter, Buffer and their uninitialized forms
+(https://pytorch.org/docs/stable/nn.html#parameters)."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter, Tensor
 
@@ -14,9 +15,10 @@ class _BufferMeta(type):
 
 
 class Buffer(metaclass=_BufferMeta):
-    """A tensor that a Module keeps among its buffers when it is assigned to an attribute.
+    """A tensor that a Module registers as a buffer when it is assigned to an attribute.
 
-    `Buffer(data, persistent=True)` is `data` detached and marked; its class stays Tensor.
+    `Buffer(data, persistent=True)` returns `data` detached and marked as a buffer; its class stays
+    Tensor.
     """
 
     def __new__(cls, data=None, *, persistent=True):
@@ -41,13 +43,15 @@ def _unusable(what):
 
 
 class UninitializedTensorMixin:
-    """A tensor without a shape yet; `materialize` gives it one."""
+    """A tensor without a shape, until `materialize` allocates it."""
 
     cls_to_become = None
 
     def materialize(self, shape, device=None, dtype=None):
-        """Becomes an ordinary parameter or buffer of uninitialised values with this shape (device and dtype as given
-        here, else as given at construction)."""
+        """Becomes an ordinary parameter or buffer with this shape and uninitialized values.
+
+        `device` and `dtype` default to those of the constructor.
+        """
         kept = {"device": self.device if device is None else device, "dtype": self.dtype if dtype is None else dtype}
         self.__class__ = self.cls_to_become
         self.data = torch.empty(shape, **kept)
@@ -82,7 +86,7 @@ def _refuse(name):
     return refused
 
 
-# Everything that would read the values.  What moving and loading a lazy module needs stays usable.
+# Methods that read values or shapes raise. Those needed to move and load a lazy module stay usable.
 for _name in ("__len__ __iter__ __getitem__ __setitem__ __bool__ __float__ __int__ __add__ __radd__ __iadd__ __sub__ "
               "__rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __matmul__ "
               "__rmatmul__ __pow__ __rpow__ __neg__ __abs__ add sub mul div matmul mm bmm numel nelement dim view "
@@ -93,12 +97,12 @@ del _name
 
 
 def is_lazy(param):
-    """True for a parameter or buffer that has no shape yet."""
+    """True for a parameter or buffer without a shape."""
     return isinstance(param, UninitializedTensorMixin)
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A Parameter whose shape is not known yet (lazy modules have these until their first forward)."""
+    """A Parameter with unknown shape, as in lazy modules before their first forward."""
 
     cls_to_become = Parameter
 
@@ -112,7 +116,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer whose shape is not known yet."""
+    """A buffer with unknown shape."""
 
     cls_to_become = Tensor
 

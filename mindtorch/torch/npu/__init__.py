@@ -1,4 +1,4 @@
-"""torch.npu: the accelerator under its own name; see torch.cuda for what each function answers."""
+"""torch.npu: the accelerator API under the name npu; the functions are those of torch.cuda."""
 from mindtorch.backend.cpu.host import OutOfMemoryError  # noqa: F401
 from mindtorch.torch.cuda import (Event, Stream, StreamContext, can_device_access_peer, current_device, current_stream, default_stream, device,  # noqa: F401
                                   device_count, device_of, empty_cache, get_device_capability, get_device_name, get_device_properties,

@@ -1,4 +1,7 @@
-"""torch.onnx (https://pytorch.org/docs/stable/onnx.html): export through the `onnx` package; the rest of its names refuse."""
+"""torch.onnx (https://pytorch.org/docs/stable/onnx.html): export through the `onnx` package.
+
+The remaining public names raise NotImplementedError when called.
+"""
 import enum
 
 from mindtorch.torch._refusing import refuse
@@ -13,7 +16,7 @@ _symbolics = {}
 
 
 class TrainingMode(enum.Enum):
-    """In which mode a model is exported: evaluation, as it is, training."""
+    """Mode in which a model is exported: evaluation, unchanged, or training."""
 
     EVAL = 0
     PRESERVE = 1
@@ -21,7 +24,7 @@ class TrainingMode(enum.Enum):
 
 
 class OperatorExportTypes(enum.Enum):
-    """How operators are written; only ONNX is."""
+    """Operator formats; only ONNX is supported."""
 
     ONNX = 0
     ONNX_ATEN = 1
@@ -30,12 +33,13 @@ class OperatorExportTypes(enum.Enum):
 
 
 def register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version):
-    """Keeps the translation of an operator; ValueError for a name that is not "domain::name"."""
+    """Stores a symbolic function for an operator; raises ValueError if the name is not
+    "domain::name"."""
     domain, _, name = symbolic_name.partition("::")
     if not domain or not name:
         raise ValueError(f"Failed to register operator {symbolic_name}. The symbolic name must match the format domain::name")
     _symbolics[symbolic_name, opset_version] = symbolic_fn
 
 
-refuse(globals(), "a model is exported as a trace of the table's ops (docs/export.md)",
+refuse(globals(), "torch.onnx.export traces the model and lowers the recorded ops (docs/export.md)",
        "dynamo_export unregister_custom_op_symbolic select_model_mode_for_export", "ExportOptions JitScalarType")

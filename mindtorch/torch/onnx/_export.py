@@ -1,4 +1,4 @@
-"""torch.onnx.export: a trace of the model written with the `onnx` package."""
+"""torch.onnx.export: traces the model and writes the trace with the `onnx` package."""
 import contextlib
 import os
 import warnings
@@ -17,19 +17,23 @@ _running = [False]
 
 
 def is_in_onnx_export():
-    """Whether an export is going on (models may ask)."""
+    """True while an export is running (models may check this)."""
     return _running[0]
 
 
 class ONNXProgram:
-    """An exported model.  `model_proto` is the onnx.ModelProto; calling the object computes it with onnxruntime."""
+    """An exported model.
+
+    `model_proto` is the onnx.ModelProto. Calling the object runs the model with onnxruntime.
+    """
 
     def __init__(self, model_proto, graph):
         self.model_proto, self.graph = model_proto, graph
         self._session = None
 
     def save(self, destination, *, include_initializers=True, keep_initializers_as_inputs=False, external_data=None):
-        """Writes the file; with external_data the weights go into a second file beside it."""
+        """Writes the model to a file; with `external_data`, the weights go to a second file next to
+        it."""
         if not include_initializers or keep_initializers_as_inputs:
             raise NotImplementedError("ONNXProgram.save without initializers, or with initializers as inputs, is not supported")
         import onnx
@@ -50,7 +54,7 @@ class ONNXProgram:
 
 
 def _axes(dynamic_axes, dynamic_shapes, named, input_names):
-    """{input number: {axis: name}} out of torch's two ways to say it."""
+    """Normalizes `dynamic_axes` and `dynamic_shapes` to {input index: {axis: name}}."""
     known = {n: i for i, n in enumerate(input_names)}
     for i, (n, _) in enumerate(named):
         known.setdefault(n, i)
@@ -86,14 +90,19 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
            dump_exported_program=False, artifacts_dir=".", export_params=True, keep_initializers_as_inputs=False,
            dynamic_axes=None, training=None, operator_export_type=None, do_constant_folding=True, custom_opsets=None,
            export_modules_as_functions=False, autograd_inlining=True):
-    """Writes `model` (a Module, a traced module or a function) as ONNX to the file `f` (a path, a file object, or None).
+    """Writes `model` (a Module, a traced module or a function) as ONNX to the file `f` (a path, a
+    file object, or None).
 
-    args, kwargs    example inputs; a tensor, or a tuple of what forward takes
-    dynamic_axes    {input name: {axis: name}}: sizes that stay free; dynamic_shapes says the same as torch.export does
-    opset_version   13 to 21 (default 17)
-    verify          also compute the model with onnxruntime and compare
+    Args:
+        args, kwargs: example inputs; `args` is a tensor, or a tuple of the arguments of
+            forward.
+        dynamic_axes: {input name: {axis: name}} of the sizes that stay dynamic.
+            `dynamic_shapes` is the same in the format of torch.export.
+        opset_version: 13 to 21 (default 17).
+        verify: also run the model with onnxruntime and compare the results.
 
-    Returns an ONNXProgram.  ImportError without the package onnx; NotImplementedError naming an op without lowering.
+    Returns an ONNXProgram. Raises ImportError if the package onnx is missing, and
+    NotImplementedError with the name of an op that has no lowering.
     """
     opset = DEFAULT_OPSET if opset_version is None else int(opset_version)
     if opset not in OPSETS:
@@ -109,7 +118,8 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
         raise TypeError(f"torch.onnx.export: model must be a Module or a function, not {type(model).__name__}")
     args = (args,) if taken(args) or not isinstance(args, (tuple, list)) else tuple(args)
     if args and isinstance(args[-1], dict) and kwargs is None:
-        args, kwargs = args[:-1], args[-1]       # the older way to give keyword arguments
+        # older calling convention: a trailing dict in `args` holds the keyword arguments
+        args, kwargs = args[:-1], args[-1]
     if not args and not kwargs:
         args = example_of(model) or ()
     args = tuple(a if taken(a) or not hasattr(a, "asnumpy") else adopt(a.copy()) for a in args)
@@ -146,7 +156,7 @@ def export(model, args=(), f=None, *, kwargs=None, verbose=None, input_names=Non
 
 def _warn(name):
     from mindtorch.torch.jit import TracerWarning
-    warnings.warn(f"a value of the trace became a Python number ({name}): the exported model takes it for a constant", TracerWarning,
+    warnings.warn(f"a traced value was converted to a Python scalar ({name}): the exported model treats it as a constant", TracerWarning,
                   stacklevel=2)
 
 

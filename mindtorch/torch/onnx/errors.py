@@ -2,12 +2,12 @@
 
 
 class OnnxExporterWarning(UserWarning):
-    """Something about an export."""
+    """Warning about an export."""
 
 
 class OnnxExporterError(RuntimeError):
-    """An export failed."""
+    """Error raised when an export fails."""
 
 
 class UnsupportedOperatorError(OnnxExporterError):
-    """An operator has no translation."""
+    """Error raised for an operator without a translation."""

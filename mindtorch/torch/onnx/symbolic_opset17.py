@@ -1,7 +1,7 @@
-"""torch.onnx.symbolic_opset17: translations, which refuse when they are used."""
+"""torch.onnx.symbolic_opset17: placeholders that raise NotImplementedError when called."""
 from mindtorch.torch._refusing import refuse
 
-refuse(globals(), "models are exported with MindSpore (mindspore.export writes MINDIR and ONNX)",
+refuse(globals(), "torch.onnx.export does not use symbolic functions (docs/export.md)",
        "add sub mul div select squeeze unsqueeze reshape cast topk sort gather clamp floor "
        "index nonzero",
        "")

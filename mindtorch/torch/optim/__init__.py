@@ -1,9 +1,12 @@
 """Optimizers (https://pytorch.org/docs/stable/optim.html).
 
-Each file holds one algorithm, as a class and as a function over lists of tensors.  What the elementwise ones do to a parameter is said
-once, in mindtorch/backend/updates.py.  Float32, float64 and complex parameters in host memory take a kernel made of that
-(mindtorch/backend/cpu/optimizer.py), all parameters of a group at once, and so does a device that has such kernels
-(mindtorch/core/optimizers.py); half precision and differentiable=True go through tensor ops (_spaces.py).
+Each file holds one algorithm, as a class and as a function over lists of tensors. The update
+formulas of the elementwise optimizers are defined once, in mindtorch/backend/updates.py.
+
+Float32, float64 and complex parameters in host memory use a kernel built from these formulas
+(mindtorch/backend/cpu/optimizer.py), which updates all parameters of a group at once. A device with
+such kernels does the same (mindtorch/core/optimizers.py). Half precision and differentiable=True go
+through tensor ops (_spaces.py).
 """
 from mindtorch.torch.optim import _functional as _functional
 from mindtorch.torch.optim import lr_scheduler as lr_scheduler

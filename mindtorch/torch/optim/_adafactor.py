@@ -19,10 +19,12 @@ __all__ = ["Adafactor", "adafactor"]
 
 
 class Adafactor(Optimizer):
-    """Adafactor: second moments of matrices kept as the means of their rows and columns.
+    """Adafactor: stores the second moments of a matrix as the means of its rows and columns.
 
-    eps  (eps1, eps2): eps1 regularises the squares (None: the dtype's epsilon), eps2 is the least scale of a parameter.
-    d    clipping threshold of the update, at least 1.
+    Args:
+        eps: (eps1, eps2). eps1 regularizes the squared gradients (None: the epsilon of the
+            dtype); eps2 is the minimum scale of a parameter.
+        d: clipping threshold of the update, at least 1.
     """
 
     def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None,
@@ -71,7 +73,7 @@ class Adafactor(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], [], []
@@ -86,7 +88,11 @@ class Adafactor(Optimizer):
 
 def adafactor(params, grads, row_vars, col_vars, variances, state_steps, foreach=None, grad_scale=None, found_inf=None,
               has_complex=False, *, d, lr, beta2_decay, weight_decay, eps1, eps2, maximize):
-    """One step of Adafactor on lists of tensors; `variances` where a parameter has fewer than two dimensions."""
+    """Performs one step of Adafactor on lists of tensors.
+
+    `variances` is used for parameters of fewer than two dimensions, `row_vars` and `col_vars` for
+    the others.
+    """
     _check_steps(state_steps)
     if grad_scale is not None or found_inf is not None:
         raise AssertionError("Grad scaling should occur outside of optimizer.step()")

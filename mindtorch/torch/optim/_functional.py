@@ -1,4 +1,4 @@
-"""The algorithms as functions over lists of tensors."""
+"""The optimizer algorithms as functions over lists of tensors."""
 from mindtorch.torch.optim.adadelta import adadelta  # noqa: F401
 from mindtorch.torch.optim.adagrad import adagrad  # noqa: F401
 from mindtorch.torch.optim.adam import adam  # noqa: F401

@@ -1,4 +1,4 @@
-"""The base of the learning rate schedulers."""
+"""Base class of the learning rate schedulers."""
 import types
 import warnings
 from functools import wraps
@@ -15,9 +15,10 @@ EPOCH_DEPRECATION_WARNING = (
 _SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 
 
-# ------------------------------------------------------------------ learning rates are numbers or tensors
+# ------------------------------------------------------------------ learning rate values
 def _value(x):
-    """A copy of a tensor, which its owner may go on changing; numbers as they are."""
+    """Returns a copy of a tensor, since the owner may modify it; returns Python scalars unchanged.
+    """
     return x.detach().clone() if taken(x) else x
 
 
@@ -26,7 +27,7 @@ def _param_groups_val_list(optimizer, key):
 
 
 def _update_param_group_val(group, key, value):
-    """group[key] = value; a tensor there stays the same object."""
+    """Sets group[key] to `value`; a tensor is filled in place, so that it stays the same object."""
     if taken(group[key]):
         group[key].fill_(value.item() if taken(value) else value)
     else:
@@ -34,7 +35,7 @@ def _update_param_group_val(group, key, value):
 
 
 def _format_param(name, optimizer, param):
-    """One value for every group, from a value or a list."""
+    """Expands a value or a list to one value per parameter group."""
     count = len(optimizer.param_groups)
     if not isinstance(param, (list, tuple)):
         return [param] * count
@@ -45,12 +46,13 @@ def _format_param(name, optimizer, param):
 
 
 def _track_steps(optimizer):
-    """Lets the optimizer note that its `step` was called, so that a wrong order can be warned of."""
+    """Wraps `optimizer.step` to record that it was called, for the warning about a wrong call
+    order."""
     method = optimizer.step
     if hasattr(method, "_wrapped_by_lr_sched"):
         return
     owner, func = ref(optimizer), getattr(method, "__func__", None)
-    if func is None:                # somebody put a plain function there already
+    if func is None:  # `step` was already replaced by a plain function
         def call(_, *args, **kwargs):
             return method(*args, **kwargs)
     else:
@@ -67,7 +69,7 @@ def _track_steps(optimizer):
 
 
 class _Flag:
-    """Sets a flag of a scheduler for the time of a block."""
+    """Context manager that sets a flag of a scheduler for the duration of a block."""
 
     def __init__(self, scheduler, name):
         self.scheduler, self.name = scheduler, name
@@ -80,9 +82,12 @@ class _Flag:
 
 
 class LRScheduler:
-    """Base class: sets the learning rate of every group of `optimizer` to what `get_lr` returns, once a step.
+    """Base class: each `step` sets the learning rate of every group of `optimizer` to the value
+    from `get_lr`.
 
-    last_epoch  the epoch to resume from; the groups need "initial_lr" then.  -1 starts anew.
+    Args:
+        last_epoch: epoch to resume from; the groups must contain "initial_lr" then. -1 starts
+            from the beginning.
     """
 
     _get_lr_called_within_step = False
@@ -112,23 +117,24 @@ class LRScheduler:
             self.step()
 
     def state_dict(self):
-        """Everything but the optimizer."""
+        """Returns all attributes except the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
+        """Restores the attributes from a `state_dict` result."""
         self.__dict__.update(state_dict)
 
     def get_last_lr(self):
-        """The learning rates set last."""
+        """Returns the most recently set learning rates."""
         return self._last_lr
 
     def get_lr(self):
-        """The learning rates of the groups at `last_epoch`; for subclasses to write."""
+        """Returns the learning rates of the groups at `last_epoch`; subclasses implement this."""
         raise NotImplementedError
 
     def step(self, epoch=None):
-        """Goes to the next epoch, or (deprecated) to `epoch`; call it after optimizer.step()."""
+        """Advances to the next epoch, or (deprecated) to `epoch`; call it after optimizer.step().
+        """
         if self._step_count == 1:
             if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
                 warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
@@ -160,7 +166,7 @@ class LRScheduler:
             _update_param_group_val(group, "lr", lr)
         self._last_lr = _param_groups_val_list(self.optimizer, "lr")
 
-    # ---- for subclasses
+    # ---- helpers for subclasses
     def _warn_outside_step(self):
         if not self._get_lr_called_within_step:
             warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
@@ -170,10 +176,11 @@ class LRScheduler:
         return _param_groups_val_list(self.optimizer, "lr")
 
     def _times(self, factor):
-        """The current rates times `factor`."""
+        """Returns the current learning rates multiplied by `factor`."""
         return [lr * factor for lr in self._lrs()]
 
 
 def _callable_state(fn):
-    """What a state dict keeps of a function: nothing, or the attributes of a callable object."""
+    """Returns the part of a function that a state dict stores: the attributes of a callable object,
+    None for a plain function."""
     return None if fn is None or isinstance(fn, types.FunctionType) else fn.__dict__.copy()

@@ -1,4 +1,4 @@
-"""Schedulers that move the momentum with the learning rate: CyclicLR and OneCycleLR."""
+"""Schedulers that cycle the momentum with the learning rate: CyclicLR and OneCycleLR."""
 import math
 from functools import partial
 
@@ -7,7 +7,8 @@ from mindtorch.torch.optim.optimizer import Optimizer
 
 
 def _cycles_beta1(optimizer):
-    """True if the momentum of `optimizer` is betas[0]; ValueError if it has none."""
+    """True if the momentum of `optimizer` is betas[0], False if it is "momentum"; raises ValueError
+    if it has neither."""
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
         raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
     return "betas" in optimizer.defaults
@@ -21,10 +22,14 @@ def _set_momentum(group, value, use_beta1):
 
 
 class CyclicLR(LRScheduler):
-    """Up from base_lr to max_lr and down again, cycle after cycle; momentum (or beta1) goes the other way.
+    """Scheduler that cycles the learning rate between base_lr and max_lr; momentum (or beta1) moves
+    in the opposite direction.
 
-    mode      "triangular", "triangular2" (half the height each cycle) or "exp_range" (times gamma ** iteration).
-    scale_fn  own scale of the height, of the cycle's or of the iteration's number (scale_mode).
+    Args:
+        mode: "triangular", "triangular2" (amplitude halves each cycle) or "exp_range"
+            (amplitude scales with gamma ** iteration).
+        scale_fn: custom amplitude as a function of the cycle or of the iteration (see
+            scale_mode).
     """
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
@@ -69,7 +74,7 @@ class CyclicLR(LRScheduler):
                                   else CyclicLR._triangular2_scale_fn)
 
     def scale_fn(self, x):
-        """The height of cycle (or iteration) number `x`."""
+        """Returns the amplitude of cycle (or iteration) number `x`."""
         return (self._scale_fn_ref if self._scale_fn_custom is None else self._scale_fn_custom)(x)
 
     @staticmethod
@@ -98,14 +103,18 @@ class CyclicLR(LRScheduler):
         return lrs
 
     def state_dict(self):
-        """Everything but the optimizer; of an own scale function only the attributes of a callable object."""
+        """Returns all attributes except the optimizer.
+
+        A custom scale function is stored by its attributes if it is a callable object, otherwise
+        not at all.
+        """
         state = super().state_dict()
         state.pop("_scale_fn_ref", None)
         state["_scale_fn_custom"] = _callable_state(state.pop("_scale_fn_custom"))
         return state
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
+        """Restores the attributes from a `state_dict` result."""
         fn_state = state_dict.get("_scale_fn_custom")
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
         if fn_state is not None:
@@ -114,12 +123,16 @@ class CyclicLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up from max_lr / div_factor to max_lr, and down to a final_div_factor-th of the start; step it after every batch.
+    """Scheduler that raises the learning rate from max_lr / div_factor to max_lr, then lowers it to
+    the start divided by final_div_factor.
 
-    total_steps      of the whole run, or epochs and steps_per_epoch.
-    pct_start        the part of them that goes up.
-    anneal_strategy  "cos" or "linear".
-    three_phase      down to the start first, then to the end.
+    Call `step` after every batch.
+
+    Args:
+        total_steps: steps of the whole run; alternatively pass epochs and steps_per_epoch.
+        pct_start: fraction of the steps in which the learning rate rises.
+        anneal_strategy: "cos" or "linear".
+        three_phase: first goes back down to the start, then to the final value.
     """
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3,

@@ -7,18 +7,19 @@ from mindtorch.torch.optim.optimizer import Optimizer, _evaluate, _get_value, _u
 
 __all__ = ["Muon", "muon"]
 
-# Coefficients of the quintic iteration, found for a fast growth of small singular values.
+# Coefficients of the quintic iteration, chosen for fast growth of small singular values.
 DEFAULT_A, DEFAULT_B, DEFAULT_C = 3.4445, -4.7750, 2.0315
 DEFAULT_NS_STEPS = 5
 EPS = 1e-7
 
 
 class Muon(Optimizer):
-    """Muon: momentum made orthogonal by a Newton-Schulz iteration in bfloat16; for matrices only.
+    """Muon: momentum orthogonalized by a Newton-Schulz iteration in bfloat16; for matrices only.
 
-    ns_coefficients, ns_steps, eps  of that iteration.
-    adjust_lr_fn  "original" (or None) scales lr by the matrix's shape as in the first publication, "match_rms_adamw" so
-                  that updates are as large as AdamW's.
+    Args:
+        ns_coefficients, ns_steps, eps: parameters of the iteration.
+        adjust_lr_fn: "original" (or None) scales lr by the shape of the matrix as in the first
+            publication; "match_rms_adamw" makes updates as large as those of AdamW.
     """
 
     def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
@@ -59,7 +60,7 @@ class Muon(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], []
@@ -72,7 +73,7 @@ class Muon(Optimizer):
 
 def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, momentum, nesterov, ns_coefficients,
          ns_steps, eps, adjust_lr_fn, has_complex):
-    """One step of Muon on lists of matrices."""
+    """Performs one step of Muon on lists of matrices."""
     if foreach:
         raise RuntimeError("Foreach is not supported for Muon yet")
     lr = _get_value(lr)
@@ -87,7 +88,7 @@ def muon(params, grads, muon_momentum_bufs, *, foreach=None, lr, weight_decay, m
 
 
 def _adjust_lr(lr, adjust_lr_fn, param_shape):
-    """The learning rate for a matrix of this shape."""
+    """Returns the learning rate for a matrix of the given shape."""
     rows, columns = param_shape[:2]
     if adjust_lr_fn is None or adjust_lr_fn == "original":
         return lr * math.sqrt(max(1, rows / columns))
@@ -97,7 +98,7 @@ def _adjust_lr(lr, adjust_lr_fn, param_shape):
 
 
 def _zeropower_via_newtonschulz(grad, ns_coefficients, ns_steps, eps):
-    """An approximation of U V^T where grad = U S V^T, in bfloat16."""
+    """Approximates U V^T for grad = U S V^T, in bfloat16."""
     if ns_steps >= 100:
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
     if grad.dim() != 2:
@@ -109,7 +110,7 @@ def _zeropower_via_newtonschulz(grad, ns_coefficients, ns_steps, eps):
     tall = grad.size(0) > grad.size(1)
     if tall:
         x = x.T
-    x = x / x.norm().clamp(min=eps)             # all singular values at most 1
+    x = x / x.norm().clamp(min=eps)  # scales all singular values to at most 1
     for _ in range(ns_steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

@@ -1,4 +1,5 @@
-"""The array namespaces of tensors for mindtorch/backend/updates.py: writing in place, and recorded for backward."""
+"""Array namespaces of tensor ops for mindtorch/backend/updates.py: in place, and recorded for
+backward."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 
@@ -8,13 +9,14 @@ def _number(x):
 
 
 class InPlace:
-    """What can be is done in place, by torch's fused ops."""
+    """Namespace that updates in place where possible, with PyTorch's fused ops."""
 
-    steps = {}          # name of a step -> its update, where that is another one than backend/updates.py has
+    steps = {}  # name of a step -> its update, where it differs from the one in backend/updates.py
 
     @staticmethod
     def gradient(g, p, wd, maximize, decay):
-        """The gradient that an algorithm sees: negated, with L2 decay added."""
+        """Returns the effective gradient: negated if `maximize`, with L2 weight decay added if
+        `decay`."""
         if maximize:
             g = -g
         if not decay:
@@ -23,7 +25,7 @@ class InPlace:
 
     @staticmethod
     def held(x):
-        """A state's value, for a step that is going to change the state."""
+        """Returns the value of a state that the update later modifies in place."""
         return x
 
     # ---- values
@@ -57,12 +59,12 @@ class InPlace:
 
     @staticmethod
     def mul_rms_ratio(d, x, y, eps):
-        """d * sqrt(x + eps) / sqrt(y + eps)"""
+        """Returns d * sqrt(x + eps) / sqrt(y + eps)."""
         return x.add(eps).sqrt_().div_(y.add(eps).sqrt_()).mul_(d)
 
     @staticmethod
     def by_sign(x, negative, above, below):
-        """`above` where x > 0, `below` where it is negative, else 1."""
+        """Returns `above` where x > 0, `below` where `negative` is True, and 1 elsewhere."""
         return torch.ones_like(x).masked_fill(x > 0, above).masked_fill(negative, below)
 
     @staticmethod
@@ -96,7 +98,7 @@ class InPlace:
 
     @staticmethod
     def decay_maximum_(u, beta, d, eps):
-        """The larger of beta * u and |d| + eps."""
+        """Sets u to the larger of beta * u and |d| + eps."""
         return u.copy_(u.mul_(beta).maximum(d.abs().add_(eps)))
 
     @staticmethod
@@ -138,7 +140,10 @@ class InPlace:
 
 
 class Lists(InPlace):
-    """As torch's ops over lists (foreach=True) compute: a list times a number in place takes the number in the tensors' precision."""
+    """Namespace with the rounding of PyTorch's foreach ops (foreach=True).
+
+    Multiplying a list by a scalar in place rounds the scalar to the precision of the tensors.
+    """
 
     @staticmethod
     def moment_(v, d, beta, w):
@@ -201,12 +206,13 @@ def _asgd(xp, options, numbers, g, p, average):
     average.addcmul_(p.sub(average), p.new_tensor(mu))
 
 
-#: steps that torch computes otherwise over lists
+#: steps that PyTorch computes differently over lists
 Lists.steps = {"nadam_step": _nadam, "radam_step": _radam, "adagrad_step": _adagrad, "asgd_step": _asgd}
 
 
 class Recorded(InPlace):
-    """The states enter backward as copies, so that the next step may change them in place."""
+    """Namespace for differentiable=True: backward saves copies of the states, so the next step may
+    modify them in place."""
 
     @staticmethod
     def held(x):

@@ -1,4 +1,4 @@
-"""Running an optimizer on other tensors than its own."""
+"""Context manager to run an optimizer on tensors other than its own."""
 from collections import defaultdict
 from contextlib import contextmanager
 
@@ -9,11 +9,16 @@ _NAME = "swap_in_optimizer_params_and_state"
 
 @contextmanager
 def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_optim_state):
-    """Lets `optimizer` work on the given parameters and state inside a `with` block; its own come back afterwards.
+    """Runs `optimizer` on the given parameters and state inside a `with` block, then restores its
+    own.
 
-    swapin_parameters   dict of tensors in the order of the optimizer's parameters.
-    swapin_optim_state  shaped like optimizer.state_dict(); its tensors are used as they are, other changes get lost.
-    RuntimeError if the optimizer has no state yet or one of them does not fit.
+    Args:
+        swapin_parameters: dict of tensors in the order of the optimizer's parameters.
+        swapin_optim_state: has the structure of optimizer.state_dict(). Its tensors are used
+            without a copy; other changes to the state are lost.
+
+    Raises RuntimeError if the optimizer has no state yet, or if the parameters or the state do not
+    match.
     """
     if not optimizer.state:
         raise RuntimeError(f"{_NAME} requires initialized optimizer state.")

@@ -21,9 +21,11 @@ __all__ = ["Adadelta", "adadelta"]
 
 
 class Adadelta(Optimizer):
-    """Adadelta: steps scaled by the ratio of the running root mean squares of past updates and gradients.
+    """Adadelta: scales steps by the ratio of the running RMS of past updates to that of past
+    gradients.
 
-    rho  how long those means remember, in [0, 1].
+    Args:
+        rho: decay rate of the running averages, in [0, 1].
     """
 
     _states = _STEP, _State("square_avg"), _State("acc_delta")
@@ -46,7 +48,7 @@ class Adadelta(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], []
@@ -59,7 +61,8 @@ class Adadelta(Optimizer):
 
 def adadelta(params, grads, square_avgs, acc_deltas, state_steps, capturable=False, foreach=None, differentiable=False,
              has_complex=False, *, lr, rho, eps, weight_decay, maximize):
-    """One step of Adadelta on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of Adadelta on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return

@@ -24,10 +24,13 @@ __all__ = ["Adagrad", "adagrad"]
 
 
 class Adagrad(Optimizer):
-    """Adagrad: gradients divided by the root of the sum of all their squares so far.
+    """Adagrad: divides gradients by the square root of the sum of all past squared gradients.
 
-    initial_accumulator_value  what that sum starts from.
-    Sparse gradients are taken, without weight decay; they touch only the rows they have.
+    Sparse gradients are supported without weight decay; only the rows present in the gradient are
+    updated.
+
+    Args:
+        initial_accumulator_value: initial value of that sum.
     """
 
     _states = _State("sum", None), _State("step", None)
@@ -58,7 +61,8 @@ class Adagrad(Optimizer):
 
     def _init_group(self, group, params, grads, *columns):
         for p in group["params"]:
-            if p.grad is not None and not self.state[p]:            # of a group that was added later
+            # parameter of a group that was added later
+            if p.grad is not None and not self.state[p]:
                 self._make_state(p, group)
         return super()._init_group(group, params, grads, *columns)
 
@@ -67,14 +71,14 @@ class Adagrad(Optimizer):
         _upgrade(self, foreach=None, maximize=False, differentiable=False, fused=None)
 
     def share_memory(self):
-        """Moves the state to shared memory, for training with several processes."""
+        """Moves the state to shared memory, for multi-process training."""
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p]["sum"].share_memory_()
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], []
@@ -89,7 +93,8 @@ class Adagrad(Optimizer):
 
 def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None, found_inf=None, has_sparse_grad=False,
             foreach=None, differentiable=False, has_complex=False, *, lr, weight_decay, lr_decay, eps, maximize):
-    """One step of Adagrad on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of Adagrad on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return
@@ -115,7 +120,7 @@ def adagrad(params, grads, state_sums, state_steps, fused=None, grad_scale=None,
 
 
 def _sparse_step(p, g, total, options, numbers):
-    """A sparse gradient touches only its own rows."""
+    """Applies a sparse gradient, which updates only the rows it contains."""
     maximize, decay = options
     size, eps, _ = numbers
     if decay:

@@ -27,9 +27,11 @@ __all__ = ["Adam", "adam"]
 class Adam(Optimizer):
     """Adam.
 
-    lr, betas  numbers, or one-element tensors (not with foreach=True).
-    amsgrad    divides by the largest second moment so far.
-    decoupled_weight_decay  shrinks the parameters instead of adding to the gradients, as AdamW does.
+    Args:
+        lr, betas: Python scalars or one-element tensors (not with foreach=True).
+        amsgrad: divides by the largest second moment so far.
+        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients, like
+            AdamW.
     """
 
     _states = _STEP, _State("exp_avg"), _State("exp_avg_sq"), _State("max_exp_avg_sq", when=lambda group: group["amsgrad"])
@@ -67,7 +69,7 @@ class Adam(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], [], []
@@ -87,7 +89,8 @@ class Adam(Optimizer):
 def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,
          differentiable=False, fused=None, grad_scale=None, found_inf=None, has_complex=False,
          decoupled_weight_decay=False, *, amsgrad, beta1, beta2, lr, weight_decay, eps, maximize):
-    """One step of Adam on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of Adam on lists of tensors; `state_steps` are one-element tensors that are
+    incremented."""
     _check_steps(state_steps)
     if not params:
         return
@@ -106,7 +109,7 @@ def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, for
         return options, (lr / (1 - beta1 ** t), (1 - beta2 ** t) ** 0.5, eps, 1 - lr * weight_decay if decoupled_weight_decay else weight_decay,
                          1 - beta1, beta2, 1 - beta2)
 
-    # (A differentiable step computes with the step as a tensor.)
+    # A differentiable step keeps the step count as a tensor.
     keys = map(_tensor_count, state_steps) if differentiable else _counted(plan, state_steps)
     changed = [params, exp_avgs, exp_avg_sqs] + ([max_exp_avg_sqs] if amsgrad else [])
     _update(plan, "adam_step", changed, grads, keys, numbers, differentiable, has_complex, foreach=foreach)

@@ -22,7 +22,8 @@ __all__ = ["Adamax", "adamax"]
 
 
 class Adamax(Optimizer):
-    """Adamax: Adam with the largest gradient so far, exponentially forgotten, in place of the second moment."""
+    """Adamax: Adam with an exponentially decayed maximum of the gradients instead of the second
+    moment."""
 
     _states = _STEP, _State("exp_avg"), _State("exp_inf")
     _lists = "exp_avg", "exp_inf", "step"
@@ -44,7 +45,7 @@ class Adamax(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], []
@@ -58,7 +59,8 @@ class Adamax(Optimizer):
 
 def adamax(params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximize=False, differentiable=False,
            capturable=False, has_complex=False, *, eps, beta1, beta2, lr, weight_decay):
-    """One step of Adamax on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of Adamax on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return

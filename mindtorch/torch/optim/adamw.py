@@ -5,7 +5,8 @@ __all__ = ["AdamW", "adamw"]
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters and leaves the moments alone."""
+    """Adam with decoupled weight decay: it shrinks the parameters and does not enter the moments.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *,
                  maximize=False, foreach=None, capturable=False, differentiable=False, fused=None):
@@ -21,7 +22,8 @@ class AdamW(Adam):
 def adamw(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,
           differentiable=False, fused=None, grad_scale=None, found_inf=None, has_complex=False, *, amsgrad, beta1,
           beta2, lr, weight_decay, eps, maximize):
-    """One step of AdamW on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of AdamW on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=foreach, capturable=capturable,
          differentiable=differentiable, fused=fused, grad_scale=grad_scale, found_inf=found_inf,
          has_complex=has_complex, decoupled_weight_decay=True, amsgrad=amsgrad, beta1=beta1, beta2=beta2, lr=lr,

@@ -22,9 +22,12 @@ __all__ = ["ASGD", "asgd"]
 
 
 class ASGD(Optimizer):
-    """Averaged stochastic gradient descent; state[p]["ax"] is the average of the parameter since step t0.
+    """Averaged stochastic gradient descent; state[p]["ax"] is the average of the parameter since
+    step t0.
 
-    lambd, alpha  decay term, and power of the falling rate lr / (1 + lambd * lr * t) ** alpha.
+    Args:
+        lambd, alpha: decay term and exponent of the learning rate lr / (1 + lambd * lr * t) **
+            alpha.
     """
 
     _states = (_STEP, _State("eta", lambda p, g, group: _scalar(float(_get_value(group["lr"])))), _State("mu", lambda p, g, group: _scalar(1.0)),
@@ -52,7 +55,7 @@ class ASGD(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             params, grads, mus, axs, etas, steps = [], [], [], [], [], []
@@ -66,7 +69,10 @@ class ASGD(Optimizer):
 
 def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=False, differentiable=False,
          capturable=False, has_complex=False, *, lambd, lr, t0, alpha, weight_decay):
-    """One step of ASGD on lists of tensors; steps, `mus` and `etas` hold one-element tensors, updated in place."""
+    """Performs one step of ASGD on lists of tensors.
+
+    `state_steps`, `mus` and `etas` are one-element tensors that are updated in place.
+    """
     if not params:
         return
     _check_foreach(foreach, differentiable)
@@ -77,7 +83,8 @@ def asgd(params, grads, axs, mus, etas, state_steps, foreach=None, maximize=Fals
     def rates():
         for eta, mu, step, t in zip(etas, mus, state_steps, _counted(plan, state_steps)):
             old = eta.item(), mu.item()
-            # (Over lists torch computes with the step as a tensor, in its precision.)
+            # PyTorch's foreach version keeps the step count as a tensor and computes in its
+            # precision.
             set_number(eta, (lr / (1 + lambd * lr * step) ** alpha).item() if foreach else lr / (1 + lambd * lr * t) ** alpha)
             set_number(mu, 1 / max(1, t - t0))
             yield old

@@ -7,11 +7,12 @@ __all__ = ["LBFGS"]
 
 
 class LBFGS(Optimizer):
-    """L-BFGS with one parameter group; `step` needs a closure, which it calls several times.
+    """L-BFGS for one parameter group; `step` requires a closure and calls it several times.
 
-    max_iter, max_eval     bounds of one step; max_eval None is max_iter * 5 / 4.
-    tolerance_grad, tolerance_change  end a step early.
-    line_search_fn         None or "strong_wolfe".
+    Args:
+        max_iter, max_eval: limits for one step; max_eval defaults to max_iter * 5 / 4.
+        tolerance_grad, tolerance_change: thresholds that end a step early.
+        line_search_fn: None or "strong_wolfe".
     """
 
     def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9,
@@ -68,7 +69,7 @@ class LBFGS(Optimizer):
 
     # ---- the step
     def step(self, closure):
-        """Up to max_iter iterations; returns the loss before them."""
+        """Performs up to max_iter iterations; returns the loss before the first."""
         if len(self.param_groups) != 1:
             raise AssertionError("Expected exactly one param_group")
         old = mode.on
@@ -135,7 +136,8 @@ class LBFGS(Optimizer):
             else:
                 self._add_grad(t, direction)
                 if iterations != max_iter:
-                    # Not after the last iteration: the next step evaluates there anyway.
+                    # Skipped after the last iteration: the next step evaluates at this point
+                    # anyway.
                     loss = float(_evaluate(closure))
                     gradient = self._gather_flat_grad()
                     done = bool(gradient.abs().max() <= flat_enough)
@@ -155,7 +157,8 @@ class LBFGS(Optimizer):
 
     @staticmethod
     def _remember(history, history_size, y, s):
-        """Adds a pair of differences (gradients, parameters) to the history if the curvature is positive."""
+        """Adds a pair of gradient and parameter differences to the history if the curvature is
+        positive."""
         ys = y.dot(s)
         if ys > 1e-10:
             dirs, steps, ro = history["old_dirs"], history["old_stps"], history["ro"]
@@ -168,7 +171,8 @@ class LBFGS(Optimizer):
 
     @staticmethod
     def _direction(history, al, gradient):
-        """-H * gradient by the two-loop recursion; `al` keeps the coefficients of the first loop."""
+        """Computes -H * gradient with the two-loop recursion; `al` stores the coefficients of the
+        first loop."""
         dirs, steps, ro = history["old_dirs"], history["old_stps"], history["ro"]
         q = gradient.neg()
         for i in range(len(dirs) - 1, -1, -1):
@@ -181,13 +185,17 @@ class LBFGS(Optimizer):
 
 
 def _cubic_interpolate(x1, f1, g1, x2, f2, g2, bounds=None):
-    """Minimum of the cubic through two points with their slopes, within `bounds` (default: between the points)."""
+    """Returns the minimizer of the cubic through two points with given derivatives.
+
+    The result is clamped to `bounds` (default: the interval between the points).
+    """
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
     if x1 > x2:
         x1, f1, g1, x2, f2, g2 = x2, f2, g2, x1, f1, g1
     if x1 == x2:
         return (low + high) / 2.0
-    # Slopes are tensors of the parameters' precision, as in torch: near the minimum the number of steps hangs on it.
+    # Derivatives are tensors in the parameters' precision, as in PyTorch: near the minimum the
+    # number of steps depends on the rounding.
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
     square = d1 ** 2 - g1 * g2
     if not square >= 0:
@@ -200,10 +208,11 @@ def _cubic_interpolate(x1, f1, g1, x2, f2, g2, bounds=None):
 
 
 def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1e-9, max_ls=25):
-    """Line search along `d` for a step with enough descent (c1) and a flat enough slope (c2).
+    """Searches along `d` for a step with sufficient decrease (c1) and a small enough directional
+    derivative (c2).
 
-    evaluate(t) gives loss and gradient at distance t; f, g, gtd belong to distance 0.
-    Returns loss, gradient, t and the number of evaluations.
+    evaluate(t) returns the loss and the gradient at step size t; f, g and gtd are the values at
+    step size 0. Returns (loss, gradient, t, number of evaluations).
     """
     size = d.abs().max()
 
@@ -225,7 +234,7 @@ def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1
         if now[3] >= 0:
             bracket = [before, now]
             break
-        # Still falling: go on, by interpolation within a tenfold extension.
+        # Still decreasing: extrapolate by interpolation, to at most ten times the step.
         low, high = now[0] + 0.01 * (now[0] - before[0]), now[0] * 10
         further = _cubic_interpolate(before[0], before[1], before[3], now[0], now[1], now[3], bounds=(low, high))
         before, now = now, at(further)
@@ -234,7 +243,7 @@ def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1
     if bracket is None:
         bracket = [start, now]
 
-    # Zoom in.
+    # Zoom phase.
     stuck = False
     low, high = (0, 1) if bracket[0][1] <= bracket[-1][1] else (1, 0)
     while not found and iteration < max_ls:
@@ -242,7 +251,8 @@ def _strong_wolfe(evaluate, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1
         if abs(x2 - x1) * size < tolerance_change:
             break
         t = _cubic_interpolate(x1, f1, s1, x2, f2, s2)
-        # A point near the edge of the bracket makes little progress: twice in a row, step inside.
+        # A point near the edge of the bracket makes little progress. The second time in a row, move
+        # it inside.
         left, right = min(x1, x2), max(x1, x2)
         margin = 0.1 * (right - left)
         if min(right - t, t - left) < margin:

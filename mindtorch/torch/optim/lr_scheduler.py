@@ -21,11 +21,11 @@ __all__ = ["LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR"
            "CosineAnnealingWarmRestarts", "OneCycleLR", "PolynomialLR", "LRScheduler"]
 
 class _LRScheduler(LRScheduler):
-    """The former name of LRScheduler."""
+    """Former name of LRScheduler."""
 
 
 class _WithLambdas(LRScheduler):
-    """What LambdaLR and MultiplicativeLR share: one function for each group."""
+    """Common base of LambdaLR and MultiplicativeLR: one function per parameter group."""
 
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
         self.optimizer = optimizer
@@ -38,13 +38,17 @@ class _WithLambdas(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self):
-        """Everything but the optimizer; of the functions only the attributes of callable objects."""
+        """Returns all attributes except the optimizer.
+
+        A function is stored by its attributes if it is a callable object, otherwise not at all.
+        """
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas")}
         state["lr_lambdas"] = [_callable_state(fn) for fn in self.lr_lambdas]
         return state
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned; functions stay."""
+        """Restores the attributes from a `state_dict` result; the functions themselves are not
+        replaced."""
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for fn, state in zip(self.lr_lambdas, state_dict["lr_lambdas"]):
             if state is not None:
@@ -52,7 +56,8 @@ class _WithLambdas(LRScheduler):
 
 
 class LambdaLR(_WithLambdas):
-    """The initial rate times lr_lambda(epoch); a list gives each group its own function."""
+    """Scheduler that sets the learning rate to the initial rate times lr_lambda(epoch); a list has
+    one function per group."""
 
     def get_lr(self):
         self._warn_outside_step()
@@ -60,7 +65,7 @@ class LambdaLR(_WithLambdas):
 
 
 class MultiplicativeLR(_WithLambdas):
-    """The last rate times lr_lambda(epoch)."""
+    """Scheduler that multiplies the learning rate by lr_lambda(epoch) in each epoch."""
 
     def get_lr(self):
         self._warn_outside_step()
@@ -70,7 +75,7 @@ class MultiplicativeLR(_WithLambdas):
 
 
 class StepLR(LRScheduler):
-    """Times gamma every step_size epochs."""
+    """Scheduler that multiplies the learning rate by gamma every step_size epochs."""
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
         self.step_size, self.gamma = step_size, gamma
@@ -87,7 +92,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times gamma at each of the milestones."""
+    """Scheduler that multiplies the learning rate by gamma at each milestone."""
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -105,7 +110,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Times factor during the first total_iters epochs."""
+    """Scheduler that multiplies the learning rate by factor during the first total_iters epochs."""
 
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
         if not 0 <= factor <= 1.0:
@@ -127,7 +132,8 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Times a factor that goes linearly from start_factor to end_factor in total_iters epochs."""
+    """Scheduler that multiplies the learning rate by a factor that changes linearly from
+    start_factor to end_factor in total_iters epochs."""
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
         if not 0 < start_factor <= 1.0:
@@ -152,7 +158,7 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times gamma every epoch."""
+    """Scheduler that multiplies the learning rate by gamma every epoch."""
 
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
@@ -167,7 +173,8 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """Falls to zero in total_iters epochs, as (1 - epoch / total_iters) ** power."""
+    """Scheduler that decays the learning rate to zero in total_iters epochs, as (1 - epoch /
+    total_iters) ** power."""
 
     def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
         self.total_iters, self.power = total_iters, power
@@ -186,7 +193,8 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Down to eta_min along half a cosine in T_max epochs, and up again in the next T_max."""
+    """Scheduler that anneals the learning rate to eta_min along half a cosine in T_max epochs, and
+    back up in the next T_max."""
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         self.T_max, self.eta_min = T_max, eta_min
@@ -199,7 +207,7 @@ class CosineAnnealingLR(LRScheduler):
         if self._step_count == 1 and self.last_epoch > 0:
             return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            # At the bottom the ratio below is 0 / 0.
+            # At the minimum, the ratio below would be 0 / 0.
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._lrs(), strict=True)]
         ratio = ((1 + math.cos(math.pi * self.last_epoch / self.T_max))
@@ -212,7 +220,11 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine down to eta_min in T_0 epochs, then again from the top, each time T_mult times as long."""
+    """Scheduler that anneals the learning rate to eta_min along half a cosine in T_0 epochs, then
+    restarts.
+
+    Each cycle is T_mult times as long as the previous one.
+    """
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
         if T_0 <= 0 or not isinstance(T_0, int):
@@ -230,7 +242,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch=None):
-        """Goes one epoch on, or to `epoch`, which may be a fraction (batches within an epoch)."""
+        """Advances by one epoch, or to `epoch`, which may be fractional (batches within an epoch).
+        """
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
             self.T_cur += 1
@@ -259,7 +272,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_i = self.T_0 * self.T_mult ** n
 
 
-# ------------------------------------------------------------------ schedulers of schedulers
+# ------------------------------------------------------------------ composite schedulers
 def _check_members(name, schedulers, optimizer):
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
@@ -275,23 +288,24 @@ def _check_members(name, schedulers, optimizer):
 
 
 class _Composite(LRScheduler):
-    """What SequentialLR and ChainedScheduler share: the state of their members."""
+    """Common base of SequentialLR and ChainedScheduler: saves and loads the state of the members.
+    """
 
     def state_dict(self):
-        """Everything but the optimizer, with the state dicts of the members."""
+        """Returns all attributes except the optimizer, with the state dicts of the members."""
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         state["_schedulers"] = [s.state_dict() for s in self._schedulers]
         return state
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
+        """Restores the attributes and the members from a `state_dict` result."""
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for scheduler, state in zip(self._schedulers, state_dict["_schedulers"]):
             scheduler.load_state_dict(state)
 
 
 class SequentialLR(_Composite):
-    """One scheduler after another, changing over at the milestones."""
+    """Scheduler that runs schedulers one after another, switching at the milestones."""
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if len(schedulers) < 1:
@@ -303,7 +317,8 @@ class SequentialLR(_Composite):
                              f"number of milestones to be equal to {len(milestones)}")
         self._schedulers, self._milestones = schedulers, milestones
         self.last_epoch, self.optimizer = last_epoch + 1, optimizer
-        # Every member made its first step when it was constructed: only the first one's shall count.
+        # Every member took its initial step in its constructor. Only the first member's step must
+        # count.
         for group in optimizer.param_groups:
             _update_param_group_val(group, "lr", group["initial_lr"])
         for scheduler in schedulers:
@@ -312,7 +327,7 @@ class SequentialLR(_Composite):
         self._last_lr = schedulers[0].get_last_lr()
 
     def recursive_undo(self, sched=None):
-        """Takes the construction's step back, in the members of members too."""
+        """Undoes the initial step of the constructors, also in nested schedulers."""
         scheds = self if sched is None else sched
         if hasattr(scheds, "_schedulers"):
             for s in scheds._schedulers:
@@ -321,7 +336,7 @@ class SequentialLR(_Composite):
             scheds.last_epoch -= 1
 
     def step(self):
-        """Steps the scheduler whose turn it is."""
+        """Steps the scheduler that is active at this epoch."""
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
@@ -333,7 +348,8 @@ class SequentialLR(_Composite):
 
 
 class ChainedScheduler(_Composite):
-    """Several schedulers at once, each changing what the one before it set."""
+    """Scheduler that applies several schedulers in each step, each on the learning rate set by the
+    previous one."""
 
     def __init__(self, schedulers, optimizer=None):
         if len(schedulers) < 1:
@@ -345,20 +361,24 @@ class ChainedScheduler(_Composite):
         self._last_lr = _param_groups_val_list(optimizer, "lr")
 
     def step(self):
-        """Steps all of them, in order."""
+        """Steps all schedulers in order."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = _param_groups_val_list(self.optimizer, "lr")
 
 
-# ------------------------------------------------------------------ by a metric
+# ------------------------------------------------------------------ metric-based
 class ReduceLROnPlateau(LRScheduler):
-    """Times factor when a metric has not become better for more than `patience` epochs.
+    """Scheduler that multiplies the learning rate by factor when a metric has not improved for more
+    than `patience` epochs.
 
-    mode            "min" or "max": what better means.
-    threshold       by how much, relative ("rel") or absolute ("abs") by threshold_mode.
-    cooldown        epochs after a reduction that do not count.
-    min_lr, eps     lower bounds of the rates, and of a change of them.
+    Args:
+        mode: "min" or "max", the direction of improvement.
+        threshold: minimum improvement, relative ("rel") or absolute ("abs") depending on
+            threshold_mode.
+        cooldown: number of epochs after a reduction that are not counted.
+        min_lr: lower bound of the learning rates.
+        eps: minimum change of a learning rate; smaller reductions are skipped.
     """
 
     def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0,
@@ -393,7 +413,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.best, self.cooldown_counter, self.num_bad_epochs = self.mode_worse, 0, 0
 
     def step(self, metrics, epoch=None):
-        """Judges the metric of an epoch (a number or one-element tensor)."""
+        """Evaluates the metric of an epoch (a Python scalar or one-element tensor)."""
         current = float(metrics)
         if epoch is None:
             epoch = self.last_epoch + 1
@@ -441,6 +461,6 @@ class ReduceLROnPlateau(LRScheduler):
         return a < bound if sign < 0 else a > bound
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
+        """Restores the attributes from a `state_dict` result."""
         self.__dict__.update(state_dict)
         self._init_is_better(mode=self.mode, threshold=self.threshold, threshold_mode=self.threshold_mode)

@@ -24,9 +24,10 @@ __all__ = ["NAdam", "nadam"]
 
 
 class NAdam(Optimizer):
-    """NAdam: Adam with Nesterov momentum on a schedule set by momentum_decay.
+    """NAdam: Adam with Nesterov momentum, whose schedule is set by momentum_decay.
 
-    decoupled_weight_decay  shrinks the parameters instead of adding to the gradients.
+    Args:
+        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
     """
 
     _states = (_STEP, _State("mu_product", lambda p, g, group: _host_number(1.0)), _State("exp_avg"), _State("exp_avg_sq"))
@@ -56,7 +57,7 @@ class NAdam(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], [], []
@@ -72,7 +73,8 @@ class NAdam(Optimizer):
 def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoupled_weight_decay=False, foreach=None,
           capturable=False, differentiable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay,
           momentum_decay, eps):
-    """One step of NAdam on lists of tensors; `state_steps` and `mu_products` are updated in place."""
+    """Performs one step of NAdam on lists of tensors; `state_steps` and `mu_products` are updated
+    in place."""
     _check_steps(state_steps)
     if not all(torch.is_tensor(t) for t in mu_products):
         raise RuntimeError("API has changed, `mu_products` argument must contain a list of singleton tensors")
@@ -100,7 +102,8 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
     def numbers(key):
         t, product = key
         of_grad, of_mean = 1 - _momentum(beta1, momentum_decay, t), _momentum(beta1, momentum_decay, t + 1)
-        if plan is None:            # (torch's own order; the fused kernel's differs from it in a last bit)
+        # PyTorch's order of operations; the fused kernel's order differs in the last bit
+        if plan is None:
             of_grad, of_mean = rate * (of_grad / (1 - product)), rate * (of_mean / (1 - product * of_mean))
         else:
             of_grad, of_mean = rate * of_grad / (1 - product), rate * of_mean / (1 - product * of_mean)
@@ -111,5 +114,5 @@ def nadam(params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoup
 
 
 def _momentum(beta1, decay, t):
-    """The momentum of step `t`."""
+    """Returns the momentum of step `t`."""
     return beta1 * (1 - 0.5 * 0.96 ** (t * decay))

@@ -1,7 +1,8 @@
-"""The base of all optimizers (https://pytorch.org/docs/stable/optim.html).
+"""Base class of all optimizers (https://pytorch.org/docs/stable/optim.html).
 
-Besides torch's interface an optimizer has `parameters`, and takes gradients: `optimizer(grads)`,
-`optimizer.step(grads)`, for training loops written around `mindspore.value_and_grad`.
+In addition to PyTorch's interface, an optimizer has `parameters` and accepts gradients:
+`optimizer(grads)` or `optimizer.step(grads)`, for training loops written around
+`mindspore.value_and_grad`.
 """
 import functools
 import inspect
@@ -38,7 +39,7 @@ _global_optimizer_post_hooks: dict = OrderedDict()
 
 
 class _RequiredParameter:
-    """Default of a hyperparameter that every group has to give."""
+    """Default of a hyperparameter that every parameter group must specify."""
 
     def __repr__(self):
         return "<required parameter>"
@@ -56,18 +57,23 @@ def _handle(hooks, hook, prepend=False):
 
 
 def register_optimizer_step_pre_hook(hook):
-    """Calls hook(optimizer, args, kwargs) before `step` of every optimizer; it may return new (args, kwargs)."""
+    """Registers a global pre-hook: hook(optimizer, args, kwargs) runs before `step` of every
+    optimizer.
+
+    The hook may return new (args, kwargs).
+    """
     return _handle(_global_optimizer_pre_hooks, hook)
 
 
 def register_optimizer_step_post_hook(hook):
-    """Calls hook(optimizer, args, kwargs) after `step` of every optimizer."""
+    """Registers a global post-hook: hook(optimizer, args, kwargs) runs after `step` of every
+    optimizer."""
     return _handle(_global_optimizer_post_hooks, hook)
 
 
-# ------------------------------------------------------------------ what the algorithms share
+# ------------------------------------------------------------------ helpers of the algorithms
 def _use_grad_for_differentiable(func):
-    """Decorator of `step`: operations are recorded for backward only with differentiable=True."""
+    """Decorator of `step`: enables gradient mode inside only if differentiable=True."""
     @functools.wraps(func)
     def step(self, *args, **kwargs):
         old = mode.on
@@ -80,7 +86,7 @@ def _use_grad_for_differentiable(func):
 
 
 def _evaluate(closure):
-    """The closure's loss, computed with gradients on; None without a closure."""
+    """Returns the closure's loss, computed with gradients enabled; None without a closure."""
     if closure is None:
         return None
     old = mode.on
@@ -92,24 +98,25 @@ def _evaluate(closure):
 
 
 def _get_value(x):
-    """A one-element tensor's number; numbers as they are."""
-    if x.__class__ is float or x.__class__ is int:          # (asking MindSpore's class costs 0.3 us)
+    """Returns the value of a one-element tensor; returns Python scalars unchanged."""
+    # fast path: the isinstance check on MindSpore's class costs 0.3 us
+    if x.__class__ is float or x.__class__ is int:
         return x
     return x.item() if isinstance(x, MSTensor) else x
 
 
 def _to_scalar(x):
-    """A one-element tensor as a 0-dim one; numbers as they are."""
+    """Returns a one-element tensor as a 0-dim tensor; returns Python scalars unchanged."""
     return x.squeeze() if taken(x) and x.dim() != 0 else x
 
 
 def _stack_if_compiling(x):
-    """`x`: steps are never traced by a compiler here."""
+    """Returns `x` unchanged: the step count is never traced by a compiler here."""
     return x
 
 
 def _get_scalar_dtype(is_fused=None):
-    """dtype of the `step` tensors in the state."""
+    """Returns the dtype of the `step` tensors in the state."""
     if is_fused:
         return torch.float32
     return torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
@@ -128,19 +135,20 @@ def _get_foreach_kernels_supported_devices():
 
 
 def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
-    """(fused, foreach) that an optimizer should choose by itself: neither, one implementation serves them all here."""
+    """Returns the default (fused, foreach): always False, since one implementation serves all cases
+    here."""
     return False, False
 
 
 def _disable_dynamo_if_unsupported(single_tensor_fn=None):
-    """Decorator that marks functions for torch.compile; nothing to mark here."""
+    """Decorator that marks functions for torch.compile in PyTorch; does nothing here."""
     def decorate(func):
         return func
     return decorate
 
 
 def _view_as_real(params, *state_and_grads):
-    """Replaces complex entries of the lists, in place, by their views as pairs of reals."""
+    """Replaces the complex entries of the lists, in place, by their real views."""
     for i, p in enumerate(params):
         if torch.is_complex(p):
             params[i] = torch.view_as_real(p)
@@ -158,7 +166,7 @@ def _device_dtype_check_for_fused(p, cuda_unsupported=False):
 
 
 def _check_fused(optimizer, fused, foreach, differentiable):
-    """Refuses what fused=True does not go with, as torch does."""
+    """Rejects the options that conflict with fused=True, with PyTorch's error messages."""
     if not fused:
         return
     if differentiable:
@@ -194,7 +202,7 @@ def _check_foreach(foreach, differentiable):
 
 
 def _check_capturable(capturable, params, what="params and state_steps", supports_xla=True):
-    """Steps cannot be captured on a CPU: the same refusal as torch's."""
+    """Raises PyTorch's error for parameters on a CPU: steps cannot be captured there."""
     if not capturable:
         return
     devices = _get_capturable_supported_devices(supports_xla)
@@ -213,7 +221,10 @@ def _zero_step(fused=None):
 
 
 def _host_number(value, dtype=None):
-    """A tensor for a count or the like in the state: the host's wherever the parameters are, so that reading it is no synchronisation."""
+    """Returns a tensor for a scalar of the state, such as a step count.
+
+    It is on the CPU for parameters of every device, so that reading it does not synchronize.
+    """
     return torch.tensor(value, dtype=dtype or _get_scalar_dtype(), device="cpu")
 
 
@@ -222,7 +233,8 @@ def _zeros(p):
 
 
 def _upgrade(optimizer, with_steps=True, **defaults):
-    """__setstate__ of states made by older versions: options they lack, steps that were plain numbers."""
+    """Completes states saved by older versions in __setstate__: adds missing options, converts
+    scalar steps to tensors."""
     for group in optimizer.param_groups:
         for name, value in defaults.items():
             group.setdefault(name, value)
@@ -235,7 +247,8 @@ def _upgrade(optimizer, with_steps=True, **defaults):
 
 
 def _amp_skips(grads, grad_scale, found_inf):
-    """Unscales gradients in place as a fused step under GradScaler does; True if the step has to be left out."""
+    """Unscales gradients in place, like a fused step under GradScaler; True if the step must be
+    skipped."""
     if found_inf is not None and found_inf.item():
         return True
     if grad_scale is not None:
@@ -246,11 +259,13 @@ def _amp_skips(grads, grad_scale, found_inf):
 
 # ------------------------------------------------------------------ the elementwise algorithms (mindtorch/backend/updates.py)
 class _State:
-    """A tensor that an algorithm keeps for each parameter.
+    """Declaration of a tensor that an algorithm stores for each parameter.
 
-    name      its key in the state.
-    make      make(parameter, gradient, group) before the first step; None: it is there already, or (optional) the first step makes it.
-    when      when(group): whether the group's options want it at all.
+    Args:
+        name: its key in the state.
+        make: make(parameter, gradient, group) is called before the first step. None: the tensor
+            already exists, or (optional) the first step creates it.
+        when: when(group) is True if the group's options require the tensor.
     """
 
     __slots__ = ("name", "make", "when", "optional")
@@ -263,7 +278,10 @@ _STEP = _State("step", lambda p, g, group: _zero_step(group.get("fused")))
 
 
 def _counted(plan, state_steps):
-    """Adds 1 to every step tensor: the new values, one after another where tensor ops do the update."""
+    """Increments every step tensor and returns the new values.
+
+    Where tensor ops do the update, the result is an iterator that increments lazily.
+    """
     if plan is not None:
         return optimizers.advance(state_steps)
     return map(_count, state_steps)
@@ -275,16 +293,21 @@ def _count(step):
 
 
 def _update(plan, name, changed, grads, keys, make, differentiable=False, real=True, foreach=False):
-    """One step of an algorithm on lists of tensors; what its update returned for each row, where that was done by tensor ops.
+    """Performs one step of an algorithm on lists of tensors.
 
-    changed  parameters, and their states in the update's order.
-    keys     one for each row; make(key) gives its (options, numbers), or it is them for all rows.
-    real     complex tensors are taken as pairs of reals.
-    foreach  by tensor ops it is rounded as torch's ops over lists do.
+    Returns the list of the update's results, one per parameter, if tensor ops do the update, else
+    None.
+
+    Args:
+        changed: parameters, and their states in the order of the update's arguments.
+        keys: one per parameter. make(key) returns its (options, numbers); if `make` is a tuple,
+            it is used for all parameters.
+        real: treat complex tensors as pairs of reals.
+        foreach: round like PyTorch's foreach ops when tensor ops do the update.
     """
     constant = make.__class__ is tuple
     if plan is not None:
-        # (Rows with the same values have to share one object.)
+        # Parameters with equal values must share one object.
         if constant:
             consts = [make] * len(grads)
         else:
@@ -308,7 +331,8 @@ def _update(plan, name, changed, grads, keys, make, differentiable=False, real=T
 
 # ------------------------------------------------------------------ graph mode
 class GraphLR(torch.nn.Parameter):
-    """The learning rate of an optimizer made in MindSpore's graph mode: a `mindspore.Parameter` that prints as a number.
+    """Learning rate of an optimizer created in MindSpore's graph mode: a `mindspore.Parameter` that
+    prints as a scalar.
 
     `mindspore.ops.assign(group["lr"], value)` changes it, also inside a compiled function.
     """
@@ -329,11 +353,13 @@ class GraphLR(torch.nn.Parameter):
 
     @staticmethod
     def of(value):
-        return GraphLR(torch.tensor(value, dtype=torch.float32, device="cpu"), requires_grad=False)        # (a number of the host's, whatever the default device)
+        # on the CPU, whatever the default device
+        return GraphLR(torch.tensor(value, dtype=torch.float32, device="cpu"), requires_grad=False)
 
 
 def _graph_lr(group):
-    """In graph mode a group's learning rate becomes a GraphLR; in eager mode it stays the number that it is."""
+    """Replaces a group's scalar learning rate by a GraphLR in graph mode; no effect in eager mode.
+    """
     lr = group.get("lr")
     if isinstance(lr, (int, float)) and not isinstance(lr, bool) and in_graph_mode():
         group["lr"] = GraphLR.of(float(lr))
@@ -341,7 +367,10 @@ def _graph_lr(group):
 
 # ------------------------------------------------------------------ the class
 class _Parameters:
-    """`optimizer.parameters`: tuple of all parameters.  Not a property, so that subclasses may use the name."""
+    """Descriptor of `optimizer.parameters`, the tuple of all parameters.
+
+    It is not a property, so that subclasses may use the name.
+    """
 
     def __get__(self, optimizer, cls=None):
         if optimizer is None:
@@ -356,8 +385,10 @@ def _is_grads(x):
 class Optimizer:
     """Base class of optimizers.
 
-    params    iterable of tensors, of (name, tensor) pairs, or of dicts, each a group with its own options.
-    defaults  values of the options that a group does not give.
+    Args:
+        params: iterable of tensors, of (name, tensor) pairs, or of dicts, each a group with its
+            options.
+        defaults: values of the options that a group does not specify.
     """
 
     OptimizerPreHook: TypeAlias = Callable[["Optimizer", Args, Kwargs], tuple[Args, Kwargs] | None]
@@ -413,14 +444,14 @@ class Optimizer:
         return text + ")"
 
     def _cuda_graph_capture_health_check(self):
-        """Nothing to check: steps are never captured into a device graph here."""
+        """Does nothing: steps are never captured into a device graph here."""
 
     _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
 
     # ---- step
     @staticmethod
     def profile_hook_step(func):
-        """Wraps a `step`: runs the hooks around it and takes gradients given as its first argument."""
+        """Wraps a `step`: runs the hooks around it and accepts gradients as its first argument."""
         parameters = list(inspect.signature(func).parameters.values())[1:]
         torch_style = not parameters or parameters[0].name == "closure" or parameters[0].kind in (
             inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -462,7 +493,8 @@ class Optimizer:
         return wrapper
 
     def _step_with(self, grads, func, closure, args, kwargs):
-        """One step with `grads` in place of the .grad of the parameters, which stay as they were."""
+        """Performs one step with `grads` instead of the parameters' .grad, which is restored
+        afterwards."""
         loss = _evaluate(closure)
         params = Optimizer.parameters.__get__(self)
         if len(grads) != len(params):
@@ -470,7 +502,8 @@ class Optimizer:
         kept = [p._g for p in params]
         try:
             for p, g in zip(params, grads):
-                # A frozen parameter stays (a MindSpore BatchNorm's statistics, say), though MindSpore gives a gradient of it.
+                # A frozen parameter (the statistics of a MindSpore BatchNorm, for example) must not
+                # change, though MindSpore returns a gradient for it.
                 p.grad = None if isinstance(p, torch.nn.Parameter) and not p._rg else g
             result = func(self, *args, **kwargs)
         finally:
@@ -479,18 +512,20 @@ class Optimizer:
         return result if loss is None else loss
 
     def step(self, closure=None):
-        """Updates the parameters by their gradients.
+        """Updates the parameters from their gradients.
 
-        closure  re-evaluates the model and returns the loss; its place may also take a tuple or list of gradients.
+        Args:
+            closure: re-evaluates the model and returns the loss. A tuple or list of gradients may
+                be passed instead.
         """
         raise NotImplementedError
 
     def __call__(self, *args, **kwargs):
-        """`step`: optimizer(grads) of MindSpore's training loops."""
+        """Calls `step`, for the optimizer(grads) of MindSpore's training loops."""
         return self.step(*args, **kwargs)
 
     def zero_grad(self, set_to_none=True):
-        """Forgets the gradients, or sets them to zero in place."""
+        """Sets the gradients to None, or to zero in place."""
         for group in self.param_groups:
             for p in group["params"]:
                 g = p._g
@@ -505,15 +540,19 @@ class Optimizer:
                     g.requires_grad_(False)
                 g.zero_()
 
-    # ---- what an elementwise algorithm declares, and how its lists are filled
-    _states = ()                # _State of each tensor, in the order of a state dict
-    _lists = ()                 # their names, in the order of the lists that `_init_group` fills
-    _no_sparse = None           # what it says to a sparse gradient
-    _fused_checks = ""          # when parameters under fused=True are checked: in each "step", or as their "state" is made
-    _tells = "complex"          # what `_init_group` returns: whether a parameter is complex, whether a gradient is sparse, or "both" (sparse, complex)
+    # ---- declarations of an elementwise algorithm, and how its lists are filled
+    _states = ()  # `_State` of each tensor, in the order of a state dict
+    _lists = ()  # their names, in the order of the lists that `_init_group` fills
+    _no_sparse = None  # error message for a sparse gradient; None if supported
+    # when fused=True checks the parameters: in each "step", or when their "state" is created
+    _fused_checks = ""
+    # what `_init_group` returns: whether a parameter is "complex", whether a gradient is "sparse",
+    # or "both" as (sparse, complex)
+    _tells = "complex"
 
     def _init_group(self, group, params, grads, *columns):
-        """Appends the parameters with gradients, the gradients and the states to lists, making missing states."""
+        """Appends the parameters with gradients, the gradients and the states to the lists,
+        creating missing states."""
         has_sparse, has_complex, complexes = False, False, self._tells != "sparse"
         states, fused = self.state, self._fused_checks if group.get("fused") else ""
         declared = [s for s in self._states if s.when is None or s.when(group)]
@@ -546,9 +585,9 @@ class Optimizer:
             columns[self._lists.index(name)].extend([state.get(name) for state in found] if s.optional else [state[name] for state in found])
         return has_complex if self._tells == "complex" else has_sparse if self._tells == "sparse" else (has_sparse, has_complex)
 
-    # ---- groups
+    # ---- parameter groups
     def add_param_group(self, param_group):
-        """Adds a group: a dict with "params" and the options in which it differs from the defaults."""
+        """Adds a group: a dict with "params" and the options that differ from the defaults."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -592,7 +631,8 @@ class Optimizer:
 
     # ---- state dict
     def state_dict(self):
-        """The state as a dict: "state" by the parameters' positions, "param_groups" with their options.
+        """Returns {"state": ..., "param_groups": ...}; the state is keyed by the indices of the
+        parameters.
 
         The tensors are the optimizer's own, not copies.
         """
@@ -601,7 +641,8 @@ class Optimizer:
         position, groups, start = {}, [], 0
         for group in self.param_groups:
             packed = {k: v.item() if v.__class__ is GraphLR else v for k, v in group.items() if k != "params"}
-            # A parameter keeps the position that an earlier group gave it; twice in one group, it has the last.
+            # A parameter keeps the index assigned by an earlier group; if it occurs twice in one
+            # group, the last index counts.
             position.update({id(p): i for i, p in enumerate(group["params"], start) if id(p) not in position})
             packed["params"] = [position[id(p)] for p in group["params"]]
             start += len(packed["params"])
@@ -615,9 +656,10 @@ class Optimizer:
         return out
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` of an optimizer with groups of the same sizes returned.
+        """Loads the `state_dict` result of an optimizer with groups of the same sizes.
 
-        Tensors of the state get the parameter's dtype and device, except `step`.  ValueError if the groups differ.
+        Tensors of the state are converted to the parameter's dtype and device, except `step`.
+        Raises ValueError if the groups do not match.
         """
         state_dict = state_dict.copy()
         for hook in tuple(self._optimizer_load_state_dict_pre_hooks.values()):
@@ -668,25 +710,28 @@ class Optimizer:
 
     # ---- hooks
     def register_step_pre_hook(self, hook):
-        """Calls hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs)."""
+        """Registers hook(optimizer, args, kwargs) to run before each step; it may return new (args,
+        kwargs)."""
         return _handle(self._optimizer_step_pre_hooks, hook)
 
     def register_step_post_hook(self, hook):
-        """Calls hook(optimizer, args, kwargs) after each step."""
+        """Registers hook(optimizer, args, kwargs) to run after each step."""
         return _handle(self._optimizer_step_post_hooks, hook)
 
     def register_state_dict_pre_hook(self, hook, prepend=False):
-        """Calls hook(optimizer) before state_dict()."""
+        """Registers hook(optimizer) to run before state_dict()."""
         return _handle(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(self, hook, prepend=False):
-        """Calls hook(optimizer, state_dict) after state_dict(); it may return another dict."""
+        """Registers hook(optimizer, state_dict) to run after state_dict(); it may return another
+        dict."""
         return _handle(self._optimizer_state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook, prepend=False):
-        """Calls hook(optimizer, state_dict) before a state is loaded; it may return another dict."""
+        """Registers hook(optimizer, state_dict) to run before a state is loaded; it may return
+        another dict."""
         return _handle(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook, prepend=False):
-        """Calls hook(optimizer) after a state was loaded."""
+        """Registers hook(optimizer) to run after a state has been loaded."""
         return _handle(self._optimizer_load_state_dict_post_hooks, hook, prepend)

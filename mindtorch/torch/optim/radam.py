@@ -24,9 +24,11 @@ __all__ = ["RAdam", "radam"]
 
 
 class RAdam(Optimizer):
-    """RAdam: Adam whose first steps go without the adaptive rate, until its variance is tractable.
+    """RAdam: Adam that omits the adaptive learning rate in the first steps, until its variance is
+    tractable.
 
-    decoupled_weight_decay  shrinks the parameters instead of adding to the gradients.
+    Args:
+        decoupled_weight_decay: shrinks the parameters instead of adding to the gradients.
     """
 
     _states = _STEP, _State("exp_avg"), _State("exp_avg_sq")
@@ -50,7 +52,7 @@ class RAdam(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], []
@@ -66,7 +68,8 @@ class RAdam(Optimizer):
 def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_decay=False, foreach=None,
           differentiable=False, capturable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay,
           eps):
-    """One step of RAdam on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of RAdam on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return
@@ -88,7 +91,8 @@ def radam(params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_de
 
 
 def _rectification(beta2, step):
-    """The factor for the variance of the adaptive rate at `step`; None while it is not tractable."""
+    """Returns the variance rectification factor at `step`; None while the variance is not
+    tractable."""
     longest = 2 / (1 - beta2) - 1
     power = beta2 ** step
     length = longest - 2 * step * power / (1 - power)

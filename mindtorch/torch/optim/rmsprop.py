@@ -21,10 +21,11 @@ __all__ = ["RMSprop", "rmsprop"]
 
 
 class RMSprop(Optimizer):
-    """RMSprop: gradients divided by a running root mean square.
+    """RMSprop: divides gradients by their running root mean square.
 
-    alpha     how long that mean remembers.
-    centered  divides by the running standard deviation instead.
+    Args:
+        alpha: decay rate of the running averages.
+        centered: divides by the running standard deviation instead.
     """
 
     _states = (_STEP, _State("square_avg"), _State("momentum_buffer", when=lambda group: group["momentum"] > 0),
@@ -46,7 +47,7 @@ class RMSprop(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             params, grads, squares, buffers, means, steps = [], [], [], [], [], []
@@ -61,7 +62,8 @@ class RMSprop(Optimizer):
 def rmsprop(params, grads, square_avgs, grad_avgs, momentum_buffer_list, state_steps, foreach=None, maximize=False,
             differentiable=False, capturable=False, has_complex=False, *, lr, alpha, eps, weight_decay, momentum,
             centered):
-    """One step of RMSprop on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of RMSprop on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return

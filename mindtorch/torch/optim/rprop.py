@@ -21,10 +21,12 @@ __all__ = ["Rprop", "rprop"]
 
 
 class Rprop(Optimizer):
-    """Resilient backpropagation: steps of their own size for each element, by the signs of its last two gradients.
+    """Resilient backpropagation: adapts the step size of each element to the signs of its last two
+    gradients.
 
-    etas        factors at a change of sign and at none.
-    step_sizes  smallest and largest step.
+    Args:
+        etas: factors of the step size (if the sign changes, if it does not).
+        step_sizes: (minimum, maximum) step size.
     """
 
     _states = (_STEP, _State("prev"),
@@ -47,7 +49,7 @@ class Rprop(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             columns = [], [], [], [], []
@@ -62,7 +64,8 @@ class Rprop(Optimizer):
 
 def rprop(params, grads, prevs, step_sizes, state_steps, foreach=None, capturable=False, maximize=False,
           differentiable=False, has_complex=False, *, step_size_min, step_size_max, etaminus, etaplus):
-    """One step of Rprop on lists of tensors; `state_steps` holds one-element tensors, which count up."""
+    """Performs one step of Rprop on lists of tensors; `state_steps` are one-element tensors that
+    are incremented."""
     _check_steps(state_steps)
     if not params:
         return

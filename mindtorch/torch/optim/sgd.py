@@ -20,8 +20,10 @@ __all__ = ["SGD", "sgd"]
 class SGD(Optimizer):
     """Stochastic gradient descent with optional momentum.
 
-    lr, momentum, dampening, weight_decay  at least 0; lr and weight_decay may be one-element tensors.
-    nesterov  needs momentum and no dampening.
+    Args:
+        lr, momentum, dampening, weight_decay: at least 0; lr and weight_decay may be
+            one-element tensors.
+        nesterov: requires momentum and zero dampening.
     """
 
     _states = _State("momentum_buffer", None, lambda group: group["momentum"] != 0, optional=True),
@@ -47,7 +49,7 @@ class SGD(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             params, grads, buffers = [], [], []
@@ -64,7 +66,7 @@ class SGD(Optimizer):
 
 def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=None, fused=None, grad_scale=None,
         found_inf=None, *, weight_decay, momentum, lr, dampening, nesterov, maximize):
-    """One step of SGD on lists of tensors; missing momentum buffers (None) are made."""
+    """Performs one step of SGD on lists of tensors; creates missing momentum buffers (None)."""
     if not params:
         return
     if foreach and fused:
@@ -89,11 +91,12 @@ def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=N
 
 
 def _fill_missing(params, buffers):
-    made = {}                   # a parameter that occurs twice has one buffer
+    made = {}  # a parameter that occurs twice has one buffer
     for i, (p, b) in enumerate(zip(params, buffers)):
         if b is None:
             if id(p) not in made:
                 buffer = blank_like(p)
-                # Of a parameter that is a part of a whole the buffer is a part as well, and must say so in checkpoints.
+                # The buffer of a sharded parameter is sharded as well, and checkpoints must record
+                # this.
                 made[id(p)] = p._with_local(buffer) if hasattr(p, "_with_local") else buffer
             buffers[i] = made[id(p)]

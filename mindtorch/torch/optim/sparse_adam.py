@@ -13,7 +13,8 @@ __all__ = ["SparseAdam"]
 
 
 class SparseAdam(Optimizer):
-    """Adam for sparse gradients: moments and parameters change only where the gradient has values."""
+    """Adam for sparse gradients: updates moments and parameters only where the gradient has values.
+    """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
         _check_lr(lr)
@@ -28,7 +29,7 @@ class SparseAdam(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
-        """One update; returns the closure's loss."""
+        """Performs one update; returns the closure's loss."""
         loss = _evaluate(closure)
         for group in self.param_groups:
             params, grads, exp_avgs, exp_avg_sqs, steps = [], [], [], [], []
@@ -56,7 +57,10 @@ class SparseAdam(Optimizer):
 
 
 def sparse_adam(params, grads, exp_avgs, exp_avg_sqs, state_steps, *, eps, beta1, beta2, lr, maximize):
-    """One step of Adam on the elements that the sparse gradients have; `state_steps` holds the new step numbers."""
+    """Performs one step of Adam on the elements present in the sparse gradients.
+
+    `state_steps` holds the step numbers, already incremented.
+    """
     for p, g, m, v, t in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps):
         g = g.coalesce()
         rows, values = tuple(g._indices()), g._values()

@@ -1,4 +1,5 @@
-"""Averages of weights over training (https://pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema)."""
+"""Weight averaging during training
+(https://pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema)."""
 import itertools
 import math
 import warnings
@@ -23,7 +24,10 @@ def _lerps(t):
 
 
 def get_ema_multi_avg_fn(decay=0.999):
-    """Exponential moving average for AveragedModel's multi_avg_fn: fn(averaged list, current list, count), in place."""
+    """Returns an exponential moving average for AveragedModel's multi_avg_fn.
+
+    It is called as fn(averaged list, current list, count) and updates in place.
+    """
     _check_decay(decay)
 
     @no_grad()
@@ -38,7 +42,10 @@ def get_ema_multi_avg_fn(decay=0.999):
 
 
 def get_swa_multi_avg_fn():
-    """Equal average for AveragedModel's multi_avg_fn: fn(averaged list, current list, count), in place."""
+    """Returns an equally weighted average for AveragedModel's multi_avg_fn.
+
+    It is called as fn(averaged list, current list, count) and updates in place.
+    """
     @no_grad()
     def swa_update(averaged_param_list, current_param_list, num_averaged):
         for averaged, current in zip(averaged_param_list, current_param_list):
@@ -51,7 +58,8 @@ def get_swa_multi_avg_fn():
 
 
 def get_ema_avg_fn(decay=0.999):
-    """Exponential moving average for AveragedModel's avg_fn: fn(averaged, current, count) -> new average."""
+    """Returns an exponential moving average for AveragedModel's avg_fn: fn(averaged, current,
+    count) -> new average."""
     _check_decay(decay)
 
     @no_grad()
@@ -62,7 +70,8 @@ def get_ema_avg_fn(decay=0.999):
 
 
 def get_swa_avg_fn():
-    """Equal average for AveragedModel's avg_fn: fn(averaged, current, count) -> new average."""
+    """Returns an equally weighted average for AveragedModel's avg_fn: fn(averaged, current, count)
+    -> new average."""
     @no_grad()
     def swa_update(averaged_param, current_param, num_averaged):
         return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
@@ -71,10 +80,13 @@ def get_swa_avg_fn():
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of those given to `update_parameters`.
+    """Copy of a model whose parameters are averages of the parameters passed to
+    `update_parameters`.
 
-    avg_fn, multi_avg_fn  how to average, one tensor or lists of them at a time; at most one (default: equal weights).
-    use_buffers           averages the buffers too, instead of copying them.
+    Args:
+        avg_fn, multi_avg_fn: averaging function for one tensor, or for lists of tensors. At
+            most one of them (default: equal weights).
+        use_buffers: averages the buffers as well, instead of copying them.
     """
 
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
@@ -88,14 +100,14 @@ class AveragedModel(Module):
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args, **kwargs):
-        """The averaged model's forward."""
+        """Calls the averaged model."""
         return self.module(*args, **kwargs)
 
     def _averaged(self, model):
         return itertools.chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
 
     def update_parameters(self, model):
-        """Takes the parameters of `model` into the average; the first call copies them."""
+        """Adds the parameters of `model` to the average; the first call copies them."""
         averaged, current = [], []
         for mine, given in zip(self._averaged(self.module), self._averaged(model)):
             averaged.append(mine.detach())
@@ -123,9 +135,10 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader, model, device=None):
-    """Computes the running statistics of the model's batch norms anew, by a pass over `loader`.
+    """Recomputes the running statistics of the model's batch norms in one pass over `loader`.
 
-    loader  yields batches, or lists or tuples whose first element is one.
+    Args:
+        loader: yields batches, or lists or tuples whose first element is the batch.
     """
     from mindtorch.torch.nn.modules.batchnorm import _BatchNorm
     momenta = {}
@@ -138,7 +151,7 @@ def update_bn(loader, model, device=None):
     was_training = model.training
     model.train()
     for module in momenta:
-        module.momentum = None              # the plain average of all batches
+        module.momentum = None  # cumulative average over all batches
     for batch in loader:
         if isinstance(batch, (list, tuple)):
             batch = batch[0]
@@ -151,10 +164,12 @@ def update_bn(loader, model, device=None):
 
 
 class SWALR(LRScheduler):
-    """Goes from the current rates to swa_lr in anneal_epochs epochs, then stays.
+    """Scheduler that anneals the learning rates to swa_lr in anneal_epochs epochs, then keeps them
+    constant.
 
-    swa_lr           one value, or one for each group.
-    anneal_strategy  "cos" or "linear".
+    Args:
+        swa_lr: one value, or one per group.
+        anneal_strategy: "cos" or "linear".
     """
 
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):
@@ -182,7 +197,8 @@ class SWALR(LRScheduler):
 
     @staticmethod
     def _get_initial_lr(lr, swa_lr, alpha):
-        """The rate from which annealing started, given the rate at progress `alpha`."""
+        """Returns the learning rate at the start of annealing, from the learning rate at progress
+        `alpha`."""
         return swa_lr if alpha == 1 else (lr - alpha * swa_lr) / (1 - alpha)
 
     def get_lr(self):
@@ -202,10 +218,11 @@ class SWALR(LRScheduler):
         return lrs
 
     def state_dict(self):
-        """Everything but the optimizer and the function that the strategy names."""
+        """Returns all attributes except the optimizer and the annealing function, which the
+        strategy determines."""
         return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "anneal_func")}
 
     def load_state_dict(self, state_dict):
-        """Takes over what `state_dict` returned."""
+        """Restores the attributes from a `state_dict` result."""
         self.__dict__.update(state_dict)
         self._set_anneal_func(self._anneal_strategy)

@@ -1,4 +1,5 @@
-"""torch.profiler: the time of torch's functions by steps (https://pytorch.org/docs/stable/profiler.html)."""
+"""torch.profiler: times of PyTorch functions per step
+(https://pytorch.org/docs/stable/profiler.html)."""
 import contextlib
 import enum
 import json
@@ -13,25 +14,25 @@ __all__ = ["profile", "schedule", "supported_activities", "tensorboard_trace_han
 
 
 class ProfilerActivity(enum.Enum):
-    """What is observed."""
+    """Activities to record."""
 
     CPU, CUDA, XPU, MTIA, HPU, PrivateUse1 = range(6)
 
 
 class ProfilerAction(enum.Enum):
-    """What happens at a step."""
+    """Actions that a schedule returns for a step."""
 
     NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
 
 
 class DeviceType(enum.Enum):
-    """Kinds of devices."""
+    """Types of devices."""
 
     CPU, CUDA = range(2)
 
 
 def kineto_available():
-    """False: the profiler is this package's own."""
+    """Returns False: this profiler is mindtorch's own and does not use Kineto."""
     return False
 
 
@@ -40,7 +41,8 @@ def supported_activities():
 
 
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0):
-    """Function of the step's number: wait, warm up, record, again and again."""
+    """Returns a schedule, a function of the step number that repeats the phases wait, warm-up and
+    record."""
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
         raise AssertionError("Invalid profiler schedule arguments")
 
@@ -63,7 +65,7 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0)
 
 
 def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
-    """An on_trace_ready that writes a Chrome trace into a folder."""
+    """Returns an on_trace_ready callback that writes a Chrome trace into a folder."""
     def handler(prof):
         os.makedirs(dir_name, exist_ok=True)
         name = worker_name or f"{socket.gethostname()}_{os.getpid()}"
@@ -72,11 +74,12 @@ def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
 
 
 class profile(contextlib.AbstractContextManager):
-    """Records the calls of torch's functions, step by step if a schedule says so.
+    """Profiler that records the calls of PyTorch functions, per step if there is a schedule.
 
-    with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=tensorboard_trace_handler("log")) as p:
-        for batch in data: ...; p.step()
-    print(p.key_averages().table(sort_by="self_cpu_time_total"))
+        with profile(schedule=schedule(wait=1, warmup=1, active=2),
+                     on_trace_ready=tensorboard_trace_handler("log")) as p:
+            for batch in data: ...; p.step()
+        print(p.key_averages().table(sort_by="self_cpu_time_total"))
     """
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False,
@@ -126,7 +129,8 @@ class profile(contextlib.AbstractContextManager):
     def step(self):
         """Ends a step and begins the next."""
         self._end()
-        self.step_num += 1          # (on_trace_ready sees how many steps have ended, as in torch)
+        # incremented before on_trace_ready, which sees the number of finished steps, as in PyTorch
+        self.step_num += 1
         if self.current_action is ProfilerAction.RECORD_AND_SAVE and self.on_trace_ready:
             self.on_trace_ready(self)
         self._begin()
@@ -140,11 +144,11 @@ class profile(contextlib.AbstractContextManager):
         return False
 
     def events(self):
-        """All recorded calls."""
+        """Returns all recorded calls."""
         return self.profiler.events
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
-        """Calls by name."""
+        """Returns the recorded calls aggregated by name."""
         return self.events().key_averages(group_by_input_shape, group_by_stack_n)
 
     def export_chrome_trace(self, path):
@@ -152,26 +156,26 @@ class profile(contextlib.AbstractContextManager):
         _write_trace(path, self.events(), [{"ph": "M", "name": k, "pid": os.getpid(), "args": {"value": v}} for k, v in self._metadata.items()])
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes stacks with times (with_stack=True)."""
+        """Writes stacks with times (requires with_stack=True)."""
         self.events().export_stacks(path, metric)
 
     def add_metadata(self, key, value):
-        """Adds a line to the trace."""
+        """Adds a metadata entry to the trace."""
         self._metadata[key] = str(value)
 
     def add_metadata_json(self, key, value):
-        """Adds a line of JSON to the trace."""
+        """Adds a metadata entry to the trace; `value` is JSON."""
         self._metadata[key] = json.loads(value)
 
     def preset_metadata_json(self, key, value):
         self.add_metadata_json(key, value)
 
     def toggle_collection_dynamic(self, enable, activities):
-        """Switches recording within a step."""
+        """Turns recording on or off within a step."""
         self.profiler.start() if enable else self.profiler.stop()
 
     def export_memory_timeline(self, path, device=None):
-        raise NotImplementedError("torch.profiler.profile.export_memory_timeline is not supported: allocations are not followed")
+        raise NotImplementedError("torch.profiler.profile.export_memory_timeline is not supported: allocations are not tracked")
 
 
 _KinetoProfile = profile

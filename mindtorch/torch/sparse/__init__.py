@@ -1,6 +1,8 @@
-"""torch.sparse: coordinates (COO) and compressed layouts (CSR, CSC, BSR, BSC): https://pytorch.org/docs/stable/sparse.html.
+"""torch.sparse: coordinate (COO) and compressed layouts (CSR, CSC, BSR, BSC):
+https://pytorch.org/docs/stable/sparse.html.
 
-What sparse tensors can do is written in mindtorch/ops/sparse; semi-structured sparsity raises NotImplementedError.
+The ops of sparse tensors are implemented in mindtorch/ops/sparse. Semi-structured sparsity raises
+NotImplementedError.
 """
 import collections
 import functools
@@ -34,7 +36,7 @@ def _reduce_ex(self, proto):
 Sparse.__reduce_ex__ = _reduce_ex
 
 
-# ------------------------------------------------------------------ what dense tensors answer
+# ------------------------------------------------------------------ sparse methods on dense tensors
 def _only_sparse(name, kind="sparse coordinate tensor"):
     def method(self):
         raise RuntimeError(f"{name} expected {kind} layout but got Strided")
@@ -68,7 +70,10 @@ def _need_sparse(name, x):
 
 
 def mm(mat1, mat2, reduce=None):
-    """Product of two matrices, of which one at least is sparse; reduce: "mean", "amax" or "amin" instead of the sum, of a CSR matrix and a dense one."""
+    """Multiplies two matrices, at least one of which is sparse.
+
+    `reduce` is "mean", "amax" or "amin" instead of the sum, for a CSR matrix times a dense matrix.
+    """
     if not isinstance(mat1, Sparse) and not isinstance(mat2, Sparse):
         _need_sparse("mm", mat1)
     if reduce is not None:
@@ -83,16 +88,19 @@ def _compressed(more=""):
 
 
 def addmm(mat, mat1, mat2, *, beta=1.0, alpha=1.0):
-    """beta * mat + alpha * mat1 @ mat2, with a sparse mat1."""
+    """Computes beta * mat + alpha * mat1 @ mat2 for a sparse mat1."""
     if not isinstance(mat1, CompressedTensor):
         _need_sparse("addmm", mat1)
     return TABLE["addmm"].fn(mat, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
-    """beta * input + alpha * mat1 @ mat2 only where the CSR tensor `input` (batch..., n, m) has elements; mat1 (batch..., n, k), mat2 (batch..., k, m).
+    """Computes beta * input + alpha * mat1 @ mat2 only at the stored elements of the CSR tensor
+    `input`.
 
-    RuntimeError for other sparse layouts and sizes that do not fit; NotImplementedError for COO and `out=`.
+    Shapes: input (batch..., n, m), mat1 (batch..., n, k), mat2 (batch..., k, m). Raises
+    RuntimeError for other sparse layouts and mismatched sizes, NotImplementedError for COO and
+    `out=`.
     """
     if out is not None:
         raise NotImplementedError(f"torch.sparse.sampled_addmm with out= is not supported (dtype {input.dtype}, device {input.device})")
@@ -104,25 +112,30 @@ def _reductions():
 
 
 def sum(input, dim=None, dtype=None):
-    """Sum of all elements, or over `dim` (one or several): sparse while sparse dims are left."""
+    """Sums all elements, or over `dim` (one or several); the result is sparse while sparse dims
+    remain."""
     _need_sparse("sum", input)
     return _reductions().sum_of(input, dim, dtype)
 
 
 def softmax(input, dim, dtype=None):
-    """Softmax along `dim` over the elements that are there; what is not counts as -inf."""
+    """Computes softmax along `dim` over the stored elements; elements that are not stored count as
+    -inf."""
     _need_sparse("softmax", input)
     return _reductions().softmax_of(input, dim, dtype, False)
 
 
 def log_softmax(input, dim, dtype=None):
-    """log of softmax along `dim`."""
+    """Computes the logarithm of softmax along `dim` over the stored elements."""
     _need_sparse("log_softmax", input)
     return _reductions().softmax_of(input, dim, dtype, True)
 
 
 def spdiags(diagonals, offsets, shape, layout=None):
-    """Sparse matrix with the rows of `diagonals` on its diagonals `offsets` (distinct; positive ones above the main)."""
+    """Returns a sparse matrix with the rows of `diagonals` on the diagonals `offsets`.
+
+    Offsets must be distinct; positive offsets are above the main diagonal.
+    """
     kind = "sparse_coo" if layout is None else repr(layout).removeprefix("torch.")
     if kind not in ("sparse_coo", "sparse_csr", "sparse_csc"):
         raise RuntimeError(f"Only output layouts (Sparse, SparseCsc, SparseCsr) are supported, got {layout}")
@@ -159,10 +172,12 @@ spsolve = _refused("spsolve")
 
 
 def as_sparse_gradcheck(gradcheck):
-    """A gradcheck that takes functions of sparse tensors, with `masked` as it is given: the stored elements are what is checked."""
+    """Wraps a gradcheck to support functions of sparse tensors and the option `masked`; it checks
+    the stored elements."""
     @functools.wraps(gradcheck)
     def gradcheck_with_sparse_support(func, inputs, **kwargs):
-        """Gradients with respect to the stored elements of sparse inputs, and outputs made dense."""
+        """Checks gradients with respect to the stored elements of sparse inputs; sparse outputs are
+        converted to dense."""
         masked = kwargs.pop("masked", False)
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         where = [i for i, x in enumerate(inputs) if isinstance(x, Sparse) and x.requires_grad]
@@ -170,7 +185,8 @@ def as_sparse_gradcheck(gradcheck):
             for i in where:
                 x = inputs[i]
                 if x._nnz() * (1 if not isinstance(x, CompressedTensor) else int(np.prod(_compressed().blocks(x), dtype=int))) < np.prod(x.shape[-2:], dtype=int):
-                    # All elements: what is not stored is checked as a zero that is.
+                    # Not masked: store all elements, so that unstored elements are checked as
+                    # explicit zeros.
                     full = TABLE["ones_like"].fn(x.detach().to_dense())
                     inputs[i] = _filled(x, full).requires_grad_()
         likes = {i: inputs[i] for i in where}
@@ -185,7 +201,7 @@ def as_sparse_gradcheck(gradcheck):
 
 
 def _filled(x, full):
-    """The sparse tensor with all its elements stored."""
+    """Returns the sparse tensor with all elements stored explicitly."""
     if isinstance(x, CompressedTensor):
         places = full.to_sparse(layout=x.layout, blocksize=_compressed().blocks(x) or None, dense_dim=x.dense_dim() or None)
     else:
@@ -197,22 +213,25 @@ to_sparse_semi_structured = _refused("to_sparse_semi_structured")
 
 
 class SparseSemiStructuredTensor:
-    """2:4 sparsity, which is not supported: making one raises NotImplementedError."""
+    """2:4 sparsity, which is not supported: the constructor raises NotImplementedError."""
 
     def __new__(cls, *args, **kwargs):
         raise NotImplementedError("torch.sparse.SparseSemiStructuredTensor is not supported on device cpu")
 
 
 class check_sparse_tensor_invariants:
-    """Context manager, and switch: whether the parts of new compressed tensors, and of COO ones that are said to be coalesced, have to be in order,
-    each place once.  That they lie inside the size is always checked."""
+    """Context manager and global switch for the invariant checks of sparse tensors.
+
+    If enabled, the indices of new compressed tensors, and of COO tensors declared as coalesced,
+    must be sorted and unique. Index bounds are always checked.
+    """
 
     def __init__(self, enable=True):
         self._wanted, self._before = enable, None
 
     @classmethod
     def is_enabled(cls):
-        """What was last asked for."""
+        """Returns the current setting."""
         return core.check_invariants
 
     @classmethod
@@ -242,7 +261,7 @@ def _matrix_product(name):
     def fn(input, mat2):
         return TABLE["mm"].fn(input, mat2)
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = "Product of two matrices, of which one may be sparse."
+    fn.__doc__ = "Multiplies two matrices, one of which may be sparse."
     return fn
 
 
@@ -262,17 +281,18 @@ def _compressed_constructor(kind):
         def fn(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None):
             return _construct(kind, ccol_indices, row_indices, values, size, dtype, layout, device, requires_grad, check_invariants)
     fn.__name__ = fn.__qualname__ = f"sparse_{kind}_tensor"
-    fn.__doc__ = (f"Sparse tensor in {kind.upper()}: where each {'column' if kind in ('csc', 'bsc') else 'row'}{' of blocks' if kind[0] == 'b' else ''} begins "
-                  f"(batch..., n + 1), the other coordinate (batch..., nnz), values (batch..., nnz, {'block..., ' if kind[0] == 'b' else ''}dense...).\n\n"
-                  f"    RuntimeError if the parts do not fit each other.\n    https://pytorch.org/docs/stable/generated/torch.sparse_{kind}_tensor.html")
+    fn.__doc__ = (f"Returns a {kind.upper()} tensor from {'column' if kind in ('csc', 'bsc') else 'row'}{' block' if kind[0] == 'b' else ''} pointers (batch..., n + 1), "
+                  f"indices of the other dimension (batch..., nnz) and values (batch..., nnz, {'block..., ' if kind[0] == 'b' else ''}dense...).\n\n"
+                  f"    Raises RuntimeError if the parts do not match each other.\n    https://pytorch.org/docs/stable/generated/torch.sparse_{kind}_tensor.html")
     return fn
 
 
 def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
                              check_invariants=None):
-    """Sparse tensor in one of the compressed layouts, which `layout` says.
+    """Returns a sparse tensor in the compressed layout `layout`.
 
-    RuntimeError if the parts do not fit each other, or without a layout.  https://pytorch.org/docs/stable/generated/torch.sparse_compressed_tensor.html
+    Raises RuntimeError if the parts do not match each other, or if `layout` is missing.
+    https://pytorch.org/docs/stable/generated/torch.sparse_compressed_tensor.html
     """
     if layout is None:
         raise RuntimeError("sparse_compressed_tensor expected sparse compressed tensor layout but got none")
@@ -284,7 +304,7 @@ def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=Non
 
 
 def _sparse_only(name, *parameters):
-    """A function, and a method, that only sparse operands have."""
+    """Creates a function (also used as a method) that supports only sparse operands."""
     def fn(*args, **kwargs):
         found = next((a for a in (*args, *kwargs.values()) if isinstance(a, Sparse)), None)
         if found is None:
@@ -293,7 +313,7 @@ def _sparse_only(name, *parameters):
                                                                               if given is not None else " (device cpu)"))
         return _meaning(name, args, kwargs)
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = f"{name}({', '.join(parameters)}) of sparse matrices.\n\n    NotImplementedError for strided ones."
+    fn.__doc__ = f"{name}({', '.join(parameters)}) for sparse tensors.\n\n    Raises NotImplementedError for strided tensors."
     return fn
 
 
@@ -306,11 +326,11 @@ def _copied(name):
     def fn(input):
         return getattr(input, name)().detach().clone()
     fn.__name__ = fn.__qualname__ = name + "_copy"
-    fn.__doc__ = f"A copy of a sparse tensor's {name}()."
+    fn.__doc__ = f"Returns a copy of a sparse tensor's {name}()."
     return fn
 
 
-#: Functions of the torch namespace that are about sparse tensors.
+#: Functions of the torch namespace for sparse tensors.
 FUNCTIONS = {n: _matrix_product(n) for n in ("spmm", "dsmm", "hsmm")}
 FUNCTIONS.update({n: _sparse_only(n, *p) for n, p in {"smm": ("input", "mat2"), "hspmm": ("mat1", "mat2"), "sspaddmm": ("input", "mat1", "mat2")}.items()})
 FUNCTIONS.update({n: _refused(n) for n in ("saddmm", "indices_copy", "values_copy")})
@@ -326,7 +346,7 @@ def __getattr__(name):
     if name.endswith("Tensor"):
         from mindtorch.torch import _types
         if name in _types.TYPED:
-            # Typed classes of old: torch.sparse.FloatTensor(indices, values, size).
+            # Legacy typed classes: torch.sparse.FloatTensor(indices, values, size).
             return _typed(name, _types.TYPED[name].dtype)
     raise AttributeError(f"module 'torch.sparse' has no attribute '{name}'")
 

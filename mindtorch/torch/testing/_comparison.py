@@ -14,7 +14,7 @@ _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (
 
 
 def default_tolerances(*inputs, dtype_precisions=None):
-    """(rtol, atol) of the least precise of some tensors and dtypes."""
+    """Returns (rtol, atol) of the least precise of the given tensors and dtypes."""
     names = [str(i.dtype if taken(i) else i).removeprefix("torch.") for i in inputs]
     found = [_TOLERANCES.get(n, (0.0, 0.0)) for n in names]
     return max(f[0] for f in found), max(f[1] for f in found)
@@ -133,9 +133,11 @@ def _compare(a, e, o, path):
 
 def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False, check_device=True, check_dtype=True,
                  check_layout=True, check_stride=False, msg=None):
-    """AssertionError unless actual is close to expected: tensors, numbers, and sequences and mappings of them.
+    """Raises AssertionError unless `actual` is close to `expected`: tensors, scalars, and sequences
+    and mappings of them.
 
-    |actual - expected| <= atol + rtol |expected|, both tolerances by the dtype unless given (both, or neither: ValueError).
+    Close means |actual - expected| <= atol + rtol |expected|. The default tolerances depend on the
+    dtype. Raises ValueError if only one of them is specified.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {'rtol' if rtol is None else 'atol'}.")
@@ -145,7 +147,7 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
 
 
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=""):
-    """The older form of `assert_close`: dtypes may differ."""
+    """Former version of `assert_close` that does not compare dtypes."""
     actual = torch.as_tensor(actual)
     expected = torch.as_tensor(expected, device=None if taken(expected) else actual.device)
     if rtol is None and atol is None:
@@ -154,13 +156,18 @@ def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=
 
 
 def _uniform(shape, lo, hi):
-    # (Drawn on the host whichever device is the default one: the values are the same for all devices, and read below.)
+    # Drawn on the CPU whatever the default device: the values are equal for all devices, and are
+    # read below.
     return torch.empty(shape, dtype=torch.float64, device="cpu").uniform_(lo, hi)
 
 
 def make_tensor(*shape, dtype, device="cpu", low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False,
                 memory_format=None):
-    """Tensor of random values in [low, high), by default [-9, 9), [0, 10) for uint8 and [0, 2) for bool."""
+    """Returns a tensor of random values in [low, high).
+
+    The default range is [-9, 9), [-9, 10) for signed integers, [0, 10) for uint8 and [0, 2) for
+    bool.
+    """
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     if noncontiguous and memory_format is not None:

@@ -3,13 +3,16 @@ from mindtorch.torch.utils import _pytree, checkpoint, data  # noqa: F401
 
 
 def swap_tensors(t1, t2):
-    """Two tensors exchange all they are (values, class, gradient, history, hooks, attributes), so that references to one give the other."""
+    """Swaps the contents of two tensors (values, class, gradient, history, hooks, attributes).
+
+    Afterwards, references to either tensor see the other's contents.
+    """
     from mindtorch.core.swapping import swap
     swap(t1, t2)
 
 
 def __getattr__(name):
-    # torch imports most of these on its own; here they are imported when first touched.
+    # PyTorch imports most of these eagerly; here they are imported on first access.
     if not name.startswith("__"):
         import importlib
         try:

@@ -1,4 +1,4 @@
-"""Context managers that are decorators too; libraries derive their own from them."""
+"""Context managers that also work as decorators; libraries derive their own from them."""
 import functools
 import inspect
 import warnings
@@ -9,7 +9,11 @@ __all__ = []
 
 
 def context_decorator(ctx, func):
-    """`func` with every call inside a context of its own: `ctx()` makes one (a context manager is used again and again)."""
+    """Wraps `func` so that every call runs inside a context.
+
+    `ctx()` creates the context of a call; if `ctx` is a context manager, it is reused for every
+    call.
+    """
     if callable(ctx) and hasattr(ctx, "__enter__"):
         raise AssertionError(f"Passed in {ctx} is both callable and also a valid context manager (has __enter__), making it ambiguous which "
                              "interface to use.  If you intended to pass a context manager factory, rewrite your call as "
@@ -33,12 +37,13 @@ def context_decorator(ctx, func):
 
 
 class _DecoratorContextManager(Switch):
-    """A context manager that decorates functions and generators; `clone` makes the one that a call uses."""
+    """Context manager that can decorate functions and generators; `clone` creates the context of a
+    call."""
 
     def __call__(self, orig_func):
         if inspect.isclass(orig_func):
-            warnings.warn(f"a class decorated with {type(self).__name__} gets the context around its construction only, and is no class "
-                          "any more; decorate its methods instead", FutureWarning, stacklevel=2)
+            warnings.warn(f"decorating a class with {type(self).__name__} wraps only its constructor and replaces the class by a function; "
+                          "decorate its methods instead", FutureWarning, stacklevel=2)
             return super().__call__(lambda *args, **kwargs: orig_func(*args, **kwargs))
         return super().__call__(orig_func)
 
@@ -56,7 +61,7 @@ class _DecoratorContextManager(Switch):
 
 
 class _NoParamDecoratorContextManager(_DecoratorContextManager):
-    """One without parameters, which may decorate without being called."""
+    """Context manager without parameters, which can be used as a decorator without parentheses."""
 
     def __new__(cls, orig_func=None):
         self = super().__new__(cls)

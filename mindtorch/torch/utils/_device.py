@@ -1,4 +1,4 @@
-"""torch.utils._device: the device that a region of code makes its tensors on."""
+"""torch.utils._device: context managers that set the device of new tensors."""
 import functools
 
 import mindtorch.torch as torch
@@ -14,19 +14,21 @@ _NAMES = """empty empty_permuted empty_strided empty_quantized ones arange bartl
 
 @functools.cache
 def _device_constructors():
-    """The functions that make a tensor on the default device unless `device` is given."""
+    """Returns the functions that create a tensor on the default device unless `device` is passed.
+    """
     return {functools.reduce(getattr, name.split("."), torch) for name in _NAMES}
 
 
 def __getattr__(name):
-    if name == "CURRENT_DEVICE":            # None until a script chooses a device; the dispatcher reads core's
+    # None until a script sets a device; the dispatcher reads the default in core
+    if name == "CURRENT_DEVICE":
         now = _device.get_default()
         return None if now is _device.cpu else now
     raise AttributeError(f"module 'torch.utils._device' has no attribute '{name}'")
 
 
 class DeviceContext(TorchFunctionMode):
-    """A region of code whose new tensors are on `device`, unless they name another."""
+    """Context manager that creates new tensors on `device` unless the call names another device."""
 
     def __init__(self, device):
         self.device = torch.device(device)
@@ -47,10 +49,10 @@ class DeviceContext(TorchFunctionMode):
 
 
 def device_decorator(device, func):
-    """`func` with every call in a region of that device."""
+    """Wraps `func` so that every call runs with the default device `device`."""
     return context_decorator(lambda: device, func)
 
 
 def set_device(device):
-    """Decorator: calls of the function make their tensors on `device`."""
+    """Decorator that runs the function with the default device `device`."""
     return lambda func: device_decorator(torch.device(device), func)

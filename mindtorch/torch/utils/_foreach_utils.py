@@ -1,21 +1,23 @@
-"""torch.utils._foreach_utils: tensors put together by device and dtype, as optimizers outside of torch ask for them."""
+"""torch.utils._foreach_utils: grouping of tensors by device and dtype, for external optimizers."""
 from mindtorch.core.tensor import taken
 from mindtorch.torch.optim.optimizer import _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices  # noqa: F401
 
 
 def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
-    """{(device, dtype) of the first list's tensors: (their parts of all lists, their places if with_indices)}.
+    """Groups tensors by the (device, dtype) of the first list.
 
-    All lists are as long as the first, or empty; all but the first may hold None.  RuntimeError otherwise.
+    Returns {(device, dtype): (the group's part of every list, its indices if with_indices)}. All
+    lists must have the length of the first or be empty, and all but the first may contain None;
+    otherwise raises RuntimeError.
     """
     if not tensorlistlist or not tensorlistlist[0]:
-        raise RuntimeError("_group_tensors_by_device_and_dtype: there has to be a list, and a tensor in the first one")
+        raise RuntimeError("_group_tensors_by_device_and_dtype: expected a non-empty list whose first list is not empty")
     first = tensorlistlist[0]
     for i, t in enumerate(first):
         if not taken(t):
             raise RuntimeError(f"Tensors of the first list of nested Tensor lists are supposed to be defined but the {i}-th Tensor is not.")
     if any(len(other) not in (0, len(first)) for other in tensorlistlist):
-        raise RuntimeError(f"_group_tensors_by_device_and_dtype: lists of {[len(other) for other in tensorlistlist]} tensors do not go together")
+        raise RuntimeError(f"_group_tensors_by_device_and_dtype: lists must be empty or of equal length, got {[len(other) for other in tensorlistlist]}")
     places = {}
     for i, t in enumerate(first):
         places.setdefault((t.device, t.dtype), []).append(i)

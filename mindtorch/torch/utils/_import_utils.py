@@ -1,11 +1,11 @@
-"""torch.utils._import_utils: packages that may be there."""
+"""torch.utils._import_utils: checks for optional packages."""
 import functools
 import importlib
 import importlib.util
 
 
 def _check_module_exists(name):
-    """Whether a package can be imported; nothing of it runs."""
+    """True if a package can be imported; does not execute the package."""
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
@@ -14,13 +14,14 @@ def _check_module_exists(name):
 
 @functools.cache
 def dill_available():
-    """Whether dill can be imported."""
+    """True if dill can be imported."""
     return _check_module_exists("dill")
 
 
 @functools.cache
 def import_dill():
-    """dill, without its additions to the standard library's pickle; None where it is not installed."""
+    """Returns dill without its extensions of the standard library's pickle; None if it is not
+    installed."""
     if not dill_available():
         return None
     dill = importlib.import_module("dill")

@@ -1,6 +1,7 @@
-"""torch.utils._python_dispatch: modes that see the operators of all calls, and what tensor subclasses with __torch_dispatch__ need.
+"""torch.utils._python_dispatch: modes that intercept ops, and helpers for tensor subclasses with
+__torch_dispatch__.
 
-The operators are those of torch/_dispatch_protocol.py, which says where they differ from torch's.
+The ops are those of torch/_dispatch_protocol.py, which describes the differences from PyTorch.
 """
 import contextlib
 from typing import Protocol, runtime_checkable
@@ -16,10 +17,12 @@ __all__ = ["TorchDispatchMode", "BaseTorchDispatchMode", "TensorWithFlatten", "i
 
 
 class TorchDispatchMode(StackedMode):
-    """Context manager whose __torch_dispatch__(func, types, args, kwargs) gets every operator that is computed inside, also by backward.
+    """Context manager whose __torch_dispatch__(func, types, args, kwargs) intercepts every op in
+    the block, including backward.
 
-    func is an overload of torch.ops.aten, types are the classes of the operands with __torch_dispatch__. Inside the handler the mode is off and nothing is
-    recorded; func(*args, **kwargs) goes on to the next mode. A subclass may be entered several times.
+    `func` is an overload of torch.ops.aten; `types` are the classes of the operands with
+    __torch_dispatch__. Inside the handler the mode is off and nothing is recorded for backward.
+    func(*args, **kwargs) continues with the next mode. A subclass may be entered several times.
     """
 
     _protocol = _protocol
@@ -36,31 +39,31 @@ class TorchDispatchMode(StackedMode):
 
 
 class BaseTorchDispatchMode(TorchDispatchMode):
-    """A mode that changes nothing."""
+    """Mode that calls the op unchanged."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
 
 
 def _get_current_dispatch_mode():
-    """The innermost mode; None outside of any."""
+    """Returns the innermost active mode; None if there is none."""
     modes = _protocol.state.modes
     return modes[-1] if modes else None
 
 
 def _get_current_dispatch_mode_stack():
-    """All modes that are on, the innermost last."""
+    """Returns the active modes, innermost last."""
     return list(_protocol.state.modes)
 
 
 def is_in_torch_dispatch_mode(include_infra_modes=True):
-    """Whether a mode is on."""
+    """True if a mode is active."""
     return bool(_protocol.state.modes)
 
 
 @contextlib.contextmanager
 def _disable_current_modes():
-    """No mode is on inside; gives those that were."""
+    """Context manager that disables all modes; returns the modes that were active."""
     before = _protocol.state.modes
     _protocol.state.modes = ()
     try:
@@ -71,7 +74,7 @@ def _disable_current_modes():
 
 @contextlib.contextmanager
 def _pop_mode_temporarily(k=None):
-    """The innermost mode is off inside; gives it."""
+    """Context manager that disables the innermost mode; returns that mode."""
     before = _protocol.state.modes
     _protocol.state.modes = before[:-1]
     try:
@@ -82,28 +85,28 @@ def _pop_mode_temporarily(k=None):
 
 @runtime_checkable
 class TensorWithFlatten(Protocol):
-    """A tensor subclass that can be taken apart into tensors and put together again."""
+    """Protocol of a tensor subclass that can be flattened to tensors and unflattened again."""
 
     def __tensor_flatten__(self):
-        """(names of the attributes that are tensors, what else there is to know)."""
+        """Returns (names of the tensor attributes, all other state)."""
 
     @staticmethod
     def __tensor_unflatten__(inner_tensors, flatten_spec, outer_size, outer_stride):
-        """The tensor made of `inner_tensors` by name and the rest."""
+        """Rebuilds the tensor from `inner_tensors`, keyed by name, and the other state."""
 
 
 def is_traceable_wrapper_subclass(t):
-    """True for a tensor subclass that takes itself apart into tensors."""
+    """True for a tensor subclass that implements flatten and unflatten."""
     return taken(t) and type(t) is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
 
 
 def is_traceable_wrapper_subclass_type(t):
-    """The same of a class."""
+    """Like `is_traceable_wrapper_subclass`, for a class."""
     return isinstance(t, type) and issubclass(t, Tensor) and t is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
 
 
 def transform_subclass(t, callback, outer_size=None, outer_stride=None):
-    """A subclass like t whose inner tensors are callback(name, tensor)."""
+    """Returns a subclass instance like t whose inner tensors are callback(name, tensor)."""
     names, context = t.__tensor_flatten__()
     inner = {name: callback(name, getattr(t, name)) for name in names}
     size = t.size() if outer_size is None else outer_size
@@ -117,8 +120,11 @@ def transform_subclass(t, callback, outer_size=None, outer_stride=None):
 
 
 def return_and_correct_aliasing(func, args, kwargs, out):
-    """What a subclass's __torch_dispatch__ returns for `out`, which its inner tensors gave: the written operand itself for operators that write and
-    for those with out=, and for views a tensor on the storage of what it is a view of.
+    """Returns the value that a subclass's __torch_dispatch__ has to return for the result `out` of
+    its inner tensors.
+
+    An in-place op returns the modified operand, and an op with out= returns that tensor. A view op
+    returns `out` with the version counter of the base.
     """
     name, kwargs = func._overloadpacket._name, kwargs or {}
     view = func.prim.view if isinstance(func, _aten_calls.Primitive) else name in _aten_calls.VIEWS

@@ -1,7 +1,7 @@
-"""Nested containers of leaves: taking them apart and putting them together again.
+"""Nested containers of leaves (pytrees): flattening and unflattening.
 
-Names and behaviour are those of torch.utils._pytree.  A node is an object whose type is registered; everything else,
-None too, is a leaf.
+Names and behavior are those of torch.utils._pytree. A node is an object whose type is registered;
+everything else, including None, is a leaf.
 """
 import collections
 import dataclasses
@@ -23,10 +23,10 @@ PyTree = Context = typing.Any
 FlattenFunc = UnflattenFunc = typing.Callable
 
 
-# ------------------------------------------------------------------ where a leaf is
+# ------------------------------------------------------------------ paths to leaves
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
-    """The way into a tuple, a list or a deque."""
+    """Path entry of a tuple, a list or a deque."""
 
     idx: int
 
@@ -39,7 +39,7 @@ class SequenceKey:
 
 @dataclasses.dataclass(frozen=True)
 class MappingKey:
-    """The way into a dict."""
+    """Path entry of a dict."""
 
     key: object
 
@@ -52,7 +52,7 @@ class MappingKey:
 
 @dataclasses.dataclass(frozen=True)
 class GetAttrKey:
-    """The way into an object with named fields."""
+    """Path entry of an object with named fields."""
 
     name: str
 
@@ -68,20 +68,20 @@ KeyPath = tuple
 
 
 def keystr(kp):
-    """A path as Python writes it: ['a'][0].x"""
+    """Formats a path as a Python expression: ['a'][0].x"""
     return "".join(str(k) for k in kp)
 
 
 def key_get(obj, kp):
-    """What lies at the end of a path."""
+    """Returns the object at the end of a path."""
     for k in kp:
         obj = k.get(obj)
     return obj
 
 
-# ------------------------------------------------------------------ kinds of nodes
+# ------------------------------------------------------------------ node types
 class NodeDef(typing.NamedTuple):
-    """How a type is taken apart and put together."""
+    """Flatten and unflatten functions of a registered type."""
 
     type: type
     flatten_fn: typing.Callable
@@ -99,7 +99,8 @@ CONSTANT_NODES = set()
 
 def register_pytree_node(cls, flatten_fn, unflatten_fn, *, serialized_type_name=None, to_dumpable_context=None,
                          from_dumpable_context=None, flatten_with_keys_fn=None):
-    """Makes a type a node: flatten_fn(obj) -> (children, context), unflatten_fn(children, context) -> obj."""
+    """Registers a type as a node: flatten_fn(obj) -> (children, context), unflatten_fn(children,
+    context) -> obj."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
     if (to_dumpable_context is None) != (from_dumpable_context is None):
@@ -110,7 +111,7 @@ def register_pytree_node(cls, flatten_fn, unflatten_fn, *, serialized_type_name=
 
 def _register_pytree_node(cls, flatten_fn, unflatten_fn, to_str_fn=None, maybe_from_str_fn=None, *, serialized_type_name=None,
                           to_dumpable_context=None, from_dumpable_context=None, flatten_with_keys_fn=None):
-    """Older name of register_pytree_node."""
+    """Former name of `register_pytree_node`."""
     register_pytree_node(cls, flatten_fn, unflatten_fn, serialized_type_name=serialized_type_name,
                          to_dumpable_context=to_dumpable_context, from_dumpable_context=from_dumpable_context,
                          flatten_with_keys_fn=flatten_with_keys_fn)
@@ -121,15 +122,15 @@ def _deregister_pytree_node(cls):
 
 
 def register_constant(cls):
-    """Makes a type a node without children: its instances are part of the structure."""
+    """Registers a type as a node without children; its instances are part of the structure."""
     if cls.__eq__ is object.__eq__ or cls.__hash__ is None:
-        raise TypeError(f"register_constant needs a class with __eq__ and __hash__ of its own, which {cls} has not")
+        raise TypeError(f"register_constant: {cls} must define __eq__ and __hash__")
     register_pytree_node(cls, lambda x: ([], x), lambda children, x: x, flatten_with_keys_fn=lambda x: ([], x))
     CONSTANT_NODES.add(cls)
 
 
 def register_dataclass(cls, *, field_names=None, drop_field_names=None, serialized_type_name=None):
-    """Makes a dataclass a node whose children are its fields."""
+    """Registers a dataclass as a node whose children are its fields."""
     if field_names is None:
         if not dataclasses.is_dataclass(cls):
             raise ValueError("field_names must be specified with a list of all fields used to initialize the class, as it is not a "
@@ -160,7 +161,7 @@ def _mapping_keys(d):
 
 
 def is_namedtuple_class(cls):
-    """True for a class made by collections.namedtuple or typing.NamedTuple."""
+    """True for a class created by collections.namedtuple or typing.NamedTuple."""
     return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple) and \
         hasattr(cls, "_make") and all(isinstance(f, str) for f in cls._fields)
 
@@ -204,13 +205,13 @@ def _register_return_type(cls):
 
 
 def _node_type(x):
-    """The registered type that `x` is a node of; None for a leaf."""
+    """Returns the registered type of a node; None for a leaf."""
     cls = type(x)
     if cls in SUPPORTED_NODES:
         return cls
     if isinstance(x, tuple):
         if cls.__name__ in _RETURN_TYPES and _RETURN_TYPES[cls.__name__] is cls:
-            _register_return_type(cls)      # result types appear as op families declare them
+            _register_return_type(cls)  # result types are created as op families declare them
             return cls
         if is_namedtuple_class(cls):
             return collections.namedtuple
@@ -219,7 +220,7 @@ def _node_type(x):
 
 # ------------------------------------------------------------------ structure
 class TreeSpec:
-    """The structure of a tree: what its nodes are, without the leaves."""
+    """Structure of a tree: its nodes without the leaves."""
 
     __slots__ = ("type", "_context", "_children", "num_leaves", "num_nodes", "num_children")
 
@@ -271,7 +272,7 @@ class TreeSpec:
             return hash((self.type, tuple(self._children)))
 
     def unflatten(self, leaves):
-        """The tree of this structure with these leaves."""
+        """Returns the tree of this structure with the given leaves."""
         leaves = list(leaves)
         if len(leaves) != self.num_leaves:
             raise ValueError(f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the spec refers to a pytree that "
@@ -284,7 +285,10 @@ class TreeSpec:
         return SUPPORTED_NODES[self.type].unflatten_fn([c._build(leaves) for c in self._children], self._context)
 
     def flatten_up_to(self, tree):
-        """The subtrees of `tree` at the places of this structure's leaves; ValueError if the structures differ above them."""
+        """Returns the subtrees of `tree` at the positions of this structure's leaves.
+
+        Raises ValueError if the structures differ above the leaves.
+        """
         found = []
         self._up_to(tree, found)
         return found
@@ -323,7 +327,7 @@ PyTreeSpec = TreeSpec
 
 
 class LeafSpec(TreeSpec):
-    """The structure of a single leaf."""
+    """Structure of a single leaf."""
 
     __slots__ = ()
 
@@ -337,17 +341,17 @@ _LEAF = TreeSpec(None, None, [])
 
 
 def treespec_leaf():
-    """Structure of a leaf."""
+    """Returns the structure of a leaf."""
     return _LEAF
 
 
 def treespec_tuple(iterable=(), /):
-    """Structure of a tuple of these structures."""
+    """Returns the structure of a tuple of the given structures."""
     return TreeSpec(tuple, None, list(iterable))
 
 
 def treespec_dict(mapping=(), /, **kwargs):
-    """Structure of a dict of these structures."""
+    """Returns the structure of a dict of the given structures."""
     d = dict(mapping, **kwargs)
     return TreeSpec(dict, list(d), list(d.values()))
 
@@ -357,7 +361,7 @@ def _need_spec(treespec):
         raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}.")
 
 
-# ------------------------------------------------------------------ apart and together
+# ------------------------------------------------------------------ flatten and unflatten
 def _flatten(tree, leaves, is_leaf):
     kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
     if kind is None:
@@ -368,20 +372,20 @@ def _flatten(tree, leaves, is_leaf):
 
 
 def tree_flatten(tree, is_leaf=None):
-    """(list of leaves, structure)."""
+    """Returns (list of leaves, structure)."""
     leaves = []
     spec = _flatten(tree, leaves, is_leaf)
     return leaves, spec
 
 
 def tree_unflatten(leaves, treespec):
-    """The tree of that structure with these leaves."""
+    """Returns the tree of the given structure with the given leaves."""
     _need_spec(treespec)
     return treespec.unflatten(leaves)
 
 
 def tree_iter(tree, is_leaf=None):
-    """Iterator over the leaves."""
+    """Iterates over the leaves."""
     kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
     if kind is None:
         yield tree
@@ -391,34 +395,34 @@ def tree_iter(tree, is_leaf=None):
 
 
 def tree_leaves(tree, is_leaf=None):
-    """List of the leaves."""
+    """Returns the list of leaves."""
     return list(tree_iter(tree, is_leaf))
 
 
 def tree_structure(tree, is_leaf=None):
-    """Structure of a tree."""
+    """Returns the structure of a tree."""
     return tree_flatten(tree, is_leaf)[1]
 
 
 def tree_is_leaf(tree, is_leaf=None):
-    """True for anything but a node."""
+    """True for everything except a node."""
     return is_leaf is not None and is_leaf(tree) or _node_type(tree) is None
 
 
 def arg_tree_leaves(*args, **kwargs):
-    """Leaves of all arguments."""
+    """Returns the leaves of all arguments."""
     return [x for a in (*args, *kwargs.values()) for x in tree_iter(a)]
 
 
 # ------------------------------------------------------------------ maps
 def tree_map(func, tree, *rests, is_leaf=None):
-    """The tree of func(leaf, leaves of the other trees at that place)."""
+    """Returns the tree of func(leaf, corresponding subtrees of the other trees)."""
     leaves, spec = tree_flatten(tree, is_leaf)
     return spec.unflatten(map(func, leaves, *[spec.flatten_up_to(r) for r in rests]))
 
 
 def tree_map_(func, tree, *rests, is_leaf=None):
-    """Calls func as tree_map does, for its effects; returns the tree as it was."""
+    """Calls `func` like `tree_map`, but for its side effects; returns the original tree."""
     leaves, spec = tree_flatten(tree, is_leaf)
     for args in zip(leaves, *[spec.flatten_up_to(r) for r in rests]):
         func(*args)
@@ -434,7 +438,8 @@ def _predicate(kinds):
 
 
 def map_only(type_or_types_or_pred, /):
-    """Decorator: the function works on leaves of these types, and leaves others as they are."""
+    """Decorator that applies the function to leaves of these types and returns other leaves
+    unchanged."""
     chosen = _predicate(type_or_types_or_pred)
 
     def deco(func):
@@ -446,37 +451,38 @@ def map_only(type_or_types_or_pred, /):
 
 
 def tree_map_only(type_or_types_or_pred, /, func, tree, is_leaf=None):
-    """tree_map over the leaves of these types alone."""
+    """Like `tree_map`, but only for leaves of these types."""
     return tree_map(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
 def tree_map_only_(type_or_types_or_pred, /, func, tree, is_leaf=None):
-    """tree_map_ over the leaves of these types alone."""
+    """Like `tree_map_`, but only for leaves of these types."""
     return tree_map_(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
 def tree_all(pred, tree, is_leaf=None):
-    """True if pred holds for every leaf."""
+    """True if `pred` holds for all leaves."""
     return all(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_any(pred, tree, is_leaf=None):
-    """True if pred holds for some leaf."""
+    """True if `pred` holds for at least one leaf."""
     return any(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_all_only(type_or_types, /, pred, tree, is_leaf=None):
-    """True if pred holds for every leaf of these types."""
+    """True if `pred` holds for all leaves of these types."""
     return all(pred(x) for x in tree_iter(tree, is_leaf) if isinstance(x, type_or_types))
 
 
 def tree_any_only(type_or_types, /, pred, tree, is_leaf=None):
-    """True if pred holds for some leaf of these types."""
+    """True if `pred` holds for at least one leaf of these types."""
     return any(pred(x) for x in tree_iter(tree, is_leaf) if isinstance(x, type_or_types))
 
 
 def _broadcast_to_and_flatten(tree, treespec, is_leaf=None):
-    """Leaves of `tree` repeated over the subtrees of `treespec` that stand in their places; None if the two do not match."""
+    """Repeats each leaf of `tree` over the corresponding subtree of `treespec`; returns None if the
+    two do not match."""
     if tree_is_leaf(tree, is_leaf):
         return [tree] * treespec.num_leaves
     if treespec.is_leaf() or _node_type(tree) is not treespec.type:
@@ -493,7 +499,7 @@ def _broadcast_to_and_flatten(tree, treespec, is_leaf=None):
     return out
 
 
-# ------------------------------------------------------------------ with paths
+# ------------------------------------------------------------------ traversal with paths
 def _with_path(tree, path, is_leaf):
     kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
     if kind is None:
@@ -508,23 +514,23 @@ def _with_path(tree, path, is_leaf):
 
 
 def tree_leaves_with_path(tree, is_leaf=None):
-    """List of (path, leaf)."""
+    """Returns a list of (path, leaf)."""
     return list(_with_path(tree, (), is_leaf))
 
 
 def tree_flatten_with_path(tree, is_leaf=None):
-    """(list of (path, leaf), structure)."""
+    """Returns (list of (path, leaf), structure)."""
     return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
 
 
 def tree_map_with_path(func, tree, *rests, is_leaf=None):
-    """tree_map whose func gets the path first."""
+    """Like `tree_map`, but `func` receives the path as its first argument."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
     paths, leaves = [p for p, _ in pairs], [x for _, x in pairs]
     return spec.unflatten(map(func, paths, leaves, *[spec.flatten_up_to(r) for r in rests]))
 
 
-# ------------------------------------------------------------------ structures as text
+# ------------------------------------------------------------------ serialization of structures
 def _to_json(spec):
     if spec.type is None:
         return {"type": None, "context": None, "children_spec": []}
@@ -533,13 +539,13 @@ def _to_json(spec):
         raise NotImplementedError(f"No registered serialization name for {spec.type} found. Please update your "
                                   "_register_pytree_node call with a `serialized_type_name` kwarg.")
     if spec.type in (collections.namedtuple, collections.defaultdict):
-        raise NotImplementedError(f"treespec_dumps of {spec.type.__name__} is not supported: it would name a class")
+        raise NotImplementedError(f"treespec_dumps of {spec.type.__name__} is not supported: its context contains a class")
     context = node.to_dumpable_context(spec.context) if node.to_dumpable_context else spec.context
     return {"type": node.serialized_type_name, "context": json.dumps(context), "children_spec": [_to_json(c) for c in spec.children_specs]}
 
 
 def treespec_dumps(treespec, protocol=None):
-    """A structure as text (JSON)."""
+    """Serializes a structure to JSON."""
     _need_spec(treespec)
     if protocol not in (None, 1):
         raise ValueError(f"Unknown protocol {protocol}. Available protocols: [1]")
@@ -547,7 +553,7 @@ def treespec_dumps(treespec, protocol=None):
 
 
 def treespec_loads(serialized):
-    """The structure that treespec_dumps wrote."""
+    """Parses a structure written by `treespec_dumps`."""
     protocol, root = json.loads(serialized)
     if protocol != 1:
         raise ValueError(f"Unknown protocol {protocol}. Available protocols: [1]")
@@ -573,17 +579,18 @@ class _Asterisk(str):
 
 
 def treespec_pprint(treespec):
-    """A structure as the tree it is, with * for leaves."""
+    """Formats a structure as a tree with * for the leaves."""
     return repr(tree_unflatten([_Asterisk()] * treespec.num_leaves, treespec))
 
 
-# ------------------------------------------------------------------ names that libraries take although they are private
+# ------------------------------------------------------------------ private names libraries use
 def _get_node_type(tree):
-    """The registered type that a tree is a node of; the type of a leaf."""
+    """Returns the registered type of a node, or the type of a leaf."""
     return _node_type(tree) or type(tree)
 
 
-# The rules of lists and dicts under torch's private names: libraries register types of their own with them.
+# Flatten and unflatten functions of lists and dicts under PyTorch's private names: libraries
+# register their own types with them.
 _list_flatten, _list_unflatten = SUPPORTED_NODES[list].flatten_fn, SUPPORTED_NODES[list].unflatten_fn
 _list_flatten_with_keys = SUPPORTED_NODES[list].flatten_with_keys_fn
 _dict_flatten, _dict_unflatten = SUPPORTED_NODES[dict].flatten_fn, SUPPORTED_NODES[dict].unflatten_fn
@@ -591,5 +598,6 @@ _dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn
 
 
 def is_structseq_instance(obj):
-    """True for results with named fields that are not namedtuples (such as torch.max's)."""
+    """True for results with named fields that are not namedtuples (such as the result of
+    torch.max)."""
     return isinstance(obj, tuple) and hasattr(obj, "n_sequence_fields") and hasattr(obj, "n_unnamed_fields")

@@ -1,4 +1,5 @@
-"""Selective checkpoints: which operators' results a checkpointed region keeps, and which it computes again (torch.utils.checkpoint)."""
+"""Selective checkpointing: which op results a checkpointed region saves, and which it recomputes
+(torch.utils.checkpoint)."""
 import enum
 from functools import partial
 
@@ -10,7 +11,10 @@ from mindtorch.torch.utils._pytree import tree_map
 
 
 class CheckpointPolicy(enum.Enum):
-    """What is to become of an operator's result; PREFER_ leaves the choice to a compiler, and is the same as MUST_ here."""
+    """Policy for the result of an op.
+
+    PREFER_ leaves the choice to a compiler and is equivalent to MUST_ here.
+    """
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
@@ -21,19 +25,19 @@ class CheckpointPolicy(enum.Enum):
 
 
 class SelectiveCheckpointContext:
-    """What a policy function is told of the call: whether it is the second one."""
+    """Context passed to a policy function; `is_recompute` is True during the recomputation."""
 
     def __init__(self, *, is_recompute):
         self.is_recompute = is_recompute
 
 
-#: operators that no policy is asked about
+#: ops for which no policy is queried
 SAC_IGNORED_OPS = {ops.aten.detach.default}
-_AGAIN = object()           # stands in a storage for a result that is to be computed again
+_AGAIN = object()  # marks a result that is to be recomputed
 
 
 class _Kept:
-    """A result: its tensor, as it was when it was kept, and where that has to go back to."""
+    """A saved result: the tensor, its version when saved, and the device to move it back to."""
 
     __slots__ = ("val", "at", "device")
 
@@ -50,14 +54,14 @@ class _Kept:
 
 
 class _SelectiveMode(TorchDispatchMode):
-    """Sees the operators of a checkpointed region, but for those whose results say nothing of the run."""
+    """Mode that intercepts the ops of a checkpointed region, except SAC_IGNORED_OPS."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return (func if func in SAC_IGNORED_OPS else partial(self.taken, func))(*args, **(kwargs or {}))
 
 
 class _CachingTorchDispatchMode(_SelectiveMode):
-    """The first run: asks the policy, keeps results."""
+    """Mode of the first run: queries the policy and saves results."""
 
     def __init__(self, policy_fn, storage):
         super().__init__()
@@ -78,7 +82,7 @@ class _CachingTorchDispatchMode(_SelectiveMode):
 
 
 class _CachedTorchDispatchMode(_SelectiveMode):
-    """The second run: gives what the first has kept, once."""
+    """Mode of the recomputation: returns each saved result once."""
 
     def __init__(self, storage, allow_cache_entry_mutation):
         super().__init__()
@@ -87,8 +91,8 @@ class _CachedTorchDispatchMode(_SelectiveMode):
     def taken(self, func, *args, **kwargs):
         entries = self.storage.get(func)
         if entries is None:
-            raise RuntimeError(f"{func} encountered during backward but not found in storage: the checkpointed region did something else the "
-                               "second time.")
+            raise RuntimeError(f"{func} encountered during backward but not found in storage: the recomputation ran other ops than "
+                               "the forward.")
         if not entries:
             raise RuntimeError("Trying to backward an extra time. You are only allowed to backward once on any region computed under selective "
                                "activation checkpoint.")
@@ -99,9 +103,12 @@ class _CachedTorchDispatchMode(_SelectiveMode):
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation=False):
-    """What `checkpoint`'s context_fn returns (by functools.partial): the contexts of the first and of the second run.
+    """Returns the contexts of the forward and of the recomputation, for `checkpoint`'s context_fn
+    (through functools.partial).
 
-    policy_fn_or_list: policy(ctx, op, *args, **kwargs) -> CheckpointPolicy or bool, or a list of overloads whose results are kept.
+    Args:
+        policy_fn_or_list: policy(ctx, op, *args, **kwargs) -> CheckpointPolicy or bool, or a
+            list of overloads whose results are saved.
     """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:

@@ -1,14 +1,14 @@
-"""torch.utils._triton: whether kernels of Triton can run, which they cannot here."""
+"""torch.utils._triton: availability of Triton; its kernels cannot run here."""
 import importlib.util
 
 
 def has_triton_package():
-    """Whether the package can be imported."""
+    """True if the package triton can be imported."""
     return importlib.util.find_spec("triton") is not None
 
 
 def has_triton():
-    """False: no device here runs kernels of Triton."""
+    """Returns False: no device here runs Triton kernels."""
     return False
 
 

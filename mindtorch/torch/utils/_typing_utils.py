@@ -2,7 +2,7 @@
 
 
 def not_none(obj):
-    """The object; TypeError for None."""
+    """Returns the object; raises TypeError if it is None."""
     if obj is None:
         raise TypeError("Invariant encountered: value was None when it should not be")
     return obj

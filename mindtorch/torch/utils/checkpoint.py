@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint: recompute instead of keep."""
+"""torch.utils.checkpoint: activation checkpointing (recompute instead of save)."""
 import contextlib
 import os
 import traceback
@@ -31,11 +31,12 @@ def __getattr__(name):
 
 
 class CheckpointError(RuntimeError):
-    """Recomputation did not give the tensors that forward saved."""
+    """Error raised when the recomputation does not produce the tensors that forward saved."""
 
 
 def get_device_states(*args):
-    """(devices, RNG states) of the accelerator's tensors among the arguments: none without an accelerator."""
+    """Returns (devices, RNG states) of the arguments on an accelerator; both lists are empty
+    without an accelerator."""
     indices = sorted({a.get_device() for a in args if taken(a) and a.device.type not in ("cpu", "meta")})
     if indices:
         raise NotImplementedError(f"get_device_states is not supported for tensors on devices {indices}")
@@ -43,13 +44,13 @@ def get_device_states(*args):
 
 
 def set_device_states(devices, states, *, device_type=None):
-    """Restores what `get_device_states` gave."""
+    """Restores the RNG states returned by `get_device_states`."""
     if devices or states:
         raise NotImplementedError(f"set_device_states is not supported for devices {devices}")
 
 
 class DefaultDeviceType:
-    """Device type whose RNG state checkpoint keeps."""
+    """Device type whose RNG state `checkpoint` saves."""
 
     _type = "cpu"
 
@@ -66,12 +67,12 @@ def noop_context_fn():
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
-_early_stop = _debug = None        # what overrides the arguments of those names
+_early_stop = _debug = None  # override the arguments of the same names
 
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable):
-    """Inside, checkpoint's `early_stop` is this, whatever the calls say."""
+    """Context manager that overrides the argument `early_stop` of all checkpoint calls."""
     global _early_stop
     old, _early_stop = _early_stop, enable
     try:
@@ -82,7 +83,8 @@ def set_checkpoint_early_stop(enable):
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled):
-    """Inside, checkpoint's `debug` is this, whatever the calls say (None: what they say)."""
+    """Context manager that overrides the argument `debug` of all checkpoint calls (None: no
+    override)."""
     global _debug
     old, _debug = _debug, enabled
     try:
@@ -92,7 +94,7 @@ def set_checkpoint_debug_enabled(enabled):
 
 
 def detach_variable(inputs):
-    """Inputs as new leaves with the same requires_grad."""
+    """Returns the inputs as new leaves with the same requires_grad."""
     if not isinstance(inputs, tuple):
         raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__)
     out = []
@@ -111,9 +113,11 @@ def check_backward_validity(inputs):
 
 
 class _Surroundings:
-    """What the function ran in, for its second run: autocast of every device type, the default device, the generator's state.
+    """State to restore for the recomputation: autocast of every device type, the default device,
+    the RNG states.
 
-    The default dtype and the grad mode are not among them, as in torch: the second run has grad, and today's dtype.
+    The default dtype and the grad mode are not restored, as in PyTorch: the recomputation runs with
+    gradients enabled and the current default dtype.
     """
 
     def __init__(self, preserve_rng_state):
@@ -139,7 +143,8 @@ class _Surroundings:
 
 
 class CheckpointFunction(Function):
-    """The reentrant variant: forward without grad, a second forward with grad inside backward."""
+    """Reentrant variant: forward without gradients, then a second forward with gradients inside
+    backward."""
 
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
@@ -154,8 +159,8 @@ class CheckpointFunction(Function):
     @staticmethod
     def backward(ctx, *gs):
         if engine.current_pass().useful is not None:
-            raise RuntimeError("torch.utils.checkpoint is incompatible with .grad() or `inputs`: with use_reentrant=True it needs a .backward() that goes to all leaves: it cannot "
-                               "serve autograd.grad() or `inputs`. Use use_reentrant=False there.")
+            raise RuntimeError("torch.utils.checkpoint is incompatible with .grad() or `inputs`: with use_reentrant=True, call .backward() without `inputs` "
+                               "instead of autograd.grad(), or pass use_reentrant=False.")
         args = list(ctx.args)
         for i, t in zip(ctx.where, ctx.saved_tensors):
             args[i] = t
@@ -170,13 +175,16 @@ class CheckpointFunction(Function):
         return (None, None) + tuple(x.grad if taken(x) else None for x in fresh)
 
 
-# ------------------------------------------------------------------ without reentrance
+# ------------------------------------------------------------------ non-reentrant variant
 class _Enough(Exception):
-    """Ends a recomputation that has given all that is needed."""
+    """Exception that stops a recomputation when all required tensors are available."""
 
 
 class _Place:
-    """What is kept instead of a saved tensor; the recomputation forgets the tensors of places that nobody holds any more."""
+    """Placeholder for a saved tensor.
+
+    The recomputation does not store tensors whose placeholder is no longer referenced.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -185,13 +193,16 @@ def _default_check(t):
     return tuple(t.shape), t.dtype, t.device
 
 
-#: determinism_check -> what of a saved tensor must be the same the second time.
+#: determinism_check -> function that returns the metadata of a saved tensor that must not change.
 _CHECKS = {"default": _default_check, "none": lambda t: None}
 
 
 class _Inputs(Node):
-    """Keeps the inputs of a checkpointed region as an operation would: through the saved-tensor hooks around it, which may belong to
-    a checkpoint further out, and with a check that nobody writes to them."""
+    """Node that saves the inputs of a checkpointed region like an op does.
+
+    It uses the enclosing saved-tensor hooks, which may belong to an outer checkpoint, and detects
+    in-place modification of the inputs.
+    """
 
     __slots__ = ()
 
@@ -200,13 +211,18 @@ _Inputs.__name__ = "CheckpointBackward"
 
 
 class _Frame:
-    """One checkpointed region: its inputs, and what it saved.  The values of the second run are with the backward that asked for them."""
+    """A checkpointed region: its inputs and the metadata of its saved tensors.
+
+    The recomputed values are stored with the backward pass that requested them.
+    """
 
     def __init__(self, function, args, kwargs, around, context, check, early_stop, debug):
         self.function, self.kwargs, self.around, self.context = function, kwargs, around, context
         self.check, self.early_stop, self.debug = check, early_stop, debug
         self.places, self.seen = [], []
-        self.over = False           # whether the first run has ended: gradients may be asked for within it, when not all has been saved
+        # True once forward has ended; gradients may be requested before, when not all tensors are
+        # saved yet
+        self.over = False
         self.lines = ([], []) if debug else None
         self.args = [None if taken(a) else a for a in args]
         self.node = new_node(_Inputs)
@@ -227,13 +243,15 @@ class _Frame:
     def unpack(self, place):
         this = engine.current_pass()
         if this is None:
-            return self.recompute()[place]      # somebody looks at a node's saved tensors
+            # a node's saved tensors are read outside of a backward pass
+            return self.recompute()[place]
         if this.notes is None:
             this.notes = {}
         values = this.notes.get(self)
         if values is None:
             values = this.notes[self] = self.recompute()
-        # A value lives as long as a node holds its place: until that node has run, or, if the graph is kept, the pass is over.
+        # A value lives as long as a node references its placeholder: until the node has run, or, if
+        # the graph is retained, until the end of the backward pass.
         return values[place]
 
     def recompute(self):
@@ -284,7 +302,7 @@ class _Frame:
 
 
 def _line():
-    """Where in the user's code a tensor was saved."""
+    """Returns the line of the user's code where a tensor was saved."""
     for f in reversed(traceback.extract_stack()[:-2]):
         if f"{os.sep}mindtorch{os.sep}" not in f.filename:
             return f"{f.filename}:{f.lineno} {f.line}"
@@ -312,7 +330,8 @@ def _without_reentrance(function, preserve, context_fn, determinism_check, debug
 
 def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check="default", debug=False,
                early_stop=True, **kwargs):
-    """function(*args), recomputed in backward instead of keeping its intermediate tensors.
+    """Calls function(*args) and recomputes it in backward instead of saving its intermediate
+    tensors.
 
     https://pytorch.org/docs/stable/checkpoint.html
     """
@@ -332,10 +351,11 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
-    """A Sequential (or list of functions) in `segments` checkpointed pieces (the last one is run plainly)."""
+    """Runs a Sequential (or list of functions) in `segments` checkpointed parts; the last part is
+    not checkpointed."""
     if use_reentrant is None:
         warnings.warn("torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly (False is "
-                      "recommended); without it True is taken, and a later release of PyTorch raises.", stacklevel=2)
+                      "recommended); the default is True now, and a later release of PyTorch raises an error.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:

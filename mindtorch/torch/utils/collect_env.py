@@ -1,4 +1,5 @@
-"""torch.utils.collect_env: what this machine has, for bug reports; `python -m torch.utils.collect_env`."""
+"""torch.utils.collect_env: environment information for bug reports; run `python -m
+torch.utils.collect_env`."""
 import platform
 import sys
 from collections import namedtuple
@@ -7,7 +8,7 @@ SystemEnv = namedtuple("SystemEnv", ["torch_version", "mindspore_version", "devi
 
 
 def get_env_info():
-    """Versions of everything that matters."""
+    """Returns the versions of the relevant software."""
     import numpy
 
     from mindtorch.backend.mindspore import runtime
@@ -18,7 +19,7 @@ def get_env_info():
 
 
 def get_pretty_env_info():
-    """The same, a line each."""
+    """Formats `get_env_info()` with one line per field."""
     return "\n".join(f"{k}: {v}" for k, v in get_env_info()._asdict().items())
 
 

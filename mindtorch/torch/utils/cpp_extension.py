@@ -1,4 +1,4 @@
-"""torch.utils.cpp_extension: C++ extensions are built against libtorch, which is not there."""
+"""torch.utils.cpp_extension: not supported, since C++ extensions are built against libtorch."""
 from mindtorch.torch._refusing import refuse
 
 CUDA_HOME = ROCM_HOME = CUDNN_HOME = None

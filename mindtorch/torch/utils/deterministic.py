@@ -1,4 +1,4 @@
-"""torch.utils.deterministic: whether deterministic mode fills memory that an op leaves unwritten."""
+"""torch.utils.deterministic: whether deterministic mode fills uninitialized memory."""
 import sys
 import types
 
@@ -6,11 +6,12 @@ from mindtorch.core import determinism as _determinism
 
 
 class _Deterministic(types.ModuleType):
-    """The module itself, so that assigning to its attribute changes the mode."""
+    """Class of this module, so that assigning to its attribute changes the mode."""
 
     @property
     def fill_uninitialized_memory(self):
-        """Whether new memory is filled with nan, the largest integer or True while deterministic algorithms are asked for."""
+        """True if new memory is filled with NaN, the largest integer or True while deterministic
+        algorithms are enabled."""
         return _determinism.MODE.fill
 
     @fill_uninitialized_memory.setter

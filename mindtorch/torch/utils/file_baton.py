@@ -1,18 +1,21 @@
-"""torch.utils.file_baton: a lock between processes, made of a file."""
+"""torch.utils.file_baton: a file-based lock between processes."""
 import os
 import time
 import warnings
 
 
 class FileBaton:
-    """A lock that is held while a file exists; wait() looks every `wait_seconds`, and warns once after `warn_after_seconds`."""
+    """Lock that is held while a file exists.
+
+    wait() polls every `wait_seconds` and warns once after `warn_after_seconds`.
+    """
 
     def __init__(self, lock_file_path, wait_seconds=0.1, warn_after_seconds=None):
         self.lock_file_path, self.wait_seconds, self.warn_after_seconds = lock_file_path, wait_seconds, warn_after_seconds
         self.fd = None
 
     def try_acquire(self):
-        """Makes the file; False if another process has made it."""
+        """Creates the file; returns False if another process has already created it."""
         try:
             self.fd = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL)
         except FileExistsError:
@@ -20,7 +23,7 @@ class FileBaton:
         return True
 
     def wait(self):
-        """Returns when the file is gone."""
+        """Waits until the file is removed."""
         start, warned = time.time(), False
         while os.path.exists(self.lock_file_path):
             time.sleep(self.wait_seconds)

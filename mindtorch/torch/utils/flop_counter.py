@@ -1,6 +1,8 @@
-"""torch.utils.flop_counter: floating-point operations of matrix products, convolutions and attention, by module and operator.
+"""torch.utils.flop_counter: counts FLOPs of matrix products, convolutions and attention, by module
+and op.
 
-What is counted is what a mode sees (torch/utils/_python_dispatch.py): aten's operators, forward and backward, by the shapes of their arguments and results.
+It counts the ops that a dispatch mode intercepts (torch/utils/_python_dispatch.py): aten ops, in
+forward and backward, from the shapes of their arguments and results.
 """
 import warnings
 from collections import defaultdict
@@ -14,17 +16,17 @@ from mindtorch.torch.utils.module_tracker import ModuleTracker
 
 __all__ = ["FlopCounterMode", "register_flop_formula"]
 
-#: operator -> formula(*args, out_val=result, **kwargs)
+#: op -> formula(*args, out_val=result, **kwargs)
 flop_registry = {}
 
 
 def get_shape(i):
-    """A tensor's shape; anything else as it is."""
+    """Returns the shape of a tensor; returns other values unchanged."""
     return i.shape if taken(i) else i
 
 
 def shape_wrapper(f):
-    """A formula over shapes, called with tensors."""
+    """Wraps a formula over shapes so that it accepts tensors."""
     def formula(*args, out_val=None, **kwargs):
         args, kwargs, out = tree_map(get_shape, (args, kwargs, out_val))
         return f(*args, out_shape=out, **kwargs)
@@ -33,9 +35,11 @@ def shape_wrapper(f):
 
 
 def register_flop_formula(targets, get_raw=False):
-    """Decorator: the operations of the operators `targets` (of torch.ops), from the shapes of the arguments and `out_shape=`; ValueError, RuntimeError if there is one.
+    """Decorator that registers a FLOP formula for the ops `targets` (of torch.ops).
 
-    get_raw: the formula gets the tensors themselves, and `out_val=`.
+    The formula receives the shapes of the arguments and `out_shape=`; with `get_raw` it receives
+    the tensors themselves and `out_val=`. Raises ValueError if a target is not an op, and
+    RuntimeError if it already has a formula.
     """
     def register(formula):
         counted = formula if get_raw else shape_wrapper(formula)
@@ -66,7 +70,7 @@ def _aten(*names):
 # ------------------------------------------------------------------ formulas
 @register_flop_formula(_aten("mm"))
 def mm_flop(a_shape, b_shape, *args, out_shape=None, **kwargs):
-    """Of a matrix product."""
+    """FLOPs of a matrix product."""
     (m, k), (k2, n) = a_shape, b_shape
     if k != k2:
         raise AssertionError(f"matmul: inner dimensions must match (k == k2), got {k} and {k2}")
@@ -75,13 +79,13 @@ def mm_flop(a_shape, b_shape, *args, out_shape=None, **kwargs):
 
 @register_flop_formula(_aten("addmm"))
 def addmm_flop(self_shape, a_shape, b_shape, out_shape=None, **kwargs):
-    """Of a matrix product that is added to something."""
+    """FLOPs of addmm; the addition is not counted."""
     return mm_flop(a_shape, b_shape)
 
 
 @register_flop_formula(_aten("bmm"))
 def bmm_flop(a_shape, b_shape, out_shape=None, **kwargs):
-    """Of a batch of matrix products."""
+    """FLOPs of a batched matrix product."""
     if a_shape[0] != b_shape[0]:
         raise AssertionError(f"bmm: batch sizes must match, got {a_shape[0]} and {b_shape[0]}")
     return a_shape[0] * mm_flop(a_shape[1:], b_shape[1:])
@@ -89,7 +93,7 @@ def bmm_flop(a_shape, b_shape, out_shape=None, **kwargs):
 
 @register_flop_formula(_aten("baddbmm"))
 def baddbmm_flop(self_shape, a_shape, b_shape, out_shape=None, **kwargs):
-    """Of a batch of matrix products that is added to something."""
+    """FLOPs of baddbmm; the addition is not counted."""
     return bmm_flop(a_shape, b_shape)
 
 
@@ -99,29 +103,35 @@ def _scaled_mm_flop(a_shape, b_shape, *args, out_shape=None, **kwargs):
 
 
 def conv_flop_count(x_shape, w_shape, out_shape, transposed=False):
-    """Of a convolution: a product for each weight at each place of the output, of the input if it is transposed."""
+    """FLOPs of a convolution: one multiply-add per weight and spatial position of the output (of
+    the input if transposed)."""
     return 2 * x_shape[0] * prod(w_shape) * prod((x_shape if transposed else out_shape)[2:])
 
 
 @register_flop_formula(_aten("convolution", "_convolution", "cudnn_convolution", "_slow_conv2d_forward", "convolution_overrideable"))
 def conv_flop(x_shape, w_shape, _bias, _stride, _padding, _dilation, transposed, *args, out_shape=None, **kwargs):
-    """Of a convolution, by the operator's arguments."""
+    """FLOPs of a convolution, from the op's arguments."""
     return conv_flop_count(x_shape, w_shape, out_shape, transposed=transposed)
 
 
 @register_flop_formula(_aten("convolution_backward"))
 def conv_backward_flop(grad_out_shape, x_shape, w_shape, _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, output_mask, out_shape, **kwargs):
-    """Of a convolution's gradients: of the input it is the convolution the other way round, of the weight one of the input by the result's gradient."""
+    """FLOPs of a convolution's gradients.
+
+    The gradient of the input is the opposite convolution (transposed or not). The gradient of the
+    weight is a convolution of the input with the output gradient.
+    """
     count = conv_flop_count(grad_out_shape, w_shape, out_shape[0], not transposed) if output_mask[0] else 0
     if output_mask[1]:
-        # Channels take the place of the batch.
+        # Batch and channel dimensions are swapped.
         image, kernel = (grad_out_shape, x_shape) if transposed else (x_shape, grad_out_shape)
         count += conv_flop_count([image[1], image[0]], [kernel[1], kernel[0], *kernel[2:]], [0, 0, *out_shape[1][2:]])
     return count
 
 
 def sdpa_flop_count(query_shape, key_shape, value_shape):
-    """Of attention: scores, and values by them; heads of keys and values may be shared."""
+    """FLOPs of attention: the scores and their product with the values; key/value heads may be
+    shared."""
     (b, h, s, d), (b2, h2, t, d2), (b3, h3, t2, e) = query_shape, key_shape, value_shape
     if not (b == b2 == b3 and h2 == h3 and d == d2 and t == t2):
         raise AssertionError(f"sdpa_flop_count: query/key/value shapes are incompatible: q={query_shape}, k={key_shape}, v={value_shape}")
@@ -135,12 +145,13 @@ _SDPA = ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_a
 
 @register_flop_formula(_aten(*_SDPA))
 def sdpa_flop(query_shape, key_shape, value_shape, *args, out_shape=None, **kwargs):
-    """Of attention, by the operator's arguments."""
+    """FLOPs of attention, from the op's arguments."""
     return sdpa_flop_count(query_shape, key_shape, value_shape)
 
 
 def sdpa_backward_flop_count(grad_out_shape, query_shape, key_shape, value_shape):
-    """Of attention's gradients: the scores once more, and two products for each of the forward's."""
+    """FLOPs of attention's gradients: recomputes the scores, then two products for each product of
+    the forward."""
     (b, h, s, d), (b2, h2, t, d2), (b3, h3, t2, e), (b4, h4, s2, e2) = query_shape, key_shape, value_shape, grad_out_shape
     if not (b == b2 == b3 == b4 and h2 == h3 and h == h4 and d == d2 and e == e2 and t == t2 and s == s2) or h < h2 or h % h2:
         raise AssertionError(f"sdpa_backward_flop_count: shapes are incompatible: q={query_shape}, k={key_shape}, v={value_shape}, grad_out={grad_out_shape}")
@@ -149,7 +160,7 @@ def sdpa_backward_flop_count(grad_out_shape, query_shape, key_shape, value_shape
 
 @register_flop_formula(_aten(*[n + "_backward" for n in _SDPA]))
 def sdpa_backward_flop(grad_out_shape, query_shape, key_shape, value_shape, *args, out_shape=None, **kwargs):
-    """Of attention's gradients, by the operator's arguments."""
+    """FLOPs of attention's gradients, from the op's arguments."""
     return sdpa_backward_flop_count(grad_out_shape, query_shape, key_shape, value_shape)
 
 
@@ -158,24 +169,29 @@ suffixes = ["", "K", "M", "B", "T"]
 
 
 def get_suffix_str(number):
-    """The suffix for counts of this size, with up to four digits before the point."""
+    """Returns the suffix for a count such that at most four digits precede the decimal point."""
     return suffixes[min(len(suffixes) - 1, max(0, (len(str(number)) - 2) // 3))]
 
 
 def convert_num_with_suffix(number, suffix):
-    """A count in units of a suffix."""
+    """Formats a count in units of a suffix."""
     return f"{number / 1000 ** suffixes.index(suffix):.3f}{suffix}"
 
 
 def convert_to_percent_str(num, denom):
-    """A share as text."""
+    """Formats a ratio as a percentage."""
     return f"{num / denom:.2%}" if denom else "0%"
 
 
 class FlopCounterMode:
-    """Context manager that counts; `depth` levels of modules are shown at the end if `display`.
+    """Context manager that counts FLOPs.
 
-    custom_mapping gives formulas for further operators (or others for known ones), over shapes unless registered with get_raw. `mods` is not needed.
+    Args:
+        mods: not needed.
+        depth: number of module levels in the table.
+        display: prints the table at the end.
+        custom_mapping: formulas for additional ops (or replacements for known ones), over
+            shapes unless registered with get_raw.
     """
 
     def __init__(self, mods=None, depth=2, display=True, custom_mapping=None):
@@ -187,15 +203,16 @@ class FlopCounterMode:
         self.mod_tracker = ModuleTracker()
 
     def get_total_flops(self):
-        """All that were counted."""
+        """Returns the total count."""
         return sum(self.flop_counts["Global"].values())
 
     def get_flop_counts(self):
-        """{module: {operator: count}}, the modules by name, "Global" for all."""
+        """Returns {module name: {op: count}}; "Global" holds the totals."""
         return {k: dict(v) for k, v in self.flop_counts.items()}
 
     def get_table(self, depth=None):
-        """The counts as a table by the package tabulate, down to `depth` levels of modules."""
+        """Formats the counts as a table with the package tabulate, for `depth` levels of modules.
+        """
         import tabulate
         depth = depth or self.depth or 999999
         tabulate.PRESERVE_WHITESPACE = True
@@ -250,7 +267,7 @@ class _FlopCounterMode(TorchDispatchMode):
         return self.counter._count_flops(func._overloadpacket, func(*args, **kwargs), args, kwargs)
 
     def _branches(self, pred, true_fn, false_fn, operands):
-        """Counts both branches of torch.cond; what each operator counts is the larger of the two."""
+        """Counts both branches of torch.cond and uses the larger count of each op."""
         counter, before = self.counter, self.counter.flop_counts
         found = []
         try:

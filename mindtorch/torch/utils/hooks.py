@@ -1,4 +1,4 @@
-"""torch.utils.hooks: the handle by which a hook is removed."""
+"""torch.utils.hooks: handles to remove hooks."""
 import warnings
 
 from mindtorch.core.tape import RemovableHandle  # noqa: F401
@@ -8,13 +8,13 @@ __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks", "Backw
 
 
 def unserializable_hook(f):
-    """Marks a hook that is lost when its tensor is saved."""
+    """Marks a hook that is not serialized with its tensor."""
     f.__torch_unserializable__ = True
     return f
 
 
 def warn_if_has_hooks(tensor):
-    """Warns about hooks on a tensor that will not be saved with it."""
+    """Warns about hooks on a tensor that are not serialized with it."""
     for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the "

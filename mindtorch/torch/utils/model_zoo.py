@@ -1,2 +1,2 @@
-"""torch.utils.model_zoo: the older name of torch.hub's download functions."""
+"""torch.utils.model_zoo: former name of torch.hub's download functions."""
 from mindtorch.torch.hub import load_state_dict_from_url as load_url, tqdm  # noqa: F401

@@ -1,4 +1,4 @@
-"""torch.utils.module_tracker: which modules are running, forward or backward."""
+"""torch.utils.module_tracker: tracks which modules are running, in forward or backward."""
 import weakref
 
 from mindtorch.core import engine
@@ -12,10 +12,11 @@ __all__ = ["ModuleTracker"]
 
 
 class ModuleTracker:
-    """Context manager; `parents` holds the names of the modules that are running, and "Global".
+    """Context manager; `parents` contains the names of the modules that are running, and "Global".
 
-    Names are those of a state dict behind the outermost module's class: "Net.layers.0".  In backward a module runs from the gradients of its results to those of its
-    inputs; one whose inputs need none runs until the end.
+    A name is the class of the outermost module followed by the state dict name: "Net.layers.0". In
+    backward, a module runs from the gradients of its outputs to those of its inputs; a module whose
+    inputs do not require gradients runs until the end.
     """
 
     def __init__(self):
@@ -25,7 +26,7 @@ class ModuleTracker:
 
     @property
     def is_bw(self):
-        """Whether backward is running."""
+        """True while backward is running."""
         return engine.current_pass() is not None
 
     def _name(self, module):

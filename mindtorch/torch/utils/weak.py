@@ -1,4 +1,5 @@
-"""Dictionaries and references that hold objects weakly and tell them apart by identity, not by `==`."""
+"""Dictionaries and references that hold objects weakly and compare them by identity instead of
+`==`."""
 import weakref
 from collections.abc import MutableMapping
 
@@ -8,7 +9,8 @@ __all__ = ["TensorWeakRef", "WeakIdRef", "WeakIdKeyDictionary", "WeakTensorKeyDi
 
 
 class WeakIdRef(weakref.ref):
-    """A weak reference whose hash is its object's id, and which equals another one of the same object."""
+    """Weak reference that hashes to the id of its object and equals another reference to the same
+    object."""
 
     __slots__ = ("_id",)
 
@@ -25,22 +27,24 @@ class WeakIdRef(weakref.ref):
     def __eq__(self, other):
         mine, theirs = self(), other() if isinstance(other, weakref.ref) else None
         if mine is None or theirs is None:
-            return self is other        # ids are used again once their object is gone
+            return self is other  # an id may be reused once its object is deleted
         return mine is theirs
 
     def __ne__(self, other):
         return not self == other
 
 
-#: torch keeps a tensor's Python object alive apart from it; here they are one, so that one kind of reference does.
+#: PyTorch keeps the Python object of a tensor alive separately from the tensor. Here they are the
+#: same object, so one kind of reference suffices.
 WeakTensorRefKey = WeakIdRef
 
 
 class WeakIdKeyDictionary(MutableMapping):
-    """A dict whose keys are compared by identity and are not kept alive.
+    """Dict whose keys are held weakly and compared by identity.
 
-    dict      what it begins with, a mapping or None.
-    ref_type  the class of the references that stand for the keys.
+    Args:
+        dict: initial content, a mapping or None.
+        ref_type: class of the references to the keys.
     """
 
     def __init__(self, dict=None, ref_type=WeakIdRef):
@@ -70,7 +74,7 @@ class WeakIdKeyDictionary(MutableMapping):
     def __contains__(self, key):
         try:
             return self.ref_type(key) in self.data
-        except TypeError:               # of a kind that cannot be referred to weakly
+        except TypeError:  # an object that does not support weak references
             return False
 
     def __iter__(self):
@@ -91,11 +95,11 @@ class WeakIdKeyDictionary(MutableMapping):
         return {id(k): v for k, v in self.items()} == {id(k): v for k, v in other.items()}
 
     def keyrefs(self):
-        """The references to the keys."""
+        """Returns the references to the keys."""
         return list(self.data)
 
     def copy(self):
-        """A new dictionary of the same keys and values."""
+        """Returns a new dictionary with the same keys and values."""
         new = WeakIdKeyDictionary(ref_type=self.ref_type)
         new.update(self)
         return new
@@ -127,7 +131,8 @@ class WeakTensorKeyDictionary(WeakIdKeyDictionary):
 
 
 class TensorWeakRef:
-    """A weak reference to a tensor; calling it gives the tensor, or None when it is gone."""
+    """Weak reference to a tensor; calling it returns the tensor, or None if the tensor no longer
+    exists."""
 
     def __init__(self, tensor):
         if not taken(tensor):

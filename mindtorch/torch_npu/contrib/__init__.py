@@ -1,1 +1,1 @@
-"""torch_npu.contrib: additions beside torch's interface."""
+"""torch_npu.contrib: additions to PyTorch's interface."""

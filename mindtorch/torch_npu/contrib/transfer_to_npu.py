@@ -1,4 +1,5 @@
-"""torch_npu.contrib.transfer_to_npu: scripts that say "cuda" run on the NPU.
+"""torch_npu.contrib.transfer_to_npu: scripts written for "cuda" run on the NPU.
 
-Nothing has to be done for that: `cuda` is the npu device's other name, and backend "nccl" means the one that there is.
+Importing it does nothing: `cuda` is an alias of the npu device here, and backend "nccl" selects the
+available backend.
 """

@@ -1,4 +1,5 @@
-"""torch_npu.optim: optimizers that take all parameters at once, which torch's own do here as well."""
+"""torch_npu.optim: optimizers that update all parameters at once, as those of torch.optim do here
+too."""
 from mindtorch.torch import optim as _optim
 
 __all__ = ["NpuFusedAdadelta", "NpuFusedAdam", "NpuFusedAdamW", "NpuFusedSGD"]
@@ -13,7 +14,7 @@ class NpuFusedAdamW(_optim.AdamW):
 
 
 class NpuFusedSGD(_optim.SGD):
-    """torch.optim.SGD under torch_npu's name; the learning rate has to be given."""
+    """torch.optim.SGD under torch_npu's name; `lr` is required."""
 
     def __init__(self, params, lr, momentum=0, dampening=0, weight_decay=0, nesterov=False):
         super().__init__(params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)

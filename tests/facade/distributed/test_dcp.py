@@ -1,4 +1,5 @@
-"""torch.distributed.checkpoint beside real torch: files go both ways, and what is refused is refused alike."""
+"""torch.distributed.checkpoint compared with PyTorch: each reads the other's files, and errors
+agree."""
 import os
 import warnings
 
@@ -26,7 +27,7 @@ SIDES = {"ours": (mt, dcp), "real": (real, real_dcp)}
 
 
 class Counter:
-    """Has a state of its own."""
+    """A stateful object."""
 
     def __init__(self, n):
         self.n = n
@@ -76,7 +77,7 @@ def test_files_go_both_ways(tmp_path, writer, reader):
     assert plain(state) == plain(example(t))
 
 
-def test_metadata_as_torch_writes_it(tmp_path):
+def test_metadata_matches_torch(tmp_path):
     for name, (t, d) in SIDES.items():
         d.save(example(t), checkpoint_id=tmp_path / name, no_dist=True)
     a, b = (real_dcp.FileSystemReader(tmp_path / name).read_metadata() for name in SIDES)
@@ -106,7 +107,7 @@ def test_flattening(tree):
     ours, our_paths = flatten_state_dict(build(mt, tree))
     assert plain(ours) == {k: (v[0], v[1]) if isinstance(v, tuple) and k else v for k, v in plain(flat).items()}
     assert our_paths == paths
-    # (Not always what it was: lists of empty dicts lose them.)
+    # not always the original tree: empty dicts in lists are lost
     assert plain(unflatten_state_dict(ours, our_paths)) == plain(real_unflatten(flat, paths))
 
 
@@ -147,7 +148,7 @@ def test_other_errors(tmp_path):
         dcp.FileSystemWriter(tmp_path, serialization_format=SerializationFormat.SAFETENSORS)
 
 
-def test_interrupted_overwriting_leaves_no_mixture(tmp_path):
+def test_interrupted_overwrite_leaves_no_mixed_checkpoint(tmp_path):
     dcp.save({"a": mt.ones(4)}, checkpoint_id=tmp_path)
 
     class Breaks(dcp.DefaultSavePlanner):
@@ -160,7 +161,7 @@ def test_interrupted_overwriting_leaves_no_mixture(tmp_path):
         dcp.load({"a": mt.zeros(4)}, checkpoint_id=tmp_path)
 
 
-def test_partial_and_whole(tmp_path):
+def test_partial_and_full_loading(tmp_path):
     dcp.save(example(mt), checkpoint_id=tmp_path)
     state = {"step": 0, "new": "kept"}
     dcp.load(state, checkpoint_id=tmp_path, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
@@ -173,8 +174,8 @@ def test_partial_and_whole(tmp_path):
     assert list(part) == ["nested"]
 
 
-def test_keys_that_are_numbers(tmp_path):
-    """Files hold text for them; they are found again (real torch adds a second key, "7")."""
+def test_integer_keys(tmp_path):
+    """Files store them as text, and loading finds them again. (PyTorch adds a second key, "7".)"""
     dcp.save({"state": {7: {"exp": mt.ones(2), "step": 5}}}, checkpoint_id=tmp_path)
     state = {"state": {7: {"exp": mt.zeros(2), "step": 0}}}
     dcp.load(state, checkpoint_id=tmp_path)
@@ -184,7 +185,7 @@ def test_keys_that_are_numbers(tmp_path):
 def test_loads_in_place(tmp_path):
     dcp.save({"w": mt.arange(6.0).view(2, 3)}, checkpoint_id=tmp_path)
     base = mt.zeros(3, 4)
-    state = {"w": base[:2, 1:]}                 # a strided view
+    state = {"w": base[:2, 1:]}  # strided view
     dcp.load(state, checkpoint_id=tmp_path)
     assert base.tolist() == [[0, 0, 1, 2], [0, 3, 4, 5], [0, 0, 0, 0]]
 
@@ -201,7 +202,7 @@ def test_writer_options(tmp_path, options):
 def test_async_save(tmp_path):
     w = mt.ones(1000)
     future = dcp.async_save({"w": w, "c": Counter(3)}, checkpoint_id=tmp_path / "a")
-    w.fill_(9)                                  # after the copy: the checkpoint has ones
+    w.fill_(9)  # after the copy: the checkpoint contains ones
     future.result()
     state = {"w": mt.zeros(1000), "c": Counter(0)}
     dcp.load(state, checkpoint_id=tmp_path / "a")
@@ -292,7 +293,7 @@ def assert_close(a, b, where=""):
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_state_dicts_resume(tmp_path, flat):
-    """Saved here, loaded by real torch into a model whose parameters come in another order; and back."""
+    """mindtorch saves, PyTorch loads into a model with another parameter order; and back."""
     options = dict(flatten_optimizer_state_dict=flat)
     net, opt = setup(mt)
     steps(mt, net, opt)
@@ -311,7 +312,7 @@ def test_state_dicts_resume(tmp_path, flat):
     for p, q in zip(net.parameters(), other.parameters()):
         np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=1e-4, atol=1e-6)
 
-    # The other way: real torch's checkpoint, continued here.
+    # The other direction: training continues from PyTorch's checkpoint.
     model, optim = real_sd.get_state_dict(other, again, options=real_sd.StateDictOptions(**options))
     real_dcp.save({"model": model, "optim": optim}, checkpoint_id=tmp_path / "back", no_dist=True)
     third, _ = setup(mt)

@@ -1,6 +1,7 @@
-"""DistributedDataParallel and what goes with it: several processes do what one does with the whole batch.
+"""DistributedDataParallel and related features: several processes match one process with the full
+batch.
 
-The reference is real torch in one process.  Tests without a mark share one run of two processes.
+The reference is PyTorch in one process. Tests without a mark share one run of two processes.
 """
 
 import numpy as np
@@ -69,7 +70,7 @@ def train(kind, steps=20, wrap=True, make=None, n=16, **options):
 
 
 def alone(kind, steps=20, n=16, optimizer=None):
-    """(losses, state) of one process of real torch on the whole batches."""
+    """Returns (losses, state) of one PyTorch process on the full batches."""
     scope = {"torch": real, "nn": real.nn, "np": np}
     exec(MODELS, scope)
     net = scope["build"](kind)
@@ -230,7 +231,7 @@ give(**out)
 
 
 @pytest.mark.parametrize("kind, steps", [("mlp", 20), ("cnn", 6), ("transformer", 6)])
-def test_as_one_process_on_the_whole_batch(pair, kind, steps):
+def test_ddp_matches_one_process_on_the_full_batch(pair, kind, steps):
     assert_alike([r[kind] for r in pair])
     assert_same(pair[0][kind], *alone(kind, steps))
 
@@ -259,8 +260,9 @@ def test_unused_parameters(pair):
         assert "Parameter indices which did not receive grad" in r["unused"] and "4 5 (c.weight, c.bias)" in r["unused"]
     assert pair[0]["found"] == pair[1]["found"]
     found = pair[0]["found"]
-    assert found["c.weight"] is None and found["c.bias"] is None      # used by nobody
-    np.testing.assert_allclose(found["b.bias"], [2.0] * 4)            # one rank of two, two rows, two backwards
+    assert found["c.weight"] is None and found["c.bias"] is None  # unused on every rank
+    # one rank of two, two rows, two backward passes
+    np.testing.assert_allclose(found["b.bias"], [2.0] * 4)
 
 
 def test_communication_hooks(pair):
@@ -293,7 +295,8 @@ def test_errors(pair):
 
 
 def joined(counts, steps_by_rank, lr=0.05, initial=True):
-    """Real torch by hand: every step's gradient is the sum over the ranks that still have inputs, over a divisor."""
+    """Reference computed with PyTorch: each step's gradient is the sum over the ranks that still
+    have inputs, divided by the world size (`initial`) or by the number of these ranks."""
     scope = {"torch": real, "nn": real.nn, "np": np}
     exec(MODELS, scope)
     net, world = scope["build"]("mlp"), len(steps_by_rank)
@@ -324,10 +327,10 @@ def test_zero_redundancy_optimizer(pair):
     assert [r["zero"]["reloaded"] for r in pair] == held
 
 
-# ------------------------------------------------------------------ more processes, longer
+# ------------------------------------------------------------------ more processes, more steps
 @pytest.mark.dist
 @pytest.mark.parametrize("world", [2, 4])
-def test_twenty_steps(world):
+def test_twenty_steps_match_one_process(world):
     results = ranks(TRAIN + """
 out = {}
 for kind in ("mlp", "cnn", "transformer"):
@@ -342,7 +345,7 @@ give(**out)
 
 
 @pytest.mark.dist
-def test_uneven_inputs_of_four():
+def test_uneven_inputs_on_four_ranks():
     steps = [2, 5, 3, 5]
     results = ranks(TRAIN + f"""
 steps = {steps}[RANK]
@@ -418,8 +421,9 @@ give(**out)
 
 
 @pytest.mark.dist
-def test_other_graphs():
-    """Sparse gradients, several forwards and backwards, reentrant checkpoints, outputs in containers, a group of some ranks."""
+def test_sparse_reentrant_and_multi_pass_graphs():
+    """Sparse gradients, several forward and backward passes, reentrant checkpoints, outputs in
+    containers, and a group of some of the ranks."""
     results = ranks(TRAIN + """
 from torch.utils.checkpoint import checkpoint
 out = {}
@@ -491,7 +495,8 @@ give(**out)
     for r in results:
         table = np.zeros((9, 4))
         table_grad, sparse, _ = r["sparse"]
-        assert sparse and np.count_nonzero(np.abs(table_grad).sum(1)) == 5      # rows 0 to 4 of three ranks
+        # rows 0 to 4, from three ranks
+        assert sparse and np.count_nonzero(np.abs(table_grad).sum(1)) == 5
         for a, b in zip(r["static"], r["static expected"]):
             np.testing.assert_allclose(a, b, rtol=1e-5)
         mean_x = np.arange(8.).reshape(2, 4) + 1
@@ -506,7 +511,8 @@ give(**out)
 
 @pytest.mark.dist
 def test_sync_batch_norm():
-    """Mean and variance far apart, ranks with batches of unequal size, no affine part, momentum None, evaluation."""
+    """Mean much larger than the standard deviation, uneven batches across ranks, no affine
+    parameters, momentum None, evaluation."""
     results = ranks("""
 out = {}
 def data():
@@ -538,7 +544,8 @@ give(**out)
 
         def whole(key):
             return np.concatenate([np.array(r[name][key]) for r in results])
-        np.testing.assert_allclose(whole("y"), y.detach().numpy(), atol=2e-3)       # float32 at 300: 3e-5 a value, 0.1 a deviation
+        # float32 at 300: rounding of 3e-5, standard deviation 0.1
+        np.testing.assert_allclose(whole("y"), y.detach().numpy(), atol=2e-3)
         np.testing.assert_allclose(whole("dx"), t.grad.numpy(), atol=2e-2)
         for p, got in zip(norm.parameters(), results[0][name]["grads"]):
             np.testing.assert_allclose(got, p.grad.numpy(), atol=5e-3)
@@ -597,8 +604,9 @@ give(**out)
 
 
 @pytest.mark.dist
-def test_gradients_of_uneven_passes_are_torch_s():
-    """Parameters used on some ranks, or under no_sync() alone; gradients of ranks that run out of inputs."""
+def test_gradients_of_uneven_passes_match_torch():
+    """Parameters used on only some ranks or only under no_sync(), and gradients of ranks that run
+    out of inputs."""
     want, have = (ranks(UNEVEN, real=side, timeout=110) for side in (True, False))
     for rank, (a, b) in enumerate(zip(want, have)):
         assert list(a) == list(b)
@@ -610,8 +618,9 @@ def test_gradients_of_uneven_passes_are_torch_s():
 
 
 @pytest.mark.dist
-def test_a_spread_optimizer_updates_with_the_averages_of_the_others():
-    """The rank without inputs updates its part of the parameters by what the others average, and keeps its own gradients."""
+def test_sharded_optimizer_uses_averages_of_active_ranks():
+    """The rank without inputs updates its shard of the parameters with the average over the other
+    ranks, and keeps its own gradients."""
     results = ranks(TRAIN + """
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer

@@ -1,4 +1,5 @@
-"""examples/ddp: the same losses on one, two and four processes, and after a restart on another number of them."""
+"""examples/ddp: the losses agree on one, two and four processes, and after a restart with another
+number of processes."""
 import pathlib
 import re
 import subprocess
@@ -17,12 +18,12 @@ def epochs(world, *args):
     return p.stdout, {int(e): (float(x), float(a)) for e, x, a in re.findall(r"epoch (\d+): loss ([\d.]+), test accuracy ([\d.]+)%", p.stdout)}
 
 
-def test_restarts_go_on_along_one_curve(tmp_path):
+def test_restarts_continue_one_loss_curve(tmp_path):
     _, whole = epochs(1, "--epochs", 4)
     assert list(whole) == [1, 2, 3, 4] and whole[4][0] < 0.1 < whole[1][0] and whole[4][1] > 95
     _, first = epochs(2, "--epochs", 2, "--checkpoint", tmp_path)
     said, second = epochs(4, "--epochs", 4, "--checkpoint", tmp_path)
-    assert "going on after epoch 2" in said and list(second) == [3, 4]
+    assert "resuming after epoch 2" in said and list(second) == [3, 4]
     for e, (loss, right) in {**first, **second}.items():
         assert loss == pytest.approx(whole[e][0], abs=2e-3)
         assert right == pytest.approx(whole[e][1], abs=0.5)

@@ -1,4 +1,5 @@
-"""torch.distributed: what several processes find together, against real torch with gloo run the same way."""
+"""torch.distributed: results of several processes compared with PyTorch and gloo run the same way.
+"""
 import numpy as np
 import pytest
 from _dist_run import program
@@ -18,7 +19,8 @@ def same(mine, theirs, name):
 
 
 def compare(name, world, tmp_path, **env):
-    """(cases with results, cases that real torch refuses): all equal, errors by their type."""
+    """Compares both runs and returns (cases with results, cases that PyTorch rejects). Errors are
+    compared by type."""
     theirs, mine = program(name, "torch", world, tmp_path), program(name, "ms", world, tmp_path, **env)
     compared, refused, bad = set(), set(), []
     for rank in range(world):
@@ -41,7 +43,8 @@ def compare(name, world, tmp_path, **env):
 def check(world, tmp_path):
     compared, refused = compare("everything", world, tmp_path)
     assert len(compared) > 1000, len(compared)
-    # Averages of integers, bits of inexact numbers, order of complex ones; nothing else may fall out of the comparison unseen.
+    # Averages of integers, bitwise ops on floats, ordering of complex numbers. No other case may be
+    # skipped unnoticed.
     assert all(c.startswith("all_reduce/") and len(c.split("/")) == 3 for c in refused), sorted(refused)
 
 
@@ -59,7 +62,7 @@ def test_four_processes(tmp_path):
 @pytest.mark.dist
 @pytest.mark.timeout(200)
 def test_over_mindspore(tmp_path):
-    """The way of an accelerator, on CPU: MindSpore's communication carries the data."""
+    """The accelerator code path, on CPU: MindSpore's communication transfers the data."""
     for world in (2, 4):
         compared, refused = compare("over_mindspore", world, tmp_path, MINDTORCH_CPU_COMM="mccl")
         assert len(compared) > 300 and not refused, (len(compared), refused)

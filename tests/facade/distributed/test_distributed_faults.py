@@ -1,4 +1,5 @@
-"""Dead and late processes, calls that do not match, restarts: one clear error in bounded time, and no wrong numbers."""
+"""Dead and late processes, mismatched calls, restarts: one clear error in bounded time, and no
+wrong results."""
 import json
 import re
 import textwrap
@@ -50,14 +51,15 @@ def error(fn):
 
 
 def script(body, world, tmp_path, timeout=60):
-    """Output of every rank; all must end with status 0 or as they choose."""
+    """Runs `body` in every rank and returns the (status, output) of each."""
     path = tmp_path / "script.py"
     path.write_text(PRELUDE + textwrap.dedent(body))
     return together([[path, r, world, tmp_path / "store"] for r in range(world)], tmp_path, timeout)
 
 
 def test_faults_of_one_run(tmp_path):
-    """Late, mismatched, gone: each in a subgroup or a group anew, so that one start of the processes does for all."""
+    """Late, mismatched and missing ranks. Each case uses a new subgroup or group, so one start of
+    the processes serves all."""
     results = script("""
         init(60)
         def fresh(seconds=60):
@@ -120,9 +122,10 @@ def test_faults_of_one_run(tmp_path):
                 assert "DistBackendError" in lines[0] and "timed out after 0.5 s" in lines[0] and "rank 1" in lines[0], text
                 assert "the group has failed" in lines[1], text
             elif name == "differ":
-                # With two roots everybody waits for the other; what is called is never compared, and the time runs out.
-                assert any("do not call the same" in line or "timed out after 1 s, waiting for rank" in line for line in lines), text
-                # A rank that only sends may have gone through; the next call tells it.
+                # With two roots every rank waits for the other. A broadcast does not compare the
+                # calls, so it times out.
+                assert any("call different collectives" in line or "timed out after 1 s, waiting for rank" in line for line in lines), text
+                # A rank that only sends may have succeeded; its next call raises the error.
                 assert "DistBackendError" in lines[-1], text
             elif name in ("message", "silence") and rank == 0:
                 assert "DistBackendError" in lines[0] and ("sends 20 bytes" in lines[0] or "timed out after 0.5 s" in lines[0]), text
@@ -134,7 +137,7 @@ def test_faults_of_one_run(tmp_path):
 
 @pytest.mark.dist
 @pytest.mark.timeout(150)
-def test_straggler_of_a_minute(tmp_path):
+def test_rank_late_by_a_minute(tmp_path):
     results = script("""
         init(90)
         time.sleep(60 * (rank == 1))
@@ -146,8 +149,9 @@ def test_straggler_of_a_minute(tmp_path):
 
 
 @pytest.mark.dist
-def test_a_forked_child_does_not_hide_the_death(tmp_path):
-    """A DataLoader's worker holds copies of its parent's connections; the parent's death must be seen all the same."""
+def test_forked_child_does_not_hide_a_rank_death(tmp_path):
+    """A DataLoader worker inherits its parent's connections. The parent's death must be detected
+    regardless."""
     results = script("""
         import signal
         init(20)
@@ -211,7 +215,7 @@ main()
 
 @pytest.mark.dist
 @pytest.mark.timeout(300)
-def test_a_restart_continues_the_curve(tmp_path):
+def test_restart_continues_the_loss_curve(tmp_path):
     script_path = tmp_path / "train.py"
     script_path.write_text(TRAIN)
     curves = []

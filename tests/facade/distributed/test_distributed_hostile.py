@@ -1,4 +1,4 @@
-"""What strangers and damaged peers send: it may end their own connection, and nothing else."""
+"""Invalid data from unknown or damaged peers: at most their own connection is closed."""
 import datetime
 import random
 import socket
@@ -40,7 +40,7 @@ def answers(store, word):
 
 
 def closed(sock):
-    """Whether the other side has closed a connection."""
+    """True if the other side has closed a connection."""
     sock.settimeout(5)
     try:
         return sock.recv(1 << 16) == b""
@@ -52,7 +52,7 @@ def closed(sock):
                                  HELLO + comm_tcpstore.pack(0, [b"\xff", b"1"]), HELLO + comm_tcpstore.pack(77, []),
                                  HELLO + comm_tcpstore.pack(3, [b"key"]), HELLO + comm_tcpstore.pack(14, [b"a", b"b", b"c"]),
                                  HELLO + 2 * comm_tcpstore.pack(4, [b"never"], 60000)])
-def test_one_bad_connection(store, raw):
+def test_bad_connection_is_closed(store, raw):
     with dial(store.port) as bad:
         bad.sendall(raw)
         assert closed(bad)
@@ -60,7 +60,7 @@ def test_one_bad_connection(store, raw):
 
 
 def test_fuzzed_messages(store):
-    """Ten thousand messages, each valid but for a mutation; the store goes on answering."""
+    """Ten thousand messages, each valid except for one mutation. The store keeps answering."""
     draw = random.Random(5)
     pack = comm_tcpstore.pack
     valid = [pack(k, [b"a", b"1", b"2"][:n], t) for k in range(16) for n in range(4) for t in (0, 5)]
@@ -89,11 +89,11 @@ def test_fuzzed_messages(store):
         try:
             s.sendall(mutated())
         except ConnectionError:
-            pass                # closed before all was said
+            pass  # closed before everything was sent
         if i % 50:
             s.close()
         else:
-            kept.append(s)      # a connection that stays, half a message in it
+            kept.append(s)  # an open connection with an incomplete message
         if i % 1000 == 0:
             answers(store, i)
     assert store._server.is_alive()
@@ -103,7 +103,8 @@ def test_fuzzed_messages(store):
     end = time.monotonic() + 5
     while len(store._server.clients) > 1 and time.monotonic() < end:
         time.sleep(0.01)
-    assert len(store._server.clients) <= 1 and not store._server.parked      # nothing of it is left
+    # all of them are cleaned up
+    assert len(store._server.clients) <= 1 and not store._server.parked
 
 
 def test_announced_sizes_are_bounded(store):
@@ -117,7 +118,7 @@ def test_announced_sizes_are_bounded(store):
     answers(store, "after")
 
 
-def test_pipelined_requests_do_not_pile_up_answers(store):
+def test_pipelined_requests_are_bounded_in_memory(store):
     store.set("long", b"x" * (4 << 20))
     with dial(store.port) as bad:
         bad.settimeout(0.5)
@@ -130,7 +131,7 @@ def test_pipelined_requests_do_not_pile_up_answers(store):
     assert sum(len(c.outbox) for c in store._server.clients.values()) < 8 << 20
 
 
-def test_silent_connections_keep_nobody_waiting(store, monkeypatch):
+def test_silent_connections_do_not_block_the_store(store, monkeypatch):
     monkeypatch.setattr(comm_tcpstore, "_HELLO_TIME", 0.3, raising=False)
     silent = [dial(store.port) for _ in range(50)]
     for s in silent[::2]:
@@ -151,7 +152,7 @@ def outcome(fn):
 
 
 @pytest.mark.parametrize("key, value", [((8 << 10) - 1, 8), (9 << 10, 8), (5, (8 << 20) - 64), (5, (8 << 20) + 1)])
-def test_bounds_of_honest_users_are_torchs(key, value):
+def test_store_size_limits_match_torch(key, value):
     found = []
     for d in (real_dist, dist):
         s = d.TCPStore("127.0.0.1", 0, 1, True, timeout=TIME)
@@ -160,7 +161,7 @@ def test_bounds_of_honest_users_are_torchs(key, value):
     assert found[0] == found[1]
 
 
-def test_bounds_of_messages(store):
+def test_oversized_store_messages_raise(store):
     for call in (lambda: store.multi_set([f"k{i}" for i in range(9)], [b"v" * (8 << 20)] * 9), lambda: store.wait(["k"] * ((128 << 10) + 1))):
         with pytest.raises(dist.DistNetworkError, match="the most is"):
             call()
@@ -174,13 +175,13 @@ def test_bounds_of_messages(store):
     answers(store, "after")
 
 
-def test_a_service_of_another_kind_is_one_error():
+def test_connecting_to_another_service_raises():
     for said in (bytes([0, 0, 0, 0, 0, 255, 255, 255, 255]), bytes([9, 0, 0, 0, 0, 0, 0, 0, 0]), comm_tcpstore.pack(0, []), b"HTTP/1.0 400 \r\n\r\n"):
         with socket.create_server(("127.0.0.1", 0)) as server:
             client = dist.TCPStore("127.0.0.1", server.getsockname()[1], None, False, timeout=TIME)
             peer, _ = server.accept()
             peer.sendall(said)
-            with pytest.raises(dist.DistNetworkError, match="is no TCPStore of this kind"):
+            with pytest.raises(dist.DistNetworkError, match="is not a mindtorch TCPStore"):
                 client.get("x")
             peer.close()
 
@@ -194,22 +195,22 @@ def reachable(host, port):
 
 
 @pytest.mark.parametrize("host, elsewhere", [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True), ("127.0.0.5", False)])
-def test_listens_where_the_job_is(host, elsewhere):
+def test_store_listens_only_on_the_requested_host(host, elsewhere):
     s = dist.TCPStore(host, 0, 1, True, timeout=TIME)
     assert reachable("127.0.0.1", s.port) and reachable(host, s.port)
-    assert reachable("127.0.0.2", s.port) == elsewhere      # another address of this machine
+    assert reachable("127.0.0.2", s.port) == elsewhere  # another address of this machine
     answers(s, "here")
     s.close()
 
 
-def test_a_wider_master_does_not_hide_behind_a_narrow_one():
+def test_wildcard_master_conflicts_with_a_local_one():
     narrow = dist.TCPStore("127.0.0.1", 0, 1, True, timeout=TIME)
     with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
         dist.TCPStore("0.0.0.0", narrow.port, None, True, multi_tenant=True)
     narrow.close()
 
 
-def test_without_files_the_service_goes_on(process):
+def test_store_survives_running_out_of_file_descriptors(process):
     process.ok("""
         import resource, socket
         from mindtorch.backend.comm.tcpstore import TCPStore
@@ -230,7 +231,7 @@ def test_without_files_the_service_goes_on(process):
         """)
 
 
-# ---- the processes' connections with each other
+# ---- connections between the processes
 @pytest.fixture
 def pair():
     store, made = dist.HashStore(), {}
@@ -249,7 +250,7 @@ def pair():
 
 
 def all_reduce(pair):
-    """The sums, or errors, that both ranks get."""
+    """Returns the sum or the error of each rank."""
     got = [None, None]
 
     def run(rank):
@@ -272,8 +273,9 @@ def greeting(fabric, rank, name, token=None):
     return comm_link._HELLO.pack(comm_link._MAGIC, token or fabric._token, rank, len(name)) + name
 
 
-def test_strangers_at_the_listener(pair):
-    """Silence, garbage and a greeting with the right token and a name that is no text: the next group connects as if there were none."""
+def test_invalid_greetings_do_not_disturb_the_group(pair):
+    """Silent connections, garbage, and a greeting with the right token but an invalid name: the
+    next group connects as if there were none."""
     fabric = pair[0][0]
     host, port = fabric._tcp.getsockname()[:2]
     kept = [dial(port, host) for _ in range(12)]
@@ -289,20 +291,20 @@ def test_strangers_at_the_listener(pair):
         s.close()
 
 
-def test_a_peer_that_sends_no_notes_is_an_error(pair):
-    """A control connection that announces 4 GB: the group fails with one clear error."""
+def test_invalid_control_message_fails_the_group(pair):
+    """A control connection announces 4 GB: the group fails with one clear error."""
     assert all_reduce(pair) == [[3.0] * 3] * 2
     pair[1][0]._control[0].sendall(comm_link._NOTE.pack(2, 0xfffffff0) + b"x" * 100)
     end = time.monotonic() + 5
     while pair[0][1].failed is None and time.monotonic() < end:
         time.sleep(0.01)
-    assert "rank 1 has sent what is no note" in all_reduce(pair)[0]
+    assert "rank 1 has sent an invalid control message" in all_reduce(pair)[0]
     assert pair[0][0]._watcher.is_alive()
 
 
 @pytest.mark.parametrize("head, why", [(b"mtpp" + struct.pack("<qBxxxxxxxQ", 7, 6, 1 << 62), "no memory for a message of"),
-                                       (b"GET / HTTP/1.0\r\n\r\n" + bytes(40), "something that is no message")])
-def test_a_peer_that_sends_no_messages_is_an_error(pair, head, why):
+                                       (b"GET / HTTP/1.0\r\n\r\n" + bytes(40), "an invalid message header")])
+def test_invalid_message_header_fails_the_group(pair, head, why):
     fabric, group = pair[0]
     done, errors = threading.Event(), []
     group.mailbox.receive(1, 3, np.zeros(2, np.float32), lambda e: (errors.append(e), done.set()), 15.0)
@@ -314,7 +316,7 @@ def test_a_peer_that_sends_no_messages_is_an_error(pair, head, why):
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 62])
-def test_sizes_of_objects(size):
+def test_invalid_object_sizes_raise(size):
     with pytest.raises(dist.DistBackendError, match="rank 1 says"):
         _objects._checked(np.array([3, size]))
 
@@ -325,16 +327,16 @@ def test_file_store_after_a_torn_write(tmp_path):
     a = dist.FileStore(str(path), 2)
     a.set("k", "v")
     whole = path.read_bytes()
-    path.write_bytes(whole + whole[:-3][:12])       # a process died in the middle of a write
+    path.write_bytes(whole + whole[:-3][:12])  # as after a process death in the middle of a write
     b = dist.FileStore(str(path), 2)
     b.set("l", "w")
     assert (a.get("l"), b.get("k"), dist.FileStore(str(path), 2).get("l")) == (b"w", b"v", b"w")
 
 
 @pytest.mark.parametrize("content", [b"This is a text and no store.\n" * 9, struct.pack("<BII", 0, 3, 0xfffffff0) + b"abc", struct.pack("<BII", 0, 1, 0) + b"\xff"])
-def test_file_that_is_no_store(tmp_path, content):
+def test_invalid_store_file_raises(tmp_path, content):
     path = tmp_path / "store"
     path.write_bytes(content)
-    with pytest.raises(dist.DistStoreError, match="is no file of a FileStore, or is damaged at byte 0"):
+    with pytest.raises(dist.DistStoreError, match="is not a FileStore file, or is corrupt at byte 0"):
         dist.FileStore(str(path), 1)
     assert path.read_bytes() == content

@@ -1,4 +1,5 @@
-"""Starting several processes: torchrun's launcher on one machine and on two, spawn, msrun and mpirun's variables."""
+"""Launching several processes: torchrun on one machine and on two, spawn, msrun, and the variables
+of mpirun."""
 import json
 import os
 import pathlib
@@ -21,7 +22,7 @@ def together(commands, folder, timeout=200, envs=None):
     return _together(commands, folder, timeout, envs)
 
 
-# An unmodified torch script: nothing in it enables the facade.
+# An unmodified PyTorch script: nothing in it enables mindtorch.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -95,7 +96,8 @@ def test_restart(script, tmp_path):
 
 @pytest.mark.parametrize("backend", ["static", "c10d"])
 def test_two_machines(script, tmp_path, backend):
-    """Two agents on this machine, three processes in all; the first attempt fails on one of them."""
+    """Two agents on this machine with three processes in total. The first attempt fails on one
+    agent."""
     port = free_port()
     common = [*RUN, "--nnodes", "2", "--max_restarts", "1"]
     where = [[*common, "--node_rank", i, "--master_addr", "127.0.0.1", "--master_port", port] for i in (0, 1)] if backend == "static" else \
@@ -123,7 +125,8 @@ def test_module_launch_and_no_python(script, tmp_path):
     for f in tmp_path.glob("r*.json"):
         f.unlink()
     path = tmp_path / "old.py"
-    # (Started unbuffered, as torch's launcher does: print would write word by word, and the other process between them.)
+    # Python runs unbuffered, as under PyTorch's launcher. print would write word by word,
+    # interleaved with the other process.
     path.write_text("import sys, os\nos.write(1, f\"argv {os.environ['RANK']} {sys.argv[1:]}\\n\".encode())\n")
     (status, text), = together([["-m", "mindtorch.torch.distributed.launch", "--nproc_per_node", 2, path, "--x"]], tmp_path)
     assert status == 0 and "argv 1 ['--local-rank=1', '--x']" in text and "argv 0 ['--local-rank=0', '--x']" in text, text
@@ -131,12 +134,12 @@ def test_module_launch_and_no_python(script, tmp_path):
     assert status == 0 and "shell 1 of 2" in text
 
 
-def test_under_the_hook(script, tmp_path):
+def test_launch_under_the_import_hook(script, tmp_path):
     (status, text), = together([["-m", "mindtorch", "run", "-m", "torch.distributed.run", "--nproc_per_node", 2, script, tmp_path]], tmp_path)
     assert status == 0 and not any(f["real"] for f in found(tmp_path, 2)), text
 
 
-def test_signal_ends_all(tmp_path):
+def test_signal_terminates_all_ranks(tmp_path):
     path = tmp_path / "sleep.py"
     path.write_text(f"import os, time\nopen(os.path.join({str(tmp_path)!r}, 'pid' + os.environ['RANK']), 'w').write(str(os.getpid()))\ntime.sleep(100)\n")
     p = subprocess.Popen([sys.executable, *RUN, "--nproc_per_node", "2", str(path)], env=environment(), stderr=subprocess.DEVNULL)
@@ -200,7 +203,7 @@ dist.destroy_process_group()
 
 
 def test_variables_of_mpirun(tmp_path):
-    """As Open MPI's mpirun sets them; no MPI is needed."""
+    """The variables that Open MPI's mpirun sets; MPI itself is not needed."""
     (tmp_path / "s.py").write_text(OTHER)
     envs = [{"OMPI_COMM_WORLD_RANK": r, "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_LOCAL_RANK": r, "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
              "PMIX_NAMESPACE": f"prterun-{os.getpid()}"} for r in (0, 1)]
@@ -212,7 +215,8 @@ def test_variables_of_mpirun(tmp_path):
 def test_msrun(tmp_path):
     (tmp_path / "s.py").write_text(OTHER)
     env = environment()
-    env["PATH"] = os.pathsep.join([str(pathlib.Path(sys.executable).parent), env.get("PATH", "")])      # msrun starts `python`
+    # msrun starts `python`
+    env["PATH"] = os.pathsep.join([str(pathlib.Path(sys.executable).parent), env.get("PATH", "")])
     p = subprocess.run(["msrun", "--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True",
                         f"--log_dir={tmp_path / 'log'}", str(tmp_path / "s.py")], env=env, cwd=tmp_path, stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True, timeout=100)
@@ -222,7 +226,7 @@ def test_msrun(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--nnodes", "1:4"], "changes is not supported"), (["--rdzv_backend", "etcd"], "etcd"), (["--logs_specs", "x"], "logs_specs"),
+    (["--nnodes", "1:4"], "variable number of machines is not supported"), (["--rdzv_backend", "etcd"], "etcd"), (["--logs_specs", "x"], "logs_specs"),
     (["--nproc_per_node", "gpu"], "Cuda is not available"), (["--tee", "7"], "7 is not one of"),
 ])
 def test_refusals(arguments, message):
@@ -232,7 +236,7 @@ def test_refusals(arguments, message):
         run.job_from_args(run.parse_args([*arguments, "s.py"]))
 
 
-def test_numbers_that_another_launcher_has_as_texts():
+def test_string_launcher_arguments_are_converted():
     from mindtorch.torch.distributed import run
 
     args = run.parse_args(["--nproc_per_node", "2", "s.py"])

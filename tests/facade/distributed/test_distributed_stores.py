@@ -1,4 +1,5 @@
-"""Stores, rendezvous, groups of one process and errors of the interface: no second process is needed."""
+"""Stores, rendezvous, single-process groups and errors of the interface; no second process is
+needed."""
 import datetime
 import os
 import threading
@@ -31,7 +32,7 @@ def stores(d, folder):
 
 
 def program(s, file):
-    """What a store answers, in words of torch."""
+    """Returns the results of a sequence of store operations, for comparison with PyTorch."""
     s.set_timeout(MOMENT)
     steps = [
         lambda: s.num_keys(), lambda: s.set("a", "1"), lambda: s.get("a"), lambda: s.set("b", b"\x00\xff"), lambda: s.get("b"),
@@ -53,7 +54,7 @@ def program(s, file):
 
 @pytest.mark.parametrize("kind", ["hash", "file", "tcp"])
 @pytest.mark.parametrize("prefix", [False, True])
-def test_against_torch(kind, prefix, tmp_path):
+def test_store_operations_match_torch(kind, prefix, tmp_path):
     found = []
     for d in (real_dist, dist):
         s = stores(d, tmp_path)[kind]
@@ -70,8 +71,9 @@ def test_prefix_store_names(tmp_path):
     assert s.get("b/a/k") == b"v" and p.underlying_store.underlying_store is s
 
 
-def test_waits_are_answered(tmp_path):
-    """A wait that begins before the key is there, in each store; in TCP of several clients at once."""
+def test_pending_waits_return_when_the_key_is_set(tmp_path):
+    """A wait that begins before the key exists, in each store; for TCP with several clients at
+    once."""
     for s in stores(dist, tmp_path).values():
         s.set_timeout(datetime.timedelta(seconds=10))
         clients, got = [s.clone() for _ in range(4)], []
@@ -97,7 +99,7 @@ def test_tcp_errors():
         client.wait(["x", "y"], datetime.timedelta(milliseconds=60))
     with pytest.raises(ValueError):
         client.set("word", "abc") or client.add("word", 1)
-    assert client.get("word") == b"abc"             # the server has survived it
+    assert client.get("word") == b"abc"  # the server survives it
     big = os.urandom(3 << 20)
     client.set("big", big)
     assert server.get("big") == big
@@ -109,7 +111,7 @@ def test_tcp_errors():
     for _ in range(2):
         with pytest.raises(dist.DistNetworkError):
             client.get("word")
-    again = dist.TCPStore("127.0.0.1", port, 1, True)   # the port is free at once
+    again = dist.TCPStore("127.0.0.1", port, 1, True)  # the port is free at once
     again.close()
 
 
@@ -124,7 +126,7 @@ def test_file_store_is_removed(tmp_path):
     assert not os.path.exists(path)
 
 
-def test_messages_of_the_interface(monkeypatch):
+def test_interface_errors_match_torch(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     for call in (lambda d: d.get_rank(), lambda d: d.get_world_size(), lambda d: d.barrier(),
@@ -168,7 +170,7 @@ def test_one_process(alone):
                         (lambda: dist.all_reduce(t.to_sparse()), NotImplementedError)]:
         with pytest.raises(error):
             call()
-    dist.all_reduce(t)              # refused calls leave the group as it was
+    dist.all_reduce(t)  # rejected calls leave the group unchanged
     g = dist.new_group([0], timeout=SECOND, group_desc="mine")
     assert g.size() == 1 and g.group_desc == "mine" and dist.get_process_group_ranks(g) == [0]
     dist.destroy_process_group(g)
@@ -177,7 +179,8 @@ def test_one_process(alone):
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
     with dist.record_comm("mine"):
         dist.barrier()
-    for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):       # gloo refuses them
+    # gloo rejects these dtypes
+    for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):
         wide = torch.tensor([1, 2], dtype=dtype)
         dist.all_reduce(wide)
         assert wide.tolist() == [1, 2] and wide.dtype is dtype
@@ -186,7 +189,7 @@ def test_one_process(alone):
     assert premul.tolist() == [0.5, 0.5]
 
 
-def test_again_in_one_process():
+def test_repeated_init_in_one_process():
     for _ in range(3):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         dist.barrier()
@@ -194,12 +197,12 @@ def test_again_in_one_process():
     assert not dist.is_initialized() and not [t for t in threading.enumerate() if t.name in ("mindtorch-accept", "mindtorch-watch")]
 
 
-def test_names_of_torch():
-    """What `from torch.distributed import *` and the modules below it name is there."""
+def test_public_names_match_torch():
+    """Every name in `__all__` of torch.distributed and its modules exists."""
     missing = [n for n in real_dist.__all__ if not hasattr(dist, n)] if hasattr(real_dist, "__all__") else []
     wanted = [n for n, v in vars(real_dist.distributed_c10d).items() if n in real_dist.distributed_c10d.__all__]
     missing += [n for n in wanted if not hasattr(dist.distributed_c10d, n)]
-    # (torch's build for CUDA, the only one for some Pythons, has NCCL's besides.)
+    # PyTorch's CUDA build, the only one for some Python versions, also has NCCL.
     missing = [n for n in missing if n != "ProcessGroupNCCL"]
     assert not missing, missing
     assert real.distributed.is_available()

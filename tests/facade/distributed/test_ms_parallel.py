@@ -1,4 +1,5 @@
-"""MindSpore-style data parallelism, refusals of what CPU cannot split, and checkpoints in MindSpore's layout of ranks."""
+"""MindSpore-style data parallelism, errors for parallelism that the CPU does not support, and
+checkpoints in MindSpore's rank layout."""
 import os
 import pathlib
 import shutil
@@ -27,7 +28,7 @@ def mode():
 
 
 @pytest.mark.parametrize("kind", ["AUTO_PARALLEL", "SEMI_AUTO_PARALLEL"])
-def test_automatic_parallelism_is_refused_on_cpu(mode, kind):
+def test_automatic_parallelism_raises_on_cpu(mode, kind):
     net = mt.nn.Linear(2, 2)
     mode(getattr(ms.ParallelMode, kind))
     for make in (lambda: mt.optim.SGD(net.parameters(), 0.1), lambda: mt.nn.DistributedGradReducer(net.parameters())):
@@ -37,11 +38,11 @@ def test_automatic_parallelism_is_refused_on_cpu(mode, kind):
     mt.optim.SGD(net.parameters(), 0.1)
 
 
-def test_strategies_are_refused_on_cpu():
+def test_shard_strategies_raise_on_cpu():
     with pytest.raises(NotImplementedError, match="Linear.shard with a strategy is not supported on device CPU"):
         mt.nn.Linear(2, 2).shard(((1, 1),))
 
-    class Own(mt.nn.Module):                 # a user's own thing of that name stays the user's
+    class Own(mt.nn.Module):  # a user's attribute of that name is not affected
         def __init__(self):
             super().__init__()
             self.shard = mt.nn.Linear(2, 3)
@@ -57,13 +58,14 @@ def test_reducer_needs_communication():
         mt.nn.DistributedGradReducer(mt.nn.Linear(2, 2).parameters())
 
 
-# ------------------------------------------------------------------ checkpoints of ranks
+# ------------------------------------------------------------------ rank checkpoints
 def rows(n, *shape):
     return mt.arange(float(n * np.prod(shape, dtype=int))).view(n, *shape)
 
 
 def saved(tmp_path, ranks_=2):
-    """A checkpoint whose first tensor is stored in two parts along dimension 1, as two ranks would."""
+    """A checkpoint whose first tensor is split into two parts along dimension 1, as two ranks would
+    store it."""
     whole = {"a.weight": rows(4, 6), "b.weight": rows(3, 2) + 0.5, "step": 7}
     folder = tmp_path / "first"
     for r in range(ranks_):
@@ -77,7 +79,7 @@ LAYOUT = """{"parallel_layout_item": {"a.weight": {"dev_matrix": [2], "tensor_ma
  "opt_weight_shard_size": 0, "opt_weight_shard_step": 0}}, "parallel_strategy_item": {}, "current_stage": 0}"""
 
 
-def test_from_mindspores_ranks(tmp_path):
+def test_reading_mindspore_rank_checkpoints(tmp_path):
     whole, folder = saved(tmp_path)
     strategy = tmp_path / "strategy.json"
     strategy.write_text(LAYOUT)
@@ -94,8 +96,9 @@ def test_from_mindspores_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["strategy.ckpt", "strategy.json"])
-def test_to_mindspores_ranks(tmp_path, name):
-    """What is written, MindSpore's own transform_checkpoints understands: into one whole, and into four parts."""
+def test_writing_mindspore_rank_checkpoints(tmp_path, name):
+    """MindSpore's own transform_checkpoints reads the written files and converts them to one full
+    checkpoint and to four parts."""
     whole, folder = saved(tmp_path)
     (tmp_path / "given.json").write_text(LAYOUT)
     read_rank_checkpoints(str(folder), str(tmp_path / "dcp"), str(tmp_path / "given.json"))
@@ -110,14 +113,14 @@ def test_to_mindspores_ranks(tmp_path, name):
     for k in ("a.weight", "b.weight"):
         np.testing.assert_array_equal(one[k].asnumpy(), whole[k].numpy())
 
-    # Another split: along dimension 0, in four.
+    # Another split: four parts along dimension 0.
     four = str(tmp_path / ("four." + name.split(".")[1]))
     write_rank_checkpoints(str(tmp_path / "dcp"), str(tmp_path / "want"), 4, strategy_file=four, split={"a.weight": 0})
     ms.transform_checkpoints(str(source), str(tmp_path / "got"), "part", strategy, four)
     for r in range(4):
         got = ms.load_checkpoint(str(next((tmp_path / "got" / f"rank_{r}").glob("*.ckpt"))))
         np.testing.assert_array_equal(got["a.weight"].asnumpy(), whole["a.weight"].numpy()[r:r + 1])
-    # ... and back from what MindSpore has made.
+    # ... and back from MindSpore's output.
     read_rank_checkpoints(str(tmp_path / "got"), str(tmp_path / "again"), four)
     state = {"a.weight": mt.zeros(4, 6), "b.weight": mt.zeros(3, 2)}
     dcp.load(state, checkpoint_id=tmp_path / "again")
@@ -125,7 +128,7 @@ def test_to_mindspores_ranks(tmp_path, name):
         np.testing.assert_array_equal(v.numpy(), whole[k].numpy())
 
 
-def test_integrated_and_what_is_no_tensor(tmp_path):
+def test_integrated_checkpoints_and_non_tensor_entries(tmp_path):
     net = mt.nn.Linear(3, 2)
     dcp.save({"model": net.state_dict(), "step": 3, "lr": 0.1}, checkpoint_id=tmp_path / "c")
     left = write_rank_checkpoints(str(tmp_path / "c"), str(tmp_path / "all"), 2, integrated=True)
@@ -140,7 +143,7 @@ def test_integrated_and_what_is_no_tensor(tmp_path):
         write_rank_checkpoints(str(tmp_path / "c"), str(tmp_path / "x"), 4, key="model", split={"weight": 0})
 
 
-# ------------------------------------------------------------------ gradients reduced by hand
+# ------------------------------------------------------------------ manually reduced gradients
 BODY = '''
 ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
 torch.manual_seed(1)
@@ -182,7 +185,7 @@ def expected(world):
 
 
 @pytest.mark.dist
-def test_over_torchs_group():
+def test_gradient_reducer_over_a_torch_group():
     results = ranks('''
 import mindspore as ms
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -199,8 +202,8 @@ give(weights=list(net.parameters()), losses=losses, summed=[summed[0], summed[1]
 
 @pytest.mark.dist
 @pytest.mark.skipif(shutil.which("msrun", path=os.path.dirname(sys.executable)) is None, reason="msrun is not installed")
-def test_over_mindspores_own_communication(tmp_path):
-    """The article's script word for word: init("mccl") under msrun, no torch.distributed."""
+def test_training_over_mindspore_communication(tmp_path):
+    """The script of the article verbatim: init("mccl") under msrun, without torch.distributed."""
     script = tmp_path / "train.py"
     script.write_text('''
 import numpy as np

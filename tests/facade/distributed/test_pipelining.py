@@ -1,4 +1,5 @@
-"""torch.distributed.pipelining on two processes, local_map and implicit_replication, beside real torch with the whole model in one process."""
+"""torch.distributed.pipelining on two processes, local_map and implicit_replication, compared with
+PyTorch and the full model in one process."""
 import numpy as np
 import pytest
 import torch as real
@@ -114,7 +115,7 @@ def given():
 
 
 def whole(parts=8, reduction="mean"):
-    """(result, loss of each part, gradients by name) of the model in one process."""
+    """Returns (result, loss of each part, gradients by name) of the model in one process."""
     known = scope(real)
     model, (x, y) = known["Model"](), known["batch"]()
     out = model(x)
@@ -126,7 +127,7 @@ def whole(parts=8, reduction="mean"):
 
 @pytest.mark.dist
 @pytest.mark.parametrize("name, parts", [("gpipe", 4), ("1f1b", 4), ("uneven", 3)])
-def test_stages_have_the_whole_models_results_and_gradients(given, name, parts):
+def test_stages_match_the_full_models_results_and_gradients(given, name, parts):
     result, losses, grads = whole(parts)
     first, last = given[0][name], given[1][name]
     assert first["result"] is None and first["losses"] == []
@@ -139,7 +140,7 @@ def test_stages_have_the_whole_models_results_and_gradients(given, name, parts):
 
 
 @pytest.mark.dist
-def test_a_traced_model_is_cut_and_keeps_its_names(given):
+def test_traced_pipeline_keeps_parameter_names(given):
     result, _, grads = whole(2, "sum")
     np.testing.assert_allclose(given[1]["traced"]["result"], result, rtol=1e-5, atol=1e-6)
     assert set(given[0]["traced"]["names"]) | set(given[1]["traced"]["names"]) == set(grads) and "blocks.2.0.weight" in given[1]["traced"]["names"]
@@ -149,7 +150,7 @@ def test_a_traced_model_is_cut_and_keeps_its_names(given):
 
 
 @pytest.mark.dist
-def test_local_maps_and_implicit_replication(given):
+def test_local_map_and_implicit_replication(given):
     w, v = np.arange(12.).reshape(3, 4), np.arange(8.).reshape(4, 2)
     for r in given:
         made, k, grad, plain = r["local_map"]
@@ -161,7 +162,7 @@ def test_local_maps_and_implicit_replication(given):
         assert k == 2 and r["errors"] == ["ValueError", "AssertionError", "AssertionError", "AssertionError", "RuntimeError"]
 
 
-def test_batches_are_cut_and_joined_as_in_torch():
+def test_microbatch_split_and_merge_match_torch():
     import torch.distributed.pipelining.microbatch as theirs
     found = []
     for T, M in ((real, theirs), (mt, mt.distributed.pipelining.microbatch)):
@@ -204,7 +205,7 @@ def test_pipes():
         pipeline(Shared(), (x,), split_spec={"b": SplitPoint.BEGINNING})
     with pytest.raises(ValueError, match="Cannot specify both"):
         pipeline(model, (x,), split_spec={}, split_policy=len)
-    with pytest.raises(ValueError, match="no point"):
+    with pytest.raises(ValueError, match="no split point"):
         pipeline(model, (x,), split_spec={})
 
 

@@ -1,7 +1,8 @@
-"""Tensors, parameters and checkpoints spread over processes: DTensor, fully_shard, FullyShardedDataParallel, resharding.
+"""Sharded tensors, parameters and checkpoints: DTensor, fully_shard, FullyShardedDataParallel,
+resharding.
 
-References are NumPy, one process on the whole batch, and real torch doing the same.  Tests without a mark share one run of
-two processes.
+References are NumPy, one process on the full batch, and PyTorch running the same program. Tests
+without a mark share one run of two processes.
 """
 import numpy as np
 import pytest
@@ -223,7 +224,7 @@ def test_fully_shard(pair):
         assert_state(r["fully"], state)
         assert r["full"]["names"] == list(state)
         assert r["full"]["sizes"] == [list(v.shape) for v in state.values()]
-    # Parameters and optimizer state are there once, up to uneven rows.
+    # Parameters and optimizer state are stored once, apart from uneven rows.
     assert sum(r["kept"][0] for r in pair) == sum(sizes.values()) == sum(r["kept"][1] for r in pair)
     assert max(r["kept"][0] for r in pair) < 0.65 * sum(sizes.values())
 
@@ -240,8 +241,8 @@ def test_accumulated_gradients(pair):
             np.testing.assert_allclose(g, p.grad.numpy(), atol=1e-6)
 
 
-def test_wrapper(pair):
-    """Saved whole after three steps, loaded into another wrapping, continued."""
+def test_fsdp_wrapper_resumes_in_another_wrapping(pair):
+    """Saves the full state after three steps, loads it into another wrapping and continues."""
     _, state = alone()
     for i, r in enumerate(pair):
         assert_state(r["wrapped"], state)
@@ -266,7 +267,7 @@ def test_tensor_parallelism(pair):
         assert all(e.startswith("NotImplementedError") for e in r["both"]), r["both"]
 
 
-def test_checkpoints_of_two(pair):
+def test_checkpoints_of_two_ranks(pair):
     for r in pair:
         np.testing.assert_array_equal(r["back"][0], W)
         assert r["back"][1:] == [[0, 1, 2, 3], 5]
@@ -277,7 +278,7 @@ def test_checkpoints_of_two(pair):
 
 # ------------------------------------------------------------------ four processes
 @pytest.mark.dist
-def test_every_change_of_placements():
+def test_every_placement_redistribution():
     results = ranks(COMMON + '''
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
 bad, n = [], 0
@@ -311,7 +312,8 @@ give(bad=bad, n=n)
 
 @pytest.mark.dist
 def test_resharding_four_two_one(tmp_path):
-    """A training on four ranks goes on on two, then on one, here and in real torch, along one loss curve."""
+    """Training starts on four ranks and continues on two, then on one, in mindtorch and in PyTorch,
+    along one loss curve."""
     step = COMMON + f'''
 where = {str(tmp_path)!r}
 mesh = init_device_mesh("cpu", (WORLD,))
@@ -345,7 +347,7 @@ give(state=whole(net.state_dict()))
         scope = {"torch": t, "nn": t.nn, "F": t.nn.functional, "np": np}
         exec(COMMON[COMMON.index("def build"):COMMON.index("def attempt")], scope)
         net = scope["build"]()
-        opt = t.optim.AdamW(net.parameters(), lr=0.5)           # the file knows the rate
+        opt = t.optim.AdamW(net.parameters(), lr=0.5)  # the checkpoint restores the learning rate
         model, optim = sd.get_state_dict(net, opt)
         found = {"model": model, "optim": optim, "done": 0}
         d.load(found, checkpoint_id=tmp_path / "two", no_dist=True)
@@ -357,8 +359,8 @@ give(state=whole(net.state_dict()))
 
 
 @pytest.mark.dist
-def test_real_torch_reads_and_writes_shards(tmp_path):
-    """Two ranks of real torch load what four wrote here, and the other way round."""
+def test_shards_are_interchangeable_with_torch(tmp_path):
+    """Two PyTorch ranks load what four mindtorch ranks wrote, and vice versa."""
     write = COMMON + f'''
 where = {str(tmp_path)!r}
 mesh = init_device_mesh("cpu", (WORLD,))

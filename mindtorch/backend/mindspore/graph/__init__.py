@@ -1,1 +1,1 @@
-"""Kernels' calls of MindSpore written down and compiled as one MindSpore graph."""
+"""MindSpore calls of kernels, recorded and compiled as one MindSpore graph."""

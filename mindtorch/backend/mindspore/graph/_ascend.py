@@ -1,7 +1,10 @@
-"""What a graph on Ascend does otherwise: views are views there too (no launch), stores have kernels of their own, and numbers come as scalars.
+"""Differences of graphs on Ascend: views need no launch, stores have their own kernels, and scalars
+are passed as scalars.
 
-MindSpore's graphs at O0 hand aclnn kernels strided operands, made by the primitives whose names end in View (AsStrided and View have no graph form).  A Reshape
-costs nothing between two kernels, and a copy (memcpyD2D) before a view, of an input, and of a result: inputs are reshaped before the run, results behind it.
+MindSpore's graphs at O0 pass strided operands to aclnn kernels. These operands are made by the
+primitives whose names end in View (AsStrided and View have no graph form). A Reshape costs nothing
+between two kernels. It costs a copy (memcpyD2D) before a view, of a graph input, and of a graph
+result. So inputs are reshaped before the run, and results after it.
 """
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ def _neg(c):
 
 
 class Replaced:
-    """What stands for a primitive that writes to its first operand: `whole` in place, of a piece of state (None: nothing does in one launch), and `apart`."""
+    """Replacement for a primitive that modifies its first operand in place.
+
+    `whole` is the in-place call, for a piece of graph state (None: no single launch does it).
+    `apart` is the out-of-place call.
+    """
 
     __slots__ = ("apart", "whole")
 
@@ -34,7 +41,7 @@ def _same(prim):
 
 
 _adds, _subs, _muls, _divs = G.AddScalar(), G.SubScalar(), G.Muls(), G.Divs() if hasattr(G, "Divs") else None
-#: (At O0 MindSpore takes InplaceSubExt, InplaceDiv and Assign apart, or has them compiled on line.)
+#: At O0 MindSpore decomposes InplaceSubExt, InplaceDiv and Assign, or compiles them online.
 REPLACED = {
     "InplaceAddExt": Replaced(_same(G.AddExt()), _same(G.InplaceAddExt())),
     "InplaceSubExt": Replaced(_same(G.SubExt()), lambda x, y, c=1: (G.InplaceAddExt(), x, y, -c)),
@@ -56,7 +63,11 @@ if _divs is not None:
 
 def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int],
          offset: int) -> Any:
-    """A view of a root as MindSpore's views of `reshaped(sizes)`, which gives the root in other sizes; None where it is no such view."""
+    """Reads a view of a root by MindSpore's view primitives; returns None if they cannot express
+    it.
+
+    `reshaped(sizes)` returns the root in other sizes.
+    """
     found = _plan(tuple(root_sizes), tuple(sizes), tuple(strides), offset)
     if found is None:
         return None
@@ -64,7 +75,7 @@ def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], r
     if math.prod(cells) == 1:
         cells, steps, lone = (), [], []
     if _alike(root_sizes, cells):
-        v = reshaped(tuple(root_sizes))         # (a Reshape would be a copy)
+        v = reshaped(tuple(root_sizes))  # a Reshape would be a copy
         for d in reversed(range(len(root_sizes))):
             if root_sizes[d] == 1:
                 v = emit(_select, v, d, 0)
@@ -75,7 +86,8 @@ def read(emit: Callable[..., Any], reshaped: Callable[[tuple[int, ...]], Any], r
         if n != have[d]:
             v = emit(_slice, v, d, start, start + (n - 1) * step + 1, step)
             have[d] = n
-    for d in reversed(lone):        # (dimensions of which one place is taken, which the view does not have)
+    # dimensions of which one index is taken and which the view does not have
+    for d in reversed(lone):
         v = emit(_select, v, d, 0)
         have.pop(d)
     if order != sorted(order):
@@ -93,7 +105,8 @@ def _alike(a, b):
 
 
 def turned(root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], offset: int) -> bool:
-    """Whether a view is a whole root with its dimensions in another order, which would have to be reshaped before."""
+    """True if a view is the entire root with permuted dimensions and would need a Reshape before
+    the permutation."""
     if offset or 0 in strides or math.prod(sizes) != math.prod(root_sizes):
         return False
     found = _plan(tuple(root_sizes), tuple(sizes), tuple(strides), offset)
@@ -101,7 +114,7 @@ def turned(root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[in
 
 
 def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A view's dimensions, with those as one that are one stretch."""
+    """Returns a view's (sizes, strides) with contiguous neighboring dimensions merged."""
     runs: list[tuple[int, int]] = []
     for n, s in zip(sizes, strides):
         if runs and runs[-1][1] == n * s and s:
@@ -112,7 +125,11 @@ def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...
 
 
 def _plan(root, sizes, strides, offset):
-    """(sizes of the root as it is cut, (start, count, step) in each, the order of what remains, those that go, the view's sizes without repetitions)."""
+    """Plans a view of a root.
+
+    Returns (sizes of the cut root, (start, count, step) for each, order of the remaining
+    dimensions, dimensions to drop, the view's sizes without repetitions), or None.
+    """
     count = math.prod(root)
     moving = sorted([d for d, (n, s) in enumerate(zip(sizes, strides)) if n > 1 and s], key=lambda d: -strides[d])
     dims = [(sizes[d], strides[d]) for d in moving]
@@ -139,8 +156,11 @@ def _plan(root, sizes, strides, offset):
 
 
 def _cut(count, dims, offset, borders):
-    """The root cut at those of the block lengths `borders` that part the view, or None: (sizes, (start, count, step) of each, {cell: dimension})."""
-    inner, cells = 1, []            # (from the innermost out)
+    """Cuts the root at the block lengths of `borders` that separate dimensions of the view.
+
+    Returns (sizes, (start, count, step) of each, {cell: dimension}), or None.
+    """
+    inner, cells = 1, []  # from the innermost outwards
     ends = []
     for t in borders:
         if t > inner and t % inner == 0 and t < count and count % t == 0 and _parts(dims, offset, t):
@@ -162,19 +182,19 @@ def _cut(count, dims, offset, borders):
             cells.append((size, (start, 1, 1), None))
         inner = t
     cells.reverse()
-    # (Of size 1 from the start: nothing stands there.)
+    # Drop cells whose size is 1 from the start: they hold no dimension of the view.
     cells = [c for c in cells if c[0] != 1] or cells[:1]
     return [c[0] for c in cells], [c[1] for c in cells], {i: c[2] for i, c in enumerate(cells) if c[2] is not None}
 
 
 def _parts(dims, offset, t):
-    """Whether blocks of t elements cut no dimension of the view."""
+    """True if no dimension of the view crosses the borders of blocks of `t` elements."""
     return all([s < t or s % t == 0 for _, s in dims]) and offset % t + sum([(n - 1) * s for n, s in dims if s < t]) < t
 
 
 def viewed(sizes: Sequence[int], strides: Sequence[int], want: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides by which a view has other sizes without a copy, or None."""
-    runs: list[list[int]] = []          # (how many elements lie in one stride of the last one, that stride)
+    """Returns the strides with which a view has the sizes `want` without a copy, or None."""
+    runs: list[list[int]] = []  # (number of elements in the run, stride between them)
     for n, s in zip(sizes, strides):
         if n == 1:
             continue

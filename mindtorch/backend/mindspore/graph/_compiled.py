@@ -1,4 +1,8 @@
-"""A recording as a graph of MindSpore's: generated source in a real file (MindSpore's compiler reads files), compiled at the first run."""
+"""A recording compiled as a MindSpore graph.
+
+Its source is generated into a real file, because MindSpore's compiler reads files. It is compiled
+at the first run.
+"""
 from __future__ import annotations
 
 import itertools
@@ -27,10 +31,12 @@ _set = _TensorPy.set_
 
 
 def _parameter(h, name):
-    """A Parameter on the memory of a tensor, and with a native tensor of its own: what is no Parameter's would count as a constant."""
+    """Creates a Parameter on a tensor's memory, with its own native tensor: MindSpore would treat
+    any other native tensor as a constant."""
     p = MSParameter(ms.Tensor(np.zeros(1, np.float32), dtype_of(h)), name=name, requires_grad=True)
     if ASCEND:
-        # (`set_` wants memory of the same device; what says that it is a Parameter lies in the native tensor.)
+        # `set_` requires memory on the same device. The native tensor stores `param_info`, which
+        # identifies a Parameter.
         info = p.param_info
         swap_impl(p, _TensorPy(ms.mint.empty((1,), dtype=dtype_of(h), device="Ascend")))
         p.param_info = info
@@ -44,14 +50,15 @@ def _constant(a):
 
 
 class Uncompiled(Exception):
-    """MindSpore's compiler has refused a graph."""
+    """Raised when MindSpore's compiler rejects a graph."""
 
 
 class Refused(Exception):
-    """Values are given that a kernel refuses; nothing has been computed."""
+    """Raised for input values that a kernel rejects; nothing has been computed."""
 
 
-#: Cells of graphs that are gone: freed when the next one is made, since a finalizer may run while MindSpore is at work
+#: Cells of deleted graphs. They are freed when the next graph is made, since a finalizer may run
+#: while MindSpore is executing.
 _dropped: list[Any] = []
 
 
@@ -61,9 +68,10 @@ def _free():
 
 
 class Body:
-    """What MindSpore has compiled, or will at the first run; shared by the graphs of several sizes where these are free.
+    """Code that MindSpore has compiled, or compiles at the first run. Graphs of several sizes share
+    it if their sizes are free.
 
-    dead    MindSpore has refused it
+    `dead`: MindSpore has rejected it.
     """
 
     def __init__(self, lines: Sequence[Line], results: Sequence[str], names: Sequence[str], attributes: dict[str, Any], states: Sequence[Any], level: str,
@@ -81,14 +89,15 @@ class Body:
         path = os.path.join(folder(), f"graph{number}.py")
         with open(path, "w") as f:
             f.write(self.source)
-        scope: dict[str, Any] = {"__name__": __name__}         # (which the compiler imports)
+        scope: dict[str, Any] = {"__name__": __name__}  # a module name that the compiler can import
         exec(compile(self.source, path, "exec"), scope)
         construct = ms.jit(scope["construct"], capture_mode="ast", jit_level=level)
         cell = type(f"Graph{number}", (ms.nn.Cell,), {"construct": construct, "_mindtorch_graph": True})()
         used = self.source
         for name, obj in attributes.items():
             if f"self.{name}(" in used or f"self.{name}," in used or f"self.{name})" in used:
-                # (MindSpore reckons with constants: x * nan is x to it, and x * 1e-30 * 1e30 too. What is a Parameter it leaves alone.)
+                # MindSpore folds constants: it simplifies x * nan to x, and x * 1e-30 * 1e30 too.
+                # It does not fold Parameters.
                 constant = isinstance(obj, ms.Tensor) and stype_of(obj).kind not in "iub"
                 setattr(cell, name, _parameter(obj, f"graph{number}.{name}") if constant else obj)
         for name, h in states:
@@ -103,13 +112,13 @@ class Body:
         self.compiling = 0.0
 
     def run(self, args: Sequence[Any]) -> Any:
-        """Its results for arguments, of which it takes those at its `places`."""
+        """Returns the results for `args`, the arguments at the indices `places`."""
         if self.runs:
             r = self.cell.construct(*args)
         else:
             start = time.perf_counter()
             try:
-                with patience.slow("MindSpore compiles a graph of torch.compile; later calls of its shapes do not wait"), dumps.into(folder()):
+                with patience.slow("MindSpore compiles a graph of torch.compile; later calls with the same shapes start at once"), dumps.into(folder()):
                     r = self.cell.construct(*args)
             except Exception as e:
                 self.dead = True
@@ -122,9 +131,10 @@ class Body:
 
 
 class Graph:
-    """A recording, and what it runs by: a Body of its own (`compile`), or one that it shares (`shares`).
+    """A recording, and the Body that runs it: its own (`compile`) or a shared one (`shares`).
 
-    run(given, numbers)   given: handles in the order in which they were declared; numbers: those that kernels were given, by their places
+    In `run(given, numbers)`, `given` has the handles in the order of their declaration, and
+    `numbers` the scalars passed to kernels, by index.
     """
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any], outputs: Sequence[Any], level: str) -> None:
@@ -143,18 +153,18 @@ class Graph:
         self.sheet: Any = Sheet(recorder, lines, results, (self.count, *self.after, len(self.looks)))
         self.arguments: list[Any] = []
         self.extra: list[Any] = []
-        #: whether sizes are free, and whether its body was made for it
+        #: `free`: the sizes are free. `new`: the body was made for this graph.
         self.free = self.new = False
 
     def compile(self) -> None:
-        """Gives it a body of its own."""
+        """Creates a Body for this graph only."""
         s = self.sheet
         self.body = Body(s.lines, s.results, [f"x{i}" for i in range(len(s.arguments))], s.attributes, [(n, h) for n, (_, h) in s.states.items()], self.level)
         self.arguments = [s.arguments[i] for i in self.body.places]
         self.sheet, self.new = None, True
 
     def generalised(self, template: Any, shared: Any) -> Body:
-        """A body for free sizes."""
+        """Creates a Body for free sizes."""
         s = template.base
         lines, more = template.written()
         self.new = True
@@ -162,20 +172,21 @@ class Graph:
                     template.inputs(), shared)
 
     def shares(self, template: Any, body: Body, arguments: Sequence[Any], extra: Sequence[Any]) -> None:
-        """Gives it a body for free sizes, with its own arguments, and constants and numbers after them."""
+        """Uses a Body for free sizes, with this graph's own arguments followed by constants and
+        scalars."""
         self.body, self.sheet, self.free = body, None, True
         self.arguments = [arguments[i] for i in body.places if i < len(arguments)]
         self.extra = [extra[i - len(arguments)] for i in body.places if i >= len(arguments)]
 
     @property
     def source(self) -> str:
-        """What MindSpore compiles."""
+        """Source code that MindSpore compiles."""
         return self.body.source
 
     uncompiled, refused = Uncompiled, Refused
 
     def holds(self, given: Sequence[Any], numbers: Sequence[Any]) -> bool:
-        """Whether the graph is right for these tensors and numbers."""
+        """True if the graph is valid for these tensors and scalars."""
         if self.body.dead:
             return False
         for i, h in self.states:
@@ -187,7 +198,7 @@ class Graph:
         return True
 
     def run(self, given: Sequence[Any], numbers: Sequence[Any], device: Any) -> list[Any]:
-        """The outputs."""
+        """Runs the graph and returns the outputs."""
         for i, (sizes, strides, offset, stype), look in self.checks:
             try:
                 look(device.view(self.groups[i].root(given, device), sizes, strides, offset, stype))
@@ -210,9 +221,11 @@ class Graph:
                 r = made[what[0]]
                 args.append(r[what[1]] if r.__class__ is tuple else r)
         with unrecorded():
-            # On the CPU target the graph runs in this thread.  MindSpore hands it to another one otherwise, and spins until that has done it: a second
-            # core's whole time, and time slices where there is none (ms of CPU time a step by hand, MLP 9.3 and 4.5, three convolutions 120 and 42,
-            # GPT-2-like 259 and 91).
+            # On the CPU target the graph runs in this thread. Otherwise MindSpore passes it to
+            # another thread and spins until that thread is done. That costs a second core's time,
+            # or time slices if there is no second core (CPU time per step, in the other thread vs
+            # in this one: MLP 9.3 ms vs 4.5 ms, three convolutions 120 ms vs 42 ms, GPT-2-like 259
+            # ms vs 91 ms).
             inline = device.target == "CPU" and not executor.disable_frontend_and_bprop_pipeline()
             try:
                 r = self.body.run([*args, *self.extra])
@@ -229,8 +242,8 @@ class Graph:
             try:
                 look(h)
             except Lacking:
-                raise RuntimeError("values of a compiled call are such as one of its kernels does not take: "
-                                   "run it without torch.compile, which then computes that op on the host") from None
+                raise RuntimeError("a kernel of a compiled call does not support the values that it received: "
+                                   "run the call without torch.compile, so that the op is computed on the host") from None
         found = [h if v is None else device.view(h, *v) for h, v in zip(r, self.views)]
         for i, places, several, settings in self.pooled:
             kept = tuple([None if k is None else found[k] for k in places])
@@ -261,7 +274,7 @@ def _names(operand, found, all=False):
 
 
 def _pruned(lines, results):
-    """The lines that the results or effects need."""
+    """Returns the lines that the results or side effects need."""
     needed: set[str] = set()
     for r in results:
         _names(_Name(r), needed)

@@ -1,8 +1,11 @@
-"""One graph for several sizes: recordings of the same kernels for other sizes, side by side.
+"""One graph for several sizes, from a comparison of recordings of the same kernels for different
+sizes.
 
-Each size is recorded by itself, and says by itself which views of which tensors it takes, what it draws and looks at.  What a graph has of all this are
-the calls.  Where two recordings have the same calls of the same values and differ in numbers (sizes, places, constant tensors) alone, those numbers become
-arguments of one graph with free dimensions (`Template`), and each recording that fits hands over its own.  So nothing is concluded from one size to another.
+Each size is recorded separately. Each recording determines which views of which tensors it takes,
+which random numbers it draws and which values it checks. A graph contains only the calls. If two
+recordings have the same calls on the same values and differ only in integers (sizes, indices) and
+constant tensors, these become arguments of one graph with free dimensions (`Template`). Each
+recording that fits passes its own. So nothing is inferred from one size for another.
 """
 from __future__ import annotations
 
@@ -23,12 +26,13 @@ from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import Primitive
 
-#: what is a value, an argument, a piece of state or an attribute, and not a constant
+#: matches a value, an argument, a piece of state or an attribute, but no constant
 _NAMED = re.compile(r"(v\d+)((?:\[\d+\])?)|(x\d+)|self\.(p\d+)|self\.([ab]\d+)")
 
 
 class Sheet:
-    """The lines of a recording, what they give, and what they are made of."""
+    """The lines of a recording, their results, and the arguments, states and attributes that they
+    use."""
 
     __slots__ = ("lines", "results", "attributes", "arguments", "geometry", "states", "kinds", "places")
 
@@ -44,7 +48,7 @@ class Sheet:
 
 
 def _geometry(name, what, of_given, by_name) -> tuple[Sizes, Stype] | None:
-    """Sizes and element type of an argument."""
+    """Returns (sizes, element type) of an argument."""
     kind = what[0]
     if kind == "given":
         return of_given.get(what[1]) if len(what) == 2 else (what[2][0], what[2][3])
@@ -67,20 +71,26 @@ def _texts(operands):
 
 # ------------------------------------------------------------------ side by side
 class _Pair:
-    """Two recordings: `ints` where they have other numbers, `tensors` that are others, and the second one's arguments by those of the first."""
+    """A comparison of two recordings.
+
+    `ints` has the positions where integers differ, `tensors` the positions where constant tensors
+    differ, and `arguments` maps each argument of the first recording to that of the second.
+    """
 
     def __init__(self, base: Sheet, other: Sheet, plain: bool = False) -> None:
         self.base, self.other = base, other
-        self.plain = plain          # whether the second may have a number itself where the first has an argument for it
+        # whether the second may have a literal scalar where the first has an argument
+        self.plain = plain
         self.ints: dict[tuple[Any, ...], tuple[int, int]] = {}
         self.tensors: dict[tuple[Any, ...], tuple[str, Any]] = {}
-        self._alike: dict[tuple[str, str], bool] = {}           # (each two constants are looked at once)
+        # so that each pair of constants is compared once
+        self._alike: dict[tuple[str, str], bool] = {}
         self.arguments: dict[str, str] = {}
         if len(base.lines) != len(other.lines) or base.kinds != other.kinds:
-            raise Differs("other calls, or other results are asked for")
+            raise Differs("the calls or the requested results differ")
         for i, (a, b) in enumerate(zip(base.lines, other.lines)):
             if a.effect != b.effect:
-                raise Differs("what is written differs")
+                raise Differs("the writes to state differ")
             self._prim((i,), base.attributes[a.call[5:]], other.attributes[b.call[5:]])
             self._all((i,), a.operands, b.operands)
         self._all(("results",), list(map(_Name, base.results)), list(map(_Name, other.results)))
@@ -91,11 +101,11 @@ class _Pair:
         if isinstance(a, P.BroadcastTo) and isinstance(b, P.BroadcastTo):
             self._numbers((*path, "shape"), tuple(a.shape), tuple(b.shape))
         elif not alike(a, b):
-            raise Differs(f"how {getattr(a, 'name', a)} computes depends on a size, or another call is made")
+            raise Differs(f"the settings of {getattr(a, 'name', a)} depend on a size, or another op is called")
 
     def _all(self, path, a, b):
         if len(a) != len(b):
-            raise Differs("another number of operands")
+            raise Differs("the number of operands differs")
         for i, (x, y) in enumerate(zip(a, b)):
             self._operand((*path, i), x, y)
 
@@ -124,11 +134,11 @@ class _Pair:
                 raise Differs("other operands")
         elif m[4] and n[4]:
             if self.base.states[m[4]][1] is not self.other.states[n[4]][1]:
-                raise Differs("other tensors are held")
+                raise Differs("the graphs have different state tensors")
         elif m[5] and n[5]:
             self._attribute(path, a, b, self.base.attributes[m[5]], self.other.attributes[n[5]])
         elif not (n[5] and self._is_number(m) and isinstance(self.other.attributes[n[5]], MSTensor) and shape_of(self.other.attributes[n[5]]) == ()):
-            raise Differs(f"other operands, or other tensors are held ({a}, {b})")
+            raise Differs(f"operands or state tensors differ ({a}, {b})")
 
     def _is_number(self, m):
         return self.plain and m is not None and m[3] and self.base.arguments[int(m[3][1:])][0] == "number"
@@ -143,7 +153,8 @@ class _Pair:
             self.tensors[path] = name, b
 
     def _same(self, a, b):
-        """Whether two constants are the same; Differs where these are none that can be arguments."""
+        """True if two constants are equal; raises Differs if they differ and cannot be arguments.
+        """
         if not isinstance(a, MSTensor) or not isinstance(b, MSTensor):
             if a.__class__ is not b.__class__ or isinstance(a, Primitive) or not (a == b or repr(a) == repr(b)) or a.__class__ is float and repr(a) != repr(b):
                 raise Differs(f"a constant is {str(a)[:80]} or {str(b)[:80]}")
@@ -172,7 +183,7 @@ def _bytes(t):
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two primitives compute the same."""
+    """True if two primitives compute the same."""
     if a is b:
         return True
     if type(a) is not type(b) or not isinstance(a, Primitive):
@@ -181,29 +192,31 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _settings(p):
-    # (`instance_name` is that of the Cell's attribute which it has become.)
+    # `instance_name` is excluded: it is the name of the Cell attribute that holds the primitive.
     return {k: repr(v) for k, v in vars(p).items() if k != "instance_name" and (
         v is None or v.__class__ in (int, float, bool, str, tuple, list) or isinstance(v, ms.dtype.Type))}
 
 
 # ------------------------------------------------------------------ for all sizes
 class Template:
-    """Two recordings as one: where they have other sizes any will do."""
+    """Two recordings merged into one graph: sizes in which they differ are free."""
 
     def __init__(self, one: Sheet, base: Sheet) -> None:
-        # (The first size has numbers that hang on sizes, such as a mean's 1 / n, as they are.)
+        # The recording of the first size has size-dependent scalars, such as a mean's 1 / n, as
+        # literals.
         pair = _Pair(base, one, plain=True)
         self.base = base
-        #: where numbers are free, by the argument that has them: those that have gone together till now
+        #: positions of free integers, grouped by the argument that supplies them: those whose
+        #: values have been equal so far
         together: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
         for path, both in pair.ints.items():
             together.setdefault(both, []).append(path)
         self.numbers = list(together.values())
         self.first = [both[0] for both in together]
         if ASCEND and together:
-            # (Each kernel that takes one has it copied from the device first.)
-            raise Differs("a kernel takes numbers that hang on sizes")
-        # (One constant may be two for another size: 5 as a bound, and as a count.)
+            # Each kernel that uses such an argument would first copy it from the device.
+            raise Differs("a kernel takes scalars that depend on sizes")
+        # One constant may correspond to two for another size: 5 as a bound, and 5 as a count.
         held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         for path, (name, other) in pair.tensors.items():
             held.setdefault((name, id(other)), []).append(path)
@@ -219,7 +232,7 @@ class Template:
             self.shapes.append((tuple([n if n == m else None for n, m in zip(a[0], b[0])]), a[1]))
             free = free or None in self.shapes[-1][0]
         if not free:
-            raise Differs("other tensors are held, or nothing differs")
+            raise Differs("the graphs have different state tensors, or nothing differs")
         for i, what in enumerate(base.arguments):
             if what[0] == "number" and f"x{i}" not in pair.arguments:
                 self.names.append(f"x{i}")
@@ -229,15 +242,15 @@ class Template:
             self.shapes.append((tuple([n if n == m else None for n, m in zip(shape_of(a), shape_of(b))]), stype_of(a)))
 
     def signature(self) -> list[str]:
-        """Names of the arguments."""
+        """Returns the names of the arguments."""
         return [*self.names, *[f"c{i}" for i in range(len(self.tensors))], *[f"n{i}" for i in range(len(self.numbers))]]
 
     def inputs(self) -> list[Any]:
-        """What MindSpore is told of the arguments."""
+        """Returns the description of the arguments for MindSpore."""
         return [*[_input(*s) for s in self.shapes], *[ms.mutable(n) for n in self.first]]
 
     def written(self) -> tuple[list[Line], dict[str, Any]]:
-        """The lines, and attributes beside those of the recording."""
+        """Returns the lines, and the attributes needed in addition to those of the recording."""
         at = {path: f"n{i}" for i, paths in enumerate(self.numbers) for path in paths}
         known = {path: f"c{i}" for i, (paths, _) in enumerate(self.tensors) for path in paths}
         more: dict[str, Any] = {}
@@ -253,37 +266,38 @@ class Template:
         return lines, more
 
     def served(self, sheet: Sheet) -> tuple[list[Any], list[Any]]:
-        """For a recording that fits, its arguments and the constants and numbers that come after them; Differs for one that does not."""
+        """Returns (arguments, the constants and integers that follow them) for a recording that
+        fits; raises Differs for any other."""
         pair = _Pair(self.base, sheet)
         arguments = []
         for name, (sizes, stype) in zip(self.names, self.shapes):
             other = pair.arguments.get(name)
-            if other is None:           # (no line has it)
+            if other is None:  # no line uses it
                 arguments.append(("unused",))
                 continue
             have = _place(sheet, other)
             if have is None or have[1] != stype or not _fits(have[0], sizes):
-                raise Differs("another size is free than before")
+                raise Differs("a size varies that was fixed so far")
             arguments.append(sheet.arguments[int(other[1:])] if other[0] == "x" else ("given", sheet.states[other[5:]][0]))
         extra: list[Any] = []
         others = dict(pair.tensors)
         for (paths, mine), (sizes, _) in zip(self.tensors, self.shapes[len(self.names):]):
             found = [others.pop(path, ("", mine))[1] for path in paths]
             if not _fits(shape_of(found[0]), sizes):
-                raise Differs("another size is free than before")
+                raise Differs("a size varies that was fixed so far")
             if any([t is not found[0] and (shape_of(t) != shape_of(found[0]) or _bytes(t) != _bytes(found[0])) for t in found[1:]]):
-                raise Differs("constants that went together do not")
+                raise Differs("constants that were equal so far differ")
             extra.append(found[0])
         if others:
-            raise Differs("another constant differs than before")
+            raise Differs("a constant varies that was fixed so far")
         left = dict(pair.ints)
         for paths, n in zip(self.numbers, self.first):
             numbers = {left.pop(path, (n, n))[1] for path in paths}
             if len(numbers) > 1:
-                raise Differs("sizes that went together do not")
+                raise Differs("sizes that were equal so far differ")
             extra.append(ms.mutable(numbers.pop()))
         if left:
-            raise Differs("another size is free than before")
+            raise Differs("a size varies that was fixed so far")
         return arguments, extra
 
 
@@ -322,9 +336,11 @@ def _nest(path, value, at):
 
 
 class Shared:
-    """What recordings of one stretch for several sizes have: templates, and the last recordings that have a graph of their own."""
+    """State shared by the recordings of one segment for several sizes: templates, and the last
+    recordings with a graph of their own."""
 
-    #: templates (one more where another dimension turns out to be free), and recordings that are kept
+    #: maximum number of templates (another one is made when another dimension turns out to be
+    #: free), and of saved recordings
     KEPT = 4
 
     def __init__(self) -> None:
@@ -333,7 +349,11 @@ class Shared:
         self.refused: str | None = None
 
     def serve(self, graph: Any, only: bool = False) -> str | None:
-        """Gives a recorded graph what it runs by, one for free sizes or its own; why it is its own.  only: one that there is, or nothing."""
+        """Assigns a Body to a recorded graph: one for free sizes, or its own.
+
+        Returns None for a Body with free sizes, else the reason why it is not used ("" for the
+        first recording). With `only`, uses an existing Body for free sizes or assigns none.
+        """
         sheet, why = graph.sheet, self.refused
         for template, body in self.bodies:
             if not body.dead:
@@ -361,7 +381,8 @@ class Shared:
         return why or "" if len(self.sheets) > 1 else ""
 
     def failed(self, body: Any, why: str) -> None:
-        """MindSpore cannot compile a graph for free sizes: there are none from now on."""
+        """Disables free sizes after MindSpore failed to compile a graph that has them. Bodies that
+        have already run stay valid."""
         self.refused = next(iter(why.strip().splitlines()), "MindSpore cannot compile a graph for free sizes")
         for _, b in self.bodies:
             b.dead = b.dead or b is body or not b.runs

@@ -1,4 +1,4 @@
-"""Where a process keeps the files that MindSpore's compiler reads."""
+"""Location of the files that MindSpore's compiler reads."""
 from __future__ import annotations
 
 import functools
@@ -11,12 +11,12 @@ from mindtorch.backend.cpython import at_exit
 
 @functools.cache
 def folder() -> str:
-    """Where the process keeps what MindSpore reads, until its end."""
+    """Returns this process's folder for files that MindSpore reads; it is removed at exit."""
     path = tempfile.mkdtemp(prefix="mindtorch-graphs-")
     at_exit("graphs' sources")(functools.partial(_remove, path, os.getpid()))
     return path
 
 
 def _remove(path, owner):
-    if os.getpid() == owner:            # (and not a forked child)
+    if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(path, ignore_errors=True)

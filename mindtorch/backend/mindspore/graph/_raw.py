@@ -1,7 +1,9 @@
-"""Calls of primitives that MindSpore's compiler takes from its own differentiation alone, not from source: read from a MindIR of one node.
+"""Calls of primitives that MindSpore's compiler accepts only from its own differentiation, not from
+source, loaded from a MindIR of one node.
 
-(Of BatchNormGradExt it puts the settings in wrong places, or refuses them, where source calls it.)  Shapes and types of a MindIR's arguments do not count: the
-compiler finds them anew where the call stands.
+(When source calls BatchNormGradExt, MindSpore passes its settings at wrong positions or rejects
+them.) The shapes and dtypes of a MindIR's arguments do not matter: the compiler infers them again
+at the call.
 """
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ _KINDS = {type(None): (ir.AttributeProto.NONE, None), bool: (ir.AttributeProto.B
 
 @functools.cache
 def call(name: str, operands: tuple[Any, ...], results: int) -> Any:
-    """A Cell of the tensors among `operands` (where there is ...) that calls a primitive: others are None, numbers, or tuples of integers."""
+    """Returns a Cell that calls the primitive `name` on its tensor arguments.
+
+    `operands` has `...` for each tensor; the others are None, scalars, or tuples of integers.
+    `results` is the number of results.
+    """
     model = ir.ModelProto(ir_version="1.1", producer_name="MindSpore", model_version=ms.__version__, little_endian=True, mind_ir_version=3)
     graph = model.graph
     graph.name = name

@@ -1,4 +1,5 @@
-"""Cells that MindSpore's compiler reads (all else of the project it does not: jit_fallback.py)."""
+"""Functions and Cells whose source MindSpore's compiler reads. It does not read other code of the
+project (`jit_fallback.py`)."""
 from mindtorch.backend.mindspore.runtime import ms
 
 
@@ -33,22 +34,25 @@ def under(x, y):
 
 
 def everywhere(x):
-    """Whether all elements are true."""
+    """True if all elements are true."""
     return x.all()
 
 
 def shaped(x, *sizes):
-    """The same elements in other sizes."""
+    """Returns x in other sizes."""
     return x.reshape(*sizes)
 
 
 def typed(x, dtype):
-    """The same values in another dtype."""
+    """Returns x cast to another dtype."""
     return x.astype(dtype)
 
 
 class GradientOf(ms.nn.Cell):
-    """Gradients of a Cell's result to the arguments at `position`: (*arguments, gradient of the result) -> a tensor, or a tuple where there are several."""
+    """Gradients of a Cell's result with respect to the arguments at `position`.
+
+    Takes (*arguments, gradient of the result); returns a tensor, or a tuple for several positions.
+    """
 
     _mindtorch_graph = True
 

@@ -1,7 +1,10 @@
-"""Writes down what kernels of the npu device do while they run: lines of a function that MindSpore's compiler can read.
+"""Recorder of the calls that kernels of the npu device make while they run, as lines of a function
+that MindSpore's compiler can read.
 
-Tensors are known by their memory.  A `Root` is memory of its own: an argument, a piece of state (a Parameter of the graph on the same memory), a constant, or
-the result of a call; `name` is the expression of what stands in it at this point.  Views are read and written functionally (_views.py).
+Tensors are identified by their memory. A `Root` is one separate piece of memory: an argument, a
+piece of state (a Parameter of the graph on the same memory), a constant, or the result of a call.
+Its `name` is the expression of its current contents. Views are read and written functionally
+(`_views.py`).
 """
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from mindspore.ops import operations as P
 ASCEND = target() == "Ascend"
 _ms_of = {v: k for k, v in STYPES.items()}
 
-#: primitives that write to some of their operands; and all whose names begin with Inplace: to the first
+#: primitive -> indices of the operands that it modifies in place; primitives whose names begin with
+#: Inplace modify the first
 WRITES = {"Adam": (0, 1, 2), "ApplyMomentum": (0, 1), "ApplyGradientDescent": (0,), "ApplyAdamWithAmsgradV2": (0, 1, 2, 3), "Assign": (0,),
           "AssignAdd": (0,), "AssignSub": (0,), "AdamWeightDecay": (0, 1, 2), "AdamW": (0, 1, 2, 3), "SGD": (0, 3, 5)}
 _reshape, _contiguous, _fill, _store, _scalar = P.Reshape(), G.Contiguous(), G.FillScalar(), G.InplaceCopy(), G.TensorToScalar()
@@ -35,18 +39,20 @@ _cast, _broadcast, _assign, _mul, _and = P.Cast(), P.BroadcastTo, P.Assign(), P.
 
 
 class Root:
-    """Memory and what stands in it."""
+    """A piece of memory and its contents."""
 
     __slots__ = ("start", "nbytes", "stype", "sizes", "name", "own", "kind", "index", "touched", "reads", "keep", "copied")
 
     def __init__(self, start, nbytes, stype, sizes, name, kind, index=-1, keep=None):
         self.start, self.nbytes, self.stype, self.sizes, self.name, self.kind, self.index, self.keep = start, nbytes, stype, sizes, name, kind, index, keep
         self.own, self.touched, self.reads = name, False, {}
-        self.copied: Any = None         # of a view's copy: where it was (root, sizes, strides, offset), and the root's values then
+        # for a view's copy: its source (root, sizes, strides, offset), and the expression of the
+        # root's values at that time
+        self.copied: Any = None
 
 
 class Line:
-    """target = call(operands): `effect` says that it writes to state."""
+    """One statement, target = call(operands). `effect`: it writes to state."""
 
     __slots__ = ("target", "call", "operands", "effect")
 
@@ -55,23 +61,27 @@ class Line:
 
 
 class Taken(tuple):
-    """A generator's (seed, offset), the `place`th that the graph takes."""
+    """(seed, offset) of a generator, the draw with index `place` in the graph."""
 
     place: int
 
 
 class Recorder(JitContext):
-    """A context in which kernels run and are recorded; MindSpore's primitives themselves call `run_op`."""
+    """Context in which kernels run and are recorded. MindSpore's primitives themselves call
+    `run_op`."""
 
-    #: whether state and constants are read as arguments of the graph (MindSpore copies what is a Parameter on Ascend)
+    #: whether state and constants are read as arguments of the graph (on Ascend MindSpore copies a
+    #: Parameter)
     by_arguments = ASCEND
-    #: whether kernels shall take primitives that MindSpore's ONNX writer knows, even where these are not as exact
+    #: whether kernels use only primitives that MindSpore's ONNX writer supports, even where these
+    #: are less accurate
     old = False
 
     def __init__(self, device: Any, lenient: bool = False) -> None:
         super().__init__()
         self.device, self.lenient = device, lenient
-        #: why what has run is no part of a graph: a kernel is never broken off, for it may have written already
+        #: reason for the graph break, or None; a kernel is never interrupted, because it may have
+        #: written already
         self.broken: str | None = None
         self.lines: list[Line] = []
         self.attributes: dict[str, Any] = {}
@@ -80,24 +90,30 @@ class Recorder(JitContext):
         self._starts: list[int] = []
         self._keep: list[Any] = []
         self._count = 0
-        #: what each argument is: ("given", index), ("number", Number, element type), ("fresh", call, which)
+        #: description of each argument: ("given", index), ("number", Number, element type),
+        #: ("fresh", call, which), ...
         self.arguments: list[tuple[Any, ...]] = []
         self.states: list[tuple[str, int, Any]] = []       # (attribute, index of the given tensor, handle)
-        self.takes: list[tuple[Any, int]] = []               # (by which key the numbers of a run have what a call has taken, which of these)
+        # (generator's key in the scalars of a run, index among its draws)
+        self.takes: list[tuple[Any, int]] = []
         self.makes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.checks: list[tuple[int, Any, Callable[[Any], None]]] = []
-        #: what is looked at after the run: (expression, element type, look)
+        #: values to check after the run: (expression, element type, function)
         self.afterwards: list[tuple[str, Any, Callable[[Any], None]]] = []
         self.conditions: list[tuple[Number, Any]] = []
         self._slots: dict[Any, Any] = {}
-        # On Ascend state is read as an argument, and written as a Parameter on the same memory when all has run that reads it: MindSpore copies a Parameter for
-        # each read if there is any view, or write to another, in between.  Names that show state -> which; state -> names of the calls that read it.
+        # On Ascend state is read as an argument. It is written as a Parameter on the same memory,
+        # after everything that reads it has run. Otherwise MindSpore copies a Parameter for each
+        # read if there is a view, or a write to another Parameter, in between. `_lies` maps names
+        # to the state that they show; `_readers` maps state to the names of the calls that read it.
         self._lies: dict[str, set[str]] = {}
         self._readers: dict[str, list[str]] = {}
-        self._unknown: dict[str, bool] = {}          # state written to -> whether MindSpore does not know that
+        # modified state -> whether MindSpore is unaware of the write
+        self._unknown: dict[str, bool] = {}
         self._fills: dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...]]] = {}
         self._off = 0
-        # (What is of the host moves to the device at its first use: another address.)
+        # Roots of host tensors: a host tensor moves to the device at its first use, and so changes
+        # its address.
         self._objects: dict[int, Root] = {}
 
     def __enter__(self) -> Recorder:
@@ -110,7 +126,7 @@ class Recorder(JitContext):
         set_jit_context(None)
 
     def aside(self) -> _Off:
-        """A context in which nothing is recorded."""
+        """Returns a context in which nothing is recorded."""
         return _Off(self)
 
     # ---- memory
@@ -121,7 +137,8 @@ class Recorder(JitContext):
         self._keep.append(h)
         if ASCEND and kind in ("constant", "argument"):
             self._objects[id(h)] = root
-            if h.device == "CPU":           # (its first use moves it to the device: where it lay another may lie then)
+            # Its first use moves it to the device; another tensor may then get its address.
+            if h.device == "CPU":
                 return root
         if start not in self._roots:
             bisect.insort(self._starts, start)
@@ -130,11 +147,11 @@ class Recorder(JitContext):
 
     @property
     def roots(self) -> list[Root]:
-        """All of them."""
+        """All roots."""
         return [*self._roots.values(), *[r for r in self._objects.values() if self._roots.get(r.start) is not r]]
 
     def find(self, h: Any) -> Root | None:
-        """Whose memory a tensor lies in."""
+        """Returns the root whose memory contains tensor `h`, or None."""
         if self._objects:
             root = self._objects.get(id(h))
             if root is not None:
@@ -153,16 +170,16 @@ class Recorder(JitContext):
         if root is None and self.lenient and h.is_contiguous() and h.nbytes:
             root = self._add(h, "x", "argument")
         if root is None:
-            raise NoGraph("it uses a tensor that no recorded call has made")
+            raise NoGraph("it uses a tensor that was not created by a recorded call")
         stype = stype_of(h)
         if stype != root.stype:
-            raise NoGraph(f"it sees {root.stype.name} memory as {stype.name}")
+            raise NoGraph(f"it reinterprets {root.stype.name} memory as {stype.name}")
         if 0 in shape_of(h):
-            raise NoGraph("it uses a tensor without elements")
+            raise NoGraph("it uses an empty tensor")
         return root, shape_of(h), tuple(stride_of(h)), 0 if self._objects.get(id(h)) is root else (h._data_ptr() - root.start) // stype.itemsize
 
     def operand(self, h: Any) -> str:
-        """The expression of a tensor's values."""
+        """Returns the expression of a tensor's values."""
         return self._view_of(*self._place(h))
 
     def _view_of(self, root, sizes, strides, offset):
@@ -173,7 +190,7 @@ class Recorder(JitContext):
         if name is None:
             name = ASCEND and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, sizes, strides, offset)
             if name:
-                return name         # (anew for each use: MindSpore copies what a view has given for a second one)
+                return name  # Not cached: MindSpore copies the result of a view for a second use.
             have, steps = _ascend.merged(sizes, strides)
             name = ASCEND and have != sizes and _ascend.read(self.emit, lambda have: self._seen(root, have), root.sizes, have, steps, offset)
             if name:
@@ -183,14 +200,18 @@ class Recorder(JitContext):
         return name
 
     def _seen(self, root, sizes):
-        """A root's values in other sizes, for views.  (MindSpore copies a value that a view is taken of, for each other use; not what a Depend stands for.)"""
+        """Returns a root's values in other sizes, as the source of a view.
+
+        MindSpore copies a value from which a view is taken, for each other use; a Depend around the
+        value avoids the copy.
+        """
         name = self._reshaped(root, sizes)
         if name.startswith("self."):
             return name
         return self.emit(_depend, name, _Name("x0" if self.arguments else "self.p0"))
 
     def _reshaped(self, root, sizes):
-        """A root's values in other sizes: those of an argument come so."""
+        """Returns a root's values in other sizes; an argument is passed in these sizes."""
         if sizes == root.sizes:
             return root.name
         name = root.reads.get(sizes)
@@ -204,7 +225,8 @@ class Recorder(JitContext):
         return name
 
     def given(self, index: int, h: Any, held: bool) -> None:
-        """Declares a tensor that the graph gets, in C order; held: the same one at every run, so that the graph may have it as its state."""
+        """Declares a tensor in C order that is passed to the graph. held: it is the same at every
+        run, so it may be state of the graph."""
         if held:
             name = f"p{len(self.states)}"
             self.states.append((name, index, h))
@@ -220,10 +242,10 @@ class Recorder(JitContext):
     def constant(self, h: Any) -> None:
         """Declares a tensor whose values are part of the graph."""
         if 0 not in shape_of(h) and self.find(h) is None:
-            # (The graph's own copy: the tensor may become a result, and be written to.)
+            # The graph uses its own copy: the tensor may become a result and be modified in place.
             with _Off(self):
                 own = _copied(h) if ASCEND else from_contiguous(np.array(memory_of(h)))
-            if self.by_arguments:           # (and MindSpore reckons with what is no Parameter)
+            if self.by_arguments:  # MindSpore folds constants that are not Parameters.
                 self._add(h, f"x{len(self.arguments)}", "constant")
                 self.arguments.append(("constant", own))
             else:
@@ -237,25 +259,26 @@ class Recorder(JitContext):
             self._keep.append(value)
         return f"self.{name}"
 
-    # ---- what kernels tell (backend/mindspore/recording.py)
+    # ---- notifications from kernels (backend/mindspore/recording.py)
     def host_reads(self, h: Any) -> None:
-        """Refuses memory that is no constant."""
+        """Breaks the graph if the host reads memory that is not constant."""
         root = self.find(h)
         if root is None or root.kind != "constant" or root.touched:
             self.broken = "it reads values in host memory"
 
     def take(self, generator: Any) -> Taken:
-        """The next numbers of a generator."""
+        """Draws the next (seed, offset) of a generator."""
         t = Taken(generator.take())
         t.place = len(self.takes)
         self.takes.append((generator.key, generator.at - 1))
         return t
 
     def fresh(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Tensors made anew at each run, as arguments."""
+        """Creates tensors that every run creates again, as arguments."""
         with _Off(self):
             r = make(*given)
-            # (In memory of their own: parts of one table of numbers would be taken for each other.)
+            # Each gets its own storage: parts of one table of random numbers would be mistaken for
+            # one another.
             r = tuple([converted(h, stype_of(h)) for h in r]) if r.__class__ is tuple else converted(r, stype_of(r))
         call = len(self.makes)
         self.makes.append((make, tuple([_Place(g.place) if g.__class__ is Taken else g for g in given])))
@@ -265,7 +288,11 @@ class Recorder(JitContext):
         return r
 
     def check(self, h: Any, look: Callable[[Any], None]) -> bool:
-        """Looks at values now, and before each run where they are those of a given tensor; where the graph computes them, after each run."""
+        """Checks values now. Values of a given tensor are also checked before each run, values
+        computed by the graph after each run.
+
+        Returns False if the values cannot be checked before the run.
+        """
         try:
             root, sizes, strides, offset = self._place(h)
         except NoGraph as e:
@@ -283,7 +310,8 @@ class Recorder(JitContext):
         return True
 
     def kept(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Tensors made of constants, perhaps in another run."""
+        """Creates tensors from constants, which may have been done in an earlier run, and declares
+        them as constants."""
         with _Off(self):
             r = make(*given)
         stack = [r]
@@ -296,7 +324,7 @@ class Recorder(JitContext):
         return r
 
     def one(self, obj: Any, compute: Callable[..., Any], handles: tuple[Any, ...]) -> Any:
-        """Computes, and writes it down as a call of `obj`."""
+        """Runs `compute`, and records it as one call of `obj`."""
         with _Off(self):
             set_jit_context(None)
             try:
@@ -311,12 +339,13 @@ class Recorder(JitContext):
         return r
 
     def raw(self, name: str, operands: tuple[Any, ...], results: int) -> Any:
-        """What `one` may write down for a primitive that MindSpore's compiler does not take from source (_raw.py)."""
+        """Returns an object that `one` can record, for a primitive that MindSpore's compiler does
+        not accept from source (`_raw.py`)."""
         with _Off(self):
             return _raw.call(name, operands, results)
 
     def slot(self, n: Number, stype: Any) -> Any:
-        """A number as a tensor of no dimensions that is an argument."""
+        """Returns a scalar as a 0-d tensor that is an argument."""
         h = self._slots.get((id(n), stype))
         if h is None:
             h = self._slots[id(n), stype] = from_contiguous(np.asarray(n.value).astype(stype))
@@ -326,28 +355,31 @@ class Recorder(JitContext):
         return h
 
     def is_state(self, h: Any) -> bool:
-        """Whether a tensor is the whole of a piece of the graph's state, which MindSpore's optimizers may write to."""
+        """True if a tensor is an entire piece of the graph's state, which MindSpore's optimizers
+        may modify in place."""
         root = self.find(h)
         return root is not None and root.kind == "state" and shape_of(h) == root.sizes and h.is_contiguous()
 
     def holds_for(self, n: Number) -> None:
-        """The graph holds for the number's value alone."""
+        """Guards the graph on the scalar's current value."""
         self.conditions.append((n, n.value))
 
     # ---- calls
     def pass_trace_node(self, before: Any, after: Any) -> None:
-        """(MindSpore tells of tensors that it puts in another's place.)"""
+        """Does nothing. MindSpore calls it when it replaces a tensor by another."""
 
     def default_output(self) -> Any:
-        """(For MindSpore's own tracer.)"""
+        """Returns None. MindSpore's own tracer needs this method."""
         return None
 
     def run_op(self, prim: Any, r: Any, *args: Any) -> Any:
-        """A primitive has been called with `args` and has given `r`."""
+        """Records a call of a primitive with `args` that returned `r`; MindSpore calls this method.
+        """
         return r if self._off or self.broken is not None else self.called(prim, r, _asked(prim, args))
 
     def called(self, of: Any, r: Any, args: Sequence[Any], keys: dict[str, Any] | None = None) -> Any:
-        """A primitive, or a function that MindSpore's compiler can read, has been called and has given `r`."""
+        """Records a call that returned `r`, of a primitive or of a function that MindSpore's
+        compiler can read."""
         if not self._off and self.broken is None:
             with _Off(self):
                 try:
@@ -368,12 +400,12 @@ class Recorder(JitContext):
         if not writes:
             tensors = r if isinstance(r, (tuple, list)) else (r,)
             if all([isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is not None for t in tensors]):
-                return                      # views: read from the memory they lie in
+                return  # views: they are read from the memory that they share
             return self._given(name, self.emit(prim, *args), r)
         self._write_in_place(prim, args, writes, r)
 
     def _given(self, name, v, r):
-        """What a call has given by the name `v`."""
+        """Registers the results of a call under the name `v`."""
         tensors = r if isinstance(r, (tuple, list)) else (r,)
         for i, t in enumerate(tensors):
             if isinstance(t, MSTensor) and 0 not in shape_of(t) and self.find(t) is None:
@@ -382,7 +414,7 @@ class Recorder(JitContext):
                 self._add(t, f"{v}[{i}]" if tensors is r else v, "value")
 
     def _on_ascend(self, name, r, args):
-        """What goes another way there; whether it has been written down."""
+        """Records a call that needs other primitives on Ascend; False if it needs none."""
         if name == "Copy":
             self.cast(args[0], r)
         elif name == "MatMulExt":
@@ -391,7 +423,8 @@ class Recorder(JitContext):
             self._given(name, self.emit(_reshape, self._contiguous(args[0]), args[1]), r)
             self._copy_of(args[0], r)
         elif name == "Dense":
-            # (MindSpore's kernel sees what is no matrix as one, as if it lay in C order: a view gives wrong numbers there.)
+            # MindSpore's kernel treats an operand that is not a matrix as one in C order: a view
+            # gives wrong results.
             self._given(name, self.emit(_dense, self._contiguous(args[0]) if len(shape_of(args[0])) != 2 else args[0], *args[1:]), r)
         elif name == "InplaceCopy":
             self.write(args[0], args[1])
@@ -410,7 +443,8 @@ class Recorder(JitContext):
         return True
 
     def _product(self, r, args):
-        """A product of matrices that lie the other way round in memory, which its kernel can see to."""
+        """Records a product of matrices that are transposed in memory, which its kernel can handle;
+        False if it is not recorded."""
         found, turned = [], []
         for x in args:
             root, sizes, strides, offset = self._place(x)
@@ -422,17 +456,18 @@ class Recorder(JitContext):
             found.append(self._view_of(root, *inner, offset) if turn else self._view_of(root, sizes, strides, offset))
         if shape_of(args[0])[:-2] != shape_of(args[1])[:-2] or len(shape_of(r)) == 2 and not any(turned):
             return False
-        # (With batches by this primitive in any case: MatMulExt makes what aclnn takes of them, which views are not.)
+        # Batched products always use this primitive: MatMulExt converts its operands to what aclnn
+        # accepts, and views do not qualify.
         self._given("MatMul", self.emit((P.MatMul if len(shape_of(r)) == 2 else P.BatchMatMul)(*turned), *found), r)
         return True
 
     def _contiguous(self, h):
-        """The values of a tensor in C order."""
+        """Returns the expression of a tensor's values in C order."""
         if not ASCEND or h.is_contiguous():
             return self.operand(h)
         root, *where = self._place(h)
         if root.kind != "argument" and _ascend.turned(root.sizes, *where):
-            # (The kernel that turns is one launch; a view of a Reshape would be copied before.)
+            # The transpose kernel is one launch; a view of a Reshape would be copied first.
             return _views.read(self.emit, root.name, root.sizes, *where, root.stype, True)
         return self.emit(_contiguous, self._view_of(root, *where))
 
@@ -443,7 +478,12 @@ class Recorder(JitContext):
             copy.copied = root, *where, root.name
 
     def _joined(self, prim, r, args):
-        """A concatenation of what has copied views, perhaps to merge dimensions: of the views, for its kernel takes them as they lie."""
+        """Records a concatenation of copied views as a concatenation of the views; False if it is
+        not recorded.
+
+        The views may have been copied to merge dimensions, but the concatenation kernel accepts
+        strided operands.
+        """
         sizes = shape_of(r)
         d = prim.axis % max(len(sizes), 1)
         parts, inner = [], None
@@ -477,9 +517,9 @@ class Recorder(JitContext):
         for i in writes:
             root, sizes, strides, offset = self._place(args[i])
             if root.kind != "state" or sizes != root.sizes or offset or not _in_order(sizes, strides):
-                raise NoGraph(f"{type(prim).__name__} writes to what is no state of the graph")
+                raise NoGraph(f"{type(prim).__name__} writes to a tensor that is not an entire piece of the graph's state")
             roots.append(root)
-        # (That a batch norm writes MindSpore does not know.)
+        # MindSpore is unaware that a batch norm writes.
         unknown = ASCEND and type(prim).__name__ == "BatchNormExt"
         for root in roots:
             self._alike(root, unknown)
@@ -487,7 +527,8 @@ class Recorder(JitContext):
                 self._assigned(root)
             self._parted(root)
         said = [self._said(a) for a in args]
-        if unknown:     # (what it reads has to wait for what came before, and what comes after for it)
+        # The call has to run after earlier readers of the state, and later readers after the call.
+        if unknown:
             before = [v for root in roots for v in self._readers.pop(root.own, ())]
             if before:
                 said[0] = self._line_of(_depend, [said[0], _Weak(before)], False)
@@ -504,12 +545,14 @@ class Recorder(JitContext):
         self._given(type(prim).__name__, v, r)
 
     def _alike(self, root, unknown):
-        """Refuses writes of both kinds to one piece of state: MindSpore would have one write to a copy."""
+        """Breaks the graph if one piece of state has writes that MindSpore is aware of and others:
+        MindSpore would apply one of them to a copy."""
         if ASCEND and root.kind == "state" and self._unknown.setdefault(root.own, unknown) != unknown:
             raise NoGraph("a batch norm's running statistics are written to by something else as well")
 
     def _parted(self, root):
-        """Before state is written in place: what else is known by its name gets a value of its own."""
+        """Prepares for an in-place write to state: other roots that are known by its name get a
+        value of their own."""
         for other in self.roots:
             if other.copied is not None and other.copied[0] is root:
                 other.copied = None
@@ -539,10 +582,11 @@ class Recorder(JitContext):
             self._readers.setdefault(own, []).append(name)
 
     def emit(self, prim: Any, *args: Any) -> str:
-        """A call of a primitive as a line; what it gives."""
+        """Records a call of a primitive as a line; returns the name of its result."""
         kind = type(prim).__name__
         if kind == "SliceExt" and args[0].__class__ is _Name and args[0] in self._fills and all([a.__class__ is int and a >= 0 for a in args[1:]]):
-            # (A part of one number everywhere: the compiler makes it once, where the slice would be a launch.)
+            # A slice of a filled tensor: the compiler computes a smaller fill once, whereas the
+            # slice would be a launch.
             fill, sizes, rest = self._fills[args[0]]
             d, start, stop, step = args[1:]
             return self.emit(fill, (*sizes[:d], len(range(start, min(stop, sizes[d]), step)), *sizes[d + 1:]), *rest)
@@ -555,7 +599,7 @@ class Recorder(JitContext):
         return self._line_of(prim, [self._said(a) for a in args], effect)
 
     def _target(self, root):
-        """State to be written to, after all that has read it."""
+        """Returns the expression for writing to state, ordered after all calls that read it."""
         readers = self._readers.pop(root.own, None)
         return self._line_of(_depend, [root.own, _Weak(readers)], False) if readers else root.own
 
@@ -592,7 +636,10 @@ class Recorder(JitContext):
         return _Name(self._attribute(a))
 
     def _as_scalar(self, n):
-        """A number as a scalar of the graph's: one that is an argument itself would be copied to the device and back, for each kernel that takes it."""
+        """Returns a `Number` as a scalar of the graph, extracted from a tensor argument.
+
+        A scalar argument would be copied to the device and back for each kernel that takes it.
+        """
         name = self._slots.get((id(n), "scalar"))
         if name is None:
             self._keep.append(n)
@@ -602,20 +649,21 @@ class Recorder(JitContext):
 
     # ---- casts, copies and writes of the device itself
     def cast(self, h: Any, r: Any) -> None:
-        """`r` is a contiguous copy of `h`, perhaps in another element type."""
+        """Records that `r` is a contiguous copy of `h`, possibly in another element type."""
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
             name = self._contiguous(h)
             if stype_of(r) != stype_of(h):
                 name = self.emit(_cast, _Name(name), _ms_of[stype_of(r)])
-            # (A copy goes by the same name, until what was copied is written to in place: `_parted`.)
+            # A copy has the same name as its source, until the source is modified in place:
+            # `_parted`.
             self._add(r, name, "value")
             if ASCEND and stype_of(r) == stype_of(h) and not h.is_contiguous():
                 self._copy_of(h, r)
 
     def write(self, h: Any, value: Any) -> None:
-        """The values of `value` have been or will be stored in `h`, broadcast and cast."""
+        """Records that `value`, broadcast and cast, has been or will be stored in `h`."""
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
@@ -626,7 +674,7 @@ class Recorder(JitContext):
             self._stored(h, name, shape_of(value))
 
     def fill(self, h: Any, number: Any) -> None:
-        """One number has been or will be stored everywhere."""
+        """Records that one scalar has been or will be stored in all elements of `h`."""
         if 0 in shape_of(h):
             return
         with _Off(self), _Told(self):
@@ -640,7 +688,7 @@ class Recorder(JitContext):
     def _moved(self, stype, prim, name, *args):
         if stype.kind != "V" or ASCEND:
             return self.emit(prim, _Name(name), *args)
-        # (The CPU target has neither for bfloat16.)
+        # The CPU target supports neither primitive for bfloat16.
         wide = self.emit(prim, self.emit(_cast, _Name(name), _ms_of[np.dtype(np.float32)]), *args)
         return self.emit(_cast, wide, _ms_of[stype])
 
@@ -648,7 +696,7 @@ class Recorder(JitContext):
         root, sizes, strides, offset = self._place(h)
         self._alike(root, False)
         if root.kind == "constant":
-            root.kind = "value"         # (the graph's own copy keeps what it was made with)
+            root.kind = "value"  # the graph's own copy keeps its initial values
         if have != sizes:
             name = self._moved(root.stype, _broadcast(sizes), name)
         whole = not offset and math.prod(sizes) == math.prod(root.sizes) and _in_order(sizes, strides)
@@ -661,8 +709,14 @@ class Recorder(JitContext):
 
     # ---- the end
     def finish(self, outputs: Sequence[Any]) -> tuple[list[str], list[Any], list[tuple[int, str]], list[str]]:
-        """Expressions of the outputs, and what views of them these are (None: they themselves); of what has to be written to given tensors after the run:
-        (index, expression); of what is looked at afterwards.  Writes to state are lines.
+        """Returns (outputs, views, after, checks).
+
+        - outputs: expressions of the outputs
+        - views: which view of its expression each output is (None: the value itself)
+        - after: (index, expression) of values to write to given tensors after the run
+        - checks: expressions of the values to check after the run
+
+        Writes to state are recorded as lines.
         """
         with _Off(self):
             written = [r for r in self.roots if r.touched and r.name != r.own]
@@ -675,14 +729,16 @@ class Recorder(JitContext):
                 if h.is_contiguous() and (not ASCEND or shape_of(h) == self._place(h)[0].sizes):
                     name = self.operand(h)
                     views.append(None)
-                else:           # (as it lies in memory)
+                else:  # with its memory layout
                     root, *where = self._place(h)
                     name = root.name
                     views.append((*where, root.stype))
-                if name[0] != "v" or name in said:      # (an output is memory of its own)
+                if name[0] != "v" or name in said:  # an output has its own storage
                     name = self._copy(name, stype_of(h))
                 said.append(name)
-            self.pooled = []            # (what a kernel hung on a result: that result, where the tensors stand, whether several, settings)
+            # tensors that a kernel attached to a result: (result, their indices, whether there are
+            # several, settings)
+            self.pooled = []
             for i, h in enumerate(outputs):
                 hung = h.__dict__.get("pooled")
                 if hung is None:
@@ -709,7 +765,11 @@ class Recorder(JitContext):
 
 
 def _asked(prim, args):
-    """What a primitive was called with: it tells of strings and dtypes as numbers, which the compiler does not take, and of its instance's own settings."""
+    """Returns the arguments of a primitive's call.
+
+    MindSpore passes strings and dtypes to `run_op` as integers, which the compiler does not accept,
+    and adds the instance's own settings.
+    """
     code = type(prim).__call__.__code__
     frame: Any = sys._getframe(2)
     for _ in range(8):
@@ -732,17 +792,17 @@ def _in_order(sizes, strides):
 
 
 class _Name(str):
-    """An expression, where a string would be a constant."""
+    """An expression. A plain string is a constant."""
 
     __slots__ = ()
 
 
 class _Many(list):
-    """Expressions of a tuple."""
+    """Expressions of a tuple's elements."""
 
 
 class _Weak(list):
-    """Expressions of which those that nothing needs may go."""
+    """Expressions that are dropped where nothing needs them."""
 
 
 def _flat(operands):
@@ -756,7 +816,7 @@ def _flat(operands):
 
 
 class _Key:
-    """An argument by keyword."""
+    """A keyword argument."""
 
     __slots__ = ("name", "value")
 
@@ -775,7 +835,8 @@ class _Place:
 
 
 class _Off:
-    """Calls are not recorded meanwhile (nor afterwards, where none were before)."""
+    """Context in which calls are not recorded. On exit recording resumes only if it was active
+    before."""
 
     __slots__ = ("recorder", "before")
 
@@ -788,11 +849,11 @@ class _Off:
 
     def __exit__(self, *error):
         self.recorder._off -= 1
-        STATE.on = self.before              # (none, where the kernels have run)
+        STATE.on = self.before  # None if the kernels have already run.
 
 
 class _Told:
-    """What cannot be recorded is noted, not raised."""
+    """Context that stores the reason for a graph break instead of raising NoGraph."""
 
     __slots__ = ("recorder",)
 

@@ -1,15 +1,20 @@
-"""Views of memory, and writes through them, as calls of MindSpore's primitives without side effects, for a compiled graph.
+"""Views of memory, and writes through them, as calls of MindSpore primitives without side effects,
+for a compiled graph.
 
-A piece of memory (the root) is a contiguous value; a view of it is (sizes, strides, offset) in elements of the root, which may overlap or repeat
-them (stride 0).  `read` gives the view's values as a contiguous value, `write` the root's new values after a store.
+A piece of memory (the root) is a contiguous value. A view of it is (sizes, strides, offset) in
+elements of the root, which may overlap or repeat (stride 0). `read` returns the view's values as a
+contiguous value, `write` the root's new values after a store.
 
-The root is cut into cells: runs of neighbouring dimensions, its own where possible, so that each dimension of the view lies in one of them.  A cell
-of which a stretch is taken is a matter of one Slice (all such cells at once), a step or several overlapping dimensions one of a Gather along that
-cell alone.  Then come Transpose, and Tile for strides of 0; Reshape stands between them only where the sizes differ.
+The root is cut into cells: runs of adjacent dimensions, the root's own where possible, such that
+each dimension of the view lies in one cell. One Slice takes contiguous ranges of all cells at once.
+A step, or several overlapping dimensions, need a Gather along that cell. Then come Transpose, and
+Tile for strides of 0. Reshape is inserted only where the sizes differ.
 
-CPU target, in a graph at O0, us per call beyond an empty one for float32, in brackets for a root of 1000 x 1000 (of it 400 are the result's memory):
-Reshape 0-1 (nothing between two calls), Slice 2 (100 to 500), StridedSlice 50 (inner dimensions sliced as well: 13000), Gather 2 (x[:, ::2]: 1290,
-StridedSlice 1330, Reshape and Slice 2750), Transpose 3 (1950), BroadcastTo 3 (2020 to 2620), Tile 3 (1280 to 1410), Concat 3 (760).
+Time per call on the CPU target in a graph at O0, in us on top of an empty call, for float32; in
+parentheses for a root of 1000 x 1000 (of which 400 us are for the result's memory): Reshape 0-1 (0
+between two calls), Slice 2 (100 to 500), StridedSlice 50 (inner dimensions sliced as well: 13000),
+Gather 2 (x[:, ::2]: 1290, StridedSlice 1330, Reshape and Slice 2750), Transpose 3 (1950),
+BroadcastTo 3 (2020 to 2620), Tile 3 (1280 to 1410), Concat 3 (760).
 """
 from __future__ import annotations
 
@@ -29,17 +34,19 @@ Dims = list[tuple[int, int]]
 
 @functools.lru_cache(None)
 def _op(cls: Any, *settings: Any) -> Any:
-    """One instance of a primitive for all who use it with these settings."""
+    """Returns a shared instance of a primitive with these settings."""
     return cls(*settings)
 
 
 def read(emit: Callable[..., Any], root: Any, root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], offset: int,
          dtype: Any = None, ascend: bool = False) -> Any:
-    """The values of a view as a contiguous value of `sizes`.
+    """Returns the values of a view as a contiguous value of `sizes`.
 
-    `emit(primitive, *args)` writes a call down and returns its value's name; args are names, a tuple of names, or constants (numbers, tuples of
-    numbers, NumPy arrays, a MindSpore dtype).  `dtype` (of NumPy, or its name) is the root's and the view's: bfloat16 on the CPU target and what Ascend's
-    slices refuse need it.  ValueError for a view that leaves the root.
+    `emit(primitive, *args)` records a call and returns the name of its value. Its args are names,
+    tuples of names, or constants (scalars, tuples of scalars, NumPy arrays, a MindSpore dtype).
+    `dtype` (a NumPy dtype or its name) is the dtype of the root and the view. It is needed for
+    bfloat16 on the CPU target and for dtypes that Ascend's slices do not support. Raises ValueError
+    for a view that exceeds the root.
     """
     where = _geometry(root_sizes, sizes, strides, offset)
     plan = _Plan(ascend, dtype)
@@ -49,9 +56,11 @@ def read(emit: Callable[..., Any], root: Any, root_sizes: Sequence[int], sizes: 
 
 def write(emit: Callable[..., Any], root: Any, root_sizes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], offset: int, value: Any,
           dtype: Any = None, ascend: bool = False) -> Any:
-    """The root's new values, after `value` (contiguous, of `sizes`) was stored through a view; emit, dtype and errors as for `read`.
+    """Returns the root's new values after `value` (contiguous, of `sizes`) is stored through a
+    view.
 
-    ValueError also for a view that has an element of the root twice.
+    `emit`, `dtype` and errors are as for `read`. Also raises ValueError for a view that has an
+    element of the root twice.
     """
     where = _geometry(root_sizes, sizes, strides, offset)
     plan = _Plan(ascend, dtype)
@@ -87,12 +96,12 @@ def _name(dtype: Any) -> str | None:
 
 
 def _in_memory(where: _Where) -> list[int]:
-    """The dimensions that move in memory, in its order."""
+    """Returns the dimensions with more than one element and a nonzero stride, in memory order."""
     return sorted([d for d, (n, s) in enumerate(zip(where.sizes, where.strides)) if n > 1 and s], key=lambda d: -where.strides[d])
 
 
 def _merged(dims: Dims) -> Dims:
-    """Dimensions in memory's order, with those that are one stretch as one."""
+    """Merges contiguous neighboring dimensions, which are given in memory order."""
     r: Dims = []
     for n, s in dims:
         if r and r[-1][1] == n * s:
@@ -103,12 +112,13 @@ def _merged(dims: Dims) -> Dims:
 
 
 def _parts_at(dims: Dims, offset: int, t: int) -> bool:
-    """Whether blocks of t elements cut no dimension of the view: each goes from block to block, or stays within one."""
+    """True if no dimension of the view crosses blocks of `t` elements: each goes from block to
+    block, or stays within one."""
     return all([s < t or s % t == 0 for _, s in dims]) and offset % t + sum([(n - 1) * s for n, s in dims if s < t]) < t
 
 
 class _Cell(NamedTuple):
-    """A run of `size` places, and the view's dimensions and offset in it."""
+    """A run of `size` elements, and the view's dimensions and offset in it."""
     size: int
     dims: Dims
     offset: int
@@ -141,12 +151,13 @@ def _places(sizes: Sequence[int], strides: Sequence[int], offset: int) -> np.nda
 
 
 def _index(at: np.ndarray) -> np.ndarray:
-    """(Gather is a fifth faster with 32 bits, and the graph keeps half as much.)"""
+    """Casts indices to int32 if they fit: Gather is a fifth faster, and the graph stores half as
+    much."""
     return at.astype(np.int32) if not at.size or at.max() < 2 ** 31 else at
 
 
 def _cut(size: int, dims: Dims, offset: int, at: Sequence[int]) -> list[_Cell]:
-    """A run cut into cells of which each of the block lengths `at` (growing, each dividing the next) is a border."""
+    """Cuts a run into cells at the block lengths `at` (increasing, each dividing the next)."""
     cells, inner = [], 1
     for t in at:
         cells.append(_Cell(t // inner, _merged([(n, s // inner) for n, s in dims if inner <= s < t]), offset % t // inner))
@@ -156,7 +167,8 @@ def _cut(size: int, dims: Dims, offset: int, at: Sequence[int]) -> list[_Cell]:
 
 
 def _cells(where: _Where) -> list[_Cell]:
-    """The root as cells, from the outermost in: its own dimensions where the view does not go across their borders."""
+    """Returns the root as cells, outermost first: its own dimensions where the view does not cross
+    their borders."""
     dims = [(where.sizes[d], where.strides[d]) for d in _in_memory(where)]
     borders, t = [], 1
     for n in where.root[:0:-1]:
@@ -170,7 +182,8 @@ def _cells(where: _Where) -> list[_Cell]:
 
 
 def _split(cell: _Cell) -> list[_Cell]:
-    """A cell in which several dimensions lie, cut at borders that the view itself has: x[:, 2:4] of a flat root."""
+    """Splits a cell that contains several dimensions of the view at the view's own borders, e.g.
+    x[:, 2:4] of a flat root."""
     found: list[int] = []
     for t in sorted({t for n, s in cell.dims for t in (s, n * s)}):
         if 1 < t < cell.size and cell.size % t == 0 and t % (found[-1] if found else 1) == 0 and _parts_at(cell.dims, cell.offset, t):
@@ -181,17 +194,19 @@ def _split(cell: _Cell) -> list[_Cell]:
 
 # ------------------------------------------------------------------ calls
 class _Ref(int):
-    """A value of the plan by number."""
+    """Index of a value in the plan."""
 
 
 _ROOT, _STORED = _Ref(0), _Ref(1)
-#: the CPU target's only kernels here that take bfloat16 in a graph, which has no ViewDtype either: others see float32, which holds it exactly
+#: the only kernels used here that support bfloat16 in a graph on the CPU target, which has no
+#: ViewDtype either; others get float32, which represents bfloat16 exactly
 _ANY_TYPE = (P.Slice, P.Concat)
-#: what Ascend's Slice refuses and IndexSelect takes
+#: dtypes that Ascend's Slice does not support and IndexSelect does
 _UNSLICED = frozenset("int16 uint16 uint32 uint64 complex64 complex128".split())
 
 
-#: the kernels take no more dimensions; what has more is seen as three around the one that is worked on
+#: maximum number of dimensions of the kernels; a value with more is viewed as three dimensions
+#: around the affected one
 _MOST = 8
 
 
@@ -200,7 +215,7 @@ def _around(sizes: Sequence[int], d: int) -> Sizes:
 
 
 class _Value(NamedTuple):
-    """A value with the sizes that it has, and those in which it is seen."""
+    """A value with its actual sizes (`have`) and the sizes in which it is viewed."""
     ref: _Ref
     have: Sizes
     sizes: Sizes
@@ -217,7 +232,7 @@ class _Plan:
         self.calls: list[tuple[Any, tuple[Any, ...]]] = []
 
     def play(self, emit: Callable[..., Any], given: tuple[Any, ...], result: _Ref) -> Any:
-        """Emits everything; the result's name."""
+        """Emits all calls; returns the name of the result."""
         wide = self.dtype == "bfloat16" and not self.ascend and not all([isinstance(op, _ANY_TYPE) for op, _ in self.calls])
         used = {a for _, args in self.calls for b in args for a in (b if isinstance(b, tuple) else (b,)) if isinstance(a, _Ref)}
         names: dict[int, Any] = dict(enumerate(given))
@@ -241,7 +256,7 @@ class _Plan:
         return v.ref if v.have == v.sizes else self.call(v.sizes, _op(P.Reshape), v.ref, v.sizes).ref
 
     def box(self, v: _Value, starts: Sequence[int], lengths: Sequence[int]) -> _Value:
-        """A stretch of every dimension."""
+        """Takes a contiguous range of every dimension."""
         if tuple(lengths) == v.sizes:
             return v
         if not self.ascend and len(v.sizes) <= _MOST:
@@ -255,7 +270,7 @@ class _Plan:
         return v
 
     def pick(self, v: _Value, dim: int, start: int, n: int, step: int) -> _Value:
-        """Every step-th of a dimension."""
+        """Takes every `step`-th element of a dimension."""
         if len(v.sizes) > _MOST:
             return self.pick(v.seen(_around(v.sizes, dim)), 1, start, n, step).seen([*v.sizes[:dim], n, *v.sizes[dim + 1:]])
         if self.ascend and self.dtype not in _UNSLICED:
@@ -264,11 +279,11 @@ class _Plan:
         return self.take(v, dim, _index(start + np.arange(n) * step))
 
     def take(self, v: _Value, dim: int, index: np.ndarray) -> _Value:
-        """Places of a dimension, which becomes those of the index."""
+        """Gathers indices of a dimension, which is replaced by the dimensions of `index`."""
         before, after = v.sizes[:dim], v.sizes[dim + 1:]
         if len(v.sizes) + max(index.ndim - 1, 0) > _MOST:
             return self.take(v.seen(_around(v.sizes, dim)), 1, index.reshape(-1)).seen([*before, *index.shape, *after])
-        if self.ascend:       # (P.Gather has no kernel of aclnn)
+        if self.ascend:  # aclnn has no kernel for P.Gather
             flat = self.call([*before, index.size, *after], _op(G.IndexSelect), self.use(v), dim, index.reshape(-1).astype(np.int64))
             return flat.seen([*before, *index.shape, *after])
         return self.call([*before, *index.shape, *after], _op(P.Gather), self.use(v), index, dim)
@@ -290,7 +305,7 @@ class _Plan:
             return v
         lead = next((d for d, n in enumerate(v.sizes) if n > 1), len(sizes))
         if lead and v.have == v.sizes[lead:] and v.have:
-            v = v.seen(v.have)       # (what is missing in front needs no Reshape)
+            v = v.seen(v.have)  # missing leading dimensions need no Reshape
         if self.ascend:
             return self.call(sizes, _op(P.BroadcastTo, sizes), self.use(v))
         have = (1,) * (len(sizes) - len(v.sizes)) + v.sizes
@@ -327,7 +342,7 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
     stretches = [c.length if c.is_stretch else c.size for c in cells]
     partial = [d for d, c in enumerate(cells) if not c.is_whole]
     if len(partial) == 1 and not cells[partial[0]].dims and tuple(stretches) != still and not plan.ascend:
-        d = partial[0]       # x[3]: a Gather by a number takes the dimension away as well
+        d = partial[0]  # x[3]: a Gather with a scalar index also removes the dimension
         v = plan.take(v, d, _index(np.array(cells[d].offset, np.int64)))
     else:
         v = plan.box(v, [c.offset if c.is_stretch else 0 for c in cells], stretches)
@@ -340,7 +355,8 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
     if order == sorted(order):
         return plan.expand(v.seen(still), sizes)
     have = [n for n in v.have if n > 1]
-    if len(v.have) == len(still) and tuple(have) == moving:       # sizes of 1 are turned along, which saves a Reshape before and one behind
+    # Dimensions of size 1 are transposed along, which saves a Reshape before and one after.
+    if len(v.have) == len(still) and tuple(have) == moving:
         at, ones = [d for d, n in enumerate(v.have) if n > 1], iter([d for d, n in enumerate(v.have) if n == 1])
         turned = [at[order.index(d)] if still[d] > 1 else next(ones) for d in range(len(still))]
         v = plan.transpose(v.seen(v.have), turned)
@@ -350,7 +366,8 @@ def _read(plan: _Plan, root: _Value, where: _Where) -> _Value:
 
 
 def _stretch(plan: _Plan, root: _Value, where: _Where, cell: _Cell) -> _Value | None:
-    """A large view of rows whose length does not divide the root: of the stretch of memory that they take up."""
+    """Reads a large view of rows whose length does not divide the root, from the range of memory
+    that the rows occupy; None if not possible."""
     n, s = cell.dims[0]
     low = min(cell.offset, cell.size - n * s)
     if low < 0 or n * s == cell.size or math.prod([n for n, _ in cell.dims]) < _FEW:
@@ -382,14 +399,15 @@ def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
     cells = _cells(where)
     boxed = all([c.is_stretch for c in cells])
     partial = [d for d, c in enumerate(cells) if not c.is_whole]
-    # CPU target, us for 1000 x 1000 float32: TensorScatterUpdate 620 and 0.019 for each row of its index; Concat of slices 530 to 750; Select of what
-    # Gather finds in the value 2700 to 3500; Select of a padded value 740 to 14300; TensorCopySlices does whole rows only and no 8 bits or unsigned.
-    # For 8 x 8 each of them is 3 to 10.
+    # CPU target, time in us for 1000 x 1000 float32: TensorScatterUpdate 620 plus 0.019 for each
+    # row of its index; Concat of slices 530 to 750; Select of values gathered from the stored value
+    # 2700 to 3500; Select of a padded value 740 to 14300. TensorCopySlices supports only whole
+    # rows, and no 8-bit or unsigned types. For 8 x 8 each takes 3 to 10 us.
     rows = _merged([(sizes[d], where.strides[d]) for d in order])
     row = math.prod(where.root[1:])
     block = math.gcd(count, where.offset, rows[-1][0], *[s for _, s in rows[:-1]]) if rows and rows[-1][1] == 1 else 1
     if row > 1 and block % row == 0 and n // row <= 256:
-        block = row             # (saves a Reshape or two)
+        block = row  # saves one or two Reshapes
     if not plan.ascend and n // block <= (1000 if boxed else 512 + count // 7):
         return _scattered(plan, root, where, in_memory, value, block)
     if boxed and (len(partial) == 1 or not plan.ascend):
@@ -404,19 +422,19 @@ def _write(plan: _Plan, root: _Value, where: _Where, value: _Value) -> _Value:
 
 def _refuse_overlap(where: _Where) -> None:
     if any([s == 0 and n > 1 for n, s in zip(where.sizes, where.strides)]):
-        raise ValueError(f"a store to {where.sizes}, {where.strides}: an element is there several times")
+        raise ValueError(f"cannot store to a view with sizes {where.sizes} and strides {where.strides}: it has an element several times")
     reach = 0
     for d in reversed(_in_memory(where)):
-        if where.strides[d] <= reach:       # (may overlap, need not)
+        if where.strides[d] <= reach:  # may overlap, but need not
             places = _places(where.sizes, where.strides, where.offset).reshape(-1)
             if len(np.unique(places)) != len(places):
-                raise ValueError(f"a store to {where.sizes}, {where.strides}: an element is there several times")
+                raise ValueError(f"cannot store to a view with sizes {where.sizes} and strides {where.strides}: it has an element several times")
             return
         reach += (where.sizes[d] - 1) * where.strides[d]
 
 
 def _scattered(plan: _Plan, root: _Value, where: _Where, in_memory: Callable[[], _Value], value: _Value, block: int) -> _Value:
-    """The root with blocks of it replaced, by an index of them."""
+    """Returns the root with some blocks replaced, by an index of the blocks."""
     places = _places(where.sizes, where.strides, where.offset)
     order = _in_memory(where)
     if block > 1 and order != sorted(order):
@@ -429,7 +447,8 @@ def _scattered(plan: _Plan, root: _Value, where: _Where, in_memory: Callable[[],
 
 
 def _joined(plan: _Plan, root: _Value, cells: list[_Cell], partial: list[int], value: _Value) -> _Value:
-    """The value with what lies before and behind it in each dimension, from the inner ones out."""
+    """Concatenates the value with the root's parts before and after it in each dimension, from the
+    inner ones outwards."""
     root = root.seen([c.size for c in cells])
     v = value.seen([c.length for c in cells])
     for k in range(len(partial) - 1, -1, -1):

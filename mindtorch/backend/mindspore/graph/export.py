@@ -1,7 +1,10 @@
-"""Kernels of the npu device written down for a file: a Cell of MindSpore's primitives out of what they do, for ms.export and MindIR.
+"""Recordings of npu kernels for a file: a Cell of MindSpore primitives that computes the same, for
+ms.export and MindIR.
 
-A recording for a file differs from one that runs here: arguments are the function's inputs, Parameters are the graph's own and bear names, and nothing can be
-made anew or looked at before a run.  A size that stays free is found by comparing recordings for several sizes, line by line (sizes.py).
+A recording for a file differs from one that runs in this process. Its arguments are the function's
+inputs, its Parameters belong to the graph and have names, and nothing can be created or checked
+before a run. A free size is found by comparing recordings for several sizes, line by line
+(`sizes.py`).
 """
 from __future__ import annotations
 
@@ -36,18 +39,19 @@ _numbers = itertools.count()
 
 # ------------------------------------------------------------------ the device
 class Scribe(Npu):
-    """The device on which a function runs while it is written down: no other sees it.  What comes to it from the host is a constant, and no value leaves it."""
+    """Device on which a function runs while it is recorded; other code does not see it. Data from
+    the host are constants, and values cannot be read back."""
 
     type, indexed, graphs = "recording", False, False
     names: Any = ()
     notes: Notes
 
     def arrived(self, array: Array) -> Any:
-        """A handle of values of which nothing is noted."""
+        """Uploads values without recording them."""
         return super().upload(array)
 
     def seen(self, handle: Any) -> Array:
-        """The values of any handle."""
+        """Returns the values of any handle."""
         return super().download(handle)
 
     def upload(self, array: Array) -> Any:
@@ -67,7 +71,8 @@ class Scribe(Npu):
 
 @functools.cache
 def scribe(npu: Npu | None) -> Scribe:
-    """The device for recordings on MindSpore's target, with the kernels of the npu device."""
+    """Returns the device for recordings on MindSpore's target, with the kernels of the npu device.
+    """
     from mindtorch.backend.mindspore import kernels as own
     if npu is None:
         kernels.load(own)
@@ -82,7 +87,7 @@ def scribe(npu: Npu | None) -> Scribe:
 
 
 class Notes(Recorder):
-    """What a function did."""
+    """Recorder of a function that is written to a file."""
 
     by_arguments = False
 
@@ -91,23 +96,23 @@ class Notes(Recorder):
         self.names: list[str] = []
         self.old = old
 
-    # ---- what comes from outside
+    # ---- inputs, parameters and constants
     def input(self, h: Any) -> None:
-        """An argument of the Cell."""
+        """Declares an argument of the Cell."""
         self._add(h, f"x{len(self.arguments)}", "argument", len(self.arguments))
         self.arguments.append(("given", len(self.arguments)))
 
     def parameter(self, name: str, h: Any) -> None:
-        """A Parameter of the Cell."""
+        """Declares a Parameter of the Cell."""
         self.given(len(self.states), h, True)
         self.names.append(name)
 
     def known(self, h: Any, array: Array) -> None:
-        """A constant."""
+        """Declares a constant."""
         if 0 not in array.shape:
             self._add(h, self._attribute(tensor_of(array)), "constant")
 
-    # ---- what no file can hold
+    # ---- features that no file can hold
     def take(self, generator: Any) -> Any:
         raise NoGraph("it draws random numbers")
 
@@ -115,7 +120,7 @@ class Notes(Recorder):
         raise NoGraph("it draws random numbers")
 
     def check(self, h: Any, look: Callable[[Any], None]) -> bool:
-        """(Nobody looks at the values that a file is given.)"""
+        """Skips the check: nothing can check the values passed to a file's graph."""
         return super().check(h, lambda _: None)
 
     def slot(self, n: Number, stype: Any) -> Any:
@@ -130,13 +135,13 @@ class Notes(Recorder):
         return self._line_of(_identity, [name], False)
 
     def ended(self, outputs: Sequence[Any]) -> list[str]:
-        """The expressions of the outputs."""
+        """Returns the expressions of the outputs."""
         if any([r.touched and r.kind != "value" for r in self.roots]) or any([line.effect for line in self.lines]):
             raise NoGraph("it writes to its inputs or parameters")
         said: list[str] = []
         for h in outputs:
             name = self.operand(h) if 0 not in shape_of(h) else self._attribute(h)
-            # (An output that is an input, a constant or another output needs an operation of its own.)
+            # An output that is an input, a constant or another output needs its own operation.
             said.append(name if name[0] == "v" and name not in said else self._copy(name, None))
         self.lines = _pruned(self.lines, said)
         return said
@@ -144,7 +149,7 @@ class Notes(Recorder):
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """MindSpore computes at once meanwhile."""
+    """Runs MindSpore eagerly (PyNative mode) inside this context."""
     mode = ms.get_context("mode")
     ms.set_context(mode=ms.PYNATIVE_MODE)
     try:
@@ -155,21 +160,24 @@ def eagerly() -> Iterator[None]:
 
 # ------------------------------------------------------------------ the Cell
 class _GraphCell(ms.nn.Cell):
-    """Base of the Cells made here; `_mindtorch_graph` tells mindspore.jit that there is nothing of the facade in it."""
+    """Base of the Cells made here. `_mindtorch_graph` tells mindspore.jit that the Cell contains no
+    facade code."""
 
     _mindtorch_graph = True
 
     def __del__(self, ending=sys.is_finalizing, base=ms.nn.Cell.__del__):
-        if not ending():        # MindSpore's needs modules that are gone by then
+        if not ending():  # MindSpore's __del__ needs modules that no longer exist then
             base(self)
 
 
-#: primitives of two tensors, element by element. (CPU target, us for 1 x 64 x 112 x 112 and as much again: Add 1230, Maximum 1430; and a number: 240, 970.)
+#: elementwise primitives of two tensors (CPU target, us for two operands of 1 x 64 x 112 x 112: Add
+#: 1230, Maximum 1430; for one operand and a scalar: 240, 970)
 _BROADCASTING = frozenset("Add Sub Mul RealDiv Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr Pow".split())
 
 
 class Sheet:
-    """A recording that has come to its end: lines and attributes, and what came out when they were computed once more, for certain inputs."""
+    """A finished recording: lines and attributes, and the values of the lines when they are
+    executed again for certain inputs."""
 
     def __init__(self, notes: Notes, said: list[str], parameters: Sequence[tuple[Array, bool]]) -> None:
         self.lines, self.said, self.head = notes.lines, said, list[str]()
@@ -180,18 +188,19 @@ class Sheet:
         self._scope: dict[str, Any] = {}
 
     def run(self, inputs: Sequence[Array]) -> None:
-        """Computes every line, for `value`."""
+        """Executes every line, for `value`."""
         own = types.SimpleNamespace(**self.attributes, **{attribute: tensor_of(array) for attribute, _, array, _ in self.parameters})
         scope = self._scope = {"self": own, **{f"x{i}": tensor_of(a) for i, a in enumerate(inputs)}}
         for line in self.lines:
             scope[line.target] = eval(f"{line.call}({', '.join(map(_text, line.operands))})", scope)
 
     def value(self, text: str) -> Any:
-        """What an operand was."""
+        """Returns the value of an operand in the last `run`."""
         return eval(text, self._scope)
 
     def lean(self, inputs: Sequence[Array]) -> None:
-        """Makes numbers of constants that are one number everywhere, as zeros beside an activation: a file would hold all of them."""
+        """Replaces constants whose elements are all equal by scalars, e.g. zeros combined with an
+        activation: a file would store every element."""
         uniform = {}
         for name, value in self.attributes.items():
             if isinstance(value, MSTensor) and value.size > 1:
@@ -208,7 +217,7 @@ class Sheet:
         for line in found:
             for k, other in ((0, 1), (1, 0)):
                 name = line.operands[k]
-                # (Only where the other has the result's shape anyway.)
+                # Only if the other operand already has the shape of the result.
                 if name in uniform and line.operands[other] not in uniform and tuple(self.value(line.operands[other]).shape) == tuple(
                         self.value(line.target).shape):
                     if name not in small:
@@ -217,7 +226,8 @@ class Sheet:
         self._scope["self"].__dict__.update(self.attributes)
 
     def merged(self, others: Sequence[Sheet], free: Sequence[tuple[Free, int, int]]) -> None:
-        """Makes it hold for all sizes; free: the sizes, each with the input and axis that it is read from."""
+        """Generalizes the recording to all sizes. free: the sizes, each with the input and axis
+        that it is read from."""
         self.lines = Merger([self, *others], [f for f, _, _ in free], self._attribute).run()
         texts = [_text(o) for line in self.lines for o in line.operands]
         self.head = [f"    {f.name} = x{i}.shape[{axis}]" for f, i, axis in free if any([re.search(rf"\b{f.name}\b", t) for t in texts])]
@@ -231,7 +241,7 @@ class Sheet:
         return f"self.{name}"
 
     def cell(self, class_name: str) -> Any:
-        """A Cell that computes it."""
+        """Returns a Cell that computes the recording."""
         body = [f"    {line.target} = {line.call}({', '.join(map(_text, line.operands))})" for line in self.lines]
         source = "\n".join([f"def construct(self, {', '.join(f'x{i}' for i in range(self.inputs))}):", *self.head, *body,
                             f"    return {', '.join(self.said)}", ""])

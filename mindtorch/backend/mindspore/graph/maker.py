@@ -1,4 +1,5 @@
-"""Makes a graph of what kernels do while they run, for core/lazy.py."""
+"""Builder of a graph from the calls that kernels make while they run, for `mindtorch/core/lazy.py`.
+"""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from mindtorch.backend.strides import contiguous_strides
 from mindtorch.backend.updates import STEPS
 
 
-#: kernels of Ascend's whose numbers go to primitives as they come
+#: Ascend kernels whose scalars are passed to primitives unchanged
 _SCALARS = frozenset("add sub mul div add_ sub_ mul_ div_ add_scaled sub_scaled lerp_number".split())
 
 
 class _Group:
-    """Given tensors on one memory: the part of it that they lie in, from `low` elements before the first one on."""
+    """Given tensors that share memory: the range that they span, which begins `low` elements after
+    the first tensor (`low` may be negative)."""
 
     __slots__ = ("first", "low", "count", "sizes", "stype", "index")
 
@@ -25,13 +27,13 @@ class _Group:
         self.first, self.low, self.count, self.sizes, self.stype, self.index = first, low, count, sizes, stype, index
 
     def root(self, given, device):
-        """The handle of that part, in C order."""
+        """Returns the handle of that range, in C order."""
         h = given[self.first]
         return h if self.sizes is not None else device.view(h, (self.count,), (1,), self.low, self.stype)
 
 
 class Maker:
-    """One attempt; `whole`: whether all kernels could be recorded until now."""
+    """One attempt to build a graph. `whole`: all kernels could be recorded so far."""
 
     def __init__(self, device: Any, level: str) -> None:
         self.device, self.level = device, level
@@ -40,7 +42,11 @@ class Maker:
         self._groups: list[_Group] = []
 
     def begin(self, given: Sequence[Any], known: Sequence[dict[str, Any]], held: Sequence[bool]) -> None:
-        """Declares the tensors that come from outside; known: their geometry, and on whose memory (`first`) where (`at`, bytes) they lie."""
+        """Declares the tensors that come from outside.
+
+        known: their geometry, the tensor whose memory they share (`first`), and their offset in it
+        (`at`, in bytes).
+        """
         members: dict[int, list[int]] = {}
         for i, k in enumerate(known):
             members.setdefault(k["first"], []).append(i)
@@ -65,7 +71,8 @@ class Maker:
             self.recorder.given(g.index, g.root(given, self.device), all([held[i] for i in group]))
 
     def enter(self, index: int, h: Any, known: dict[str, Any], held: bool) -> bool:
-        """Declares one more tensor that comes from outside, if it is alone on its memory."""
+        """Declares one more tensor that comes from outside; False if it shares memory with another.
+        """
         if self.recorder.find(h) is not None:
             return False
         sizes, strides, count = known["sizes"], known["strides"], 0
@@ -78,33 +85,35 @@ class Maker:
 
     @property
     def broken(self) -> str | None:
-        """Why what ran last cannot be part of a graph."""
+        """Reason why the kernels that ran last cannot be part of a graph, or None."""
         return self.recorder.broken
 
     def number(self, key: Any, value: Any, name: str) -> Any:
-        """A number that later runs may have otherwise, as the kernel `name` is given it."""
+        """Returns a scalar that may differ in later runs, in the form that the kernel `name`
+        receives."""
         n = Number(value, ("given", key), self.recorder)
-        # (Ascend's other kernels take Python's numbers as they are.)
+        # Ascend's other kernels receive Python scalars.
         return n if not ASCEND or name in STEPS or name in _SCALARS else n._seen()
 
     def recording(self) -> Recorder:
-        """The context in which a kernel runs."""
+        """Returns the context in which a kernel runs."""
         return self.recorder
 
     def _refuse(self, why):
         self.recorder.broken, self.whole = why, False
 
     def again(self) -> None:
-        """Goes on after a kernel that was refused, to find what else would be."""
+        """Continues after a graph break, to find further ones."""
         self.whole = False
         self.recorder = Recorder(self.device, lenient=True)
 
     def shared(self) -> Shared:
-        """For graphs of one stretch for several sizes: what they have in common."""
+        """Returns the state that graphs of one segment for several sizes share."""
         return Shared()
 
     def served(self, outputs: Sequence[Any], shared: Shared) -> Graph | None:
-        """The graph that gives these outputs, if there is one for free sizes already."""
+        """Returns the graph for these outputs if a graph for free sizes already exists, else None.
+        """
         try:
             graph = Graph(self.recorder, self._groups, outputs, self.level)
         except NoGraph:
@@ -112,7 +121,11 @@ class Maker:
         return graph if shared.serve(graph, only=True) is None else None
 
     def made(self, outputs: Sequence[Any], shared: Shared | None) -> tuple[Graph | None, str]:
-        """The graph that gives these outputs, perhaps for free sizes, and why it is not; None: `broken` says why there is none."""
+        """Returns the graph for these outputs, possibly for free sizes, and the reason why its
+        sizes are not free.
+
+        The graph is None after a graph break; `broken` has the reason.
+        """
         try:
             graph = Graph(self.recorder, self._groups, outputs, self.level)
         except NoGraph as e:

@@ -1,7 +1,9 @@
-"""Free sizes of a recording: what differs between recordings of the same function for several sizes becomes an expression of the inputs' shapes.
+"""Free sizes of a recording, found by comparing recordings of the same function for several sizes:
+differences become expressions of the inputs' shapes.
 
-Recorded calls have sizes as constants: targets of Reshape, counts of Tile, tensors of one value.  Where all of them are linear in a size, `merged` writes
-them as such; where something else depends on it, `Differs` says what.
+Recorded calls have sizes as constants: targets of Reshape, counts of Tile, tensors filled with one
+value. If all of them are linear in a size, they are written as such expressions. If anything else
+depends on the size, `Differs` names it.
 """
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _reshape, _tile, _range, _tensor, _divide = P.Reshape(), P.Tile(), P.Range(), P.
 
 
 class Free:
-    """A free size: what the code calls it, what it was called, and how large it was in the first recording and in the one that has it otherwise."""
+    """A free size: its name in the code, its name in messages, its value in the first recording,
+    and its value in the recording where it differs."""
 
     __slots__ = ("name", "title", "small", "large")
 
@@ -33,7 +36,7 @@ class Free:
 
 
 class Varying:
-    """A number that is `base`, plus a factor for each free size."""
+    """An integer that is `base` plus a multiple of each free size."""
 
     __slots__ = ("factors", "base", "free")
 
@@ -46,9 +49,10 @@ class Varying:
 
 
 class Merger:
-    """Recordings side by side: the first, and for each free size one that differs in it.
+    """A comparison of recordings: the first, and for each free size one that differs in it.
 
-    recordings   each with its `lines`, `attributes`, and `value(text)`: what an operand was
+    Each of `recordings` has `lines`, `attributes`, and `value(text)`, which returns the value of an
+    operand.
     """
 
     def __init__(self, recordings: Sequence[Any], free: Sequence[Free], attribute: Callable[[Any], str]) -> None:
@@ -59,7 +63,7 @@ class Merger:
         self._tiled: dict[str, str] = {}
 
     def run(self) -> list[Line]:
-        """The lines that hold for all sizes."""
+        """Returns the lines that are valid for all sizes."""
         first, *others = self.recordings
         for r, f in zip(others, self.free):
             if [_kind(r, x) for x in r.lines] != [_kind(first, x) for x in first.lines]:
@@ -85,7 +89,8 @@ class Merger:
         return " and ".join(found) or "a free size"
 
     def _broadcast(self, lines, prims, name):
-        """A BroadcastTo whose target has free sizes: what has them already stays, what is repeated becomes a Tile."""
+        """Records a BroadcastTo whose target has free sizes: dimensions that already have them
+        stay, repeated dimensions become a Tile."""
         target = self._number([tuple(p.shape) for p in prims])
         have = self._number([shape_of(r.value(x.operands[0])) for r, x in zip(self.recordings, lines)])
         lead = len(target) - len(have)
@@ -138,7 +143,7 @@ class Merger:
         return name
 
     def _repeated(self, values, arrays):
-        """A tensor that has the same values all along its free sizes."""
+        """Returns a tensor whose values repeat along its free sizes."""
         a = arrays[0]
         if all([b.ndim == a.ndim for b in arrays]):
             sizes = self._number([b.shape for b in arrays])
@@ -155,7 +160,8 @@ class Merger:
         raise Differs(f"export to MindIR: the values of a constant depend on {self._whose_array(arrays)}")
 
     def _counted(self, numbers, like_):
-        """A tensor of no dimensions with a number that follows from free sizes: a count, or one divided by a count. None for any other."""
+        """Returns a 0-d tensor with a value that follows from free sizes: a count, or 1 / count.
+        None for any other value."""
         for over in (False, True):
             counts = [round(1 / float(v)) if over and v else int(v) for v in numbers]
             if all([c and v.dtype.type(1 / c) == v if over else c == v for c, v in zip(counts, numbers)]):
@@ -172,7 +178,8 @@ class Merger:
         return " and ".join([f.title for f, b in zip(self.free, arrays[1:]) if b.shape != a.shape or b.tobytes() != a.tobytes()])
 
     def _number(self, values):
-        """What a number, or a nest of numbers, is in all recordings."""
+        """Merges the values of all recordings, scalars or nested sequences of them, into constants
+        or `Varying`."""
         base = values[0]
         if base.__class__ is tuple or base.__class__ is list:
             if any([len(v) != len(base) for v in values]):
@@ -211,7 +218,7 @@ def _settings(p):
 
 
 def _one_open(sizes):
-    """Sizes for a Reshape: a single free one is what is left."""
+    """Returns the sizes for a Reshape: a single free size becomes -1."""
     if isinstance(sizes, tuple) and sum([isinstance(n, Varying) for n in sizes]) == 1:
         return tuple([-1 if isinstance(n, Varying) else n for n in sizes])
     return sizes
@@ -222,17 +229,17 @@ def _text(n):
 
 
 def array_of(t: Any) -> Array:
-    """The values of a tensor; bfloat16 as float32."""
+    """Returns the values of a tensor; bfloat16 as float32."""
     return t.astype(ms.float32).asnumpy() if t.dtype == ms.bfloat16 else t.asnumpy()
 
 
 def tensor_of(array: Array) -> Any:
-    """An array as a tensor of MindSpore's."""
+    """Returns an array as a MindSpore tensor."""
     if array.dtype == bfloat16_np:
         return MSTensor(array.astype(np.float32)).astype(ms.bfloat16)
     return from_contiguous(np.array(array, order="C"))
 
 
 def like(part: Array, t: Any) -> Any:
-    """Values as `array_of` gives them, as a tensor of t's dtype."""
+    """Returns values in the form of `array_of` as a tensor of t's dtype."""
     return from_contiguous(part) if part.dtype.kind != "V" and str(t.dtype) != "BFloat16" else MSTensor(part).astype(t.dtype)

@@ -1,11 +1,12 @@
-"""Kernels of the npu device: primitives as calls of MindSpore's.
+"""Kernels of the npu device: primitives implemented by calls of MindSpore's.
 
     @kernel("exp")                           for every target
-    @kernel("conv2d", target="Ascend")       where the targets differ: goes before the one for all
-    @kernel("mul", numbers=True)             see backend/device.py (Way) for numbers, half, empty, only, alike
+    @kernel("conv2d", target="Ascend")       for one target; takes precedence over the kernel for every target
+    @kernel("mul", numbers=True)             see `Way` in backend/device.py for numbers, half, empty, only, alike
 
-A kernel gets handles (plain MindSpore tensors) in the order of its primitive's signature, and the constants by keyword; it returns one or a tuple
-of new ones.  It never returns one that shares memory with an operand, and raises `Lacking` for what it cannot do.
+A kernel receives handles (plain MindSpore tensors) in the order of its primitive's signature, and
+the constants by keyword. It returns a new handle or a tuple of new ones. It never returns a handle
+that shares memory with an operand, and raises `Lacking` for unsupported operands.
 """
 from __future__ import annotations
 
@@ -29,17 +30,20 @@ FLOATS = "float32 float64"
 
 
 def stypes(names: str) -> frozenset[np.dtype]:
-    """Element types out of their names."""
+    """Returns the element types with these names."""
     return frozenset([bfloat16_np if n == "bfloat16" else np.dtype(n) for n in names.split()])
 
 
-#: all that MindSpore's tensors can be
+#: all element types of MindSpore tensors
 ALL = stypes("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128")
 
 
 def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bool = False, half: bool = False, empty: bool = False,
            only: str | None = None, alike: Any = None, varying: str = "") -> Any:
-    """Puts a kernel under one or several names; without `fn` a decorator.  varying: constants whose values a graph may get as arguments (recording.Number)."""
+    """Registers a kernel under one or several names; returns a decorator if `fn` is None.
+
+    varying: constants whose values a graph may get as arguments (`recording.Number`).
+    """
     if fn is None:
         return lambda f: kernel(names, f, target=target, numbers=numbers, half=half, empty=empty, only=only, alike=alike, varying=varying)
     if target in (None, TARGET):
@@ -54,14 +58,14 @@ def kernel(names: str, fn: Any = None, *, target: str | None = None, numbers: bo
 
 
 def refuse(names: str, types: str, *, target: str) -> None:
-    """Takes element types from those that the kernels of these names take on a target."""
+    """Removes element types from those that the kernels of these names support on a target."""
     if target == TARGET:
         for name in names.split():
             _refused[name] = _refused.get(name, frozenset()) | stypes(types)
 
 
 def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
-    """The same kernel as another object, which takes fewer element types."""
+    """Returns a copy of a kernel that supports fewer element types."""
     if isinstance(fn, FunctionType):
         new: Any = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
         new.__kwdefaults__ = fn.__kwdefaults__
@@ -73,7 +77,7 @@ def _restricted(fn: Any, refused: frozenset[np.dtype]) -> Any:
 
 
 def settle(type: str = "npu") -> None:
-    """Fills a device's table, when all kernels have been declared."""
+    """Fills a device's kernel table, after all kernels have been declared."""
     table = TABLES.setdefault(type, {})
     for name, ways in _found.items():
         fn = ways.get(TARGET) or ways[None]

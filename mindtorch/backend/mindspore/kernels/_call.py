@@ -1,4 +1,5 @@
-"""What kernels are written with: MindSpore's primitives, and the few calls that nearly every kernel needs."""
+"""Building blocks of kernels: MindSpore's primitives, and the few calls that nearly every kernel
+needs."""
 from __future__ import annotations
 
 import functools
@@ -19,7 +20,8 @@ from mindspore.ops import auto_generate as G
 from mindspore.ops import operations as P
 
 class _Types(tuple):
-    """Dtypes, which are one object each: comparing two of MindSpore's takes 4 us."""
+    """Dtypes, compared by identity because each is one object: comparing two MindSpore dtypes takes
+    4 us."""
 
     def __contains__(self, d: Any) -> bool:
         for t in self:
@@ -37,14 +39,15 @@ COMPLEX = _Types((ms.complex64, ms.complex128))
 
 
 def from_contiguous(a: Any) -> Any:
-    """A tensor on a host array's memory, whose values depend on constants and shapes alone."""
+    """Returns a tensor on a host array's memory, whose values depend only on constants and shapes.
+    """
     if STATE.on is None:
         return _from_contiguous(a)
     return constant(aside(on_device, a) if ASCEND else _from_contiguous(a))
 
 
 def on_device(a: Any) -> Any:
-    """A host array's values in the memory of the device."""
+    """Returns a host array's values in device memory."""
     h = _from_contiguous(a)
     return ms.mint.empty_like(h, device="Ascend").copy_(h) if ASCEND else h
 
@@ -55,7 +58,10 @@ def _instance(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def kept(most: int) -> Any:
-    """functools.lru_cache for functions of constants that make tensors, which are constants of a graph too; nobody writes to them."""
+    """Like functools.lru_cache, for functions of constants that create tensors.
+
+    The tensors are constants of a graph as well; they must not be modified in place.
+    """
     def keep(fn):
         found = functools.lru_cache(most)(fn)
 
@@ -67,7 +73,8 @@ def kept(most: int) -> Any:
 
 
 def told(call: Any, of: Any, args: Any, keys: Any) -> Any:
-    """call(*args), which stands for `of` in a graph; numbers among the arguments may be such that later runs have otherwise."""
+    """Returns call(*args), recorded in a graph as a call of `of`. Scalars among the arguments may
+    differ in later runs."""
     on = STATE.on
     if on is None:
         return call(*args, **keys)
@@ -81,16 +88,18 @@ def _now(a):
 
 if ASCEND:
     def op(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        """The one instance of a MindSpore primitive with these settings."""
+        """Returns the shared instance of a MindSpore primitive with these settings."""
         prim = _instance(cls, *args, **kwargs)
-        # (A recorder would see what the primitive has made of the arguments: numbers in the place of dtypes and words.)
+        # A recorder would see the primitive's converted arguments: integers instead of dtypes and
+        # strings.
         return prim if STATE.on is None else lambda *a, **k: told(prim, prim, a, k)
 else:
     op = _instance
 
 
 class _Mint:
-    """`mindspore.mint`, whose functions are calls of no primitive that a recorder could see: each is told."""
+    """`mindspore.mint` with calls that are recorded explicitly: its functions call no primitive
+    that a recorder could see."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -112,11 +121,16 @@ mint: Any = _Mint(ms.mint) if ASCEND else ms.mint
 
 
 _rows: dict[Any, Any] = {}
-_spread: dict[Any, Any] = {}        # numbers in whole shapes, for graphs: one for each shape
+# scalars expanded to whole shapes, for graphs: one tensor for each shape
+_spread: dict[Any, Any] = {}
 
 
 def all_of(value: float, x: Any) -> Any:
-    """A number in the shape and dtype of x, for reading only, of memory that all of it share (CPU target; keep to a few numbers)."""
+    """Returns a read-only tensor of one value in the shape and dtype of x, whose memory all such
+    tensors share.
+
+    For the CPU target, and for few different values.
+    """
     dtype, shape = dtype_of(x), shape_of(x)
     if STATE.on is not None:
         key = value, id(dtype), shape
@@ -137,7 +151,7 @@ _numbers: dict[Any, Any] = {}
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """A number as a tensor of no dimensions, kept; what is a tensor already is returned."""
+    """Returns a scalar as a cached 0-d tensor; a tensor is returned unchanged."""
     c = value.__class__
     if c is not float and c is not int:
         if isinstance(value, MSTensor):
@@ -154,12 +168,12 @@ def number(value: Any, dtype: Any) -> Any:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """In another dtype; x itself if it has that."""
+    """Returns x in another dtype; x itself if it has that dtype."""
     return x if dtype_of(x) == dtype else op(P.Cast)(x, dtype) if ASCEND else converted(x, STYPES[dtype])
 
 
 def copied(x: Any) -> Any:
-    """A contiguous copy."""
+    """Returns a contiguous copy."""
     return op(G.Copy)(x) if ASCEND else converted(x, stype_of(x))
 
 
@@ -173,7 +187,7 @@ def broadcast(x: Any, shape: Any) -> Any:
 
 
 def full(shape: Any, value: Any, dtype: Any) -> Any:
-    """A new tensor of one value."""
+    """Returns a new tensor of one value."""
     if ASCEND:
         return op(G.FillScalar)(tuple(shape), value, dtype)
     stype = STYPES[dtype]
@@ -183,4 +197,5 @@ def full(shape: Any, value: Any, dtype: Any) -> Any:
         return copied(broadcast(slot(value, stype), shape))
     if stype.kind == "V":
         return from_contiguous(np.full(shape, value, np.float32).astype(stype))
-    return from_contiguous(np.full(shape, value, stype))        # (memory of this target is the host's; FillV2 takes 30 us)
+    # This target's memory is the host's; FillV2 takes 30 us.
+    return from_contiguous(np.full(shape, value, stype))

@@ -1,6 +1,8 @@
-"""Elementwise operations on handles and Python numbers, for whichever target: what kernels of several steps are made of.
+"""Elementwise operations on handles and Python scalars, for either target: building blocks of
+kernels with several steps.
 
-On MindSpore's CPU target the quickest primitive that is right: Add 16 us, Mul 32, Greater 17 where Less takes 31, NotEqual 18, Select 17.
+On MindSpore's CPU target they use the fastest primitive that is correct: Add 16 us, Mul 32, Greater
+17 vs Less 31, NotEqual 18, Select 17.
 """
 from __future__ import annotations
 
@@ -15,18 +17,19 @@ from mindtorch.backend.mindspore.kernels._call import (ASCEND, FLOATING, HALF, S
 from mindtorch.backend.mindspore.private import bfloat16_np, from_array
 from mindtorch.backend.mindspore.recording import plain as known
 
-#: Python's, and those that a graph gets as arguments
+#: Python scalars, and those that a graph gets as arguments
 NUMBERS = (int, float, bool, complex, Number)
 
 
-#: elements from which on operands are brought to one shape before (CPU target)
+#: number of elements from which operands are expanded to one shape first (CPU target)
 _LARGE = 2048
 
 
 def spread(v, x):
-    """A number beside a tensor, for reading only.
+    """Returns a scalar as a read-only operand for x.
 
-    (In graphs one of no dimensions is as quick or quicker: 16x32x32x32, us: Maximum 347 and 214, Mul 110 and 83, the others alike.)
+    (In graphs a 0-d tensor is as fast or faster. 16x32x32x32, full shape vs 0-d: Maximum 347 us vs
+    214 us, Mul 110 us vs 83 us, the others equal.)
     """
     if not ASCEND and STATE.on is None and v.__class__ is not Number:
         shape = shape_of(x)
@@ -36,9 +39,10 @@ def spread(v, x):
 
 
 def alike(*xs: Any) -> Any:
-    """Tensors that broadcast, for a primitive of the CPU target: that walks through them at 10 to 15 ns an element where their shapes differ, 0.6 where not.
+    """Expands tensors to their common shape for a primitive of the CPU target.
 
-    512x512 and a row: 3900 us, with the row spread before 230; and a number: 600, 250.
+    A primitive takes 10 to 15 ns per element if the shapes differ, and 0.6 ns if not. 512x512 and a
+    row: 3900 us, with the row expanded first 230 us; 512x512 and a scalar: 600 us vs 250 us.
     """
     shapes = [shape_of(x) for x in xs]
     first = shapes[0]
@@ -54,7 +58,7 @@ def alike(*xs: Any) -> Any:
 
 
 def two(a: Any, b: Any) -> Any:
-    """Both as tensors: a number in the dtype of the other."""
+    """Returns both operands as tensors; a scalar gets the dtype of the other operand."""
     if a.__class__ in NUMBERS:
         return spread(a, b), b
     if b.__class__ in NUMBERS:
@@ -91,15 +95,15 @@ if ASCEND:
     rint = mint.round
 
     def at_least(x: Any, v: Any) -> Any:
-        """max(x, v) with a number v; nan stays."""
+        """Returns max(x, v) for a scalar v; nan stays."""
         return mint.clamp(x, v, None)
 
     def at_most(x: Any, v: Any) -> Any:
-        """min(x, v) with a number v; nan stays."""
+        """Returns min(x, v) for a scalar v; nan stays."""
         return mint.clamp(x, None, v)
 
     def where(mask: Any, a: Any, b: Any) -> Any:
-        """a where the mask is set, else b; they broadcast."""
+        """Returns a where the mask is set, else b; the operands broadcast."""
         return mint.where(mask, *two(a, b))
 else:
     and_, or_, xor = _of_two(P.LogicalAnd()), _of_two(P.LogicalOr()), _of_two(P.LogicalXor())
@@ -108,7 +112,8 @@ else:
     def _by_size(small, large):
         return lambda a, b: (small if math.prod(shape_of(a)) < _LARGE else large)(a, b)
 
-    # (Sub and RealDiv make whatever comes after them wait 27 us; SubExt, 28 us, and Div, 33, do not, but take two to three times as long on many elements.)
+    # Sub and RealDiv delay the next launch by 27 us. SubExt (28 us) and Div (33 us) do not, but
+    # take two to three times as long on large tensors.
     _sub_ext = op(G.SubExt)
     sub = _of_two(_by_size(lambda a, b: _sub_ext(a, b, 1), P.Sub()))
     quotient = _of_two(_by_size(P.Div(), P.RealDiv()))
@@ -127,22 +132,25 @@ else:
         return _ne(x, x)
 
     def div(a: Any, b: Any) -> Any:
-        """a / b of floating dtypes.  (RealDiv takes a divisor -0.0 for 0.0; `quotient` is for divisors that are not nought: 24 us against 106.)"""
+        """Returns a / b of floating dtypes.
+
+        (RealDiv treats a divisor -0.0 as 0.0. `quotient` is for nonzero divisors: 24 us vs 106 us.)
+        """
         if b.__class__ in NUMBERS:
-            # (By a single 0, RealDiv makes -inf of nan.)
+            # With a scalar divisor of 0, RealDiv turns nan into -inf.
             return quotient(a, b) if b else mul(a, math.copysign(math.inf, known(b).real))
         if dtype_of(b) not in FLOATING:
             return quotient(a, b)
         return where(ne(b, 0), quotient(a, b), mul(a, reciprocal(b)))
 
     def maximum(a: Any, b: Any) -> Any:
-        """The greater; nan beside nan.  (Maximum gives b where a is nan.)"""
+        """Returns the maximum; nan if an operand is nan. (Maximum returns b where a is nan.)"""
         a, b = alike(a, b)
         r = _max(a, b)
         return _select(_ne(a, a), a, r) if dtype_of(a) in FLOATING else r
 
     def minimum(a: Any, b: Any) -> Any:
-        """The lesser; nan beside nan."""
+        """Returns the minimum; nan if an operand is nan."""
         if dtype_of(a) is ms.bool_:
             return and_(a, b)
         a, b = alike(a, b)
@@ -150,15 +158,15 @@ else:
         return _select(_ne(a, a), a, r) if dtype_of(a) in FLOATING else r
 
     def at_least(x: Any, v: Any) -> Any:
-        """max(x, v) with a number v; nan stays."""
+        """Returns max(x, v) for a scalar v; nan stays."""
         return _max(spread(v, x), x)
 
     def at_most(x: Any, v: Any) -> Any:
-        """min(x, v) with a number v; nan stays."""
+        """Returns min(x, v) for a scalar v; nan stays."""
         return _min(spread(v, x), x)
 
     def where(mask: Any, a: Any, b: Any) -> Any:
-        """a where the mask is set, else b; they broadcast."""
+        """Returns a where the mask is set, else b; the operands broadcast."""
         if a.__class__ in NUMBERS:
             a = number(a, dtype_of(b))
         elif b.__class__ in NUMBERS:
@@ -166,48 +174,54 @@ else:
         return _select(*alike(mask, a, b))
 
     def doubled(prim: Any) -> Any:
-        """A function of one operand computed in float64: in float32 MindSpore's kernel is too far off."""
+        """Returns a function of one operand that computes in float64: MindSpore's float32 kernel is
+        too inaccurate."""
         def f(x):
             d = dtype_of(x)
             return cast(prim(cast(x, ms.float64)), d) if d in FLOATING and d is not ms.float64 else prim(x)
         return f
 
-    # (Of float32, Exp is 5e-6 off, 2e-5 at the ends, Sigmoid 2e-6; Log is 4e-4 off near 1.  A flow of splines makes 3e-4 of that.)
+    # Errors in float32: Exp 5e-6 (2e-5 at the ends), Sigmoid 2e-6, Log 4e-4 near 1. In a spline
+    # flow they grow to 3e-4.
     exp, log, sigmoid = doubled(P.Exp()), doubled(P.Log()), doubled(P.Sigmoid())
 
     def _expm1(x):
-        """2 sinh(x / 2) exp(x / 2), and exp(x) - 1 where those overflow."""
+        """Computes exp(x) - 1 as 2 sinh(x / 2) exp(x / 2), and directly where those overflow."""
         h = mul(x, 0.5)
         return where(gt(x, -1), mul(mul(_sinh(at_least(h, -0.5)), exp(h)), 2), sub(exp(x), 1))
 
     def _log1p(x):
-        """2 atanh(x / (x + 2)), and log(x + 1) where the sum loses nothing."""
+        """Computes log(1 + x) as 2 atanh(x / (x + 2)), and directly where the sum loses no digits.
+        """
         return where(gt(abs_(x), 0.5), log(add(x, 1)), log1p_small(x))
 
     def log1p_small(x: Any) -> Any:
-        """log(1 + x) for float64 up to 1."""
+        """Returns log(1 + x) for float64 up to 1."""
         return mul(_atanh(quotient(x, add(x, 2))), 2)
 
-    # (Tanh of float32 is 1e-4 off near 5; Expm1 and Log1p are exp(x) - 1 and log(1 + x): without digits near 0.)
+    # Tanh of float32 has an error of 1e-4 near 5. Expm1 and Log1p compute exp(x) - 1 and log(1 +
+    # x), which have no correct digits near 0.
     _sinh, _atanh = P.Sinh(), P.Atanh()
     tanh, expm1, log1p = doubled(P.Tanh()), doubled(_expm1), doubled(_log1p)
 
 
 def masked(x: Any, mask: Any) -> Any:
-    """x where the mask is set, else 0."""
+    """Returns x where the mask is set, else 0."""
     return where(mask, x, 0)
 
 
 # ------------------------------------------------------------------ 16 bits on MindSpore's CPU target
 def _as_bits(x):
-    """The same memory as whole numbers."""
+    """Returns bfloat16 memory as int16 (in a graph: the values as float32); anything else
+    unchanged."""
     if isinstance(x, NUMBERS) or x is None or dtype_of(x) is not ms.bfloat16:
         return x
     return from_array(host_span(x).view(np.int16)) if STATE.on is None else cast(x, ms.float32)
 
 
 def by_bits(fn: Any) -> Any:
-    """A kernel that only moves values: MindSpore's CPU target has hardly one for bfloat16, so it gets those as int16."""
+    """Wraps a kernel that only moves values. MindSpore's CPU target has hardly any for bfloat16, so
+    bfloat16 is passed as int16."""
     if ASCEND:
         return fn
 
@@ -221,12 +235,14 @@ def by_bits(fn: Any) -> Any:
 
 
 def wide(x: Any) -> Any:
-    """What a `raw` primitive's kernel computes with: float16 and bfloat16 as float32, on the CPU target."""
+    """Returns x in the dtype that a `raw` primitive's kernel computes with: on the CPU target
+    float32 for float16 and bfloat16."""
     return x if ASCEND or x is None or x.__class__ in NUMBERS or dtype_of(x) not in HALF else cast(x, ms.float32)
 
 
 def in_double(fn: Any) -> Any:
-    """A kernel that computes in float64 on the CPU target, because steps of it are too far off in float32."""
+    """Wraps a kernel that computes in float64 on the CPU target, because some of its steps are too
+    inaccurate in float32."""
     if ASCEND:
         return fn
 
@@ -240,6 +256,10 @@ def in_double(fn: Any) -> Any:
 
 
 def complex_size(a):
-    """|a| of complex numbers, for every kernel that needs it: gradients look for elements of a size that another kernel has found."""
-    # (ComplexAbs overflows at the square of a part.)
+    """Returns |a| of complex numbers.
+
+    All kernels use this function: gradients compare magnitudes with those that another kernel has
+    computed.
+    """
+    # ComplexAbs overflows when it squares a part.
     return op(P.Hypot)(op(P.Real)(a), op(P.Imag)(a))

@@ -1,8 +1,10 @@
-"""What kernels that move elements share: bits as numbers, memory in order, fresh copies, views and writes, checks of indices.
+"""Helpers of kernels that move elements: reinterpretation as integers, C order, copies, views and
+writes, index checks.
 
-On the CPU target memory is the host's: indices are looked at there before MindSpore's kernels get them (GatherNd ends the process at one outside,
-Gather takes negative ones), which costs about 3 us and raises what torch raises. On Ascend nobody looks: an index outside is the device's own affair
-(ascend_places.py).
+On the CPU target memory is the host's. Indices are checked there before MindSpore's kernels get
+them, which costs about 3 us and raises PyTorch's errors. (GatherNd ends the process at an index out
+of range; Gather accepts negative ones.) On Ascend indices are not checked: the device handles an
+index out of range (`ascend_places.py`).
 """
 from __future__ import annotations
 
@@ -24,19 +26,19 @@ _I64 = np.dtype(np.int64)
 
 
 def cpu_kernel(names: str, fn: Any = None, **settings: Any) -> Any:
-    """`kernel` for the CPU target alone, where memory is the host's."""
+    """Registers a kernel for the CPU target only, where memory is the host's."""
     return kernel(names, fn, target="CPU", **settings)
 
 
-#: dtypes that few kernels move, and those of the same size that all do
+#: dtypes that few kernels move -> dtypes of the same size that all kernels move
 _AS = {} if ASCEND else {ms.bfloat16: np.int16, ms.uint16: np.int16, ms.uint32: np.int32, ms.uint64: np.int64, ms.complex64: np.int64}
 
-#: for a graph: those that hold all their values
+#: for a graph: dtype -> a dtype that represents all its values
 _HOLDS = {ms.bfloat16: ms.float32, ms.uint16: ms.int32, ms.uint32: ms.int64, ms.uint64: ms.int64}
 
 
 def table(a: Any) -> Any:
-    """A tensor of numbers that follow from sizes alone."""
+    """Returns a tensor of values that depend only on sizes."""
     return from_contiguous(np.ascontiguousarray(a)) if not ASCEND else _memory.upload(np.asarray(a))
 
 
@@ -44,7 +46,7 @@ _counts: dict[int, Any] = {}
 
 
 def counting(n: int) -> Any:
-    """0, 1, ..., n - 1 as int64, kept where short."""
+    """Returns 0, 1, ..., n - 1 as int64, cached if short."""
     t = _counts.get(n)
     if t is not None:
         return constant(t)
@@ -55,30 +57,32 @@ def counting(n: int) -> Any:
 
 
 def dense(h: Any) -> Any:
-    """The same values in C order; the handle itself where they are (MindSpore's own Contiguous takes 400 us on the CPU target)."""
+    """Returns the values in C order; `h` itself if it is. (MindSpore's own Contiguous takes 400 us
+    on the CPU target.)"""
     if is_contiguous(h):
         return h
     return h.contiguous() if ASCEND else converted(h, stype_of(h))
 
 
 def fresh(h: Any) -> Any:
-    """A copy in C order."""
+    """Returns a copy in C order."""
     return op(G.Copy)(h) if ASCEND else converted(h, stype_of(h))
 
 
 def bits(h: Any) -> Any:
-    """The same memory in C order, as integers of the same size where kernels that move elements do not take the dtype."""
+    """Returns the same memory in C order, as integers of the same size if kernels that move
+    elements do not support the dtype."""
     h = dense(h)
     as_ = _AS.get(dtype_of(h))
     if as_ is None:
         return h
-    if STATE.on is not None:            # (a graph has no other view of memory)
+    if STATE.on is not None:  # a graph cannot reinterpret memory
         return cast(h, _HOLDS.get(dtype_of(h), dtype_of(h)))
     return from_contiguous(host_span(h).view(as_))
 
 
 def unbits(r: Any, like: Any) -> Any:
-    """The result of a kernel over `bits`, in the dtype of `like`."""
+    """Returns the result of a kernel on `bits` in the dtype of `like`."""
     d = dtype_of(like)
     if d not in _AS:
         return r
@@ -86,13 +90,13 @@ def unbits(r: Any, like: Any) -> Any:
 
 
 def part(h: Any, shape: Any) -> Any:
-    """The leading part of a tensor, of `shape`."""
+    """Returns the leading part of a tensor, of `shape`."""
     shape = tuple(shape)
     return h if shape_of(h) == shape else view(h, shape, tuple(stride_of(h)), 0, stype_of(h))
 
 
 def expanded(h: Any, shape: Any) -> Any:
-    """Broadcast, in C order."""
+    """Broadcasts a tensor to `shape`, in C order."""
     shape = tuple(shape)
     if shape_of(h) == shape:
         return dense(h)
@@ -106,7 +110,7 @@ def expanded(h: Any, shape: Any) -> Any:
 
 
 def permuted(h: Any, order: Any) -> Any:
-    """Dimensions in another order, in C order."""
+    """Permutes dimensions; the result is in C order."""
     order = tuple(order)
     if order == tuple(range(len(order))):
         return dense(h)
@@ -123,18 +127,19 @@ def size_of(h: Any) -> int:
 
 
 def split_at(shape: Any, dim: int) -> tuple[int, int, int]:
-    """(elements before the dimension, along it, behind it)."""
+    """Returns (elements before the dimension, along it, after it)."""
     return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
 
 
 # ------------------------------------------------------------------ indices
 def look(i: Any, n: int, dim: int, negative: bool = True, kind: type[Exception] = IndexError, prefix: str = "") -> None:
-    """Raises the error for an index outside a dimension of n places."""
+    """Raises the error for an index out of range for a dimension of size n."""
     check(i, lambda h: check_bounds(np.ascontiguousarray(memory_of(h)), n, dim, negative, kind, prefix))
 
 
 def wrapped(i: Any, n: int) -> Any:
-    """An index in C order without negative places: these count from the end."""
+    """Returns an index in C order with negative indices, which count from the end, made
+    nonnegative."""
     i = dense(i)
     if STATE.on is None:
         a = host_span(i)
@@ -144,7 +149,8 @@ def wrapped(i: Any, n: int) -> Any:
 
 
 def flat_places(index: Any, shape: Any, dim: int) -> Any:
-    """Where in the flattened tensor of `shape` lies what gather(dim, index) picks, as (elements, 1)."""
+    """Returns the linear indices, as (elements, 1), of what gather(dim, index) reads from a tensor
+    of `shape`."""
     step, offset = 1, np.zeros((1,) * len(shape), _I64)
     for d in range(len(shape) - 1, -1, -1):
         if d == dim:

@@ -11,15 +11,18 @@ REAL = FLOATS + " int8 int16 int32 int64 uint8"
 # ------------------------------------------------------------------ piecewise linear
 @kernel("relu", only=REAL)
 def _relu(x):
-    return mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)      # (ReLU, 2 us less, makes nan 0)
+    # ReLU, 2 us faster, turns nan into 0
+    return mint.nn.functional.relu(x) if ASCEND else o.at_least(x, 0)
 
 
 @kernel("relu_backward", only=FLOATS)
 def _relu_grad(g, y):
     if ASCEND or dtype_of(y) is not ms.float32:
         return o.where(o.le(y, 0), 0, g)
-    # (No y is below 0, and nan is outside of [0, 0]: the gradient passes, which ReluGrad makes 0.
-    # 16x32x32x32 in a graph: 111 us, ReluGrad 116, that of Minimum(y, 1) 470; by comparison and Select four times as much.)
+    # SoftShrinkGrad with 0 passes the gradient where y is outside of [0, 0]. y is never below 0,
+    # and nan is outside, so nan passes the gradient, which ReluGrad sets to 0. 16x32x32x32 in a
+    # graph: 111 us, ReluGrad 116, the gradient of Minimum(y, 1) 470; comparison and Select take
+    # four times as long.
     return op(G.SoftShrinkGrad, 0.0)(g, y)
 
 
@@ -35,7 +38,7 @@ def _negative_part_grad(g, x):
 
 @kernel("leaky_relu", only=FLOATS)
 def _leaky_relu(x, *, slope):
-    # The line with the slope is below the other one on one side, and above it on the other.
+    # slope * x is below x for positive x, and above it for negative x.
     if 0 < slope <= 1:
         return o.maximum(o.mul(x, slope), x) if ASCEND else op(P.Maximum)(x, o.mul(x, slope))
     return o.where(o.gt(x, 0), x, o.mul(x, slope))
@@ -44,7 +47,8 @@ def _leaky_relu(x, *, slope):
 @kernel("leaky_relu_backward", only=FLOATS)
 def _leaky_relu_grad(g, x, *, slope):
     if not ASCEND and 0 <= slope <= 1 and dtype_of(x) is ms.float32:
-        # (1 where x is positive, else the slope.  Quicker by a factor of 4 than comparison and Select.)
+        # The derivative is 1 where x is positive, else the slope. Faster by a factor of 4 than
+        # comparison and Select.
         return op(P.Mul)(g, op(P.Maximum)(o.spread(slope, x), op(G.ReluGrad)(all_of(1, x), x)))
     return o.where(o.gt(x, 0), g, o.mul(g, slope))
 
@@ -87,7 +91,7 @@ def _softshrink(x, *, lambd):
 
 
 def _sixths(x):
-    """min(max(x + 3, 0), 6) / 6."""
+    """Returns min(max(x + 3, 0), 6) / 6."""
     return mint.nn.functional.hardsigmoid(x) if ASCEND else op(P.HSigmoid)(x)
 
 
@@ -96,7 +100,7 @@ kernel("hardsigmoid", lambda x: _sixths(x), only=FLOATS)
 
 @kernel("hardsigmoid_backward", only=FLOATS)
 def _hardsigmoid_grad(g, x):
-    # (HSigmoidGrad, in a fifth of the time, lets the gradient pass beside nan.)
+    # HSigmoidGrad takes a fifth of the time, but passes the gradient where x is nan.
     return o.where(o.lt(o.abs_(x), 3), o.div(g, 6), 0)
 
 
@@ -107,7 +111,7 @@ def _hardswish(x):
 
 @kernel("hardswish_backward", only=FLOATS)
 def _hardswish_grad(g, x):
-    # (HSwishGrad takes the ends for inside.)
+    # HSwishGrad treats the end points as inside.
     inside = o.mul(g, o.add(o.div(x, 3), 0.5))
     return o.where(o.le(x, -3), 0, o.where(o.ge(x, 3), g, inside))
 
@@ -140,18 +144,18 @@ def _elu_grad(g, x, *, alpha, scale, input_scale):
 
 @kernel("silu", only=FLOATS)
 def _silu(x):
-    return mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))      # (SiLU takes as long)
+    return mint.nn.functional.silu(x) if ASCEND else o.mul(x, o.sigmoid(x))  # SiLU takes as long
 
 
 @kernel("silu_backward", only=FLOATS)
 def _silu_grad(g, x):
-    """g s (1 + x (1 - s)) with s the logistic function of x."""
+    """Returns g s (1 + x (1 - s)), where s is the logistic function of x."""
     s = o.sigmoid(x)
     return o.mul(g, o.mul(s, o.add(o.mul(x, o.sub(1, s)), 1)))
 
 
 def _mish_parts(x):
-    """(exp(x), n) with tanh(log(1 + exp(x))) = n / (n + 2)."""
+    """Returns (exp(x), n) with tanh(log(1 + exp(x))) = n / (n + 2)."""
     e = o.exp(o.at_most(x, 20.0))
     return e, o.mul(e, o.add(e, 2))
 
@@ -171,7 +175,7 @@ def _mish_grad(g, x):
 
 
 def _log_of_more(x):
-    """log(1 + exp(-|x|)), of float64 on the CPU target."""
+    """Returns log(1 + exp(-|x|)); x is float64 on the CPU target."""
     e = o.exp(o.neg(o.abs_(x)))
     return o.log1p(e) if ASCEND else o.log1p_small(e)
 
@@ -180,7 +184,7 @@ def _log_of_more(x):
 @o.in_double
 def _softplus(x, *, beta, threshold):
     if beta == 0:
-        raise Lacking           # (infinity, by an inverse that Python does not take)
+        raise Lacking  # the result is infinity, by a reciprocal that Python cannot compute
     z = _scaled(x, beta)
     return o.where(o.gt(z, threshold), x, _scaled(o.add(o.at_least(z, 0), _log_of_more(z)), 1 / beta))
 
@@ -202,23 +206,25 @@ def _log_sigmoid_grad(g, x):
     return o.quotient(g, o.add(o.exp(x), 1))
 
 
-# ------------------------------------------------------------------ gelu: x times the normal distribution's cumulative function, exactly or by tanh
+# ------------------------------------------------- gelu: x times the normal CDF, exactly or by tanh
 _K, _CUBE = math.sqrt(2 / math.pi), 0.044715
 _LOG_PEAK = -0.5 * math.log(2 * math.pi)
 
 
 def _tanh_part(x, s):
-    """tanh(k (x + c x^3)), with s = x^2."""
+    """Returns tanh(k (x + c x^3)), with s = x^2."""
     return o.tanh(o.mul(o.mul(x, _K), o.add(o.mul(s, _CUBE), 1)))
 
 
-#: elements from which on float32's tanh form is x times a logistic function, whose values are held.  4x64x512, us: 240 in a graph, 640 eager, GeLU 2150
-#: and 2780; its gradient 400 and 1240, GeLUGrad 2930 and 3030.  (32768 eager: 910 and 1400, gradient 1830 and 1440.)
+#: Number of elements from which float32's tanh form is computed as x times a logistic function,
+#: whose values are saved. 4x64x512: 240 us in a graph and 640 eager, GeLU 2150 and 2780; its
+#: gradient 400 and 1240, GeLUGrad 2930 and 3030. (32768 elements, eager: 910 vs GeLU 1400, gradient
+#: 1830 vs GeLUGrad 1440.)
 _MANY = 65536
 
 
 def _by_square(x, a, more=1):
-    """a k x (1 + more c x^2)"""
+    """Returns a k x (1 + more c x^2)."""
     return o.mul(o.add(o.mul(o.mul(x, x), a * _K * _CUBE * more), a * _K), x)
 
 
@@ -229,10 +235,10 @@ def _gelu(x, *, approximate):
         held = o.sigmoid(_by_square(x, 2))
         r = o.mul(x, held)
     elif approximate == "tanh":
-        # (GeLU's constants have six digits.)
+        # GeLU's constants have six digits.
         r, held = op(P.GeLU)(x) if dtype_of(x) is ms.float32 else o.mul(o.div(x, 2), o.add(_tanh_part(x, o.square(x)), 1)), None
     else:
-        # What is held: twice the cumulative function.
+        # The saved value is twice the CDF.
         held = o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1)
         r = o.mul(o.mul(x, 0.5), held)
     return (cast(r, d) if d in HALF else r), held
@@ -245,12 +251,13 @@ def _gelu_grad(g, x, t, *, approximate):
         density = o.exp(o.add(o.mul(o.square(x), -0.5), _LOG_PEAK))
         return o.mul(g, o.add(o.mul(held, 0.5), o.mul(x, density)))
     if t is not None:
-        # p (1 + (1 - p) u'), where 1 - p is the logistic function of -u: what is left of 1 has few digits.
+        # p (1 + (1 - p) u'), where 1 - p is computed as the logistic function of -u: the
+        # subtraction would lose digits.
         slope = o.mul(o.sigmoid(_by_square(x, -2)), _by_square(x, 2, 3))
         return o.mul(g, o.mul(t, o.add(slope, 1)))
     if dtype_of(x) is ms.float32:
         return op(G.GeLUGrad)(g, x, x)
-    # (That computes with seven digits in float64 too.)
+    # GeLUGrad computes with seven digits in float64 too.
     s = o.square(x)
     t = _tanh_part(x, s)
     slope = o.mul(o.mul(o.sub(1, o.square(t)), o.div(x, 2)), o.mul(o.add(o.mul(s, 3 * _CUBE), 1), _K))
@@ -265,7 +272,7 @@ def _halves(x, dim):
 
 @kernel("glu", only=FLOATS)
 def _glu(x, *, dim):
-    """First half along `dim` times the logistic function of the second."""
+    """Returns the first half along `dim` times the logistic function of the second."""
     if not ASCEND:
         return op(P.GLU, dim)(x)
     a, b = _halves(x, dim)

@@ -28,7 +28,8 @@ kernel("add", o.add, numbers=True, alike=None if ASCEND else op(P.Add))
 def _mul(a, b):
     if a.__class__ not in o.NUMBERS and b.__class__ not in o.NUMBERS:
         one, other = stype_of(a), stype_of(b)
-        if one is not other and (one.kind == "c") != (other.kind == "c"):      # (gradient rules of abs and its like multiply real by complex numbers)
+        # Gradient rules of abs and similar ops multiply real by complex numbers.
+        if one is not other and (one.kind == "c") != (other.kind == "c"):
             a, b = (cast(a, dtype_of(b)), b) if other.kind == "c" else (a, cast(b, dtype_of(a)))
     return o.mul(a, b)
 
@@ -39,7 +40,7 @@ kernel("sub", o.sub, numbers=True)
 @kernel("div", numbers=True)
 def _div(a, b):
     if STYPES[_dtype(a, b)].kind == "c" and not ASCEND:
-        raise Lacking           # (RealDiv gives 0 for a complex number divided by nought)
+        raise Lacking  # RealDiv returns 0 for a complex number divided by zero
     return o.div(a, b)
 
 
@@ -66,9 +67,10 @@ def _times(b, alpha):
     return b * alpha if b.__class__ in o.NUMBERS else o.mul(b, alpha)
 
 
-# ------------------------------------------------------------------ quotients and what they leave
+# ------------------------------------------------------------------ quotients and remainders
 def _nonzero(a, b):
-    # An integer divided by nought is an error, which asks for the values: a number says it itself, a tensor's are the host's to look at.
+    # An integer division by zero is an error that depends on values. A scalar divisor is checked
+    # here, a tensor's values on the host.
     if b.__class__ not in o.NUMBERS and dtype_of(b) not in FLOATING:
         if STATE.on is None or ASCEND:
             raise Lacking
@@ -104,7 +106,7 @@ def _remainder(a, b):
     a, b = o.two(a, b)
     if dtype_of(a) not in FLOATING:
         return op(P.FloorMod)(a, b)
-    # (FloorMod of floats is a - floor(a / b) * b, many roundings off.)
+    # FloorMod of floats computes a - floor(a / b) * b, which is many roundings off.
     r = op(P.TruncateMod)(a, b)
     return o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.add(r, b), r)
 
@@ -117,13 +119,14 @@ def _floor_divide(a, b):
     a, b = o.two(a, b)
     if dtype_of(a) not in FLOATING:
         return op(P.FloorDiv)(a, b)
-    # From the exact remainder: floor(a / b) is one too many where the quotient was rounded up to a whole number.
+    # Computed from the exact remainder: floor(a / b) is one too large where the quotient was
+    # rounded up to an integer.
     r, q = op(P.TruncateMod)(a, b), o.div(a, b)
     whole = o.div(o.sub(a, r), b)
     whole = o.where(o.and_(o.ne(r, 0), o.xor(o.lt(r, 0), o.lt(b, 0))), o.sub(whole, 1), whole)
     down = o.floor(whole)
     down = o.where(o.gt(o.sub(whole, down), 0.5), o.add(down, 1), down)
-    # (A quotient of nought has the sign of a / b; beside a divisor of nought torch gives a / b.)
+    # A zero quotient has the sign of a / b; for a zero divisor PyTorch returns a / b.
     return o.where(o.eq(b, 0), q, o.where(o.eq(whole, 0), o.mul(q, 0), down))
 
 
@@ -144,7 +147,7 @@ def _reciprocal_or_zero(a):
 # ------------------------------------------------------------------ powers
 @kernel("pow pow_base", numbers=True)
 def _pow(a, b):
-    # (Whole numbers are computed through doubles there: right up to 2 ** 53, and garbage beyond.)
+    # The CPU target computes integer powers in float64: correct up to 2 ** 53, and garbage beyond.
     if not ASCEND and _dtype(a, b) not in FLOATING + COMPLEX:
         if STATE.on is None:
             raise Lacking
@@ -263,7 +266,8 @@ def _hypot(a, b):
 def _log_of_sum(name, exp, log1p):
     @kernel(name, numbers=True, only=FLOATS)
     def logaddexp(a, b):
-        """The greater, and what the lesser adds to it; where both are the same infinity, that."""
+        """Returns the maximum plus the contribution of the minimum; two equal infinities give that
+        infinity."""
         a, b = o.two(a, b)
         m = o.maximum(a, b)
         return o.where(o.eq(a, b), o.add(a, math.log(2) if name == "logaddexp" else 1), o.add(m, log1p(exp(o.neg(o.abs_(o.sub(a, b)))))))
@@ -286,7 +290,7 @@ def _flip(a, r):
 @kernel("copysign", numbers=True, only="float32 float64")
 def _copysign(a, b):
     a, b = o.two(a, b)
-    # (A zero's sign is that of its reciprocal; nan's is lost.)
+    # A zero's sign is that of its reciprocal; the sign of nan is lost.
     size = o.abs_(a)
     return o.where(o.or_(o.lt(b, 0), o.lt(o.reciprocal(b), 0)), o.neg(size), size)
 
@@ -298,7 +302,10 @@ def _heaviside(a, b):
 
 
 def _times_log(name, slope, log, end):
-    """a log(b), 0 where a is, and whether it has a slope in b; `end`: where the logarithm does."""
+    """Registers a log(b), which is 0 where a is 0, and a mask where it has a derivative in b.
+
+    `end`: the lower end of the logarithm's domain.
+    """
     @kernel(name, numbers=True, only=FLOATS)
     def product(a, b):
         a, b = o.two(a, b)
@@ -374,7 +381,7 @@ def _within(a, *, low, high):
     a = o.wide(a)
     d = dtype_of(a)
     if d not in FLOATING:
-        # Limits between whole numbers, or beyond what the dtype holds.
+        # Handles limits between integers, and limits outside of the dtype's range.
         info = np.iinfo(STYPES[d]) if d is not ms.bool_ else _BOOL
         low = None if low is None or low <= info.min else math.ceil(min(low, info.max + 1))
         high = None if high is None or high >= info.max else math.floor(max(high, info.min - 1))

@@ -1,6 +1,7 @@
-"""Kernels for Ascend alone, where the CPU target's way would compile an op on line (aclop), copy numbers from the host, or launch more than once.
+"""Kernels only for Ascend, where the CPU target's kernel would compile an op online (aclop), copy
+scalars from the host, or launch repeatedly.
 
-Each is one launch of an aclnn kernel if not said otherwise; views launch nothing.
+Each is one launch of an aclnn kernel unless stated otherwise; views launch nothing.
 """
 import math
 
@@ -15,22 +16,22 @@ from mindtorch.backend.strides import check_rank, contiguous_strides, format_str
 
 _memory = Npu("Ascend")
 HALVES = "float16 bfloat16"
-CUBE = "float32 float16 bfloat16"          # what the matrix unit takes
+CUBE = "float32 float16 bfloat16"  # dtypes of the matrix unit
 WIDE = CUBE + " float64"
 COMPLEXES = " complex64 complex128"
 
 
 def tensor_of(x, like):
-    """A number as a tensor of no dimensions, kept on the device."""
+    """Returns a scalar as a 0-d tensor, cached on the device; a tensor is returned unchanged."""
     return x if isinstance(x, MSTensor) else number(x, dtype_of(like))
 
 
 def empty(shape, dtype):
-    """Memory that nobody has written to; no launch."""
+    """Returns uninitialized memory; no launch."""
     return op(G.Empty)(tuple(shape), dtype, "Ascend")
 
 
-#: what FillScalar alone takes
+#: dtypes that only FillScalar supports
 _UNSIGNED = _Types([DTYPES[s] for s in UNSIGNED])
 
 
@@ -39,22 +40,23 @@ def zeros(shape, dtype):
 
 
 def copy(x):
-    """The values in memory of their own, in C order."""
+    """Copies the values to new storage, in C order."""
     return op(G.Copy)(x)
 
 
 def strided(x, shape, strides, offset=0):
-    """A view of the memory of `x`, all in elements, from its first one on."""
+    """Returns a view of the memory of `x`; strides and offset are in elements, relative to the
+    first element of `x`."""
     return op(G.AsStrided)(x, tuple(shape), tuple(strides), offset + x.storage_offset())
 
 
 def swapped(x):
-    """The last two dimensions exchanged: a view."""
+    """Returns a view with the last two dimensions exchanged."""
     return op(G.TransposeExtView)(x, -1, -2)
 
 
 def ones(n, dtype):
-    """A vector of ones, kept: for weights that are not there."""
+    """Returns a cached vector of ones, for missing weights."""
     return _vector(n, dtype, 1)
 
 
@@ -76,7 +78,8 @@ def _of_value(size, value, dtype):
     if value.__class__ is not complex and (value == 0 and not math.copysign(1, value) < 0):
         return zeros(size, dtype)
     if dtype in COMPLEX or value == 0:
-        raise Lacking           # (InplaceOne refuses complex numbers, FillScalar takes none, and it gives 0 for -0)
+        # InplaceOne and FillScalar do not support complex numbers, and FillScalar returns 0 for -0
+        raise Lacking
     return op(G.Ones)(tuple(size), dtype) if value == 1 and dtype not in _UNSIGNED else op(G.FillScalar)(tuple(size), value, dtype)
 
 
@@ -109,7 +112,9 @@ def _empty(*, size, stride, stype, device):
 @ascend("arange")
 def _arange(*, start, step, steps, stype, device):
     if stype.kind not in "i" or stype.itemsize < 4 or start.__class__ is not int or step.__class__ is not int:
-        raise Lacking           # (MindSpore takes no int8 and int16; of fractions the last digits of start + i * step are the host's to say)
+        # MindSpore does not support int8 and int16; for fractions only the host computes the last
+        # digits of start + i * step as PyTorch does
+        raise Lacking
     return op(G.Arange)(start, start + step * steps, step, DTYPES[stype])
 
 
@@ -120,7 +125,8 @@ def _to_copy(a, *, dtype):
 
 
 def _laid(a, strides):
-    """A copy with these dense strides: of a view in the order of that memory."""
+    """Returns a copy with these dense strides: a copy of a view whose dimensions are in the order
+    of that memory."""
     shape = shape_of(a)
     if tuple(strides) == contiguous_strides(shape):
         return copy(a)
@@ -177,9 +183,10 @@ def _spread_rows(g, *, shape):
 
 # ------------------------------------------------------------------ regions of memory (two launches where a base is made)
 def _inside(base, region, apart=True):
-    """(sizes, strides, offset) of a region in elements, where it lies within a base in C order and of the same element type.
+    """Returns (sizes, strides, offset) of a region in elements, if it is inside a base in C order
+    and has the base's element type.
 
-    apart: its elements have to be on places of their own.
+    Raises Lacking otherwise. apart: its elements must not overlap.
     """
     have, steps, kind = base
     sizes, strides, offset, stype = region
@@ -197,7 +204,7 @@ def _inside(base, region, apart=True):
     reach = 0
     for s, m in places:
         if s <= reach and apart:
-            raise Lacking           # elements on the same place
+            raise Lacking  # overlapping elements
         reach += s * (m - 1)
     return sizes, [s // k for s in strides], offset // k
 
@@ -210,7 +217,7 @@ def _read_region(a, *, base, region):
 
 @kept(64)
 def _places_of(sizes, strides, offset):
-    """Where each element of a region lies, as a row kept on the device."""
+    """Returns the offset of each element of a region, as a vector cached on the device."""
     at = np.asarray(offset, np.int64)
     for n, s in zip(sizes, strides):
         at = at[..., None] + np.arange(n) * s
@@ -224,7 +231,8 @@ def _scatter_region(value, *, base, region):
         sizes, strides, offset = _inside(base, region)
     except Lacking:
         at = _places_of(*[tuple(x) if x.__class__ is list else x for x in _inside(base, region, apart=False)])
-        line = op(G.IndexAddExt)(r.view((math.prod(base[0]),)), 0, at, op(P.Reshape)(value, (-1,)), 1)      # (what several elements share gets their sum)
+        # An element that several elements of the region share gets their sum.
+        line = op(G.IndexAddExt)(r.view((math.prod(base[0]),)), 0, at, op(P.Reshape)(value, (-1,)), 1)
         return line.view(tuple(base[0]))
     op(G.InplaceCopy)(strided(r, sizes, strides, offset), value)
     return r
@@ -253,7 +261,7 @@ def _slice_backward(g, *, shape, key):
     return r
 
 
-# ------------------------------------------------------------------ arithmetic: numbers go as scalars, and do not widen a half's result
+# --------------------- arithmetic: scalars stay scalars, and do not promote a half-precision result
 def _is_number(x):
     return not isinstance(x, MSTensor)
 

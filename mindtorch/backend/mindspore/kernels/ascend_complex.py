@@ -1,6 +1,7 @@
 """Ascend: complex numbers as pairs of real ones.
 
-MindSpore's primitives Complex and Conj have no aclnn kernel (they go the old way, which compiles on line); the pairs lie in the same memory.
+MindSpore's primitives Complex and Conj have no aclnn kernel (they use aclop, which compiles
+online). The pairs have the same memory layout.
 """
 from typing import Any
 
@@ -17,18 +18,22 @@ _signs: dict[Any, Any] = {}
 
 
 def pairs(x):
-    """(n, 2) parts of complex numbers, a copy.  (ViewDtype of a view of a tensor without dimensions ends the process: so of a copy that has one.)"""
+    """Returns a copy of the real and imaginary parts as (n, 2).
+
+    (ViewDtype of a view of a 0-d tensor ends the process, so it is applied to a copy with one
+    dimension.)
+    """
     return reshape(op(G.ViewDtype)(copy(reshape(x, (-1,))), _PARTS[dtype_of(x)]), (-1, 2))
 
 
 def of_pairs(p, shape):
-    """Complex numbers on the memory of their parts, which are in C order."""
+    """Returns complex numbers on the memory of their parts, which are in C order."""
     return reshape(op(G.ViewDtype)(reshape(p, (-1,)), _WHOLE[dtype_of(p)]), shape)
 
 
 @ascend("complex", only="float32 float64")
 def _complex(re, im):
-    """One launch."""
+    """Stacks both parts in one launch."""
     shape = np.broadcast_shapes(shape_of(re), shape_of(im))
     return of_pairs(op(G.StackExt, -1)((reshape(broadcast(re, shape), (-1,)), reshape(broadcast(im, shape), (-1,)))), shape)
 
@@ -40,7 +45,7 @@ def _polar(abs, angle):
 
 @ascend("conj conj_physical")
 def _conj(a):
-    """A product of the parts with (1, -1), and a copy."""
+    """Multiplies the parts by (1, -1), after one copy."""
     d = dtype_of(a)
     if d not in COMPLEX:
         return copy(a)

@@ -8,12 +8,12 @@ from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, kept
 from mindtorch.backend.mindspore.kernels._places import table
 from mindtorch.backend.mindspore.kernels.ascend import ascend, empty, zeros
 
-_MOST = 1 << 24         # differences of elements held at a time
+_MOST = 1 << 24  # maximum number of element differences in memory at a time
 
 
 @kept(64)
 def _pairs(n):
-    """The rows of each pair i < j, kept on the device."""
+    """Returns the row indices of each pair i < j, cached on the device."""
     i, j = np.triu_indices(n, 1)
     return table(i), table(j)
 
@@ -28,7 +28,7 @@ def _differences(a):
 
 @ascend("pdist", only="float32")
 def _pdist(a, *, p):
-    """Five to seven launches."""
+    """Takes five to seven launches."""
     if shape_of(a)[0] < 2:
         return empty((0,), dtype_of(a))
     d = _differences(a)

@@ -1,11 +1,13 @@
-"""Element types that the chip's kernels refuse, where a primitive's kernel would launch them: the host answers then, with its warning.
+"""Element types that the chip's kernels reject although a primitive's kernel would launch them: the
+host computes them, with its warning.
 
-CANN refuses a launch when it is prepared, which MindSpore does in a thread of its own: the error would come with some later call. The documents are those
-that mindtorch/tools/standin/limits names; what is launched beyond them benchmarks/ascend_limits.py finds in a log.
+CANN rejects a launch when it is prepared, which MindSpore does in a separate thread, so the error
+would be raised by a later call. The sources are the documents named in
+mindtorch/tools/standin/limits. benchmarks/ascend_limits.py finds launches beyond them in a log.
 """
 from mindtorch.backend.mindspore.kernels import refuse
 
-#: element types -> primitives with a kernel of which no operand may have one of them
+#: element types -> primitives with a kernel that supports them for no operand
 REFUSED = {
     "float64": "embedding_dense_backward expm1 elu celu erfinv hardsigmoid hardswish kthvalue linalg_vector_norm "
                "max_dim min_dim median_all repeat_interleave roll sort sort_stable argsort trace_backward trunc frac",

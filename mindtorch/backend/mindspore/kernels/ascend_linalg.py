@@ -1,6 +1,7 @@
 """Ascend: triangular systems and orthogonal factors.
 
-Inverses, general systems, determinants and Cholesky's factors have to say which matrix is singular or not definite, which aclnn's kernels do not: the host's.
+Inverses, general systems, determinants and Cholesky factors have to report which matrix is singular
+or not definite. aclnn's kernels do not, so the host computes these.
 """
 import numpy as np
 
@@ -11,14 +12,15 @@ from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, empty, swap
 
 
 def _stacks(a, b):
-    """Two stacks of matrices with the same leading dimensions, in C order."""
+    """Returns two stacks of matrices with the same leading dimensions, in C order."""
     one, other = shape_of(a), shape_of(b)
     lead = np.broadcast_shapes(one[:-2], other[:-2])
     return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
 
 
 def _solved(a, b, upper, transpose, unit):
-    """X with op(A) X = B; `upper` says what A itself is. One launch, and one for each operand that is not in C order."""
+    """Returns X with op(A) X = B; `upper` describes A itself. One launch, and one for each operand
+    that is not in C order."""
     a, b = _stacks(a, b)
     return op(G.TriangularSolve)(b, a, upper, transpose, unit)[0]
 

@@ -1,4 +1,5 @@
-"""Losses on Ascend beside cross entropy and mean squares (ascend_nn.py): one aclnn launch forward, one for the gradient of the input."""
+"""Losses on Ascend other than cross entropy and mean squares (`ascend_nn.py`): one aclnn launch
+forward, one for the gradient of the input."""
 import math
 
 import numpy as np
@@ -20,7 +21,7 @@ def _alike(x, target):
 
 
 def _share(g, x, reduction):
-    """The gradient of each element's loss."""
+    """Returns the gradient of each element's loss."""
     return op(G.Muls)(g, 1 / math.prod(shape_of(x))) if reduction == "mean" else g
 
 
@@ -41,7 +42,7 @@ def _l1_backward(g, x, target, *, reduction, param, needs):
 # ------------------------------------------------------------------ binary cross entropy
 @ascend("binary_cross_entropy", only=CUBE)
 def _bce(x, target, *, reduction, param):
-    """What is no probability is not refused: finding it would mean to wait for the values."""
+    """Does not reject values outside of [0, 1]: the check would have to synchronize."""
     _alike(x, target)
     return op(G.BinaryCrossEntropy, reduction)(x, target, None)
 
@@ -70,7 +71,8 @@ def _bce_logits_backward(g, x, target, *, reduction, param, needs):
 
 # ------------------------------------------------------------------ negative log likelihood
 def _sample_weight(x, target, weight, ignore_index):
-    """Weight of each sample, 0 where its target is ignored (two launches; with weights of classes five)."""
+    """Returns the weight of each sample, 0 where its target is ignored (two launches; five with
+    class weights)."""
     live = op(P.NotEqual)(target, number(ignore_index, ms.int64))
     if weight is None:
         return cast(live, dtype_of(x))
@@ -84,13 +86,14 @@ def _sample_weights(x, target, weight, *, ignore_index):
 
 
 def _fields(size):
-    """(N, C, *) as (N, C, H, W)."""
+    """Returns the sizes (N, C, *) as (N, C, H, W)."""
     return tuple(size) if len(size) == 4 else (size[0], size[1], 1, math.prod(size[2:]))
 
 
 @ascend("nll_loss", only=CLASSES)
 def _nll(x, target, weight, *, reduction, ignore_index):
-    """(loss, weight of each sample, which keeps what the gradient's kernel asks for)"""
+    """Returns (loss, weight of each sample); the weight tensor also carries the operands of the
+    gradient's kernel."""
     size = shape_of(x)
     d = dtype_of(x)
     if weight is not None and dtype_of(weight) != d:
@@ -112,7 +115,7 @@ def _nll(x, target, weight, *, reduction, ignore_index):
 def _nll_backward(g, target, w, *, reduction, ignore_index, size):
     found = getattr(w, "of_classes", None)
     if found is None:
-        raise Lacking           # the host's forward
+        raise Lacking  # the forward ran on the host
     by, total = found
     if len(size) == 2:
         return op(G.NLLLossGrad, reduction, ignore_index)(empty(size, dtype_of(g)), g, target, by, total)
@@ -124,7 +127,7 @@ def _nll_backward(g, target, w, *, reduction, ignore_index, size):
 
 @ascend("nll_of_samples", only=CLASSES)
 def _nll_of_samples(x, target, w, *, reduction, ignore_index):
-    """The loss by weights of samples: a product more for each step of its formula."""
+    """Computes the loss from given sample weights, with a launch for each step of its formula."""
     shape = shape_of(target)
     live = op(P.NotEqual)(target, number(ignore_index, ms.int64))
     at = reshape(o.where(live, target, 0), (shape[0], 1, *shape[1:]))
@@ -142,17 +145,21 @@ def _limited_norm(a, *, least):
     return op(G.ClampScalar)(a, least, None)
 
 
-# ------------------------------------------------------------------ what is asked of targets and variances (what is outside is not looked at)
+# -------------------------------------- targets and variances (values out of range are not checked)
 @ascend("class_hits", only="int64 int32")
 def _class_hits(t, *, classes):
-    """(N, C): which class is a sample's target."""
+    """Returns (N, C): True where a class is a sample's target."""
     n = math.prod(shape_of(t))
     return op(P.Equal)(reshape(cast(t, ms.int64), (n, 1)), reshape(counting(classes), (1, classes)))
 
 
 @ascend("multilabel_targets", only="int64 int32")
 def _multilabel_targets(t, *, classes):
-    """Of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)."""
+    """Returns (targets, 0 where there is none; mask of the pairs of a target and a class that do
+    not count).
+
+    Each row of targets ends at the first -1.
+    """
     rows, n = shape_of(t)
     t = cast(t, ms.int64)
     live = o.eq(op(G.CumsumExt)(cast(o.lt(t, 0), ms.int64), 1, None), 0)
@@ -163,14 +170,15 @@ def _multilabel_targets(t, *, classes):
 
 @ascend("limited_variance", only=CUBE + " float64")
 def _limited_variance(a, *, least):
-    """At least `least`, by an addition; ValueError where one is negative, for which torch waits as well."""
+    """Raises elements to at least `least`, by an addition. Raises ValueError if one is negative,
+    for which PyTorch synchronizes as well."""
     refuse("it looks at values")
     if mint.any(o.lt(a, 0)).asnumpy():
         raise ValueError("var has negative entry/entries")
     return o.add(a, o.where(o.lt(a, least), o.sub(least, a), 0.0))
 
 
-# ------------------------------------------------------------------ connectionist temporal classification: MindSpore's old op, for want of an aclnn kernel
+# ----------------------------------------------- CTC: MindSpore's old op, since aclnn has no kernel
 @ascend("ctc_loss", only="float32 int64 int32")
 def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
     """See the host's kernel."""
@@ -178,7 +186,8 @@ def _ctc(lp, targets, *, input_lengths, target_lengths, blank, zero_infinity):
     if not longest or min(input_lengths) < 1 or dtype_of(lp) is not ms.float32:
         raise Lacking
     targets = cast(targets, ms.int64)
-    if len(shape_of(targets)) == 1:             # one behind the other: of those that are too short the rest is any label
+    # Concatenated targets: shorter ones are filled up with arbitrary labels.
+    if len(shape_of(targets)) == 1:
         starts = np.cumsum((0, *target_lengths[:-1]))
         at = np.minimum(starts[:, None] + np.arange(longest), shape_of(targets)[0] - 1)
         labels = reshape(op(G.IndexSelect)(targets, 0, table(at.reshape(-1))), (n, longest))

@@ -1,6 +1,8 @@
-"""Ascend: windows of images as columns, counts, quantiles, modes, membership, and what losses and bags ask of their operands.
+"""Ascend: image windows as columns, counts, quantiles, modes, membership, and preparation of
+operands for losses and embedding bags.
 
-Compositions of aclnn kernels where it has none of its own; how many launches stands beside them.
+They are compositions of aclnn kernels where aclnn has no kernel for the op; docstrings give the
+number of launches.
 """
 import math
 
@@ -11,8 +13,8 @@ from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, strid
 from mindtorch.backend.mindspore.kernels.reduction import sums
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
-call = op       # (a constant of some primitives is named `op`)
-_MOST = 1 << 24         # pairs of elements held at a time
+call = op  # Some primitives have a constant named `op`.
+_MOST = 1 << 24  # maximum number of element pairs in memory at a time
 
 
 # ------------------------------------------------------------------ windows of images
@@ -35,7 +37,7 @@ def _running_statistics(mean, var, running_mean, running_var, *, momentum, facto
 
 @ascend("huber_loss", only=CUBE)
 def _huber(x, target, *, reduction, param):
-    """Five launches, and one for the reduction."""
+    """Takes five launches, and one for the reduction."""
     d = o.abs_(op(G.SubExt)(x, target, 1))
     m = o.at_most(d, param)
     v = o.mul(m, o.sub(d, o.mul(m, 0.5)))
@@ -64,7 +66,7 @@ def _adjoint(a):
 # ------------------------------------------------------------------ membership, order
 @ascend("isin", only=CUBE + " int64 int32")
 def _isin(a, among, *, invert):
-    """Each element beside each (two launches); in pieces it is not done."""
+    """Compares all pairs of elements (two launches); does not split large operands into pieces."""
     n, m = math.prod(shape_of(a)), math.prod(shape_of(among))
     if n * m > _MOST:
         raise Lacking
@@ -80,7 +82,8 @@ def _picked(x, at, axis, keepdim):
 
 @ascend("mode", only=CUBE + " int64 int32")
 def _mode(a, *, axis, keepdim):
-    """The longest run of the sorted elements, of several the first, and the last element of it (twelve launches)."""
+    """Returns the value, and the index of the last element, of the first of the longest runs of
+    sorted elements (twelve launches)."""
     if not shape_of(a):
         return copy(a), zeros((), ms.int64)
     shape = shape_of(a)
@@ -93,7 +96,8 @@ def _mode(a, *, axis, keepdim):
     same = o.eq(narrowed(v, axis, 1, n), narrowed(v, axis, 0, n - 1))
     starts = op(G.Concat, axis)((head, o.where(same, 0, copy(broadcast(narrowed(line, axis, 1, n), shape_of(same))))))
     length = o.sub(line, cast(op(G.Cummax, axis)(starts)[0], ms.int64))
-    # (Lengths less a share of the place: no two are equal, the first of the longest is the greatest.)
+    # Lengths minus a share of the index: no two are equal, and the first of the longest runs has
+    # the maximum.
     k = op(G.ArgMaxExt)(o.sub(o.mul(length, n), line), axis, True)
     return _picked(v, k, axis, keepdim), _picked(at, k, axis, keepdim)
 
@@ -104,7 +108,8 @@ def _missing(a):
 
 @ascend("nanmedian_dim", only=CUBE + " int64 int32")
 def _nanmedian_dim(a, *, axis, keepdim):
-    """The lower median of what is a number: nan sorts last (seven launches)."""
+    """Returns the lower median of the elements that are not nan: nan sorts last (seven launches).
+    """
     shape = shape_of(a)
     if not shape:
         return copy(a), zeros((), ms.int64)
@@ -123,7 +128,7 @@ def _nanmedian_all(a):
 
 @ascend("quantile_ranks", only="float32")
 def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
-    """Whether all q are within [0, 1] is not looked at."""
+    """Does not check whether all q are within [0, 1]."""
     shape = shape_of(v)
     n, rank_of = shape[axis] if shape else 1, [-1 if k == axis else 1 for k in range(len(shape))]
     missing = sums(_missing(v), (axis,), True) if shape else sums(_missing(v))
@@ -139,10 +144,10 @@ def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
     return cast(low, ms.int64), cast(mint.ceil(rank), ms.int64), o.sub(rank, low), last
 
 
-# ------------------------------------------------------------------ places
+# ------------------------------------------------------------------ indices
 @ascend("places_once")
 def _places_once(i, *, n):
-    """The places of a dimension of n, each once (four launches)."""
+    """Returns the distinct indices of a dimension of size n (four launches)."""
     i = reshape(i, (-1,))
     return call(G.Unique2)(o.where(o.lt(i, 0), o.add(i, n), i), True, False, False)[0]
 
@@ -168,7 +173,8 @@ def _nonzero_static(a, *, size, fill_value):
 
 
 def _chosen(mask):
-    """Where a row of booleans is set. (How many they are MindSpore waits for.)"""
+    """Returns the indices where a vector of booleans is set. (MindSpore synchronizes to get their
+    number.)"""
     at = reshape(op(G.NonZero)(mask), (-1,))
     if not shape_of(at)[0]:
         raise Lacking
@@ -177,7 +183,7 @@ def _chosen(mask):
 
 @ascend("embedding_bag_places", only="int64 int32")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
-    """Offsets and indices are not looked at."""
+    """Does not check offsets and indices."""
     n = math.prod(shape_of(index))
     live = reshape(copy(index), (-1,))
     if offsets is None:
@@ -194,7 +200,7 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
             offsets, many, include_last = copy(narrowed(offsets, 0, 0, bags)), bags, False
         bag = o.sub(op(G.SearchSorted, ms.int64, True)(offsets, counting(n), None), 1)
         ends = narrowed(offsets, 0, 1, many)
-        if include_last:            # (what lies behind the last one is in no bag)
+        if include_last:  # Indices after the last offset are in no bag.
             n = shape_of(_chosen(o.lt(bag, bags)))[0]
             live, bag = copy(narrowed(live, 0, 0, n)), copy(narrowed(bag, 0, 0, n))
         else:
@@ -212,7 +218,11 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 
 @ascend("embedding_bag_max", only="float32 float16 int64")
 def _bag_max(rows, bag, *, bags):
-    """(largest element by bag and column, its row or -1): by value, then by bag, so the first of each bag is its largest (two sorts, nine more launches)."""
+    """Returns (largest element by bag and column, its row or -1).
+
+    Sorts by value, then by bag, so the first element of each bag is its largest (two sorts, nine
+    more launches).
+    """
     k, d = shape_of(rows)
     by_value = op(G.SortExt)(rows, 0, True, True)[1]
     owner = reshape(op(G.IndexSelect)(bag, 0, reshape(by_value, (-1,))), (k, d))
@@ -239,10 +249,10 @@ def _bag_winners(at, live):
     return o.where(o.ge(at, 0), reshape(cast(picked, ms.int64), shape_of(at)), 0)
 
 
-# ------------------------------------------------------------------ products one after another
+# ------------------------------------------------------------------ cumulative products, histograms
 @ascend("cumprod", only=CUBE)
 def _cumprod(a, *, axis):
-    """By MindSpore's old op (aclop Cumprod): its plugin has no aclnn kernel for this."""
+    """Uses MindSpore's old op (aclop Cumprod): its plugin has no aclnn kernel for this."""
     return op(P.CumProd)(a, axis) if shape_of(a) else copy(a)
 
 

@@ -1,6 +1,6 @@
-"""Kernels of networks for Ascend: one aclnn launch forward, one for each gradient that is asked for.
+"""Neural network kernels for Ascend: one aclnn launch forward, one for each requested gradient.
 
-Where a gradient's kernel wants a tensor of which it only asks the shape, it gets memory that nobody has written to.
+Where a gradient's kernel uses only the shape of a tensor, it gets uninitialized memory.
 """
 import functools
 import math
@@ -38,7 +38,8 @@ ascend("leaky_relu_backward", lambda g, x, *, slope: op(G.LeakyReLUGradExt)(g, x
 
 
 def _along(name, fn, wide=None):
-    """wide: what float64 gets, where the chip's kernel refuses it."""
+    """Registers an op along a dimension. wide: the function for float64, which the chip's kernel
+    does not support."""
     @ascend(name, only=CUBE + " float64")
     def f(*handles, dim):
         if wide is not None and dtype_of(handles[0]) is ms.float64:
@@ -67,7 +68,11 @@ def _gelu_backward(g, x, t, *, approximate):
 
 # ------------------------------------------------------------------ convolutions (one to three dimensions)
 def _pads(padding, dims):
-    """What is padded on both sides, and what one side has more (padding="same" with a kernel of even size), as (before, after) or None."""
+    """Returns the padding common to both sides, and the excess of one side as (before, after), or
+    None if there is none.
+
+    padding="same" with an even kernel size has an excess.
+    """
     if dims not in (1, 2, 3):
         raise Lacking
     pads = tuple([min(pair) for pair in padding])
@@ -80,12 +85,13 @@ def _grown(size, more):
 
 
 def _widened(x, more):
-    """An image with what one side has more: a launch of its own, since the kernel pads both sides alike."""
+    """Pads an image by the excess of one side, in a separate launch: the kernel pads both sides
+    equally."""
     return x if more is None or x is None else op(G.ConstantPadND)(x, tuple([n for pair in reversed(more) for n in pair]), 0)
 
 
 def _core(g, size, more):
-    """An image's gradient without what one side had more."""
+    """Removes the excess of one side from an image's gradient."""
     if more is None or g is None:
         return g
     for axis, (n, (before, _)) in enumerate(zip(size, more), 2):
@@ -98,7 +104,8 @@ def _out_size(size, kernel, stride, pads, dilation):
 
 
 def _fits(out, size, kernel, stride, pads, dilation):
-    """Lacking, where the gradient is not that of a whole convolution (an output padding of more than the stride)."""
+    """Raises Lacking if the gradient is not that of a complete convolution (an output padding of
+    more than the stride)."""
     if tuple(out) != _out_size(size, kernel, stride, pads, dilation):
         raise Lacking
 
@@ -119,7 +126,8 @@ def _convolution_transposed(g, w, b, *, size, stride, padding, dilation, groups)
     if b is not None:
         if more is not None:
             raise Lacking
-        # A transposed convolution of the user's: what the result has beyond the least is its output padding.
+        # The user's transposed convolution: its output padding is the result's size minus the
+        # minimum size.
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in zip(gs[2:], ws[2:], stride, pads, dilation)]
         return op(G.Convolution)(g, w, b, tuple(stride), pads, tuple(dilation), True, tuple([n - m for n, m in zip(size, least)]), groups)
     whole = _grown(size, more)
@@ -161,7 +169,7 @@ def _ceil(size, kernel, stride, pads, dilation, out):
 
 
 def _images(x):
-    """x as (N, C, H, W): one image without the first dimension is a view of itself with one."""
+    """Returns x as (N, C, H, W); an image without a batch dimension as a view with one."""
     return x if len(shape_of(x)) == 4 else op(P.Reshape)(x, (1, *shape_of(x)))
 
 
@@ -172,7 +180,7 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     shape = shape_of(x)
     settings = tuple(kernel), tuple(stride), tuple(padding), (1, 1), _ceil(shape[-2:], kernel, stride, padding, dilation, out)
     brain = dtype_of(x) is ms.bfloat16
-    if brain:                           # (MindSpore does not take it; float32 holds the same numbers)
+    if brain:  # MindSpore does not support bfloat16 here; float32 represents the same values.
         x = op(P.Cast)(x, ms.float32)
     y, mask = op(G.MaxPoolWithMask, *settings)(_images(x))
     if shape_of(y)[2:] != tuple(out):
@@ -183,7 +191,9 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
         y = y.view(shape[:1] + tuple(out))
     if not places:
         return y
-    mask.pooled = x, settings           # (the gradient's kernel asks for the input beside the mask, which is in bits of its own order)
+    # The gradient's kernel needs the input in addition to the mask, whose bits have their own
+    # order.
+    mask.pooled = x, settings
     return y, mask
 
 
@@ -210,7 +220,7 @@ def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
 def _pooled(arg):
     found = getattr(arg, "pooled", None)
     if found is None:
-        raise Lacking           # places that the host noted
+        raise Lacking  # indices that the host computed
     return found
 
 
@@ -293,7 +303,7 @@ def _bn_eval_backward(g, x, w, mean, var, *, eps, needs):
 
 
 def _trailing(shape, n):
-    """The trailing dimensions that have n elements together."""
+    """Returns the trailing dimensions that have n elements in total."""
     i, m = len(shape), 1
     while m != n:
         i -= 1
@@ -307,7 +317,7 @@ def _layer_norm(x, w, b, *, n, dims, eps):
     if any(v is not None and dtype_of(v) != dtype for v in (w, b)):
         raise Lacking
     shape = shape_of(x)[-dims:]
-    # (MindSpore's kernel dies of a weight that is None.)
+    # MindSpore's kernel crashes if the weight is None.
     y, mean, rstd = op(G.LayerNormExt)(x, shape, ones(n, dtype).view(shape) if w is None else w, noughts(n, dtype).view(shape) if b is None else b, eps)
     return y, mean, rstd, None, None
 
@@ -316,7 +326,7 @@ def _layer_norm(x, w, b, *, n, dims, eps):
 def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape):
     dtype = dtype_of(x)
     if var is not None or xhat is not None or w is not None and dtype_of(w) != dtype:
-        raise Lacking           # the host's forward
+        raise Lacking  # the forward ran on the host
     sizes = shape_of(w) if w is not None else _trailing(shape_of(x), n)
     weight = ones(n, dtype).view(sizes) if w is None else w
     return _chosen(op(G.LayerNormGradExt)(g, x, sizes, mean, rstd, weight, noughts(n, dtype).view(sizes), _mask(needs)), needs)
@@ -334,7 +344,7 @@ def _group_norm(x, w, b, *, groups, eps):
 @ascend("native_group_norm_backward", only=CUBE)
 def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
     if xhat is not None:
-        raise Lacking           # the host's forward
+        raise Lacking  # the forward ran on the host
     weight = ones(shape_of(x)[1], dtype_of(x)) if w is None else w
     return _chosen(op(G.GroupNormGrad)(g, x, mean, rstd, weight, groups, *[bool(n) for n in needs]), needs)
 
@@ -342,7 +352,8 @@ def _group_norm_backward(g, x, w, mean, rstd, xhat, *, groups, needs):
 # ------------------------------------------------------------------ losses
 @ascend("cross_entropy_loss", only=CLASSES)
 def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
-    """(loss, log probabilities, sum of the weights); two launches, four with smoothing."""
+    """Returns (loss, log probabilities, sum of the weights, None); two launches, four with
+    smoothing."""
     _plain_classes(target, weight, dtype_of(x), smoothing)
     logs = op(G.LogSoftmaxExt)(x, 1, None)
     loss, total = op(G.NLLLoss, reduction, ignore_index)(_smoothed(logs, smoothing), target, ones(shape_of(x)[1], dtype_of(x)) if weight is None else weight)
@@ -357,8 +368,11 @@ def _cross_entropy_backward(g, target, weight, e, s, w, *, ignore_index, smoothi
 
 
 def _smoothed(x, smoothing):
-    """Each row drawn towards its mean. The loss of smoothed targets is that of such log probabilities; ignored samples and means stay as they are.
-    The function is its own transpose, so gradients go the same way."""
+    """Interpolates each row toward its mean.
+
+    The loss of smoothed targets is the plain loss of such log probabilities; ignored samples and
+    means are unaffected. The function is its own transpose, so it also applies to gradients.
+    """
     return op(G.LerpScalar)(x, op(G.MeanExt)(x, 1, True, None), smoothing) if smoothing else x
 
 
@@ -386,16 +400,16 @@ _pair("mse_loss", lambda x, t, how, _: op(G.MSELossExt)(x, t, how), lambda g, x,
 _pair("smooth_l1_loss", lambda x, t, how, beta: op(G.SmoothL1Loss, beta, how)(x, t), lambda g, x, t, how, beta: op(G.SmoothL1LossGrad, beta, how)(x, t, g))
 
 
-# ------------------------------------------------------------------ attention: two products, scale, softmax, and what the mask takes
+# ----------------------------------------------- attention: two products, scale, softmax, and masks
 @kept(64)
 def _triangle(n, m, dtype):
-    """-inf above the diagonal, 0 elsewhere."""
+    """Returns a matrix with -inf above the diagonal, 0 elsewhere."""
     return op(P.Cast)(on_device(np.triu(np.full((n, m), -math.inf, np.float32), 1)), dtype)
 
 
 @ascend("scaled_dot_product_attention", only=CUBE + " bool")
 def _attention(q, k, v, bias, *, causal, scale, keep, generator):
-    """(result, weights, which of them stay)."""
+    """Returns (result, weights, mask of the weights that dropout keeps)."""
     s = op(G.Muls)(op(G.MatMulExt)(q, swapped(k)), scale)
     some = None
     if bias is not None:
@@ -409,7 +423,7 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
         s = op(G.AddExt)(s, _triangle(*shape_of(s)[-2:], dtype_of(s)), 1)
     p = op(P.Softmax, -1)(s)
     if some is not None:
-        p = mint.where(some, p, number(0.0, dtype_of(p)))            # (rows without any key: nan so far)
+        p = mint.where(some, p, number(0.0, dtype_of(p)))  # Rows without any key are nan so far.
     mask = None if keep == 1 else random_mask(shape_of(p), keep, generator, dtype_of(p))
     return op(G.MatMulExt)(_dropped(p, mask, keep), v), p, mask
 

@@ -1,4 +1,4 @@
-"""Ascend: norms by root mean squares and of instances, one launch forward, one for all gradients."""
+"""Ascend: RMS norm and instance norm, one launch forward, one for all gradients."""
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, dtype_of, op, reshape, shape_of
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, ones
 from mindtorch.backend.mindspore.kernels.ascend_nn import _group_norm
@@ -28,16 +28,18 @@ ascend("native_instance_norm", _group_norm, only=CUBE)
 
 @ascend("instance_statistics", only=CUBE)
 def _instance_statistics(x):
-    """(mean, variance) of each channel of each sample, their means over the samples: three launches."""
+    """Returns the mean and variance of each channel of each sample, averaged over the samples:
+    three launches."""
     var, mean = op(G.VarMean)(x, tuple(range(2, len(shape_of(x)))), 0, False)
     return op(G.MeanExt)(mean, (0,), False, None), op(G.MeanExt)(var, (0,), False, None)
 
 
 @ascend("channel_window_sum", only=CUBE)
 def _window_sum(x, *, size, before):
-    """Channels as rows of an image: an average pool over them, whose divisor is 1 (two launches)."""
+    """Sums windows of channels by an average pool over channels as rows of an image, with divisor 1
+    (two launches)."""
     s = shape_of(x)
     if size > 255:
-        raise Lacking           # (aclnn's windows are no larger)
+        raise Lacking  # aclnn does not support larger windows
     rows = op(G.ConstantPadND)(reshape(x, (s[0], 1, s[1], -1)), (0, 0, before, size - 1 - before), 0)
     return reshape(op(G.AvgPool2D)(rows, (size, 1), (1, 1), (0, 0), False, True, 1), s)

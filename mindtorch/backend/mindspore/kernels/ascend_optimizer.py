@@ -1,6 +1,8 @@
-"""Steps of optimizers on Ascend: the words of backend/updates.py as aclnn kernels, numbers as scalars, states written in place.
+"""Optimizer steps on Ascend: the operations of `mindtorch/backend/updates.py` as aclnn kernels.
+Hyperparameters are passed as scalars and optimizer states are updated in place.
 
-Launches for each parameter: Adam, AdamW 1 (Adam with decay 2); SGD 1, with momentum 3.
+Launches per parameter: 1 for Adam and AdamW (2 for Adam with weight decay), 1 for SGD, 3 for SGD
+with momentum.
 """
 import functools
 from typing import Any
@@ -14,7 +16,7 @@ _TAKEN = (ms.float32, ms.float16, ms.bfloat16)
 
 @ascend("optimizer_layout")
 def _layout(handles):
-    """Whether the steps take the parameters."""
+    """Returns True if these kernels support the dtypes of all parameters, else None."""
     for h in handles:
         if dtype_of(h) not in _TAKEN:
             return None
@@ -27,7 +29,7 @@ def _write(h, value):
 
 
 class _Space:
-    """The namespace of handles for backend/updates.py."""
+    """Array namespace of handles, as `mindtorch/backend/updates.py` expects it."""
 
     # ---- values
     def gradient(self, g, p, wd, maximize, decay):
@@ -36,7 +38,7 @@ class _Space:
         return op(G.Neg)(g) if maximize else g
 
     def held(self, x):
-        return op(G.Copy)(x)            # (states are written in place)
+        return op(G.Copy)(x)  # a copy, because states are modified in place
 
     def mul(self, x, y):
         return op(G.Muls)(x, y) if y.__class__ in (float, int, Number) else op(G.Mul)(x, y)
@@ -69,7 +71,7 @@ class _Space:
     def zero_where(self, x, mask):
         return mint.where(mask, number(0.0, dtype_of(x)), x)
 
-    # ---- states: a word that ends in _ writes its first operand and returns the new value
+    # ---- states: a function whose name ends in _ modifies its first operand and returns the new value
     def start_(self, b, d):
         _write(b, d)
         return b
@@ -132,9 +134,11 @@ def _by_words(update, layout, columns, consts):
 
 
 def _adam(layout, columns, consts):
-    """AdamW's kernel for both: what it corrects by the step's number is 1 at a far step, and comes with the rate and epsilon instead."""
+    """Runs Adam and AdamW with the AdamW kernel. The kernel receives a step number so large that
+    its bias corrections are 1; the learning rate and epsilon passed to it include the real ones."""
     far = number(1e9, ms.float32)
-    made: dict[int, Any] = {}           # (once for all rows of the same numbers: in a graph they are arguments)
+    # Created once for all parameters that share hyperparameters: in a graph they are arguments.
+    made: dict[int, Any] = {}
     for (options, numbers), *row, g in zip(consts, *columns):
         maximize, decay, decoupled, amsgrad = options
         size, root, eps, wd, w1, b2, _ = numbers
@@ -150,7 +154,8 @@ def _adam(layout, columns, consts):
             continue
         if decay and not decoupled:
             g, maximize = _SPACE.gradient(g, p, wd, maximize, True), False
-        # (Decoupled decay: wd is the factor, which the kernel makes of 1 - rate * decay.)
+        # With decoupled decay, `wd` is the factor 1 - lr * decay. The kernel computes this factor
+        # from the rate and the decay that it receives.
         op(G.AdamW)(p, m, v, row[3] if amsgrad else v, g, far, rate, b1, b2, fading, least, amsgrad, maximize)
 
 

@@ -1,6 +1,8 @@
-"""Ascend: picking and placing elements, scans and sorting, each one launch of an aclnn kernel if not said otherwise.
+"""Ascend kernels for gather, scatter, indexing, scans and sorting. Each is one launch of an aclnn
+kernel unless noted.
 
-Indices are not looked at: one outside is an error of the device's, or whatever lies there.
+Index values are not checked on the host. An out-of-range index is a device error, or reads whatever
+is stored at that address.
 """
 import math
 
@@ -10,17 +12,17 @@ from mindtorch.backend.mindspore.kernels._call import mint, G, Lacking, P, cast,
 from mindtorch.backend.mindspore.kernels.ascend import ascend, copy, strided, zeros
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
-call = op       # (a constant of some primitives is named `op`)
+call = op  # `op` under another name, because some kernels below have a parameter named `op`
 _WHOLE = (ms.int64, ms.int32, ms.int16, ms.int8, ms.uint8, ms.bool_)
 
 
 def _from_end(i, n):
-    """Places without negative ones, which count from the end (three launches)."""
+    """Replaces negative indices, which count from the end (three launches)."""
     return op(G.Select)(op(G.Less)(i, number(0, ms.int64)), op(P.Add)(i, number(n, ms.int64)), i)
 
 
 def _line(h):
-    """A tensor of no dimensions as one of one element."""
+    """Returns a 0-d tensor with shape (1,); other tensors are returned as they are."""
     return h if shape_of(h) else reshape(h, (1,))
 
 
@@ -35,13 +37,13 @@ def _gather(a, i, *, dim, check):
 
 
 def _corner(src, i):
-    """The part of src that the index speaks of."""
+    """Returns the leading part of src that has the shape of the index."""
     shape = shape_of(i)
     return src if shape_of(src) == shape else strided(src, shape, stride_of(src))
 
 
 def _scattered(prim, a, dim, i, src, *how):
-    """A scatter to a new tensor, of no dimensions or more."""
+    """Out-of-place scatter, also for 0-d tensors."""
     src = _line(src)
     i = _line(i)
     return _as(op(prim)(_line(a), dim, i, _corner(src, i), *how), shape_of(a))
@@ -85,7 +87,7 @@ def _put_along(g, index, *, axis, keepdim, shape, repeated):
     return op(G.ScatterAddExt)(r, axis, index, g) if repeated else op(G.Scatter)(r, axis, index, g, "none")
 
 
-# ------------------------------------------------------------------ rows along a dimension
+# ------------------------------------------------------------------ slices along a dimension
 @ascend("index_select")
 def _index_select(a, i, *, dim, check):
     return op(G.IndexSelect)(a, dim, reshape(i, (-1,))) if shape_of(a) else copy(a)
@@ -158,7 +160,8 @@ def _bag_sum(rows, bag, *, bags):
 
 # ------------------------------------------------------------------ indexing with tensors
 def _in_front(a, dims):
-    """A view with the indexed dimensions first, and how many others stood before them if they stood side by side, else 0."""
+    """Returns a view with the indexed dimensions first, and the number of dimensions before them in
+    `a` if the indexed ones are adjacent (else 0)."""
     rest = [d for d in range(len(shape_of(a))) if d not in dims]
     lead = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     if not dims[0] and dims[-1] == len(dims) - 1:
@@ -168,7 +171,8 @@ def _in_front(a, dims):
 
 
 def _turned(h, k, lead, back):
-    """A view with the k first dimensions behind the `lead` next ones; back: the other way."""
+    """Returns a view with the first k dimensions moved behind the next `lead` ones. `back` is the
+    inverse."""
     order = list(range(len(shape_of(h))))
     order = order[lead:lead + k] + order[:lead] + order[lead + k:] if back else order[k:k + lead] + order[:k] + order[k + lead:]
     sizes, strides = shape_of(h), stride_of(h)
@@ -186,7 +190,7 @@ def _index(a, *indices, dims):
 
 
 def _spread(h, shape):
-    """A view that broadcasts."""
+    """Returns a view broadcast to `shape` (stride 0)."""
     sizes, strides = shape_of(h), stride_of(h)
     more = len(shape) - len(sizes)
     return strided(h, shape, [0] * more + [0 if n == 1 and m != 1 else s for n, m, s in zip(sizes, shape[more:], strides)])
@@ -222,13 +226,13 @@ for _n in range(1, 9):
 
 @ascend("put")
 def _put(a, values, *indices, dims):
-    """a[indices] = values, in place."""
+    """Assigns a[indices] = values in place."""
     if 0 in shape_of(a) or any([0 in shape_of(i) for i in indices]):
         raise Lacking
     _put_into(a, values, indices, dims, False)
 
 
-# ------------------------------------------------------------------ places and counts
+# ------------------------------------------------------------------ nonzero, one_hot, searchsorted
 @ascend("nonzero")
 def _nonzero(a):
     if not shape_of(a):
@@ -248,7 +252,7 @@ def _one_hot(a, *, num_classes):
     if num_classes < 1:
         if num_classes != -1:
             raise Lacking
-        num_classes = int(op(G.Max)(a).asnumpy()) + 1           # (torch waits for it as well)
+        num_classes = int(op(G.Max)(a).asnumpy()) + 1  # PyTorch synchronizes here too.
         if num_classes < 1:
             raise Lacking
     return op(G.OneHotExt, -1)(a, num_classes, number(1, ms.int64), number(0, ms.int64))
@@ -271,7 +275,7 @@ def _cumsum(a, *, axis):
 def _cumsum_backward(a, *, axis):
     if not shape_of(a):
         return copy(a)
-    back = op(G.ReverseV2, (axis,))         # (three launches)
+    back = op(G.ReverseV2, (axis,))  # three launches
     return back(op(G.CumsumExt)(back(a), axis, None))
 
 
@@ -318,7 +322,7 @@ _between("diff_backward", G.Sub)
 _between("pair_sums_backward", P.Add)
 
 
-# ------------------------------------------------------------------ order
+# ------------------------------------------------------------------ sorting and counting
 @ascend("sort")
 def _sort(a, *, axis, descending):
     v, at = op(G.SortExt)(_line(a), axis, descending, True)
@@ -362,7 +366,8 @@ def _median_dim(a, *, axis, keepdim):
 
 @ascend("repeat_places")
 def _repeat_places(counts, *, stype):
-    """0, 1, ..., each as many times as its count says (two launches; how long the result is, only the counts say)."""
+    """Returns 0, 1, ..., each repeated `counts` times. Two launches; the length of the result
+    depends on the values of `counts`."""
     n = math.prod(shape_of(counts))
     every = op(G.Arange)(0, n, 1, ms.int64 if stype == np.int64 else ms.int32)
     return op(G.RepeatInterleaveTensor)(every, reshape(counts, (-1,)), 0, None)

@@ -1,7 +1,9 @@
-"""Pools on Ascend beside those of images (ascend_nn.py): in one dimension as images of one row, in three dimensions by kernels of their own.
+"""Pooling on Ascend other than 2-d pooling (`ascend_nn.py`). 1-d average pooling is computed on
+images of one row; 3-d average pooling has its own kernels.
 
-Max pools in one and three dimensions, with dilation or to a given size have no kernel here: the windows' elements are picked by a table of places,
-and the maximum taken of each window (four launches with the places, two for the gradient).
+There are no aclnn kernels for 1-d and 3-d max pooling, dilated max pooling and adaptive max
+pooling. They gather the elements of every window with an index table and take the maximum of each
+window: four launches with the indices, two for the gradient.
 """
 import math
 
@@ -13,13 +15,13 @@ from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, empty, zero
 
 
 def _exceeds(size, kernel, stride, padding, dilation, out):
-    """Whether there are more windows than fit: `ceil_mode`."""
+    """True if there are more windows than fit completely, as with `ceil_mode`."""
     return tuple(out) != tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)])
 
 
-# ------------------------------------------------------------------ means
+# ------------------------------------------------------------------ average pooling
 def _rows(x, n):
-    """x (*, L) as images (1 or N, C, 1, L)."""
+    """Reshapes x (*, L) to images of one row, (N, C, 1, L), with N = 1 for an unbatched input."""
     s = shape_of(x)
     return reshape(x, (*(s[:-1] if len(s) == 3 else (1, *s[:-1])), 1, n))
 
@@ -88,9 +90,10 @@ def _mean3_backward(g, *, size):
     return reshape(op(G.AdaptiveAvgPool3DGradExt)(g, empty((*shape_of(g)[:2], *size), dtype_of(g))), (*s[:-3], *size))
 
 
-# ------------------------------------------------------------------ maxima by a table of places
+# ------------------------------------------------------------------ max pooling with an index table
 def _sliding(n, kernel, stride, padding, dilation, out):
-    """Of one axis: (out, kernel) places of the windows' elements, -1 outside."""
+    """Returns the indices of the elements of each window along one axis, shape (out, kernel); -1
+    outside the input."""
     at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
     return np.where((at >= 0) & (at < n), at, -1)
 
@@ -103,7 +106,9 @@ def _dividing(n, out):
 
 @kept(256)
 def _windows(size, axes):
-    """((windows * elements) flat places, elements of a window); what is outside of a window stands there as its first element once more."""
+    """Returns (linear indices of the elements of all windows, offset of each window in them,
+    elements per window). Elements outside the input are replaced by the first element of their
+    window."""
     places = np.zeros((1, 1), np.int64)
     for n, (make, *settings) in zip(size, axes):
         more = make(n, *settings)
@@ -116,7 +121,8 @@ def _windows(size, axes):
 
 
 def of_windows(x, axes, out, places):
-    """The maximum of each window, and with `places` where it is (the first of several, a nan before all)."""
+    """Returns the maximum of each window, and with `places` its linear index too. The first of
+    equal maxima wins, and NaN counts as the maximum."""
     s, dims = shape_of(x), len(out)
     at, starts, n = _windows(tuple(s[-dims:]), axes)
     planes = reshape(x, (math.prod(s[:-dims]), math.prod(s[-dims:])))
@@ -133,12 +139,13 @@ def sliding_max(x, *, kernel, stride, padding, dilation, out, places):
     axes = tuple([(_sliding, *settings) for settings in zip(kernel, stride, padding, dilation, out)])
     found = of_windows(x, axes, out, places)
     if places:
-        found[1].flat_places = True         # (what the host notes for the gradient are numbers within the windows)
+        # The indices that the host saves for the gradient are relative to the window.
+        found[1].flat_places = True
     return found
 
 
 def placed_back(g, index, size):
-    """g's elements added up at their places in planes of `size`."""
+    """Adds the elements of g at their indices in planes of shape `size`."""
     dims = len(size)
     s = shape_of(g)
     planes = math.prod(s[:-dims]), math.prod(s[-dims:])

@@ -1,6 +1,7 @@
-"""Ascend: extremes and moments of tensors of no dimensions, gradients of products, combining scatters, masks that place, distances.
+"""Ascend kernels for min/max, variance of any shape including 0-d, product gradients, scatters with
+a reduction, masked scatters and distances.
 
-Where aclnn has no kernel these are compositions of its kernels, without a look at values.
+Where aclnn has no kernel, aclnn kernels are composed without reading values on the host.
 """
 import math
 
@@ -15,7 +16,7 @@ from mindtorch.backend.mindspore.kernels.reduction import count, reduced, sums
 NUMBERS = CUBE + " int64 int32"
 
 
-# ------------------------------------------------------------------ extremes
+# ------------------------------------------------------------------ min and max
 def _extreme(name, dim_prim, arg_prim):
     @ascend(name + "_dim")
     def pair(a, *, axis, keepdim):
@@ -37,7 +38,7 @@ _extreme("max", G.MaxDim, G.ArgMaxExt)
 _extreme("min", G.MinDim, G.ArgMinExt)
 
 
-# ------------------------------------------------------------------ moments
+# ------------------------------------------------------------------ variance and standard deviation
 def _moment(name, prim):
     @ascend(name, only=CUBE)
     def f(a, *, axes, keepdim, correction):
@@ -47,7 +48,8 @@ def _moment(name, prim):
         axes = None if axes is None else tuple(axes)
         if int(correction) == correction:
             return op(prim)(a, axes, int(correction), keepdim)
-        n = count(shape, axes)          # (aclnn's correction is a whole number: three launches)
+        # aclnn accepts only an integer correction; this path takes three launches
+        n = count(shape, axes)
         r = o.div(o.mul(op(G.Var)(a, axes, 0, keepdim), float(n)), max(n - correction, 0.0))
         return r if prim is G.Var else op(G.Sqrt)(r)
 
@@ -67,7 +69,9 @@ def _prod_dim(a, *, axis, keepdim):
 
 @ascend("prod_backward", only=CUBE)
 def _prod_backward(g, a, out, *, axis, keepdim):
-    """The quotient by each factor; beside one zero that one's is the product of the others, and beside two all are nought (ten launches)."""
+    """Computes g * out / a for each factor. If a line holds one zero, the gradient of the zero is
+    the product of the other factors. If it holds two or more, all gradients are zero. Ten launches.
+    """
     shape = shape_of(a)
     if not shape:
         return copy(g)
@@ -82,7 +86,7 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     return o.mul(o.where(o.eq(zeroes, 0), o.div(whole, rest), beside), wide)
 
 
-# ------------------------------------------------------------------ scatters that combine
+# ------------------------------------------------------------------ scatters with a reduction
 def _corner(src, i):
     shape = shape_of(i)
     return src if shape_of(src) == shape else strided(src, shape, src.stride())
@@ -90,7 +94,8 @@ def _corner(src, i):
 
 @kept(256)
 def _lines(shape, size, dim):
-    """Flat places in a tensor of `size` of the first element of each place's line along `dim`, for an index of `shape`."""
+    """For an index tensor of `shape`, returns the linear index of the first element of each
+    element's line along `dim`, in a tensor of shape `size`."""
     r = np.zeros([1] * len(shape), np.int64)
     step = 1
     for d in range(len(shape) - 1, -1, -1):
@@ -101,7 +106,8 @@ def _lines(shape, size, dim):
 
 
 def _last_of_each(a, src, i, dim, low):
-    """a with the largest (`low`: the smallest) of the values for each place in it: they are sorted, then by place, and the last of each run goes there."""
+    """Returns `a` with the largest (`low`: the smallest) of the values scattered to each index. The
+    values are sorted, then stably sorted by index, and the last value of each run is written."""
     size = shape_of(a)
     n = math.prod(size)
     step = math.prod(size[dim + 1:])
@@ -109,7 +115,7 @@ def _last_of_each(a, src, i, dim, low):
     values = reshape(src, (-1,))
     whole = dtype_of(a) in (ms.int64, ms.int32)
     if low and not whole:
-        values = o.neg(values)           # (a nan comes last of all)
+        values = o.neg(values)  # NaN sorts last
     values, by = op(G.SortExt)(values, 0, low and whole, True)
     place, then = op(G.SortExt)(op(G.IndexSelect)(place, 0, by), 0, False, True)
     values = op(G.IndexSelect)(values, 0, then)
@@ -120,7 +126,7 @@ def _last_of_each(a, src, i, dim, low):
         ends = o.ne(strided(place, (m - 1,), (1,), 1), strided(place, (m - 1,), (1,)))
         last = strided(place, (1,), (1,), m - 1)
         place = op(G.Concat, 0)((o.where(ends, strided(place, (m - 1,), (1,)), n), last))
-    # (One place more takes what does not count.)
+    # One additional element receives the values that do not count.
     room = op(G.Concat, 0)((reshape(a, (-1,)), zeros((1,), dtype_of(a))))
     r = op(G.Scatter)(room, 0, place, values, "none")
     return reshape(copy(strided(r, (n,), (1,))), size)
@@ -152,7 +158,8 @@ def _line(h):
 
 @ascend("scatter_reduce", only=NUMBERS)
 def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
-    """Sums one launch, products and means three or four; the largest and smallest fourteen, for aclnn has no scatter of these."""
+    """Launches: one for sums, three or four for products and means, fourteen for amax and amin,
+    because aclnn has no such scatter."""
     shape = shape_of(a)
     a, i = _line(a), _line(i)
     src = _corner(_line(src), i)
@@ -179,7 +186,7 @@ def _scatter_multiply(a, src, i, *, dim):
     return reshape(_times(a, dim, i, src), shape)
 
 
-# ------------------------------------------------------------------ where masks say
+# ------------------------------------------------------------------ masked scatter
 def _common(*shapes):
     n = max([len(s) for s in shapes])
     padded = [(1,) * (n - len(s)) + tuple(s) for s in shapes]
@@ -187,7 +194,7 @@ def _common(*shapes):
 
 
 def _placed(r, mask, src):
-    """r with src's elements, in order, where the mask is set: in r's memory."""
+    """Writes the elements of src, in order, to the masked elements of r, in place. Returns r."""
     shape = shape_of(r)
     if not shape:
         _placed(reshape(r, (1,)), reshape(mask, (1,)), src)
@@ -198,7 +205,7 @@ def _placed(r, mask, src):
 
 @ascend("masked_scatter")
 def _masked_scatter(a, src, mask):
-    """Whether there are enough elements is not looked at, as with indices."""
+    """Does not check that src has enough elements, just as indices are not checked."""
     shape = _common(shape_of(a), shape_of(mask))
     return _placed(copy(broadcast(a, shape)), mask, src)
 
@@ -231,7 +238,8 @@ def _cdist(a, b, *, p, mm):
 
 @ascend("cdist_backward", only="float32 float16")
 def _cdist_backward(g, a, b, dist, *, p, second):
-    """Of the distances with respect to a, or with `second` to b (up to ten launches: the gradient's kernel is of the old way)."""
+    """Gradient of the distances with respect to `a`, or to `b` if `second`. Up to ten launches,
+    because aclnn has no gradient kernel: MindSpore's is an aclop kernel."""
     if not (p == 0 or p >= 1):
         raise Lacking
     x, y, s = shape_of(a), shape_of(b), shape_of(g)
@@ -254,7 +262,7 @@ def _cdist_backward(g, a, b, dist, *, p, second):
     return o.neg(r) if second else r
 
 
-# ------------------------------------------------------------------ one sample without a dimension for it
+# ------------------------------------------------------------------ unbatched samples
 @ascend("unsqueeze_batch")
 def _unsqueeze_batch(a):
     return op(P.Reshape)(copy(a), (1, *shape_of(a)))

@@ -1,4 +1,5 @@
-"""Ascend: interpolation, padding and grid_sample, each one launch of an aclnn kernel if not said otherwise."""
+"""Ascend kernels for interpolation, padding and grid_sample. Each is one launch of an aclnn kernel
+unless noted."""
 
 import numpy as np
 
@@ -9,7 +10,9 @@ from mindtorch.backend.mindspore.kernels.ascend import CUBE, ascend, copy, empty
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 # ------------------------------------------------------------------ interpolation
-#: kind -> (forward, gradient); those of nearest elements know neither `align` nor a scale beside the sizes
+#
+# kind -> (forward, gradient). The nearest kernels accept neither `align` nor a scale that differs
+# from the ratio of the sizes.
 _KINDS = {
     "upsample_nearest1d": (G.UpsampleNearest1D, G.UpsampleNearest1DGrad),
     "upsample_nearest2d": (G.UpsampleNearest2D, G.UpsampleNearest2DGrad),
@@ -22,7 +25,8 @@ _KINDS = {
 
 
 def _by_kernel(kind, backward, size, out, scales, align):
-    """f(x, *sizes of the input) that launches, or None where elements have to be picked by their places."""
+    """Returns f(x, *input size) that launches the kernel, or None if the elements have to be
+    gathered by index."""
     if kind not in _KINDS:
         return None
     prim = _KINDS[kind][backward]
@@ -37,7 +41,7 @@ def _by_kernel(kind, backward, size, out, scales, align):
 
 @kept(512)
 def _rows(kind, size, out, scales):
-    """(axis, which element each of the result's is) of the axes that change."""
+    """Returns (axis, source index of each output element) for each axis that changes."""
     return [(axis, table(index[0])) for axis, index, _, _ in host._plan(kind, size, out, scales, False, np.float32)]
 
 
@@ -48,9 +52,9 @@ def _upsample(kind):
         if call is not None:
             r = call(x)
             if tuple(shape_of(r)[2:]) != tuple(size):
-                raise Lacking           # (the product of a size and its scale, rounded otherwise)
+                raise Lacking  # the kernel rounds size * scale differently
             return r
-        maps = _rows(kind, have, tuple(size), tuple(scales))            # (a launch for each axis)
+        maps = _rows(kind, have, tuple(size), tuple(scales))  # one launch per axis
         for axis, index in maps:
             x = op(G.IndexSelect)(x, axis, index)
         return x if maps else copy(x)
@@ -69,14 +73,14 @@ def _upsample_backward(g, *, size, kind, scales, align):
         return call(g, (*shape_of(g)[:2], *size))
     if "nearest" not in kind:
         raise Lacking
-    maps = _rows(kind, size, out, tuple(scales))            # (two launches for each axis)
+    maps = _rows(kind, size, out, tuple(scales))  # two launches per axis
     for axis, index in reversed(maps):
         g = _added_up(g, axis, index, size[axis - 2])
     return g if maps else copy(g)
 
 
 def _added_up(g, axis, index, n):
-    """Slices of g added up at their places among n."""
+    """Adds the slices of g at their indices along an axis of n elements."""
     shape = list(shape_of(g))
     shape[axis] = n
     return op(G.IndexAddExt)(zeros(shape, dtype_of(g)), axis, index, g, 1)
@@ -89,7 +93,7 @@ def _constant_pad(x, *, pads, value):
     if not shape or value.__class__ is complex:
         raise Lacking
     for axis, (lo, hi) in enumerate(pads):
-        if lo < 0 or hi < 0:            # what is cut off first: a view
+        if lo < 0 or hi < 0:  # negative padding: crop first, with a view
             if shape[axis] + min(lo, 0) + min(hi, 0) <= 0:
                 raise Lacking
             x = narrowed(x, axis, max(-lo, 0), shape[axis] - max(-hi, 0))
@@ -105,7 +109,8 @@ _MIRRORS = {"reflect": ((G.ReflectionPad1D, G.ReflectionPad1DGrad), (G.Reflectio
 
 
 def _mirror(plan, rank):
-    """(dims, the kernel's counts, last dimension first) of a plan that is one kernel's, or None."""
+    """Returns (number of padded dims, kernel padding with the last dimension first) if one kernel
+    covers the plan, else None."""
     modes = {p[1] for p in plan}
     if len(modes) != 1 or not modes <= _MIRRORS.keys() or any([p[3] < 0 or p[4] < 0 for p in plan]):
         return None
@@ -118,7 +123,8 @@ def _mirror(plan, rank):
 
 @kept(512)
 def _source(mode, n, lo, hi):
-    """Which element of n each element of the padded axis repeats, kept on the device."""
+    """Returns the source index, of n, of each element of the padded axis. The table is cached on
+    the device."""
     return table(np.asarray(padding._index(mode, n, lo, hi), np.int64))
 
 
@@ -128,7 +134,7 @@ def _pad_by_index(x, *, plan):
     if found is not None:
         return op(_MIRRORS[plan[0][1]][found[0] - 1][0])(x, found[1])
     original = x
-    for axis, mode, n, lo, hi in plan:          # (a launch for each axis)
+    for axis, mode, n, lo, hi in plan:  # one launch per axis
         x = op(G.IndexSelect)(x, axis, _source(mode, n, lo, hi))
     return copy(x) if x is original else x
 
@@ -142,7 +148,7 @@ def _pad_by_index_backward(g, *, plan):
             shape[axis] = n
         return op(_MIRRORS[plan[0][1]][found[0] - 1][1])(g, empty(shape, dtype_of(g)), found[1])
     original = g
-    for axis, mode, n, lo, hi in reversed(plan):          # (two launches for each axis)
+    for axis, mode, n, lo, hi in reversed(plan):  # two launches per axis
         g = _added_up(g, axis, _source(mode, n, lo, hi), n)
     return copy(g) if g is original else g
 
@@ -150,7 +156,7 @@ def _pad_by_index_backward(g, *, plan):
 # ------------------------------------------------------------------ grid_sample
 def _known(kind):
     if kind == "bicubic":
-        raise Lacking           # (MindSpore's primitive does not take it, though aclnn's kernel does)
+        raise Lacking  # aclnn supports bicubic, but MindSpore's primitive does not accept it
 
 
 @ascend("grid_sampler_2d", only=CUBE)

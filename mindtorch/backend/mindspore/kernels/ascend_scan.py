@@ -1,4 +1,5 @@
-"""Ascend: running products' gradients, running log-sums, differences by a step; logarithms of the gamma function: compositions of aclnn kernels.
+"""Ascend: gradients of cumulative products, logcumsumexp, finite differences and the log-gamma
+family, composed of aclnn kernels.
 
 A recurrence over n elements takes log2(n) steps.
 """
@@ -18,7 +19,8 @@ from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 # ------------------------------------------------------------------ cumprod, logcumsumexp
 def _recurrence(g, r, axis):
-    """s[k] = g[k] + r[k] s[k + 1], from the end: after a step by d, every element knows of 2 d behind it."""
+    """Solves s[k] = g[k] + r[k] * s[k + 1] from the end. After a step of distance d, every element
+    covers the 2 * d elements that start at it."""
     n, d, s = shape_of(g)[axis], 1, g
     while d < n:
         here = narrowed(r, axis, 0, n - d)
@@ -36,14 +38,16 @@ def _recur(g, r, *, axis):
 
 @ascend("cumprod_backward", only=CUBE)
 def _cumprod_backward(g, a, out, *, axis):
-    """By quotients where nothing is nought, else by a recurrence, as the host; which it is the device decides, so both are computed."""
+    """Uses quotients where no element is zero, else a recurrence, like the host kernel. Which case
+    applies is known only on the device, so both are computed and selected there."""
     if not shape_of(a):
         return copy(g)
     quotients = op(G.Div)(_cumsum_backward(op(G.Mul)(g, out), axis=axis), a)
     n = shape_of(a)[axis]
     edge = tuple([1 if d == axis else m for d, m in enumerate(shape_of(a))])
     one, none = op(G.Ones)(edge, dtype_of(a)), zeros(edge, dtype_of(a))
-    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is the recurrence.
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i). The recurrence computes
+    # the sum over i.
     before = op(G.Concat, axis)((one, narrowed(out, axis, 0, n - 1))) if n > 1 else one
     after = op(G.Concat, axis)((narrowed(a, axis, 1, n), none)) if n > 1 else none
     by_steps = op(G.Mul)(before, _recurrence(g, after, axis))
@@ -52,7 +56,8 @@ def _cumprod_backward(g, a, out, *, axis):
 
 @ascend("logcumsumexp", only=CUBE)
 def _logcumsumexp(a, *, axis):
-    """After a step by d, every element knows of 2 d before it (two launches a step)."""
+    """Computes a log-sum scan by doubling. After a step of distance d, every element covers the 2 *
+    d elements that end at it. Two launches per step."""
     if not shape_of(a):
         return copy(a)
     n, d, r = shape_of(a)[axis], 1, a
@@ -65,14 +70,16 @@ def _logcumsumexp(a, *, axis):
 
 @ascend("finite_difference", only=CUBE)
 def _finite_difference(a, b):
-    # -inf - -inf: nothing has been added yet, the ratio is 1.
+    # The difference of equal values is 0, also for -inf - -inf, where nothing has been added yet
+    # and the ratio is 1.
     return o.where(o.eq(a, b), 0.0, op(G.SubExt)(a, b, 1))
 
 
 # ------------------------------------------------------------------ gradient
 @kept(256)
 def _stencil(n, step, edge_order, stype, rank, axis):
-    """For each of the three neighbours: (their places, their weights along the axis, whether none is 0), kept on the device."""
+    """Returns (indices, weights along the axis, True if no weight is 0) for each of the three
+    neighbours. The tables are cached on the device."""
     index, weight = _slopes(n, step, edge_order)
     along = [-1 if d == axis else 1 for d in range(rank)]
     return [(table(np.ascontiguousarray(index[:, k])), table(np.ascontiguousarray(weight[:, k].astype(stype).reshape(along))), bool(weight[:, k].all()))
@@ -84,7 +91,7 @@ def _gradient(a, *, axis, step, edge_order, stype):
     r = None
     for at, weight, whole in _stencil(shape_of(a)[axis], step, edge_order, stype_of(a), len(shape_of(a)), axis):
         x = op(G.Mul)(op(G.IndexSelect)(a, axis, at), weight)
-        if not whole:           # (what has no weight is left out even where it is not finite)
+        if not whole:  # an element of weight 0 must not contribute, even if it is inf or NaN
             x = o.where(o.ne(weight, 0), x, 0.0)
         r = x if r is None else op(G.AddExt)(r, x, 1)
     return r
@@ -98,7 +105,9 @@ def _gradient_backward(g, *, axis, step, edge_order, stype):
     return r
 
 
-# ------------------------------------------------------------------ functions that need more digits than their results have: in float64
+# ------------------------------------------------------------------ functions computed in float64
+#
+# float32 loses too many digits.
 def _in_double(name):
     def enter(fn):
         @ascend(name, only=CUBE)
@@ -112,25 +121,26 @@ def _in_double(name):
 def _sinc_slope(a):
     x = o.mul(a, math.pi)
     r = o.div(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
-    # Near nought two nearly equal numbers are subtracted: the series there.
+    # Near zero two nearly equal values are subtracted, so the Taylor series is used there.
     return o.where(o.lt(o.abs_(x), 1e-3), o.mul(x, -math.pi / 3), r)
 
 
-#: Lanczos' approximation with g = 7: 15 digits right of 0.5
+#: Coefficients of Lanczos' approximation with g = 7: 15 digits for arguments above 0.5.
 _LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
             -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7)
-#: B(2 k) / (2 k)
+#: B(2 k) / (2 k), where B are Bernoulli numbers
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
 def _fraction(a):
-    """How far from the next whole number: of it the sine's period is left."""
+    """Returns the signed distance to the nearest integer, which determines |sin(pi * a)|."""
     return o.sub(a, o.rint(a))
 
 
 @_in_double("lgamma")
 def _lgamma_of(a):
-    """log|gamma|: Lanczos right of 0.5, mirrored left of it; some fifty launches."""
+    """log|gamma(a)|: Lanczos' approximation for a >= 0.5, the reflection formula below. About fifty
+    launches."""
     left = o.lt(a, 0.5)
     x = o.sub(o.where(left, o.sub(1.0, a), a), 1.0)
     s = None
@@ -147,7 +157,8 @@ def _lgamma_of(a):
 
 @_in_double("digamma")
 def _digamma_of(a):
-    """Six steps to the right, the asymptotic series there, mirrored left of 0.5; some fifty launches."""
+    """digamma(a): six recurrence steps to the right, the asymptotic series there, and the
+    reflection formula for a < 0.5. About fifty launches."""
     left = o.lt(a, 0.5)
     x = o.where(left, o.sub(1.0, a), a)
     steps = o.reciprocal(x)
@@ -168,12 +179,13 @@ def _digamma_of(a):
 
 @ascend("polygamma", only="float32")
 def _polygamma(a, *, n):
-    """The first two; of others the host's, which adds up as many terms as values ask for."""
+    """Supports n = 0 and n = 1. Higher orders use the host kernel, whose number of terms depends on
+    the values."""
     if n == 0:
         return _digamma_of(a)
     if n != 1:
         raise Lacking
-    # (As the host's, in float32: its poles are large numbers.)
+    # float32, like the host kernel: the values at the poles are large finite numbers.
     low = o.lt(a, 0.5)
     s = o.sin(o.mul(a, math.pi))
     x = o.where(low, o.sub(1.0, a), a)

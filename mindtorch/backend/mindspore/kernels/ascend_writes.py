@@ -1,4 +1,5 @@
-"""Kernels that compute in their operand's memory on Ascend: one launch, where an op and a copy are two (core/devices.py: in_place)."""
+"""In-place Ascend kernels: one launch, where an op and a copy take two (`in_place` in
+`mindtorch/core/devices.py`)."""
 from mindtorch.backend.mindspore.kernels._call import G, Lacking, op
 from mindtorch.backend.mindspore.kernels.ascend import CUBE, _is_number, ascend
 

@@ -1,6 +1,7 @@
-"""Scaled dot product attention on MindSpore's CPU target: two products, a softmax, and what the mask takes (Ascend: ascend_nn.py).
+"""Scaled dot product attention on MindSpore's CPU target, as two matrix products, a softmax and a
+mask. The Ascend kernels are in `ascend_nn.py`.
 
-FlashAttention has no kernel there.
+The CPU target has no FlashAttention kernel.
 """
 import math
 
@@ -18,20 +19,21 @@ from mindtorch.backend.mindspore.kernels.softmax import softmax_backward
 
 @_call.kept(64)
 def _triangle(n, m, dtype):
-    """0 on and below the diagonal of (n, m), -inf above; kept."""
+    """Returns an (n, m) matrix with 0 on and below the diagonal and -inf above. Cached."""
     a = np.full((n, m), -np.inf, STYPES[dtype])
     return from_contiguous(np.triu(a, 1) if n and m else a)
 
 
 def _added(bias, d):
-    """A mask as numbers to be added: -inf where a bool one is False."""
+    """Converts a mask to an additive bias: False becomes -inf."""
     if dtype_of(bias) is ms.bool_:
         return op(P.Select)(bias, full(shape_of(bias), 0, d), full(shape_of(bias), -math.inf, d))
     return cast(bias, d)
 
 
 def _softmax(s, whole):
-    """Softmax over the last dimension; whole: every row has a key.  Rows without any become zeros."""
+    """Computes the softmax over the last dimension. If `whole`, every row has a key that is not
+    masked. A row without such a key becomes zeros."""
     if whole:
         return op(P.Softmax, -1)(s)
     d = dtype_of(s)
@@ -39,14 +41,15 @@ def _softmax(s, whole):
     top = op(P.Maximum)(op(P.ReduceMax, True)(s, (-1,)), number(float(info.min), d))
     e = o.exp(op(P.Sub)(s, top))
     total = sums(e, (len(shape_of(s)) - 1,), True)
-    # (A row that has a key has a sum of 1 at least.)
+    # A row that has a key has a sum of at least 1.
     none = op(P.Mul)(op(P.Equal)(total, number(0.0, d)), number(1.0, d))
     return op(P.RealDiv)(e, op(P.Add)(total, none))
 
 
 @kernel("scaled_dot_product_attention", target="CPU", only="float32 float64 float16 bfloat16 bool", varying="scale keep")
 def _attention(q, k, v, bias, *, causal, scale, keep, generator):
-    """(softmax(q @ k.T * scale + bias) @ v, the softmax, which of its weights stay); the result in q's dtype, the rest in float32 at least."""
+    """Returns (softmax(q @ k.T * scale + bias) @ v, the softmax, the dropout mask). The result has
+    the dtype of q; the other two are float32 or higher precision."""
     mask = None
     if keep != 1:
         low = dtype_of(q)
@@ -56,12 +59,12 @@ def _attention(q, k, v, bias, *, causal, scale, keep, generator):
 
 
 def weights_of(q, k, *bias):
-    """Sizes of the weights for operands of such sizes."""
+    """Returns the shape of the attention weights for operands of these shapes."""
     return np.broadcast_shapes((*np.broadcast_shapes(q[:-2], k[:-2]), q[-2], k[-2]), *bias)
 
 
 def weighed(q, k, v, bias, mask, *, causal, scale, keep):
-    """(the result, the softmax): attention of which the weights that stay are known."""
+    """Returns (the result, the softmax) of attention with a given dropout mask."""
     low = dtype_of(q)
     if low in HALF:
         q, k, v = [op(P.Cast)(x, ms.float32) for x in (q, k, v)]
@@ -83,7 +86,7 @@ def weighed(q, k, v, bias, mask, *, causal, scale, keep):
 
 @kernel("scaled_dot_product_attention_backward", target="CPU", varying="scale keep")
 def _attention_grad(g, q, k, v, p, mask, *, scale, keep, needs):
-    """(gradient of q, of k, of v), not yet summed over dims that were stretched."""
+    """Returns the gradients of q, k and v, not yet summed over broadcast dimensions."""
     d = dtype_of(p)
 
     def dropped(x):

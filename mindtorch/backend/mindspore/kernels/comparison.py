@@ -1,4 +1,4 @@
-"""Comparison, logic, bits, and what masks choose."""
+"""Comparison, logical and bitwise ops, and ops with masks."""
 import math
 
 import numpy as np
@@ -39,7 +39,7 @@ def _allclose(a, b, *, rtol, atol, equal_nan):
     return op(P.ReduceAll)(close, tuple(range(len(shape_of(close))))) if shape_of(close) else close
 
 
-# ------------------------------------------------------------------ bits
+# ------------------------------------------------------------------ bitwise ops
 def _bits(name, prim, on_ascend, on_bools):
     @kernel(name, numbers=True, only="bool int8 int16 int32 int64 uint8")
     def f(a, b):
@@ -65,7 +65,7 @@ _BITS = {ms.int8: 8, ms.uint8: 8, ms.int16: 16, ms.int32: 32, ms.int64: 64}
 
 
 def _fits(a, b):
-    """Where a shift is by less than the width."""
+    """True where a shift is non-negative and less than the bit width."""
     return o.and_(o.ge(b, 0), o.lt(b, _BITS[dtype_of(a)]))
 
 
@@ -79,7 +79,7 @@ def _shift_left(a, b):
 @kernel("bitwise_right_shift", numbers=True, only="int8 int16 int32 int64 uint8", target="CPU")
 def _shift_right(a, b):
     a, b = o.two(a, b)
-    # Shifting by too much (or by a negative number) leaves the sign bit everywhere, and nothing of an unsigned number.
+    # An out-of-range or negative shift leaves copies of the sign bit, and 0 for an unsigned dtype.
     fits = _fits(a, b)
     r = op(P.RightShift)(a, o.where(fits, b, _BITS[dtype_of(a)] - 1))
     return o.where(fits, r, 0) if dtype_of(a) is ms.uint8 else r
@@ -92,10 +92,11 @@ def _gcd(a, b):
 
 @kernel("lcm", numbers=True, only="int32 int64", target="CPU")
 def _lcm(a, b):
-    return op(P.Abs)(op(P.Lcm)(*o.two(a, b)))         # (one that overflows is made positive once more, as in torch)
+    # An overflowing result is made positive again, as in PyTorch.
+    return op(P.Abs)(op(P.Lcm)(*o.two(a, b)))
 
 
-# ------------------------------------------------------------------ what masks choose (`raw`: of any dtype)
+# ------------------------------------------------------------------ selection by masks, any dtype
 @kernel("where")
 @o.by_bits
 def _where(condition, a, b):
@@ -122,7 +123,7 @@ def _masked_fill(a, value, mask):
 
 @kernel("fill_where")
 def _fill_where(x, value, mask):
-    """Writes a value where the mask is set."""
+    """Writes a value where the mask is True, in place."""
     if ASCEND:
         x.masked_fill_(mask, value)
     else:
@@ -137,7 +138,7 @@ def _masked_count(mask, *, shape, axes, keepdim):
         else cast(mask, ms.int64)
 
 
-# ------------------------------------------------------------------ what masks pick out, and where it goes back to
+# ------------------------------------------------------------------ masked select and scatter
 @kernel("masked_select")
 @o.by_bits
 def _masked_select(a, mask):
@@ -162,12 +163,14 @@ def _masked_select_backward(g, mask, *, size):
 def _masked_scatter(a, src, mask):
     shape = np.broadcast_shapes(shape_of(a), shape_of(mask))
     if dtype_of(a) in COMPLEX or not shape or math.prod(shape_of(src)) < math.prod(shape):
-        raise Lacking           # (whether there are enough is to be told by the values)
+        raise Lacking  # whether src has enough elements depends on the values of the mask
     return _scattered(copied(broadcast(a, shape)), mask, src)
 
 
 def _source_in_place(mask, g, size):
-    """`masked_source` where nobody knows how many there are: each goes to its place, what is not picked behind the last."""
+    """Computes `masked_source` inside a graph, where the number of selected elements is unknown. A
+    selected element goes to its rank in the selection, and every other one to an extra element that
+    is cut off."""
     n, d = math.prod(size), dtype_of(g)
     mask, g = reshape(mask, (-1,)), reshape(g, (-1,))
     at = op(P.Sub)(op(P.CumSum)(cast(mask, ms.int64), 0), full(shape_of(mask), 1, ms.int64))
@@ -179,7 +182,7 @@ def _source_in_place(mask, g, size):
 @kernel("masked_source", target="CPU")
 @o.by_bits
 def _masked_source(g, mask, *, size):
-    """What the mask picks, then zeros."""
+    """Returns the elements that the mask selects, followed by zeros."""
     if STATE.on is not None:
         return _source_in_place(copied(broadcast(mask, shape_of(g))), g, size)
     taken = op(P.MaskedSelect)(g, mask)

@@ -1,6 +1,8 @@
-"""Convolutions, transposed convolutions, their gradients, unfold and fold, for the CPU target (Ascend's are in ascend_nn.py).
+"""Convolutions, transposed convolutions, their gradients, unfold and fold, for the CPU target. The
+Ascend kernels are in `ascend_nn.py`.
 
-They are oneDNN's, in float32; one dim is computed as two.  float64 goes to the host: MindSpore has no such kernel there.
+MindSpore calls oneDNN, in float32. A 1-d convolution is computed as a 2-d one. float64 runs on the
+host kernels because MindSpore has no such kernel for its CPU target.
 """
 import math
 
@@ -21,7 +23,8 @@ def _flat(h):
 
 
 def _settings(stride, padding, dilation):
-    """As MindSpore's primitives take them; of one dim two are made."""
+    """Returns the settings as MindSpore's primitives expect them, extended to 2-d for a 1-d
+    convolution."""
     if len(stride) == 1:
         stride, padding, dilation = (1, *stride), ((0, 0), *padding), (1, *dilation)
     return stride, tuple([p for pair in padding for p in pair]), dilation
@@ -56,7 +59,7 @@ def _convolution(x, w, b=None, *, stride, padding, dilation, groups, out=None):
 def _convolution_transposed(g, w, b=None, *, size, stride, padding, dilation, groups):
     sg, sw = shape_of(g), shape_of(w)
     if out_size(size, sw[2:], stride, padding, dilation) != tuple(sg[2:]):
-        raise Lacking       # (output_padding as large as the stride)
+        raise Lacking  # output_padding is at least the stride
     one = len(size) == 1
     full = (sg[0], sw[1] * groups, *((1, *size) if one else size))
     if one:
@@ -95,7 +98,7 @@ def _convolution_weight(g, x, *, kernel, stride, padding, dilation, groups):
 def _channel_sum(g):
     n = len(shape_of(g))
     if n == 4 and dtype_of(g) is ms.float32 and shape_of(g)[0] * math.prod(shape_of(g)[2:]) > 1:
-        return op(GO.BiasAddGrad)(g)            # 8x32x32x32: 460, ReduceSum 1600
+        return op(GO.BiasAddGrad)(g)  # us at 8x32x32x32: 460 vs 1600 for ReduceSum
     return op(P.ReduceSum)(g, (0, *range(2, n))) if n > 2 or shape_of(g)[0] > 1 else op(P.ReduceSum)(g, 0)
 
 
@@ -130,7 +133,9 @@ def _sizes(size):
     return constant(t)
 
 
-# ------------------------------------------------------------------ a batch of one (as on the host: the same memory)
+# ------------------------------------------------------------------ a batch of one
+#
+# The result shares memory, like in the host kernels.
 @kernel("squeeze_batch", target="CPU")
 def _squeeze_batch(a):
     return reshape(a, shape_of(a)[1:])

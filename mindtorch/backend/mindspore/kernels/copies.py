@@ -1,4 +1,5 @@
-"""Copies, conversions, tensors of one value, sums to a shape: what everything else stands on."""
+"""Copies, dtype conversions, filled tensors and sums to a shape: the kernels that all others build
+on."""
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ from mindtorch.backend.strides import check_rank, contiguous_strides, format_str
 
 # ------------------------------------------------------------------ copies
 def _laid(a, strides):
-    """A copy with these dense strides."""
+    """Returns a copy with the given dense strides."""
     shape = shape_of(a)
     if strides == contiguous_strides(shape):
         return copied(a)
@@ -49,7 +50,7 @@ def _clone_format(a, *, fmt):
 
 
 def _converted(a, stype):
-    """By torch's rules."""
+    """Converts to a NumPy dtype by PyTorch's rules."""
     d = DTYPES[stype]
     have = dtype_of(a)
     if d == have:
@@ -77,11 +78,11 @@ def _to_copy_format(a, *, dtype, fmt):
 
 @kernel("copy", empty=True)
 def _copy_of(a, src):
-    """`src` in the shape and dtype of a."""
+    """Returns `src` in the shape and dtype of a."""
     return _converted(broadcast(src, shape_of(a)), stype_of(a))
 
 
-# ------------------------------------------------------------------ one value
+# ------------------------------------------------------------------ fills
 @kernel("new_full", empty=True)
 def _new_full(like, *, size, value, stype):
     return full(size, value, DTYPES[stype])
@@ -106,11 +107,13 @@ def _broadcast(a, *, shape):
 def _reduced(a, axes, keep=False):
     if ASCEND:
         return mint.sum(a, axes, keep)
-    if axes == (0,) and shape_of(a)[0] > 64:        # (as reduction.sums)
+    if axes == (0,) and shape_of(a)[0] > 64:  # as in `reduction.sums`
         r = _reduced(reshape(a, (1, *shape_of(a))), (0, 1))
         return r if not keep else reshape(r, (1, *shape_of(a)[1:]))
     if dtype_of(a) in FLOATING:
-        return op(G.SumExt)(a, axes, keep, None)        # (17 us, ReduceSum 36; of whole numbers it makes int64)
+        # 17 us vs 36 us for ReduceSum; SumExt returns int64 for integers, hence only floating
+        # dtypes
+        return op(G.SumExt)(a, axes, keep, None)
     return op(P.ReduceSum, keep)(a, axes)
 
 
@@ -147,7 +150,9 @@ def _spread(g, *, shape, mean):
     return copied(broadcast(o.div(g, n) if mean and n > 1 else g, shape))
 
 
-# ------------------------------------------------------------------ gradients (core/gradients.py calls these as they are: nothing is widened)
+# ------------------------------------------------------------------ gradients
+#
+# `mindtorch/core/gradients.py` calls these directly: no operand is upcast.
 @kernel("gradient_sum")
 def _gradient_sum(a, b):
     return o.add(a, b)
@@ -155,7 +160,7 @@ def _gradient_sum(a, b):
 
 @kernel("gradient_accumulate")
 def _accumulate(a, b):
-    """a += b, in a's memory."""
+    """Computes a += b in place."""
     if ASCEND and STATE.on is None:
         a.add_(b)
     elif 0 not in shape_of(a):
@@ -164,12 +169,12 @@ def _accumulate(a, b):
 
 # ------------------------------------------------------------------ creation
 def _as_wanted(h, size, stride):
-    """The result in the wanted dense strides."""
+    """Returns `h` in the requested dense strides."""
     return h if stride is None or tuple(stride) == contiguous_strides(tuple(size)) else _laid(h, tuple(stride))
 
 
 def _host(size, stride, stype, value=None):
-    """Memory of MindSpore's CPU target is the host's."""
+    """Allocates in host memory, which MindSpore's CPU target uses."""
     if stride is None or tuple(stride) == contiguous_strides(tuple(size)):
         return from_contiguous(np.empty(size, stype)) if value is None else full(size, value, DTYPES[stype])
     order = sorted(range(len(size)), key=lambda i: (-stride[i], -size[i]))
@@ -201,7 +206,8 @@ def _empty_strided(*, size, stride, span, stype, device):
 
 
 def _ready_made(name):
-    """On MindSpore's CPU target the host's kernel makes the numbers where they stay: nothing is copied."""
+    """Registers the host kernel for MindSpore's CPU target. It creates the values in the memory
+    where they stay, without a copy."""
     make = TABLES["cpu"][name]
 
     @kernel(name, target="CPU", empty=True)
@@ -223,5 +229,5 @@ def _linspace(*, start, end, steps, stype, device):
 @kernel("eye", target="Ascend")
 def _eye(*, n, m, stype, device):
     if stype.kind == "c" or stype.kind == "u" and stype.itemsize > 1 or stype == np.float64:
-        raise Lacking           # (aclnnEye does not take them)
+        raise Lacking  # aclnnEye does not support these dtypes
     return mint.eye(n, m, dtype=DTYPES[stype])

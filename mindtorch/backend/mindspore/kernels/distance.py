@@ -7,11 +7,13 @@ from mindtorch.backend.mindspore.kernels._call import Lacking, P, dtype_of, full
 from mindtorch.backend.mindspore.kernels.matmul import batched
 from mindtorch.backend.mindspore.kernels.reduction import sums
 
-_MOST = 1 << 24         # differences of elements held at a time; the host does the rest piece by piece
+# maximum number of elements of the difference tensor; larger inputs run on the host kernel in
+# chunks
+_MOST = 1 << 24
 
 
 def _between(a, b):
-    """(differences (..., P, R, M), how many dimensions)."""
+    """Returns the differences of all pairs of rows, shape (..., P, R, M)."""
     x, y = shape_of(a), shape_of(b)
     if math.prod(x) * y[-2] > _MOST or math.prod(y) * x[-2] > _MOST:
         raise Lacking
@@ -44,7 +46,8 @@ def _cdist(a, b, *, p, mm):
 
 @kernel("cdist_backward", target="CPU", only=FLOATS)
 def _cdist_backward(g, a, b, dist, *, p, second):
-    """Gradient of the distances with respect to a, or with `second` to b; not yet summed over dims that were stretched."""
+    """Gradient of the distances with respect to `a`, or to `b` if `second`, not yet summed over
+    broadcast dimensions."""
     if not (p == 0 or p >= 1):
         raise Lacking
     d = dtype_of(g)
@@ -65,6 +68,7 @@ def _cdist_backward(g, a, b, dist, *, p, second):
     else:
         ratio = op(P.Pow)(op(P.RealDiv)(op(P.Abs)(e), reshape(far, wide)), number(p - 1, d))
         r = op(P.Mul)(op(P.Mul)(op(P.Sign)(e), ratio), reshape(op(P.Mul)(g, some), wide))
-    # (..., P, R, M): a's rows are the sums over R, b's those over P, the other way round.
+    # r has shape (..., P, R, M): the gradient of `a` is the sum over R, that of `b` is minus the
+    # sum over P.
     n = len(s)
     return sums(r, (n - 1,)) if not second else op(P.Neg)(sums(r, (n - 2,)))

@@ -1,4 +1,4 @@
-"""Dropout: masks drawn on the device (random.py), and their use."""
+"""Dropout, with masks drawn on the device (`mindtorch/backend/mindspore/kernels/random.py`)."""
 import numpy as np
 
 from mindtorch.backend.cpu.rng import bernoulli_mask
@@ -9,24 +9,26 @@ from mindtorch.backend.mindspore.kernels.attention import weighed, weights_of
 from mindtorch.backend.mindspore.kernels.random import kept
 
 
-# (Halves come as they are, `half=True`: their copy in float32 is in C order, and the host's masks hang on the order of the operand's own memory.)
+# float16 and bfloat16 operands arrive unconverted (`half=True`). Their float32 copy would be in C
+# order, but the host draws masks in the memory order of the operand.
 def _wide(x):
-    """The dtype that x is computed in."""
+    """Returns the dtype in which x is computed."""
     return ms.float32 if dtype_of(x) in HALF and not ASCEND else dtype_of(x)
 
 
 def _mask(x, keep, feature, generator):
-    """1 and 0 in the dtype that x is computed in, of x's shape; feature: of its first two dimensions'."""
+    """Returns a mask of 1 and 0 in the dtype in which x is computed. It has the shape of x, or with
+    `feature` of its first two dimensions."""
     shape = shape_of(x)
     if dtype_of(x) not in FLOATING or generator.on_host and not (feature or is_contiguous(x)):
-        raise Lacking                   # (the host draws in the order of memory)
+        raise Lacking  # the host draws in memory order
     if feature:
         shape = shape[:2] + (1,) * (len(shape) - 2)
     return kept(shape, keep, generator, _wide(x))
 
 
 def scaled(x, mask, scale):
-    """x where the mask (numbers 1 and 0, or bools) is set, times a number."""
+    """Returns x * mask * scale. The mask holds 1 and 0, or bools."""
     d = _wide(x)
     y = op(P.Mul)(cast(x, d), cast(mask, d))
     return cast(y if scale == 1 else op(P.Mul)(y, number(scale, d)), dtype_of(x))
@@ -52,7 +54,7 @@ def _alpha_dropout(x, *, keep, a, slope, offset, feature, generator):
 
 
 def _alpha(x, mask, *, a, slope, offset):
-    """x * mask * a + (mask - 1) * slope + offset."""
+    """Computes x * mask * a + (mask - 1) * slope + offset."""
     d = _wide(x)
     mask = cast(mask, d)
     shift = op(P.Add)(op(P.Mul)(mask, number(slope, d)), number(offset - slope, d))
@@ -69,15 +71,17 @@ def _native(x, mask, *, scale):
     return scaled(x, mask, scale), op(P.NotEqual)(mask, number(0.0, dtype_of(mask)))
 
 
-# ------------------------------------------------------------------ masks of the host's
+# ------------------------------------------------------------------ masks drawn on the host
 class _Masked:
-    """One of these kernels in two: the host draws the mask, which need not know the values, and `kernel` uses it."""
+    """A dropout kernel in two parts: the host draws the mask, which does not depend on the values,
+    and `kernel` applies it."""
 
     def __init__(self, kernel, constants, gives_mask=True):
         self.kernel, self.constants, self.gives_mask = kernel, constants.split(), gives_mask
 
     def draw(self, device, geometries, *, keep, generator, feature=False, **constants):
-        """A handle on the mask for operands of these geometries; None for what the kernel does not take.  (The host draws in the order of memory.)"""
+        """Returns a handle to the mask for operands of these geometries, or None if the kernel does
+        not support them. The host draws in memory order."""
         sizes, stype, strides = geometries[0]
         if stype.kind not in "fV" or 0 in sizes:
             return None
@@ -89,12 +93,12 @@ class _Masked:
         return device.view(row, tuple(sizes), tuple([dense[order.index(i)] for i in range(len(sizes))]), 0, stype)
 
     def results(self, r, mask):
-        """The kernel's, and the mask."""
+        """Returns the results of the kernel, followed by the mask."""
         return (*(r if r.__class__ is tuple else (r,)), mask) if self.gives_mask else r
 
 
 class _InAttention(_Masked):
-    """That of the weights, of which there is none where all are kept."""
+    """Mask of the attention weights. There is none if all weights are kept."""
 
     def draw(self, device, geometries, *, keep, generator, **constants):
         sizes, stype = weights_of(*[g[0] for g in geometries[:2]], *[g[0] for g in geometries[3:]]), geometries[0][1]

@@ -1,4 +1,4 @@
-"""Kernels of lookups: embedding, embedding_bag."""
+"""Kernels of embedding and embedding_bag."""
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import (DTYPES, STATE, P, Lacking, cast, check, dtype_of, full, host_span, memory_of, ms, number, op, reshape,
@@ -43,7 +43,7 @@ def _lookup_grad(g, index, *, padding, by_freq, rows):
 
 @kernel("embedding_scale")
 def _scale(index, *, padding, by_freq, rows, stype):
-    """What the rows looked up count in the gradient: nothing for the padding."""
+    """Returns the factor of each looked-up row in the gradient: 0 for the padding index, else 1."""
     if by_freq:
         raise Lacking
     d = DTYPES[stype]
@@ -61,7 +61,8 @@ def _places_unlike(index, *, value):
 # ------------------------------------------------------------------ embedding_bag
 @kernel("embedding_bag_places")
 def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
-    """See the host's kernel: where the bags begin is looked at, for what it says of sizes."""
+    """Like the host kernel. It reads the offsets on the host, because the result shapes depend on
+    them."""
     _look(index, rows, bag=True)
     n = size_of(index)
     if offsets is None:
@@ -105,14 +106,15 @@ def _bag_places(index, offsets, *, rows, include_last, padding, divisor):
 
 @kernel("embedding_bag_max", only="float32 float64 int64")
 def _bag_max(rows, bag, *, bags):
-    """(largest element by bag and column, its row or -1)."""
+    """Returns (maximum per bag and column, index of its row or -1)."""
     if STATE.on is None and has_nan(rows):
         raise Lacking
     k, d = shape_of(rows)
     rows, bag, kind = dense(rows), dense(bag), dtype_of(rows)
     at = reshape(bag, (-1, 1))
     nan = None
-    if STATE.on is not None and kind is not ms.int64:       # (nobody looks for nan, which is the largest)
+    # no NaN check is possible in a graph, so NaN is handled here as the largest value
+    if STATE.on is not None and kind is not ms.int64:
         nan, real = op(P.NotEqual)(rows, rows), rows
         rows = op(P.Select)(nan, full((k, d), np.inf, kind), rows)
     best = op(P.TensorScatterMax)(full((bags, d), -np.inf, kind), at, rows)
@@ -133,7 +135,7 @@ def _bag_max(rows, bag, *, bags):
 @kernel("embedding_bag_max_backward", only="float32 float64 int64")
 def _bag_max_grad(g, at, *, count):
     d = shape_of(g)[1]
-    # Empty bags' gradients go to a row behind the last one.
+    # Gradients of empty bags are added to an extra row after the last one.
     at = op(P.Select)(op(P.Less)(dense(at), number(0, ms.int64)), full(shape_of(at), count, ms.int64), dense(at))
     flat = op(P.Add)(op(P.Mul)(at, number(d, ms.int64)), counting(d))
     r = op(P.TensorScatterAdd)(zeros(((count + 1) * d,), dtype_of(g)), reshape(flat, (-1, 1)), reshape(dense(g), (-1,)))

@@ -1,4 +1,5 @@
-"""Fourier transforms by MindSpore's CPU target, whose transforms are those of the host (pocketfft)."""
+"""Fourier transforms on MindSpore's CPU target, which uses the same library as the host kernels
+(pocketfft)."""
 from mindtorch.backend.mindspore.kernels._call import COMPLEX, cast, copied, dtype_of, ms, shape_of
 from mindtorch.backend.mindspore.kernels._places import cpu_kernel as kernel, dense, table
 
@@ -6,7 +7,7 @@ _ANY = "float32 float64 complex64 complex128"
 
 
 def _complex(a):
-    """The values as complex numbers of the same precision."""
+    """Converts to the complex dtype of the same precision."""
     d = dtype_of(a)
     return a if d in COMPLEX else cast(a, ms.complex64 if d is ms.float32 else ms.complex128)
 
@@ -33,7 +34,8 @@ def _real(a, *, axes, n, norm):
 
 @kernel("fft_half_weights")
 def _half_weights(x, *, n, axis, value):
-    """`value` for the frequencies that stand for themselves and their mirror image, 1 for the first and a middle one."""
+    """Returns the weights of a half spectrum: `value` for a frequency that also represents its
+    mirror image, 1 for frequency 0 and for the Nyquist frequency of an even n."""
     m = n // 2 + 1
     w = [1.0, *[value] * (m - 1)]
     if n % 2 == 0:

@@ -1,7 +1,9 @@
-"""GRU and plain recurrent layers step by step: one product and nine small calls a step of a GRU, three of a plain one.
+"""GRU and plain RNN layers, computed step by step. A GRU step is one matrix product and nine small
+calls, an RNN step three calls.
 
-MindSpore's CPU target has no kernel of its own for them.  What does not depend on the step before goes for all at once;
-states lie as (hidden, batch), as in rnn.py.
+MindSpore's CPU target has no kernel for these layers. Everything that does not depend on the
+previous step is computed for all steps at once. States are stored as (hidden, batch), as in
+`rnn.py`.
 """
 from mindtorch.backend.mindspore.kernels import _ops as o
 from mindtorch.backend.mindspore.kernels._call import HALF, Lacking, P, broadcast, cast, dtype_of, kernel, op, reshape, shape_of
@@ -11,7 +13,7 @@ from mindtorch.backend.mindspore.kernels.rnn import _FLOATS, _one_minus, _part, 
 
 
 def _input_part(x, w_ih, bias, steps, n):
-    """(steps, gates, batch): what the inputs of all steps give."""
+    """Returns the contribution of the inputs of all steps, shape (steps, gates, batch)."""
     first = matmul(x, w_ih, False, True)
     if bias is not None:
         first = op(P.BiasAdd)(first, bias)
@@ -19,7 +21,7 @@ def _input_part(x, w_ih, bias, steps, n):
 
 
 def _output(ys, steps, n):
-    """(rows, hidden) of the states (hidden, batch) of all steps."""
+    """Returns the states of all steps, each (hidden, batch), as (rows, hidden)."""
     return _turned(op(P.Stack, 0)(ys), 0, 2, 1).view((steps * n, shape_of(ys[0])[0]))
 
 
@@ -34,7 +36,9 @@ def _narrowed(r, low):
 # ------------------------------------------------------------------ GRU
 @kernel("gru", only=_FLOATS)
 def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
-    """x (rows, I), h0 (B, H) -> (y (rows, H), h); with `keep` also (steps, r u v inner and h before, B) and two Nones, which gru_backward takes."""
+    """Maps x (rows, I) and h0 (B, H) to (y (rows, H), h). With `keep`, it also returns what
+    `gru_backward` expects: r, u, v, inner and the previous h of all steps, shape (steps, 5 * H, B),
+    and two Nones."""
     steps, n = _whole(sizes, None)
     if shape_of(h0)[0] != n:
         raise Lacking
@@ -61,9 +65,9 @@ def _gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse, keep):
 
 @kernel("gru_backward")
 def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse, needs):
-    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     if before is not None:
-        raise Lacking                   # (the host's)
+        raise Lacking  # saved by the host kernel
     steps, n = _whole(sizes, None)
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
@@ -72,7 +76,8 @@ def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse,
     rest = _one_minus(u)
     kv = mul(_one_minus(mul(v, v)), rest)
     kr = mul(mul(inner, mul(r, _one_minus(r))), kv)
-    k = op(P.Stack, 1)((kr, mul(o.sub(before, v), mul(u, rest)), mul(kv, r), kv))       # (steps, 4, H, B): the state's part is the first three
+    # (steps, 4, H, B); the first three belong to the product with the state
+    k = op(P.Stack, 1)((kr, mul(o.sub(before, v), mul(u, rest)), mul(kv, r), kv))
     gyt, back = _gradient_of_output(gy, steps, n), _turned(w_hh, 1, 0)
     dh = _turned(gh, 1, 0)
     dzs = [None] * steps
@@ -88,10 +93,11 @@ def _gru_backward(gy, gh, x, w_ih, w_hh, work, before, inner, *, sizes, reverse,
             sums(dz, (1,)) if needs[4] else None, sums(ds, (1,)) if needs[5] else None)
 
 
-# ------------------------------------------------------------------ plain
+# ------------------------------------------------------------------ plain RNN
 @kernel("rnn rnn_cell", only=_FLOATS)
 def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
-    """x (rows, I), h0 (B, H) -> (y (rows, H), h) with tanh or relu; with `keep` also the states (steps, H, B) after and before each step."""
+    """Maps x (rows, I) and h0 (B, H) to (y (rows, H), h) with tanh or relu. With `keep`, it also
+    returns the states after and before each step, each of shape (steps, H, B)."""
     steps, n = _whole(sizes, None)
     if shape_of(h0)[0] != n:
         raise Lacking
@@ -111,10 +117,10 @@ def _rnn(x, h0, w_ih, w_hh, b_ih, b_hh, *, relu, sizes, reverse, keep):
 
 @kernel("rnn_backward")
 def _rnn_backward(gy, gh, x, w_ih, w_hh, y, before, *, relu, sizes, reverse, needs):
-    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    """Returns the gradients of x, h0, w_ih, w_hh, b_ih and b_hh."""
     steps, n = _whole(sizes, None)
     if len(shape_of(y)) != 3:
-        raise Lacking                   # (the host's)
+        raise Lacking  # saved by the host kernel
     hidden = shape_of(gh)[1]
     add, mul = op(P.Add), op(P.Mul)
     slope = cast(o.gt(y, 0), dtype_of(y)) if relu else _one_minus(mul(y, y))

@@ -1,4 +1,5 @@
-"""Kernels that count: bincount and histc.  How large the numbers are decides the shape of the result: a synchronisation."""
+"""Kernels of bincount and histc. The shape of bincount depends on the values, so it synchronizes.
+"""
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from mindtorch.backend.mindspore.kernels.shapes import narrowed
 
 
 def _counted(places, weights, n):
-    """How many times each of n places comes, or what weight it gets."""
+    """Returns the number of occurrences of each of n indices, or the sum of their weights."""
     return op(P.TensorScatterAdd)(zeros((n,), dtype_of(weights)), reshape(places, (-1, 1)), weights)
 
 
@@ -46,7 +47,7 @@ def _histc(a, *, bins, low, high):
     a = op(P.Select)(inside, a, expanded(lo, (n,)))
     at = op(P.Mul)(op(P.RealDiv)(op(P.Sub)(a, lo), number(float(high - low), d)), number(float(bins), d))
     at = op(P.Minimum)(cast(at, ms.int64), number(bins - 1, ms.int64))
-    # What lies outside is counted behind the last bin.
+    # Values outside the range are counted in an extra bin after the last one.
     at = op(P.Select)(inside, at, expanded(number(bins, ms.int64), (n,)))
     r = _counted(at, from_contiguous(np.ones(n, np.int64)), bins + 1)
     return cast(fresh(narrowed(r, 0, 0, bins)), d)

@@ -1,7 +1,8 @@
-"""Kernels of gathering and scattering, and of indexing with tensors.
+"""Kernels of gather, scatter and indexing with tensors.
 
-CPU target: P.Gather 40 us, P.GatherD 25, P.TensorScatterAdd 29 for small tensors.  Scatters go to the flattened tensor or to its rows.  What
-`_places.look` says of places outside holds for all of them.
+On the CPU target, for small tensors: P.Gather 40 us, P.GatherD 25 us, P.TensorScatterAdd 29 us.
+Scatters run on the flattened tensor or on its rows. All kernels check indices as `_places.look`
+describes.
 """
 import math
 
@@ -19,12 +20,13 @@ _BY = {"sum": P.TensorScatterAdd, "mean": P.TensorScatterAdd, "prod": P.TensorSc
 
 
 _NUMBERS = frozenset([getattr(ms, n) for n in _NUMERIC.split()])
-#: of bools the larger is "or", the smaller "and"
+#: For bools, max is "or" and min is "and".
 _OF_BOOLS = {"sum": P.TensorScatterMax, "prod": P.TensorScatterMin, "amax": P.TensorScatterMax, "amin": P.TensorScatterMin}
 
 
 def combined(flat, at, src, how):
-    """Rows of `flat` combined with those of src at the places `at` (count, 1), one after another; all of one dtype, in C order."""
+    """Combines rows of `flat` with the rows of src at the indices `at`, shape (count, 1), one after
+    another. All have one dtype and C order."""
     d = dtype_of(flat)
     if d in _NUMBERS:
         return op(_BY[how])(flat, at, src)
@@ -39,19 +41,20 @@ def combined(flat, at, src, how):
 
 
 def _checked(i, a, dim, check=True, kind=RuntimeError, prefix=""):
-    """Looks at the places along a dimension of a; none may be negative."""
+    """Checks the indices along a dimension of `a`. None may be negative."""
     if check:
         look(i, shape_of(a)[dim] if shape_of(a) else 1, dim, False, kind, prefix)
 
 
 def _rows(shape, dim):
-    """(before, along, behind) of a shape, also of one without dimensions."""
+    """Returns (elements before, along, after the dimension) of a shape; 0-d counts as (1, 1, 1)."""
     return split_at(shape, dim) if shape else (1, 1, 1)
 
 
 # ------------------------------------------------------------------ gather and scatter
 def gathered(a, i, dim):
-    """a's elements at the places i of a dimension; both of the same number of dimensions."""
+    """Gathers the elements of `a` at the indices `i` of a dimension. Both have the same number of
+    dimensions."""
     sizes = shape_of(i)
     if not shape_of(a) or not sizes:
         return reshape(op(P.Gather)(reshape(a, (-1,)), reshape(i, (-1,)), 0), sizes)
@@ -66,7 +69,8 @@ def _gather(a, i, *, dim, check):
 
 
 def added(a, i, src, dim):
-    """A tensor of a's shape and dtype: at each place of a dimension the sum of what src puts there."""
+    """Returns a tensor of the shape and dtype of `a` with the sum of the elements of src scattered
+    to each index."""
     return _sums(a, i, src, dim) if _by_sums(a, i, dim) else scattered(zeros(shape_of(a), dtype_of(a)), i, src, dim, "sum")
 
 
@@ -75,16 +79,20 @@ def _sums(a, i, src, dim):
 
 
 def _by_sums(a, i, dim):
-    """Whether GatherDGradV2 can: one thread, 2.4 ms for sums of (300, 600); TensorScatterAdd in the flattened tensor 4.2, and its places beside."""
+    """True if GatherDGradV2 supports the scatter. It runs on one thread and takes 2.4 ms for sums
+    of (300, 600), vs 4.2 ms for TensorScatterAdd on the flattened tensor, plus its linear indices.
+    """
     shape = shape_of(a)
     return (len(shape) > 1 and dtype_of(a) in _NUMBERS and dtype_of(a) != ms.float16
             and all(m == n for d, (m, n) in enumerate(zip(shape_of(i), shape)) if d != dim))
 
 
 def scattered(a, i, src, dim, how=None):
-    """A copy of a (C order) with src at the places i of a dimension, or combined with it there."""
+    """Returns a copy of `a` (C order) with src scattered to the indices `i` of a dimension, or
+    combined with the elements there."""
     shape = shape_of(a)
-    # (P.TensorScatterElements must not add: its threads meet at one place and lose terms; 21 of 300 sums of (300, 600) along 0 were wrong.)
+    # P.TensorScatterElements must not be used for sums: its threads race on one index and lose
+    # terms. 21 of 300 sums of (300, 600) along dim 0 were wrong.
     if how is None and len(shape) > 1 and dtype_of(a) in _NUMBERS:
         return op(P.TensorScatterElements, dim, "none")(a, dense(i), dense(src))
     if how == "sum" and _by_sums(a, i, dim):
@@ -95,7 +103,8 @@ def scattered(a, i, src, dim, how=None):
 
 
 def _source(src, i):
-    """What goes to the places: the corner of a source, or one value."""
+    """Returns the scatter source in the shape of the index: the leading part of src, or one value
+    expanded."""
     return expanded(src, shape_of(i)) if not shape_of(src) else part(src, shape_of(i)) if len(shape_of(src)) == len(shape_of(i)) else reshape(src, shape_of(i))
 
 
@@ -130,7 +139,7 @@ def _extreme(stype, how):
 
 
 def counted(shape, i, dim, include_self, dtype):
-    """How many values each place gets, at least 1."""
+    """Returns how many values are scattered to each index, at least 1."""
     start = from_contiguous(np.full(shape, 1 if include_self else 0, np.int64))
     n = scattered(start, i, from_contiguous(np.ones(shape_of(i), np.int64)), dim, "sum")
     return cast(n if include_self else op(P.Maximum)(n, number(1, ms.int64)), dtype)
@@ -145,7 +154,7 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
     r, src = dense(a), dense(_source(src, i))
     floating = how in ("amax", "amin") and stype_of(a).kind == "f"
     if floating and STATE.on is None and (_has_nan(src) or _has_nan(r)):
-        raise Lacking       # (nan compares as it happens)
+        raise Lacking  # the kernel compares NaN in an undefined way
     if not include_self:
         stype = stype_of(r)
         start = {"sum": 0, "mean": 0, "prod": 1}.get(how)
@@ -159,7 +168,8 @@ def _scatter_reduce(a, src, i, *, dim, how, include_self, check):
 
 
 def _with_nan(r, i, src, dim, how):
-    """The largest or smallest at each place, nan where there is one: apart from the others, for nobody looks whether there are any."""
+    """amax or amin per index with NaN propagation. A graph cannot check for NaN, so NaN is
+    scattered separately."""
     d = dtype_of(r)
     nans = [op(P.NotEqual)(h, h) for h in (r, src)]
     least = number(_extreme(stype_of(r), how), d)
@@ -179,9 +189,9 @@ def _scatter_count(g, i, *, dim, include_self):
     return counted(shape_of(g), i, dim, include_self, dtype_of(g))
 
 
-# ------------------------------------------------------------------ rows along a dimension
+# ------------------------------------------------------------------ slices along a dimension
 def to_rows(a, dim):
-    """(n, everything else) in C order, the dimension first."""
+    """Returns (n, everything else) in C order, with the dimension first."""
     shape = shape_of(a)
     if not shape:
         return reshape(a, (1, 1))
@@ -190,7 +200,7 @@ def to_rows(a, dim):
 
 
 def from_rows(r, shape, dim):
-    """`to_rows` taken back, to `shape`."""
+    """Inverse of `to_rows`, for a result of `shape`."""
     if not shape:
         return reshape(r, ())
     before, n, behind = split_at(shape, dim)
@@ -256,7 +266,7 @@ def _index_fill(a, value, i, *, dim, check):
 
 @kernel("places_once")
 def _places_once(i, *, n):
-    """The places of a dimension of n, each once, in order."""
+    """Returns the distinct indices into a dimension of n elements, sorted."""
     v = op(P.Sort, 0, False)(wrapped(reshape(dense(i), (-1,)), n))[0]
     return op(P.UniqueConsecutive, False, False, None)(v)[0]
 
@@ -314,7 +324,7 @@ def _take_along_places(i, *, n, size):
 
 # ------------------------------------------------------------------ indexing with tensors
 def _joint(indices, ns, dims):
-    """(places in the indexed dimensions taken as one, in C order; how many those have together)."""
+    """Returns the linear indices into the indexed dimensions, in C order."""
     at = None
     for i, n, d in zip(indices, ns, dims):
         look(i, n, d)
@@ -324,7 +334,8 @@ def _joint(indices, ns, dims):
 
 
 class _Plan:
-    """How an index of tensors at `dims` picks from a tensor of `size`: the order of dimensions that puts the indexed ones in front, and what comes out."""
+    """Describes how index tensors at `dims` select from a tensor of `size`: the dimension order
+    with the indexed dimensions first, and the shape of the result."""
 
     __slots__ = ("front", "rest", "places", "inner", "result", "back")
 
@@ -334,11 +345,11 @@ class _Plan:
         self.rest = tuple([size[d] for d in others])
         self.places = math.prod([size[d] for d in dims])
         self.inner = math.prod(self.rest)
-        # Index tensors side by side leave their dimensions where they stood, others put them first.
+        # Adjacent index tensors leave their dimensions in place; otherwise they come first.
         lead = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
         n = len(picked)
         self.result = (*self.rest[:lead], *picked, *self.rest[lead:])
-        # order of dimensions from (picked, rest) to the result's, or None
+        # dimension order from (picked, rest) to the result, or None
         self.back = None if not lead else (*range(n, n + lead), *range(n), *range(n + lead, n + len(self.rest)))
 
 
@@ -350,7 +361,7 @@ def _inverse(order):
 
 
 def _rows_of_values(values, plan, picked):
-    """Values that broadcast to the result, as rows of the picked places."""
+    """Broadcasts the values to the result and returns them as rows, one per selected index."""
     v = expanded(values, plan.result)
     if plan.back is not None:
         v = permuted(v, _inverse(plan.back))
@@ -404,7 +415,7 @@ def _index_put_add(a, values, *indices, dims):
 
 
 def _put(a, values, *indices, dims):
-    """a[indices] = values, in place."""
+    """Assigns a[indices] = values in place."""
     if not all([size_of(i) for i in indices]):
         return
     if not size_of(a):
@@ -420,9 +431,10 @@ for _n in range(1, 33):
 kernel("put", _put, half=True)
 
 
-# ------------------------------------------------------------------ where the elements are not zero
+# ------------------------------------------------------------------ nonzero
 def places_of(a):
-    """(count, dimensions) of the elements that are not zero: a synchronisation, for their number decides the shape."""
+    """Returns the indices of the nonzero elements, shape (count, dims). The count depends on the
+    values, so it synchronizes."""
     if dtype_of(a) is ms.bfloat16:
         a = cast(dense(a), ms.float32)
     return op(P.NonZero)(dense(a) if shape_of(a) else reshape(a, (1,)))

@@ -9,15 +9,16 @@ from mindtorch.backend.mindspore.kernels._places import dense, fresh, view, writ
 
 
 def joined(hs, dim):
-    """Tensors that fit, one after another along a dimension."""
+    """Concatenates tensors of matching shapes along a dimension."""
     if len(hs) == 1:
         return fresh(hs[0])
-    # (P.Concat 19 us for two small tensors, and it takes any dtype.)
+    # P.Concat takes 19 us for two small tensors and supports any dtype.
     return op(G.Concat, dim)(tuple(hs)) if ASCEND else op(P.Concat, dim)(tuple([dense(h) for h in hs]))
 
 
 def fitting(hs, dim):
-    """(the operands of cat that have elements, the shape of a result without any); a vector of none fits all others, as in torch."""
+    """Returns (the non-empty operands of cat, the shape of the result). A vector of shape (0,)
+    matches every shape, as in PyTorch."""
     shapes = [shape_of(h) for h in hs]
     some = [h for h, s in zip(hs, shapes) if s != (0,)] or [hs[0]]
     first = shape_of(some[0])

@@ -1,8 +1,10 @@
-"""Factorizations, inverses and systems that MindSpore's CPU target computes rightly; the others are the host's.
+"""Factorizations, inverses and linear systems that MindSpore's CPU target computes correctly. The
+others use the host kernels.
 
-Its inverse (MatrixInverse) gives numbers for singular matrices without a word, and for nan; so inverses are solutions here, whose primitive (MatrixSolve) says
-what is singular.  Whoever asks for an error about singular matrices waits, as in torch; which matrix it was, and what comes of one that is not finite, the
-host's kernel says.
+MindSpore's inverse (MatrixInverse) returns finite values for singular matrices and for NaN without
+an error. Inverses are therefore computed as solutions by MatrixSolve, which reports singular
+matrices. Ops that raise for singular matrices synchronize, as in PyTorch. The host kernel reports
+which matrix was singular and computes results that are not finite.
 """
 import numpy as np
 
@@ -18,7 +20,8 @@ _ANY = "float32 float64 complex64 complex128"
 
 
 def _taint(a):
-    """0 for each matrix of finite numbers, nan for others: what Svd makes of those means nothing."""
+    """Returns 0 for each finite matrix and NaN for others, for which the result of Svd is
+    meaningless."""
     n = len(shape_of(a))
     return sums(op(P.Mul)(a, number(0.0, dtype_of(a))), (n - 2, n - 1), True)
 
@@ -31,25 +34,25 @@ def _svdvals(a):
 
 @kernel("linalg_svd", target="CPU", only=FLOATS)
 def _svd(a, *, full):
-    """(u, s, vh)"""
+    """Returns (u, s, vh)."""
     s, u, v = op(P.Svd, full, True)(a)
     bad = _taint(a)
     return op(P.Add)(u, bad), op(P.Add)(s, reshape(bad, (*shape_of(s)[:-1], 1))), copied(op(P.Add)(turned(v), bad))
 
 
-# ------------------------------------------------------------------ matrices of constants, and transposes
+# ------------------------------------------------------------------ constant matrices, transposes
 @cpu_kernel("eye_like")
 def _eye_like(a, *, m, n):
     return from_contiguous(np.eye(m, n, dtype=stype_of(a)))
 
 
 def _t(a):
-    """The transpose in memory of its own."""
+    """Returns the transpose as a copy."""
     return fresh(turned(a))
 
 
 def _h(a):
-    """The conjugate transpose in memory of its own."""
+    """Returns the conjugate transpose as a copy."""
     a = _t(a)
     return op(P.Conj)(a) if dtype_of(a) in COMPLEX else a
 
@@ -63,49 +66,50 @@ def _transposed_copy(a):
 
 
 def _spread(matrix, shape):
-    """A NumPy matrix of constants for each matrix of a stack."""
+    """Broadcasts a constant NumPy matrix to a stack of matrices."""
     return from_contiguous(np.array(np.broadcast_to(matrix, shape), order="C"))
 
 
 def _masked(a, mask):
-    """a where a table of booleans, of the last two dimensions, is set, else 0."""
+    """Returns `a` where the bool table over the last two dimensions is True, else 0."""
     shape = shape_of(a)
     zero = from_contiguous(np.zeros(shape, stype_of(a)))
     return op(P.Select)(_spread(mask, shape), dense(a), zero)
 
 
-# ------------------------------------------------------------------ what MindSpore refuses, the host explains
+# ------------------------------------------------------------------ fallback to host kernels
 def _by_host(name, ins, kw):
-    """The host's answer, or its error."""
+    """Returns the host kernel's result, or raises its error."""
     r = TABLES["cpu"][name](*[None if x is None else host_span(x) for x in ins], **kw)
     return tuple([from_contiguous(np.ascontiguousarray(x).reshape(x.shape)) for x in r]) if r.__class__ is tuple else from_contiguous(
         np.ascontiguousarray(r).reshape(r.shape))
 
 
 def _settled(prim, *ins):
-    """A primitive's result once it is computed; None if MindSpore refused the numbers or some are not finite."""
+    """Runs a primitive and waits for its result. Returns None if MindSpore raises an error for
+    these values or the result is not finite."""
     try:
         r = dense(prim(*ins))
         return r if np.isfinite(host_span(r)).all() else None
-    except (ValueError, RuntimeError):          # (not invertible; not positive definite)
+    except (ValueError, RuntimeError):  # not invertible, or not positive definite
         return None
 
 
 def _info(a):
-    """No complaint, for each matrix."""
+    """Returns an `info` of 0 (success) for each matrix."""
     return from_contiguous(np.zeros(shape_of(a)[:-2], np.int32))
 
 
 # ------------------------------------------------------------------ systems and inverses
 def _batched(a, b):
-    """Two stacks of matrices with the same leading dimensions, in C order."""
+    """Broadcasts the leading dimensions of two stacks of matrices; the results are in C order."""
     one, other = shape_of(a), shape_of(b)
     lead = np.broadcast_shapes(one[:-2], other[:-2])
     return dense(broadcast(a, (*lead, *one[-2:]))), dense(broadcast(b, (*lead, *other[-2:])))
 
 
 def _solution(a, b, left, vector):
-    """X with A X = B (X A = B), or None where the host has to say what is wrong."""
+    """Returns X with A X = B (or X A = B), or None if the host kernel has to report the error."""
     if vector:
         b = reshape(b, (*shape_of(b), 1))
     if not left:
@@ -146,12 +150,12 @@ def _inv_ex(a):
     return _by_host("linalg_inv_ex", (a,), {}) if r is None else (r, _info(a))
 
 
-cpu_kernel("linalg_matrix_power", _eye)          # (the power 0 of every matrix)
+cpu_kernel("linalg_matrix_power", _eye)  # power 0 of every matrix
 
 
 # ------------------------------------------------------------------ triangular systems
 def _by_triangle(a, b, upper, unit, adjoint):
-    """X with op(A) X = B, A triangular."""
+    """Solves op(A) X = B for a triangular A."""
     a, b = _batched(a, b)
     if unit:
         k = shape_of(a)[-1]
@@ -163,7 +167,7 @@ def _by_triangle(a, b, upper, unit, adjoint):
 def _solve_triangular(a, b, *, upper, left, unit, adjoint):
     if left:
         return _by_triangle(a, b, upper, unit, adjoint)
-    # X op(A) = B is op(A)^T X^T = B^T.
+    # X op(A) = B is equivalent to op(A)^T X^T = B^T.
     if not adjoint:
         return _t(_by_triangle(_t(a), _t(b), not upper, unit, False))
     return _h(_by_triangle(a, _h(b), upper, unit, False))
@@ -188,7 +192,9 @@ def _cholesky_inverse(f, *, upper):
 
 # ------------------------------------------------------------------ Cholesky
 def _factor(a, upper):
-    """L or U, or None where the host has to say what is wrong; of the triangle asked for alone (Cholesky refuses what is not symmetric)."""
+    """Returns L or U, or None if the host kernel has to report the error. Only the requested
+    triangle is read; the other is mirrored from it, because Cholesky rejects asymmetric matrices.
+    """
     if upper:
         a = turned(a)
     a, n = dense(a), shape_of(a)[-1]
@@ -219,7 +225,9 @@ def _det(a):
 
 @cpu_kernel("linalg_slogdet", only=FLOATS)
 def _slogdet(a):
-    """(sign, log of the size).  (The sign's size is many roundings off 1, and of a matrix with nan both mean nothing.)"""
+    """Returns (sign, log of the absolute value). The magnitude of MindSpore's sign is off 1 by many
+    rounding errors, hence `sign`. For a matrix with NaN both outputs are meaningless, hence
+    `_taint`."""
     if shape_of(a)[-1] < 2:
         a = reshape(fresh(a), shape_of(a)[:-2])
         return o.sign(a), o.log(o.abs_(a))
@@ -230,7 +238,7 @@ def _slogdet(a):
 
 @cpu_kernel("linalg_adjugate", only=_ANY)
 def _adjugate(a):
-    """det(A) A^-1; of singular matrices the host's."""
+    """Computes det(A) A^-1. Singular matrices use the host kernel."""
     r = _settled(op(P.MatrixSolve), dense(a), _eye(a))
     d = _det(a)
     return _by_host("linalg_adjugate", (a,), {}) if r is None or not host_span(d).all() else o.mul(r, reshape(d, (*shape_of(d), 1, 1)))
@@ -251,7 +259,7 @@ def _geqrf(a):
 
 
 def _reflectors(a, k):
-    """The unit lower trapezoids V of the first k reflectors."""
+    """Returns the unit lower trapezoidal matrices V of the first k reflectors."""
     shape = shape_of(a)
     a = dense(op(P.Slice)(dense(a), (0,) * len(shape), (*shape[:-1], k)))
     low = np.tri(shape[-2], k, -1, dtype=bool)
@@ -259,7 +267,8 @@ def _reflectors(a, k):
 
 
 def _reflected(v, tau, c, adjoint):
-    """H_1 ... H_k C (its adjoint times C) as I - V T V^H with T = (I + D triu(V^H V, 1))^-1 D, D = diag(tau)."""
+    """Computes H_1 ... H_k C, or its adjoint times C, as I - V T V^H with T = (I + D triu(V^H V,
+    1))^-1 D and D = diag(tau)."""
     d = reshape(tau, (*shape_of(tau), 1))
     vh = _h(v)
     w, m = batched(vh, c), batched(vh, v)

@@ -1,6 +1,8 @@
-"""Losses: of classes (cross entropy, negative log likelihood) and of two tensors, with their gradients.
+"""Losses over classes (cross entropy, negative log likelihood) and of two tensors, with their
+gradients.
 
-A target that is no class counts as none here: finding it would mean to wait for the values.
+A target that is not a valid class counts as ignored here: detecting it would require a
+synchronization.
 """
 import math
 
@@ -17,7 +19,7 @@ _rows: dict = {}
 
 
 def _row(n, value, dtype, but=None):
-    """n times a number, kept, with 0 at the place `but`."""
+    """Returns a cached row of n equal values, with 0 at the index `but`."""
     key = n, value, dtype, but
     h = _rows.get(key)
     if h is None:
@@ -35,7 +37,7 @@ def _nought(shape, dtype):
 
 
 def _class_weights(weight, classes, ignore_index, dtype):
-    """Weights of classes, 0 for one that is ignored; None: all are 1."""
+    """Returns the class weights with 0 for the ignored class; None means that all are 1."""
     if not 0 <= ignore_index < classes:
         return weight
     one = _row(classes, 1, dtype, ignore_index)
@@ -43,12 +45,12 @@ def _class_weights(weight, classes, ignore_index, dtype):
 
 
 def _hits(target, classes, dtype, axis):
-    """1 at each target's class; nowhere for a target that is none."""
+    """Returns the one-hot encoding of the target; a row of zeros for an invalid class."""
     return op(P.OneHot, axis)(target, classes, number(1, dtype), number(0, dtype))
 
 
 def _weighted_hits(target, weight, classes, ignore_index, dtype, axis=-1, rank=2):
-    """(weights at each target's class, their sum for each sample)"""
+    """Returns (class weights at each target's class, their sum per sample)."""
     hits = _hits(target, classes, dtype, axis)
     by = _class_weights(weight, classes, ignore_index, dtype)
     if by is not None:
@@ -57,7 +59,8 @@ def _weighted_hits(target, weight, classes, ignore_index, dtype, axis=-1, rank=2
 
 
 def _over(a, total):
-    """a / total, 0 where that is 0: without samples that count the loss is nan, and its gradient nought."""
+    """Returns a / total, and 0 where total is 0. If no sample counts, the loss is NaN but its
+    gradient is 0."""
     return op(P.DivNoNan)(a, total)
 
 
@@ -68,7 +71,7 @@ def _total(w):
 # ------------------------------------------------------------------ cross entropy
 @kernel("cross_entropy_loss", target="CPU", only="float32 float16 bfloat16 int64")
 def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
-    """(loss; log probabilities, weights at the targets' classes, weight of each sample)"""
+    """Returns (loss, log probabilities, weights at the targets' classes, weight per sample)."""
     low = dtype_of(x) if dtype_of(x) in HALF else None
     if low is not None:
         x, weight = cast(x, ms.float32), None if weight is None else cast(weight, ms.float32)
@@ -88,7 +91,7 @@ def _cross_entropy(x, target, weight, *, ignore_index, smoothing, reduction):
 
 
 def _smooth(hits, w, target, weight, c, ignore_index, smoothing, d):
-    """What each class counts for each sample."""
+    """Returns the weight of each class for each sample with label smoothing."""
     counts = w if weight is None else op(P.ReduceSum)(_weighted_hits(target, None, c, ignore_index, d)[0], 1)
     every = op(P.Mul)(reshape(counts, (-1, 1)), _row(c, smoothing / c, d) if weight is None else op(P.Mul)(weight, number(smoothing / c, d)))
     return op(P.Add)(op(P.Mul)(hits, number(1 - smoothing, d)), every)
@@ -97,7 +100,7 @@ def _smooth(hits, w, target, weight, c, ignore_index, smoothing, d):
 def _likelihood(logs, target, weight, reduction, ignore_index):
     c, d = shape_of(logs)[1], dtype_of(logs)
     if reduction == "none":
-        # (P.NLLLoss leaves what is ignored as the memory was.)
+        # P.NLLLoss does not write the outputs of ignored samples.
         hits, w = _weighted_hits(target, weight, c, ignore_index, d)
         v = op(P.ReduceSum)(op(P.Select)(op(P.Equal)(hits, number(0, d)), _nought(shape_of(hits), d), logs), 1)
         return op(P.Neg)(v if weight is None else op(P.Mul)(v, w))
@@ -118,7 +121,7 @@ def _cross_entropy_backward(g, target, weight, logs, hits, w, *, ignore_index, s
 
 # ------------------------------------------------------------------ negative log likelihood
 def _matrix(x, target):
-    """(N, C, *) and (N, *) as (samples, C) and (samples)."""
+    """Reshapes (N, C, *) and (N, *) to (samples, C) and (samples,)."""
     s = shape_of(x)
     if len(s) == 2:
         return x, target
@@ -128,7 +131,7 @@ def _matrix(x, target):
 
 @kernel("nll_loss", target="CPU", only="float32 int64")
 def _nll(x, target, weight, *, reduction, ignore_index):
-    """(loss; weight of each sample)"""
+    """Returns (loss, weight per sample)."""
     s = shape_of(x)
     d = dtype_of(x)
     _, w = _weighted_hits(target, weight, s[1], ignore_index, d, 1, len(s))
@@ -175,12 +178,12 @@ def _n(value, like):
 
 
 def _clipped(d, most):
-    # (Of a constant first and an operand second P.Maximum and P.Minimum keep the operand's nan.)
+    # With the constant first, P.Maximum and P.Minimum propagate NaN of the operand.
     return op(P.Minimum)(_n(most, d), op(P.Maximum)(_n(-most, d), d))
 
 
 def _mse(x, t, _):
-    # (In a graph SquaredDifference gives a Python number where nothing has dimensions.)
+    # In a graph SquaredDifference returns a Python scalar if both operands are 0-d.
     return op(P.SquaredDifference)(x, t) if shape_of(x) or shape_of(t) else op(P.Square)(op(P.Sub)(x, t))
 
 
@@ -197,7 +200,7 @@ def _l1(x, t, _):
 
 
 def _sign(d):
-    # (P.Sign of nan is nan, torch's slope 0.)
+    # P.Sign of NaN is NaN, but PyTorch's derivative there is 0.
     return op(P.Sub)(cast(op(P.Greater)(d, _n(0, d)), dtype_of(d)), cast(op(P.Less)(d, _n(0, d)), dtype_of(d)))
 
 
@@ -224,7 +227,8 @@ def _smooth_l1_slope(x, t, beta):
 
 
 def _bce_logits(x, t, _):
-    # (1 - t) x - log(sigmoid(x)), the latter min(x, 0) - log(1 + exp(-|x|)): of infinite x what torch gives
+    # (1 - t) x - log(sigmoid(x)), with log(sigmoid(x)) = min(x, 0) - log(1 + exp(-|x|)). It agrees
+    # with PyTorch for infinite x.
     r = o.log1p(o.exp(op(P.Neg)(op(P.Abs)(x))))
     return op(P.Add)(op(P.Mul)(op(P.Sub)(_n(1, x), t), x), op(P.Sub)(r, op(P.Minimum)(_n(0, x), x)))
 
@@ -254,7 +258,8 @@ def _reduced(v, reduction):
 
 
 def _pair(name, value, slope, target_slope=None):
-    """Kernels of a loss of two tensors and of its gradients.  Without `target_slope` it depends on the difference alone."""
+    """Registers the kernels of a loss of two tensors and of its gradients. Without `target_slope`
+    the loss depends on the difference only."""
     def forward(x, target, *, reduction, param):
         return _reduced(value(x, target, param), reduction)
 
@@ -290,7 +295,8 @@ _pair("binary_cross_entropy_with_logits", _bce_logits, _bce_logits_slope, _bce_l
 
 @kernel("binary_cross_entropy", target="CPU", only=_F)
 def _bce_loss(x, target, *, reduction, param):
-    """nan for what is no probability, which the host refuses: refusing it would mean to wait for the values."""
+    """Returns NaN for a value outside [0, 1]. The host kernel raises an error there, which would
+    require a synchronization here."""
     return _reduced(_bce(x, target, param), reduction)
 
 
@@ -313,8 +319,10 @@ def _limited_norm(a, *, least):
     return op(P.Maximum)(_n(least, a), a)
 
 
-# ------------------------------------------------------------------ what is asked of targets and variances
-# (What is outside raises torch's error: a look at memory that is the host's on this target.)
+# ------------------------------------------------------------------ checks of targets, variances
+#
+# Invalid values raise PyTorch's error. The check reads the values directly, because memory of this
+# target is host memory.
 def _in_range(t, low, high):
     def outside(h):
         a = memory_of(h)
@@ -325,7 +333,7 @@ def _in_range(t, low, high):
 
 @kernel("class_hits", target="CPU")
 def _class_hits(t, *, classes):
-    """(N, C): which class is a sample's target."""
+    """Returns a bool tensor (N, C), True at each sample's target class."""
     _in_range(t, 0, classes)
     n = math.prod(shape_of(t))
     return o.eq(reshape(cast(t, ms.int64), (n, 1)), reshape(counting(classes), (1, classes)))
@@ -333,7 +341,8 @@ def _class_hits(t, *, classes):
 
 @kernel("multilabel_targets", target="CPU")
 def _multilabel_targets(t, *, classes):
-    """Of rows of targets, which end at the first -1: (targets, 0 where there is none; pairs of a target and a class that do not count)."""
+    """For rows of targets that end at the first -1, returns (targets with 0 after the end, mask of
+    the pairs of a target and a class that do not count)."""
     if classes is not None:
         _in_range(t, -1, classes)
     rows, n = shape_of(t)
@@ -351,7 +360,8 @@ def _no_variance(h):
 
 @kernel("limited_variance", target="CPU", half=True, only="float32 float64 float16 bfloat16")
 def _limited_variance(a, *, least):
-    """At least `least`, by an addition; ValueError where one is negative."""
+    """Raises the variance to at least `least` by an addition. Raises ValueError if a variance is
+    negative."""
     w = dense(o.wide(a))
     check(w, _no_variance)
     d = dtype_of(a)

@@ -1,7 +1,9 @@
-"""Batch, layer, RMS, group and instance norm, and their gradients, for the CPU target (Ascend's are in ascend_nn.py).
+"""Batch, layer, RMS, group and instance norm and their gradients, for the CPU target. The Ascend
+kernels are in `ascend_nn.py`.
 
-Forward kernels take half precision as it is (their primitives are raw): the result has it, what they hold for the gradient is float32.
-float64 goes to the host: MindSpore has no such kernels there.
+Forward kernels accept half precision directly (their primitives are raw). The result has the dtype
+of the input, and the values saved for the gradient are float32. float64 runs on the host kernels
+because MindSpore has no such kernels for its CPU target.
 """
 import functools
 import math
@@ -16,7 +18,8 @@ _rows: dict = {}
 
 
 def _row(n, value):
-    """n (or a shape) times a number, kept; not to be written to."""
+    """Returns a cached float32 tensor of n equal values (n may be a shape). It must not be
+    modified."""
     h = _rows.get((n, value))
     if h is None:
         if len(_rows) > 512:
@@ -35,7 +38,7 @@ def _as(h, shape):
 
 
 def _low(x):
-    """The half precision that a result goes back to, or None."""
+    """Returns the half-precision dtype that the result is cast back to, or None."""
     d = dtype_of(x)
     return d if d in HALF else None
 
@@ -50,7 +53,7 @@ def _wanted(grads, needs):
 
 # ------------------------------------------------------------------ batch norm
 def _images(x):
-    """(N, C, ...) in a rank that MindSpore's batch norm takes: 2 or 4."""
+    """Reshapes (N, C, ...) to a rank that MindSpore's batch norm supports: 2 or 4."""
     s = shape_of(x)
     return x if len(s) in (2, 4) else reshape(x, (s[0], s[1], 1, math.prod(s[2:])))
 
@@ -60,12 +63,13 @@ _scratch: dict = {}
 
 def _check_eps(eps):
     if not 0 < eps <= 1:
-        raise Lacking           # (MindSpore's batch norm takes no other)
+        raise Lacking  # MindSpore's batch norm supports no other epsilon
 
 
 @functools.cache
 def _without_effect(eps):
-    """Batch norm that leaves its running statistics as they are, so that a graph may give it constants (it asks for Parameters else)."""
+    """Batch norm that does not update its running statistics, so that a graph may pass constants
+    for them. With an update it requires Parameters."""
     prim = P.BatchNorm(is_training=True, epsilon=eps, momentum=0.0)
     prim.set_signatures(())
     prim.del_prim_attr("side_effect_mem")
@@ -73,13 +77,14 @@ def _without_effect(eps):
 
 
 def _normalized(x, w, b, mean, var, momentum, eps):
-    """(result, mean, variance) of a batch; `mean`, `var`: running statistics, which are moved in their memory (None: without)."""
+    """Returns (result, mean, variance) of a batch. `mean` and `var` are running statistics that are
+    updated in place; None: there are none."""
     _check_eps(eps)
     s, low = shape_of(x), _low(x)
     c = s[1]
     if mean is None:
         room = _scratch.get(c)
-        if room is None:        # (it writes to running statistics all the same; nobody reads these)
+        if room is None:  # the kernel writes running statistics in any case; these are never read
             room = _scratch[c] = full((c,), 0.0, ms.float32), full((c,), 1.0, ms.float32)
         mean, var = map(constant, room)
         norm = _without_effect(eps)
@@ -92,18 +97,21 @@ def _normalized(x, w, b, mean, var, momentum, eps):
 
 @kernel("native_batch_norm_train", target="CPU", only=_TAKEN)
 def _batch_norm_train(x, w, b, *, eps):
-    """(result; mean, variance, None, variance): the gradient's kernel takes the variance."""
+    """Returns (result, mean, variance, None, variance). The gradient kernel expects the variance.
+    """
     y, mean, var = _normalized(x, w, b, None, None, 0.0, eps)
     return y, mean, var, None, var
 
 
-#: momenta that MindSpore's batch norm has been made for: an average over all batches has a new one each time
+#: Momenta for which MindSpore's batch norm has been instantiated. A cumulative average uses a new
+#: momentum in every step, so their number is limited.
 _momenta: set = set()
 
 
 @kernel("native_batch_norm_moving", target="CPU", only=_TAKEN, varying="momentum")
 def _batch_norm_moving(x, w, b, running_mean, running_var, *, momentum, eps):
-    """The same; running statistics move in the same launch where that can write to them."""
+    """Like `_batch_norm_train`, with running statistics. They are updated in the same launch where
+    it can write to them."""
     if momentum.__class__ is not Number and 0 <= momentum <= 1 and (momentum in _momenta or len(_momenta) < 32) and (
             STATE.on is None or w is not None and b is not None and all([is_state(h) for h in (w, b, running_mean, running_var)])):
         _momenta.add(momentum)
@@ -151,7 +159,7 @@ def _batch_norm_eval_backward(g, x, w, mean, var, *, eps, needs):
 
 
 def _moved(a, b, momentum):
-    """a + momentum (b - a). (Lerp takes no float64.)"""
+    """Computes a + momentum * (b - a). Lerp does not support float64."""
     if dtype_of(a) is not ms.float64:
         return op(P.Lerp)(a, b, number(momentum, dtype_of(b)))
     return op(P.Add)(a, op(P.Mul)(op(P.Sub)(cast(b, ms.float64), a), number(momentum, ms.float64)))
@@ -181,13 +189,14 @@ def _instance_statistics(x):
 
 
 # ------------------------------------------------------------------ layer norm, rms norm
-#: what MindSpore's LayerNormGrad adds to the variance that it is given
+#
+# What MindSpore's LayerNormGrad adds to the variance that it receives.
 _ADDED = 1e-7
 
 
 @kernel("native_layer_norm", target="CPU", only=_TAKEN)
 def _layer_norm(x, w, b, *, n, dims, eps):
-    """(result; mean, 1 / deviation, variance, None)"""
+    """Returns (result, mean, 1 / standard deviation, variance, None)."""
     s, low = shape_of(x), _low(x)
     last = s[len(s) - dims:]
     at = len(s) - dims
@@ -205,7 +214,9 @@ def _layer_norm_backward(g, x, w, mean, rstd, var, xhat, *, n, eps, needs, shape
     if eps >= _ADDED:
         var = op(P.Add)(_as(var, (-1, 1)), number(eps - _ADDED, ms.float32))
         gx, gw, gb = op(G.LayerNormGrad, 1, 1)(x, g, var, mean, _row(n, 1.0) if w is None else _as(w, (n,)))
-    else:           # (a variance near nothing, less that, keeps few of its digits; 64x32: 880 us, the other 175)
+    # subtracting 1e-7 from a tiny variance would lose its digits; at 64x32 this path takes 880 us
+    # vs 175 us
+    else:
         rstd = _as(rstd, (-1, 1))
         xhat = op(P.Mul)(op(P.Sub)(x, mean), rstd)
         gw, gb = op(P.ReduceSum)(op(P.Mul)(g, xhat), 0), op(P.ReduceSum)(g, 0)

@@ -1,8 +1,10 @@
-"""Steps of optimizers on MindSpore's CPU target (Ascend's: ascend_optimizer.py): what backend/updates.py says, over handles, row by row.
+"""Optimizer steps on MindSpore's CPU target (Ascend: `ascend_optimizer.py`): the updates of
+`mindtorch/backend/updates.py` over handles, one parameter at a time.
 
-MindSpore's own Adam and Momentum where they are right: one launch a parameter.  They write in place, but only to memory that is in C order: other
-parameters are computed apart and written back.
-(ApplyMomentum's Nesterov form, off by 1e-1, and ApplyRMSProp, which adds epsilon under the root, are not torch's.)
+MindSpore's own Adam and Momentum are used where they are correct, with one launch per parameter.
+They write in place, but only to memory in C order; other parameters are updated in a copy that is
+written back. ApplyMomentum's Nesterov form (off by 1e-1) and ApplyRMSProp (adds epsilon under the
+root) differ from PyTorch and are not used.
 """
 import functools
 
@@ -21,7 +23,7 @@ _maximum, _minimum, _less, _greater, _select, _zeros = P.Maximum(), P.Minimum(),
 
 
 def layout(handles):
-    """Whether the steps take the parameters: float32, all of them."""
+    """Returns True if these kernels support all parameters, which must be float32; else None."""
     f32 = ms.float32
     for h in handles:
         if dtype_of(h) is not f32:
@@ -35,14 +37,15 @@ def _write(h, value):
 
 
 def _number(c):
-    """A number as an operand; those of a step change from one to the next, and are not kept."""
+    """Converts a scalar to an operand. The scalars of a step change in every step, so they are not
+    cached."""
     if c.__class__ is Number:
         return number(c, ms.float32)
     return from_contiguous(np.array(c, np.float32)) if c.__class__ is float or c.__class__ is int else c
 
 
 class _Space:
-    """The namespace of handles for backend/updates.py."""
+    """Array namespace of handles, as `mindtorch/backend/updates.py` expects it."""
 
     # ---- values
     def gradient(self, g, p, wd, maximize, decay):
@@ -57,7 +60,7 @@ class _Space:
         return _mul(x, _number(y))
 
     def div(self, x, y):
-        return _div(_number(x), _number(y))        # (RAdam divides a number)
+        return _div(_number(x), _number(y))  # RAdam divides a scalar
 
     def sqrt(self, x):
         return _sqrt(x)
@@ -87,7 +90,7 @@ class _Space:
     def zero_where(self, x, mask):
         return _select(mask, _zeros(x), x)
 
-    # ---- states: a word that ends in _ writes its first operand and returns the new value
+    # ---- states: a function whose name ends in _ modifies its first operand and returns the new value
     def start_(self, b, d):
         return _write(b, d)
 
@@ -141,14 +144,15 @@ _SPACE = _Space()
 
 
 def _by_words(update, layout, columns, consts):
-    """All rows by tensor ops."""
+    """Updates all parameters with tensor ops."""
     for (options, numbers), *row, g in zip(consts, *columns):
         if 0 not in shape_of(g):
             update(_SPACE, options, numbers, g, *row)
 
 
 def _fused(step, update, columns, consts):
-    """step(options, numbers, gradient, *written) for each row, where MindSpore's kernel takes it: they take no numbers without dimensions."""
+    """Calls step(options, numbers, gradient, *states) for each parameter that MindSpore's kernel
+    supports. It does not support 0-d tensors, which use `update`."""
     for (options, numbers), *row, g in zip(consts, *columns):
         sizes = shape_of(g)
         if 0 in sizes:
@@ -156,7 +160,8 @@ def _fused(step, update, columns, consts):
         if not sizes:
             update(_SPACE, options, numbers, g, *row)
             continue
-        if STATE.on is not None and not all([STATE.on.is_state(h) for h in row]):       # (MindSpore's steps write to Parameters alone in a graph)
+        # In a graph, MindSpore's optimizer kernels can only write to Parameters.
+        if STATE.on is not None and not all([STATE.on.is_state(h) for h in row]):
             update(_SPACE, options, numbers, g, *row)
             continue
         given = [plain(h) for h in row]
@@ -185,7 +190,8 @@ def _sgd(options, numbers, g, p, b=None):
         _write(b, d)
         _descent(p, number(lr * (1 + mu) if nesterov else lr, ms.float32), d)
     elif not nesterov and damp == 1:
-        _momentum(p, b, number(lr, ms.float32), d, number(mu, ms.float32))          # 60 us, by two writes 150
+        # 60 us vs 150 us with two separate writes
+        _momentum(p, b, number(lr, ms.float32), d, number(mu, ms.float32))
     else:
         b = _SPACE.decay_add_(b, mu, d, damp)
         _descent(p, number(lr, ms.float32), _SPACE.add_scaled(d, b, mu) if nesterov else b)
@@ -200,7 +206,7 @@ _adam_op, _amsgrad_op = P.Adam(), P.ApplyAdamWithAmsgradV2()
 
 
 class _Scalars:
-    """The numbers of an Adam step as operands, kept while rows have the same."""
+    """Scalars of an Adam step as operands, cached while consecutive parameters share them."""
 
     __slots__ = ("of", "rate", "eps", "decay")
 
@@ -210,7 +216,8 @@ class _Scalars:
     def get(self, numbers):
         if self.of is not numbers:
             size, root, eps, wd = numbers[:4]
-            # Its update is lr * m / (sqrt(v) + eps): the bias corrections go into lr and eps, and its own get powers of 0.
+            # MindSpore's update is lr * m / (sqrt(v) + eps). The bias corrections are folded into
+            # lr and eps, and its own corrections are disabled by beta powers of 0.
             self.of, self.rate, self.eps, self.decay = numbers, _number(size * root), _number(eps * root), _number(wd)
         return self
 

@@ -1,8 +1,9 @@
-"""Kernels of sorting and searching, and of order statistics.
+"""Kernels of sorting, searching and order statistics.
 
-CPU target: P.Sort is stable both ways (60 to 100 us for small tensors) but leaves anything in any order where there is a nan: then integers in the same order
-are sorted.  P.TopK is quicker from a few thousand elements a line on, and not stable.  P.SearchSorted (20 us) takes nan for the largest in what is looked for,
-and loses its way in a sequence with one.
+On the CPU target, P.Sort is stable in both directions (60 to 100 us for small tensors), but its
+order is undefined if there is a NaN. Then integer keys with the same order are sorted instead.
+P.TopK is faster from a few thousand elements per line on, and not stable. P.SearchSorted (20 us)
+treats a NaN among the values as the largest, but fails for a sequence that contains one.
 """
 import numpy as np
 
@@ -14,14 +15,14 @@ from mindtorch.backend.mindspore.kernels.joining import joined
 from mindtorch.backend.mindspore.kernels.shapes import narrowed
 from mindtorch.backend.mindspore.recording import refuse
 
-call = op       # (a constant of some primitives is named `op`)
+call = op  # `op` under another name, because some kernels below have a parameter named `op`
 _REAL = "float32 float64 float16 int64 int32 int16 int8 uint8 bool"
-_MANY = 4096            # elements of a line from which on TopK is worth it
+_MANY = 4096  # elements per line from which TopK is faster
 _FLOATS = {ms.float32: (np.int32, ms.int32, 31), ms.float64: (np.int64, ms.int64, 63), ms.float16: (np.int16, ms.int16, 15)}
 
 
 def has_nan(h):
-    """Whether there is a nan among the values: some kernels go wrong then."""
+    """True if the values contain a NaN, for which some kernels return wrong results."""
     if dtype_of(h) not in _FLOATS:
         return False
     m = host_span(h).max()
@@ -29,36 +30,38 @@ def has_nan(h):
 
 
 def _keys(a):
-    """Integers in the order of the elements, nan largest, both zeros equal."""
+    """Returns integers in the order of the elements. NaN is the largest, and both zeros are equal.
+    """
     d = dtype_of(a)
     kind, whole, sign = _FLOATS[d]
     a = op(P.Add)(a, number(0.0, d))
     a = op(P.Select)(op(P.Equal)(a, a), a, expanded(number(float("nan"), d), shape_of(a)))
     b = from_contiguous(host_span(a).view(kind))
-    # Negative floats order by the complement of what follows their sign.
+    # Negative floats are ordered by the complement of the bits after the sign.
     return op(P.BitwiseXor)(b, op(P.BitwiseAnd)(op(P.RightShift)(b, number(sign, whole)), number(2 ** sign - 1, whole)))
 
 
 def order(a, axis, descending):
-    """(values or None, places) in order; equal elements keep theirs, nan is the largest."""
+    """Returns (values or None, indices) of a stable sort. NaN is the largest."""
     a = dense(a)
     if STATE.on is not None and dtype_of(a) in (ms.bool_, *_FLOATS):
         return _order_of_all(a, axis, descending)
     if dtype_of(a) is ms.bool_:
         a = from_contiguous(host_span(a).view(np.uint8))
-    if dtype_of(a) is ms.float64 or has_nan(a):      # (P.Sort takes float64 for float32)
+    if dtype_of(a) is ms.float64 or has_nan(a):  # P.Sort treats float64 as float32
         return None, cast(op(P.Sort, axis, descending)(_keys(a))[1], ms.int64)
     v, at = op(P.Sort, axis, descending)(a)
     return v, cast(at, ms.int64)
 
 
 def _order_of_all(a, axis, descending):
-    """`order` in a graph, where nobody can look for nan: those go to their end in a second step, which leaves all others as they are."""
+    """`order` inside a graph, where no NaN check is possible. A second stable sort moves NaN to its
+    end and leaves the order of the others."""
     if dtype_of(a) is ms.bool_:
         v, at = op(P.Sort, axis, descending)(cast(a, ms.uint8))
         return v, cast(at, ms.int64)
     if dtype_of(a) is ms.float64:
-        refuse("float64 is put in order by its bits")
+        refuse("float64 is sorted by its bit patterns")
     nan = op(P.NotEqual)(a, a)
     rest = op(P.Select)(nan, expanded(number(float("inf"), dtype_of(a)), shape_of(a)), a)
     first = cast(op(P.Sort, axis, descending)(rest)[1], ms.int64)
@@ -67,7 +70,7 @@ def _order_of_all(a, axis, descending):
 
 
 def ordered(a, axis, descending):
-    """(values, places)."""
+    """Returns (values, indices) of a stable sort."""
     v, at = order(a, axis, descending)
     if v is None or dtype_of(v) is not dtype_of(a):
         v = gathered(dense(a), at, axis)
@@ -112,7 +115,7 @@ def _topk(a, *, k, axis, largest, in_order):
 
 # ------------------------------------------------------------------ order statistics
 def _one(a, k, axis, keepdim):
-    """(the element at place k of each line in order, where it stood)."""
+    """Returns (the element of rank k of each line, its index)."""
     if not shape_of(a):
         return fresh(a), zeros((), ms.int64)
     v, at = ordered(a, axis, False)
@@ -130,14 +133,16 @@ def _kthvalue(a, *, k, axis, keepdim):
 
 
 def _median_of_all(a, axis, keepdim, skip):
-    """A median in a graph: of a line with nan the first nan, or (skip) the median of the rest."""
+    """Median in a graph. A line with NaN returns its first NaN, or with `skip` the median of its
+    other elements."""
     if not shape_of(a):
         return fresh(a), zeros((), ms.int64)
     n = shape_of(a)[axis]
     v, at = ordered(a, axis, False)
     if dtype_of(a) not in _FLOATS:
         return tuple([_squeezed(narrowed(h, axis, (n - 1) // 2, (n - 1) // 2 + 1), axis, keepdim) for h in (v, at)])
-    real = op(P.ReduceSum, True)(cast(op(P.Equal)(a, a), ms.int64), axis)       # (which come first)
+    # number of elements that are not NaN; these are sorted first
+    real = op(P.ReduceSum, True)(cast(op(P.Equal)(a, a), ms.int64), axis)
     if skip:
         k = op(P.FloorDiv)(op(P.Maximum)(op(P.Sub)(real, number(1, ms.int64)), number(0, ms.int64)), number(2, ms.int64))
     else:
@@ -184,7 +189,8 @@ def _mode(a, *, axis, keepdim):
     v, at = ordered(a, axis, False)
     if n == 1:
         return _squeezed(v, axis, keepdim), _squeezed(at, axis, keepdim)
-    # The longest run, of those the first: the smallest of the most frequent values, its last occurrence.
+    # The first of the longest runs is the smallest of the most frequent values. Its last occurrence
+    # is returned.
     same = op(P.Equal)(dense(narrowed(v, axis, 1, n)), dense(narrowed(v, axis, 0, n - 1)))
     where = expanded(table(np.arange(1, n).reshape([-1 if d == axis else 1 for d in range(len(shape))])), shape_of(same))
     none = zeros(shape_of(same), ms.int64)
@@ -197,7 +203,8 @@ def _mode(a, *, axis, keepdim):
 
 
 def _ranks_of_all(v, q, rank, last, axis, skip):
-    """The ranks in a graph, where nobody looks for nan: a line with one has that (the last), or (skip) the ranks of the rest."""
+    """Ranks in a graph, where no NaN check is possible. A line with NaN uses the last rank, which
+    is NaN, or with `skip` the ranks of its other elements."""
     d = dtype_of(v)
     nan = cast(op(P.NotEqual)(v, v), d)
     missing = op(P.ReduceSum, True)(nan, axis) if shape_of(v) else nan
@@ -232,9 +239,10 @@ def _quantile_ranks(v, q, *, axis, interpolation, skip, op: str):
 
 # ------------------------------------------------------------------ unique
 def _runs(a, axis):
-    """(one of each run of equal elements or slices, the run of each, how long the runs are)."""
+    """Returns (first element of each run of equal elements or slices, run index of each element,
+    run lengths)."""
     if has_nan(a):
-        raise Lacking       # (one at the start comes twice)
+        raise Lacking  # a NaN at the start is returned twice
     return op(P.UniqueConsecutive, True, True, axis)(dense(a))
 
 
@@ -243,7 +251,7 @@ def _asked(v, inverse, counts, want_inverse, want_counts):
 
 
 def _back(inverse, at):
-    """The runs of sorted elements, in the order in which those came."""
+    """Maps the run indices of sorted elements back to the original order."""
     return op(P.TensorScatterUpdate)(zeros(shape_of(inverse), ms.int64), reshape(at, (-1, 1)), inverse)
 
 

@@ -1,4 +1,4 @@
-"""Padding by a value, or by elements of the tensor itself, for the CPU target."""
+"""Constant padding and padding by elements of the tensor itself, for the CPU target."""
 import numpy as np
 
 from mindtorch.backend.mindspore.kernels._call import (STATE, Lacking, P, cast, constant, copied, dtype_of, from_contiguous, host_span, kernel, ms, number, op,
@@ -7,7 +7,8 @@ from mindtorch.backend.mindspore.kernels._places import dense
 
 
 def _cut(x, pads):
-    """x less what negative counts cut off (P.PadV3 would never return), and the counts that are left."""
+    """Crops x by the negative padding (P.PadV3 would hang) and returns it with the remaining
+    padding."""
     if min([n for pair in pads for n in pair], default=0) >= 0:
         return x, pads
     s = shape_of(x)
@@ -19,7 +20,8 @@ def _cut(x, pads):
 
 
 def _as_numbers(x, value):
-    """(dtypes that PadV3 does not know as numbers of the same bytes, with a dimension more; the value as such), or None."""
+    """Returns (x reinterpreted as numbers of the same bytes with an extra dimension, the fill value
+    likewise) for a dtype that PadV3 does not support, or None."""
     a = host_span(dense(x))
     if a.dtype.kind == "c" and not value:
         return from_contiguous(a.view(a.real.dtype).reshape(*a.shape, 2)), 0
@@ -60,7 +62,7 @@ _indices: dict = {}
 
 
 def _index(mode, n, lo, hi):
-    """Which element of n each element of the padded axis repeats, kept."""
+    """Returns the source index, of n, of each element of the padded axis. Cached."""
     key = mode, n, lo, hi
     h = _indices.get(key)
     if h is None:
@@ -84,7 +86,7 @@ def _pad_by_index_backward(g, *, plan):
         s = shape_of(g)
         lead = int(np.prod(s[:axis]))
         if axis and lead > 1:
-            # UnsortedSegmentSum goes along the first dim.
+            # UnsortedSegmentSum works along the first dimension.
             order = (axis, *range(axis), *range(axis + 1, len(s)))
             back = (*range(1, axis + 1), 0, *range(axis + 1, len(s)))
             g = op(P.UnsortedSegmentSum)(op(P.Transpose)(g, order), _index(mode, n, lo, hi), n)

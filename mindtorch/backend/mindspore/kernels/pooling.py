@@ -1,6 +1,6 @@
-"""Pools and their gradients for the CPU target (Ascend's are in ascend_nn.py).
+"""Pooling and its gradients for the CPU target. The Ascend kernels are in `ascend_nn.py`.
 
-What max pools hold for the gradient are flat indices into the spatial dims of the input.
+Max pooling saves linear indices into the spatial dimensions of the input for the gradient.
 """
 import math
 
@@ -19,45 +19,49 @@ _F = "float32 float64"
 
 
 def _planes(x, dims):
-    """(planes, elements of one)"""
+    """Reshapes to (planes, elements per plane)."""
     s = shape_of(x)
     return reshape(x, (math.prod(s[:-dims]), math.prod(s[-dims:])))
 
 
 def _lead(x, dims, rank):
-    """x as (1 or N, C, *spatial) of `rank` spatial dims, of which the first may be of size 1."""
+    """Reshapes x to (1 or N, C, *spatial) with `rank` spatial dimensions, the first of which may
+    have size 1."""
     s = shape_of(x)
     lead = s[:-dims] if len(s) == dims + 2 else (1, *s[:-dims])
     return reshape(x, (*lead, *(1,) * (rank - dims), *s[-dims:]))
 
 
 def _signed(y, override):
-    """y for the divisor itself, where it is that for its size."""
+    """Returns y, negated if the divisor override is negative: MindSpore receives its absolute
+    value."""
     return y if override is None or override > 0 else op(P.Neg)(y)
 
 
 def _ceiled(size, kernel, stride, padding, dilation, out):
-    """Whether the output has the size of ceil_mode."""
+    """True if the output has the size of `ceil_mode`."""
     return tuple(out) != out_size(size, kernel, stride, [(p, p) for p in padding], dilation)
 
 
 def _nan_first(x):
-    """x with infinity for nan, which MindSpore's pools pass over."""
-    return op(P.Minimum)(x, all_of(math.inf, x))        # (gives the second beside nan; Select takes five times as long)
+    """Replaces NaN by infinity, because MindSpore's pooling ignores NaN."""
+    # Minimum returns its second operand if the first is NaN; Select takes five times as long
+    return op(P.Minimum)(x, all_of(math.inf, x))
 
 
 def _at(x, index, dims):
     return reshape(op(P.GatherD)(_planes(x, dims), 1, _planes(index, dims)), shape_of(index))
 
 
-# ------------------------------------------------------------------ maxima
+# ------------------------------------------------------------------ max pooling
 @kernel("max_pool1d max_pool2d max_pool3d", target="CPU", only=_F)
 def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
-    # (The values are read at the indices: the pool's own are -3.4e38 for -inf.  Of several nans in a window the first one counts, the host's last one.)
+    # The values are gathered at the indices, because the kernel itself returns -3.4e38 for -inf. Of
+    # several NaNs in a window the first one wins; the host kernel chooses the last.
     s, dims = shape_of(x), len(out)
     ceil = _ceiled(s[-dims:], kernel, stride, padding, dilation, out)
     if STATE.on is not None and STATE.on.old and dims == 2 and not places and not any(padding) and set(dilation) == {1} and not ceil:
-        return op(P.MaxPool, kernel, stride, "VALID")(x)        # (not as right for nan and -inf)
+        return op(P.MaxPool, kernel, stride, "VALID")(x)  # less exact for NaN and -inf
     m = _nan_first(x)
     one, nought = (1,) * (2 - dims), (0,) * (2 - dims)
     if dims < 3:
@@ -70,7 +74,8 @@ def _max_pool(x, *, kernel, stride, padding, dilation, out, places):
     return (y, index) if places else y
 
 
-# (What the host's pool noted, of integers, are numbers within a window, in few bits: those are the host's.)
+# For integers, the host's pooling kernel saves indices relative to the window in a narrower dtype.
+# The host kernels handle those.
 @kernel("max_pool_index", target="CPU", only="int64")
 def _max_pool_index(arg, *, size, kernel, stride, padding, dilation):
     return copied(arg)
@@ -82,7 +87,7 @@ def _max_pool_backward(g, arg, *, size, kernel, stride, padding, dilation):
 
 
 def _scattered(g, index, size):
-    """g's elements added up at their indices in planes of `size`."""
+    """Adds the elements of g at their indices in planes of shape `size`."""
     dims = len(size)
     lead = shape_of(g)[:-dims]
     r = full((math.prod(lead), math.prod(size)), 0, dtype_of(g))
@@ -102,7 +107,7 @@ def _gather_places(x, index, *, dims):
 @kernel("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", target="CPU", only=_F)
 def _adaptive_max(x, *, target, places):
     if 0 in target:
-        raise Lacking           # (MindSpore refuses results of no elements)
+        raise Lacking  # MindSpore rejects empty results
     s, dims = shape_of(x), len(target)
     m = _nan_first(x)
     if dims < 3:
@@ -115,9 +120,10 @@ def _adaptive_max(x, *, target, places):
     return (y, index) if places else y
 
 
-# ------------------------------------------------------------------ means
+# ------------------------------------------------------------------ average pooling
 def _average(kernel, stride, padding, include_pad, override):
-    """What MindSpore's averages take, in three dims."""
+    """Returns the settings that MindSpore's average pooling expects, extended to three dimensions.
+    """
     k = 3 - len(kernel)
     pads = tuple([p for p in (0,) * k + tuple(padding) for _ in range(2)])
     return (1,) * k + tuple(kernel), (1,) * k + tuple(stride), pads, include_pad, abs(override or 0)
@@ -136,7 +142,8 @@ def _avg_pool(x, *, kernel, stride, padding, out, include_pad, override):
 def _avg_pool_backward(g, *, size, kernel, stride, padding, include_pad, override):
     s, dims = shape_of(g), len(size)
     ceil = _ceiled(size, kernel, stride, padding, (1,) * dims, s[-dims:])
-    include_pad = include_pad or override is not None       # (AvgPool3DGrad forgets the override otherwise)
+    # otherwise AvgPool3DGrad ignores the override
+    include_pad = include_pad or override is not None
     k, t, pads, include_pad, by = _average(kernel, stride, padding, include_pad, override)
     m = _lead(g, dims, 3)
     whole = (*shape_of(m)[:2], *(1,) * (3 - dims), *size)
@@ -187,7 +194,7 @@ def _adaptive_avg_backward(g, *, size):
 
 @kernel("max_unpool", target="CPU", only="float32 float64 int64")
 def _max_unpool(x, index, *, size):
-    # (TensorScatterUpdate refuses places outside of a plane.)
+    # TensorScatterUpdate raises an error for an index outside a plane.
     dims = len(size)
     lead = shape_of(x)[:-dims]
     values, places = _planes(x, dims), _planes(index, dims)

@@ -1,8 +1,11 @@
-"""Random numbers on the device, made out of a generator's (seed, offset): the same for the same two numbers, whatever ran before.
+"""Random numbers on the device, determined by a generator's (seed, offset) only, not by what ran
+before.
 
-Ascend's kernels take both.  Those of MindSpore's CPU target keep their state in the kernel, or have the seed compiled in: a new seed for each call
-costs 660 us and 42 KB that nobody frees.  There, up to a few million numbers are the difference modulo 1 of two stretches of fixed tables of uniform
-numbers (made once by UniformReal), at places that seed and offset give; larger tensors take a seed of their own.
+Ascend's kernels accept both numbers. The kernels of MindSpore's CPU target keep their state in the
+kernel or have the seed compiled in: a new seed per call costs 660 us and 42 KB that is never freed.
+There, up to a few million values are computed as the difference modulo 1 of two slices of fixed
+tables of uniform numbers, at offsets that follow from seed and offset. The tables are created once
+by UniformReal. Larger tensors use a new seed.
 """
 import math
 from typing import Any
@@ -26,7 +29,7 @@ _MASK = (1 << 64) - 1
 
 
 def hashed(seed, offset):
-    """64 bits that look random (splitmix64)."""
+    """Returns a 64-bit hash of (seed, offset) (splitmix64)."""
     x = (seed * 0xD1342543DE82EF95 + offset * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
     for shift, by in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ x >> shift) * by & _MASK
@@ -34,22 +37,25 @@ def hashed(seed, offset):
 
 
 def drawn(generator):
-    """(seed, offset) of a draw; `Lacking` where the numbers are to be the host's."""
+    """Returns the (seed, offset) of a draw. Raises `Lacking` if the numbers have to come from the
+    host."""
     if generator.on_host:
         raise Lacking
     return take(generator)
 
 
-# ------------------------------------------------------------------ the CPU target's uniform numbers
-_CLASSES = (1 << 18, 1 << 20, 1 << 22)         # up to which sizes one pair of tables serves; each is twice as long
+# ------------------------------------------------------------------ uniform numbers (CPU target)
+# maximum size that a pair of tables serves; each table is twice as long
+_CLASSES = (1 << 18, 1 << 20, 1 << 22)
 _tables: dict[int, tuple[Any, Any]] = {}
 
 
 def _seeded(n, which):
-    """n float32 numbers from [0, 1), multiples of 2**-24, by a seed."""
+    """Returns n float32 numbers in [0, 1), multiples of 2**-24, for a seed."""
     u = P.UniformReal(which >> 32 & 0x7FFFFFFF or 1, which & 0x7FFFFFFF or 1)((n,))
     grain = number(float(1 << 24), _F32)
-    # (UniformReal's numbers below 1/2 are finer; what is rounded down is exact in all that follows, and below 1.)
+    # Below 1/2, UniformReal's numbers have a finer resolution. Rounding them down keeps all later
+    # steps exact and the values below 1.
     return op(P.RealDiv)(op(P.Floor)(op(P.Mul)(u, grain)), grain)
 
 
@@ -62,7 +68,8 @@ def _pair(k):
 
 
 def _ends(at, n, plus, part):
-    """The two parts of the tables whose difference the numbers are, or, beyond the tables, the numbers."""
+    """Returns the two table slices whose difference gives the numbers, or the numbers themselves if
+    n exceeds the tables."""
     seed, offset = at
     bits, bits2 = hashed(seed + plus, offset + 2 * part), hashed(~seed - plus & _MASK, offset + 2 * part + 1)
     for k, most in enumerate(_CLASSES):
@@ -74,7 +81,7 @@ def _ends(at, n, plus, part):
 
 
 def _stretch(n, at, plus, part):
-    """n uniform float32 numbers."""
+    """Returns n uniform float32 numbers."""
     r = fresh(_ends, at, n, plus, part)
     if r.__class__ is not tuple:
         return r
@@ -83,12 +90,13 @@ def _stretch(n, at, plus, part):
 
 
 def _place(at, part):
-    """Seed and offset as Ascend's kernels take them."""
+    """Returns seed and offset in the form that Ascend's kernels expect."""
     return tuple([from_contiguous(np.array(v, np.int64)) for v in ((at[0] & _MASK >> 1), at[1] + part)])
 
 
 def uniform(shape, at, dtype=_F32, part=0):
-    """Uniform numbers from [0, 1) in float32 or float64; part: one of several independent tensors of a draw."""
+    """Returns uniform numbers in [0, 1), float32 or float64. `part` selects one of several
+    independent tensors of a draw."""
     n = math.prod(shape)
     if ASCEND:
         return op(G.RandExt)(tuple(shape), *fresh(_place, at, part), dtype, None)
@@ -100,12 +108,13 @@ def uniform(shape, at, dtype=_F32, part=0):
 
 
 def log_uniform(shape, at, dtype=_F32):
-    """Logarithms of uniform numbers from (0, 1].  (Log's last digit depends on how its threads share the work: Log1p's does not.)"""
+    """Returns logarithms of uniform numbers in (0, 1]. Uses Log1p, because the last digit of Log
+    depends on how its threads split the work."""
     return op(P.Log1p)(op(P.Neg)(uniform(shape, at, dtype)))
 
 
 def normal(shape, at, dtype=_F32):
-    """Standard normal numbers, by Box and Muller."""
+    """Returns standard normal numbers (Box-Muller)."""
     if ASCEND:
         return op(G.Randn)(tuple(shape), *fresh(_place, at, 0), dtype, None)
     n = math.prod(shape)
@@ -117,15 +126,16 @@ def normal(shape, at, dtype=_F32):
 
 
 def kept(shape, keep, generator, dtype=_F32):
-    """1 with probability `keep`, else 0."""
+    """Returns 1 with probability `keep`, else 0."""
     if generator.on_host:
         return _DEVICE.upload(_host_mask(tuple(shape), keep, generator.for_host()).astype(npu.STYPES[dtype]))
-    at = take(generator)                # (also where all are kept: how often a kernel draws does not hang on its numbers)
+    # also if keep is 0 or 1: the number of draws of a kernel must not depend on its arguments
+    at = take(generator)
     if keep in (0, 1):
         return full(shape, keep, dtype)
     if ASCEND:
         return op(P.Cast)(op(P.Less)(uniform(shape, at), number(keep, _F32)), dtype)
-    # (Floor takes 14 us; a comparison and a cast from bool 400.)
+    # Floor takes 14 us, a comparison and a cast from bool 400 us.
     return cast(op(P.Floor)(op(P.Add)(uniform(shape, at), number(min(keep, 1 - 2.0 ** -23), _F32))), dtype)
 
 
@@ -136,7 +146,7 @@ def _host_mask(shape, keep, generator):
 
 # ------------------------------------------------------------------ by dtype
 def _wide(dtype):
-    """What numbers of a dtype are computed in."""
+    """Returns the dtype in which random numbers of a dtype are computed."""
     return dtype if dtype in (_F32, _F64) else _F32
 
 
@@ -146,12 +156,13 @@ def _uniform(shape, dtype, low, high, generator):
     d = _wide(dtype)
     u = uniform(shape, drawn(generator), d)
     if (low, high) != (0.0, 1.0):
-        # (Rounding must not reach `high`.)
+        # Rounding must not reach `high`.
         u = op(P.Add)(op(P.Mul)(u, number(high - low, d)), number(low, d))
         if high > low:
             u = op(P.Minimum)(u, number(float(np.nextafter(npu.STYPES[d].type(high), npu.STYPES[d].type(low))), d))
     if dtype in _HALF:
-        # (Numbers just below the end would be rounded to it: torch's have as many binary digits as the dtype holds.)
+        # Values just below `high` would be rounded to it. PyTorch draws as many binary digits as
+        # the dtype has.
         digits = number(float(1 << (11 if dtype is ms.float16 else 8)), d)
         if (low, high) == (0.0, 1.0):
             u = o.quotient(op(P.Floor)(op(P.Mul)(u, digits)), digits)
@@ -162,7 +173,7 @@ def _normal(shape, dtype, mean, std, generator):
     if dtype not in _FLOATS:
         raise Lacking
     if not std >= 0:
-        raise Lacking                   # (the host says what is wrong)
+        raise Lacking  # the host kernel raises the error
     d = _wide(dtype)
     z = normal(shape, drawn(generator), d)
     if std != 1:
@@ -175,7 +186,7 @@ def _randint(shape, dtype, low, high, generator):
         raise Lacking
     if dtype not in _FLOATS:
         if npu.STYPES[dtype].kind == "c":
-            raise Lacking               # (the host says what is wrong)
+            raise Lacking  # the host kernel raises the error
         most = np.iinfo(npu.STYPES[dtype])
         if low < most.min or high - 1 > most.max:
             raise Lacking
@@ -187,7 +198,8 @@ def _randint(shape, dtype, low, high, generator):
 
 
 def _laid(size, stride, make):
-    """What `make` gives for the sizes in the order of memory, seen with dense strides."""
+    """Calls `make` with the sizes in memory order and returns the result with these dense strides.
+    """
     if stride is None:
         return make(tuple(size))
     order = sorted(range(len(size)), key=lambda d: -stride[d])
@@ -220,7 +232,7 @@ def _new_randint(*, size, stride, low, high, stype, generator, device):
 
 @kernel("randperm")
 def _randperm(*, n, stype, generator, device):
-    """The places of sorted uniform numbers."""
+    """Returns the argsort of uniform numbers."""
     if not 0 < n <= 1 << 20 or DTYPES.get(stype) not in (ms.int64, ms.int32):
         raise Lacking
     u = uniform((n,), drawn(generator))
@@ -228,10 +240,11 @@ def _randperm(*, n, stype, generator, device):
     return cast(at, DTYPES[stype]) if dtype_of(at) != DTYPES[stype] else at
 
 
-# ------------------------------------------------------------------ by tensors of parameters
+# ------------------------------------------------------------------ parameters as tensors
 @kernel("normal_by")
 def _normal_by(mean, std, *, at, spread, generator):
-    """Standard normal numbers times a standard deviation, plus a mean; who calls has seen that no deviation is below 0."""
+    """Returns standard normal numbers times a standard deviation, plus a mean. The caller has
+    checked that no deviation is negative."""
     d = dtype_of(std if mean is None else mean)
     if d not in (_F32, _F64) or spread is not None and not spread >= 0 or mean is not None and std is not None and dtype_of(mean) is not dtype_of(std):
         raise Lacking
@@ -248,7 +261,7 @@ def _both(a, b):
 
 @kernel("bernoulli")
 def _bernoulli(a, *, generator):
-    """Who calls has seen that all are probabilities."""
+    """The caller has checked that all values are probabilities."""
     d = dtype_of(a)
     if d not in _FLOATS:
         raise Lacking
@@ -259,7 +272,9 @@ def _bernoulli(a, *, generator):
 
 @kernel("multinomial")
 def _multinomial(a, *, num_samples, replacement, generator):
-    """By a race: each category waits an exponential time over its weight; with replacement by running sums.  Who calls has seen the weights."""
+    """Without replacement: divides the weights by exponential samples and takes the largest
+    (exponential race). With replacement: searches the cumulative sums. The caller has checked the
+    weights."""
     shape, n = shape_of(a), shape_of(a)[-1]
     if num_samples <= 0 or not replacement and num_samples > n or dtype_of(a) not in _FLOATS:
         raise Lacking
@@ -284,7 +299,7 @@ def _bernoulli_p(a, *, p, generator):
     return cast(drawn_, dtype_of(a))
 
 
-# ------------------------------------------------------------------ tensors that are filled
+# ------------------------------------------------------------------ in-place random ops
 def _filled(h, value):
     _DEVICE.write(h, value if dtype_of(value) is dtype_of(h) else op(P.Cast)(value, dtype_of(h)))
 
@@ -315,7 +330,7 @@ def _bernoulli_(h, *, p, generator):
 
 @kernel("bernoulli_by_", target="Ascend")
 def _bernoulli_by_(h, p, *, generator):
-    """Who calls has seen that all are probabilities."""
+    """The caller has checked that all values are probabilities."""
     if dtype_of(p) not in _FLOATS:
         raise Lacking
     w = _wide(dtype_of(p))
@@ -324,14 +339,14 @@ def _bernoulli_by_(h, p, *, generator):
 
 @kernel("random_", target="Ascend", only="float32")
 def _random_(h, *, generator):
-    """Whole numbers up to and with the last of those that the dtype holds all of."""
+    """Fills with integers from 0 to 2**24, the range in which float32 represents every integer."""
     u = op(P.Floor)(op(P.Mul)(uniform(shape_of(h), drawn(generator), _F64), number(float((1 << 24) + 1), _F64)))
     _filled(h, cast(u, _F32))
 
 
 @kernel("rrelu_noise", target="Ascend", only="float32")
 def _rrelu_noise(x, *, low, high, generator):
-    """Slopes where x is not above 0, else 1."""
+    """Returns random slopes where x <= 0, else 1."""
     return o.where(o.le(x, 0.0), o.add(o.mul(uniform(shape_of(x), drawn(generator)), high - low), low), 1.0)
 
 
@@ -340,7 +355,8 @@ def _times(x, k, d):
 
 
 def _by_inverse(name, rule, check):
-    """A kernel that draws by the inverse of a distribution: rule(dtype, shape, at, ...)."""
+    """Registers a kernel that samples by the inverse distribution function: rule(dtype, shape, at,
+    ...)."""
     @kernel(name)
     def fill(h, *, generator, **constants):
         d = dtype_of(h)

@@ -1,4 +1,4 @@
-"""Reductions: sums, means, products, extremes, truth, moments, norms."""
+"""Reductions: sum, mean, prod, min, max, all, any, variance and norms."""
 import math
 
 import numpy as np
@@ -13,21 +13,23 @@ _INTS = "int8 int16 int32 int64 uint8"
 
 
 def count(shape, axes):
-    """How many elements are reduced into one."""
+    """Returns the number of elements that are reduced into one."""
     return math.prod(shape if axes is None else [shape[d] for d in axes])
 
 
 def reduced(shape, axes, keepdim):
-    """The shape of what is reduced over `axes` (None: all)."""
+    """Returns the shape of a reduction over `axes` (None: all)."""
     if axes is None:
         return (1,) * len(shape) if keepdim else ()
     return tuple([1 if d in axes else n for d, n in enumerate(shape) if keepdim or d not in axes])
 
 
 def sums(x, axes=None, keepdim=False):
-    """Sum over `axes`; integers and bools give int64.  (SumExt takes 17 us where ReduceSum takes 36, and has the result types of torch.)
+    """Sums over `axes`; integers and bools return int64.
 
-    Over the first axis alone MindSpore's CPU target adds up one by one, 2e-4 off for 30000 numbers; over the first two it does not.
+    SumExt takes 17 us vs 36 us for ReduceSum, and has PyTorch's result dtypes. Over the first axis
+    alone MindSpore's CPU target adds sequentially, which is 2e-4 off for 30000 values; over the
+    first two axes it does not.
     """
     if not ASCEND and axes and dtype_of(x) is ms.float32:
         r = _leading_sums(x, axes)
@@ -38,20 +40,22 @@ def sums(x, axes=None, keepdim=False):
     return op(G.SumExt)(x, axes, keepdim, None)
 
 
-#: rows that a product of matrices adds up one by one: more are added up in two steps
+#: Number of rows that a matrix product adds sequentially. More rows are added in two steps.
 _ROWS = 512
 
 
 @kept(64)
 def ones(n):
-    """(1, n) ones, kept."""
+    """Returns a cached (1, n) tensor of ones."""
     return full((1, n), 1, ms.float32)
 
 
 def _leading_sums(x, axes):
-    """(1, n) sums over the leading axes by a product with ones; None: SumExt is quicker.
+    """Sums over the leading axes by a product with ones, shape (1, n). Returns None if SumExt is
+    faster.
 
-    In graphs, us: 256x512 126 (SumExt over the first axis 174, over the first two of 4x64x512 1980), 256x384 12 (27, 412), 256x128 7 (6, 160).
+    In graphs, at 256x512: 126 us vs 174 us for SumExt over the first axis and 1980 us over the
+    first two of 4x64x512. At 256x384: 12 us vs 27 and 412 us. At 256x128: 7 us vs 6 and 160 us.
     """
     shape = shape_of(x)
     k = len(axes)
@@ -84,7 +88,7 @@ def _column_sum(a):
 
 
 def spread_over(g, shape):
-    """A new tensor of `shape` that repeats one which broadcasts to it."""
+    """Returns a new tensor: `g` broadcast to `shape`."""
     return copied(broadcast(g, shape))
 
 
@@ -108,7 +112,8 @@ def _over(x, n):
 
 
 def mean(a, axes=None, keepdim=False):
-    """Mean over `axes`.  (MeanExt takes 25 ms for 1e6 elements on the CPU target, the sum and a division 2.)"""
+    """Mean over `axes`. On the CPU target MeanExt takes 25 ms for 1e6 elements, the sum and a
+    division 2 ms."""
     if ASCEND:
         return op(G.MeanExt)(a, axes, keepdim, None)
     return _over(sums(a, axes, keepdim), count(shape_of(a), axes))
@@ -136,7 +141,8 @@ def _prod_dim(a, *, axis, keepdim):
 
 @kernel("prod_backward", only="float32 float64", target="CPU")
 def _prod_backward(g, a, out, *, axis, keepdim):
-    """The product of the others is that of those before and those after: no question whether there is a zero."""
+    """Multiplies the product of the elements before with the product of those after each element,
+    so zeros need no special case."""
     shape = shape_of(a)
     if not shape:
         return copied(g)
@@ -146,9 +152,9 @@ def _prod_backward(g, a, out, *, axis, keepdim):
     return op(P.Mul)(reshape(others, shape), wide)
 
 
-# ------------------------------------------------------------------ extremes
+# ------------------------------------------------------------------ min and max
 def _where_nan(bad, r):
-    """r, but nan where `bad` says so."""
+    """Returns r with NaN where `bad` is True."""
     return op(P.Select)(bad, full(shape_of(r), math.nan, dtype_of(r)), r)
 
 
@@ -157,7 +163,8 @@ def _all_axes(x, axes):
 
 
 def _extreme(name, reduce, along, truth):
-    """Kernels of a maximum or minimum on the CPU target, whose reductions pass over nan unless it comes first: who has one is asked for."""
+    """Registers the kernels of a maximum or minimum on the CPU target. MindSpore's reductions
+    ignore a NaN unless it comes first, so NaN is detected separately."""
     def over(a, axes, keepdim):
         if not shape_of(a):
             return copied(a)
@@ -172,7 +179,8 @@ def _extreme(name, reduce, along, truth):
         return r
 
     def places(a, axis, keepdim):
-        """(indices, values) along an axis: the first nan, or else the first extreme."""
+        """Returns (indices, values) along an axis: the first NaN, or else the first extreme value.
+        """
         if not shape_of(a):
             a, axis, keepdim = a.view((1,)), 0, False
         at, r = op(along, axis, keepdim)(a)
@@ -217,7 +225,7 @@ _extreme_ascend("min")
 
 
 def _spread_back(y, shape, axes, keepdim):
-    """A reduced tensor with the dimensions it has lost, of size 1."""
+    """Restores the reduced dimensions with size 1."""
     return y if keepdim and axes is not None else reshape(y, reduced(shape, axes, True))
 
 
@@ -239,7 +247,7 @@ def _extreme_share(a, out, *, axes, keepdim, nan):
     return op(P.RealDiv if not ASCEND else G.Div)(hit, sums(hit, _all_axes(a, axes), True))
 
 
-# ------------------------------------------------------------------ truth
+# ------------------------------------------------------------------ all, any
 def _truth(name, reduce):
     @kernel(name)
     def f(a, *, axes, keepdim):
@@ -261,7 +269,7 @@ _truth("any", P.ReduceAny)
 
 @kernel("count_nonzero")
 def _count_nonzero(a, *, axes):
-    if dtype_of(a) is ms.bfloat16 and not ASCEND:           # (NotEqual does not take it there)
+    if dtype_of(a) is ms.bfloat16 and not ASCEND:  # NotEqual does not support bfloat16 there
         a = cast(a, ms.float32)
     return sums(a if dtype_of(a) is ms.bool_ else op(P.NotEqual)(a, number(0, dtype_of(a))), axes)
 
@@ -281,7 +289,7 @@ def _logsumexp(a, *, axes, keepdim):
         return copied(a)
     axes = _all_axes(a, axes)
     m = op(P.ReduceMax, True)(a, axes)
-    # (An infinite maximum is taken back to the largest number: inf - inf would be nan.)
+    # An infinite maximum is replaced by the largest finite value, because inf - inf is NaN.
     most = number(float(np.finfo(STYPES[d]).max), d)
     m = op(P.Minimum)(op(P.Maximum)(m, op(P.Neg)(most)), most)
     r = op(P.Add)(o.log(sums(o.exp(op(P.Sub)(a, m)), axes, True)), m)
@@ -293,12 +301,16 @@ def _logsumexp_ascend(a, *, axes, keepdim):
     return op(G.LogSumExp)(a, _all_axes(a, axes), keepdim)
 
 
-# ------------------------------------------------------------------ moments
-# (P.ReduceStd takes 48 us where these take 120, and of 30000 numbers from 1000 to 1001 it is 26% off: its mean is.)
+# ------------------------------------------------------------------ variance, standard deviation
+#
+# P.ReduceStd takes 48 us vs 120 us here, but it is 26% off for 30000 values from 1000 to 1001,
+# because its mean is inexact.
 def _from_first(a, axes):
-    """(a in double precision, None) or, of float64, (what a is away from its first elements, these).
+    """Returns (a in float64, None). For a float64 `a`, returns (the differences from its first
+    elements, these elements).
 
-    The mean of equal float32 numbers is exact, but that of equal float64 numbers is not.
+    The mean of equal float32 values computed in float64 is exact, but the mean of equal float64
+    values is not.
     """
     shape = shape_of(a)
     if dtype_of(a) is not ms.float64:
@@ -312,12 +324,14 @@ def _from_first(a, axes):
 
 
 def _var(a, axes, keepdim, correction, root):
-    """Variances, or their square roots, accumulated in double precision as on the host."""
+    """Computes variances, or their square roots, with float64 accumulation like the host kernels.
+    """
     n = count(shape_of(a), axes)
     x, _ = _from_first(a, axes)
     d = op(P.Sub)(x, mean(x, axes, True))
     r = sums(op(P.Square)(d), axes, keepdim)
-    # (Its nan / 0 is -inf; times inf 0 and nan are nan, and what is more than 0 is inf.)
+    # MindSpore's nan / 0 is -inf. Multiplication by inf gives NaN for 0 and NaN, and inf for
+    # positive values.
     r = _over(r, n - correction) if n > correction else op(P.Mul)(r, number(math.inf, ms.float64))
     r = op(P.Sqrt)(r) if root else r
     return r if dtype_of(a) is ms.float64 else cast(r, dtype_of(a))
@@ -342,7 +356,8 @@ def _std_cpu(a, *, axes, keepdim, correction):
 
 # ------------------------------------------------------------------ norms
 def _size_of_one(a, axes, keepdim):
-    """The norm over one element is its size: neither does its square leave the range, nor does a power round it."""
+    """Norm over a single element: its absolute value. Squaring could overflow, and a power would
+    round it."""
     return reshape(op(P.Abs)(a), reduced(shape_of(a), axes, keepdim))
 
 
@@ -352,7 +367,8 @@ def _vector_norm(a, *, p, axes, keepdim):
     if d in COMPLEX:
         if not math.isinf(p):
             raise Lacking
-        # (The gradient looks for the elements of that size, which are of this kernel's rounding.)
+        # The gradient searches for elements whose absolute value equals the norm, so both must be
+        # rounded by this kernel.
         return _vector_norm(complex_size(a), p=p, axes=axes, keepdim=keepdim)
     if p and count(shape_of(a), axes) == 1:
         return _size_of_one(a, axes, keepdim)

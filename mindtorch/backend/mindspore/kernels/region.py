@@ -1,6 +1,8 @@
-"""Kernels of regions: zeros or a copy with a part of its memory written; the values of a part of another tensor's memory.
+"""Kernels of strided memory regions: zeros or a copy with a region written, and the values in a
+region of another tensor's memory.
 
-A region is known by numbers alone (see backend/cpu/region.py): (shape, strides, offset, dtype), strides and offset in bytes.
+A region is described by numbers only (see `mindtorch/backend/cpu/region.py`): (shape, strides,
+offset, dtype), with strides and offset in bytes.
 """
 import math
 
@@ -24,7 +26,7 @@ def _shape_only(shape, stype, strides=None):
 
 
 def keyed(h, key):
-    """A view of what a basic index picks from a tensor."""
+    """Returns the view that a basic index selects from a tensor."""
     stype = stype_of(h)
     a = _shape_only(shape_of(h), stype, None if is_contiguous(h) else tuple(stride_of(h)))
     v = a[key]
@@ -36,13 +38,14 @@ def _span(shape, strides, itemsize):
 
 
 def _canvas(base, region):
-    """(a tensor of zeros in the base's layout, the region of the same memory, what both lie in)."""
+    """Allocates zeros and returns (a tensor in the base's layout, the region as a view of the same
+    memory, the flat buffer of both; None if the dtypes differ)."""
     have, steps, kind = base
     shape, strides, offset, stype = region
     if ASCEND and kind != stype:
         raise Lacking
     span = _span(have, steps, kind.itemsize)
-    # A region made by as_strided may lie partly, or wholly, outside the base.
+    # A region created by as_strided may lie partly or completely outside the base.
     low = min(0, offset)
     nbytes = max(span, offset + _span(shape, strides, stype.itemsize)) - low
     k = kind.itemsize
@@ -78,7 +81,8 @@ def _slice_scatter(a, src, *, key):
 
 
 def copied_as_it_lies(a):
-    """A copy, in which elements that are one place of memory (of unfold, as_strided) are one place again; those of expand are not, as in torch."""
+    """Returns a copy. Elements that overlap in memory (unfold, as_strided) overlap in the copy too,
+    but those of expand do not, as in PyTorch."""
     shape, stype = shape_of(a), stype_of(a)
     strides = tuple(stride_of(a))
     if is_contiguous(a) or 0 in shape or 0 in strides or not overlaps_itself(_shape_only(shape, stype, strides)):
@@ -90,7 +94,7 @@ def copied_as_it_lies(a):
 # ------------------------------------------------------------------ strided regions
 @kernel("read_region")
 def _read(a, *, base, region):
-    """The region of a tensor with the base's shape."""
+    """Reads a region of a tensor with the base's shape."""
     have, steps, kind = base
     shape, strides, offset, stype = region
     if (kind == stype and dtype_of(a) == DTYPES[kind] and offset >= 0 and offset + _span(shape, strides, stype.itemsize) <= _span(have, steps, kind.itemsize)
@@ -104,7 +108,8 @@ def _read(a, *, base, region):
 
 @kernel("scatter_region")
 def _scatter(value, *, base, region):
-    """Zeros of the base's layout with `value` added into the region (overlapping places add up)."""
+    """Returns zeros in the base's layout with `value` added into the region. Overlapping elements
+    accumulate."""
     have, steps, kind = base
     shape, strides, offset, stype = region
     if _overlapping(have, steps, kind):
@@ -123,7 +128,7 @@ def _scatter(value, *, base, region):
 
 @kernel("copy_slices as_strided_scatter")
 def _punch(a, value, *, base, region):
-    """Copy of `a` with the region replaced by `value`."""
+    """Returns a copy of `a` with the region replaced by `value`."""
     r, part, _ = _canvas(base, region)
     write(r, a)
     write(part, value)
@@ -134,7 +139,7 @@ _ADDED = frozenset([getattr(ms, n) for n in "float32 float64 float16 bfloat16 in
 
 
 def _added_at(flat, shape, strides, offset, value):
-    """A flat tensor of zeros with values added at strided places."""
+    """Adds values at strided indices of a flat tensor of zeros."""
     at = np.full((), offset, np.int64)
     for n, s in zip(shape, strides):
         at = at[..., None] + np.arange(n, dtype=np.int64) * s
@@ -163,7 +168,7 @@ def _unfold_backward(g, *, shape, dim, size, step):
     return reshape(_added_at(zeros((math.prod(shape),), dtype_of(g)), shape_of(g), strides, 0, g), shape)
 
 
-# ------------------------------------------------------------------ memory in order
+# ------------------------------------------------------------------ contiguous copy
 @kernel("pairs_in_order")
 def _pairs_in_order(a):
     return fresh(a)

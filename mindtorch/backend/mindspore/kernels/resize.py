@@ -1,7 +1,8 @@
-"""Interpolation, grids of affine maps for the CPU target; pixel and channel shuffles for both.
+"""Interpolation and affine grids for the CPU target; pixel and channel shuffles for both targets.
 
-Interpolation goes axis by axis as the host's does, whose places and weights it takes: elements read and weighed, no product with a matrix that an infinity
-would spoil; gradients are products with the maps' matrices.
+Interpolation works axis by axis with the host kernels' indices and weights. The forward pass
+gathers and weights up to 4 elements instead of multiplying by a matrix, where infinity times a zero
+weight would be NaN. Gradients are products with the interpolation matrices.
 """
 import math
 
@@ -15,7 +16,8 @@ from mindtorch.backend.mindspore.kernels._places import dense, permuted, view
 
 @kept(512)
 def _maps(kind, size, out, scales, align, dtype):
-    """For each axis that changes: (axis, indices of the taps, their weights or None, the map as a matrix (in, out))."""
+    """Returns (axis, (indices of the taps, their weights or None), interpolation matrix (in, out))
+    for each axis that changes."""
     real = STYPES[dtype].type
     maps = []
     for axis, index, weight, n in host._plan(kind, size, out, scales, align, real):
@@ -29,7 +31,7 @@ def _maps(kind, size, out, scales, align, dtype):
 
 
 def _along(x, axis, m, transposed):
-    """The product of each line along an axis with the matrix (or its transpose)."""
+    """Multiplies each line along an axis by the matrix (or its transpose)."""
     s = shape_of(x)
     out = shape_of(m)[not transposed]
     if axis == len(s) - 1:
@@ -73,7 +75,7 @@ def _upsample_backward(g, *, size, kind, scales, align):
 
 # ------------------------------------------------------------------ shuffles
 def _reordered(x, sizes, order):
-    """A copy of x, seen in `sizes`, with its dimensions in another order."""
+    """Returns a copy of x, reshaped to `sizes` and permuted."""
     x = reshape(dense(x), sizes)
     strides = stride_of(x)
     return copied(view(x, tuple([sizes[d] for d in order]), tuple([strides[d] for d in order]), 0, stype_of(x)))
@@ -111,7 +113,7 @@ def _base_grid(theta, *, size, align):
 
 # ------------------------------------------------------------------ grid_sample
 def _solid(x, grid):
-    """Images and their grid as volumes of one layer."""
+    """Reshapes images and their grid to volumes of depth 1."""
     s, g = shape_of(x), shape_of(grid)
     flat = op(P.Pad, ((0, 0),) * 3 + ((0, 1),))(grid)
     return reshape(x, (s[0], s[1], 1, *s[2:])), reshape(flat, (g[0], 1, g[1], g[2], 3))
@@ -138,7 +140,7 @@ def _grid_sampler_backward(g, x, grid, *, kind, padding, align, needs):
     if len(s) == 5:
         gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(g, x, grid)
         return gx if needs[0] else None, gg if needs[1] else None
-    # (GridSampler2DGrad writes beyond its buffers.)
+    # GridSampler2DGrad writes out of bounds.
     x, grid = _solid(x, grid)
     gx, gg = op(G.GridSampler3DGrad, kind, padding, align)(reshape(g, (*s[:2], 1, *places[1:3])), x, grid)
     flat = copied(op(P.Slice)(reshape(gg, (*places[:3], 3)), (0, 0, 0, 0), places)) if needs[1] else None

@@ -1,7 +1,10 @@
-"""LSTM layers: MindSpore's LSTM, one launch each way, for float32 on the CPU target.
+"""LSTM layers. For float32 on the CPU target, MindSpore's LSTM: one launch for the forward and one
+for the backward pass.
 
-Elsewhere step by step: one product and nine small calls a step forward, about as many back; what does not depend on the step before goes for all at
-once.  There states lie as (hidden, batch), so that each gate is one contiguous block.  Sequences of several lengths and projections are the host's.
+Otherwise step by step: one product and nine small calls per forward step, about as many per
+backward step. Everything that does not depend on the previous step is computed for all steps at
+once. There, states are stored as (hidden, batch), so each gate is one contiguous block. Sequences
+of different lengths and projections use the host kernels.
 """
 import math
 
@@ -17,7 +20,7 @@ _FLOATS = "float32 float64 float16 bfloat16"
 
 
 def _part(x, start, count):
-    """Rows start .. start + count of a contiguous tensor: a view."""
+    """Returns rows start .. start + count of a contiguous tensor, as a view."""
     s = shape_of(x)
     strides, n = [], 1
     for k in reversed(s):
@@ -28,23 +31,23 @@ def _part(x, start, count):
 
 
 def _step(x, t):
-    """Entry t of a contiguous tensor: a view."""
+    """Returns entry t of a contiguous tensor, as a view."""
     return _part(x, t, 1).view(shape_of(x)[1:])
 
 
 def _turned(x, *order):
-    """Dimensions in another order, in memory of its own."""
+    """Returns a permuted copy."""
     return copied(op(P.Transpose)(x, order))
 
 
 def _whole(sizes, w_hr):
-    """(steps, batch) of sequences of one length."""
+    """Returns (steps, batch) of sequences of equal length."""
     if w_hr is not None or len(set(sizes)) != 1:
         raise Lacking
     return len(sizes), sizes[0]
 
 
-# (On Ascend the primitives of the CPU target would be ops of the old way.)
+# On Ascend, the primitives of the CPU target would be aclop operators.
 def _one_minus(x):
     one = number(1.0, dtype_of(x))
     return op(G.SubExt)(one, x, 1) if ASCEND else op(P.Sub)(one, x)
@@ -54,8 +57,9 @@ def _stacked(xs, dim):
     return op(G.StackExt, dim)(tuple(xs)) if ASCEND else op(P.Stack, dim)(xs)
 
 
-# ------------------------------------------------------------------ by MindSpore's LSTM
-#: elements of the weights from which on laying them side by side takes longer than the calls of one step
+# ------------------------------------------------------------------ MindSpore's LSTM
+#
+# Number of weight elements from which concatenating them takes longer than the calls of one step.
 _LARGE_CELL = 1 << 18
 
 
@@ -64,12 +68,13 @@ def _in_rows(x, *sizes):
 
 
 def _turned_back(x, reverse):
-    """The other way round in time; `x` itself where time runs forward."""
+    """Reverses x in time if `reverse`, else returns `x` itself."""
     return op(P.ReverseV2, (0,))(x) if reverse else x
 
 
 def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
-    """What the kernel `lstm` returns; behind the work of MindSpore's own are, as an attribute, its operands and results for the gradient."""
+    """Computes the kernel `lstm`. The operands and results that the gradient needs are stored as
+    the attribute `pooled` of the work tensor."""
     inner, hidden = shape_of(x)[1], shape_of(c0)[1]
     rows = [_in_rows(w_ih, -1, 1, 1), _in_rows(w_hh, -1, 1, 1)]
     if b_ih is not None:
@@ -79,7 +84,8 @@ def _whole_layer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, steps, n, reverse, keep):
     r = _turned_back(y, reverse).view((steps * n, hidden)), h.view((n, hidden)), c.view((n, hidden))
     if not keep:
         return r
-    # (Who writes into the results or the states does not reach what is kept; the input the tape watches over.)
+    # The results and states are copied, so in-place writes to them do not reach the saved tensors.
+    # The autograd graph detects writes to the input.
     work.pooled = (ins[0] if reverse else None, *ins[1:], y, h, c), None
     return (*([copied(a) for a in r] if not reverse else (r[0], copied(r[1]), copied(r[2]))), work)
 
@@ -102,7 +108,9 @@ def _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs):
 # ------------------------------------------------------------------ step by step
 @kernel("lstm lstm_cell", only=_FLOATS)
 def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
-    """x (rows, I), h0, c0 (B, H) -> (y (rows, H), h, c); with `keep` what lstm_backward takes: (steps, i f g o, c before, tanh c, h before, B)."""
+    """Maps x (rows, I), h0 and c0 (B, H) to (y (rows, H), h, c). With `keep`, it also returns what
+    `lstm_backward` expects: i, f, g, o, previous c, tanh(c) and previous h of all steps, shape
+    (steps, 7 * H, B)."""
     steps, n = _whole(sizes, w_hr)
     if shape_of(h0)[0] != n:
         raise Lacking
@@ -138,17 +146,18 @@ def _lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse, keep):
 
 @kernel("lstm_backward")
 def _lstm_backward(gy, gh, gc, x, w_ih, w_hh, w_hr, work, *, sizes, reverse, needs):
-    """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr."""
+    """Returns the gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh and w_hr."""
     steps, n = _whole(sizes, w_hr)
     if hasattr(work, "pooled"):
         return _whole_layer_backward(gy, gh, gc, x, work, steps, n, reverse, needs)
     if len(shape_of(work)) != 3:
-        raise Lacking                   # (the host's)
+        raise Lacking  # saved by the host kernel
     hidden = shape_of(gc)[1]
     add, mul = op(P.Add), op(P.Mul)
     w = _turned(work.view((steps, 7, hidden, n)), 1, 0, 2, 3)
     i, f, g, out, before, tc, h_before = [_step(w, k) for k in range(7)]
-    # What a step multiplies: the cell's gradient for i, f, g, the output's for o and for the cell.
+    # Factors of each step: of the cell's gradient for i, f and g, of the output's gradient for o
+    # and for the cell.
     ki, kf = mul(mul(i, _one_minus(i)), g), mul(mul(f, _one_minus(f)), before)
     kg, ko = mul(_one_minus(mul(g, g)), i), mul(mul(out, _one_minus(out)), tc)
     kc = mul(_one_minus(mul(tc, tc)), out)

@@ -1,6 +1,7 @@
-"""Kernels of cumulative ops along one axis, of differences, and what their gradients need.
+"""Kernels of cumulative ops along one axis, of differences, and of their gradients.
 
-CPU target: P.CumSum and P.CumProd 40 to 100 us, P.Cummax 25.  P.CumulativeLogsumexp is wrong where an element is -inf (nan, or the identity's own value).
+On the CPU target P.CumSum and P.CumProd take 40 to 100 us, P.Cummax 25 us. P.CumulativeLogsumexp is
+wrong if an element is -inf: it returns NaN or the value of its identity element.
 """
 import numpy as np
 
@@ -27,7 +28,8 @@ def _running(name, run, only=None):
 
 
 def _cumsum(a, axis):
-    """In float64 where there is more than a handful, as torch: one by one in float32, 2e5 numbers are 2e-3 off."""
+    """Accumulates in float64 beyond 64 elements, like PyTorch. Sequential float32 accumulation is
+    2e-3 off for 2e5 values."""
     d = dtype_of(a)
     return cast(op(P.CumSum)(cast(a, ms.float64), axis), d) if d is ms.float32 and shape_of(a)[axis] > 64 else op(P.CumSum)(a, axis)
 
@@ -38,7 +40,8 @@ _running("cumprod", lambda a, axis: op(P.CumProd)(a, axis))
 
 
 def _recurrence(g, r, axis):
-    """s[k] = g[k] + r[k] s[k + 1], from the end: after a step by d, every element knows of 2 d behind it."""
+    """Solves s[k] = g[k] + r[k] * s[k + 1] from the end. After a step of distance d, every element
+    covers the 2 * d elements that start at it."""
     n, d = shape_of(g)[axis], 1
     s = dense(g)
     r = dense(r)
@@ -78,7 +81,7 @@ def _products_back(g, a, out, axis):
 
 
 def _noughts_and_finite(a):
-    # (Nought times infinity would come where products of several are made at once.)
+    # The recurrence multiplies several elements at once, so a zero could meet an infinity.
     a = memory_of(a)
     if not a.all() and not np.isfinite(a).all():
         raise Lacking
@@ -89,7 +92,8 @@ def _by_quotient(g, a, out, axis):
 
 
 def _by_recurrence(g, a, out, axis):
-    # d out[i] / d a[k] is (product before k) * (product after k, up to i); the sum over i is a linear recurrence.
+    # d out[i] / d a[k] is (product before k) * (product after k, up to i). The sum over i is a
+    # linear recurrence.
     shape = shape_of(a)
     n = shape[axis]
     one = op(P.OnesLike)(dense(narrowed(out, axis, 0, 1)))
@@ -132,7 +136,8 @@ def _running_logsumexp(a, *, axis):
 
 
 def _logs_in_steps(a, axis):
-    """`logcumsumexp` of any numbers: after a step by d, every element knows of 2 d before it."""
+    """Computes `logcumsumexp` of arbitrary values by doubling. After a step of distance d, every
+    element covers the 2 * d elements that end at it."""
     shape, d = shape_of(a), 1
     nought, least = zeros(shape, dtype_of(a)), full(shape, -np.inf, dtype_of(a))
     while d < shape[axis]:
@@ -145,7 +150,8 @@ def _logs_in_steps(a, axis):
 
 @kernel("finite_difference", only="float32 float64")
 def _finite_difference(a, b):
-    # -inf - -inf: nothing has been added yet, the ratio is 1.
+    # The difference of equal values is 0, also for -inf - -inf, where nothing has been added yet
+    # and the ratio is 1.
     a, b = dense(a), dense(b)
     r = op(P.Sub)(a, b)
     return op(P.Select)(op(P.Equal)(a, b), op(P.ZerosLike)(r), r)
@@ -189,7 +195,8 @@ _between("pair_sums_backward", P.Add)
 
 # ------------------------------------------------------------------ gradient
 def _stencil(n, step, edge_order, stype):
-    """For each of the three neighbours: (their places, their weights), which follow from sizes and the step alone."""
+    """Returns (indices, weights) for each of the three neighbours. They depend only on the sizes
+    and the step."""
     index, weight = _slopes(n, step, edge_order)
     weight = weight.astype(stype)
     return [(index[:, k], weight[:, k]) for k in range(3)]
@@ -204,7 +211,7 @@ def _gradient(a, *, axis, step, edge_order, stype):
     shape, a, r = shape_of(a), dense(a), None
     for at, weight in _stencil(shape[axis], step, edge_order, stype_of(a)):
         x = op(P.Mul)(op(P.Gather)(a, table(at), axis), _along(weight, shape, axis))
-        if not weight.all():            # (what has no weight is left out even where it is not finite)
+        if not weight.all():  # an element of weight 0 must not contribute, even if it is inf or NaN
             x = op(P.Select)(_along(weight != 0, shape, axis), x, op(P.ZerosLike)(x))
         r = x if r is None else op(P.Add)(r, x)
     return r

@@ -1,4 +1,5 @@
-"""Kernels that make tensors of other shapes by copying: repeating, turning, triangles, diagonals."""
+"""Kernels that create tensors of other shapes by copying: repeat, roll, flip, triangles, diagonals.
+"""
 import itertools
 import math
 
@@ -11,7 +12,7 @@ from mindtorch.backend.mindspore.kernels.region import copied_as_it_lies
 
 
 def narrowed(h, dim, start, stop):
-    """A view of a stretch of one dimension."""
+    """Returns a view of a range of one dimension."""
     sizes, strides = list(shape_of(h)), tuple(stride_of(h))
     sizes[dim] = stop - start
     return view(h, tuple(sizes), strides, start * strides[dim], stype_of(h))
@@ -47,7 +48,7 @@ def _repeat_each(a, *, n, dim):
 
 @kernel("repeat_places")
 def _repeat_places(counts, *, stype):
-    # (How long the result is, only the numbers say: a synchronisation.)
+    # The length of the result depends on the values, so this synchronizes.
     if ASCEND:
         raise Lacking
     n = host_span(counts).reshape(-1)
@@ -68,7 +69,7 @@ def _combinations(like, *, n, r, with_replacement):
     return table(np.array(list(choose(range(n), r)), np.int64).reshape(-1, r))
 
 
-# ------------------------------------------------------------------ turning
+# ------------------------------------------------------------------ roll, flip, transpose
 @kernel("roll")
 def _roll(a, *, shifts, dims):
     shifts, dims = (shifts,) if shifts.__class__ is int else shifts, (dims,) if dims.__class__ is int else dims
@@ -84,7 +85,7 @@ def _roll(a, *, shifts, dims):
 
 
 def _rolled(h, by, dim):
-    """(P.Roll has no kernel on this target.)"""
+    """Rolls along one dimension by concatenation. P.Roll has no kernel on this target."""
     n = shape_of(h)[dim]
     by %= n
     return joined((narrowed(h, dim, n - by, n), narrowed(h, dim, 0, n - by)), dim) if by else h
@@ -156,7 +157,7 @@ def _tri_indices(row, col, offset, lower, stype, device):
 
 # ------------------------------------------------------------------ diagonals
 def diagonal_of(r, offset, dim1, dim2):
-    """A view of a diagonal, which comes last."""
+    """Returns a view of a diagonal, as the last dimension."""
     sizes, strides, n = shape_of(r), stride_of(r), len(shape_of(r))
     dim1, dim2 = dim1 % n, dim2 % n
     rest = [d for d in range(n) if d not in (dim1, dim2)]

@@ -1,4 +1,5 @@
-"""Softmax, log_softmax and their gradients, for the CPU target (Ascend's are in ascend_nn.py)."""
+"""Softmax, log_softmax and their gradients, for the CPU target. The Ascend kernels are in
+`ascend_nn.py`."""
 import math
 
 from mindtorch.backend.mindspore.kernels import _ops as o
@@ -9,7 +10,7 @@ _FLOATS = "float32 float64"
 
 
 def _some(fn):
-    """A kernel over tensors of at least one dim."""
+    """Wraps a kernel that requires at least one dimension, for 0-d tensors."""
     def run(*hs, dim):
         if shape_of(hs[0]):
             return fn(*hs, dim)
@@ -17,20 +18,21 @@ def _some(fn):
     return run
 
 
-#: elements from which on more calls of quicker kernels pay
+#: Number of elements from which more calls of faster kernels pay off.
 _MANY = 32768
 
 
 def _many_rows(x, dim):
-    """Whether x is many float32 along its last dimension, `dim`."""
+    """True if x is a large contiguous float32 tensor and `dim` is its last dimension."""
     s = shape_of(x)
     return dim % len(s) == len(s) - 1 and math.prod(s) >= _MANY and 8 <= s[-1] <= 4096 and dtype_of(x) is ms.float32 and is_contiguous(x)
 
 
-# In graphs, us.  Sums of 4x4x64x64: ReduceSum and SumExt 280, a product with ones 10.  256x1000: ReduceMax 820, ArgMaxWithValue 130; Sub of a column 270,
-# of what Tile makes of that 52.
+# Measured in graphs. Sums of 4x4x64x64: 280 us for ReduceSum and SumExt, 10 us for a product with
+# ones. 256x1000: 820 us for ReduceMax, 130 us for ArgMaxWithValue; 270 us to subtract a column, 52
+# us after Tile.
 def _sums(x, dim):
-    """Sums along `dim`, which stays."""
+    """Sums along `dim`, with keepdim."""
     if not _many_rows(x, dim):
         return op(P.ReduceSum, True)(x, dim)
     s = shape_of(x)
@@ -39,12 +41,13 @@ def _sums(x, dim):
 
 
 def _along(v, x, dim):
-    """One number for each row, for all of x where that is quicker."""
+    """Returns the per-row value, expanded to the shape of x where that is faster."""
     return copied(broadcast(v, shape_of(x))) if _many_rows(x, dim) else v
 
 
-# P.Softmax and P.LogSoftmax lose nan, infinity and rows of -inf, and P.Softmax brings a nan into other rows; the five calls they are made of do not.
-# (Beside a nan it is the same which other number of the row is taken for the largest.)
+# P.Softmax and P.LogSoftmax lose NaN, infinity and rows of -inf, and P.Softmax propagates a NaN
+# into other rows. The five calls that they consist of do not. In a row with a NaN it does not
+# matter which other value is taken as the maximum.
 def _shifted(a, dim):
     top = op(P.ArgMaxWithValue, dim, True)(a)[1] if _many_rows(a, dim) else op(P.ReduceMax, True)(a, dim)
     return op(P.Sub)(a, _along(top, a, dim))
@@ -67,7 +70,7 @@ _log_softmax = _some(log_probabilities)
 
 @_some
 def softmax_backward(g, y, dim):
-    """(g - sum of g y along `dim`) y"""
+    """Returns (g - sum(g * y) along `dim`) * y."""
     s = _sums(op(P.Mul)(g, y), dim)
     return op(P.Mul)(op(P.Sub)(g, _along(s, g, dim)), y)
 

@@ -1,4 +1,4 @@
-"""Special functions: those that MindSpore has to the last digits."""
+"""Special functions that MindSpore computes to full precision."""
 import math
 
 from mindtorch.backend.cpu.pointwise import FAR, FAR_MIDDLE, NEAR
@@ -9,7 +9,7 @@ FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 
 
 def _own(fn):
-    """A function of its own, for kernels carry attributes."""
+    """Returns a separate function object, because kernels carry attributes."""
     return lambda a: fn(a)
 
 
@@ -18,7 +18,7 @@ kernel("erfc", _own(o.erfc), only=FLOATS)
 
 if not ASCEND:
     kernel("lgamma", _own(P.Lgamma()), only="float32 float64")
-    # (In float32 they are up to 1e-5 off.)
+    # Computed in float64: in float32 they are up to 1e-5 off.
     for _name, _prim in (("i0", P.BesselI0), ("i1", P.BesselI1), ("i0e", P.BesselI0e), ("i1e", P.BesselI1e), ("modified_bessel_i0", P.BesselI0),
                          ("modified_bessel_i1", P.BesselI1), ("bessel_j0", P.BesselJ0), ("bessel_j1", P.BesselJ1)):
         kernel(_name, o.doubled(_prim()), only="float32 float64")
@@ -27,7 +27,7 @@ if not ASCEND:
         @kernel(name, only="float32 float64")
         @o.in_double
         def f(a):
-            return o.where(o.lt(a, 0), math.nan, prim()(a))     # (MindSpore gives infinity there)
+            return o.where(o.lt(a, 0), math.nan, prim()(a))  # MindSpore returns infinity there
 
     for _name, _prim in (("bessel_y0", P.BesselY0), ("bessel_y1", P.BesselY1), ("modified_bessel_k0", P.BesselK0), ("modified_bessel_k1", P.BesselK1),
                          ("scaled_modified_bessel_k0", P.BesselK0e), ("scaled_modified_bessel_k1", P.BesselK1e)):
@@ -48,7 +48,7 @@ def _polynomial(t, coefficients):
 
 @kernel("erfinv", target="CPU", only="float32")
 def _erfinv(a):
-    """The host's polynomials (MindSpore's Erfinv is up to 3e-2 off)."""
+    """Uses the host kernel's polynomials, because MindSpore's Erfinv is up to 3e-2 off."""
     w = o.neg(o.log(o.mul(o.sub(1, a), o.add(a, 1))))
     near = _polynomial(o.sub(w, 2.5), NEAR)
     far = _polynomial(o.sub(o.sqrt(w), FAR_MIDDLE), FAR)
@@ -79,7 +79,7 @@ def _sinc_has_slope(a):
 def _sinc_slope(a):
     x = o.mul(a, math.pi)
     r = o.quotient(o.sub(o.mul(x, o.cos(x)), o.sin(x)), o.mul(x, a))
-    # Near nought two nearly equal numbers are subtracted: the series there.
+    # Near zero two nearly equal values are subtracted, so the Taylor series is used there.
     return o.where(o.lt(o.abs_(x), 1e-3), o.mul(x, -math.pi / 3), r)
 
 

@@ -11,9 +11,9 @@ FLOATS = "float32 float64" if not ASCEND else "float32 float64 float16 bfloat16"
 SMOOTH = FLOATS + " complex64 complex128"
 
 
-# ------------------------------------------------------------------ one call of MindSpore's
+# ------------------------------------------------------------------ one MindSpore call each
 def _own(fn):
-    """A function of its own, for kernels carry attributes."""
+    """Returns a separate function object, because kernels carry attributes."""
     return lambda a: fn(a)
 
 
@@ -82,7 +82,7 @@ def _sign(a):
 
 @kernel("signbit")
 def _signbit(a):
-    # (A zero's sign is that of its reciprocal.)
+    # The sign of a zero is the sign of its reciprocal.
     negative = o.lt(a, 0)
     return o.or_(negative, o.lt(o.reciprocal(a), 0)) if dtype_of(a) in FLOATING else negative
 

@@ -1,4 +1,5 @@
-"""Kernels of the stand-in: a module for each family. Importing the package enters them in the table."""
+"""Kernels of the simulator, one module per family. Importing the package registers them in the
+table."""
 import importlib
 import pkgutil
 

@@ -1,4 +1,5 @@
-"""What the kernels are computed with: a module with torch's interface. MINDTORCH_STANDIN_ENGINE names it, mindtorch's own cpu device if nothing does."""
+"""Module with torch's interface that computes the kernels: the one named by
+MINDTORCH_STANDIN_ENGINE, by default mindtorch's own cpu device."""
 import importlib
 import os
 from typing import Any

@@ -1,25 +1,29 @@
-"""The table of kernels: what an aclnn kernel computes, in terms of host arrays.
+"""Kernel table: what each aclnn kernel computes, in terms of host arrays.
 
-A kernel stands here under its name with its C arguments, as CANN's header has them, in a line:
+A kernel is registered under its name with its C arguments, in the order of CANN's header:
 
     kernel("Add Adds", "self, other, alpha:scalar, out!")(lambda self, other, alpha, out: torch.add(self, other, alpha=alpha))
 
-Each argument is a tensor unless its kind is said:
+Each argument is a tensor unless a kind is given:
 
-    tensor      a strided view of device memory, or None for a null pointer; `self!` is written with what the function returns
-    tensors     a list of such (aclTensorList), or None
+    tensor      a strided view of device memory, or None for a null pointer; `self!` is written with
+                the function's result
+    tensors     a list of tensors (aclTensorList), or None
     scalar      aclScalar: bool, int, float or complex by its own dtype; None for a null pointer
-    scalars     a list of such (aclScalarList), or None
-    ints bools floats   arrays of numbers: a list, or None
-    int int32 int8 bool   numbers given by value (int: 64 bits); of the narrow ones only their low bits hold something
-    double float    given by value
+    scalars     a list of scalars (aclScalarList), or None
+    ints bools floats    arrays: a list, or None
+    int int32 int8 bool  passed by value (int: 64 bits); the narrow ones use only their low bits
+    double float         passed by value
     string      a C string, or None for a null pointer
 
-The function gets all arguments in this order, outputs as well (their shape and dtype are often what counts), and returns what the arguments marked `!`
-receive: one value, or a tuple with None for what stays as it is. Results are cast to the receiver's dtype as the chip's kernels do; a shape that does not fit
-is an error. `Sized(value)` is a result whose shape the kernel finds out (the receiver has the largest size possible).
+The function receives all arguments in this order, including outputs (whose shape and dtype often
+matter), and returns the values of the arguments marked `!`: one value, or a tuple with None for
+unchanged outputs. Results are cast to the output's dtype, as the chip's kernels do; a shape that
+does not fit is an error. `Sized(value)` is a result whose shape the kernel determines (the output
+has the largest possible size).
 
-aclop's entries (`op("Name")`) get lists of inputs and outputs and a dict of attributes, and return values of the outputs.
+aclop entries (`op("Name")`) receive lists of inputs and outputs and a dict of attributes, and
+return the values of the outputs.
 """
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ class Argument:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A kernel: its arguments, and the function that computes what the written ones receive."""
+    """A kernel: its arguments, and the function that computes the values of the written ones."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -51,7 +55,8 @@ class Kernel:
 
 
 class Sized:
-    """A result whose shape depends on values: the receiver's memory has room for it, and MindSpore asks for the shape afterwards."""
+    """A result whose shape depends on values: the output's memory has the maximum size, and
+    MindSpore queries the shape afterwards."""
 
     def __init__(self, value):
         self.value = value
@@ -66,40 +71,43 @@ def _argument(text):
     written = name.endswith("!") or kind.endswith("!")
     name, kind = name.rstrip("!"), kind.rstrip("!") or "tensor"
     if kind not in KINDS or not name.isidentifier():
-        raise ValueError(f"what argument is {text!r}?")
+        raise ValueError(f"invalid argument declaration {text!r}")
     return Argument(name, kind, written)
 
 
 def kernel(names: str, arguments: str):
-    """Enters a function under one or more kernels' names (without `aclnn`), with their C arguments."""
+    """Registers a function under one or more kernel names (without `aclnn`), with their C
+    arguments."""
     parsed = tuple(_argument(a) for a in arguments.split(",") if a.strip())
 
     def enter(function):
-        if inspect.isfunction(function):         # (builtin functions do not say what they take)
+        if inspect.isfunction(function):  # (builtin functions have no signature)
             taken = function.__code__.co_argcount
             if not function.__code__.co_flags & inspect.CO_VARARGS and taken != len(parsed):
                 raise TypeError(f"{names}: {len(parsed)} arguments are declared, the function takes {taken}")
         for name in names.split():
             if name in KERNELS:
-                raise ValueError(f"aclnn{name} stands in the table twice")
+                raise ValueError(f"aclnn{name} is registered twice")
             KERNELS[name] = Kernel(name, parsed, function)
         return function
     return enter
 
 
 def op(names: str):
-    """Enters a function (inputs, outputs, attributes) -> values of the outputs, for ops without aclnn kernel."""
+    """Registers a function (inputs, outputs, attributes) -> values of the outputs, for ops without
+    an aclnn kernel."""
     def enter(function):
         for name in names.split():
             if name in OPS:
-                raise ValueError(f"aclop {name} stands in the table twice")
+                raise ValueError(f"aclop {name} is registered twice")
             OPS[name] = function
         return function
     return enter
 
 
 def put(receiver, value):
-    """Writes a result: cast to the receiver's dtype; shapes may differ in ones only."""
+    """Writes a result, cast to the output's dtype. Shapes may differ only by dimensions of size
+    one."""
     if receiver is None or value is None:
         return
     if not isinstance(value, torch.Tensor):
@@ -112,7 +120,8 @@ def put(receiver, value):
 
 
 def gradients(function, seed, *inputs):
-    """Gradients of function(*inputs) at `seed`, one for each tensor among the inputs, None for the others."""
+    """Returns the gradients of function(*inputs) at `seed`: one for each floating tensor among the
+    inputs, None for the others."""
     with torch.enable_grad():
         inputs = [x.detach().clone().requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
         wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -121,7 +130,8 @@ def gradients(function, seed, *inputs):
 
 
 def generator(seed, offset):
-    """A generator at a place of a stream of random numbers. (The same place gives the same numbers; they are not the chip's.)"""
+    """Returns a generator at an offset of a random number stream. (The same offset returns the same
+    numbers; they are not the chip's.)"""
     g = torch.Generator()
     g.manual_seed((seed * 1000003 + offset * 7919) & ((1 << 63) - 1))
     return g

@@ -1,15 +1,16 @@
-"""Activations, softmax, gates, and what they give back."""
+"""Activations, softmax, gated units, and their gradients."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
 def _wide(*tensors):
-    """A formula of several steps rounds once, as the chip's kernel does: half types are computed in float32."""
+    """Upcasts half types to float32: a formula of several steps rounds only once, as in the chip's
+    kernel."""
     return [x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in tensors]
 
 
 def _activation(name, function, settings="", inplace=False, backward=True):
-    """A kernel f(x, *settings), the one in place, and the one of its gradient."""
+    """Registers a kernel f(x, *settings), its in-place form, and its gradient."""
     scalars = "".join(f", {s}:scalar" for s in settings.split())
     kernel(name, f"self{scalars}, out!")(lambda self, *rest: function(self, *rest[:-1]))
     if inplace:
@@ -32,7 +33,7 @@ _activation("Threshold", F.threshold, "threshold value", inplace=True, backward=
 kernel("ThresholdBackward", "gradOutput, self, threshold:scalar, out!")(
     lambda g, self, threshold, out: torch.where(self <= threshold, torch.zeros_like(g), g))
 
-# Gradients from the result.
+# Gradients computed from the result.
 
 @kernel("SigmoidBackward", "gradOutput, output, gradInput!")
 def _sigmoid_backward(g, output, receiver):
@@ -46,7 +47,8 @@ def _tanh_backward(g, output, receiver):
     return g * (1 - y * y)
 
 
-# GELU: the first generation is the tanh form; the second says which, the gradient by name.
+# GELU: the first version is the tanh form. The second has an argument for the form; its gradient
+# has the form's name.
 
 kernel("Gelu", "self, out!")(lambda self, out: F.gelu(self, approximate="tanh"))
 kernel("GeluV2", "self, approximate:int, out!")(lambda self, approximate, out: F.gelu(self, approximate=("none", "tanh")[approximate]))
@@ -59,7 +61,7 @@ def _gelu_backward(g, x, approximate):
 kernel("GeluBackward", "gradOutput, self, gradInput!")(lambda g, x, out: _gelu_backward(g, x, "tanh"))
 kernel("GeluBackwardV2", "gradOutput, self, approximate:string, gradInput!")(lambda g, x, approximate, out: _gelu_backward(g, x, approximate))
 
-# Leaky and exponential units: the gradient may be asked for from the operand or from the result.
+# Leaky and exponential units: the gradient is computed from the operand or from the result.
 
 kernel("LeakyRelu", "self, slope:scalar, out!")(lambda self, slope, out: F.leaky_relu(self, slope))
 
@@ -67,7 +69,7 @@ kernel("LeakyRelu", "self, slope:scalar, out!")(lambda self, slope, out: F.leaky
 @kernel("LeakyReluBackward", "gradOutput, self, slope:scalar, is_result:bool, out!")
 def _leaky_relu_backward(g, self, slope, is_result, out):
     g, x = _wide(g, self)
-    return torch.where(x > 0, g, g * slope)         # (a result has its operand's sign)
+    return torch.where(x > 0, g, g * slope)  # (a result has the sign of its operand)
 
 
 def _elu(self, alpha, scale, input_scale):
@@ -91,7 +93,7 @@ kernel("Selu", "self, out!")(lambda self, out: F.selu(self))
 kernel("SeluBackward", "gradOutput, result, gradInput!")(
     lambda g, result, out: _elu_backward(g, 1.6732632423543772, 1.0507009873554805, 1, True, result))
 
-# (The buffer carries what the chip's own backward wants; ours computes from the operand.)
+# (The buffer holds data for the chip's own backward; here backward uses the operand.)
 kernel("LogSigmoidForward", "self, out!, buffer")(lambda self, out, buffer: F.logsigmoid(self))
 
 
@@ -105,7 +107,7 @@ kernel("Prelu", "self, weight, out!")(lambda self, weight, out: F.prelu(self, we
 kernel("PreluBackward", "gradOutput, self, weight, gradInput!, gradWeight!")(
     lambda g, self, weight, gx, gw: tuple(gradients(F.prelu, *_wide(g, self, weight))))
 
-# Gates of two halves.
+# Gated units, split into two halves.
 
 kernel("Glu", "self, dim:int, out!")(lambda self, dim, out: F.glu(self, dim))
 kernel("GluBackward", "gradOutput, self, dim:int, out!")(lambda g, self, dim, out: gradients(lambda x: F.glu(x, dim), *_wide(g, self))[0])

@@ -1,10 +1,12 @@
-"""Elementwise kernels of two operands and more: arithmetic, comparisons, logic, bits, bounds, choice, copies."""
+"""Elementwise kernels of two or more operands: arithmetic, comparisons, logic, bitwise ops, clamps,
+selection, copies."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import kernel
 
 
 def _binary(function, tensors="", scalars="", inplace=""):
-    """Kernels whose second operand is a tensor or a scalar, and those among them that MindSpore also launches in place."""
+    """Registers kernels whose second operand is a tensor or a scalar, and their in-place forms
+    where MindSpore launches them."""
     for names, other in ((tensors, "other"), (scalars, "other:scalar")):
         if names:
             kernel(names, f"self, {other}, out!")(lambda self, other, out: function(self, other))
@@ -12,7 +14,8 @@ def _binary(function, tensors="", scalars="", inplace=""):
             kernel("Inplace" + name, f"self!, {other}")(lambda self, other: function(self, other))
 
 
-# Sum, difference, product, quotients. (alpha is 1 in nearly every launch; an integer sum must not see a float one.)
+# Sum, difference, product, quotients. (alpha is nearly always 1; an integer sum must not be
+# computed with a float alpha.)
 
 def _add(self, other, alpha):
     return self + other if alpha == 1 else torch.add(self, other, alpha=alpha)
@@ -28,7 +31,7 @@ for _name, _function in ("Add", _add), ("Sub", _sub):
         kernel(f"Inplace{_name}{_form}", f"self!, {_other}, alpha:scalar")(_function)
 
 _binary(torch.mul, "Mul", "Muls", "Mul Muls")
-_binary(torch.div, "Div", "Divs", "Div Divs")            # (of integers the result is a float's)
+_binary(torch.div, "Div", "Divs", "Div Divs")  # (the quotient of integers is a float)
 _binary(torch.floor_divide, "FloorDivide", "FloorDivides", "FloorDivide FloorDivides")
 
 _MODES = {0: None, 1: "trunc", 2: "floor"}
@@ -73,7 +76,7 @@ _binary(torch.equal, "Equal")
 kernel("IsClose", "self, other, rtol:double, atol:double, equal_nan:bool, out!")(
     lambda self, other, rtol, atol, equal_nan, out: torch.isclose(self, other, rtol, atol, equal_nan))
 
-# Three operands, bounds, choice.
+# Three operands, clamps, selection.
 
 kernel("Lerp", "self, end, weight, out!")(lambda self, end, weight, out: torch.lerp(self, end, weight))
 kernel("Lerps", "self, end, weight:scalar, out!")(lambda self, end, weight, out: torch.lerp(self, end, weight))
@@ -84,7 +87,7 @@ kernel("ClampMin", "self, min:scalar, out!")(lambda self, min, out: torch.clamp(
 kernel("ClampTensor", "self, min, max, out!")(lambda self, min, max, out: torch.clamp(self, min, max))
 kernel("SWhere", "condition, self, other, out!")(lambda condition, self, other, out: torch.where(condition, self, other))
 
-# Copies: the receiver's dtype is what casts; the source may lie in the receiver's own memory.
+# Copies: the value is cast to the output's dtype; the source may alias the output's memory.
 
 kernel("Cast", "self, dtype:int32, out!")(lambda self, dtype, out: self)
 kernel("InplaceCopy", "self!, src")(lambda self, src: torch.broadcast_to(src.clone(), self.shape))

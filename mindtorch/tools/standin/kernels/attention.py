@@ -1,7 +1,7 @@
-"""Fused attention and rotary positions.
+"""Fused attention and rotary position embeddings.
 
-Gradients are computed from what the forward saved (largest score, sum of exponentials, the result), not from scores alone: stale buffers show. A row of
-which a mask leaves nothing gets zeros.
+Gradients use the forward's saved tensors (maximum score, sum of exponentials, the result), not only
+the scores, so that stale buffers are detected. A row that is masked completely returns zeros.
 """
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._results import wide
@@ -16,7 +16,8 @@ def _lacking(what, present):
 
 
 def _heads(x, layout, heads):
-    """As batch, heads, length, size. `heads` counts only in layouts that do not say it."""
+    """Reshapes to [batch, heads, length, size]. `heads` matters only in layouts that do not contain
+    it."""
     if layout == "BNSD":
         return wide(x)
     if layout == "BSND":
@@ -28,7 +29,7 @@ def _heads(x, layout, heads):
 
 
 def _laid(x, layout):
-    """The other way."""
+    """Reshapes back from [batch, heads, length, size] to the layout."""
     if layout == "BNSD":
         return x
     if layout == "BSND":
@@ -37,14 +38,15 @@ def _laid(x, layout):
 
 
 def _key_heads(query, key, layout, heads):
-    """How many heads keys have."""
+    """Returns the number of key heads."""
     if layout == "BNSD":
         return key.shape[1]
     return key.shape[2] if layout == "BSND" else key.shape[2] // (query.shape[2] // heads)
 
 
 def _left_out(mask, sparse, before, after, prefix, batch, rows, columns):
-    """What is not looked at: True, broadcast to batch, heads, rows, columns; or None. Sparse modes have their pattern of themselves, a mask only says so."""
+    """Returns the mask of ignored scores, broadcastable to [batch, heads, rows, columns], or None.
+    Sparse modes 2 to 6 define the pattern themselves; their mask argument is not read."""
     r, c = torch.arange(rows).reshape(-1, 1), torch.arange(columns)
     if sparse in (0, 1):
         if mask is None:
@@ -65,7 +67,8 @@ def _left_out(mask, sparse, before, after, prefix, batch, rows, columns):
 
 
 def _kept(bits, keep, start, shape):
-    """What a dropout mask (a bit each, least significant first) leaves of probabilities: 0 or 1/keep; and where the next ones' bits start."""
+    """Returns the scaling of probabilities by a dropout mask (one bit each, least significant
+    first): 0 or 1/keep; and the bit offset after it."""
     n = 1
     for s in shape:
         n *= s
@@ -77,17 +80,17 @@ def _kept(bits, keep, start, shape):
 
 
 class _Setting:
-    """What there is besides queries, keys and values."""
+    """The parameters of attention other than queries, keys and values."""
 
     def __init__(self, pse, bits, padding, mask, prefix, scale, keep, before, after, heads, layout, sparse, pse_type=1):
         _lacking("a padding mask", padding is not None)
         _lacking(f"positions of type {pse_type}", pse is not None and pse_type not in (0, 1))
-        _lacking("dropout but without its mask", keep != 1 and bits is None)
+        _lacking("dropout without a mask", keep != 1 and bits is None)
         self.pse, self.bits, self.mask, self.prefix, self.scale, self.keep = wide(pse), bits, mask, prefix, scale, keep
         self.before, self.after, self.heads, self.layout, self.sparse, self.pse_type = before, after, heads, layout, sparse, pse_type
 
     def scores(self, q, k):
-        """Scaled products of [B, N, S, D], and what is left out of them."""
+        """Returns the scaled products of [B, N, S, D], and the mask of ignored ones."""
         s = q @ _repeated(k, q).transpose(-1, -2)
         if self.pse is None:
             s = s * self.scale
@@ -97,7 +100,7 @@ class _Setting:
         return s, left_out
 
     def forward(self, q, k, v, start=0):
-        """Result, largest scores, sums, and where the next mask bits start."""
+        """Returns the result, maximum scores, sums, and the offset of the next mask bits."""
         s, left_out = self.scores(q, k)
         s = s if left_out is None else s.masked_fill(left_out, float("-inf"))
         largest = s.amax(-1, keepdim=True).clamp(min=_LOWEST)
@@ -108,7 +111,8 @@ class _Setting:
         return (p if kept is None else p * kept) @ _repeated(v, q), largest, total, start
 
     def backward(self, q, k, v, g, largest, total, result, start=0):
-        """Gradients of queries, keys, values and scores' addend, and where the next mask bits start."""
+        """Returns the gradients of queries, keys, values and the bias of the scores, and the offset
+        of the next mask bits."""
         s, left_out = self.scores(q, k)
         p = (s - largest[..., :1]).exp() / total[..., :1].masked_fill(total[..., :1] == 0, 1)
         p = p if left_out is None else p.masked_fill(left_out, 0)
@@ -122,17 +126,17 @@ class _Setting:
 
 
 def _repeated(k, q):
-    """Keys (or values) for each head of the queries."""
+    """Repeats keys (or values) for each head of the queries."""
     return k if k.shape[1] == q.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
 
 
 def _together(g, k):
-    """Gradients of keys that several heads share."""
+    """Sums gradients of keys that are shared by several heads."""
     return g if g.shape[1] == k.shape[1] else g.reshape(k.shape[0], k.shape[1], -1, *g.shape[-2:]).sum(2)
 
 
 def _summed(g, like):
-    """Down to a shape that was broadcast."""
+    """Sums a gradient to a shape that was broadcast."""
     if g is None or like is None:
         return None
     dims = [d for d in range(g.dim()) if like.shape[d] == 1 and g.shape[d] != 1]
@@ -140,13 +144,13 @@ def _summed(g, like):
 
 
 def _of(setting, q, k, v):
-    """Operands as batch, heads, length, size."""
+    """Returns the operands as [batch, heads, length, size]."""
     n = _key_heads(q, k, setting.layout, setting.heads)
     return _heads(q, setting.layout, setting.heads), _heads(k, setting.layout, n), _heads(v, setting.layout, n)
 
 
 def _into(x, receiver):
-    """A number for each row, as often as the receiver's last dimension has it; nothing for one that takes nothing."""
+    """Expands a value per row to the output's last dimension; None for an empty output."""
     return None if receiver is None or not receiver.numel() else x.expand(receiver.shape)
 
 
@@ -162,7 +166,8 @@ def _backward(setting, q, k, v, g, largest, total, result):
     return *(_laid(x, setting.layout) for x in found), _summed(of_pse, setting.pse)
 
 
-# Sequences of several lengths in a row ("TND": all tokens, heads, size), of which the lengths' running sums are told.
+# Concatenated sequences of different lengths ("TND": all tokens, heads, size), described by the
+# cumulative sums of their lengths.
 
 def _pieces(queries, keys):
     return [(slice(a, b), slice(c, d)) for a, b, c, d in zip([0] + list(queries[:-1]), queries, [0] + list(keys[:-1]), keys)]
@@ -177,7 +182,7 @@ def _row(x):
 
 
 def _various(setting, queries, keys):
-    """Each sequence's pieces, with the setting it has."""
+    """Yields each sequence's slices, after setting its prefix."""
     _lacking(f"the layout {setting.layout} here", setting.layout != "TND")
     _lacking("positions and several lengths", setting.pse is not None)
     prefix = setting.prefix
@@ -261,10 +266,10 @@ def _various_grad2(q, k, v, g, pse, bits, padding, mask, largest, total, softmax
     return _backward_various(setting, q, k, v, g, largest, total, result, queries, keys)
 
 
-# Attention of inference: no gradient, lengths of what is real in each sequence of a batch.
+# Attention for inference: no gradient; the valid length of each sequence in the batch.
 
 def _inferred(q, k, v, pse, mask, queries, keys, heads, scale, before, after, layout, key_heads, sparse):
-    """The result and the logarithm of the sum of exponentials (B, N, S, 1)."""
+    """Returns the result and the logarithm of the sum of exponentials (B, N, S, 1)."""
     layout = "BNSD" if layout == "BNSD_BSND" else layout
     setting = _Setting(pse, None, None, mask, None, scale, 1.0, before, after, heads, layout, sparse)
     q, k, v = _heads(q, layout, heads), _heads(k, layout, key_heads or heads), _heads(v, layout, key_heads or heads)
@@ -321,14 +326,15 @@ def _ring(result, largest, total, new_result, new_largest, new_total, queries, l
     shares = [(x / (a + b))[..., :1] for x in (a, b)]
     each = list(result.shape)                                          # TND
     if layout == "SBH":
-        shares = [x.permute(2, 0, 1, 3) for x in shares]               # [B, N, S, 1] to go with [S, B, N, size]
+        shares = [x.permute(2, 0, 1, 3) for x in shares]  # [B, N, S, 1] to match [S, B, N, size]
         each = each[:2] + [a.shape[1], -1]
     y = sum(wide(x).reshape(each) * share for x, share in zip((result, new_result), shares))
     return y.reshape(result.shape), m, a + b
 
 
 def _turned(x, mode):
-    """Each number's partner of its pair, with its sign. 0: halves, 1: neighbours, 2: halves of each half, 3: neighbours, put in halves."""
+    """Returns the signed partner of each element's pair. Modes: 0 halves, 1 neighbours, 2 halves of
+    each half, 3 neighbours, stored as halves."""
     if mode == 0:
         a, b = x.chunk(2, -1)
         return torch.cat((-b, a), -1)
@@ -352,13 +358,14 @@ kernel("RotaryPositionEmbedding", "x, cos, sin, mode:int, out!")(lambda x, cos, 
 
 @kernel("RotaryPositionEmbeddingGrad", "grad, cos, sin, x, mode:int, grad_x!, grad_cos!, grad_sin!")
 def _rotated_grad(g, cos, sin, x, mode, *_):
-    if x is None:                      # what it is does not matter to its own gradient
+    if x is None:  # x does not affect its own gradient
         return gradients(lambda x: _rotated(x, wide(cos), wide(sin), mode), wide(g), torch.zeros_like(wide(g)))[0], None, None
     return tuple(gradients(lambda x, c, s: _rotated(x, c, s, mode), wide(g), wide(x), wide(cos), wide(sin)))
 
 
 def _compressed(x, weight, lengths, block, stride):
-    """Sums of weighted blocks of tokens (lengths are running sums; no block reaches over a sequence's end)."""
+    """Sums weighted blocks of tokens (lengths are cumulative; no block extends beyond the end of a
+    sequence)."""
     starts = [s for a, b in zip([0] + list(lengths[:-1]), lengths) for s in range(a, b - block + 1, stride)]
     return torch.stack([(x[s:s + block] * weight.unsqueeze(-1)).sum(0) for s in starts])
 

@@ -1,4 +1,4 @@
-"""Convolutions, and blocks of images as columns."""
+"""Convolutions, and im2col."""
 from mindtorch.tools.standin.kernels._engine import F
 from mindtorch.tools.standin.kernels._results import chosen, wide
 from mindtorch.tools.standin.kernels._table import gradients, kernel
@@ -8,7 +8,7 @@ _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose
 
 
 def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """Padding has a number for each dimension, or two (before, after)."""
+    """Computes a convolution. Padding has one value per dimension, or two (before, after)."""
     rank = len(stride)
     if transposed:
         return _TRANSPOSED[rank](x, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -4,7 +4,7 @@ from mindtorch.tools.standin.kernels._table import generator, kernel
 
 
 def _same(self, value):
-    """A number, or a tensor of one element, everywhere."""
+    """Expands a Python scalar, or a tensor of one element, to self's shape."""
     value = value.reshape(()) if isinstance(value, torch.Tensor) else torch.full((), value, dtype=self.dtype)
     return value.expand(self.shape)
 
@@ -18,7 +18,7 @@ kernel("Arange", "start:scalar, end:scalar, step:scalar, out!")(lambda start, en
 kernel("Linspace", "start:scalar, end:scalar, steps:int, out!")(lambda start, end, steps, out: torch.linspace(start, end, steps, dtype=out.dtype))
 kernel("Eye", "n:int, m:int, out!")(lambda n, m, out: torch.eye(n, m, dtype=out.dtype))
 
-# Random numbers: drawn in float32 or int64 and cast by the receiver.
+# Random numbers: drawn in float32 or int64, and cast to the output's dtype.
 
 
 def _normal(shape, seed, offset):
@@ -45,7 +45,8 @@ kernel("Randperm", "n:int, seed:int, offset:int, out!")(lambda n, seed, offset, 
 kernel("Multinomial", "self, num_samples:int, replacement:bool, seed:int, offset:int, out!")(
     lambda self, num_samples, replacement, seed, offset, out: torch.multinomial(self, num_samples, replacement, generator=generator(seed, offset)))
 
-# Dropout: one bit an element, the least significant first, in whole units of 16 bytes; a bit is zero with the probability that is given.
+# Dropout: one bit per element, least significant first, padded to multiples of 16 bytes; a bit is
+# zero with the given probability.
 
 
 @kernel("DropoutGenMaskV2", "shape:ints, prob:double, seed:int, offset:int, dtype:int32, out!")

@@ -1,17 +1,19 @@
-"""Mixtures of experts: tokens sorted by their experts and put back; attention at sampled places of feature maps."""
+"""Mixture of experts: sorting tokens by expert and back; deformable attention, sampled at locations
+of feature maps."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
 def _order(experts):
-    """Places of a flat list of experts, sorted by expert, and the other way: where each place went."""
+    """Returns the permutation that sorts a flat list of experts, and its inverse (the destination
+    of each element)."""
     order = experts.reshape(-1).long().argsort(stable=True)
     return order, order.argsort(stable=True)
 
 
 def _rows(x, places):
-    """Rows at these places; zeros for places outside."""
+    """Returns the rows at these indices; zeros for indices out of range."""
     there = (places >= 0) & (places < x.shape[0])
     return x[places.clamp(0, x.shape[0] - 1)] * there.reshape([-1] + [1] * (x.dim() - 1))
 
@@ -70,7 +72,8 @@ def _route(x, rows, experts, active, out, *_):
 
 
 def _routed(x, experts, capacity, number, padded, flag, out, counts, before):
-    """Rows, each place's expert; where each token went; tokens of each expert, after and before some are dropped."""
+    """Returns rows, the expert of each row, the destination of each token, the number of tokens per
+    expert (cumulative for flag 1), and the number before dropping."""
     order, went = _order(experts)
     flat = experts.reshape(-1).long()
     times = experts.shape[-1]
@@ -123,7 +126,8 @@ kernel("MoeComputeExpertTokens", "sorted, number:int, out!")(
 
 
 def _sampled(value, shapes, starts, locations, weight):
-    """Values [B, keys, heads, size] at locations [B, queries, heads, levels, points, 2], weighted: [B, queries, heads * size]."""
+    """Samples values [B, keys, heads, size] at locations [B, queries, heads, levels, points, 2] and
+    sums them weighted: [B, queries, heads * size]."""
     b, _, n, d = value.shape
     queries, levels = locations.shape[1], locations.shape[3]
     found = []

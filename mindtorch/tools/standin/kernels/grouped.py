@@ -1,4 +1,5 @@
-"""Products of groups of rows, each group with a weight of its own, and the layers of experts that are made of them."""
+"""Grouped matrix products, with one weight per group of rows, and the expert layers built from
+them."""
 import itertools
 
 from mindtorch.tools.standin.kernels._engine import F, torch
@@ -6,21 +7,21 @@ from mindtorch.tools.standin.kernels._table import kernel
 
 
 def _absent(**given):
-    """Refuses lists and tensors that the functions below do not look at."""
+    """Rejects lists and tensors that the functions below do not support."""
     for name, value in given.items():
         if value is not None and (not isinstance(value, list) or value):
             raise NotImplementedError(f"{name} of a grouped product")
 
 
 def _element(items, k):
-    """The k-th of a list, or of the first dimension of its only tensor."""
+    """Returns the k-th element of a list, or of the first dimension of its only tensor."""
     if not items:
         return None
     return items[0][k] if len(items) == 1 and items[0].dim() > 1 else items[k]
 
 
 def _scaled_product(a, b, bias, scale, each):
-    """a @ b; of int8 operands the exact sum, scaled for each column and for each row."""
+    """Computes a @ b; of int8 operands the exact sum, scaled per column and per row."""
     value = a @ b if a.is_floating_point() else a.double() @ b.double()
     if scale is not None:
         value = value * scale
@@ -30,7 +31,8 @@ def _scaled_product(a, b, bias, scale, each):
 
 
 def _grouped(x, weight, bias, ends, kind, out, scale=None, each=None):
-    """`kind`: -1 pairs of x and weight; 0 rows of x, up to each end, have a weight of their own; 2 columns of x and rows of the weight are split."""
+    """Computes the grouped products. `kind`: -1 pairs of x and weight; 0 the rows of x up to each
+    end have their own weight; 2 the columns of x and the rows of the weight are split."""
     if kind == -1 or ends is None:
         return [_scaled_product(a, b, *(None if not v else v[k] for v in (bias, scale, each))) for k, (a, b) in enumerate(zip(x, weight))]
     spans = list(itertools.pairwise([0, *ends]))
@@ -43,12 +45,12 @@ def _grouped(x, weight, bias, ends, kind, out, scale=None, each=None):
     pieces = [_scaled_product(rows[a:b], weights[k], _element(bias, k), _element(scale, k), each[0][a:b] if each else None) for k, (a, b) in enumerate(spans)]
     if len(out) > 1:
         return pieces
-    rest = rows.shape[0] - spans[-1][1]                         # (rows of no expert)
+    rest = rows.shape[0] - spans[-1][1]  # (rows without an expert)
     return [torch.cat([*pieces, torch.zeros([rest, pieces[0].shape[1]], dtype=pieces[0].dtype)])]
 
 
 def _ends(groups, counts=False):
-    """Where each group ends, from a list or a tensor of ends or of sizes."""
+    """Returns the end of each group, from a list or a tensor of ends or of sizes."""
     if groups is None:
         return None
     groups = groups if isinstance(groups, list) else groups.tolist()

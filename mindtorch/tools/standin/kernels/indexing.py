@@ -1,4 +1,4 @@
-"""Reading and writing by index, by position and by mask."""
+"""Reads and writes by index, by coordinates and by mask."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import Sized, gradients, kernel
@@ -6,7 +6,8 @@ from mindtorch.tools.standin.kernels._table import Sized, gradients, kernel
 
 # ---- a list of index tensors, one for each dimension
 def _key(self, indices, empty):
-    """What stands in the brackets: a dimension without index is an empty tensor, unless nothing is taken at all."""
+    """Returns the indexing key. An empty tensor stands for a dimension without index, unless the
+    selection is empty."""
     return tuple(slice(None) if i is None or i.numel() == 0 and not empty else i if i.dtype == torch.bool else i.long() for i in indices)
 
 
@@ -25,9 +26,9 @@ kernel("IndexPutImpl", "self!, indices:tensors, values, accumulate:bool, unsafe:
     lambda self, indices, values, accumulate, unsafe: _index_put(self, indices, values, accumulate))
 
 
-# ---- one dimension, an index for all of its slices
+# ---- one dimension, the same index for all slices
 def _whole(index):
-    """Indices given as numbers or as a tensor of any integer dtype."""
+    """Returns indices, passed as a list or as a tensor of any integer dtype, as an int64 tensor."""
     return index.long() if isinstance(index, torch.Tensor) else torch.tensor(index or [], dtype=torch.int64)
 
 
@@ -43,7 +44,7 @@ kernel("IndexFillTensor", "self, dim:int, index:ints, value:scalar, out!")(lambd
 kernel("InplaceIndexFillTensor", "self!, dim:int, index:ints, value:scalar")(_index_fill)
 
 def _cache(self, index, updates, dim):
-    """Writes each example's updates into its part of a cache, from its own place on."""
+    """Writes each example's updates into its part of a cache, from its own offset on."""
     result = self.clone()
     for k, start in enumerate(index.tolist()):
         result[k:k + 1].narrow(dim, start, updates.shape[dim]).copy_(updates[k:k + 1])
@@ -54,7 +55,7 @@ kernel("InplaceScatterUpdate", "self!, index, updates, dim:int")(_cache)
 
 # ---- one dimension, an index for each element
 def _scatter(self, dim, index, source, reduce):
-    """`reduce`: 0 writes, 1 adds, 2 multiplies; the source is a number or a tensor."""
+    """Scatters a scalar or a tensor. `reduce`: 0 writes, 1 adds, 2 multiplies."""
     index = index.long()
     if reduce == 0:
         return self.scatter(dim, index, source.to(self.dtype) if isinstance(source, torch.Tensor) else source)
@@ -72,9 +73,9 @@ kernel("InplaceScatterValue", "self!, dim:int, index, value:scalar, reduce:int")
 kernel("ScatterAdd", "self, dim:int, index, source, out!")(lambda self, dim, index, source, out: self.scatter_add(dim, index.long(), source))
 
 
-# ---- places counted over all dimensions, and places given as rows of coordinates
+# ---- flat indices, and indices as rows of coordinates
 def _rows(indices, sizes):
-    """Rows of coordinates of the first dimensions as one number each."""
+    """Converts rows of coordinates of the first dimensions to flat indices."""
     flat = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for k in range(indices.shape[-1]):
         flat = flat * sizes[k] + indices[..., k].long()
@@ -116,9 +117,9 @@ kernel("Nonzero", "self, out!")(lambda self, out: Sized(self.nonzero()))
 kernel("NonzeroV2", "self, out!")(lambda self, out: Sized(self.nonzero().t()))
 
 
-# ---- tables of rows, rows that name a class
+# ---- embeddings, one-hot
 def _embedding_gradient(grad, indices, rows, padding, by_frequency, out):
-    """`padding` is a huge number if no row is left out."""
+    """Returns an embedding's gradient. `padding` is out of range if no row is excluded."""
     grad = wide(grad)
     table = torch.zeros([rows, grad.shape[-1]], dtype=grad.dtype)
     padding = padding if 0 <= padding < rows else None

@@ -1,15 +1,15 @@
-"""Products of matrices and vectors, distances, and what solves or takes apart a matrix."""
+"""Matrix and vector products, distances, solvers and factorizations."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import kernel
 
-# ---- products. `cube` says how much precision the chip may give up; nothing is given up here.
+# ---- products. `cube` allows the chip to reduce precision; here it has no effect.
 kernel("Matmul Mm BatchMatMul", "self, other, out!, cube:int8")(lambda self, other, out, cube: torch.matmul(self, other))
 kernel("Mv", "self, vector, out!, cube:int8")(lambda self, vector, out, cube: torch.mv(self, vector))
 kernel("Dot", "self, other, out!")(lambda self, other, out: torch.dot(self, other))
 
 
 def _added(name, product, order="beta alpha"):
-    """A product that is added to something, with two factors; their order is the kernel's."""
+    """Registers a product that is added to a tensor, with two factors in the kernel's order."""
     scalars = ", ".join(f"{word}:scalar" for word in order.split())
 
     def function(self, a, b, first, second, out, cube):
@@ -30,7 +30,7 @@ kernel("Trace", "self, out!")(lambda self, out: torch.trace(self))
 kernel("Cdist", "self, other, p:float, mode:int, out!")(
     lambda self, other, p, mode, out: torch.cdist(self, other, p, compute_mode="donot_use_mm_for_euclid_dist"))
 
-# ---- solving, taking apart
+# ---- solvers, factorizations
 kernel("Inverse", "self, out!")(lambda self, out: torch.linalg.inv(self))
 
 
@@ -43,7 +43,7 @@ kernel("TriangularSolve", "self, a, upper:bool, transpose:bool, unitriangular:bo
 
 
 def _qr(self, mode, q, r):
-    """mode: 0 reduced, 1 complete, 2 r alone."""
+    """Computes a QR factorization. mode: 0 reduced, 1 complete, 2 only r."""
     found = torch.linalg.qr(self, ("reduced", "complete", "r")[mode])
     return None if mode == 2 else found[0], found[1]
 

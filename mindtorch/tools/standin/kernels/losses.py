@@ -1,4 +1,5 @@
-"""Losses and their gradients. `reduction` is 0 (none), 1 (mean) or 2 (sum); a gradient's seed has the loss's shape, or one element for all."""
+"""Losses and their gradients. `reduction` is 0 (none), 1 (mean) or 2 (sum). A gradient's seed has
+the loss's shape, or one element for all."""
 from mindtorch.tools.standin.kernels._engine import F
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import gradients, kernel
@@ -7,13 +8,14 @@ REDUCTION = ("none", "mean", "sum", "batchmean")
 
 
 def _seeded(function, grad, x, reduction):
-    """The gradient by x of function(x)."""
+    """Returns the gradient of function(x) with respect to x."""
     seed = grad.expand(x.shape) if reduction == 0 else grad.reshape([])
     return gradients(function, wide(seed), wide(x))[0]
 
 
 def _pair(name, function, between="", kinds=""):
-    """A loss of an input and a target and its gradient; `between` are arguments in front of the reduction, `kinds` those after it."""
+    """Registers a loss of an input and a target, and its gradient. `between` lists the arguments
+    before the reduction, `kinds` those after it."""
     after = f", {kinds}" if kinds else ""
     before = f"{between}, " if between else ""
     n = len(between.split(",")) if between else 0
@@ -32,7 +34,7 @@ def _pair(name, function, between="", kinds=""):
 
 
 def _kl_div(x, target, reduction, log):
-    if reduction == "mean":              # (torch warns of it each time)
+    if reduction == "mean":  # (F.kl_div warns about "mean" on each call)
         return F.kl_div(x, target, reduction="none", log_target=log).mean()
     return F.kl_div(x, target, reduction=reduction, log_target=log)
 
@@ -52,7 +54,7 @@ def _nll(x, target, weight, reduction, ignored):
 
 
 def _total(target, weight, ignored):
-    """The sum of the weights of all targets that count."""
+    """Sums the weights of all targets that are not ignored."""
     counted = target.long()[target != ignored]
     return wide(weight)[counted].sum()
 
@@ -82,7 +84,8 @@ def _fused_gradient(grad, log_probabilities, target, weight, grad_z, log_sum, re
     if grad_z is not None or scale:
         raise NotImplementedError("the loss of log(Z)")
     seed = grad.expand(target.shape) if reduction == "none" else grad.reshape([])
-    # (A softmax's logits are its log probabilities up to a constant, of which neither the loss nor its gradient knows.)
+    # (A softmax's logits are its log probabilities up to a constant, which affects neither the loss
+    # nor its gradient.)
     return gradients(lambda x: _cross_entropy(x, target, weight, reduction, ignored, smoothing), wide(seed), wide(log_probabilities))[0]
 
 

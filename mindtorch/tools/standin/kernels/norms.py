@@ -1,4 +1,5 @@
-"""Normalizations. Backwards use the statistics that their forward left, as the chip does: a buffer that is stale or swapped shows."""
+"""Normalizations. Backward uses the statistics saved by forward, as on the chip, so that a stale or
+swapped buffer is detected."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import chosen, wide
 from mindtorch.tools.standin.kernels._table import kernel
@@ -9,12 +10,12 @@ def _but_channels(x):
 
 
 def _channels(v, x):
-    """A vector of numbers per channel, to go with x."""
+    """Reshapes a vector of per-channel values to broadcast with x."""
     return wide(v).reshape([-1] + [1] * (x.dim() - 2))
 
 
 def _moved(running, new, momentum):
-    """A running statistic, a step nearer to the new one."""
+    """Updates a running statistic."""
     return None if running is None else wide(running) * (1 - momentum) + wide(new) * momentum
 
 

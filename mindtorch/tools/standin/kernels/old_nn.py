@@ -1,4 +1,5 @@
-"""Ops of the old path (aclop) that MindSpore's own layers and optimizers launch: convolutions, pools, norms, activations, dropout, steps."""
+"""Legacy ops (aclop) launched by MindSpore's own layers and optimizers: convolutions, pooling,
+norms, activations, dropout, optimizer steps."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import generator, gradients, op
@@ -6,25 +7,26 @@ from mindtorch.tools.standin.kernels.old_ops import _numbers, _of_inputs, _step
 
 
 def _differentiable(names, function, gradient=None):
-    """An elementwise op, and its gradient of (grad, input)."""
+    """Registers an elementwise op, and its gradient op with inputs (grad, input)."""
     _of_inputs(names, lambda x: function(wide(x)))
     if gradient:
         _of_inputs(gradient, lambda g, x: gradients(function, wide(g), wide(x))[0])
 
 
-# ---- convolutions: strides and dilations of all dimensions, pads before and after each
+# ---- convolutions: strides and dilations of all dimensions, padding before and after each
 _CONVOLUTION = {2: F.conv2d, 3: F.conv3d}
 
 
 def _space(attributes, name):
-    """A setting of the image's dimensions, which stand last in `data_format`."""
+    """Returns an attribute's values for the spatial dimensions, which are last in `data_format`."""
     if attributes.get("data_format", "NCHW") not in ("NCHW", "NCDHW"):
         raise NotImplementedError(f"data_format={attributes['data_format']!r}")
     return attributes[name][2:]
 
 
 def _padded(x, pads, value=0.0):
-    """pads: (before, after) of each of the last dimensions, the first of them first."""
+    """Pads the last dimensions. pads: (before, after) of each of them, the first dimension first.
+    """
     pairs = list(zip(pads[::2], pads[1::2]))
     return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=value)
 
@@ -56,7 +58,7 @@ def _of_weight(inputs, outputs, attributes):
 
 # ---- pools
 def _pads(x, size, strides, attributes):
-    """(before, after) of each dimension."""
+    """Returns (before, after) of each dimension."""
     if attributes.get("padding", "VALID") == "VALID":
         return [0] * (2 * len(size))
     pads = []
@@ -72,7 +74,7 @@ def _max_pool(x, attributes):
 
 
 def _mean_pool(x, attributes):
-    """The mean of what lies inside of the image."""
+    """Averages the elements inside the image."""
     size, strides = _space(attributes, "ksize"), _space(attributes, "strides")
     pads = _pads(x, size, strides, attributes)
     inside = _padded(torch.ones(x.shape[2:]).reshape(1, 1, *x.shape[2:]), pads)
@@ -117,7 +119,8 @@ def _sums(inputs, outputs, attributes):
 
 @op("BNTrainingUpdate")
 def _normed(inputs, outputs, attributes):
-    """`factor`: how much of the batch's statistics goes into the running ones."""
+    """Normalizes by batch statistics. `factor` is the weight of the batch's statistics in the
+    running ones."""
     x, total, squares, weight, bias, mean, variance = map(wide, inputs)
     n, part = x.numel() // x.shape[1], attributes["factor"]
     own = total / n
@@ -154,7 +157,7 @@ def _evaluated_gradient(inputs, outputs, attributes):
 
 @op("BatchNorm")
 def _batch_norm(inputs, outputs, attributes):
-    """All outputs behind the first are the statistics."""
+    """All outputs after the first are the statistics."""
     if attributes.get("is_training", True):
         raise NotImplementedError("is_training")
     x, weight, bias, mean, variance = map(wide, inputs)
@@ -172,7 +175,7 @@ def _layer_norm(inputs, outputs, attributes):
 
 @op("LayerNormGrad")
 def _layer_norm_gradient(inputs, outputs, attributes):
-    """Variance and mean are what the forward op left, up to its eps."""
+    """Computes the gradient. Variance and mean are the forward op's outputs, up to its eps."""
     g, x, variance, mean, weight = map(wide, inputs)
     inner = list(range(x.dim() - weight.dim(), x.dim()))
     factor = torch.rsqrt(variance + attributes.get("epsilon", 1e-7))
@@ -254,7 +257,8 @@ def _kl_divergence_gradient(inputs, outputs, attributes):
 
 
 def _resized(x, size, mode, attributes):
-    """At the middles of pixels, as torch does; other ways are for other frameworks' models."""
+    """Resizes with pixel centers at half-integers, as torch does; other conventions, used by models
+    of other frameworks, are not supported."""
     if not attributes.get("half_pixel_centers") and mode == "bilinear" and not attributes.get("align_corners"):
         raise NotImplementedError("half_pixel_centers=False")
     if mode == "nearest" and (attributes.get("half_pixel_centers") or attributes.get("align_corners")):
@@ -275,7 +279,7 @@ def _columns(inputs, outputs, attributes):
     return [F.unfold(wide(inputs[0]), attributes["ksizes"], attributes["dilations"], padding, attributes["strides"]).reshape(outputs[0].shape)]
 
 
-# ---- random numbers (not the chip's), the mask of dropout: a bit for each element, the first lowest
+# ---- random numbers (not the chip's); the dropout mask has one bit per element, least significant first
 def _generator(attributes, *more):
     seed = attributes.get("seed", 0) or (int(torch.randint(1 << 31, [])) if not attributes.get("seed2") and not more else 0)
     return generator(seed, attributes.get("seed2", 0) + sum(more))
@@ -313,7 +317,8 @@ def _channels_dropped(inputs, outputs, attributes):
 # ---- steps of optimizers
 @op("AdamApplyOneWithDecayAssign")
 def _adam_decayed(inputs, outputs, attributes):
-    """(grad, v, m, p, lr, beta1, 1 - beta1, beta2, 1 - beta2, decay, eps) -> v, m, p, in place"""
+    """Updates in place: (grad, v, m, p, lr, beta1, 1 - beta1, beta2, 1 - beta2, decay, eps) -> v,
+    m, p"""
     g, v, m, p, lr, beta1, rest1, beta2, rest2, decay, eps = inputs
     v_new, m_new = v * beta2 + g * g * rest2, m * beta1 + g * rest1
     p_new = p - lr * (m_new / (v_new.sqrt() + eps) + decay * p)
@@ -323,7 +328,8 @@ def _adam_decayed(inputs, outputs, attributes):
 
 
 def _sgd(p, grad, lr, moment, momentum, stat, attributes):
-    """`stat` is 1 before the first step with momentum, whose moment is the gradient itself."""
+    """Computes an SGD step. `stat` is 1 before the first step with momentum, in which the moment is
+    the gradient itself."""
     g = grad + attributes.get("weight_decay", 0.0) * p
     first = stat > 0
     moment_new = torch.where(first, g, moment * momentum + (1 - attributes.get("dampening", 0.0)) * g)

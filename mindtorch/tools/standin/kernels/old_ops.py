@@ -1,15 +1,15 @@
-"""Ops of the old path (aclop), which MindSpore still takes for primitives without aclnn kernel."""
+"""Legacy ops (aclop), which MindSpore still launches for primitives without an aclnn kernel."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._table import op, put
 
 
 def _of_inputs(names, function):
-    """An op without attributes that gives one tensor."""
+    """Registers an op without attributes that returns one tensor."""
     op(names)(lambda inputs, outputs, attributes: [function(*inputs)])
 
 
 def _numbers(t):
-    """What is in an input that is a list of numbers."""
+    """Returns the values of an input that is a list of integers."""
     return [int(v) for v in t.reshape(-1)]
 
 
@@ -64,7 +64,7 @@ _of_inputs("AsinhGrad", lambda y, g: g / torch.cosh(y))
 
 # ---- variables
 def _written(names, function):
-    """An op that writes its first input, and gives it."""
+    """Registers an op that writes its first input and returns it."""
     def into(inputs, outputs, attributes):
         value = function(*inputs)
         put(inputs[0], value)
@@ -79,7 +79,7 @@ _written("ScatterUpdate", lambda x, index, updates: x.index_copy(0, index.long()
 _written("ScatterAdd", lambda x, index, updates: x.index_add(0, index.long().reshape(-1), updates.reshape([-1, *x.shape[1:]])))
 
 
-# ---- reductions, running sums
+# ---- reductions, cumulative ops
 def _reduction(names, function):
     def reduced(inputs, outputs, attributes):
         x, axes = inputs
@@ -139,7 +139,8 @@ _of_inputs("Diag", torch.diag)
 
 
 def _taken(x, begin, end, step, attributes):
-    """Places of x, flat, that a strided slice takes. Bits of the masks: a begin or an end that does not count, a dimension that goes away."""
+    """Returns the flat indices of x that a strided slice selects. The mask attributes are bits: a
+    begin or end that is ignored, a dimension that is removed."""
     _refuse(attributes, "ellipsis_mask", "new_axis_mask")
     places = torch.arange(x.numel()).reshape(x.shape)
     free = [attributes.get(f"{side}_mask", 0) for side in ("begin", "end")]
@@ -176,7 +177,8 @@ def _pad(inputs, outputs, attributes):
     x, pads, value = inputs
     if attributes.get("mode", "constant") != "constant":
         raise NotImplementedError(f"mode={attributes['mode']!r}")
-    sides = _numbers(pads)                          # (begin, end) of the first dimension first, or all begins in front of all ends
+    # (begin, end) of the first dimension first, or all begins before all ends
+    sides = _numbers(pads)
     pairs = list(zip(sides[::2], sides[1::2])) if attributes.get("paddings_contiguous", True) else list(zip(sides[:len(sides) // 2], sides[len(sides) // 2:]))
     return [F.pad(x, [n for pair in reversed(pairs) for n in pair], value=value.item())]
 
@@ -274,7 +276,7 @@ def _ctc_loss(x, targets, lengths, target_lengths, attributes):
 
 @op("CTCLossV2")
 def _ctc(inputs, outputs, attributes):
-    """The second output is for the gradient, which does without."""
+    """The second output is only used by the chip's gradient op; the one here does not need it."""
     return [_ctc_loss(*inputs, attributes), None]
 
 
@@ -288,7 +290,7 @@ def _ctc_gradient(inputs, outputs, attributes):
 
 @op("MultilabelMarginLoss")
 def _multilabel_margin(inputs, outputs, attributes):
-    """The second output marks the classes that are targets, those in front of the first -1."""
+    """The second output marks the classes that are targets, those before the first -1."""
     x, target = inputs
     counted = (target < 0).cumsum(-1) == 0
     marks = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, target.long().clamp(min=0), counted.long()) > 0
@@ -301,9 +303,10 @@ def _multi_margin(inputs, outputs, attributes):
     return [F.multi_margin_loss(x, target.long(), attributes.get("p", 1), attributes.get("margin", 1.0), weight, reduction=attributes.get("reduction", "mean"))]
 
 
-# ---- steps of optimizers: the variable and its states are written
+# ---- optimizer steps: the variable and its states are written
 def _step(name, count, function):
-    """function gives new values of the first `count` inputs; outputs are the first of them."""
+    """Registers an optimizer step. function returns new values of the first `count` inputs; outputs
+    are the first inputs."""
     def stepped(inputs, outputs, attributes):
         for place, value in zip(inputs[:count], function(*inputs, attributes)):
             put(place, value)

@@ -1,10 +1,10 @@
-"""Steps of optimizers, and the look whether gradients are finite."""
+"""Optimizer steps, and the check for finite gradients."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import kernel
 
 
 def _adamw(p, m, v, largest, grad, step, lr, beta1, beta2, decay, eps, amsgrad, maximize):
-    """AdamW in float32. `step` counts finished steps: the kernel adds 1."""
+    """Computes AdamW in float32. `step` counts finished steps: the kernel adds 1."""
     done = float(step.reshape(-1)[0]) + 1
     g = -grad.float() if maximize else grad.float()
     new_m = beta1 * m.float() + (1 - beta1) * g
@@ -16,5 +16,6 @@ def _adamw(p, m, v, largest, grad, step, lr, beta1, beta2, decay, eps, amsgrad, 
 
 
 kernel("ApplyAdamWV2", "p!, m!, v!, largest!, grad, step, lr:float, beta1:float, beta2:float, decay:float, eps:float, amsgrad:bool, maximize:bool")(_adamw)
-# (Launched for one tensor after another, all with the same flag: it is set by the first value that is not finite, and stays.)
+# (Launched once per tensor, with the same flag: the first non-finite value sets it, and it stays
+# set.)
 kernel("AllFinite", "grad, found!")(lambda grad, found: torch.logical_or(found, ~torch.isfinite(grad).all()))

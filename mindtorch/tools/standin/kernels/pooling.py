@@ -1,17 +1,17 @@
-"""Pools, their gradients, and what undoes them."""
+"""Pooling, its gradients, and unpooling."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
 def _pair(values, default=None):
-    """A number for each of two dimensions."""
+    """Returns one value for each of two dimensions."""
     values = list(values or default)
     return values * 2 if len(values) == 1 else values
 
 
 def _scattered(values, places, shape):
-    """A plane of zeros with the values added at flat places."""
+    """Adds the values at flat indices to a plane of zeros."""
     flat = torch.zeros(list(shape[:-2]) + [shape[-2] * shape[-1]], dtype=values.dtype)
     return flat.scatter_add(-1, places.long().flatten(-2), values.flatten(-2)).reshape(shape)
 
@@ -30,8 +30,10 @@ def _with_indices_backward(g, x, indices, size, stride, padding, dilation, ceil,
     return _scattered(wide(g), indices, x.shape)
 
 
-# The mask is int8 [..., kh*kw, (ceil(oh*ow/16)+1)*32]: a row for each place of the window, in it a 1 for each window whose maximum is there. (What the
-# chip's mask looks like nobody knows; that it is read, and that exactly one place is marked, shows a mask that is stale or another pool's.)
+# The mask is int8 [..., kh*kw, (ceil(oh*ow/16)+1)*32]: one row per position in the window, with a 1
+# for each window whose maximum is at that position. (The format of the chip's mask is not
+# documented. Backward reads this one and checks that exactly one position is marked, so that a
+# stale mask or that of another pooling op is detected.)
 
 def _corners(count, stride, padding):
     return torch.arange(count) * stride - padding
@@ -54,7 +56,7 @@ def _with_mask_backward(g, x, mask, size, stride, padding, dilation, ceil, out):
     count = g.shape[-2] * g.shape[-1]
     marks = mask[..., :count].long()
     if mask.shape[-2] != kh * kw or bool((marks.sum(-2) != 1).any()) or bool((mask[..., count:] != 0).any()):
-        raise ValueError("this mask is not the one that a forward pool of this size wrote")
+        raise ValueError("the mask was not written by a forward pooling op of this size")
     place = (marks * torch.arange(kh * kw).reshape(-1, 1)).sum(-2).reshape(g.shape)
     row = place // kw * dh + _corners(g.shape[-2], sh, ph).reshape(-1, 1)
     column = place % kw * dw + _corners(g.shape[-1], sw, pw)

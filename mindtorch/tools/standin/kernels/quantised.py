@@ -1,4 +1,4 @@
-"""Values as small integers with a scale, and products of them."""
+"""Quantization to small integers with a scale, and products of quantized values."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import kernel
 
@@ -6,7 +6,7 @@ ROUND = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc"
 
 
 def _as(value, out):
-    """A result as the receiver keeps it: integers are rounded, and end where their range does."""
+    """Converts a result to the output's dtype: integers are rounded and clamped to their range."""
     if out.is_floating_point():
         return value
     limits = torch.iinfo(out.dtype)
@@ -23,7 +23,7 @@ def _quantised(x, scale, offset, squared, rounding, dtype, out):
 
 
 def _by_row(x, smooth, out, scale):
-    """A scale for each row: its largest value becomes 127."""
+    """Quantizes with one scale per row, so that its largest value becomes 127."""
     x = x.float() if smooth is None else x.float() * smooth.float()
     found = x.abs().amax(-1, keepdim=True) / 127
     return torch.round(x / torch.where(found == 0, torch.ones_like(found), found)), found.squeeze(-1)
@@ -34,12 +34,13 @@ kernel("DynamicQuant", "x, smooth, out!, scale!")(_by_row)
 
 
 def _scale(scale):
-    """Scales as numbers; those in 64 bits are the bits of a float32."""
+    """Returns scales as float32; 64-bit integers contain the bits of a float32."""
     return scale.to(torch.int32).view(torch.float32) if scale.dtype in (torch.int64, torch.uint64) else scale.float()
 
 
 def _product(a, b, scale, offset, each, bias, transpose_a, transpose_b, out):
-    """int8 @ int8, summed without rounding; a bias of integers comes in front of the scale, one of other numbers after it."""
+    """Computes int8 @ int8, summed exactly. An integer bias is added before scaling, any other bias
+    after it."""
     value = (a.mT if transpose_a else a).double() @ (b.mT if transpose_b else b).double()
     early = bias is not None and not bias.is_floating_point()
     value = (value + bias if early else value) * _scale(scale)
@@ -49,9 +50,9 @@ def _product(a, b, scale, offset, each, bias, transpose_a, transpose_b, out):
 
 
 def _weight_product(x, weight, scale, offset, quant_scale, quant_offset, bias, group, out):
-    """x @ a weight of integers, which have a scale for each column, or one for all."""
+    """Computes x @ weight, where the integer weight has one scale per column, or one for all."""
     if group or quant_scale is not None or quant_offset is not None:
-        raise NotImplementedError("scales of groups, or a result of integers")
+        raise NotImplementedError("group scales, or an integer result")
 
     def row(t):
         return t.float().reshape(1, -1)

@@ -1,4 +1,5 @@
-"""Recurrent layers of the old path (aclop): LSTM (DynamicRNN) and GRU (DynamicGRUV2), one direction, one layer, time first."""
+"""Legacy recurrent ops (aclop): LSTM (DynamicRNN) and GRU (DynamicGRUV2), one direction, one layer,
+time-major."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import op
 
@@ -6,19 +7,20 @@ USUAL = {"direction": "UNIDIRECTIONAL", "activation": "tanh", "time_major": True
 
 
 def _usual(attributes, lengths, steps, order):
-    """Refuses what the functions below do not compute."""
+    """Rejects attributes that the functions below do not support."""
     for name, value in {**USUAL, "gate_order": order}.items():
         given = attributes.get(name, value)
         if given != value and given != "":
             raise NotImplementedError(f"{name}={given!r}")
     if attributes.get("cell_clip", -1) > 0 or attributes.get("use_peephole"):
-        raise NotImplementedError("clipped cells, or cells that gates look at")
+        raise NotImplementedError("cell clipping or peephole connections")
     if lengths is not None and lengths.numel() and bool((lengths != steps).any()):
-        raise NotImplementedError("sequences of several lengths")
+        raise NotImplementedError("sequences of different lengths")
 
 
 def _lstm(x, weight, bias, h, c, forget):
-    """All steps. Columns of the weight: the gates i, j (what is new), f and o; its rows: input, then state."""
+    """Computes all steps. The weight's columns are the gates i, j (candidate), f and o; its rows
+    are input, then state."""
     steps = []
     for now in x:
         i, j, f, o = (torch.cat((now, h), 1) @ weight + bias).chunk(4, 1)
@@ -31,7 +33,7 @@ def _lstm(x, weight, bias, h, c, forget):
 
 
 def _state(t):
-    """A first state, [1, batch, size] or [batch, size]."""
+    """Returns an initial state, [1, batch, size] or [batch, size], as [batch, size]."""
     return t.float().reshape(-1, t.shape[-1])
 
 
@@ -44,7 +46,8 @@ def _rnn(inputs, outputs, attributes):
 
 @op("DynamicRNNGrad")
 def _rnn_gradient(inputs, outputs, attributes):
-    """Inputs: x, weight, bias, y, first h and c, all h and c, gradients of y and of the last h and c, gates. Outputs: of weight, bias, x, first h and c."""
+    """Inputs: x, weight, bias, y, first h and c, all h and c, gradients of y and of the last h and
+    c, gates. Outputs: gradients of weight, bias, x, first h and c."""
     _usual(attributes, None, None, "ijfo")
     x, weight, bias, h, c = (inputs[k].float() for k in (0, 1, 2, 4, 5))
     with torch.enable_grad():
@@ -57,7 +60,8 @@ def _rnn_gradient(inputs, outputs, attributes):
 
 @op("DynamicGRUV2")
 def _gru(inputs, outputs, attributes):
-    """Columns of the weights: reset, update, what is new. Outputs: y, h, then update, reset, new and the state's part of new, of all steps."""
+    """The weights' columns are reset, update, candidate. Outputs: y, h, then update, reset,
+    candidate and the state's part of the candidate, for all steps."""
     x, weight, recurrent, bias, recurrent_bias, lengths, h = inputs[:7]
     _usual(attributes, lengths, x.shape[0], "rzh")
     if not attributes.get("reset_after", True):
@@ -75,7 +79,8 @@ def _gru(inputs, outputs, attributes):
 
 @op("DynamicGRUV2Grad")
 def _gru_gradient(inputs, outputs, attributes):
-    """Step by step backwards from what the forward op kept. Outputs: of both weights, of both biases, of x and of the first state."""
+    """Computes the gradient step by step backwards, from the forward op's saved outputs. Outputs:
+    gradients of both weights, of both biases, of x and of the first state."""
     x, weight, recurrent, _, first, states, grad, last, update, reset, new, hidden, lengths = inputs[:13]
     _usual(attributes, lengths, x.shape[0], "rzh")
     before = torch.cat((_state(first)[None], states[:-1].float()))

@@ -4,7 +4,8 @@ from mindtorch.tools.standin.kernels._table import kernel
 
 
 def _over(function):
-    """Calls function(self, dims, keepdim) with no dims meaning all, and a tensor without dimensions as one of one element."""
+    """Wraps a reduction as function(self, dims, keepdim): no dims means all of them, and a 0-d
+    tensor is reduced as a tensor of one element."""
     def call(self, dims, keepdim):
         return function(self, tuple(dims or range(self.dim())), keepdim) if self.dim() else function(self.reshape(1), (0,), False)
     return call
@@ -24,7 +25,7 @@ kernel("Prod", "self, dtype:int32, out!")(lambda self, dtype, out: torch.prod(se
 kernel("ProdDim", "self, dim:int, keepdim:bool, dtype:int32, out!")(
     lambda self, dim, keepdim, dtype, out: torch.prod(self.to(out.dtype), dim, keepdim))
 
-# With places.
+# With indices.
 
 for _name, _function in ("MaxDim", torch.max), ("MinDim", torch.min), ("MedianDim", torch.median):
     kernel(_name, "self, dim:int, keepdim:bool, out!, indices!")(

@@ -1,11 +1,12 @@
-"""Images of another size: interpolation, borders, samples at places."""
+"""Resampling of images: interpolation, padding, grid sampling."""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import chosen, wide
 from mindtorch.tools.standin.kernels._table import gradients, kernel
 
 
 def _resized(x, size, scales, mode, align=None):
-    """To a size; with scales (0 or less: not given) by these, which must lead there, if need be as they were before float32 rounded them."""
+    """Resizes to `size`. If scales are given (> 0) they are used, and must produce that size, if
+    necessary before their rounding to float32."""
     if align or not any(s > 0 for s in scales):
         return F.interpolate(x, list(size), mode=mode, align_corners=align)
     for by in list(scales), [float(f"{s:.7g}") for s in scales]:
@@ -22,7 +23,7 @@ def _scales(rank):
     return ", ".join(f"scale{d}:double" for d in range(rank))
 
 
-# (nearest resizing of one and two dimensions is not told the scales, its backward is)
+# (nearest resizing of one and two dimensions does not receive the scales, but its backward does)
 kernel("UpsampleNearest1d UpsampleNearest2d", "input, size:ints, out!")(lambda x, size, out: _resized(wide(x), size, (), "nearest"))
 kernel("UpsampleNearest3d", f"input, size:ints, {_scales(3)}, out!")(lambda x, size, a, b, c, out: _resized(wide(x), size, (a, b, c), "nearest"))
 for _rank in 1, 2, 3:
@@ -36,7 +37,8 @@ for _name, _rank, _mode in (("Linear1d", 1, "linear"), ("Bilinear2d", 2, "biline
 
 
 def _padded(x, padding, mode):
-    """Borders by reflection or replication; an image without batch gets one for the while."""
+    """Pads by reflection or replication; an image without a batch dimension temporarily gets one.
+    """
     rank = len(padding) // 2
     return F.pad(x.unsqueeze(0), padding, mode).squeeze(0) if x.dim() == rank + 1 else F.pad(x, padding, mode)
 

@@ -1,9 +1,10 @@
-"""Joining, repeating, moving and cutting out elements: what comes out are elements that went in."""
+"""Concatenation, repetition, permutation and slicing: outputs contain only elements of the inputs.
+"""
 from mindtorch.tools.standin.kernels._engine import F, torch
 from mindtorch.tools.standin.kernels._results import wide
 from mindtorch.tools.standin.kernels._table import kernel
 
-# ---- joining, cutting
+# ---- concatenation, slicing
 kernel("Cat", "tensors:tensors, dim:int, out!")(lambda tensors, dim, out: torch.cat([t.to(out.dtype) for t in tensors], dim))
 kernel("Stack", "tensors:tensors, dim:int, out!")(lambda tensors, dim, out: torch.stack([t.to(out.dtype) for t in tensors], dim))
 kernel("SplitTensor", "self, size:int, dim:int, out:tensors!")(lambda self, size, dim, out: list(self.split(size, dim)))
@@ -18,7 +19,7 @@ def _slice(self, dim, start, end, step, out):
 kernel("Slice", "self, dim:int, start:int, end:int, step:int, out!")(_slice)
 kernel("ConstantPadNd", "self, pad:ints, value:scalar, out!")(lambda self, pad, value, out: F.pad(self, pad, value=value))
 
-# ---- repeating
+# ---- repetition
 kernel("Expand", "self, size:ints, out!")(lambda self, size, out: self.expand(size))
 kernel("Repeat", "self, repeats:ints, out!")(lambda self, repeats, out: self.repeat(repeats))
 kernel("RepeatInterleave", "self, repeats, size:int, out!")(lambda self, repeats, size, out: torch.repeat_interleave(self, repeats.long()))
@@ -30,7 +31,7 @@ kernel("RepeatInterleaveIntWithDim", "self, repeats:int, dim:int, size:int, out!
 
 
 def _repeats_gradient(grad, repeats, dim, out):
-    """Sums over the copies of each slice; one number stands for all slices."""
+    """Sums over the copies of each slice; a single repeat count applies to all slices."""
     n, grad = out.shape[dim], wide(grad)
     owners = torch.repeat_interleave(torch.arange(n), repeats.long().reshape(-1).expand(n))
     return torch.zeros(out.shape, dtype=grad.dtype).index_add(dim, owners, grad)
@@ -38,7 +39,7 @@ def _repeats_gradient(grad, repeats, dim, out):
 
 kernel("RepeatInterleaveGrad", "grad, repeats, dim:int, out!")(_repeats_gradient)
 
-# ---- moving
+# ---- permutation
 kernel("Permute", "self, dims:ints, out!")(lambda self, dims, out: self.permute(dims))
 kernel("Flip", "self, dims:ints, out!")(lambda self, dims, out: self.flip(dims))
 kernel("Roll", "self, shifts:ints, dims:ints, out!")(lambda self, shifts, dims, out: torch.roll(self, shifts, dims) if dims else torch.roll(self, shifts[0]))

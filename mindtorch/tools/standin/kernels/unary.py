@@ -4,7 +4,8 @@ from mindtorch.tools.standin.kernels._table import kernel
 
 
 def _unary(names, inplace=""):
-    """A kernel of the name of torch's function in capital letters; and, where MindSpore launches it, the one that writes its operand."""
+    """Registers kernels with the capitalized names of torch's functions, and their in-place forms
+    where MindSpore launches them."""
     for name in names.split():
         function = getattr(torch, name.lower())
         kernel(name, "self, out!")(lambda self, out, *, f=function: f(self))

@@ -1,16 +1,18 @@
-"""The different values of a tensor. How many there are the kernel finds out: results have their largest size when it is launched."""
+"""Unique values of a tensor. The kernel determines their number: at launch, outputs have their
+largest size."""
 from mindtorch.tools.standin.kernels._engine import torch
 from mindtorch.tools.standin.kernels._table import Sized, kernel
 
 
 def _values(self, inverse, counts, dim=None):
-    """Sorted values, places and counts; the last two None if they are not asked for."""
+    """Returns sorted values, inverse indices and counts; the last two are None unless requested."""
     values, places, numbers = torch.unique(self, sorted=True, return_inverse=True, return_counts=True, dim=dim)
     return Sized(values), places if inverse else None, Sized(numbers) if counts else None
 
 
 def _runs(self, inverse, counts, dim):
-    """One value for each run of equal ones. 1000 for the dimension: all elements in a row."""
+    """Returns one value for each run of equal ones. A dimension of 1000 means all elements,
+    flattened."""
     values, places, numbers = torch.unique_consecutive(self, return_inverse=True, return_counts=True, dim=None if dim >= 1000 else dim)
     return Sized(values), places if inverse else None, Sized(numbers) if counts else None
 

@@ -1,18 +1,25 @@
-"""Limits of the chip: which dtypes CANN's documentation gives for each argument of an aclnn kernel.
+"""Limits of the chip: the dtypes that CANN's documentation lists for each argument of an aclnn
+kernel.
 
-The tables (_math, _nn, _more) hold a line for every document, `repository folder document`, and below it one for each group of arguments:
+The tables (_math, _nn, _more) have a line per document, `repository folder document`, and below it
+one line per group of arguments:
 
     ops-math math/add aclnnAdd&aclnnInplaceAdd
         Add 0 self, 1 other, 3 out: floats f64 ints bool complexes
         Erfinv 0 self: floats ints bool | 910A: f32 f16
 
-The number before an argument's name is its place among the arguments of the C function, from 0 on, `double` and `float` not counted: these arrive in
-registers of their own, and a log of launches does not have them. After the dtypes stands what another chip than the 910B takes instead. bfloat16 stands in
-the 910B's list alone: the 910A and the 310P compute nothing in it (CANN's kernels have a list for each of the two generations; those that only move memory,
-MOVES, have one for all). Arguments that CANN documents no dtypes for have no limit, and neither have scalars, which are converted. The documents are those of
-CANN's open operator libraries, https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (read in the state of August 2026; the
-910B stands for A2 and A3). Of a dozen kernels the libraries' own lists take more than their documents say, and stand here with that (Sigmoid, Elu, LeakyRelu,
-Log10, IsFinite, MinDim's indices, ...). Quantized kernels and those of several chips at once are left out.
+The number before an argument's name is its index among the arguments of the C function, from 0 on.
+`double` and `float` are not counted: they are passed in other registers, and a launch log does not
+contain them. After the dtypes follow the dtypes of chips that differ from the 910B. bfloat16
+applies only to the 910B: the 910A and the 310P compute nothing in it. (CANN's kernels have a list
+for each of the two generations; those that only move memory, MOVES, have one for all.) Arguments
+without documented dtypes have no limit, nor do scalars, which are converted.
+
+The documents belong to CANN's open operator libraries,
+https://gitcode.com/cann/<repository>/tree/master/<folder>/docs/<document>.md (as of August 2026;
+the 910B stands for A2 and A3). The libraries' own lists of about a dozen kernels contain more
+dtypes than their documents, and the tables here include these (Sigmoid, Elu, LeakyRelu, Log10,
+IsFinite, MinDim's indices, ...). Quantized kernels and multi-chip kernels are left out.
 """
 from __future__ import annotations
 
@@ -27,14 +34,14 @@ GROUPS = {"floats": "f32 f16 bf16", "ints": "i8 i16 i32 i64 u8", "complexes": "c
 DTYPES = frozenset("f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool c64 c128".split())
 MOVES = {"InplaceCopy"}
 
-#: an argument in the log: tensors and arrays have commas in brackets of their own
+#: an argument in the log: tensors and arrays contain commas inside brackets
 _ARGUMENT = re.compile(r'(?:\[[^]]*\]|\((?:\[[^]]*\]|[^()])*\)|"[^"]*"|[^,\[("])+')
 _TENSOR = re.compile(r"T\[[^]]*\](\w+)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What one argument of a kernel may be."""
+    """The dtypes that one argument of a kernel accepts."""
 
     kernel: str
     position: int
@@ -44,9 +51,10 @@ class Limit:
 
 
 def chip_of(name: str) -> str:
-    """One of CHIPS for what a chip, or a product's SoC version, is called: 910B for "Ascend910B2", "Ascend910_9391" (A3: same lists) or "910B".
+    """Returns the entry of CHIPS for the name of a chip, or a product's SoC version: 910B for
+    "Ascend910B2", "Ascend910_9391" (A3: same lists) or "910B".
 
-    Raises ValueError for others.
+    Raises ValueError for other names.
     """
     short = name.removeprefix("Ascend").upper()
     if short in ("910", "910A", "910PRO", "910PROA", "910PROB", "910PREMIUMA"):
@@ -55,19 +63,19 @@ def chip_of(name: str) -> str:
         return "910B"
     if short.startswith("310P"):
         return "310P"
-    raise ValueError(f"no limits are known for the chip {name!r}; there are {', '.join('Ascend' + c for c in CHIPS)}")
+    raise ValueError(f"no limits are known for the chip {name!r}; known chips are {', '.join('Ascend' + c for c in CHIPS)}")
 
 
 def _dtypes(text):
     found = frozenset(d for word in text.split() for d in GROUPS.get(word, word).split())
     if not found or found - DTYPES:
-        raise ValueError(f"what dtypes are {text!r}?")
+        raise ValueError(f"unknown dtypes in {text!r}")
     return found
 
 
 @functools.cache
 def limits() -> dict[str, dict[int, Limit]]:
-    """All limits: by kernel (without `aclnn`) and position."""
+    """Returns all limits, by kernel (without `aclnn`) and position."""
     out: dict[str, dict[int, Limit]] = {}
     for name in ("_math", "_nn", "_more"):
         source = ""
@@ -94,19 +102,21 @@ def limits() -> dict[str, dict[int, Limit]]:
 
 
 def link(source: str) -> str:
-    """Where a document is to be read."""
+    """Returns the URL of a document."""
     repository, folder, document = source.split()
     return f"https://gitcode.com/cann/{repository}/tree/master/{folder}/docs/{document}.md"
 
 
 def lines(chip: str) -> list[str]:
-    """The limits on a chip, a text line for each argument: `<kernel> <position> <dtype,dtype,...>` (position: as in the tables, without floats)."""
+    """Returns the limits of a chip, a text line per argument: `<kernel> <position>
+    <dtype,dtype,...>` (position as in the tables, not counting floats)."""
     c = chip_of(chip)
     return [f"{kernel} {position} {','.join(sorted(limit.dtypes[c]))}" for kernel, by in sorted(limits().items()) for position, limit in sorted(by.items())]
 
 
 def check(kernel: str, dtypes: Mapping[str | int, str | Iterable[str] | None], chip: str = "910B") -> str | None:
-    """None if a chip takes these dtypes (by an argument's name or position; for lists of tensors several; None: a null pointer), or what it refuses."""
+    """Returns None if a chip accepts these dtypes, else a message on the rejected one. Keys are
+    argument names or positions; a list of tensors has several dtypes; None is a null pointer."""
     c, by = chip_of(chip), limits().get(kernel.removeprefix("aclnn"), {})
     named = {limit.argument: limit for limit in by.values()}
     for argument, given in dtypes.items():
@@ -116,15 +126,15 @@ def check(kernel: str, dtypes: Mapping[str | int, str | Iterable[str] | None], c
         for dtype in (given,) if isinstance(given, str) else given:
             if dtype not in limit.dtypes[c]:
                 allowed = " ".join(sorted(limit.dtypes[c]))
-                return (f"aclnn{limit.kernel} takes no {dtype} as argument {limit.position} ({limit.argument}) on Ascend{c}: "
-                        f"{allowed} are documented ({link(limit.source)})")
+                return (f"aclnn{limit.kernel} does not accept {dtype} as argument {limit.position} ({limit.argument}) on Ascend{c}; "
+                        f"documented dtypes: {allowed} ({link(limit.source)})")
     return None
 
 
 def launched(arguments: str) -> dict[int, str | list[str]]:
-    """The dtypes of a launch's tensors, by position, out of its arguments as a log has them.
+    """Parses the dtypes of a launch's tensors, by position, from its arguments in a log.
 
-    "T[2]f32, L(T[2]i8,T[2]i8), S(f32)1" -> {0: "f32", 1: ["i8", "i8"]}
+        "T[2]f32, L(T[2]i8,T[2]i8), S(f32)1" -> {0: "f32", 1: ["i8", "i8"]}
     """
     out: dict[int, str | list[str]] = {}
     for position, text in enumerate(a.strip() for a in _ARGUMENT.findall(arguments)):

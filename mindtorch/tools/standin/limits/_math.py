@@ -1,4 +1,5 @@
-"""CANN's documented dtypes: arithmetic, reductions, comparisons, shapes, random numbers. (The form: limits/__init__.py.)"""
+"""CANN's documented dtypes: arithmetic, reductions, comparisons, shapes, random numbers. (Format:
+limits/__init__.py.)"""
 
 TABLE = """
 ops-math conversion/clip_by_value_v2 aclnnClamp

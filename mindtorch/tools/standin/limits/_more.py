@@ -1,4 +1,4 @@
-"""CANN's documented dtypes: attention, images. (The form: limits/__init__.py.)"""
+"""CANN's documented dtypes: attention, images. (Format: limits/__init__.py.)"""
 
 TABLE = """
 ops-transformer attention/flash_attention_score aclnnFlashAttentionScore

@@ -1,4 +1,5 @@
-"""CANN's documented dtypes: layers, losses, matrix products, convolutions, indexing, optimizers. (The form: limits/__init__.py.)"""
+"""CANN's documented dtypes: layers, losses, matrix products, convolutions, indexing, optimizers.
+(Format: limits/__init__.py.)"""
 
 TABLE = """
 ops-nn activation/elu aclnnElu&aclnnInplaceElu

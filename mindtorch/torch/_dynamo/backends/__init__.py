@@ -1,2 +1,2 @@
-"""torch._dynamo.backends: what torch.compile takes as `backend`."""
+"""torch._dynamo.backends: the values that torch.compile accepts as `backend`."""
 from mindtorch.torch._dynamo.backends import registry  # noqa: F401

@@ -1,20 +1,22 @@
 """torch._dynamo.backends.registry: compilers of captured graphs, by name.
 
-A compiler is called as compiler(gm, example_inputs): a torch.fx.GraphModule and the tensors that its placeholders stand for.  It
-returns a callable that takes such tensors and gives what the graph gives, which runs from then on.
+A compiler is called as compiler(gm, example_inputs), with a torch.fx.GraphModule and the tensors
+for its placeholders. It returns a callable that accepts such tensors, returns the graph's results,
+and is run from then on.
 """
 from mindtorch.torch._compile import BACKENDS, REGISTERED, compile, resolved
 
 __all__ = ["register_backend", "register_debug_backend", "register_experimental_backend", "list_backends", "lookup_backend"]
 
-#: tags of those that torch.compile has of its own
+#: tags of the built-in backends of torch.compile
 _OWN = {"eager": ("debug",), "aot_eager": ("debug",)}
 
 
 def register_backend(compiler_fn=None, name=None, tags=()):
-    """Gives a compiler a name (its own, if there is none) that torch.compile(backend=...) takes; also a decorator.
+    """Registers a compiler under a name (default: its own name) for torch.compile(backend=...). Can
+    be used as a decorator.
 
-    AssertionError if there is one of the name.
+    AssertionError if the name is taken.
     """
     if compiler_fn is None:
         return lambda f: register_backend(f, name, tags)
@@ -39,13 +41,16 @@ def register_experimental_backend(compiler_fn=None, name=None):
 
 
 def list_backends(exclude_tags=("debug", "experimental")):
-    """Names that torch.compile takes, but for those with one of these tags."""
+    """Returns the names that torch.compile accepts, without those that have one of these tags."""
     tags = {**{n: _OWN.get(n, ()) for n in BACKENDS}, **{n: t for n, (_, t) in REGISTERED.items()}}
     return sorted(n for n, have in tags.items() if not set(have) & set(exclude_tags or ()))
 
 
 def lookup_backend(compiler_fn):
-    """The compiler of a name; InvalidBackend if there is none.  A callable is given back."""
+    """Returns the compiler registered under a name. A callable is returned unchanged.
+
+    InvalidBackend if there is none.
+    """
     if not isinstance(compiler_fn, str):
         return compiler_fn
     found = resolved(compiler_fn)

@@ -1,4 +1,4 @@
-"""torch.ao.nn.quantized: names that refuse when they are used."""
+"""torch.ao.nn.quantized: placeholders that raise NotImplementedError when used."""
 from mindtorch.torch._refusing import refuse
 
 refuse(globals(), "quantized tensors are not supported",

@@ -1,4 +1,4 @@
-"""torch.ao.quantization: names that refuse when they are used."""
+"""torch.ao.quantization: placeholders that raise NotImplementedError when used."""
 from mindtorch.torch._refusing import refuse
 
 refuse(globals(), "quantized tensors are not supported",

@@ -1,9 +1,9 @@
-"""torch.cpu.amp.autocast_mode: the older name of torch.amp's autocast."""
+"""torch.cpu.amp.autocast_mode: deprecated name of torch.amp's autocast."""
 from mindtorch.core.dtypes import bfloat16
 from mindtorch.torch._deprecation import deprecated_class
 from mindtorch.torch.amp import autocast_mode as _mode
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
 
 __all__ = ["autocast"]

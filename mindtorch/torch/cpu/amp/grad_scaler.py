@@ -1,4 +1,4 @@
-"""torch.cpu.amp.grad_scaler: the older name of torch.amp's GradScaler."""
+"""torch.cpu.amp.grad_scaler: deprecated name of torch.amp's GradScaler."""
 from mindtorch.torch._deprecation import deprecated
 from mindtorch.torch.amp import grad_scaler as _scaler
 

@@ -1,4 +1,4 @@
-"""torch.cuda.amp: the old place of torch.amp."""
+"""torch.cuda.amp: deprecated names of torch.amp."""
 from mindtorch.torch.cuda.amp import autocast_mode, common, grad_scaler  # noqa: F401
 from mindtorch.torch.cuda.amp.autocast_mode import autocast, custom_bwd, custom_fwd
 from mindtorch.torch.cuda.amp.common import amp_definitely_not_available

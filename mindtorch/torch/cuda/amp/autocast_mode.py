@@ -1,9 +1,9 @@
-"""torch.cuda.amp.autocast_mode: the older names of torch.amp's autocast and decorators."""
+"""torch.cuda.amp.autocast_mode: deprecated names of torch.amp's autocast and decorators."""
 from mindtorch.core.dtypes import float16
 from mindtorch.torch._deprecation import deprecated, deprecated_class
 from mindtorch.torch.amp import autocast_mode as _mode
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see `torch/_dynamo/_capture.py`).
 CAPTURE = "followed"
 
 __all__ = ["autocast", "custom_fwd", "custom_bwd"]

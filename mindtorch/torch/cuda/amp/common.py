@@ -7,5 +7,5 @@ __all__ = ["amp_definitely_not_available"]
 
 
 def amp_definitely_not_available():
-    """True where neither an accelerator nor torch_xla is there."""
+    """True if neither an accelerator nor torch_xla is available."""
     return not (_device.accelerator() or find_spec("torch_xla"))

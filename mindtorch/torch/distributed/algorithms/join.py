@@ -1,4 +1,5 @@
-"""Uneven inputs: a process that has run out keeps up with the collectives of those that have not."""
+"""Uneven inputs: a process without further inputs matches the collectives of the processes that
+still have some."""
 import warnings
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -8,24 +9,28 @@ import mindtorch.torch.distributed as dist
 
 __all__ = ["JoinHook", "Joinable", "Join"]
 
-#: id of a parameter -> the last average of gradients that a process without inputs has taken part in; its own `.grad` stays as it is
+#: id of a parameter -> the last gradient average in which a process without inputs took part; its
+#: own `.grad` is unchanged
 AVERAGES = {}
 
 
 class JoinHook:
-    """What a process that has run out does for a Joinable."""
+    """Actions of a process without further inputs for one Joinable."""
 
     def main_hook(self):
-        """Once for every iteration that others still make: the same collectives as theirs."""
+        """Issues the same collectives as the other processes; called once per iteration that they
+        still run."""
 
     def post_hook(self, is_last_joiner):
-        """Once all have run out; is_last_joiner tells whether this process is among the last."""
+        """Called when all processes have run out of inputs. is_last_joiner is True if this process
+        is among the last."""
 
 
 class Joinable(ABC):
-    """Something whose iterations have collectives (DistributedDataParallel, ZeroRedundancyOptimizer).
+    """Base of classes whose iterations issue collectives (DistributedDataParallel,
+    ZeroRedundancyOptimizer).
 
-    It calls Join.notify_join_context(self) once in every iteration, before its other collectives.
+    They call Join.notify_join_context(self) once per iteration, before their other collectives.
     """
 
     @abstractmethod
@@ -35,7 +40,7 @@ class Joinable(ABC):
 
     @abstractmethod
     def join_hook(self, **kwargs):
-        """A JoinHook; `kwargs` are those of the Join."""
+        """Returns a JoinHook. `kwargs` are those of the Join."""
 
     @property
     @abstractmethod
@@ -45,11 +50,11 @@ class Joinable(ABC):
     @property
     @abstractmethod
     def join_process_group(self):
-        """Group in which Join talks."""
+        """Process group that Join uses."""
 
 
 class _JoinConfig(NamedTuple):
-    """What the Join around a Joinable has set."""
+    """Settings of the Join around a Joinable."""
 
     enable: bool
     throw_on_early_termination: bool
@@ -57,14 +62,15 @@ class _JoinConfig(NamedTuple):
 
     @staticmethod
     def construct_disabled_join_config():
-        """Outside of a Join."""
+        """Returns the settings outside a Join."""
         return _JoinConfig(enable=False, throw_on_early_termination=False, is_first_joinable=False)
 
 
 class Join:
-    """Context manager around a training loop whose processes have unequal numbers of inputs.
+    """Context manager around a training loop whose processes have different numbers of inputs.
 
-    With throw_on_early_termination a RuntimeError on all ranks once the first has run out.  `kwargs` go to the hooks.
+    With throw_on_early_termination, all ranks raise RuntimeError once the first has run out.
+    `kwargs` are passed to the hooks.
     """
 
     def __init__(self, joinables, enable=True, throw_on_early_termination=False, **kwargs):
@@ -105,7 +111,7 @@ class Join:
             hook.post_hook(last)
 
     def _still_active(self):
-        """How many processes are in an iteration."""
+        """Returns the number of processes that run an iteration."""
         count = torch.zeros(1, device=self._device)
         dist.all_reduce(count, group=self._process_group)
         return count.item()
@@ -116,9 +122,10 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable):
-        """Tells the processes that have run out that this one goes on; the Work of the number of such, or None.
+        """Notifies the processes without inputs that this one continues. Returns the Work that
+        counts such processes, or None.
 
-        The Work's tensor is Work.result()[0].
+        The count is Work.result()[0].
         """
         config = joinable._join_config
         if not config.is_first_joinable or not config.enable:

@@ -1,6 +1,7 @@
-"""Checkpoints that many ranks write and read together (https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
+"""Checkpoints written and read by many ranks together
+(https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
 
-Files are torch's own, both ways.
+The file format is PyTorch's, for both reading and writing.
 """
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.checkpoint import format_utils  # noqa: F401
@@ -16,5 +17,5 @@ from mindtorch.torch.distributed.checkpoint.state_dict_loader import load, load_
 from mindtorch.torch.distributed.checkpoint.state_dict_saver import async_save, save, save_state_dict  # noqa: F401
 from mindtorch.torch.distributed.checkpoint.storage import StorageReader, StorageWriter  # noqa: F401
 
-refuse(globals(), "state_dicts of ShardedTensor are not offered; use get_optimizer_state_dict and load",
+refuse(globals(), "state_dicts of ShardedTensor are unsupported; use get_optimizer_state_dict and load",
        "load_sharded_optimizer_state_dict", "QuantizedHuggingFaceStorageReader")

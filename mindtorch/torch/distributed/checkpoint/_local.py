@@ -1,9 +1,10 @@
-"""This rank's part of a tensor, which for a DTensor is its local shard."""
+"""This rank's part of a tensor; for a DTensor this is its local shard."""
 import mindtorch.torch as torch
 
 
 def local_chunk(value):
-    """(offsets, the tensor) of this rank's part; None if it has none.  A tensor that is no DTensor is its own whole."""
+    """Returns (offsets, tensor) of this rank's part, or None if it has none. For a tensor that is
+    not a DTensor: the complete tensor."""
     from mindtorch.torch.distributed.tensor import DTensor
 
     if not isinstance(value, DTensor):
@@ -13,7 +14,7 @@ def local_chunk(value):
     if value.device_mesh.get_coordinate() is None:
         return None
     if any(p.is_partial() for p in value.placements):
-        raise NotImplementedError(f"a DTensor with placements {value.placements} holds sums that are not done yet: "
+        raise NotImplementedError(f"a DTensor with placements {value.placements} has unreduced partial sums: "
                                   "redistribute it before it is saved or loaded")
     shape, offsets = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
     part = local_part(value)
@@ -24,7 +25,7 @@ def local_chunk(value):
 
 
 def local_part(value):
-    """A DTensor's local tensor; any other value itself."""
+    """Returns a DTensor's local tensor. Returns any other value unchanged."""
     from mindtorch.torch.distributed.tensor import DTensor
 
     return value._local_tensor if isinstance(value, DTensor) else value

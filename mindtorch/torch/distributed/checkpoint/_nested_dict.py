@@ -1,18 +1,20 @@
-"""Nested state_dicts as flat ones whose keys are dotted paths, and back."""
+"""Conversion between nested state_dicts and flat ones whose keys are dotted paths."""
 from mindtorch.core.tensor import taken
 
 
 def _nested(value):
-    """Whether a value is walked into.  Dicts are; a list is where a tensor or a dict is in it (a tuple never is)."""
+    """True if a value is traversed: a dict, or a list that contains a tensor, a dict or such a
+    list. Tuples are never traversed."""
     if isinstance(value, dict):
         return True
     return isinstance(value, list) and any(taken(v) or _nested(v) for v in value)
 
 
 def flatten_state_dict(state_dict):
-    """({dotted path: value}, {dotted path: tuple of keys}); ValueError if two paths have one name.
+    """Returns ({dotted path: value}, {dotted path: tuple of keys}). Raises ValueError if two paths
+    have the same name.
 
-    Keys other than list indices count as text, as in torch's files.
+    Keys other than list indices are converted to strings, as in PyTorch's files.
     """
     flat, paths = {}, {}
 
@@ -33,7 +35,8 @@ def flatten_state_dict(state_dict):
 
 
 def set_element(root, path, value):
-    """Puts a value at a path, making dicts and lists on the way; holes in lists hold None."""
+    """Sets the value at a path, creating dicts and lists on the way. Missing list elements become
+    None."""
     here = root
     for key, after in zip(path, path[1:]):
         inner = [] if type(after) is int else {}
@@ -43,7 +46,7 @@ def set_element(root, path, value):
                 here[key] = inner
             here = here[key]
         else:
-            # Only files hold text for every key: the dict that is being filled may have numbers.
+            # Only in files every key is a string: the dict that is filled may have integer keys.
             key = key if key in here else next((k for k in here if str(k) == key), key)
             here = here.setdefault(key, inner)
     last = path[-1]
@@ -60,7 +63,8 @@ def _fill(items, index):
 
 
 def unflatten_state_dict(state_dict, mapping):
-    """The nested form of a flat state_dict; `mapping` is the second result of `flatten_state_dict`."""
+    """Returns the nested form of a flat state_dict. `mapping` is the second result of
+    `flatten_state_dict`."""
     nested = {}
     for key, value in state_dict.items():
         set_element(nested, mapping[key], value)

@@ -1,22 +1,23 @@
-"""The error of a checkpoint in which one or more ranks failed."""
+"""Exception raised when one or more ranks fail to save or load a checkpoint."""
 import traceback
 
 __all__ = ["CheckpointException"]
 
 
 def wrap_exception(exc):
-    """(exception, its traceback as text lines): what travels to the other ranks."""
+    """Returns (exception, stack summary), the form that is sent to the other ranks."""
     return exc, traceback.extract_tb(exc.__traceback__)
 
 
 def is_wrapped_exception(obj):
-    """Whether obj came from `wrap_exception`."""
+    """True if obj was returned by `wrap_exception`."""
     return isinstance(obj, tuple) and len(obj) == 2 and isinstance(obj[0], BaseException) and \
         (obj[1] is None or isinstance(obj[1], traceback.StackSummary))
 
 
 class CheckpointException(BaseException):
-    """Saving or loading failed; `failures` maps a rank to (exception, stack summary or None)."""
+    """Raised when saving or loading failed. `failures` maps a rank to (exception, stack summary or
+    None)."""
 
     def __init__(self, msg, failures):
         super().__init__(msg, failures)

@@ -1,4 +1,5 @@
-"""Planners that save and load whole state_dicts: replicated tensors once, DTensors shard by shard."""
+"""Planners that save and load complete state_dicts: replicated tensors once, DTensors shard by
+shard."""
 import io
 from dataclasses import replace
 
@@ -16,12 +17,13 @@ __all__ = ["DefaultSavePlanner", "DefaultLoadPlanner", "create_default_local_loa
 
 
 def create_default_local_save_plan(state_dict, is_coordinator):
-    """SavePlan of everything that this rank has of a flat state_dict."""
+    """Returns a SavePlan of everything that this rank has of a flat state_dict."""
     return SavePlan([item for fqn, value in state_dict.items() for item in _create_write_items(fqn, value)])
 
 
 def create_default_global_save_plan(all_plans, rewrite_index_hints=True):
-    """(plans, Metadata): what all ranks together write; a key may stand in one plan only, unless it comes in chunks."""
+    """Returns (plans, Metadata) of what all ranks together write. A key may occur in one plan only,
+    unless its tensor is split in chunks."""
     described, new_plans = {}, []
     for plan in all_plans:
         items = []
@@ -42,7 +44,8 @@ def create_default_global_save_plan(all_plans, rewrite_index_hints=True):
 
 
 def create_default_local_load_plan(state_dict, metadata, strict=True):
-    """LoadPlan that fills a flat state_dict.  RuntimeError names a key that the checkpoint lacks, unless not `strict`."""
+    """Returns a LoadPlan that fills a flat state_dict. If `strict`, raises RuntimeError for a key
+    missing in the checkpoint."""
     items = []
     for fqn, value in state_dict.items():
         md = metadata.state_dict_metadata.get(fqn)
@@ -53,26 +56,27 @@ def create_default_local_load_plan(state_dict, metadata, strict=True):
         if isinstance(md, TensorStorageMetadata) and taken(value) and tuple(value.shape) != tuple(md.size):
             raise ValueError(f"Size mismatch between saved {md.size} and current: {torch.Size(value.shape)} for {fqn}")
         if isinstance(md, BytesStorageMetadata) and taken(value):
-            # What stands in the file decides: the tensor gives way to the object, as in torch.
+            # The file's content decides: the object replaces the tensor, as in PyTorch.
             value = None
         items += _create_read_items(fqn, md, value)
     return LoadPlan(items)
 
 
 def create_default_global_load_plan(all_plans):
-    """The ranks' plans as they are: every rank reads what it needs by itself."""
+    """Returns the ranks' plans unchanged: every rank reads what it needs."""
     return all_plans
 
 
 def _dedup(plans, to_lowest):
-    """Keeps each item in one plan: of those that have it, that of the lowest rank, or of the rank with least to write."""
+    """Leaves each item in one plan: that of the lowest rank that has it, or of the rank with the
+    least to write."""
     holders = {}
     for i, plan in enumerate(plans):
         for item in plan.items:
             holders.setdefault(item.index, []).append((i, item))
     keep = [set() for _ in plans]
     load = [0] * len(plans)
-    # What only one rank has is settled first, so that the rest evens out.
+    # Assign items that only one rank has first, so that the others balance the load.
     for index, found in sorted(holders.items(), key=lambda kv: len(kv[1]) > 1):
         size = found[0][1].tensor_storage_size() or 1
         i = found[0][0] if to_lowest else min((i for i, _ in found), key=lambda i: load[i])
@@ -82,7 +86,7 @@ def _dedup(plans, to_lowest):
 
 
 def _check_chunks(metadata):
-    """ValueError unless the chunks of each tensor cover it, without overlap."""
+    """Raises ValueError unless the chunks of each tensor cover it without overlap."""
     for fqn, md in metadata.state_dict_metadata.items():
         if not isinstance(md, TensorStorageMetadata):
             continue
@@ -96,13 +100,14 @@ def _check_chunks(metadata):
                     raise ValueError(f"Failed to validate global plan: chunks of '{fqn}' overlap: {c} and {d}")
         if volume != torch.Size(md.size).numel():
             raise ValueError(f"Failed to validate global plan: the chunks of '{fqn}' have {volume} elements, its size "
-                             f"{tuple(md.size)} asks for {torch.Size(md.size).numel()}")
+                             f"{tuple(md.size)} requires {torch.Size(md.size).numel()}")
 
 
 class DefaultSavePlanner(SavePlanner):
-    """Saves a state_dict, nested dicts and lists flattened; what several ranks have alike is written by one of them.
+    """Saves a state_dict with nested dicts and lists flattened. Data replicated on several ranks is
+    written by one of them.
 
-    `flatten_sharded_tensors` and `enable_plan_caching` are accepted and change nothing.
+    `flatten_sharded_tensors` and `enable_plan_caching` are accepted but have no effect.
     """
 
     def __init__(self, flatten_state_dict=True, flatten_sharded_tensors=True, dedup_replicated_tensors=None,
@@ -139,11 +144,12 @@ class DefaultSavePlanner(SavePlanner):
         return self.transform_object(write_item, found)
 
     def lookup_object(self, index):
-        """The value, or this rank's part of it, that an index names."""
+        """Returns the value, or this rank's part of it, that an index identifies."""
         return find_local_part(self.state_dict[index.fqn], index)
 
     def transform_object(self, write_item, object):
-        """What is written for a value: tensors as they are, anything else through torch.save."""
+        """Returns the data written for a value: a tensor unchanged, anything else serialized by
+        torch.save."""
         if write_item.type == WriteItemType.BYTE_IO:
             buffer = io.BytesIO()
             torch.save(object, buffer)
@@ -152,9 +158,9 @@ class DefaultSavePlanner(SavePlanner):
 
 
 class DefaultLoadPlanner(LoadPlanner):
-    """Loads into the tensors of a state_dict, in place; what is no tensor is replaced.
+    """Loads into the tensors of a state_dict in place. Other values are replaced.
 
-    RuntimeError names a missing key, unless `allow_partial_load`.
+    Raises RuntimeError for a missing key, unless `allow_partial_load`.
     """
 
     def __init__(self, flatten_state_dict=True, flatten_sharded_tensors=True, allow_partial_load=False):
@@ -190,11 +196,11 @@ class DefaultLoadPlanner(LoadPlanner):
         pass
 
     def lookup_tensor(self, index):
-        """This rank's tensor, or part of one, that an index names."""
+        """Returns this rank's tensor (or its part of one) that an index identifies."""
         return find_local_part(self.state_dict[index.fqn], index)
 
     def transform_tensor(self, read_item, tensor):
-        """The part of a tensor that an item fills."""
+        """Returns the part of a tensor that an item fills."""
         tensor = tensor.detach()
         for dim, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths)):
             tensor = tensor.narrow(dim, start, length)
@@ -202,7 +208,7 @@ class DefaultLoadPlanner(LoadPlanner):
 
 
 class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
-    """Fills an empty dict with the whole checkpoint, or with `keys` of it."""
+    """Fills an empty dict with the complete checkpoint, or with `keys` of it."""
 
     def __init__(self, keys=None, *args, **kwargs):
         self.keys = keys

@@ -1,6 +1,8 @@
-"""Checkpoints in a folder: `.metadata` and one file `__<rank>_<n>.distcp` or more for each rank, as torch writes them.
+"""Checkpoints in a directory: `.metadata` and one or more files `__<rank>_<n>.distcp` per rank, in
+PyTorch's format.
 
-A .distcp file is a row of torch.save archives, one for each tensor or object; `.metadata` tells offset and length of each.
+A .distcp file is a sequence of torch.save archives, one for each tensor or object. `.metadata`
+contains the offset and length of each.
 """
 import concurrent.futures
 import contextlib
@@ -31,7 +33,7 @@ _PICKLE_PROTOCOL = 4
 
 @dataclass
 class _StorageInfo:
-    """Where one item lies."""
+    """Location of one stored item."""
 
     relative_path: str
     offset: int
@@ -39,7 +41,8 @@ class _StorageInfo:
     transform_descriptors: Any = None
 
     def __getstate__(self):
-        # Files of older releases have no such field, and need none where nothing was transformed.
+        # Files of older PyTorch releases do not have this field. It is only needed if a transform
+        # was applied.
         return {k: v for k, v in self.__dict__.items() if v is not None or k != "transform_descriptors"}
 
 
@@ -49,14 +52,14 @@ class _StoragePrefix:
 
 
 class SerializationFormat(enum.Enum):
-    """How an item is written."""
+    """Serialization format of an item."""
 
     TORCH_SAVE = "torch_save"
     SAFETENSORS = "safetensors"
 
 
 class FileSystemBase:
-    """What a FileSystemWriter and FileSystemReader need of a file system."""
+    """File system operations that FileSystemWriter and FileSystemReader need."""
 
     def create_stream(self, path, mode):
         raise NotImplementedError(f"{type(self).__name__}.create_stream")
@@ -115,7 +118,7 @@ class FileSystem(FileSystemBase):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id):
-        """A path, or a name without a scheme such as s3://."""
+        """True for a path with a writable existing parent, False for a URL such as s3://."""
         if isinstance(checkpoint_id, pathlib.Path):
             return True
         if "://" in str(checkpoint_id):
@@ -128,7 +131,7 @@ def _sized(item):
 
 
 def _split(items, count):
-    """Items in `count` lots of about the same size, largest first."""
+    """Distributes items over `count` lists of about the same total size, largest items first."""
     lots, sizes = [[] for _ in range(count)], [0] * count
     for item in sorted(items, key=_sized, reverse=True):
         i = sizes.index(min(sizes))
@@ -138,9 +141,11 @@ def _split(items, count):
 
 
 class FileSystemWriter(BlockingAsyncStager, StorageWriter):
-    """Writes a checkpoint into the folder `path` (https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
+    """Writes a checkpoint to the directory `path`
+    (https://docs.pytorch.org/docs/stable/distributed.checkpoint.html).
 
-    One file a rank, or with single_file_per_rank=False one for each item, written by `thread_count` threads.
+    Writes one file per rank, or with single_file_per_rank=False one per item, using `thread_count`
+    threads.
     """
 
     def __init__(self, path, single_file_per_rank=True, sync_files=True, thread_count=1, per_thread_copy_ahead=10_000_000,
@@ -182,8 +187,8 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
             warnings.warn(f"Detected an existing checkpoint in {path}, overwriting since self.overwrite={self.overwrite}. "
                           "Past version 2.5 of PyTorch, `overwrite` will default to False. Set this variable to True to "
                           "maintain this functionality or False to raise when an existing checkpoint is found.", stacklevel=3)
-            # The description goes first and comes back last: a checkpoint that is half overwritten is none, and does not
-            # load as a mixture of two.
+            # Delete the metadata first and write it last: a half-overwritten checkpoint is then
+            # invalid, and does not load as a mixture of two.
             self.fs.rm_file(path)
 
     def prepare_local_plan(self, plan):
@@ -226,7 +231,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
                     stream.write(data.getbuffer())
                 else:
                     buffer = io.BytesIO()
-                    # Never more of a storage than the chunk itself.
+                    # Clone, so that no more of the storage than the chunk itself is written.
                     torch.save(data.detach().cpu().clone(memory_format=torch.contiguous_format), buffer)
                     stream.write(buffer.getbuffer())
                 length = stream.tell() - offset
@@ -254,7 +259,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
 
     @property
     def checkpoint_id(self):
-        """The folder."""
+        """The directory."""
         return self.path
 
     @classmethod
@@ -267,11 +272,12 @@ def _sync(stream):
     try:
         os.fsync(stream.fileno())
     except (AttributeError, io.UnsupportedOperation):
-        os.sync()       # a stream that is no file
+        os.sync()  # a stream that is not a file
 
 
 class FileSystemReader(StorageReader):
-    """Reads what a FileSystemWriter, here or in torch, has written into the folder `path`."""
+    """Reads a checkpoint written by a FileSystemWriter (mindtorch's or PyTorch's) to the directory
+    `path`."""
 
     def __init__(self, path, _extension_registry=None):
         self.fs = FileSystem()
@@ -288,7 +294,7 @@ class FileSystemReader(StorageReader):
 
     @property
     def checkpoint_id(self):
-        """The folder."""
+        """The directory."""
         return self.path
 
     def read_metadata(self, *args, **kwargs):
@@ -316,7 +322,7 @@ class FileSystemReader(StorageReader):
         for item in plan.items:
             info = self.storage_data.get(item.storage_index)
             if info is None:
-                raise ValueError(f"the checkpoint's metadata does not tell where {item.storage_index} is stored")
+                raise ValueError(f"the checkpoint's metadata has no storage location for {item.storage_index}")
             if getattr(info, "transform_descriptors", None):
                 raise NotImplementedError(f"'{item.storage_index.fqn}' was stored through the stream transforms "
                                           f"{info.transform_descriptors}, which are not supported")
@@ -328,7 +334,7 @@ class FileSystemReader(StorageReader):
                     data = stream.read(length)
                     if len(data) != length:
                         raise EOFError(f"{name} ends after {offset + len(data)} bytes, where '{items[0].storage_index.fqn}' "
-                                       f"needs {offset + length}: the checkpoint is damaged")
+                                       f"needs {offset + length}: the checkpoint is truncated")
                     self._hand_over(io.BytesIO(data), items, planner)
         done = futures.Future()
         done.set_result(None)

@@ -1,4 +1,4 @@
-"""Checkpoints turned from folders into torch.save files and back."""
+"""Conversion of checkpoint directories to torch.save files and back."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tensor import taken
@@ -17,7 +17,8 @@ __all__ = ["dcp_to_torch_save", "torch_save_to_dcp", "BroadcastingTorchSaveReade
 
 
 def whole_state_dict(dcp_checkpoint_dir, flat=False):
-    """Everything that a checkpoint holds, nested as it was saved or under flat keys; in this process alone."""
+    """Returns the complete content of a checkpoint, nested as it was saved or with flat keys. Runs
+    in this process only."""
     state = {}
     planner = _EmptyStateDictLoadPlanner(flatten_state_dict=not flat)
     _load_state_dict(state, FileSystemReader(dcp_checkpoint_dir), planner=planner, no_dist=True)
@@ -25,12 +26,12 @@ def whole_state_dict(dcp_checkpoint_dir, flat=False):
 
 
 def dcp_to_torch_save(dcp_checkpoint_dir, torch_save_path):
-    """Writes a whole checkpoint as one torch.save file; in this process alone."""
+    """Writes a complete checkpoint as one torch.save file. Runs in this process only."""
     torch.save(whole_state_dict(dcp_checkpoint_dir), torch_save_path)
 
 
 def torch_save_to_dcp(torch_save_path, dcp_checkpoint_dir):
-    """Writes a torch.save file of a state_dict as a checkpoint; in this process alone."""
+    """Writes a torch.save file of a state_dict as a checkpoint. Runs in this process only."""
     state = torch.load(torch_save_path, weights_only=False)
     _save_state_dict(state, FileSystemWriter(dcp_checkpoint_dir), None, 0, True, None)
 
@@ -63,7 +64,7 @@ class BroadcastingTorchSaveReader(StorageReader):
         wanted = {}
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
-                raise NotImplementedError(f"BroadcastingTorchSaveReader reads tensors only: '{item.storage_index.fqn}' is none")
+                raise NotImplementedError(f"BroadcastingTorchSaveReader only reads tensors: '{item.storage_index.fqn}' is not a tensor")
             wanted.setdefault(item.storage_index.fqn, []).append(item)
         keys = [k for k, v in flat.items() if taken(v)]
         if together:
@@ -72,7 +73,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             keys = box[0]
         missing = sorted(set(wanted) - set(keys))
         for key in keys:
-            # One after the other, on all ranks alike, whatever parts a rank holds.
+            # One at a time and in the same order on all ranks, whichever parts a rank has.
             box = [flat.get(key)]
             if together:
                 dist.broadcast_object_list(box, src=self.coordinator_rank)
@@ -99,7 +100,8 @@ class BroadcastingTorchSaveReader(StorageReader):
 
 
 class DynamicMetaLoadPlanner(DefaultLoadPlanner):
-    """Takes the description of a checkpoint that has none (a torch.save file) from the state_dict to be filled."""
+    """Derives the metadata of a checkpoint without metadata (a torch.save file) from the state_dict
+    to be filled."""
 
     def set_up_planner(self, state_dict, metadata=None, is_coordinator=False):
         super().set_up_planner(state_dict, metadata, is_coordinator)

@@ -1,5 +1,5 @@
-"""torch.distributed.checkpoint.hf_storage: names that refuse when they are used."""
+"""torch.distributed.checkpoint.hf_storage: placeholders that raise NotImplementedError."""
 from mindtorch.torch._refusing import refuse
 
-refuse(globals(), "checkpoints in Hugging Face's layout are not offered; use FileSystemReader and FileSystemWriter", "",
+refuse(globals(), "checkpoints in Hugging Face's layout are unsupported; use FileSystemReader and FileSystemWriter", "",
        "HuggingFaceStorageReader HuggingFaceStorageWriter")

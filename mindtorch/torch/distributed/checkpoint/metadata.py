@@ -1,6 +1,8 @@
-"""What a checkpoint's `.metadata` file holds: for each key its shape, dtype and chunks, and where each chunk lies.
+"""Content of a checkpoint's `.metadata` file: the shape, dtype and chunks of each key and the
+location of each chunk.
 
-These classes are pickled under torch's names, field by field as torch has them, so that either side reads the other's.
+These classes are pickled under PyTorch's names with PyTorch's fields, so that each library can read
+the other's files.
 """
 import enum
 from dataclasses import dataclass, field
@@ -14,14 +16,14 @@ __all__ = ["ChunkStorageMetadata", "TensorStorageMetadata", "BytesStorageMetadat
 
 @dataclass
 class ChunkStorageMetadata:
-    """A box of a tensor: where it begins and how large it is, one number for each dimension."""
+    """Box within a tensor: its offset and size in each dimension."""
 
     offsets: torch.Size
     sizes: torch.Size
 
 
 class _MEM_FORMAT_ENCODING(enum.Enum):
-    """How a memory format is written down."""
+    """Encoding of a memory format."""
 
     TORCH_CONTIGUOUS_FORMAT = 0
     TORCH_CHANNELS_LAST = 1
@@ -35,7 +37,7 @@ _FORMATS = {_MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT: torch.contiguous_forma
 
 @dataclass
 class TensorProperties:
-    """What a tensor is besides its shape."""
+    """Properties of a tensor other than its shape."""
 
     dtype: torch.dtype = field(default_factory=torch.get_default_dtype)
     layout: torch.layout = torch.strided
@@ -55,14 +57,14 @@ class TensorProperties:
 
     @staticmethod
     def create_from_tensor(tensor):
-        """Properties of a tensor."""
+        """Returns the properties of a tensor."""
         return TensorProperties(dtype=tensor.dtype, layout=tensor.layout, requires_grad=tensor.requires_grad,
                                 memory_format=torch.contiguous_format, pin_memory=False)
 
 
 @dataclass
 class TensorStorageMetadata:
-    """A tensor of a checkpoint: its whole size, and the chunks that it is stored in."""
+    """A tensor of a checkpoint: its full size, and the chunks in which it is stored."""
 
     properties: TensorProperties
     size: torch.Size
@@ -71,12 +73,12 @@ class TensorStorageMetadata:
 
 @dataclass
 class BytesStorageMetadata:
-    """Something of a checkpoint that is no tensor."""
+    """A non-tensor object of a checkpoint."""
 
 
 @dataclass
 class StorageMeta:
-    """Which checkpoint, and which call, files belong to."""
+    """Identifies the checkpoint, and the save or load call, to which files belong."""
 
     checkpoint_id: Any = None
     save_id: str | None = None
@@ -86,7 +88,7 @@ class StorageMeta:
 
 @dataclass
 class Metadata:
-    """The whole of a checkpoint's description."""
+    """Complete description of a checkpoint."""
 
     state_dict_metadata: dict[str, Any]
     planner_data: Any = None
@@ -97,7 +99,8 @@ class Metadata:
 
 @dataclass(frozen=True)
 class MetadataIndex:
-    """Names one stored object: its key, and for a chunk of a tensor its offset; `index` is a hint where to look first."""
+    """Identifies a stored object by its key and, for a chunk of a tensor, its offset. `index` is a
+    lookup hint."""
 
     fqn: str
     offset: torch.Size | None = None

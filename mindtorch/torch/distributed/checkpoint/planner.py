@@ -1,4 +1,4 @@
-"""What is written and read, as plans: who decides them (planners), and their items."""
+"""Save and load plans: the planners that create them and their items."""
 import abc
 import enum
 import functools
@@ -15,7 +15,7 @@ __all__ = ["WriteItemType", "LoadItemType", "BytesIOWriteData", "TensorWriteData
 
 
 class WriteItemType(enum.Enum):
-    """A whole tensor, a part of one, or something else."""
+    """Kind of item to write: a complete tensor, a part of a tensor, or another object."""
 
     TENSOR = enum.auto()
     SHARD = enum.auto()
@@ -23,7 +23,7 @@ class WriteItemType(enum.Enum):
 
 
 class LoadItemType(enum.Enum):
-    """A part of a tensor, or something else."""
+    """Kind of item to read: a part of a tensor, or another object."""
 
     TENSOR = enum.auto()
     BYTE_IO = enum.auto()
@@ -31,14 +31,14 @@ class LoadItemType(enum.Enum):
 
 @dataclass(frozen=True)
 class BytesIOWriteData:
-    """Size of something that is no tensor."""
+    """Size of a non-tensor object."""
 
     nbytes: int
 
 
 @dataclass(frozen=True)
 class TensorWriteData:
-    """A chunk, and the tensor that it is of."""
+    """A chunk and the properties of its tensor."""
 
     chunk: ChunkStorageMetadata
     properties: TensorProperties
@@ -47,7 +47,7 @@ class TensorWriteData:
 
 @dataclass(frozen=True)
 class WriteItem:
-    """One thing to write."""
+    """One item to write."""
 
     index: MetadataIndex
     type: WriteItemType
@@ -55,7 +55,7 @@ class WriteItem:
     tensor_data: TensorWriteData | None = None
 
     def tensor_storage_size(self):
-        """Bytes of the chunk; None for what is no tensor."""
+        """Returns the bytes of the chunk, or None for a non-tensor object."""
         if self.tensor_data is None:
             return None
         count = functools.reduce(operator.mul, self.tensor_data.chunk.sizes, 1)
@@ -64,7 +64,8 @@ class WriteItem:
 
 @dataclass(frozen=True)
 class ReadItem:
-    """One thing to read: `lengths` from `storage_offsets` of what is stored to `dest_offsets` of what is here."""
+    """One item to read: `lengths` elements from `storage_offsets` of the stored object to
+    `dest_offsets` of the local one."""
 
     type: LoadItemType
     dest_index: MetadataIndex
@@ -76,7 +77,7 @@ class ReadItem:
 
 @dataclass(frozen=True)
 class SavePlan:
-    """What one rank writes."""
+    """Items that one rank writes."""
 
     items: list[WriteItem]
     storage_data: Any = None
@@ -86,7 +87,7 @@ class SavePlan:
 
 @dataclass
 class LoadPlan:
-    """What one rank reads."""
+    """Items that one rank reads."""
 
     items: list[ReadItem]
     storage_data: Any = None
@@ -94,64 +95,64 @@ class LoadPlan:
 
 
 class SavePlanner(abc.ABC):
-    """Decides what each rank writes.
+    """Decides which rank writes what.
 
-    `set_up_planner` and `create_local_plan` run on every rank, `create_global_plan` on the coordinator, `finish_plan` and
-    `resolve_data` on every rank again.
+    `set_up_planner` and `create_local_plan` run on every rank, `create_global_plan` on the
+    coordinator, `finish_plan` and `resolve_data` on every rank again.
     """
 
     @abc.abstractmethod
     def set_up_planner(self, state_dict, storage_meta=None, is_coordinator=False):
-        """Takes the state_dict that is to be saved."""
+        """Receives the state_dict to be saved."""
 
     @abc.abstractmethod
     def create_local_plan(self):
-        """SavePlan of this rank."""
+        """Returns the SavePlan of this rank."""
 
     @abc.abstractmethod
     def create_global_plan(self, all_plans):
-        """(SavePlan of each rank, Metadata) from the plans of all ranks."""
+        """Returns (SavePlan of each rank, Metadata) from the plans of all ranks."""
 
     @abc.abstractmethod
     def finish_plan(self, new_plan):
-        """This rank's final plan."""
+        """Returns this rank's final plan."""
 
     @abc.abstractmethod
     def resolve_data(self, write_item):
-        """The tensor or io.BytesIO that an item stands for."""
+        """Returns the tensor or io.BytesIO of an item."""
 
 
 class LoadPlanner:
-    """Decides what each rank reads, and takes what was read."""
+    """Decides what each rank reads, and receives the data."""
 
     @abc.abstractmethod
     def set_up_planner(self, state_dict, metadata=None, is_coordinator=False):
-        """Takes the state_dict to be filled and the checkpoint's description."""
+        """Receives the state_dict to be filled and the checkpoint's metadata."""
 
     @abc.abstractmethod
     def create_local_plan(self):
-        """LoadPlan of this rank."""
+        """Returns the LoadPlan of this rank."""
 
     @abc.abstractmethod
     def create_global_plan(self, global_plan):
-        """LoadPlan of each rank from the plans of all."""
+        """Returns the LoadPlan of each rank from the plans of all ranks."""
 
     @abc.abstractmethod
     def finish_plan(self, central_plan):
-        """This rank's final plan."""
+        """Returns this rank's final plan."""
 
     @abc.abstractmethod
     def load_bytes(self, read_item, value):
-        """Takes an io.BytesIO that was read."""
+        """Receives an io.BytesIO that was read."""
 
     def resolve_bytes(self, read_item):
-        """A stream that an item is to be read into; only for readers that ask for one."""
+        """Returns a stream into which an item is read, for readers that request one."""
         return io.BytesIO()
 
     @abc.abstractmethod
     def resolve_tensor(self, read_item):
-        """The tensor to be filled, of the item's lengths."""
+        """Returns the tensor to be filled, which has the item's lengths as its shape."""
 
     @abc.abstractmethod
     def commit_tensor(self, read_item, tensor):
-        """Called when the tensor of `resolve_tensor` has been filled."""
+        """Called after the tensor of `resolve_tensor` has been filled."""

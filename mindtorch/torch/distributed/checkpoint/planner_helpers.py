@@ -1,4 +1,4 @@
-"""Items of plans, made from values and from chunks."""
+"""Creation of plan items from values and chunks."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch.distributed.checkpoint._local import local_chunk, local_part
@@ -9,7 +9,8 @@ from mindtorch.torch.distributed.checkpoint.planner import (BytesIOWriteData, Lo
 
 
 def _create_write_items(fqn, value):
-    """What this rank has of a value, as items to write (none of a DTensor on other ranks)."""
+    """Returns the items to write for what this rank has of a value (none for a DTensor on other
+    ranks)."""
     if not taken(value):
         return [WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO, bytes_io_data=BytesIOWriteData(0))]
     chunk = local_chunk(value)
@@ -24,7 +25,8 @@ def _create_write_items(fqn, value):
 
 
 def _create_read_items(fqn, md, value):
-    """What is to be read to fill this rank's part of a value; ValueError if the file holds something of another kind."""
+    """Returns the items to read for this rank's part of a value. Raises ValueError if the file
+    contains another kind of object."""
     if not taken(value):
         if not isinstance(md, BytesStorageMetadata):
             raise ValueError(f"Invalid checkpoint metadata for {fqn}, expected BytesStorageMetadata but found {type(md)}")
@@ -41,7 +43,7 @@ def _create_read_items(fqn, md, value):
 
 
 def create_read_items_for_chunk_list(fqn, checkpoint_md, local_chunks):
-    """What is to be read so that the local chunks are filled, whatever chunks the file has."""
+    """Returns the items to read to fill the local chunks, independent of the chunks in the file."""
     items = []
     for i, mine in enumerate(local_chunks):
         for j, stored in enumerate(checkpoint_md.chunks):
@@ -58,7 +60,8 @@ def create_read_items_for_chunk_list(fqn, checkpoint_md, local_chunks):
 
 
 def find_local_part(value, index):
-    """This rank's tensor that an index names; ValueError if it holds no such part."""
+    """Returns this rank's tensor that an index identifies. Raises ValueError if it does not have
+    that part."""
     if index.offset is None:
         return local_part(value)
     chunk = local_chunk(value)

@@ -1,4 +1,4 @@
-"""Copies of a state_dict that are written while the originals go on changing."""
+"""Copies of a state_dict that are written while the originals continue to change."""
 import concurrent.futures
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -10,28 +10,29 @@ __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOption
 
 @runtime_checkable
 class AsyncStager(Protocol):
-    """Makes the copy that an asynchronous save writes."""
+    """Creates the copy that an asynchronous save writes."""
 
     _synchronize_after_execute = True
 
     @property
     def should_synchronize_after_execute(self):
-        """Whether `synchronize_staging` is to be called before async_save returns."""
+        """True if `synchronize_staging` must be called before async_save returns."""
         return self._synchronize_after_execute
 
     def stage(self, state_dict):
-        """The copy, or a Future of it."""
+        """Returns the copy, or a Future of it."""
         raise NotImplementedError(f"{type(self).__name__} must implement stage method")
 
     def synchronize_staging(self):
-        """Waits until the copy is done."""
+        """Waits until the copy is complete."""
 
     def close(self):
-        """Gives up what the stager holds."""
+        """Releases the stager's resources."""
 
 
 def staged(value, cache=None):
-    """A deep copy of the containers and tensors of a state_dict; `cache` is an earlier copy whose memory is taken."""
+    """Returns a deep copy of the containers and tensors of a state_dict. `cache` is an earlier copy
+    whose memory is reused."""
     if taken(value):
         from mindtorch.torch.distributed.tensor import DTensor
 
@@ -51,7 +52,8 @@ def staged(value, cache=None):
 
 
 class BlockingAsyncStager(AsyncStager):
-    """Copies before async_save returns; with cache_staged_state_dict always into the same memory."""
+    """Copies before async_save returns. With cache_staged_state_dict, the copies reuse the same
+    memory."""
 
     _synchronize_after_execute = False
 
@@ -74,7 +76,7 @@ class BlockingAsyncStager(AsyncStager):
 
 @dataclass
 class StagingOptions:
-    """How to copy; host memory is all there is, so that only `use_async_staging` has an effect."""
+    """Options of the copy. All memory is host memory, so only `use_async_staging` has an effect."""
 
     use_pinned_memory: bool = True
     use_shared_memory: bool = True
@@ -83,8 +85,8 @@ class StagingOptions:
 
 
 class DefaultStager(AsyncStager):
-    """Copies in a thread of its own with use_async_staging: `stage` gives a Future, and the state_dict must not change
-    until it is done."""
+    """With use_async_staging, copies in a separate thread: `stage` returns a Future, and the
+    state_dict must not change until it is done."""
 
     _synchronize_after_execute = False
 

@@ -1,7 +1,9 @@
-"""state_dicts of models and optimizers by parameter name, the same however the model is wrapped.
+"""state_dicts of models and optimizers keyed by parameter name, independent of how the model is
+wrapped.
 
-Names lose what DistributedDataParallel, FSDP, torch.compile and activation checkpoints put in; an optimizer's state is
-keyed by these names instead of numbers, so that it fits another number of ranks or another order of parameters.
+The parts of names inserted by DistributedDataParallel, FSDP, torch.compile and activation
+checkpointing are removed. An optimizer's state is keyed by these names instead of integers, so it
+fits another number of ranks or another order of parameters.
 """
 from dataclasses import dataclass, field
 
@@ -22,11 +24,11 @@ DictValueType = ListDictValueType = OptimizerStateType = dict
 
 @dataclass
 class StateDictOptions:
-    """How state_dicts are given and taken.
+    """Options for getting and setting state_dicts.
 
-    full_state_dict   whole tensors instead of DTensors; with cpu_offload only rank 0 gets them
-    broadcast_from_rank0   (setting, with full_state_dict) only rank 0 needs to have the state_dict
-    flatten_optimizer_state_dict   one level of dotted keys
+    - full_state_dict: complete tensors instead of DTensors; with cpu_offload only rank 0 gets them
+    - broadcast_from_rank0: (setting, with full_state_dict) only rank 0 needs to have the state_dict
+    - flatten_optimizer_state_dict: one level of dotted keys
     """
 
     full_state_dict: bool = False
@@ -50,7 +52,7 @@ def _checked(options):
 
 
 def _clean(model, name):
-    """A dotted name without the parts that wrappers have put in."""
+    """Removes the parts that wrappers inserted from a dotted name."""
     from mindtorch.torch.nn.parallel import DistributedDataParallel
 
     here, parts = model, []
@@ -63,12 +65,12 @@ def _clean(model, name):
 
 
 def _within(model, submodules):
-    """{name: name to be given} prefixes of the chosen submodules."""
+    """Returns the set of clean name prefixes of the chosen submodules."""
     return {_clean(model, n) for n, m in model.named_modules() if m in submodules}
 
 
 def _given(value, options):
-    """A tensor as the options ask for it."""
+    """Converts a tensor as requested by the options."""
     from mindtorch.torch.distributed.tensor import DTensor
 
     if isinstance(value, DTensor):
@@ -90,7 +92,8 @@ def _tree(value, options):
 
 
 def _finished(state, options):
-    """Whole tensors in host memory are for rank 0 alone."""
+    """Converts a state_dict as requested by the options. Complete tensors in host memory are
+    returned on rank 0 only."""
     state = _tree(state, options)
     if options.full_state_dict and options.cpu_offload and dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
         return {}
@@ -99,7 +102,8 @@ def _finished(state, options):
 
 # ------------------------------------------------------------------ model
 def get_model_state_dict(model, *, submodules=None, options=None):
-    """The model's state_dict under clean names; `submodules` restricts it to some of its modules."""
+    """Returns the model's state_dict with clean names. `submodules` restricts it to some of its
+    modules."""
     options = _checked(options)
     return _finished(_model_state(model, submodules, options), options)
 
@@ -124,7 +128,8 @@ def _model_state(model, submodules, options):
 
 
 def set_model_state_dict(model, model_state_dict, *, options=None):
-    """Loads a state_dict with clean names; the missing and unexpected keys.  RuntimeError for those, if options.strict."""
+    """Loads a state_dict with clean names and returns the missing and unexpected keys; if
+    options.strict, they raise RuntimeError."""
     options = _checked(options)
     if model_state_dict and isinstance(next(iter(model_state_dict)), Module):
         joined = {}
@@ -148,7 +153,8 @@ def set_model_state_dict(model, model_state_dict, *, options=None):
 
 
 def _fitting(value, like):
-    """A whole tensor as the DTensor that stands in its place here."""
+    """Converts a value to the kind of tensor that the model has here: a complete tensor to a
+    DTensor, or the reverse."""
     from mindtorch.torch.distributed.tensor import DTensor
 
     if isinstance(like, DTensor) and taken(value) and not isinstance(value, DTensor) and value.dim() == like.dim():
@@ -159,7 +165,7 @@ def _fitting(value, like):
 
 
 def _from_rank0(state):
-    """Rank 0's state on all ranks."""
+    """Returns rank 0's state on all ranks."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return state
     tensors = []
@@ -188,7 +194,7 @@ def _from_rank0(state):
 
 @dataclass
 class _Place:
-    """Where a tensor of this shape belongs that comes by itself."""
+    """Placeholder for a tensor of this shape, which is sent separately."""
 
     shape: tuple
     dtype: object
@@ -205,12 +211,13 @@ def _names(model):
 
 
 def _fill_state(optimizer):
-    """Makes the state that the first step would make, by a step with gradients of zero and a rate of zero."""
+    """Creates the state that the first step would create, by a step with zero gradients and a zero
+    learning rate."""
     if optimizer.state:
         return
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None for p in params):
-        return      # between backward and the first step: that step must not be taken here
+        return  # between backward and the first step: do not take that step here
     rates = []
     with torch.no_grad():
         for p in params:
@@ -230,7 +237,8 @@ def _fill_state(optimizer):
 
 
 def get_optimizer_state_dict(model, optimizers, *, submodules=None, options=None):
-    """{"state": {name: state}, "param_groups": [...with names]} of one or several optimizers together."""
+    """Returns {"state": {name: state}, "param_groups": [... with names]} for one or several
+    optimizers together."""
     options = _checked(options)
     return _finished(_optimizer_state(model, _all(optimizers), submodules, options), options)
 
@@ -291,7 +299,8 @@ def _equal(a, b):
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
-    """Loads what `get_optimizer_state_dict` gave, here or with another wrapping, order of parameters or number of ranks."""
+    """Loads the result of `get_optimizer_state_dict`, even from another wrapping, parameter order
+    or number of ranks."""
     options = _checked(options)
     if options.broadcast_from_rank0:
         optim_state_dict = _from_rank0(optim_state_dict)
@@ -328,21 +337,22 @@ def _load_one(optimizer, given, names, options):
         found = [group_of[names[id(params[i])]] for i in mine["params"] if names[id(params[i])] in group_of]
         if mine["params"] and not found:
             fqns = [names[id(params[i])] for i in mine["params"]]
-            raise RuntimeError(f"no param_group of the checkpoint holds any of the parameters {fqns}")
+            raise RuntimeError(f"no param_group of the checkpoint contains any of the parameters {fqns}")
         new = {**mine, **({k: v for k, v in found[0].items() if k != "params"} if found else {})}
         groups.append(new)
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-# ------------------------------------------------------------------ both
+# ------------------------------------------------------------------ model and optimizers
 def get_state_dict(model, optimizers, *, submodules=None, options=None):
-    """(state_dict of the model, state_dict of the optimizers), each as the functions of their own give it."""
+    """Returns (state_dict of the model, state_dict of the optimizers), as the separate functions
+    return them."""
     return (get_model_state_dict(model, submodules=submodules, options=options),
             get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options))
 
 
 def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
-    """Loads both; the model's missing and unexpected keys."""
+    """Loads both state_dicts and returns the model's missing and unexpected keys."""
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return set_model_state_dict(model, model_state_dict, options=options)
 

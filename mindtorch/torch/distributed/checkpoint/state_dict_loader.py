@@ -16,14 +16,16 @@ def load_state_dict(state_dict, storage_reader, process_group=None, coordinator_
 
 
 def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist=False):
-    """Fills a state_dict from a checkpoint: tensors in place, whatever number of ranks and shards it was saved by.
+    """Fills a state_dict from a checkpoint, independent of the number of ranks and shards that
+    saved it. Tensors are filled in place.
 
-    Objects with load_state_dict() are given their part.  An error on any rank, such as a missing key, is a
-    CheckpointException on all that names it.
+    Objects with load_state_dict() receive their part. An error on any rank, such as a missing key,
+    raises a CheckpointException with that error on all ranks.
     """
     together = in_group(no_dist, "load")
     reader = storage_for(storage_reader, checkpoint_id, reader=True)
-    # state_dict() may talk to other ranks, so that all have to ask for the keys in the same order.
+    # state_dict() may communicate with other ranks, so all ranks must call it for the keys in the
+    # same order.
     keys = sorted(set(state_dict), key=str)
     if together:
         all_keys = _DistWrapper(process_group, True, 0).all_gather_object(keys)
@@ -58,7 +60,7 @@ def _load_state_dict(state_dict, storage_reader, process_group=None, coordinator
         try:
             metadata = reader.read_metadata()
         except FileNotFoundError as e:
-            # Perhaps every rank has written a checkpoint of its own (save with use_collectives=False).
+            # Every rank may have written its own checkpoint (save with use_collectives=False).
             options = {"rank": ranks.rank}
             if "kwargs" not in inspect.signature(reader.read_metadata).parameters:
                 raise

@@ -15,7 +15,7 @@ __all__ = ["save_state_dict", "save", "async_save", "AsyncCheckpointerType", "As
 
 
 class AsyncCheckpointerType(enum.Enum):
-    """What writes an asynchronous checkpoint."""
+    """Kind of worker that writes an asynchronous checkpoint."""
 
     THREAD = "thread"
     PROCESS = "process"
@@ -23,7 +23,7 @@ class AsyncCheckpointerType(enum.Enum):
 
 @dataclass
 class AsyncSaveResponse:
-    """Two futures: the copy is made, the checkpoint is written."""
+    """Two futures: completion of the copy and of the checkpoint."""
 
     staging_completion: Any
     upload_completion: Any
@@ -37,10 +37,11 @@ def save_state_dict(state_dict, storage_writer, process_group=None, coordinator_
 
 def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False,
          use_collectives=True):
-    """Saves a state_dict from all ranks of a group into one checkpoint; its Metadata.
+    """Saves a state_dict from all ranks of a group into one checkpoint and returns its Metadata.
 
-    Tensors that ranks have alike (by key) are written once, DTensors shard by shard, objects with state_dict() as that.
-    An error on any rank is a CheckpointException on all.
+    Tensors replicated on several ranks (with the same key) are written once, DTensors shard by
+    shard, and objects with state_dict() as their state_dict. An error on any rank raises
+    CheckpointException on all ranks.
     """
     together = in_group(no_dist, "save")
     writer = storage_for(storage_writer, checkpoint_id, reader=False)
@@ -51,11 +52,12 @@ def _plain(state_dict):
     return {k: v.state_dict() if isinstance(v, Stateful) else v for k, v in state_dict.items()}
 
 
-_groups = {}      # of each process group the one in which asynchronous saves talk
+_groups = {}  # process group -> group that its asynchronous saves use
 
 
 def _own_group(process_group):
-    """A group of the same ranks for the saving thread, whose collectives must not mix with those of the training."""
+    """Returns a group of the same ranks for the saving thread, whose collectives must not mix with
+    those of the training."""
     world = dist.group.WORLD
     key = world if process_group is None else process_group
     found = _groups.get(id(key))
@@ -67,11 +69,13 @@ def _own_group(process_group):
 
 def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None,
                async_checkpointer_type=AsyncCheckpointerType.THREAD, async_stager=None, no_dist=False, use_collectives=True):
-    """`save` in a thread: copies the tensors, then returns a concurrent.futures.Future of the Metadata.
+    """Runs `save` in a thread: copies the tensors, then returns a concurrent.futures.Future of the
+    Metadata.
 
-    With a stager that copies in a thread of its own, an AsyncSaveResponse.  In a group all its ranks have to call it; the
-    first call makes a group for the saving threads, so that for a process_group that is not the whole world every rank of
-    the world has to take part in that call (as with new_group).
+    With a stager that copies in a separate thread, returns an AsyncSaveResponse. All ranks of the
+    group must call it. The first call creates a group for the saving threads, so for a
+    process_group that is not the whole world every rank of the world must take part in that call
+    (as with new_group).
     """
     if async_checkpointer_type is not AsyncCheckpointerType.THREAD:
         raise NotImplementedError(f"async_save with async_checkpointer_type={async_checkpointer_type} is not supported: use "
@@ -125,7 +129,7 @@ def _save_state_dict(state_dict, writer, process_group, coordinator_rank, no_dis
         return writer.write_data(planner.finish_plan(plan), planner).wait()
 
     if not use_collectives:
-        # Every rank a checkpoint of its own, with its own description.
+        # Every rank writes its own checkpoint with its own metadata.
         plan = local_step()
         plans, metadata = planner.create_global_plan([plan])
         return writer.finish(metadata, [write(plans[0])]) or metadata

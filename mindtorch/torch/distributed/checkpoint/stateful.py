@@ -1,4 +1,4 @@
-"""What has a state of its own that checkpoints hold."""
+"""Protocol of objects whose state is saved in checkpoints."""
 from typing import Protocol, runtime_checkable
 
 __all__ = ["Stateful"]
@@ -9,7 +9,7 @@ class Stateful(Protocol):
     """An object with state_dict() and load_state_dict(d)."""
 
     def state_dict(self):
-        """A dict of what is worth keeping."""
+        """Returns the object's state as a dict."""
 
     def load_state_dict(self, state_dict):
-        """Takes up such a dict."""
+        """Restores the state from such a dict."""

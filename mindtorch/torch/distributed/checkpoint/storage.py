@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: what a store has to offer."""
+"""Interfaces of checkpoint storage."""
 import abc
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["WriteResult", "StorageWriter", "StorageReader"]
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What one item became."""
+    """Result of writing one item."""
 
     index: MetadataIndex
     size_in_bytes: int
@@ -18,39 +18,40 @@ class WriteResult:
 
 
 class StorageWriter(abc.ABC):
-    """Writes plans: `set_up_storage_writer` to `write_data` on every rank, `prepare_global_plan` and `finish` on one."""
+    """Writes plans: `set_up_storage_writer` to `write_data` run on every rank,
+    `prepare_global_plan` and `finish` on one."""
 
     @abc.abstractmethod
     def reset(self, checkpoint_id=None):
-        """A new checkpoint begins."""
+        """Starts a new checkpoint."""
 
     @abc.abstractmethod
     def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
-        """Tells whether this rank coordinates."""
+        """Passes whether this rank is the coordinator."""
 
     @abc.abstractmethod
     def prepare_local_plan(self, plan):
-        """This rank's plan with storage_data of this store."""
+        """Returns this rank's plan with this storage's storage_data."""
 
     @abc.abstractmethod
     def prepare_global_plan(self, plans):
-        """All ranks' plans with storage_data of this store."""
+        """Returns all ranks' plans with this storage's storage_data."""
 
     @abc.abstractmethod
     def write_data(self, plan, planner):
-        """Writes what the plan says; a Future of the list of WriteResult."""
+        """Writes the plan's items and returns a Future of a list of WriteResult."""
 
     @abc.abstractmethod
     def finish(self, metadata, results):
-        """Writes the description, which makes the checkpoint valid."""
+        """Writes the metadata, which makes the checkpoint valid."""
 
     @classmethod
     @abc.abstractmethod
     def validate_checkpoint_id(cls, checkpoint_id):
-        """Whether this kind of store takes such an id."""
+        """True if this kind of storage accepts the id."""
 
     def storage_meta(self):
-        """StorageMeta of the checkpoint, or None."""
+        """Returns the StorageMeta of the checkpoint, or None."""
         return None
 
 
@@ -59,29 +60,29 @@ class StorageReader(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, checkpoint_id=None):
-        """Another checkpoint is to be read."""
+        """Selects another checkpoint to read."""
 
     @abc.abstractmethod
     def read_metadata(self, *args, **kwargs):
-        """The checkpoint's Metadata."""
+        """Returns the checkpoint's Metadata."""
 
     @abc.abstractmethod
     def set_up_storage_reader(self, metadata, is_coordinator, *args, **kwargs):
-        """Takes the description."""
+        """Receives the metadata."""
 
     @abc.abstractmethod
     def prepare_local_plan(self, plan):
-        """This rank's plan with storage_data of this store."""
+        """Returns this rank's plan with this storage's storage_data."""
 
     @abc.abstractmethod
     def prepare_global_plan(self, plans):
-        """All ranks' plans with storage_data of this store."""
+        """Returns all ranks' plans with this storage's storage_data."""
 
     @abc.abstractmethod
     def read_data(self, plan, planner):
-        """Reads what the plan says and hands it to the planner; a Future."""
+        """Reads the plan's items and passes them to the planner. Returns a Future."""
 
     @classmethod
     @abc.abstractmethod
     def validate_checkpoint_id(cls, checkpoint_id):
-        """Whether this kind of store takes such an id."""
+        """True if this kind of storage accepts the id."""

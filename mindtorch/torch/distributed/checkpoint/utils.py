@@ -1,4 +1,5 @@
-"""Steps that all ranks take together, in which an error on one rank becomes a CheckpointException on every one."""
+"""Steps executed by all ranks together: an error on one rank raises CheckpointException on all
+ranks."""
 import mindtorch.torch.distributed as dist
 from mindtorch.torch.distributed.checkpoint.api import CheckpointException, is_wrapped_exception, wrap_exception
 
@@ -15,7 +16,7 @@ def _attempt(fn, *args):
 
 
 class _DistWrapper:
-    """The ranks of a group, or with use_dist=False this process alone."""
+    """The ranks of a group, or with use_dist=False only this process."""
 
     def __init__(self, group, use_dist, coordinator_rank):
         self.group, self.use_dist, self.coordinator_rank = group, use_dist, coordinator_rank
@@ -34,7 +35,7 @@ class _DistWrapper:
         return dist.get_world_size(self.group) if self.use_dist else 1
 
     def gather_object(self, obj):
-        """All ranks' objects on the coordinator, None elsewhere."""
+        """Returns all ranks' objects on the coordinator, None elsewhere."""
         if not self.use_dist:
             return [obj]
         found = [None] * self.get_world_size() if self.is_coordinator else None
@@ -42,7 +43,7 @@ class _DistWrapper:
         return found
 
     def all_gather_object(self, obj):
-        """All ranks' objects."""
+        """Returns all ranks' objects."""
         if not self.use_dist:
             return [obj]
         found = [None] * self.get_world_size()
@@ -50,7 +51,7 @@ class _DistWrapper:
         return found
 
     def scatter_object(self, objs):
-        """This rank's of the coordinator's objects."""
+        """Returns this rank's element of the coordinator's list of objects."""
         if not self.use_dist:
             return objs[0]
         mine = [None]
@@ -58,7 +59,7 @@ class _DistWrapper:
         return mine[0]
 
     def broadcast_object(self, obj):
-        """The coordinator's object."""
+        """Returns the coordinator's object."""
         if not self.use_dist:
             return obj
         box = [obj]
@@ -66,7 +67,8 @@ class _DistWrapper:
         return box[0]
 
     def reduce_scatter(self, step, map_fun, reduce_fun):
-        """map_fun() on every rank, reduce_fun(all results) on the coordinator, its i-th result on rank i."""
+        """Runs map_fun() on every rank and reduce_fun(all results) on the coordinator. Returns its
+        i-th result on rank i."""
         everything = self.gather_object(_attempt(map_fun))
         answers = None
         if self.is_coordinator:
@@ -80,7 +82,8 @@ class _DistWrapper:
         return _given(self.scatter_object(answers))
 
     def all_reduce(self, step, map_fun, reduce_fun):
-        """map_fun() on every rank, reduce_fun(all results) on the coordinator, its result everywhere."""
+        """Runs map_fun() on every rank and reduce_fun(all results) on the coordinator. Returns its
+        result on all ranks."""
         everything = self.gather_object(_attempt(map_fun))
         answer = None
         if self.is_coordinator:
@@ -94,7 +97,7 @@ class _DistWrapper:
         return _given(self.broadcast_object(answer))
 
     def all_gather(self, step, map_fun):
-        """map_fun() on every rank, all results everywhere."""
+        """Runs map_fun() on every rank and returns all results on all ranks."""
         everything = self.all_gather_object(_attempt(map_fun))
         failed = _failures(everything)
         if failed:
@@ -102,7 +105,7 @@ class _DistWrapper:
         return everything
 
     def broadcast(self, step, map_fun):
-        """map_fun() on the coordinator, its result everywhere."""
+        """Runs map_fun() on the coordinator and returns its result on all ranks."""
         answer = None
         if self.is_coordinator:
             answer = _attempt(map_fun)
@@ -118,7 +121,7 @@ def _given(answer):
 
 
 def in_group(no_dist, what):
-    """Whether ranks work together; warns if that was meant and there is no process group."""
+    """True if the ranks work together. Warns if there is no process group or no_dist is set."""
     import warnings
 
     no_dist = no_dist or not (dist.is_available() and dist.is_initialized())
@@ -129,7 +132,8 @@ def in_group(no_dist, what):
 
 
 def storage_for(given, checkpoint_id, reader):
-    """The storage reader or writer of a call: the given one, told about checkpoint_id, or one for that folder."""
+    """Returns the storage reader or writer of a call: the given one, reset to checkpoint_id, or a
+    new one for that directory."""
     if given is not None:
         if checkpoint_id is not None:
             given.reset(checkpoint_id)

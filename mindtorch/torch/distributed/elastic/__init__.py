@@ -1,1 +1,1 @@
-"""torch.distributed.elastic: names that training scripts take from it."""
+"""torch.distributed.elastic: the part of the package that training scripts import."""

@@ -1,4 +1,4 @@
-"""torch.distributed.fsdp: parameters, gradients and optimizer state split over the ranks."""
+"""torch.distributed.fsdp: parameters, gradients and optimizer state sharded over the ranks."""
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.fsdp._fully_shard import (CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,  # noqa: F401
                                                            UnshardHandle, fully_shard, register_fsdp_forward_method, share_comm_ctx)
@@ -10,4 +10,4 @@ from mindtorch.torch.distributed.fsdp.fully_sharded_data_parallel import (Backwa
                                                                          ShardedStateDictConfig, ShardingStrategy, StateDictConfig,
                                                                          StateDictSettings, StateDictType)
 
-refuse(globals(), "meshes of one dimension only are offered", "", "DataParallelMeshDims")
+refuse(globals(), "only 1-D meshes are supported", "", "DataParallelMeshDims")

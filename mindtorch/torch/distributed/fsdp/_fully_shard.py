@@ -1,8 +1,10 @@
-"""fully_shard: every rank keeps a part of each parameter, and has the whole while the module's forward runs.
+"""fully_shard: every rank stores a shard of each parameter. The full parameter exists while the
+module's forward runs.
 
-The parameters of one module travel together: one all-gather before its forward, one reduce-scatter of their gradients in
-the backward, which the gather's own node in the graph does.  What the forward saved for backward keeps the whole
-parameters alive until then; what is saved in memory for good are gradients and optimizer state.
+The parameters of one module are communicated together: one all-gather before its forward, and one
+reduce-scatter of their gradients in the backward pass. The gather's autograd node does the
+reduce-scatter. The tensors that the forward saves keep the full parameters alive until the backward
+pass, so the lasting memory savings are in gradients and optimizer state.
 """
 import functools
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ __all__ = ["fully_shard", "FSDPModule", "UnshardHandle", "MixedPrecisionPolicy",
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """dtypes of the whole parameters, of the gradients' reduction, of the forward's outputs; None keeps what is there."""
+    """dtypes of the full parameters, of the gradient reduction and of the forward's outputs. None
+    leaves a dtype unchanged."""
 
     param_dtype: object = None
     reduce_dtype: object = None
@@ -32,25 +35,26 @@ class MixedPrecisionPolicy:
 
 @dataclass
 class OffloadPolicy:
-    """Parameters stay where they are."""
+    """Leaves the parameters on their device."""
 
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Parameters lie in host memory, where they are in any case on CPU."""
+    """Stores the parameters in host memory. On CPU they are there in any case."""
 
     pin_memory: bool = True
 
 
 class UnshardHandle:
-    """What FSDPModule.unshard(async_op=True) gives."""
+    """The result of `FSDPModule.unshard(async_op=True)`."""
 
     def wait(self):
-        """Returns at once: the gathering is done."""
+        """Returns at once: the gather has already finished."""
 
 
 class _Managed:
-    """One parameter: its part here, and the modules and names under which it stands."""
+    """One parameter: this rank's shard, and the (module, name) pairs under which it is registered.
+    """
 
     def __init__(self, param, places):
         self.param, self.places = param, places
@@ -58,7 +62,8 @@ class _Managed:
 
 
 class _Gather(torch.autograd.Function):
-    """Whole parameters out of parts; gradients are averaged over the ranks and cut into parts."""
+    """Gathers full parameters from the shards. The backward averages the gradients over the ranks
+    and shards them."""
 
     @staticmethod
     def forward(ctx, state, *parts):
@@ -72,14 +77,14 @@ class _Gather(torch.autograd.Function):
 
 
 class _State:
-    """What a fully_shard'ed module knows of its parameters."""
+    """The FSDP state of one module: its managed parameters, mesh and policy."""
 
     def __init__(self, module, mesh, managed, policy, replicate):
         self.module, self.mesh, self.managed, self.policy, self.replicate = module, mesh, managed, policy, replicate
         self.group = mesh.get_group(0)
         self.size, self.rank = mesh.size(0), mesh.get_local_rank(0)
         self.synchronise, self.divide_by = True, None
-        self.pending = None         # whole gradients of backwards without communication
+        self.pending = None  # full gradients accumulated by backward passes without communication
         self.depth, self.wholes = 0, None
         self.kept_open = False
         for m in managed:
@@ -92,7 +97,8 @@ class _State:
                 start, length = chunk(m.full_shape[0], self.size, self.rank)
                 part = whole.narrow(0, start, length)
             elif not replicate:
-                spec = _Spec(mesh, (Replicate(),), m.full_shape)      # a number cannot be split
+                # a 0-d parameter cannot be sharded
+                spec = _Spec(mesh, (Replicate(),), m.full_shape)
             new = _parameter(part.clone(), spec, m.param.requires_grad)
             for key, value in vars(m.param).items():
                 if key not in ("_a", "_h", "_dev", "_ver", "_spec", "_rg", "_g") and not key.startswith("_acc"):
@@ -110,7 +116,8 @@ class _State:
 
     # ---- communication
     def gather(self, parts):
-        """Whole tensors from the parts of all ranks, one message for each dtype."""
+        """Returns the full tensors, gathered from the shards of all ranks. Sends one message per
+        dtype."""
         out, lots = [None] * len(parts), {}
         dtype = self.policy.param_dtype
         for i, (m, part) in enumerate(zip(self.managed, parts)):
@@ -139,7 +146,9 @@ class _State:
         return out
 
     def scatter(self, grads):
-        """This rank's parts of the mean of all ranks' whole gradients; None where no gradient came to be sent yet."""
+        """Returns this rank's shards of the full gradients, averaged over all ranks. An entry is
+        None where there is nothing to accumulate (synchronization is off, or the parameter needs no
+        gradient)."""
         if self.pending is not None:
             grads = [p if g is None else g if p is None else p + g.to(p.dtype) for g, p in zip(grads, self.pending)]
             self.pending = None
@@ -151,7 +160,7 @@ class _State:
             if not m.param.requires_grad:
                 continue
             kind = self.policy.reduce_dtype or (m.param.dtype if g is None else g.dtype)
-            # A parameter that was not used here may have been elsewhere: zeros take part.
+            # Other ranks may have used a parameter that this rank did not use: contribute zeros.
             g = torch.zeros(m.full_shape, dtype=kind, device=m.param.device) if g is None else g.detach().to(kind)
             lots.setdefault((kind, self._split(m)), []).append((i, m, g))
         by = self.divide_by or self.size
@@ -185,7 +194,7 @@ class _State:
 
     # ---- around the forward
     def open(self):
-        """Puts whole parameters into the modules."""
+        """Puts the full parameters into the modules."""
         self.depth += 1
         if self.depth > 1:
             return
@@ -195,7 +204,7 @@ class _State:
             self._place(m, whole)
 
     def close(self):
-        """Puts the parts back."""
+        """Puts the shards back into the modules."""
         if self.depth == 0:
             return
         self.depth -= 1
@@ -234,14 +243,15 @@ def _cast(value, dtype):
 
 
 class FSDPModule:
-    """What a module gains by fully_shard."""
+    """Methods that a module gains from `fully_shard`."""
 
     def _states(self, recurse=True):
         modules = self.modules() if recurse else (self,)
         return [m.__dict__["_fsdp_state"] for m in modules if "_fsdp_state" in m.__dict__]
 
     def unshard(self, async_op=False):
-        """Gathers this module's own parameters until `reshard`; what is computed from them has gradients."""
+        """Gathers this module's own parameters until `reshard`. Results computed from them have
+        gradients."""
         state = self.__dict__["_fsdp_state"]
         if not state.kept_open:
             state.kept_open = True
@@ -249,48 +259,50 @@ class FSDPModule:
         return UnshardHandle() if async_op else None
 
     def reshard(self):
-        """Gives the whole parameters up that `unshard` has gathered."""
+        """Frees the full parameters that `unshard` gathered."""
         state = self.__dict__["_fsdp_state"]
         if state.kept_open:
             state.kept_open = False
             state.close()
 
     def set_requires_gradient_sync(self, requires_gradient_sync, *, recurse=True):
-        """With False, backwards keep whole gradients here, which the next one with True adds in."""
+        """With False, backward passes accumulate full gradients on this rank. The next backward
+        pass with True adds them in."""
         for s in self._states(recurse):
             s.synchronise = requires_gradient_sync
 
     def set_requires_all_reduce(self, requires_all_reduce, *, recurse=True):
-        """Without effect: there is one dimension of ranks."""
+        """No effect: the mesh has one dimension."""
 
     def set_is_last_backward(self, is_last_backward):
-        """Without effect: gradients are complete when a backward ends."""
+        """No effect: gradients are complete at the end of each backward pass."""
 
     def set_reshard_after_forward(self, reshard_after_forward, recurse=True):
-        """Without effect: modules hold the parts again after their forward."""
+        """No effect: modules always return to the shards after their forward."""
 
     def set_reshard_after_backward(self, reshard_after_backward, *, recurse=True):
-        """Without effect: see set_reshard_after_forward."""
+        """No effect: see `set_reshard_after_forward`."""
 
     def set_modules_to_forward_prefetch(self, modules):
-        """Without effect: each module gathers when its forward begins."""
+        """No effect: each module gathers when its forward begins."""
 
     def set_modules_to_backward_prefetch(self, modules):
-        """Without effect: nothing is gathered in the backward."""
+        """No effect: the backward pass gathers nothing."""
 
     def set_gradient_divide_factor(self, factor):
-        """Number that summed gradients are divided by, instead of the number of ranks."""
+        """Sets the divisor of the summed gradients (default: the number of ranks)."""
         for s in self._states(False):
             s.divide_by = factor
 
     set_reduce_scatter_divide_factor = set_gradient_divide_factor
 
     def set_unshard_in_backward(self, unshard_in_backward):
-        """Without effect: nothing is gathered in the backward."""
+        """No effect: the backward pass gathers nothing."""
 
 
 def _own_parameters(module, ignored):
-    """Parameters that no fully_shard'ed submodule has, with the places where they stand."""
+    """Returns the parameters that belong to no `fully_shard`ed submodule, with the modules and
+    names that hold them."""
     found, order = {}, []
     stack = [module]
     seen = set()
@@ -320,13 +332,16 @@ def _sharded_class(cls):
 
 def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=None, offload_policy=None,
                 ignored_params=None, _replicate=False):
-    """Splits the module's parameters over the ranks of a mesh, along dimension 0; apply it to submodules first.
+    """Shards the module's parameters over the ranks of a mesh, along dimension 0. Apply it to
+    submodules first.
 
-    Parameters become DTensors on the mesh's device (the accelerator's if no mesh is given and there is one), which is what optimizers and state_dict() see; whole ones are there during the forward.
-    Gradients are the mean over the ranks.  `reshard_after_forward` is accepted: parts are put back in any case.
+    Parameters become DTensors on the mesh's device. Without a mesh, that is the accelerator if
+    there is one, else the CPU. Optimizers and state_dict() see the DTensors; the full parameters
+    exist during the forward. Gradients are averaged over the ranks. `reshard_after_forward` is
+    accepted without effect: the module always returns to the shards.
     """
     if isinstance(module, (list, tuple)):
-        raise NotImplementedError("fully_shard of a list of modules is not supported: call it on each")
+        raise NotImplementedError("fully_shard of a list of modules is not supported: call it on each module")
     if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
         raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
     if "_fsdp_state" in module.__dict__:
@@ -336,7 +351,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     if mesh is None:
         mesh = init_device_mesh((accelerator() or ("cpu",))[0], (dist.get_world_size(),))
     if not isinstance(mesh, DeviceMesh) or mesh.ndim != 1:
-        raise NotImplementedError(f"fully_shard on {mesh} is not supported: a mesh of one dimension is needed")
+        raise NotImplementedError(f"fully_shard on {mesh} is not supported: expected a 1-D mesh")
     managed = _own_parameters(module, set(ignored_params or ()))
     for b in module.buffers():
         if b.device.type not in (mesh.device_type, "meta"):
@@ -350,7 +365,7 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
 
 
 def register_fsdp_forward_method(module, method_name):
-    """Makes another method of a fully_shard'ed module gather the parameters as its forward does."""
+    """Makes another method of a `fully_shard`ed module gather the parameters as forward does."""
     if "_fsdp_state" not in module.__dict__:
         return
     state, method = module.__dict__["_fsdp_state"], getattr(module, method_name)
@@ -369,4 +384,4 @@ def register_fsdp_forward_method(module, method_name):
 
 
 def share_comm_ctx(modules):
-    """Without effect: there are no streams to share."""
+    """No effect: there are no streams to share."""

@@ -1,13 +1,16 @@
-"""What others ask about models that may hold FullyShardedDataParallel modules."""
+"""Access to FullyShardedDataParallel modules of a model for other packages, without importing the
+class."""
 import contextlib
 
-#: gives the context in which a model's state_dict() speaks of DTensors, or None where it holds no such module; set by the class's file
+#: Functions that map a model to the context in which its state_dict() holds DTensors, or to None if
+#: the model has no FullyShardedDataParallel module. The class's file appends to the list.
 sharded = []
 
 
 @contextlib.contextmanager
 def sharded_state(model):
-    """Inside, state_dict() and load_state_dict() of FullyShardedDataParallel modules speak of DTensors."""
+    """Context manager: state_dict() and load_state_dict() of FullyShardedDataParallel modules use
+    DTensors."""
     inside = next((c for c in [of(model) for of in sharded] if c is not None), None)
     with inside or contextlib.nullcontext():
         yield

@@ -1,4 +1,5 @@
-"""FullyShardedDataParallel: fully_shard as a wrapper, with state_dicts whole or in parts."""
+"""FullyShardedDataParallel: `fully_shard` as a wrapper module, with full and sharded state_dicts.
+"""
 import contextlib
 import enum
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ __all__ = ["FullyShardedDataParallel", "ShardingStrategy", "BackwardPrefetch", "
 
 
 class ShardingStrategy(enum.Enum):
-    """What is spread over processes."""
+    """Which state is sharded over the processes."""
 
     FULL_SHARD = 1
     SHARD_GRAD_OP = 2
@@ -36,7 +37,7 @@ class BackwardPrefetch(enum.Enum):
 
 
 class StateDictType(enum.Enum):
-    """Form of a state_dict."""
+    """Format of a state_dict."""
 
     FULL_STATE_DICT = 1
     LOCAL_STATE_DICT = 2
@@ -52,14 +53,14 @@ class OptimStateKeyType(enum.Enum):
 
 @dataclass
 class CPUOffload:
-    """Whether parameters lie in host memory, where they are in any case on CPU."""
+    """Whether parameters are stored in host memory. On CPU they are there in any case."""
 
     offload_params: bool = False
 
 
 @dataclass
 class MixedPrecision:
-    """dtypes of whole parameters, of the gradients' reduction and of buffers."""
+    """dtypes of the full parameters, of the gradient reduction and of buffers."""
 
     param_dtype: object = None
     reduce_dtype: object = None
@@ -79,7 +80,7 @@ class StateDictConfig:
 
 @dataclass
 class FullStateDictConfig(StateDictConfig):
-    """Whole tensors; with rank0_only an empty dict elsewhere."""
+    """Full tensors. With `rank0_only` the other ranks get an empty dict."""
 
     rank0_only: bool = False
 
@@ -105,7 +106,7 @@ class OptimStateDictConfig:
 
 @dataclass
 class FullOptimStateDictConfig(OptimStateDictConfig):
-    """Whole tensors; with rank0_only an empty dict elsewhere."""
+    """Full tensors. With `rank0_only` the other ranks get an empty dict."""
 
     rank0_only: bool = False
 
@@ -126,7 +127,7 @@ class LocalOptimStateDictConfig(OptimStateDictConfig):
 
 @dataclass
 class StateDictSettings:
-    """What state_dict_type sets."""
+    """The settings that `state_dict_type` changes."""
 
     state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
     state_dict_config: StateDictConfig = field(default_factory=FullStateDictConfig)
@@ -138,11 +139,14 @@ _DEFAULTS = {StateDictType.FULL_STATE_DICT: (FullStateDictConfig, FullOptimState
 
 
 class FullyShardedDataParallel(Module):
-    """Wraps a module whose parameters are split over the ranks (https://docs.pytorch.org/docs/stable/fsdp.html).
+    """Wraps a module and shards its parameters over the ranks
+    (https://docs.pytorch.org/docs/stable/fsdp.html).
 
-    It works as fully_shard does, which is more: parameters stay single (DTensors, as with use_orig_params=True), split along
-    their dimension 0.  auto_wrap_policy wraps submodules so that not all parameters are gathered at once.  NO_SHARD keeps them
-    whole; HYBRID strategies are refused.  SHARD_GRAD_OP is FULL_SHARD; prefetching and offloading are accepted.
+    It is implemented with `fully_shard`. Parameters are not flattened: each is a DTensor sharded
+    along dimension 0, as with use_orig_params=True. `auto_wrap_policy` wraps submodules so that not
+    all parameters are gathered at once. NO_SHARD replicates the parameters; HYBRID strategies raise
+    NotImplementedError. SHARD_GRAD_OP behaves like FULL_SHARD. Prefetch and offload options are
+    accepted without effect.
     """
 
     def __init__(self, module, process_group=None, sharding_strategy=None, cpu_offload=None, auto_wrap_policy=None,
@@ -211,23 +215,24 @@ class FullyShardedDataParallel(Module):
         return self.module[key]
 
     def forward(self, *args, **kwargs):
-        """The module's forward."""
+        """Runs the wrapped module's forward."""
         return self._fsdp_wrapped_module(*args, **kwargs)
 
     # ---- names and state
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """Parameters under their names in the wrapped modules."""
+        """Yields parameters with their names in the wrapped modules."""
         for n, p in super().named_parameters(prefix, recurse, remove_duplicate):
             yield n.replace("_fsdp_wrapped_module.", ""), p
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
-        """Buffers under their names in the wrapped modules."""
+        """Yields buffers with their names in the wrapped modules."""
         for n, b in super().named_buffers(prefix, recurse, remove_duplicate):
             yield n.replace("_fsdp_wrapped_module.", ""), b
 
     @staticmethod
     def _shape_state(self, state, prefix, local_metadata):
-        """Names without the wrapper's own part, and tensors in the form that state_dict_type asks for."""
+        """state_dict hook: removes the wrapper's prefix from names and converts tensors to the
+        format set by `state_dict_type`."""
         inner = prefix + "_fsdp_wrapped_module."
         settings = self._settings
         full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
@@ -243,13 +248,15 @@ class FullyShardedDataParallel(Module):
         return state
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Loads a state_dict with or without the wrappers' names, of whole tensors or of DTensors."""
+        """Loads a state_dict of full tensors or DTensors, with or without the wrappers' prefixes in
+        its names."""
         if assign:
             raise NotImplementedError("FullyShardedDataParallel.load_state_dict with assign=True is not supported")
         return super().load_state_dict(state_dict, strict)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        # Before the wrapped module looks for its own: keys get the wrapper's part, whole tensors are cut.
+        # Runs before the wrapped module looks up its keys: adds the wrapper's prefix to them and
+        # shards full tensors.
         inner = prefix + "_fsdp_wrapped_module."
         own = {inner + n: p for n, p in self._fsdp_wrapped_module.named_parameters()}
         for key in [k for k in state_dict if k.startswith(prefix)]:
@@ -270,13 +277,14 @@ class FullyShardedDataParallel(Module):
 
     @staticmethod
     def fsdp_modules(module, root_only=False):
-        """FullyShardedDataParallel modules in a module, itself among them."""
+        """Returns the FullyShardedDataParallel modules in a module, including the module itself."""
         found = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
         return found[:1] if root_only else found
 
     @staticmethod
     def set_state_dict_type(module, state_dict_type, state_dict_config=None, optim_state_dict_config=None):
-        """Sets the form of state_dict() for all FullyShardedDataParallel modules in a module; the settings before."""
+        """Sets the state_dict format of all FullyShardedDataParallel modules in a module. Returns
+        the previous settings."""
         if state_dict_type not in _DEFAULTS:
             raise NotImplementedError(f"{state_dict_type} is not supported: use FULL_STATE_DICT or SHARDED_STATE_DICT")
         model, optim = _DEFAULTS[state_dict_type]
@@ -292,7 +300,7 @@ class FullyShardedDataParallel(Module):
 
     @staticmethod
     def get_state_dict_type(module):
-        """StateDictSettings of a module."""
+        """Returns the StateDictSettings of a module."""
         for m in FullyShardedDataParallel.fsdp_modules(module, True):
             return m._settings
         return StateDictSettings()
@@ -300,7 +308,7 @@ class FullyShardedDataParallel(Module):
     @staticmethod
     @contextlib.contextmanager
     def state_dict_type(module, state_dict_type, state_dict_config=None, optim_state_dict_config=None):
-        """Context manager of set_state_dict_type."""
+        """Context manager form of `set_state_dict_type`."""
         old = FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config, optim_state_dict_config)
         try:
             yield
@@ -311,10 +319,11 @@ class FullyShardedDataParallel(Module):
 
     @staticmethod
     def optim_state_dict(model, optim, optim_state_dict=None, group=None):
-        """The optimizer's state by parameter name, whole or in parts as state_dict_type says."""
+        """Returns the optimizer's state by parameter name, full or sharded according to
+        `state_dict_type`."""
         from mindtorch.torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
         if optim_state_dict is not None:
-            raise NotImplementedError("FullyShardedDataParallel.optim_state_dict with a state_dict is not supported: give the optimizer")
+            raise NotImplementedError("FullyShardedDataParallel.optim_state_dict with a state_dict is not supported: pass only the optimizer")
         settings = FullyShardedDataParallel.get_state_dict_type(model)
         full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
         state = get_optimizer_state_dict(model, optim, options=StateDictOptions(full_state_dict=full))
@@ -324,7 +333,7 @@ class FullyShardedDataParallel(Module):
 
     @staticmethod
     def optim_state_dict_to_load(model, optim, optim_state_dict, is_named_optimizer=False, load_directly=False, group=None):
-        """What optim.load_state_dict takes, out of a result of optim_state_dict."""
+        """Converts a result of `optim_state_dict` into the argument of `optim.load_state_dict`."""
         from mindtorch.torch.distributed.checkpoint.state_dict import _fill_state, set_optimizer_state_dict
         if not load_directly:
             import copy
@@ -342,7 +351,8 @@ class FullyShardedDataParallel(Module):
     @staticmethod
     @contextlib.contextmanager
     def summon_full_params(module, recurse=True, writeback=True, rank0_only=False, offload_to_cpu=False, with_grads=False):
-        """Inside, the modules have whole parameters; with writeback changes to them stay."""
+        """Context manager: the modules hold full parameters. With `writeback`, changes to them are
+        kept."""
         if with_grads or rank0_only:
             raise NotImplementedError("summon_full_params with with_grads or rank0_only is not supported")
         states = [m._fsdp_wrapped_module._fsdp_state for m in FullyShardedDataParallel.fsdp_modules(module)]
@@ -363,7 +373,8 @@ class FullyShardedDataParallel(Module):
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Inside, whole gradients stay here; the next backward outside adds them in."""
+        """Context manager: full gradients accumulate on this rank. The next backward pass outside
+        of it adds them in."""
         states = [m._fsdp_wrapped_module._fsdp_state for m in self.fsdp_modules(self)]
         for s in states:
             s.synchronise = False
@@ -375,17 +386,18 @@ class FullyShardedDataParallel(Module):
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm, norm_type=2.0):
-        """Scales all gradients so that their norm over all ranks is at most max_norm; the norm before."""
+        """Scales all gradients so that their norm over all ranks is at most `max_norm`. Returns the
+        norm before scaling."""
         total = torch.nn.utils.clip_grad_norm_(list(self.parameters()), max_norm, norm_type)
         return total.full_tensor() if isinstance(total, DTensor) else total
 
     def apply(self, fn):
-        """fn on every submodule, with whole parameters."""
+        """Applies `fn` to every submodule, with full parameters."""
         with self.summon_full_params(self):
             return super().apply(fn)
 
 
-refuse(globals(), "parameters stay single here, as with use_orig_params=True", "", "FlatParameter")
+refuse(globals(), "parameters are never flattened (as with use_orig_params=True)", "", "FlatParameter")
 
 
 def _sharded(model):

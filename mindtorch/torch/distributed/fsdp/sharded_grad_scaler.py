@@ -7,7 +7,7 @@ __all__ = ["ShardedGradScaler"]
 
 
 class ShardedGradScaler(GradScaler):
-    """For gradients that are split over ranks: a step is skipped on all of them if one has an inf or nan."""
+    """GradScaler for sharded gradients. All ranks skip a step if one rank has an inf or NaN."""
 
     def __init__(self, device="cpu", init_scale=2.0 ** 16, backoff_factor=0.5, growth_factor=2.0, growth_interval=2000, enabled=True,
                  process_group=None):

@@ -1,4 +1,4 @@
-"""Which submodules FullyShardedDataParallel wraps by themselves."""
+"""Policies that select the submodules which FullyShardedDataParallel wraps separately."""
 import contextlib
 import functools
 
@@ -26,7 +26,8 @@ def transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, transformer_
 
 def size_based_auto_wrap_policy(module, recurse, nonwrapped_numel, min_num_params=int(1e8), force_leaf_modules=None,
                                 exclude_wrap_modules=None):
-    """Wraps submodules with at least min_num_params parameters that no submodule of theirs has taken."""
+    """Wraps submodules with at least `min_num_params` parameters that are not already in a wrapped
+    submodule."""
     exclude = exclude_wrap_modules or {ModuleList, ModuleDict}
     large = nonwrapped_numel >= min_num_params
     if recurse:
@@ -43,7 +44,7 @@ def _or_policy(module, recurse, nonwrapped_numel, policies):
 
 
 class _Policy:
-    """Base of the policies that are objects."""
+    """Base class of policy objects."""
 
     def __call__(self, module, recurse, *args, **kwargs):
         return True if recurse else self.wraps(module)
@@ -60,7 +61,8 @@ class ModuleWrapPolicy(_Policy):
 
 
 class CustomPolicy(_Policy):
-    """Wraps submodules for which lambda_fn(module) is true; options in a dict are not supported."""
+    """Wraps submodules for which `lambda_fn(module)` is true. A dict of options as its result is
+    not supported."""
 
     def __init__(self, lambda_fn):
         self._lambda_fn = lambda_fn
@@ -68,12 +70,13 @@ class CustomPolicy(_Policy):
     def wraps(self, module):
         r = self._lambda_fn(module)
         if isinstance(r, dict):
-            raise NotImplementedError("CustomPolicy with options for single modules is not supported")
+            raise NotImplementedError("CustomPolicy with per-module options is not supported: lambda_fn returned a dict")
         return r
 
 
 def _wrap_by(module, policy, make, ignored):
-    """Wraps the submodules that a policy chooses, innermost first; how many parameters are wrapped."""
+    """Wraps the submodules selected by a policy, innermost first. Returns the number of wrapped
+    parameters."""
     wrapped = 0
     for name, child in module.named_children():
         if child in ignored:
@@ -94,7 +97,7 @@ _enabled = []
 
 @contextlib.contextmanager
 def enable_wrap(*, wrapper_cls, **wrapper_kwargs):
-    """Inside, `wrap` wraps."""
+    """Context manager: `wrap` wraps modules."""
     _enabled.append(functools.partial(wrapper_cls, **wrapper_kwargs))
     try:
         yield
@@ -103,5 +106,5 @@ def enable_wrap(*, wrapper_cls, **wrapper_kwargs):
 
 
 def wrap(module, **wrap_overrides):
-    """The module wrapped as enable_wrap says; itself outside of one."""
+    """Returns the module wrapped as set by `enable_wrap`, or the module itself outside of one."""
     return _enabled[-1](module, **wrap_overrides) if _enabled and isinstance(module, Module) else module

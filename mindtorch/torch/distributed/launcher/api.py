@@ -10,7 +10,8 @@ from mindtorch.backend.comm.launch_agent import Agent, Job, new_run_id
 
 __all__ = ["LaunchConfig", "elastic_launch"]
 
-#: What a worker of a function runs: the function and its arguments come from a file, its result goes into one.
+#: Program of a worker that runs a function. It reads the function and its arguments from a file and
+#: writes the result to a file.
 _WORKER = ("import os, pickle, sys; sys.path[:] = {path!r}; from mindtorch.tools import _hook; _hook.enable() if {hook} else None; "
            "fn, args = pickle.load(open({call!r}, 'rb')); r = fn(*args); "
            "pickle.dump(r, open(os.path.join({folder!r}, os.environ['RANK']), 'wb'))")
@@ -18,7 +19,7 @@ _WORKER = ("import os, pickle, sys; sys.path[:] = {path!r}; from mindtorch.tools
 
 @dataclasses.dataclass
 class LaunchConfig:
-    """What `elastic_launch` needs to know (torchrun's arguments)."""
+    """Configuration of `elastic_launch` (torchrun's arguments)."""
 
     min_nodes: int
     max_nodes: int
@@ -39,17 +40,18 @@ class LaunchConfig:
 
     def __post_init__(self):
         if self.min_nodes != self.max_nodes:
-            raise NotImplementedError("torch.distributed.launcher: a number of machines that changes is not supported "
+            raise NotImplementedError("torch.distributed.launcher: a variable number of machines is not supported "
                                       f"(min_nodes {self.min_nodes}, max_nodes {self.max_nodes})")
         if self.logs_specs is not None:
             raise NotImplementedError("torch.distributed.launcher: logs_specs is not supported")
 
 
 class elastic_launch:
-    """elastic_launch(config, function or command)(*args): runs it in all processes.
+    """`elastic_launch(config, function or command)(*args)` runs the function or command in all
+    processes.
 
-    A function's results come back as {rank: result} of this machine's; it must be importable by name.
-    ChildFailedError if a process fails.
+    For a function, returns {rank: result} of the processes on this machine. The function must be
+    importable by name. Raises ChildFailedError if a process fails.
     """
 
     def __init__(self, config, entrypoint):

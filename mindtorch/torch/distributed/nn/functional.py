@@ -1,6 +1,7 @@
-"""torch.distributed.nn.functional: collectives through which gradients flow.
+"""torch.distributed.nn.functional: differentiable collectives.
 
-Each backward is the collective that carries gradients the other way, so all ranks must run backward, in the same order.
+Each backward is the collective that sends gradients in the opposite direction. All ranks must
+therefore run backward, in the same order.
 """
 import mindtorch.torch as torch
 from mindtorch.torch.autograd import Function
@@ -14,37 +15,41 @@ __all__ = ["broadcast", "gather", "scatter", "reduce", "reduce_scatter", "all_ga
 
 
 def broadcast(tensor, src, group=None):
-    """Rank `src`'s tensor on every rank; its gradient is the sum of all ranks'."""
+    """Returns rank `src`'s tensor on every rank. The gradient at `src` is the sum over all ranks.
+    """
     return _Broadcast.apply(src, group, tensor)
 
 
 def gather(tensor, dst=0, group=None):
-    """At rank `dst` the tuple of all ranks' tensors, elsewhere zeros; gradients go back to their ranks."""
+    """Returns the tuple of all ranks' tensors at rank `dst`, zeros elsewhere. Gradients return to
+    their ranks."""
     return _Gather.apply(dst, group, tensor)
 
 
 def scatter(tensors, src=0, group=None):
-    """This rank's one of rank `src`'s tensors; gradients are gathered there."""
+    """Returns this rank's entry of rank `src`'s tensors. Gradients are gathered at `src`."""
     return _Scatter.apply(src, group, *tensors)
 
 
 def reduce(tensor, dst, op=ReduceOp.SUM, group=None):
-    """The reduction at rank `dst`; its gradient goes to all ranks."""
+    """Returns the reduction at rank `dst`. Its gradient is broadcast to all ranks."""
     return _Reduce.apply(dst, op, group, tensor)
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None):
-    """This rank's part of the reduction of all ranks' lists; its gradient is gathered from all."""
+    """Returns this rank's part of the reduction of all ranks' lists. Its gradient is gathered from
+    all ranks."""
     return _ReduceScatter.apply(op, group, output, *input_list)
 
 
 def all_gather(tensor, group=None):
-    """Tuple of all ranks' tensors; the gradient is the sum of what all ranks have for this one."""
+    """Returns the tuple of all ranks' tensors. The gradient is the sum of all ranks' gradients for
+    this rank's tensor."""
     return _AllGather.apply(group, tensor)
 
 
 def all_gather_into_tensor(output, input, group=None):
-    """All ranks' tensors, one behind the other along dimension 0."""
+    """Returns all ranks' tensors concatenated along dimension 0."""
     return _AllGatherSingle.apply(group, output, input)
 
 
@@ -52,17 +57,19 @@ _all_gather_base = all_gather_into_tensor
 
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None):
-    """Tuple of what every rank has for this one; gradients travel back."""
+    """Returns the tuple of the tensors that all ranks send to this rank. Gradients return to the
+    senders."""
     return _AllToAll.apply(group, tuple(output_tensor_list), *input_tensor_list)
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None):
-    """all_to_all of the rows of one tensor."""
+    """Like `all_to_all`, for slices of one tensor along dimension 0."""
     return _AllToAllSingle.apply(group, output, output_split_sizes, input_split_sizes, input)
 
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
-    """The reduction on every rank; the gradient is the same reduction of all ranks' gradients."""
+    """Returns the reduction on every rank. The gradient is the same reduction of all ranks'
+    gradients."""
     return _AllReduce.apply(op, group, tensor)
 
 
@@ -106,7 +113,7 @@ class _Scatter(Function):
     def forward(ctx, src, group, *tensors):
         ctx.src, ctx.group = src, group
         if any(t.shape != tensors[0].shape for t in tensors):
-            raise AssertionError("scatter takes tensors of one size")
+            raise AssertionError("scatter expects tensors of equal size")
         pg = of(group)
         out = torch.zeros_like(tensors[0], memory_format=torch.contiguous_format)
         mine = pg.ranks[pg.rank()] == src
@@ -171,7 +178,7 @@ class _AllGatherSingle(Function):
         pg = of(ctx.group)
         parts = grad.chunk(pg.size()) if grad.shape[0] % pg.size() == 0 else None
         if parts is None:
-            raise RuntimeError("the gradient of all_gather_into_tensor needs a first dimension that divides by the group's size")
+            raise RuntimeError(f"the gradient of all_gather_into_tensor needs a first dimension divisible by the group size {pg.size()}, got {grad.shape[0]}")
         return None, None, _ReduceScatter.apply(ReduceOp.SUM, ctx.group, torch.empty_like(parts[0]), *parts)
 
 

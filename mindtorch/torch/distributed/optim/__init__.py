@@ -1,4 +1,5 @@
-"""Optimizers that are spread over processes, and such as get their gradients as arguments."""
+"""Optimizers that are sharded over processes, and optimizers whose step takes the gradients as
+arguments."""
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.optim.utils import (  # noqa: F401
     _FunctionalAdadelta,
@@ -15,5 +16,5 @@ from mindtorch.torch.distributed.optim.zero_redundancy_optimizer import ZeroRedu
 
 __all__ = ["as_functional_optim", "DistributedOptimizer", "PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]
 
-refuse(globals(), "it needs torch.distributed.rpc, which is not offered; use ZeroRedundancyOptimizer", "DistributedOptimizer")
+refuse(globals(), "it needs torch.distributed.rpc, which is not supported; use ZeroRedundancyOptimizer", "DistributedOptimizer")
 refuse(globals(), "average the parameters with torch.distributed.all_reduce every few steps instead", "", "PostLocalSGDOptimizer")

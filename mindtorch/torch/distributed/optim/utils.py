@@ -1,4 +1,5 @@
-"""torch.distributed.optim.utils: optimizers that get their gradients as arguments instead of from `.grad`."""
+"""torch.distributed.optim.utils: optimizers whose step takes the gradients as arguments instead of
+reading `.grad`."""
 import inspect
 
 import mindtorch.torch as torch
@@ -8,13 +9,15 @@ __all__ = ["as_functional_optim", "functional_optim_map", "register_functional_o
 
 
 class _Functional:
-    """An optimizer whose step takes the gradients; `param_group["params"]` are its parameters, `state` what it keeps of them.
+    """An optimizer whose step takes the gradients. `param_group["params"]` holds its parameters,
+    `state` their optimizer state.
 
-    Its options are those of the ordinary one, which does the work; parameters may be left out and given to `step_param` one by one.
+    It has the options of the regular optimizer, which does the computation. The parameter list may
+    be empty; parameters are then passed to `step_param` one at a time.
     """
 
     _optimizer = None
-    _options: dict = {}         # defaults that are not the ordinary one's
+    _options: dict = {}  # defaults that differ from the regular optimizer's
 
     def __init__(self, params, *args, _allow_empty_param_list=False, **kwargs):
         params = list(params)
@@ -42,7 +45,8 @@ class _Functional:
                 p.grad = g
 
     def step(self, gradients):
-        """One step of all parameters by these gradients, one for each (None: that parameter stays)."""
+        """Updates all parameters with these gradients, one per parameter (None skips that
+        parameter)."""
         params = self.param_group["params"]
         if len(params) != len(gradients):
             raise ValueError("the gradients passed in does not equal to the size of the parameters!"
@@ -52,7 +56,7 @@ class _Functional:
 
 class _Single(_Functional):
     def step_param(self, param, grad):
-        """One step of one parameter by this gradient."""
+        """Updates one parameter with this gradient."""
         self._step([param], [grad])
 
 
@@ -67,18 +71,19 @@ _FunctionalAdamax, _FunctionalRMSprop = _made(optim.Adamax, _Functional, lr=1e-3
 _FunctionalRprop, _FunctionalSGD = _made(optim.Rprop, _Functional), _made(optim.SGD, _Single)
 _FunctionalAdam, _FunctionalAdamW = _made(optim.Adam, _Single), _made(optim.AdamW, _Single)
 
-#: optimizer class -> the class that does the same with gradients as arguments
+#: Maps an optimizer class to its functional counterpart, which takes gradients as arguments.
 functional_optim_map = {c._optimizer: c for c in (_FunctionalAdagrad, _FunctionalAdam, _FunctionalAdamW, _FunctionalSGD, _FunctionalAdadelta,
                                                   _FunctionalRMSprop, _FunctionalRprop, _FunctionalAdamax)}
 
 
 def register_functional_optim(key, optim):
-    """Notes `optim` as the functional counterpart of `key`, if that has none."""
+    """Registers `optim` as the functional counterpart of `key`, unless `key` already has one."""
     functional_optim_map.setdefault(key, optim)
 
 
 def as_functional_optim(optim_cls, *args, **kwargs):
-    """The functional counterpart of an optimizer class, without parameters and with these options."""
+    """Returns the functional counterpart of an optimizer class, with these options and without
+    parameters."""
     counterpart = functional_optim_map.get(optim_cls)
     if counterpart is None:
         raise ValueError(f"Optimizer {optim_cls} does not have a functional counterpart!")

@@ -1,4 +1,5 @@
-"""ZeroRedundancyOptimizer: every process keeps the optimizer state of a part of the parameters only."""
+"""ZeroRedundancyOptimizer: every process stores the optimizer state of only a part of the
+parameters."""
 import copy
 
 import mindtorch.torch as torch
@@ -11,7 +12,8 @@ __all__ = ["ZeroRedundancyOptimizer"]
 
 
 class _ZeROJoinHook(JoinHook):
-    """A process that has run out of inputs still updates its part, with the gradients that the others average."""
+    """Lets a process without further inputs update its part, with the gradients that the other
+    processes average."""
 
     def __init__(self, zero):
         self.zero = zero
@@ -28,11 +30,12 @@ class _ZeROJoinHook(JoinHook):
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):
-    """Runs `optimizer_class` on this process' part of the parameters and sends the updated part to the others.
+    """Runs `optimizer_class` on this process' part of the parameters and sends the updated part to
+    the other processes.
 
-    Parameters go, largest first, to the process that has least.  Gradients must be the same on all processes, as
-    DistributedDataParallel makes them.  parameters_as_bucket_view is accepted and changes nothing; overlap_with_ddp is
-    refused.
+    Parameters are assigned largest first, each to the process with the fewest elements. Gradients
+    must be equal on all processes, as with DistributedDataParallel. `parameters_as_bucket_view` is
+    accepted without effect. `overlap_with_ddp` raises NotImplementedError.
     """
 
     def __init__(self, params, optimizer_class, process_group=None, parameters_as_bucket_view=False, overlap_with_ddp=False,
@@ -82,7 +85,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self._assign(group)
         self.optim = self._optim_class([{**group, "params": self._own(group, self.rank)} for group in self.param_groups],
                                        **self._defaults)
-        # What the optimizer has added to the groups (betas, eps, ...) belongs to the whole as well.
+        # Defaults that the optimizer adds to its groups (betas, eps, ...) also belong to the full
+        # groups.
         for mine, group in zip(self.optim.param_groups, self.param_groups):
             for k, v in mine.items():
                 if k != "params":
@@ -90,7 +94,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.defaults = {**self.optim.defaults, **self._defaults}
 
     def add_param_group(self, param_group):
-        """More parameters; all processes have to add the same."""
+        """Adds parameters. All processes must add the same ones."""
         super().add_param_group(param_group)
         if not self.initialized:
             return
@@ -102,7 +106,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
                 group.setdefault(k, v)
 
     def step(self, closure=None, **kwargs):
-        """One step of this process' part; then all processes have all parameters."""
+        """Updates this process' part of the parameters, then exchanges the parts so that all
+        processes have all parameters."""
         Join.notify_join_context(self)
         return self._update(closure, **kwargs)
 
@@ -117,7 +122,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     @torch.no_grad()
     def _exchange(self):
-        """Sends every process' part to the others, one message for each process and dtype."""
+        """Sends every process' part to the other processes, one message per process and dtype."""
         under_way = []
         for rank in range(self.world_size):
             lots = {}
@@ -139,14 +144,16 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # ---- state
     def consolidate_state_dict(self, to=0):
-        """Gathers the state of all processes on rank `to`, where state_dict() then gives the whole; all have to call it."""
+        """Gathers the state of all processes on rank `to`, where state_dict() then returns the full
+        state. All processes must call it."""
         mine = copy.deepcopy(self.optim.state_dict())
         everybody = [None] * self.world_size if self.rank == to else None
         dist.gather_object(mine, everybody, dst=dist.get_global_rank(self.process_group, to), group=self.process_group)
         self._all_state_dicts = everybody or []
 
     def state_dict(self):
-        """The whole optimizer's state_dict, as one that is not spread would have; after consolidate_state_dict, on its rank."""
+        """Returns the full state_dict, as of a single unsharded optimizer. Only available after
+        `consolidate_state_dict`, on its rank."""
         if not self._all_state_dicts:
             raise RuntimeError("Optimizer state has not been consolidated on this rank. Please call "
                                "`consolidate_state_dict(to=...)` on all ranks beforehand if you meant to save the global state.")
@@ -166,7 +173,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return whole
 
     def load_state_dict(self, state_dict):
-        """Takes up a whole state_dict; every process keeps its part of it."""
+        """Loads a full state_dict. Every process keeps its part of it."""
         params = [p for group in self.param_groups for p in group["params"]]
         own = [p for group in self.param_groups for p in self._own(group, self.rank)]
         place = {id(p): i for i, p in enumerate(own)}
@@ -180,7 +187,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # ---- uneven inputs
     def join_hook(self, **kwargs):
-        """JoinHook of this optimizer."""
+        """Returns the JoinHook of this optimizer."""
         return _ZeROJoinHook(self)
 
     @property

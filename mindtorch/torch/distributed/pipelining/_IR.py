@@ -1,4 +1,4 @@
-"""torch.distributed.pipelining._IR: a model cut into stages along its forward."""
+"""torch.distributed.pipelining._IR: splits a model's forward into stages."""
 import enum
 from typing import Any, NamedTuple
 
@@ -10,14 +10,14 @@ __all__ = ["Pipe", "PipeInfo", "SplitPoint", "pipe_split", "pipeline", "annotate
 
 
 class SplitPoint(enum.Enum):
-    """Whether a cut lies before or after a submodule."""
+    """Whether the split is before or after a submodule."""
 
     BEGINNING = 1
     END = 2
 
 
 class PipeInfo(NamedTuple):
-    """What build_stage has to know."""
+    """The pipeline information that `build_stage` needs."""
 
     graph: Any
     num_stages: int
@@ -25,7 +25,8 @@ class PipeInfo(NamedTuple):
 
 
 class _Tracer(fx.Tracer):
-    """Submodules next to a cut are not looked into; pipe_split becomes a node."""
+    """Traces a module into a graph. Submodules at a split point are leaves, and `pipe_split`
+    becomes a node."""
 
     current = None
 
@@ -45,13 +46,14 @@ class _Tracer(fx.Tracer):
 
 
 def pipe_split():
-    """In a forward that `pipeline` looks at: here the next stage begins. Elsewhere nothing."""
+    """Marks the beginning of the next stage in a forward that `pipeline` traces. Does nothing
+    outside of tracing."""
     if _Tracer.current is not None:
         _Tracer.current.create_proxy("call_function", pipe_split, (), {})
 
 
 def annotate_split_points(mod, spec):
-    """Notes where a module is to be cut: {name of a submodule: SplitPoint}."""
+    """Sets the split points of a module: {submodule name: SplitPoint}."""
     for name, point in spec.items():
         mod.get_submodule(name)
         if not isinstance(point, SplitPoint):
@@ -60,7 +62,8 @@ def annotate_split_points(mod, spec):
 
 
 class Pipe(torch.nn.Module):
-    """Stages of a model, as modules that keep the names of its parameters; called, it computes them one after the other."""
+    """The stages of a model, as modules that keep its parameter names. Calling it runs all stages
+    in sequence."""
 
     def __init__(self, stages, graph):
         super().__init__()
@@ -68,29 +71,30 @@ class Pipe(torch.nn.Module):
         self.num_stages, self.has_loss_and_backward = len(stages), False
 
     def forward(self, *args, **kwargs):
-        """What the stages make of it."""
+        """Runs all stages in sequence."""
         out = self._stages[0](*args, **kwargs)
         for stage in self._stages[1:]:
             out = stage(*out) if isinstance(out, tuple) else stage(out)
         return out
 
     def get_stage_module(self, stage_idx):
-        """The module of a stage."""
+        """Returns the module of a stage."""
         if not 0 <= stage_idx < self.num_stages:
             raise ValueError(f"Invalid stage index {stage_idx}!")
         return self._stages[stage_idx]
 
     def info(self):
-        """What build_stage has to know."""
+        """Returns the pipeline information that `build_stage` needs."""
         return PipeInfo(self._graph, self.num_stages)
 
     def build_stage(self, stage_index, device, group=None):
-        """A stage as PipelineStage, in the process that calls this."""
+        """Returns a stage as a PipelineStage in the calling process."""
         return build_stage(self.get_stage_module(stage_index).to(device), stage_index, self.info(), device, group)
 
     @staticmethod
     def from_tracing(mod, example_args, example_kwargs=None, split_policy=None):
-        """A Pipe of a module whose forward has no control flow by values; see `pipeline`."""
+        """Returns a Pipe of a module whose forward has no data-dependent control flow. See
+        `pipeline`."""
         points = getattr(mod, "_split_points", {})
         graph = _Tracer(points).trace(mod)
         if split_policy is not None:
@@ -99,7 +103,7 @@ class Pipe(torch.nn.Module):
 
 
 def _cut(mod, graph, points):
-    """The stages' modules."""
+    """Returns the modules of the stages."""
     nodes, stage, at = [n for n in graph.nodes if n.op != "output"], 0, {}
     for n in nodes:
         if n.op == "call_function" and n.target is pipe_split:
@@ -112,11 +116,11 @@ def _cut(mod, graph, points):
         if point is SplitPoint.END:
             stage += 1
     if not stage:
-        raise ValueError("no point was given where the module is to be cut: split_spec, split_policy, or pipe_split() in forward")
+        raise ValueError("the module has no split point: pass split_spec or split_policy, or call pipe_split() in forward")
     out = next(n for n in graph.nodes if n.op == "output")
     at[out] = stage
     for n in nodes:
-        # Parameters and buffers that forward reads lie where they are used.
+        # Assigns parameters and buffers that forward reads to the stage that uses them.
         if n.op == "get_attr":
             used = {at[u] for u in n.users}
             if len(used) > 1:
@@ -137,7 +141,7 @@ def _cut(mod, graph, points):
         if k == stage:
             here.output(fx.map_arg(out.args[0], known.__getitem__))
         else:
-            # What later stages read goes through those between.
+            # Values that later stages read pass through the stages in between.
             passed = [n for n in nodes if n in at and n.op != "get_attr" and at[n] <= k and any(at[u] > k for u in n.users)]
             here.output(known[passed[0]] if len(passed) == 1 else tuple(known[n] for n in passed))
         made.append(fx.GraphModule(mod, here))
@@ -145,9 +149,11 @@ def _cut(mod, graph, points):
 
 
 def pipeline(module, mb_args, mb_kwargs=None, split_spec=None, split_policy=None):
-    """A Pipe of a module: cut at submodules {name: SplitPoint}, where a policy puts pipe_split into its graph, or where forward calls pipe_split().
+    """Returns a Pipe of a module. The split points are submodules ({name: SplitPoint}), the
+    pipe_split nodes that a policy adds to the graph, or the pipe_split() calls in forward.
 
-    mb_args, mb_kwargs: example arguments of a part of the batch, as torch has them; here forward is followed without values.
+    `mb_args` and `mb_kwargs` are example arguments of one microbatch, accepted for PyTorch
+    compatibility. Forward is traced without values.
     """
     if split_spec is not None and split_policy is not None:
         raise ValueError("Cannot specify both `split_spec` and `split_policy`. Please use only one of them.")

@@ -1,4 +1,5 @@
-"""torch.distributed.pipelining: a model in stages, one for each process, and schedules that send the parts of a batch through them (GPipe, 1F1B)."""
+"""torch.distributed.pipelining: a model split into stages, one per process, and schedules that run
+microbatches through them (GPipe, 1F1B)."""
 from mindtorch.torch.distributed.pipelining._IR import Pipe, SplitPoint, pipe_split, pipeline
 from mindtorch.torch.distributed.pipelining.schedules import (
     Schedule1F1B,

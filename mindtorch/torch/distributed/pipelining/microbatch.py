@@ -1,4 +1,5 @@
-"""torch.distributed.pipelining.microbatch: batches cut into parts, and results put together again."""
+"""torch.distributed.pipelining.microbatch: splits batches into microbatches and merges their
+results."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
@@ -7,7 +8,7 @@ __all__ = ["TensorChunkSpec", "split_args_kwargs_into_chunks", "merge_chunks"]
 
 
 class TensorChunkSpec:
-    """A tensor is cut along `split_dim`."""
+    """Spec of a tensor that is split along `split_dim`."""
 
     def __init__(self, split_dim):
         self.split_dim = split_dim
@@ -20,21 +21,22 @@ class TensorChunkSpec:
 
     @staticmethod
     def from_tuple(chunk_dims):
-        """Specs for positional arguments, from a tuple of dimensions."""
+        """Returns specs for positional arguments, from a tuple of dimensions."""
         return tree_map(TensorChunkSpec, chunk_dims)
 
     @staticmethod
     def from_dict(chunk_dims):
-        """Specs for arguments by name, from a dict of dimensions."""
+        """Returns specs for keyword arguments, from a dict of dimensions."""
         return tree_map(TensorChunkSpec, chunk_dims)
 
 
 class _Replicate:
-    """Every part gets the value itself."""
+    """Spec of a value that every microbatch receives unchanged."""
 
 
 def split_tensor(tensor, spec, chunks):
-    """A tensor's parts; AssertionError if it has fewer rows than there are parts."""
+    """Splits a tensor into chunks. AssertionError if its size along the split dimension is smaller
+    than `chunks`."""
     if tensor.shape[spec.split_dim] < chunks:
         raise AssertionError(f"Tensor size {tensor.shape[spec.split_dim]} is smaller than num_chunks")
     return torch.tensor_split(tensor, chunks, spec.split_dim)
@@ -47,7 +49,7 @@ def _split(values, specs, chunks):
     else:
         flat = tree_flatten(specs)[0]
         if len(flat) != len(leaves):
-            raise AssertionError(f"there are {len(leaves)} arguments and {len(flat)} chunk specs")
+            raise AssertionError(f"expected one chunk spec per argument, got {len(flat)} specs for {len(leaves)} arguments")
     for v, s in zip(leaves, flat):
         if taken(v) and not isinstance(s, (TensorChunkSpec, _Replicate)):
             raise AssertionError(f"Expected TensorChunkSpec, got {type(s)}")
@@ -56,9 +58,11 @@ def _split(values, specs, chunks):
 
 
 def split_args_kwargs_into_chunks(args, kwargs, chunks, args_chunk_spec=None, kwargs_chunk_spec=None):
-    """(list of positional arguments, list of named ones): tensors are cut along dimension 0 or as the specs say, everything else is repeated.
+    """Returns (list of positional arguments, list of keyword arguments), one entry per microbatch.
+    Tensors are split along dimension 0 or as the specs say. Other values are repeated.
 
-    Where a tensor has fewer rows than `chunks`, there are as many parts as it has rows.
+    If a tensor has a smaller size along its split dimension than `chunks`, the number of
+    microbatches is that size.
     """
     kwargs = kwargs or {}
     leaves = [*zip(tree_flatten(args)[0], tree_flatten(args_chunk_spec)[0] if args_chunk_spec is not None else [TensorChunkSpec(0)] * len(tree_flatten(args)[0])),
@@ -68,7 +72,8 @@ def split_args_kwargs_into_chunks(args, kwargs, chunks, args_chunk_spec=None, kw
 
 
 def merge_chunks(chunks, chunk_spec):
-    """The parts' results as one: tensors joined along dimension 0 or as the spec says, of other values the first."""
+    """Merges the results of the microbatches: concatenates tensors along dimension 0 or as the spec
+    says, and takes the first of other values."""
     flat = [tree_flatten(c) for c in chunks]
     specs = [TensorChunkSpec(0)] * len(flat[0][0]) if chunk_spec is None else tree_flatten(chunk_spec)[0]
     for chunk, (leaves, _) in zip(chunks, flat):

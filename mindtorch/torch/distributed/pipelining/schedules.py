@@ -1,4 +1,4 @@
-"""torch.distributed.pipelining.schedules: in what order a stage computes the parts of a batch."""
+"""torch.distributed.pipelining.schedules: the order in which a stage computes the microbatches."""
 import mindtorch.torch as torch
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.pipelining.microbatch import TensorChunkSpec, merge_chunks, split_args_kwargs_into_chunks, split_tensor
@@ -7,9 +7,12 @@ __all__ = ["PipelineScheduleSingle", "ScheduleGPipe", "Schedule1F1B", "get_sched
 
 
 class PipelineScheduleSingle:
-    """A schedule of one stage for each process; `step` computes a batch in n_microbatches parts.
+    """A schedule with one stage per process. `step` computes a batch as `n_microbatches`
+    microbatches.
 
-    loss_fn(result, target) of a part; without it there is no backward.  scale_grads: gradients are divided by the number of parts, as for a loss that is a mean.
+    `loss_fn(result, target)` computes the loss of a microbatch; without it there is no backward
+    pass. With `scale_grads`, gradients are divided by the number of microbatches, as for a mean
+    loss.
     """
 
     def __init__(self, stage, n_microbatches, loss_fn=None, args_chunk_spec=None, kwargs_chunk_spec=None, output_merge_spec=None, scale_grads=True):
@@ -18,9 +21,11 @@ class PipelineScheduleSingle:
         self._num_stages, self._has_backward = stage.num_stages, loss_fn is not None
 
     def step(self, *args, target=None, losses=None, return_outputs=True, loss_kwargs=None, **kwargs):
-        """One batch: the first stage is given the arguments, the last the targets; kwargs go to every stage that is given them.
+        """Runs one batch. Pass the arguments to the first stage and the targets to the last; each
+        stage uses the kwargs that it receives.
 
-        The last stage returns the results, joined, and puts the parts' losses into the list `losses`; the others return None.  Gradients are left in the parameters.
+        The last stage returns the merged results and stores the losses of the microbatches in the
+        list `losses`. The other stages return None. Gradients are accumulated in the parameters.
         """
         if self._has_backward and not torch.is_grad_enabled():
             raise RuntimeError("step() requires gradients to be enabled for backward computation; it should not be used under torch.no_grad() context. "
@@ -36,7 +41,7 @@ class PipelineScheduleSingle:
         return merge_chunks(stage.output_chunks, self._output_merge_spec) if stage.is_last and return_outputs else None
 
     def eval(self, *args, target=None, losses=None, **kwargs):
-        """The same without backward."""
+        """Like `step`, without the backward pass."""
         before, self._has_backward = self._has_backward, False
         try:
             return self.step(*args, target=target, losses=losses, **kwargs)
@@ -44,7 +49,7 @@ class PipelineScheduleSingle:
             self._has_backward = before
 
     def _order(self):
-        """(True for forward or False for backward, part) in order."""
+        """Returns the order as pairs (True for forward or False for backward, microbatch index)."""
         raise NotImplementedError
 
     def _step_microbatches(self, arg_mbs=None, kwarg_mbs=None, target_mbs=None, losses=None, return_outputs=True, loss_kwargs=None):
@@ -74,7 +79,7 @@ class PipelineScheduleSingle:
 
 
 class ScheduleGPipe(PipelineScheduleSingle):
-    """All parts forward, then all backward."""
+    """Runs the forward of all microbatches, then the backward of all."""
 
     def _order(self):
         parts = range(self._n_microbatches)
@@ -82,7 +87,8 @@ class ScheduleGPipe(PipelineScheduleSingle):
 
 
 class Schedule1F1B(PipelineScheduleSingle):
-    """As many parts forward as there are stages from here on, then one backward and one forward in turn: fewer results are kept."""
+    """Runs as many forwards as there are stages from this one on, then alternates one backward and
+    one forward. Fewer activations are stored than with GPipe."""
 
     def __init__(self, stage, n_microbatches, *args, **kwargs):
         super().__init__(stage, n_microbatches, *args, **kwargs)
@@ -101,7 +107,8 @@ class Schedule1F1B(PipelineScheduleSingle):
 
 
 def get_schedule_class(schedule_name):
-    """The class of a schedule, by its name without "Schedule", in any case; ValueError for an unknown one."""
+    """Returns a schedule class by its name without "Schedule", case-insensitively. ValueError for
+    an unknown name."""
     known = {n.removeprefix("Schedule").lower(): cls for n, cls in globals().items() if n.startswith(("Schedule", "PipelineSchedule"))}
     found = known.get(schedule_name.lower())
     if found is None:
@@ -109,5 +116,5 @@ def get_schedule_class(schedule_name):
     return found
 
 
-refuse(globals(), "schedules are for one stage in each process: ScheduleGPipe and Schedule1F1B", "",
+refuse(globals(), "only one stage per process is supported; use ScheduleGPipe or Schedule1F1B", "",
        "ScheduleInterleaved1F1B ScheduleLoopedBFS ScheduleInterleavedZeroBubble ScheduleZBVZeroBubble ScheduleDualPipeV PipelineScheduleMulti")

@@ -1,20 +1,23 @@
-"""torch.distributed.pipelining.stage: one process's part of a model, and what it sends to its neighbours."""
+"""torch.distributed.pipelining.stage: one process's part of a model, and its messages to the
+neighbouring stages."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.core.tensor import taken
 
 __all__ = ["PipelineStage", "build_stage"]
 
-_HEADER = 128                   # numbers that tell what tensors follow
+_HEADER = 128  # number of int64 values of the message that describes the tensors that follow
 _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64,
            torch.complex128]
 
 
 class PipelineStage:
-    """Stage `stage_index` of `num_stages`, each in a process of `group`, in the order of its ranks: `submodule` takes the results of the stage before.
+    """Stage `stage_index` of `num_stages`. The stages are in the order of the ranks of `group`, one
+    per process. `submodule` receives the results of the previous stage.
 
-    Results are a tensor or a tuple of tensors; shapes are told with each message, so that example arguments are not needed.  NotImplementedError for more stages than
-    processes, and for a module in DistributedDataParallel or fully_shard.
+    Results are a tensor or a tuple of tensors. Each message carries the shapes, so example
+    arguments are not needed. NotImplementedError for more stages than processes, and for a module
+    wrapped with DistributedDataParallel or fully_shard.
     """
 
     def __init__(self, submodule, stage_index, num_stages, device, input_args=None, output_args=None, output_grads=None, input_grads=None, group=None, dw_builder=None,
@@ -30,7 +33,7 @@ class PipelineStage:
         if self.group_size < num_stages:
             raise NotImplementedError(f"PipelineStage: several stages in one process are not supported ({num_stages} stages, {self.group_size} processes)")
         if self.group_rank != stage_index:
-            raise NotImplementedError(f"PipelineStage: stage {stage_index} has to be in the process of rank {stage_index} of the group, this is {self.group_rank}")
+            raise NotImplementedError(f"PipelineStage: stage {stage_index} must run on rank {stage_index} of the group, but this is rank {self.group_rank}")
         if isinstance(submodule, torch.nn.parallel.DistributedDataParallel) or any(hasattr(p, "device_mesh") for p in submodule.parameters()):
             raise NotImplementedError("PipelineStage of a module in DistributedDataParallel or fully_shard is not supported")
         self.has_backward = False
@@ -38,16 +41,16 @@ class PipelineStage:
 
     @property
     def is_first(self):
-        """Whether it takes what `step` is given."""
+        """True if the stage receives the arguments of `step`."""
         return self.stage_index == 0
 
     @property
     def is_last(self):
-        """Whether its results are those of the model."""
+        """True if the stage returns the model's results."""
         return self.stage_index == self.num_stages - 1
 
     def clear_runtime_states(self):
-        """Forgets the last step."""
+        """Discards the state of the last step."""
         self.output_chunks, self._held, self._works = [], {}, []
 
     # ---- messages
@@ -56,7 +59,7 @@ class PipelineStage:
         for t in tensors:
             numbers += [-1] if t is None else [_DTYPES.index(t.dtype), int(t.requires_grad), t.dim(), *t.shape]
         if len(numbers) > _HEADER:
-            raise NotImplementedError(f"a pipeline stage's results are too many or have too many dimensions to be told in {_HEADER} numbers")
+            raise NotImplementedError(f"a pipeline stage returned too many tensors or dimensions: their description needs {len(numbers)} values, at most {_HEADER} are supported")
         header = torch.tensor(numbers + [0] * (_HEADER - len(numbers)), device=self.device)
         for t in (header, *[t.detach().contiguous() for t in tensors if t is not None]):
             self._works.append((dist.isend(t, group=self.group, group_dst=to), t))
@@ -77,14 +80,14 @@ class PipelineStage:
         return found
 
     def wait(self):
-        """Until everything has been sent."""
+        """Blocks until all messages have been sent."""
         for work, _ in self._works:
             work.wait()
         self._works.clear()
 
     # ---- computation
     def forward_one_chunk(self, fwd_chunk_id, args, kwargs=None, save_forward_output=True):
-        """The stage's result for a part of the batch, which is sent on."""
+        """Computes the stage's result for a microbatch and sends it to the next stage."""
         if not self.is_first:
             args = tuple(self._receive(self.stage_index - 1))
         try:
@@ -94,7 +97,7 @@ class PipelineStage:
         results = [out] if taken(out) else list(out) if isinstance(out, (tuple, list)) else None
         if not self.is_last:
             if results is None or not all(taken(t) for t in results):
-                raise NotImplementedError(f"a pipeline stage that is not the last has to return a tensor or a tuple of tensors, not {type(out).__name__}")
+                raise NotImplementedError(f"every pipeline stage except the last must return a tensor or a tuple of tensors, not {type(out).__name__}")
             self._send(results, self.stage_index + 1)
         elif save_forward_output:
             self.output_chunks.append(out)
@@ -103,9 +106,10 @@ class PipelineStage:
         return out
 
     def backward_one_chunk(self, bwd_chunk_id, loss=None, full_backward=True, last_backward=False):
-        """Gradients of a part, by its loss or those of the next stage's arguments; that of the arguments is sent back."""
+        """Computes the gradients of a microbatch from its loss, or from the gradients received from
+        the next stage. Sends the gradients of the arguments to the previous stage."""
         if not full_backward:
-            raise NotImplementedError("PipelineStage: gradients of arguments and of weights one after the other are not supported")
+            raise NotImplementedError("PipelineStage: full_backward=False (separate gradients of inputs and weights) is not supported")
         results, args = self._held.pop(bwd_chunk_id)
         if self.is_last:
             loss.backward()
@@ -117,7 +121,7 @@ class PipelineStage:
             self._send([t.grad if t.requires_grad else None for t in args], self.stage_index - 1)
 
     def scale_grads(self, grad_scale_factor):
-        """Divides the parameters' gradients."""
+        """Divides the parameters' gradients by `grad_scale_factor`."""
         if grad_scale_factor != 1:
             for p in self.submod.parameters():
                 if p.grad is not None:
@@ -125,7 +129,7 @@ class PipelineStage:
 
 
 def build_stage(stage_module, stage_index, pipe_info, device, group=None):
-    """The stage of a module that `pipeline` made."""
+    """Returns the PipelineStage of a module made by `pipeline`."""
     return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
 
 

@@ -1,8 +1,9 @@
-"""DTensor: a tensor of which every rank of a mesh holds a part.
+"""DTensor: a tensor of which every rank of a mesh stores a part.
 
-The object is its local part, with torch's shape of the whole on top: `_a`, gradients and hooks are those of the part.
-Operations on parts that lie alike run on the parts where each element stands for itself; everything else is computed on
-the whole, gathered on every rank: correct for any operation, at the price of memory and communication.
+The object is its local part, but reports the global shape: `_a`, gradients and hooks belong to the
+local part. Elementwise operations on operands with equal placements run on the local parts. Every
+other operation runs on the full tensors, gathered on every rank: correct for any operation, at the
+cost of memory and communication.
 """
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
@@ -19,7 +20,7 @@ _part = primitive("to_local", "a", lambda c, g: g, node="ToTorchTensorBackward",
 
 
 class _Spec:
-    """Mesh, placements and shape of the whole."""
+    """Mesh, placements and global shape."""
 
     __slots__ = ("mesh", "placements", "shape")
 
@@ -33,12 +34,12 @@ class _Spec:
 
 
 def _gradient_placements(placements):
-    """How the gradient of a tensor lies: whole where the tensor is a part of a sum."""
+    """Returns the placements of a tensor's gradient: replicated where the tensor is partial."""
     return tuple(Replicate() if p.is_partial() else p for p in placements)
 
 
 class _Redistribute(torch.autograd.Function):
-    """The local part under other placements; its gradient travels back."""
+    """Changes the placements of a local part. The backward redistributes its gradient back."""
 
     @staticmethod
     def forward(ctx, local, spec, placements):
@@ -53,7 +54,7 @@ class _Redistribute(torch.autograd.Function):
 
 
 class _FromLocal(torch.autograd.Function):
-    """The part as it is, for a gradient that lies otherwise."""
+    """Identity on the local part, for a gradient with different placements."""
 
     @staticmethod
     def forward(ctx, local, spec, placements):
@@ -70,7 +71,7 @@ _ready = False
 
 
 def _dress(local, spec, cls=None):
-    """Makes a DTensor of the object `local` itself, with its history."""
+    """Turns the object `local` itself into a DTensor. It keeps its autograd history."""
     global _ready
     if not _ready:
         _ready = True
@@ -81,7 +82,8 @@ def _dress(local, spec, cls=None):
 
 
 def _plain(t):
-    """A DTensor's part as a tensor of its own, with history; anything else itself."""
+    """Returns a DTensor's local part as a separate tensor, with autograd history. Other values are
+    returned unchanged."""
     if not isinstance(t, DTensor):
         return t
     if t._rg and torch.is_grad_enabled():
@@ -90,10 +92,11 @@ def _plain(t):
 
 
 class DTensor(Tensor):
-    """A tensor spread over a DeviceMesh (https://docs.pytorch.org/docs/stable/distributed.tensor.html).
+    """A tensor distributed over a DeviceMesh
+    (https://docs.pytorch.org/docs/stable/distributed.tensor.html).
 
-    `placements` tells for each dimension of the mesh whether the tensor is split along it (Shard), repeated (Replicate),
-    or the sum of what the ranks hold (Partial).
+    For each dimension of the mesh, `placements` says whether the tensor is split along it (Shard),
+    repeated (Replicate), or the sum of the ranks' values (Partial).
     """
 
     def __new__(cls, local_tensor, spec, *, requires_grad=False):
@@ -104,10 +107,11 @@ class DTensor(Tensor):
 
     @staticmethod
     def from_local(local_tensor, device_mesh=None, placements=None, *, run_check=False, shape=None, stride=None, grad_placements=None):
-        """DTensor of which this rank holds `local_tensor`; gradients flow to it.
+        """Returns a DTensor whose part on this rank is `local_tensor`. Gradients flow to
+        `local_tensor`.
 
-        Without `shape` all ranks are taken to hold parts of one size.  With run_check replicated parts are those of the
-        first rank.
+        Without `shape`, the parts of all ranks are assumed to have equal sizes. With `run_check`,
+        replicated parts are broadcast from the first rank.
         """
         mesh = device_mesh or current_mesh()
         placements = normalised(placements, mesh, local_tensor.dim())
@@ -122,19 +126,19 @@ class DTensor(Tensor):
             made = _part(local_tensor) if local_tensor._rg and torch.is_grad_enabled() else detached(local_tensor)
         return _dress(made, spec)
 
-    # ---- what it is
+    # ---- properties
     @property
     def shape(self):
         return self._spec.shape
 
     @property
     def device_mesh(self):
-        """The mesh."""
+        """Returns the mesh."""
         return self._spec.mesh
 
     @property
     def placements(self):
-        """Tuple of placements, one for each dimension of the mesh."""
+        """Returns the tuple of placements, one per dimension of the mesh."""
         return self._spec.placements
 
     @property
@@ -142,16 +146,18 @@ class DTensor(Tensor):
         return detached(self)
 
     def _with_local(self, local):
-        """DTensor of the same layout on another part, without history."""
+        """Returns a DTensor with the same layout and another local part, without autograd history.
+        """
         return _dress(detached(local), self._spec)
 
     def _as_parameter(self, requires_grad=True):
         return _parameter(self, self._spec, requires_grad)
 
     def _shard_of(self, whole):
-        """DTensor of the same layout whose whole is a tensor that this rank has."""
+        """Returns a DTensor with the same layout whose global value is `whole`, a full tensor on
+        this rank."""
         if tuple(whole.shape) != tuple(self.shape):
-            raise RuntimeError(f"a tensor of shape {tuple(whole.shape)} where one of {tuple(self.shape)} belongs")
+            raise RuntimeError(f"expected a full tensor of shape {tuple(self.shape)}, got {tuple(whole.shape)}")
         spec = self._spec
         part = transformed(whole.detach(), spec.mesh, spec.shape, (Replicate(),) * spec.mesh.ndim, spec.placements)
         return self._with_local(part.to(self.dtype).clone())
@@ -185,16 +191,18 @@ class DTensor(Tensor):
             raise NotImplementedError("DTensor.data can be set to a DTensor of the same layout only")
         Tensor.data.__set__(self, value._local_tensor)
 
-    # ---- other layouts
+    # ---- redistribution
     def to_local(self, *, grad_placements=None):
-        """This rank's part; its gradient is taken to lie as the tensor does, or as grad_placements say."""
+        """Returns this rank's part. Its gradient is assumed to have the tensor's placements, or
+        `grad_placements`."""
         local = _plain(self)
         if grad_placements is not None and local._rg:
             return _FromLocal.apply(local, self._spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
         return local
 
     def redistribute(self, device_mesh=None, placements=None, *, async_op=False, forward_dtype=None, backward_dtype=None):
-        """The same tensor under other placements of the same mesh; all ranks of the mesh have to call it."""
+        """Returns the tensor with other placements on the same mesh. All ranks of the mesh must
+        call it."""
         if device_mesh is not None and device_mesh != self.device_mesh:
             raise NotImplementedError("DTensor.redistribute to another mesh is not supported")
         if forward_dtype is not None or backward_dtype is not None:
@@ -210,19 +218,20 @@ class DTensor(Tensor):
         return _dress(_moved(self, placements), _Spec(self.device_mesh, placements, self.shape))
 
     def full_tensor(self, *, grad_placements=None):
-        """The whole, on every rank; all ranks of the mesh have to call it."""
+        """Returns the full tensor on every rank. All ranks of the mesh must call it."""
         whole = _moved(self, (Replicate(),) * self.device_mesh.ndim)
         if grad_placements is not None and whole._rg:
             spec = _Spec(self.device_mesh, (Replicate(),) * self.device_mesh.ndim, self.shape)
             return _FromLocal.apply(whole, spec, normalised(grad_placements, self.device_mesh, len(self.shape)))
         return whole
 
-    # ---- calls of torch's functions
+    # ---- calls of PyTorch functions
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return cls._call(func, args, kwargs or {})
 
-    _call = None        # what happens to a call: _ops.py, which makes DTensors, says it
+    # handler of `__torch_function__` calls; set by `_ops.py`, which imports this module
+    _call = None
 
     def __repr__(self):
         if self._a is None:
@@ -253,18 +262,18 @@ class DTensor(Tensor):
 
 
 class _DTensorParameter(DTensor, Parameter):
-    """A DTensor among a module's parameters."""
+    """A DTensor that is a module's parameter."""
 
     requires_grad = Parameter.requires_grad
 
 
 def _bare(t):
-    """The same memory as a plain tensor."""
+    """Returns a plain tensor on the same memory."""
     return detached(t)
 
 
 def _moved(t, placements):
-    """The local part of a DTensor under other placements, with history."""
+    """Returns the local part of a DTensor under other placements, with autograd history."""
     local = _plain(t)
     if placements == t.placements:
         return local
@@ -274,12 +283,12 @@ def _moved(t, placements):
 
 
 def _parameter(local, spec, requires_grad=True):
-    """A parameter of which this rank holds `local`."""
+    """Returns a parameter whose part on this rank is `local`."""
     return _dress(Parameter(detached(local), requires_grad), spec, _DTensorParameter)
 
 
 def _first_ranks(t, mesh, dims):
-    """The tensor of the first rank along some dimensions of the mesh."""
+    """Broadcasts the tensor of the first rank along some dimensions of the mesh."""
     for d in dims:
         group = mesh.get_group(d)
         t = t.contiguous()
@@ -288,16 +297,17 @@ def _first_ranks(t, mesh, dims):
 
 
 def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_rank=0):
-    """Spreads a tensor that all ranks have over a mesh: values are those of the mesh's first rank.
+    """Distributes a tensor that all ranks have over a mesh. The values are those of the mesh's
+    first rank.
 
-    src_data_rank=None sends nothing and trusts that all ranks have the same.
+    With src_data_rank=None nothing is sent: the values are assumed to be equal on all ranks.
     """
     mesh = device_mesh or current_mesh()
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"device_mesh must be a DeviceMesh, not {type(mesh).__name__}")
     placements = normalised(placements, mesh, tensor.dim())
     if any(p.is_partial() for p in placements):
-        raise RuntimeError(f"distribute_tensor takes Shard and Replicate placements, not {placements}")
+        raise RuntimeError(f"distribute_tensor expects Shard and Replicate placements, got {placements}")
     if isinstance(tensor, DTensor):
         if tensor.device_mesh != mesh:
             raise ValueError(f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}.")
@@ -312,7 +322,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
         whole = whole.to(mesh.device_type)
     if src_data_rank is not None:
         if src_data_rank != 0:
-            raise NotImplementedError(f"distribute_tensor with src_data_rank={src_data_rank} is not supported: 0 or None")
+            raise NotImplementedError(f"distribute_tensor with src_data_rank={src_data_rank} is not supported: use 0 or None")
         whole = _first_ranks(whole.clone(), mesh, range(mesh.ndim))
     spec = _Spec(mesh, placements, tensor.shape)
     part = transformed(whole, mesh, spec.shape, (Replicate(),) * mesh.ndim, placements).clone()
@@ -322,9 +332,11 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
 
 
 def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None, output_fn=None):
-    """Makes all parameters and buffers of a module DTensors: as partition_fn(name, submodule, mesh) does, the rest replicated.
+    """Converts all parameters and buffers of a module to DTensors: `partition_fn(name, submodule,
+    mesh)` distributes some, the rest are replicated.
 
-    input_fn(module, inputs, mesh) and output_fn(module, outputs, mesh) run before and after its forward.
+    `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` run before and after its
+    forward.
     """
     mesh = device_mesh or current_mesh()
     for name, m in module.named_modules():
@@ -348,34 +360,35 @@ def _made(maker, size, dtype, requires_grad, device_mesh, placements):
     shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     placements = normalised(placements, mesh, len(shape))
     if any(isinstance(p, Partial) for p in placements):
-        raise RuntimeError(f"a new DTensor has Shard and Replicate placements, not {placements}")
+        raise RuntimeError(f"a new DTensor must have Shard and Replicate placements, got {placements}")
     spec = _Spec(mesh, placements, shape)
     with torch.device(mesh.device_type):
         return DTensor(maker(compute_local_shape(spec.shape, mesh, placements), dtype), spec, requires_grad=requires_grad)
 
 
 def ones(*size, dtype=None, layout=torch.strided, requires_grad=False, device_mesh=None, placements=None):
-    """DTensor of ones."""
+    """Returns a DTensor of ones."""
     return _made(lambda s, t: torch.ones(s, dtype=t), size, dtype, requires_grad, device_mesh, placements)
 
 
 def zeros(*size, requires_grad=False, dtype=None, layout=torch.strided, device_mesh=None, placements=None):
-    """DTensor of zeros."""
+    """Returns a DTensor of zeros."""
     return _made(lambda s, t: torch.zeros(s, dtype=t), size, dtype, requires_grad, device_mesh, placements)
 
 
 def empty(*size, dtype=None, layout=torch.strided, requires_grad=False, device_mesh=None, placements=None):
-    """DTensor whose values are whatever is in memory."""
+    """Returns an uninitialized DTensor."""
     return _made(lambda s, t: torch.empty(s, dtype=t), size, dtype, requires_grad, device_mesh, placements)
 
 
 def full(size, fill_value, *, dtype=None, layout=torch.strided, requires_grad=False, device_mesh=None, placements=None):
-    """DTensor of one value."""
+    """Returns a DTensor filled with one value."""
     return _made(lambda s, t: torch.full(s, fill_value, dtype=t), (size,), dtype, requires_grad, device_mesh, placements)
 
 
 def _random(maker, size, dtype, requires_grad, device_mesh, placements):
-    # Drawn as a whole on every rank and sent from the first: the same values whatever the placements are.
+    # Every rank samples the full tensor and the first rank's is broadcast: the values do not depend
+    # on the placements.
     mesh = device_mesh or current_mesh()
     shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     t = distribute_tensor(maker(shape, dtype), mesh, placements)
@@ -383,10 +396,10 @@ def _random(maker, size, dtype, requires_grad, device_mesh, placements):
 
 
 def rand(*size, requires_grad=False, dtype=None, layout=torch.strided, device_mesh=None, placements=None):
-    """DTensor of uniform random numbers: those of the mesh's first rank."""
+    """Returns a DTensor of uniform random values, those of the mesh's first rank."""
     return _random(lambda s, t: torch.rand(s, dtype=t), size, dtype, requires_grad, device_mesh, placements)
 
 
 def randn(*size, requires_grad=False, dtype=None, layout=torch.strided, device_mesh=None, placements=None):
-    """DTensor of normal random numbers: those of the mesh's first rank."""
+    """Returns a DTensor of normal random values, those of the mesh's first rank."""
     return _random(lambda s, t: torch.randn(s, dtype=t), size, dtype, requires_grad, device_mesh, placements)

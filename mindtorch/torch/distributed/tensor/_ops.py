@@ -1,4 +1,4 @@
-"""What happens when torch's functions are given DTensors."""
+"""Runs PyTorch functions on DTensors."""
 import threading
 
 import mindtorch.torch as torch
@@ -8,7 +8,8 @@ from mindtorch.torch import _function_protocol as protocol
 from mindtorch.torch.distributed.tensor._api import DTensor, _dress, _FromLocal, _moved, _plain, _Spec
 from mindtorch.torch.distributed.tensor.placement_types import Partial, Replicate, Shard
 
-# How an op is worked on, its record says (`@op(placement=...)`).  What follows are methods and operators that are no ops of the table.
+# The registration of an op says how it is computed (`@op(placement=...)`). The names below are
+# methods and operators that are not in the op table.
 _ELEMENTWISE = frozenset("""
  to float double half bfloat16 int long type type_as cpu zero_ fill_ copy_ detach detach_ requires_grad_
  __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __div__
@@ -26,7 +27,7 @@ _ABOUT_ITSELF = frozenset("register_post_accumulate_grad_hook retain_grad data_p
 
 
 class _Replicates(threading.local):
-    """Per thread: whether plain tensors beside DTensors are taken for replicated ones."""
+    """Per thread: whether plain tensors next to DTensors count as replicated."""
 
     on = False
 
@@ -60,7 +61,7 @@ def _replaced(value, fn):
 
 
 def call(func, args, kwargs):
-    """Runs one of torch's functions that has a DTensor among its arguments."""
+    """Runs a PyTorch function that has a DTensor among its arguments."""
     name = getattr(func, "__name__", str(func))
     if name == "__get__":
         name = "property"
@@ -83,8 +84,8 @@ def call(func, args, kwargs):
     record = record_of(func)
     placement = None if record is None else record.placement
     if placement == "random" or name in _RANDOM:
-        raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would draw numbers of its own. "
-                                  "Draw before distribute_tensor")
+        raise NotImplementedError(f"{name} of a DTensor is not supported on device cpu: every rank would generate different values. "
+                                  "Generate them before distribute_tensor")
     if name == "linear" and mesh.ndim == 1 and len(spread) == len(tensors):
         r = _linear(func, *args, **kwargs)
         if r is not None:
@@ -107,7 +108,7 @@ def call(func, args, kwargs):
             return _on_parts(func, args, kwargs, layout, writes)
     if writes:
         if isinstance(first, DTensor) and not first._rg:
-            # In the end the written tensor must lie as before.
+            # The modified tensor must keep its placements.
             with protocol.Disabled():
                 whole = _whole(first).clone()
                 func(whole, *_replaced(args[1:], _whole), **_replaced(kwargs, _whole))
@@ -115,7 +116,7 @@ def call(func, args, kwargs):
                 detached.copy_(first._shard_of(whole)._local_tensor)
             return first
         raise NotImplementedError(f"{name} of DTensors with placements {[t.placements for t in spread]} is not supported on device cpu: "
-                                  "redistribute them alike first")
+                                  "redistribute them to equal placements first")
     with protocol.Disabled():
         r = func(*_replaced(args, _whole), **_replaced(kwargs, _whole))
     if name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__"):
@@ -125,7 +126,8 @@ def call(func, args, kwargs):
 
 
 def _linear(func, input, weight, bias=None):
-    """The two splits of tensor parallelism, on the parts; None for any other."""
+    """Computes the two splits of tensor parallelism on the local parts. Returns None for any other
+    case."""
     mesh, last = weight.device_mesh, len(input.shape) - 1
     shape = (*input.shape[:-1], weight.shape[0])
     x, w = input.placements[0], weight.placements[0]
@@ -133,7 +135,8 @@ def _linear(func, input, weight, bias=None):
         local = _plain(input)
         with protocol.Disabled():
             if local._rg:
-                # Every rank has the gradient of some outputs only: the input's is their sum.
+                # Every rank has the gradient of only some outputs: the input's gradient is the sum
+                # over the ranks.
                 local = _FromLocal.apply(local, input._spec, (Partial(),))
             r = func(local, _plain(weight), None if bias is None else _plain(bias))
         return _dress(r, _Spec(mesh, (Shard(last),), shape))
@@ -145,14 +148,15 @@ def _linear(func, input, weight, bias=None):
 
 
 def _as_row(bias, shape):
-    """A replicated bias with the shape of what it is added to."""
+    """Returns a replicated bias expanded to the shape of the tensor that it is added to."""
     with protocol.Disabled():
         local = _plain(bias).expand(shape)
     return _dress(local, _Spec(bias.device_mesh, bias.placements, shape))
 
 
 def _fresh(t, given):
-    """The result as an object of its own: what a function handed back as it came must keep its class."""
+    """Returns `t` as a new object if it is one of the arguments: `_dress` would otherwise change
+    the argument's class."""
     return _plain_view(t) if any(t is g for g in given) else t
 
 
@@ -162,7 +166,7 @@ def _plain_view(t):
 
 
 def _layout(spread):
-    """The spec that all of the tensors have; None if they differ."""
+    """Returns the spec shared by all tensors, or None if they differ."""
     spec = spread[0]._spec
     return spec if all(t._spec.alike(spec) for t in spread[1:]) else None
 

@@ -1,18 +1,19 @@
-"""Where a rank's part of a tensor lies, and how parts travel when the placements change."""
+"""Which part of a tensor a rank holds, and the communication when placements change."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.torch.distributed.tensor.placement_types import Placement, Replicate, Shard
 
 
 def chunk(size, parts, index):
-    """(start, length) of the index-th of `parts` pieces of a dimension."""
+    """Returns (start, length) of chunk `index` when a dimension of this size is split into `parts`
+    chunks."""
     step = -(-size // parts)
     start = min(index * step, size)
     return start, min(step, size - start)
 
 
 def compute_local_shape_and_global_offset(global_shape, mesh, placements, skip_offset=False):
-    """(shape of this rank's part, its offset in the whole)."""
+    """Returns (shape of this rank's part, its offset in the full tensor)."""
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         return (0,) * len(global_shape), (0,) * len(global_shape)
@@ -26,12 +27,12 @@ def compute_local_shape_and_global_offset(global_shape, mesh, placements, skip_o
 
 
 def compute_local_shape(global_shape, mesh, placements):
-    """Shape of this rank's part."""
+    """Returns the shape of this rank's part."""
     return compute_local_shape_and_global_offset(global_shape, mesh, placements)[0]
 
 
 def compute_global_tensor_info(tensor, mesh, placements):
-    """(shape, stride) of the whole, if all ranks have parts of this one's size."""
+    """Returns (shape, stride) of the full tensor, assuming that all ranks' parts have this size."""
     shape = list(tensor.shape)
     for d, p in enumerate(placements):
         if p.is_shard():
@@ -44,7 +45,8 @@ def compute_global_tensor_info(tensor, mesh, placements):
 
 
 def normalised(placements, mesh, ndim):
-    """Placements as a tuple, one for each dimension of the mesh, with dimensions counted from the front."""
+    """Returns placements as a tuple, one per dimension of the mesh, with non-negative dimensions.
+    """
     if placements is None:
         return (Replicate(),) * mesh.ndim
     placements = (placements,) if isinstance(placements, Placement) else tuple(placements)
@@ -65,7 +67,8 @@ def normalised(placements, mesh, ndim):
 
 
 def _level_shape(shape, mesh, placements, upto):
-    """Shape of this rank's part when only the first `upto` dimensions of the mesh split it."""
+    """Returns the shape of this rank's part when only the first `upto` dimensions of the mesh split
+    it."""
     return list(compute_local_shape(shape, mesh, [*placements[:upto], *[Replicate()] * (len(placements) - upto)]))
 
 
@@ -81,7 +84,7 @@ def _reduced(local, mesh, d, partial):
 
 
 def _gathered(local, mesh, d, dim, size):
-    """The pieces of all ranks along a dimension of the mesh, put together to `size`."""
+    """Gathers the parts of all ranks along a dimension of the mesh, to a size of `size`."""
     n = mesh.size(d)
     step = -(-size // n)
     piece = local.detach()
@@ -96,19 +99,21 @@ def _gathered(local, mesh, d, dim, size):
 
 
 def transformed(local, mesh, shape, source, target):
-    """This rank's part under other placements of the same whole; all ranks of the mesh take part."""
+    """Returns this rank's part of the same tensor under other placements. All ranks of the mesh
+    must take part."""
     if source == target:
         return local
     n = mesh.ndim
     changed = {d for d in range(n) if source[d] != target[d]}
     for d in range(n):
-        # A split inside another one has to be undone before that one can change, and made again.
+        # A split nested in another split of the same dimension must be undone before the outer one
+        # can change, and redone after.
         if d not in changed and source[d].is_shard() and any(
                 e < d and (source[e].is_shard(source[d].dim) or target[e].is_shard(source[d].dim)) for e in changed):
             changed.add(d)
     for d in sorted(changed):
         if target[d].is_partial():
-            raise RuntimeError("redistribute from " + f"{source[d]} to {target[d]} is not supported: a whole has no parts of a sum")
+            raise RuntimeError("redistribute from " + f"{source[d]} to {target[d]} is not supported: Partial is not a valid target")
     now = list(source)
     for d in sorted(changed, reverse=True):
         p = now[d]

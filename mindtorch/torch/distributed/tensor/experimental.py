@@ -1,4 +1,5 @@
-"""torch.distributed.tensor.experimental: functions of local parts, and plain tensors among DTensors."""
+"""torch.distributed.tensor.experimental: functions of local parts, and plain tensors mixed with
+DTensors."""
 import contextlib
 import functools
 
@@ -10,12 +11,13 @@ from mindtorch.torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["context_parallel", "implicit_replication", "local_map", "register_sharding"]
 
-refuse(globals(), "only torch.distributed.tensor's stable interface is offered beside implicit_replication and local_map", "context_parallel register_sharding")
+refuse(globals(), "of torch.distributed.tensor.experimental, only implicit_replication and local_map are supported", "context_parallel register_sharding")
 
 
 @contextlib.contextmanager
 def implicit_replication():
-    """Inside, plain tensors beside DTensors are taken for ones that every rank has the same of."""
+    """Context manager: plain tensors next to DTensors count as replicated, with equal values on
+    every rank."""
     before, _ops.replicates.on = _ops.replicates.on, True
     try:
         yield
@@ -24,13 +26,17 @@ def implicit_replication():
 
 
 def local_map(func=None, out_placements=None, in_placements=None, in_grad_placements=None, device_mesh=None, *, redistribute_inputs=False):
-    """func of the local parts of DTensors, whose results are the parts of DTensors with `out_placements`; without `func` a decorator.
+    """Wraps `func`, a function of local parts, so that it takes DTensors and returns DTensors with
+    `out_placements`. Without `func`, returns a decorator.
 
-    out_placements      placements of the result, or a tuple of them for each (None for what is no tensor)
-    in_placements       what the arguments have to have; ValueError for others, unless redistribute_inputs
-    in_grad_placements  how the gradients of the local parts lie
-    device_mesh         that of the results (default: that of the first DTensor)
-    Where there is no DTensor among the arguments, func is called as it is.
+      out_placements      placements of the result, or a tuple with one entry per result
+                          (None for a non-tensor)
+      in_placements       required placements of the arguments; ValueError for others, unless
+                          redistribute_inputs
+      in_grad_placements  placements of the gradients of the local parts
+      device_mesh         mesh of the results (default: the first DTensor's mesh)
+
+    Without a DTensor among the arguments, `func` is called directly.
     """
     if func is None:
         return functools.partial(local_map, out_placements=out_placements, in_placements=in_placements, in_grad_placements=in_grad_placements, device_mesh=device_mesh,

@@ -1,27 +1,29 @@
-"""How a tensor lies along one dimension of a mesh: split, repeated, or as parts of a sum."""
+"""How a tensor is placed along one dimension of a mesh: sharded, replicated, or partial (terms of a
+reduction)."""
 from mindtorch.torch._refusing import refuse
 
 __all__ = ["Placement", "Shard", "Replicate", "Partial"]
 
 
 class Placement:
-    """Base of Shard, Replicate and Partial."""
+    """Base class of Shard, Replicate and Partial."""
 
     def is_shard(self, dim=None):
-        """Whether it is a Shard (along `dim`, if one is given)."""
+        """True for a Shard (along `dim`, if given)."""
         return False
 
     def is_replicate(self):
-        """Whether it is a Replicate."""
+        """True for a Replicate."""
         return False
 
     def is_partial(self, reduce_op=None):
-        """Whether it is a Partial (with this reduction, if one is given)."""
+        """True for a Partial (with this reduction, if given)."""
         return False
 
 
 class Shard(Placement):
-    """Split along dimension `dim` as torch.chunk does: equal parts from the front, the last ones smaller or empty."""
+    """Split along dimension `dim` as by torch.chunk: equal chunks first, the last ones smaller or
+    empty."""
 
     def __init__(self, dim):
         self.dim = dim
@@ -43,7 +45,7 @@ class Shard(Placement):
 
 
 class Replicate(Placement):
-    """The whole on every rank."""
+    """The full tensor on every rank."""
 
     def is_replicate(self):
         return True
@@ -62,7 +64,8 @@ class Replicate(Placement):
 
 
 class Partial(Placement):
-    """Every rank has a part of the size of the whole, which is their reduction: "sum", "avg", "max", "min", "product"."""
+    """Every rank has a tensor of the full size. The value is their reduction: "sum", "avg", "max",
+    "min" or "product"."""
 
     def __init__(self, reduce_op="sum"):
         self.reduce_op = reduce_op
@@ -84,4 +87,4 @@ class Partial(Placement):
 
 
 _Partial = Partial
-refuse(globals(), "tensors are split in order only", "", "_StridedShard")
+refuse(globals(), "strided sharding is not implemented; use Shard", "", "_StridedShard")

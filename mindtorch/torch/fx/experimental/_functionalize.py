@@ -1,8 +1,9 @@
-"""A recorded graph without writes: torch.func.functionalize under make_fx.
+"""Removes in-place ops from a recorded graph: torch.func.functionalize under make_fx.
 
-Tensors on one memory share a `_Base`, and each is a `_Face` of it: the base itself, or a view of another face.  A write to a face makes a new value,
-which goes back into the base through what undoes each view; other faces are made anew where they are used next.  What was written to an input
-is copied into it at the end.
+Tensors on the same memory share a `_Base`, and each is a `_Face` of it: the base itself, or a view
+of another face. An in-place op on a face computes a new value, which is scattered back into the
+base through the inverse of each view. Other faces are recomputed at their next use. Inputs that
+were modified are updated by a copy at the end.
 """
 import math
 import operator
@@ -26,14 +27,15 @@ def _aten(name, overload="default"):
 
 
 class _Base:
-    """A memory: the node of its value now, and how often it was written to."""
+    """A memory: the node of its current value, and the number of in-place changes."""
 
     def __init__(self, node, source=None):
         self.node, self.source, self.version = node, source, 0
 
 
 class _Face:
-    """What a tensor sees of its base: `parent` through `view` (name, overload, arguments; place among several results), or all of it."""
+    """A tensor's view of its base: a view (name, overload, arguments; index among several results)
+    of `parent`, or the full base."""
 
     def __init__(self, base, shape, parent=None, view=None, place=None):
         self.base, self.shape, self.parent, self.view, self.place = base, tuple(shape), parent, view, place
@@ -41,7 +43,7 @@ class _Face:
 
 
 class _Shapes(Interpreter):
-    """Shapes of all tensors of a run."""
+    """Interpreter that records the shapes of all tensors."""
 
     def __init__(self, gm):
         super().__init__(gm, garbage_collect_values=False)
@@ -56,7 +58,7 @@ class _Shapes(Interpreter):
         return r
 
 
-_MADE = frozenset("zeros ones empty".split())        # torch says where they are, whether asked to or not
+_MADE = frozenset("zeros ones empty".split())  # PyTorch's graphs always pass the device to these
 _KEPT = frozenset("view reshape unsqueeze squeeze flatten unflatten detach alias view_as numpy_T".split())
 _SAME_AGAIN = frozenset("t transpose swapaxes swapdims adjoint".split())
 _SCATTERED = {"select": ("select_scatter", (0, 0)), "slice": ("slice_scatter", (0, None, None, 1)), "diagonal": ("diagonal_scatter", (0, 0, 1))}
@@ -77,7 +79,7 @@ class _Functional:
         return self.graph.create_node("call_function", _aten(name, overload), tuple(args), kwargs or {}, name=name)
 
     def value(self, face):
-        """The node of what a face shows now."""
+        """Returns the node of a face's current value."""
         if face.parent is None:
             return face.base.node
         if face.version != face.base.version or face.node is None:
@@ -89,7 +91,7 @@ class _Functional:
         return face.node
 
     def put(self, face, node):
-        """Makes a node what a face shows from now on."""
+        """Assigns a node to a face as its new value, and updates the base."""
         if face.parent is None:
             face.base.node = node
             face.base.version += 1
@@ -98,7 +100,7 @@ class _Functional:
         self.value(face)
 
     def undone(self, face, node):
-        """The parent's value with a face's new one in it."""
+        """Returns the parent's value with the face's new value inserted."""
         name, overload, args = face.view
         p = face.parent
         again = (lambda n: n + "_copy") if self.copies else (lambda n: n)
@@ -120,14 +122,14 @@ class _Functional:
             return self.emit("slice_scatter", "default", (self.value(p), node, dim, before, before + face.shape[dim]))
         if name == "unbind":
             return self.emit("select_scatter", "default", (self.value(p), node, args[0] if args else 0, face.place))
-        raise NotImplementedError(f"torch.func.functionalize: a write to a view made by {name} is not supported")
+        raise NotImplementedError(f"torch.func.functionalize: an in-place op on a view created by {name} is not supported")
 
     def fresh(self, n, node, source=None):
         self.faces[n] = _Face(_Base(node, source), self.shapes[n][0] if n in self.shapes else ())
         return self.faces[n]
 
     def now(self, x):
-        """An argument of the recorded graph as one of the new one."""
+        """Converts an argument of the recorded graph to the new graph."""
         return map_arg(x, lambda m: self.value(self.faces[m]) if m.__class__ is Node and m in self.faces else self.plain[m])
 
     # ---- nodes
@@ -179,7 +181,7 @@ class _Functional:
             return self.into(n, t, args, kwargs, out)
         if name is None:
             if n.op == "call_method" and str(t).endswith("_") or kwargs.get("inplace") or n.op == "call_method" and args and args[0] in self.faces:
-                raise NotImplementedError(f"torch.func.functionalize: {t} is not supported in a graph: it has no name in torch.ops.aten here")
+                raise NotImplementedError(f"torch.func.functionalize: {t} is not supported in a graph: it has no torch.ops.aten operator")
             self.other(n, self.graph.node_copy(n, lambda m: self.now(m)))
         elif name.endswith("_") and name[-2:] != "__" and args and args[0] in self.faces:
             self.write(n, name[:-1], overload, args, kwargs)
@@ -208,7 +210,7 @@ class _Functional:
     several = None
 
     def other(self, n, made):
-        """A node that neither writes nor views."""
+        """Adds a node that neither modifies its arguments nor is a view."""
         self.plain[n] = made
         if n in self.shapes and isinstance(self.shapes[n], tuple):
             self.fresh(n, made)
@@ -242,7 +244,7 @@ class _Functional:
         self.faces[n] = face
 
     def into(self, n, t, args, kwargs, out):
-        """A call with out=: what it gives, put in the place of `out`."""
+        """Converts a call with out=: its result replaces the value of `out`."""
         if isinstance(out, (tuple, list)) or out not in self.faces or not isinstance(self.shapes[n], tuple):
             raise NotImplementedError(f"torch.func.functionalize: {t} with several out= is not supported in a graph")
         name = getattr(t, "_opname", None) or getattr(t, "__name__", "")
@@ -254,9 +256,9 @@ class _Functional:
         self.put(face, self.emit(name, overload, self.now(args), self.now(kwargs)))
         self.faces[n] = face
 
-    # ---- indices
+    # ---- indexing
     def steps(self, shape, key):
-        """[(view, shape)] of a basic index; None of another."""
+        """Returns [(view, shape)] of a basic index, or None for another index."""
         key = key if isinstance(key, tuple) else (key,)
         if any([not (k is None or k is Ellipsis or k.__class__ in (int, slice)) for k in key]):
             return None
@@ -303,7 +305,7 @@ class _Functional:
             key.pop()
         found = [None if k.__class__ is slice and k == slice(None) else self.now(k) if isinstance(k, Node) else k for k in key]
         if any([not (k is None or isinstance(k, Node)) for k in found]):
-            raise NotImplementedError(f"torch.func.functionalize: an index of tensors and others, {key}, is not supported in a graph")
+            raise NotImplementedError(f"torch.func.functionalize: an index that mixes tensors with other types, {key}, is not supported in a graph")
         return found
 
     def set_item(self, n, of, key, value):
@@ -311,7 +313,7 @@ class _Functional:
         steps = self.steps(face.shape, key)
         if steps is None:
             if not isinstance(value, Node):
-                raise NotImplementedError("torch.func.functionalize: a number written to indices of tensors is not supported in a graph")
+                raise NotImplementedError("torch.func.functionalize: assigning a Python scalar to tensor indices is not supported in a graph")
             self.put(face, self.emit("index_put", "default", (self.value(face), self.indices(key), self.now(value))))
         else:
             part = self.through(face, steps)
@@ -321,7 +323,8 @@ class _Functional:
 
 
 def functional(gm, args, copies):
-    """The GraphModule of the same without writes; copies: views as copies, too.  NotImplementedError where a write cannot be undone so."""
+    """Returns the GraphModule without in-place ops. With `copies`, views also become copies.
+    NotImplementedError if an in-place op cannot be converted."""
     f = _Functional(gm, args, copies)
     f.several = {}
     return f.build()

@@ -1,4 +1,5 @@
-"""torch.fx.experimental.proxy_tensor.make_fx: the operators that a function calls, as an fx graph."""
+"""torch.fx.experimental.proxy_tensor.make_fx: traces the operators that a function calls into an fx
+graph."""
 import contextlib
 import inspect
 
@@ -18,7 +19,7 @@ from mindtorch.torch.utils import _pytree as pytree
 
 
 def make_fx(f, args, decompositions):
-    """The GraphModule of f(*args): see proxy_tensor.make_fx."""
+    """Returns the GraphModule of f(*args). See proxy_tensor.make_fx."""
     if getattr(f, "functionalized", None) is not None:
         return _functional(f, args, decompositions)
     if active.tracer is not None:
@@ -39,14 +40,14 @@ def make_fx(f, args, decompositions):
         gm = build.module(_aten.aten, decompositions)
         _hold(gm, f, leaves, in_spec, inputs, before)
     except Exception:
-        # Under aten's names it does not hold: calls as they were made.
+        # Verification failed with aten names: record the calls as they were made.
         gm = build.module(spelled, decompositions)
         _hold(gm, f, leaves, in_spec, inputs, before)
     return gm
 
 
 def _functional(f, args, decompositions):
-    """The graph of what torch.func.functionalize gave: without writes."""
+    """Returns the graph of a torch.func.functionalize'd function, without in-place ops."""
     from mindtorch.torch.fx.experimental._functionalize import functional
     leaves, in_spec = pytree.tree_flatten(tuple(args))
     inputs = list({id(x): x for x in leaves if taken(x)}.values())
@@ -65,13 +66,14 @@ def _escaped(name):
 
 @contextlib.contextmanager
 def _no_backward():
-    """Inside, derivatives that this thread asks for are refused: a recording would hold their values."""
+    """Context manager: derivatives requested by this thread raise NotImplementedError, because a
+    recording would contain their values as constants."""
     before = engine.run_backward
 
     def run_backward(*args, **kwargs):
         if active.tracer is not None:
-            raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx of a function that asks for derivatives is not supported: they are not "
-                                      "recorded here")
+            raise NotImplementedError("torch.fx.experimental.proxy_tensor.make_fx of a function that computes derivatives is not supported: they are not "
+                                      "recorded")
         return before(*args, **kwargs)
     engine.run_backward = run_backward
     try:
@@ -81,7 +83,7 @@ def _no_backward():
 
 
 class _Build:
-    """What a graph is written of."""
+    """The recording and the inputs from which a graph is built."""
 
     def __init__(self, f, graph, leaves, in_spec, out_spec, args):
         self.f, self.graph, self.leaves, self.in_spec, self.out_spec = f, graph, leaves, in_spec, out_spec
@@ -89,7 +91,7 @@ class _Build:
         self.names = _names(f, args)
 
     def module(self, spell, decompositions):
-        """The GraphModule, calls written as `spell` writes them."""
+        """Returns the GraphModule. `spell` converts recorded calls to graph calls."""
         g, root, used = Graph(), Module(), {v for n in self.graph.nodes for v in n.values} | {v for v in self.graph.result if isinstance(v, Value)}
         w = Writer(g, _decomposed(spell, decompositions), used=used)
         values, seen = iter(self.graph.inputs), {}
@@ -132,7 +134,7 @@ class _Build:
 
 
 def _names(f, args):
-    """A name for each argument."""
+    """Returns a name for each argument."""
     try:
         if isinstance(f, Module):
             raise TypeError
@@ -144,20 +146,22 @@ def _names(f, args):
 
 
 def _decomposed(spell, table):
-    """spell, with operators of a decomposition table refused: what they are made of is not recorded apart."""
+    """Wraps `spell` to raise NotImplementedError for operators in a decomposition table, because
+    their components are not recorded."""
     if not table:
         return spell
 
     def found(call):
         op, target, args, kwargs = spell(call)
         if target in table or getattr(target, "_overloadpacket", None) in table:
-            raise NotImplementedError(f"torch.fx.experimental.proxy_tensor.make_fx: {target} is in the decomposition table, but operators stay whole here")
+            raise NotImplementedError(f"torch.fx.experimental.proxy_tensor.make_fx: {target} is in the decomposition table, but operators cannot be decomposed")
         return op, target, args, kwargs
     return found
 
 
 def _hold(gm, f, leaves, in_spec, inputs, before):
-    """RuntimeError unless the graph gives what the function gives: for the same inputs and for others, and the same of what they write to."""
+    """Raises RuntimeError unless the graph reproduces the function's results and in-place changes,
+    for the same and for other input values."""
     state = [*dict(gm.named_parameters()).values(), *dict(gm.named_buffers()).values()]
     for other in (False, True):
         found = []
@@ -171,8 +175,8 @@ def _hold(gm, f, leaves, in_spec, inputs, before):
                 out = run(*given)
                 found.append([t.detach().clone() for t in (*tensors_in(pytree.tree_leaves(out)), *fresh.values(), *state)])
         if len(found[0]) != len(found[1]) or any(a.shape != b.shape or a.dtype != b.dtype or not _same(a, b) for a, b in zip(*found)):
-            raise RuntimeError("torch.fx.experimental.proxy_tensor.make_fx: the recorded graph does not compute what the function does (it computes outside "
-                               "of torch's ops, or depends on what it was called with)")
+            raise RuntimeError("torch.fx.experimental.proxy_tensor.make_fx: the recorded graph does not reproduce the function's results (the function computes "
+                               "outside of PyTorch ops, or branches on its inputs)")
 
 
 def _varied(t, other):

@@ -1,4 +1,5 @@
-"""torch.fx.experimental.const_fold: what a program computes of its attributes alone is computed once."""
+"""torch.fx.experimental.const_fold: computes once the part of a program that depends only on
+attributes."""
 import operator
 
 from mindtorch import torch as _torch
@@ -13,7 +14,8 @@ __all__ = ["FoldedGraphModule", "get_unique_attr_name_in_module", "split_const_s
 
 
 class FoldedGraphModule(GraphModule):
-    """A GraphModule with `const_subgraph_module`, which runs once, at the first call, and fills the attribute that the graph reads."""
+    """A GraphModule whose `const_subgraph_module` runs once, at the first call, and sets the
+    attribute that the graph reads."""
 
     def __init__(self, root, graph, const_subgraph=None, fx_const_folded_attrs_name=None, device_for_folded_attrs="cuda"):
         super().__init__(root, graph)
@@ -27,7 +29,7 @@ class FoldedGraphModule(GraphModule):
         return super().__call__(*args, **kwargs)
 
     def run_folding(self):
-        """Computes the constants, unless that has been done."""
+        """Computes the constants, unless already done."""
         if self.const_subgraph_module is None or self.fx_const_folded_attrs_name is None or self.has_folding_been_run:
             return
         self.has_folding_been_run = True
@@ -40,7 +42,7 @@ class FoldedGraphModule(GraphModule):
 
 
 def get_unique_attr_name_in_module(mod_traced, name):
-    """A name like this one that the module has no attribute of."""
+    """Returns a name similar to `name` that is not yet an attribute of the module."""
     name = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
     if name[0].isdigit():
         name = f"_{name}"
@@ -55,7 +57,7 @@ def get_unique_attr_name_in_module(mod_traced, name):
 
 
 def _constants(gm, skip):
-    """The nodes that need nothing but attributes and each other."""
+    """Returns the nodes that depend only on attributes and each other."""
     found = {}
     for n in gm.graph.nodes:
         if n.op == "get_attr" or n.op not in ("placeholder", "output") and found.keys() >= set(n.all_input_nodes) and not (
@@ -65,9 +67,10 @@ def _constants(gm, skip):
 
 
 def split_const_subgraphs(module, skip_folding_node_fn=None, device_for_folded_attrs="cpu"):
-    """A FoldedGraphModule of a module (or GraphModule): what depends on attributes alone is computed at the first call only.
+    """Returns a FoldedGraphModule of a module (or GraphModule). The part that depends only on
+    attributes is computed at the first call.
 
-    skip_folding_node_fn   node -> whether it is to stay where it is
+      skip_folding_node_fn   node -> whether it is excluded from folding
     """
     gm = module if isinstance(module, GraphModule) else symbolic_trace(module)
     constant = _constants(gm, skip_folding_node_fn)

@@ -1,8 +1,10 @@
-"""torch.fx.experimental.graph_gradual_typechecker: sizes of a program's values, of which some may be unknown, checked and inferred.
+"""torch.fx.experimental.graph_gradual_typechecker: checks and infers the sizes of a program's
+values, some of which may be unknown.
 
-A type is a TensorType, Dyn where nothing is known, or a Python class.  Rules for functions and modules are registered by their targets:
-`register_inference_rule` (the type of a node), `register_refinement_rule` (sizes that must be the same) and
-`register_algebraic_expressions_inference_rule` (sizes as expressions of others).
+A type is a TensorType, Dyn if nothing is known, or a Python class. Rules for functions and modules
+are registered by target: `register_inference_rule` (the type of a node), `register_refinement_rule`
+(sizes that must be equal) and `register_algebraic_expressions_inference_rule` (sizes as expressions
+of others).
 """
 import itertools
 import math
@@ -44,7 +46,7 @@ register_algebraic_expressions_inference_rule = _registering(_RULES)
 
 # ------------------------------------------------------------------ types
 def expand_to_tensor_dim(t, n):
-    """A type as one of n sizes; TypeError if it has another number of them."""
+    """Converts a type to one with n sizes. TypeError if it has a different number of sizes."""
     if t == Dyn:
         return TensorType((Dyn,) * n)
     if not isinstance(t, TensorType):
@@ -55,7 +57,8 @@ def expand_to_tensor_dim(t, n):
 
 
 def broadcast_types(t1, t2):
-    """Both types as they are to be broadcast: with as many sizes as the longer, and what the other has in the place of 1."""
+    """Broadcasts two types: pads the shorter with ones, and replaces each 1 by the other type's
+    size."""
     if t1 == Dyn or t2 == Dyn or isinstance(t1, Var) or isinstance(t2, Var):
         return t1, t2
     if not isinstance(t1, TensorType) or not isinstance(t2, TensorType):
@@ -71,7 +74,8 @@ def broadcast_types(t1, t2):
 
 
 def get_greatest_upper_bound(type1, type2):
-    """What both types say together; TypeError if they cannot both hold, None for what are no types of tensors."""
+    """Returns the combined information of both types. TypeError if they are inconsistent, None for
+    non-tensor types."""
     if type1 == Dyn:
         return type2
     if type2 == Dyn:
@@ -88,7 +92,7 @@ def _pair(x):
 
 
 def calculate_out_dimension(d_in, module_instance, index):
-    """The size of a dimension after a convolution or pooling."""
+    """Returns the size of a dimension after a convolution or pooling."""
     if d_in == Dyn:
         return Dyn
     if not isinstance(d_in, int) and not hasattr(d_in, "free_symbols"):
@@ -98,7 +102,7 @@ def calculate_out_dimension(d_in, module_instance, index):
 
 
 def maxpool2d_check(typ, module_instance):
-    """The type after MaxPool2d."""
+    """Returns the type after MaxPool2d."""
     if len(typ.__args__) not in (3, 4):
         raise TypeError(f"Wrong size {typ} for {module_instance}")
     *same, h, w = typ.__args__
@@ -106,7 +110,7 @@ def maxpool2d_check(typ, module_instance):
 
 
 def adaptiveavgpool2d_check(tensor_type, module_instance):
-    """The type after AdaptiveAvgPool2d."""
+    """Returns the type after AdaptiveAvgPool2d."""
     if len(tensor_type.__args__) not in (3, 4):
         raise TypeError(f"Tensor ranks must be 3 or 4. Got {tensor_type}")
     *same, h, w = tensor_type.__args__
@@ -115,7 +119,7 @@ def adaptiveavgpool2d_check(tensor_type, module_instance):
 
 
 def linear_check(tensor_type, module_instance):
-    """The type after Linear."""
+    """Returns the type after Linear."""
     if len(tensor_type.__args__) < 2:
         raise TypeError(f"Type {tensor_type} must have rank 2 or more.")
     *same, last = tensor_type.__args__
@@ -125,7 +129,7 @@ def linear_check(tensor_type, module_instance):
 
 
 def flatten_check(tensor_type, start_dim, end_dim):
-    """The type after flatten."""
+    """Returns the type after flatten."""
     sizes = tensor_type.__args__
     rank = len(sizes)
     start = rank + start_dim if start_dim < 0 else start_dim
@@ -137,7 +141,7 @@ def flatten_check(tensor_type, start_dim, end_dim):
 
 
 def get_parameter(traced, target):
-    """A parameter by its dotted name."""
+    """Returns a parameter by its dotted name."""
     path, _, name = target.rpartition(".")
     at = traced.get_submodule(path)
     if not hasattr(at, name):
@@ -156,7 +160,8 @@ def _bounded(n, new):
 
 
 def _argument(n):
-    """The type of the first argument, with as many sizes as the node is said to have if it has none yet."""
+    """Returns the type of the first argument. If that is unknown, it gets the number of sizes of
+    the node's declared type."""
     arg = n.args[0]
     if arg.type == Dyn and isinstance(n.type, TensorType):
         arg.type = expand_to_tensor_dim(arg.type, len(n.type.__args__))
@@ -166,7 +171,7 @@ def _argument(n):
 @register_inference_rule(_torch.add)
 @register_inference_rule(operator.add)
 def add_inference_rule(n):
-    """Sizes are broadcast; of two sizes the one that says less counts."""
+    """Broadcasts the sizes. The less precise of the two types becomes the type of the sum."""
     a, b = n.args[0], n.args[1]
     t1, t2 = _type(a), _type(b)
     for scalar, other in ((t1, t2), (t2, t1)):
@@ -185,7 +190,7 @@ def add_inference_rule(n):
 
 @register_inference_rule(getattr)
 def get_attr_inference_rule(n, traced):
-    """Of attributes only `shape` is known to be something."""
+    """Only the attribute `shape` is supported. Its type is Dyn."""
     if n.args[1] != "shape":
         raise TypeError("Not yet implemented")
     n.type = Dyn
@@ -207,7 +212,8 @@ def transpose_inference_rule(n):
 
 @register_inference_rule(_torch.reshape)
 def reshape_inference_rule(n):
-    """The new sizes; one number of elements must divide the other (what is unknown counts as 1)."""
+    """Returns the new sizes. One number of elements must divide the other (unknown sizes count as
+    1)."""
     t, shape = n.args[0].type, n.args[1]
     new = TensorType([Dyn if e == -1 else e for e in shape])
     if t == Dyn:
@@ -280,23 +286,24 @@ def linear_inference_rule(n, module_instance):
 
 
 class GraphTypeChecker:
-    """Checks the types of a traced program, and infers those of its nodes.
+    """Checks the types of a traced program and infers the types of its nodes.
 
-    env      types by name, for rules of one's own
-    traced   a GraphModule, whose nodes' `type` are read and set
+      env      types by name, for custom rules
+      traced   a GraphModule, whose nodes' `type` is read and set
     """
 
     def __init__(self, env, traced):
         self.env, self.traced = env, traced
 
     def type_check(self):
-        """True; TypeError where types contradict each other, RuntimeError for a step that has no rule."""
+        """Returns True. TypeError if types contradict each other, RuntimeError for a node without a
+        rule."""
         for n in self.traced.graph.nodes:
             self.type_check_node(n)
         return True
 
     def type_check_node(self, n):
-        """The type of one node, whose arguments have theirs."""
+        """Infers the type of one node from the types of its arguments."""
         if n.type is None:
             n.type = Dyn
         if n.op == "get_attr":
@@ -320,7 +327,7 @@ class GraphTypeChecker:
         return n.type
 
 
-# ------------------------------------------------------------------ sizes that must be the same
+# ------------------------------------------------------------------ equal sizes
 def _types(n):
     t = n.args[0].type
     return (t.__args__, n.type.__args__) if isinstance(t, TensorType) and isinstance(n.type, TensorType) else ((), ())
@@ -336,7 +343,7 @@ def all_eq(n):
 @register_refinement_rule(AdaptiveAvgPool2d)
 @register_refinement_rule(MaxPool2d)
 def first_two_eq(n):
-    """All but height and width."""
+    """Sizes except height and width are equal."""
     a, b = _types(n)
     return [Equality(x, y) for x, y in zip(a[:-2], b[:-2])]
 
@@ -344,7 +351,8 @@ def first_two_eq(n):
 @register_refinement_rule(_torch.add)
 @register_refinement_rule(operator.add)
 def element_wise_eq(n):
-    """A size that both operands have is that of the sum; of others one might be 1."""
+    """A size that both operands share equals that of the sum. Other sizes may be 1 in one operand.
+    """
     if not isinstance(n.args[0], Node) or not isinstance(n.args[1], Node):
         return []
     t1, t2 = n.args[0].type, n.args[1].type
@@ -374,7 +382,7 @@ linear_refinement_rule = conv_refinement_rule
 
 @register_algebraic_expressions_inference_rule(Conv2d)
 def conv_rule(n, module_instance):
-    """Height and width as expressions of the input's."""
+    """Expresses height and width in terms of the input's sizes."""
     t = n.args[0].type
     if not isinstance(t, TensorType) or not isinstance(n.type, TensorType):
         return None
@@ -384,19 +392,20 @@ def conv_rule(n, module_instance):
 
 
 class Refine:
-    """Gives the unknown sizes of a program names, and collects in `constraints` which are the same."""
+    """Names the unknown sizes of a program and collects their equalities in `constraints`."""
 
     def __init__(self, traced):
         self.constraints, self.traced, self.symbol_iter = [], traced, itertools.count()
 
     def refine(self):
-        """Names what is unknown, and collects constraints; True."""
+        """Names unknown sizes and collects constraints. Returns True."""
         for n in self.traced.graph.nodes:
             self.refine_node(n)
         return True
 
     def symbolic_relations(self):
-        """Makes sizes sympy's symbols, and expressions where a rule says how they come about; True."""
+        """Converts sizes to sympy symbols, or to expressions where a rule provides one. Returns
+        True."""
         for n in self.traced.graph.nodes:
             self.infer_symbolic_relations(n)
         return True
@@ -409,11 +418,11 @@ class Refine:
         return fn(typ)
 
     def replace_dyn_with_fresh_var(self, typ):
-        """The type with a variable for every Dyn."""
+        """Replaces every Dyn in a type by a new variable."""
         return self._mapped(typ, lambda t: Var(next(self.symbol_iter)) if t == Dyn else t)
 
     def convert_to_sympy_symbols(self, typ):
-        """The type with sympy's symbols for variables."""
+        """Replaces the variables in a type by sympy symbols."""
         import sympy
         return self._mapped(typ, lambda t: sympy.symbols(str(t)) if isinstance(t, Var) else t)
 

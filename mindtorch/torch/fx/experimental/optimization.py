@@ -1,4 +1,4 @@
-"""torch.fx.experimental.optimization: programs made faster for inference."""
+"""torch.fx.experimental.optimization: optimizes programs for inference."""
 import copy
 
 from mindtorch.torch.fx._symbolic_trace import symbolic_trace
@@ -18,7 +18,8 @@ _PATTERNS = [((Conv1d, BatchNorm1d), fuse_conv_bn_eval), ((Conv2d, BatchNorm2d),
 
 
 def matches_module_pattern(pattern, node, modules):
-    """Whether a node calls a module of the last of these classes on what a module of the one before gives."""
+    """True if a node calls a module of the last class in `pattern` on the result of a module of the
+    class before."""
     if not node.args:
         return False
     for cls, n in zip(pattern, (node.args[0], node)):
@@ -28,14 +29,15 @@ def matches_module_pattern(pattern, node, modules):
 
 
 def replace_node_module(node, modules, new_module):
-    """Puts a module in the place of the one that a node calls."""
+    """Replaces the module that a node calls."""
     parent, _, name = node.target.rpartition(".")
     modules[node.target] = new_module
     setattr(modules[parent], name, new_module)
 
 
 def fuse(model, inplace=False, no_trace=False):
-    """The GraphModule of a model in eval mode whose batch norms are in the weights of the convolutions (or linear layers) before them."""
+    """Returns the GraphModule of a model in eval mode, with batch norms folded into the preceding
+    convolutions (or linear layers)."""
     if not inplace:
         model = copy.deepcopy(model)
     gm = model if no_trace and isinstance(model, GraphModule) else symbolic_trace(model)
@@ -55,7 +57,7 @@ def fuse(model, inplace=False, no_trace=False):
 
 
 def remove_dropout(model):
-    """The GraphModule of a model without its modules for dropout."""
+    """Returns the GraphModule of a model without its dropout modules."""
     gm = symbolic_trace(model)
 
     class Without(Transformer):
@@ -67,7 +69,8 @@ def remove_dropout(model):
 
 
 def extract_subgraph(orig_module, nodes, inputs, outputs):
-    """The GraphModule of these nodes of a program, which stand in order, from values `inputs` to values `outputs`."""
+    """Returns a GraphModule of these nodes of a program, given in topological order, from the
+    values `inputs` to the values `outputs`."""
     graph, env = Graph(), {}
     for n in inputs:
         env[n] = graph.placeholder(n.name)

@@ -2,7 +2,7 @@
 
 
 class Equality:
-    """That two sizes are the same."""
+    """The constraint that two sizes are equal."""
 
     def __init__(self, lhs, rhs):
         self.lhs, self.rhs = lhs, rhs

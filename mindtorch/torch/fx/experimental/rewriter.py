@@ -1,4 +1,5 @@
-"""torch.fx.experimental.rewriter: programs whose `assert` and typed assignments are traced too."""
+"""torch.fx.experimental.rewriter: rewrites functions so that `assert` and annotated assignments are
+traced."""
 import ast
 import copy
 import inspect
@@ -16,18 +17,20 @@ _ASSERT, _ANNOTATE = "_mindtorch_assert", "_mindtorch_annotate"
 
 
 class AST_Rewriter(ast.NodeTransformer):
-    """Functions with `assert c, m` as a call of torch._assert(c, m), and `x: T = v` as x = annotate(v, T)."""
+    """Rewrites `assert c, m` to torch._assert(c, m), and `x: T = v` to x = annotate(v, T)."""
 
     def rewrite(self, fn):
-        """The function made out of fn's source; RuntimeError if that is not known."""
+        """Returns the function compiled from fn's rewritten source. RuntimeError if the source is
+        not available."""
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
         except (OSError, TypeError, SyntaxError) as e:
-            raise RuntimeError(f"cannot rewrite {fn}: its source is not known") from e
+            raise RuntimeError(f"cannot rewrite {fn}: its source is not available") from e
         found = next((n for n in tree.body if isinstance(n, ast.FunctionDef)), None)
         if found is None:
-            raise AssertionError(f"cannot rewrite {fn}: its source is no `def` of its own")
-        # The signature's values stay what they were; names that the function closes over are those of a function around it.
+            raise AssertionError(f"cannot rewrite {fn}: its source is not a `def` statement")
+        # Default values of the signature stay unchanged. An enclosing function provides the names
+        # that the function closes over.
         found.decorator_list, found.returns = [], None
         for a in (*found.args.args, *found.args.posonlyargs, *found.args.kwonlyargs, found.args.vararg, found.args.kwarg):
             if a is not None:
@@ -58,7 +61,8 @@ class AST_Rewriter(ast.NodeTransformer):
 
 
 class RewritingTracer(Tracer):
-    """A Tracer of programs rewritten by AST_Rewriter: the function, or the module's own forward. Its `root` is a copy of the module."""
+    """A Tracer of programs rewritten by AST_Rewriter: a function, or the forward of the given
+    module. Its `root` is a copy of the module."""
 
     def trace(self, root, concrete_args=None):
         return super().trace(_rewrite(root), concrete_args)

@@ -1,9 +1,9 @@
-"""torch.fx.experimental.symbolic_shapes: sizes are plain numbers here."""
+"""torch.fx.experimental.symbolic_shapes: sizes are plain ints here."""
 from mindtorch.torch._refusing import refuse
 
 
 def guard_or_false(a):
-    """bool(a): there are no unknown sizes."""
+    """Returns bool(a): there are no unknown sizes."""
     return bool(a)
 
 
@@ -15,7 +15,7 @@ def guard_int(a):
 
 
 class GuardOnDataDependentSymNode(RuntimeError):
-    """A program that is exported asks for a value that is only known when it runs."""
+    """Raised if an exported program uses a value that is only known at run time."""
 
 
-refuse(globals(), "sizes are plain numbers here", "constrain_range hint_int", "ShapeEnv")
+refuse(globals(), "sizes are plain ints here", "constrain_range hint_int", "ShapeEnv")

@@ -1,4 +1,5 @@
-"""torch.fx.experimental.unification: variables, and what they must be for two structures to be the same."""
+"""torch.fx.experimental.unification: variables, and substitutions that make two structures equal.
+"""
 import itertools
 
 __all__ = ["Var", "var", "vars", "isvar", "unify", "reify"]
@@ -7,7 +8,7 @@ _fresh = itertools.count(1)
 
 
 class Var:
-    """A variable; two of the same token are the same."""
+    """A variable. Two variables with the same token are equal."""
 
     def __init__(self, *token):
         self.token = token[0] if token else f"_{next(_fresh)}"
@@ -26,7 +27,7 @@ var = Var
 
 
 def vars(n):
-    """n new variables."""
+    """Returns n new variables."""
     return [Var() for _ in range(n)]
 
 
@@ -41,7 +42,8 @@ def _walk(x, s):
 
 
 def unify(u, v, s=None):
-    """{variable: value} under which u and v are the same, with what `s` says; False if there is none."""
+    """Returns {variable: value}, an extension of `s` that makes u and v equal. False if there is
+    none."""
     s = {} if s is None else s
     u, v = _walk(u, s), _walk(v, s)
     if u is v or type(u) is type(v) and u == v:
@@ -66,7 +68,7 @@ def unify(u, v, s=None):
 
 
 def reify(e, s):
-    """The structure e with values in the place of variables."""
+    """Returns the structure e with variables replaced by their values."""
     e = _walk(e, s)
     if isinstance(e, (list, tuple)):
         return type(e)(reify(x, s) for x in e)

@@ -1,4 +1,4 @@
-"""torch.fx.passes.annotate_getitem_nodes: types of what is taken out of tuples and lists whose types are known."""
+"""torch.fx.passes.annotate_getitem_nodes: types for elements read from typed tuples and lists."""
 import operator
 import typing
 
@@ -6,7 +6,7 @@ __all__ = ["annotate_getitem_nodes"]
 
 
 def annotate_getitem_nodes(graph):
-    """Gives nodes `x[i]` the type that x's type says of its i-th element."""
+    """Sets the type of each `x[i]` node to the element type that the type of `x` declares."""
     for node in graph.nodes:
         if node.target is not operator.getitem or getattr(node.args[0], "type", None) is None:
             continue

@@ -1,4 +1,4 @@
-"""torch.fx.passes.graph_manipulation: targets replaced, and how much memory a program's values take."""
+"""torch.fx.passes.graph_manipulation: target replacement and memory use of a graph's values."""
 from typing import NamedTuple
 
 from mindtorch.torch.fx.passes.shape_prop import ShapeProp
@@ -7,21 +7,21 @@ __all__ = ["replace_target_nodes_with", "size_bytes", "get_size_of_all_nodes", "
 
 
 def replace_target_nodes_with(fx_module, old_op, old_target, new_op, new_target):
-    """Has every step of one kind and target be one of another."""
+    """Replaces the op and target of every node with `old_op` and `old_target`."""
     for n in fx_module.graph.nodes:
         if n.op == old_op and n.target == old_target:
             n.op, n.target = new_op, new_target
 
 
 class size_bytes(NamedTuple):
-    """Bytes of a step's value, and of that with its parameters."""
+    """Bytes of a node's output, and of its output and parameters together."""
 
     output_size: int
     total_size: int
 
 
 def get_size_of_all_nodes(fx_module, args=None):
-    """Notes at each node how many bytes it takes (`size_bytes`), after running the program on args."""
+    """Sets `size_bytes` on every node, after running the graph on `args` if they are passed."""
     if args is not None:
         ShapeProp(fx_module).propagate(*args)
     for n in fx_module.graph.nodes:
@@ -31,7 +31,7 @@ def get_size_of_all_nodes(fx_module, args=None):
 
 
 def get_tensor_meta(node):
-    """The TensorMetadata of a node; RuntimeError if shapes are not known."""
+    """Returns the TensorMetadata of a node. RuntimeError if shape propagation has not run."""
     found = node.meta.get("tensor_meta")
     if not found:
         raise RuntimeError(f"Node {node} has no tensor metadata associated with it! Check that shape propagation has run.")
@@ -39,7 +39,7 @@ def get_tensor_meta(node):
 
 
 def get_size_of_node(fx_module, node):
-    """The size_bytes of a node whose shape is known."""
+    """Returns the `size_bytes` of a node whose shape is known."""
     total = 0
     if node.op == "call_module":
         total = sum(p.numel() * p.element_size() for p in fx_module.get_submodule(node.target).parameters())

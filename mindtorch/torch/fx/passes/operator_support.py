@@ -1,4 +1,4 @@
-"""torch.fx.passes.operator_support: which steps of a program an accelerator can take."""
+"""torch.fx.passes.operator_support: which nodes of a graph an accelerator supports."""
 import abc
 
 from mindtorch.core.tensor import taken
@@ -9,15 +9,20 @@ __all__ = ["OperatorSupportBase", "OperatorSupport", "create_op_support", "chain
 
 
 class OperatorSupportBase(abc.ABC):
-    """Says of nodes whether they are supported."""
+    """Base class of predicates that decide whether a node is supported."""
 
     @abc.abstractmethod
     def is_node_supported(self, submodules, node):
-        """Whether a node is; submodules are those of its program, by name."""
+        """True if `node` is supported. `submodules` maps the names of the graph's submodules to
+        modules."""
 
 
 class OperatorSupport(OperatorSupportBase):
-    """Support by a dictionary: {what a step calls (`get_node_target`): None, or (dtypes of each argument, {name: dtypes})}."""
+    """Support defined by a dictionary that maps a target (`get_node_target`) to its dtypes.
+
+    A value is None (any dtypes), or a pair of the dtypes of each positional argument and {name:
+    dtypes}.
+    """
 
     _support_dict: dict = {}
 
@@ -39,7 +44,7 @@ class OperatorSupport(OperatorSupportBase):
 
 
 def _dtype(arg):
-    """The dtype of a node's tensor, else the class of an argument."""
+    """Returns the dtype of a node's tensor, or the type of any other argument."""
     if not isinstance(arg, Node):
         return type(arg)
     meta = arg.meta.get("tensor_meta")
@@ -57,29 +62,29 @@ class _Function(OperatorSupportBase):
 
 
 def create_op_support(is_node_supported):
-    """The OperatorSupportBase of a function (submodules, node) -> bool."""
+    """Returns an OperatorSupportBase for a function (submodules, node) -> bool."""
     return _Function(is_node_supported)
 
 
 def chain(*op_support):
-    """Supported is what all support."""
+    """Supports the nodes that all of `op_support` support."""
     return _Function(lambda submodules, node: all(s.is_node_supported(submodules, node) for s in op_support))
 
 
 def any_chain(*op_support):
-    """Supported is what one supports."""
+    """Supports the nodes that any of `op_support` supports."""
     return _Function(lambda submodules, node: any(s.is_node_supported(submodules, node) for s in op_support))
 
 
 class OpSupports:
-    """Kinds of support that are often wanted."""
+    """Commonly used support predicates."""
 
     @classmethod
     def decline_if_input_dtype(cls, dtype):
-        """Not what gets a tensor of this dtype."""
+        """Rejects nodes with an input tensor of this dtype."""
         return _Function(lambda submodules, node: all(_dtype(a) != dtype for a in node.all_input_nodes))
 
     @classmethod
     def decline_if_node_in_names(cls, disallow_set):
-        """Not the nodes of these names."""
+        """Rejects nodes with these names."""
         return _Function(lambda submodules, node: node.name not in disallow_set)

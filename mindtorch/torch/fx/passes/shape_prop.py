@@ -1,4 +1,4 @@
-"""torch.fx.passes.shape_prop: the shapes of a program's values, noted at its nodes."""
+"""torch.fx.passes.shape_prop: shape propagation."""
 from typing import NamedTuple
 
 from mindtorch.core.tensor import taken
@@ -10,7 +10,7 @@ __all__ = ["ShapeProp", "TensorMetadata"]
 
 
 class TensorMetadata(NamedTuple):
-    """What a tensor is like."""
+    """Metadata of a tensor."""
 
     shape: tuple
     dtype: object
@@ -25,13 +25,14 @@ _FORMATS = [NAMES[n] for n in ("contiguous_format", "channels_last", "channels_l
 
 
 def _extract_tensor_metadata(result, include_contiguity=True):
-    """The TensorMetadata of a tensor; its memory format is None if it has none of torch's."""
+    """Returns the TensorMetadata of a tensor. Its memory format is None if no PyTorch format
+    matches."""
     form = next((f for f in _FORMATS if result.is_contiguous(memory_format=f)), None) if include_contiguity else None
     return TensorMetadata(result.shape, result.dtype, result.requires_grad, result.stride(), form, False, {})
 
 
 class ShapeProp(Interpreter):
-    """Runs a program and notes each value's `tensor_meta` and `type` in its node's meta."""
+    """Runs a graph and stores `tensor_meta` and `type` of each value in its node's meta."""
 
     def run_node(self, n):
         result = super().run_node(n)
@@ -49,5 +50,5 @@ class ShapeProp(Interpreter):
         return result
 
     def propagate(self, *args):
-        """Runs the program on example inputs."""
+        """Runs the graph on example inputs."""
         return super().run(*args)

@@ -1,4 +1,4 @@
-"""torch.fx.passes.split_module: a program in parts, each a module of its own."""
+"""torch.fx.passes.split_module: splits a graph into submodules."""
 import operator
 
 from mindtorch.torch.fx.graph import Graph
@@ -9,7 +9,10 @@ __all__ = ["Partition", "split_module", "split_module_simple"]
 
 
 class Partition:
-    """A part: its nodes, what goes in and out (nodes of the whole program, in the order of their first use), and which parts it needs."""
+    """A partition: its nodes, inputs and outputs, and the partitions it depends on.
+
+    Inputs and outputs are nodes of the original graph, in the order of their first use.
+    """
 
     def __init__(self, name):
         self.name, self.submod_name = name, f"submod_{name}"
@@ -22,7 +25,7 @@ class Partition:
 
 
 def _parts(graph, split_callback):
-    """({name: Partition}, {node: Partition}) of the nodes that compute."""
+    """Returns ({name: Partition}, {node: Partition}) for the compute nodes."""
     parts, of = {}, {}
     for node in graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
@@ -45,7 +48,7 @@ def _parts(graph, split_callback):
 
 
 def _order(parts, keep):
-    """The parts so that each comes after those it needs; RuntimeError if they need each other."""
+    """Returns the partitions in topological order. RuntimeError if they have a cycle."""
     waiting = {n: dict(p.dependencies) for n, p in parts.items()}
     ready, order = [n for n in parts if not waiting[n]], []
     while ready:
@@ -72,17 +75,19 @@ def _value(module, target):
 
 def split_module(m, root_m, split_callback, qualname_map=None, keep_original_order=False, keep_original_node_name=False, keep_original_input_name=True, *,
                  partition_affix=None, tuple_return=False):
-    """A GraphModule that calls a submodule `submod_<name>` for each part of m's graph.
+    """Returns a GraphModule that calls a submodule `submod_<name>` for each partition of `m`'s
+    graph.
 
-    split_callback         node -> the name of its part
-    root_m                 where the attributes are looked up that m's graph names
-    qualname_map           is filled with {name in the result: name in m} of submodules and parameters
-    keep_original_order    parts come in the order of their first nodes, as far as they can
-    keep_original_node_name, keep_original_input_name   whether nodes and inputs of the parts are called as in m
-    partition_affix        is put into the submodules' names
-    tuple_return           a part with one result gives a tuple, too
+    RuntimeError if the partitions have a cycle.
 
-    RuntimeError if parts need each other.
+    Args:
+        split_callback: maps a node to the name of its partition.
+        root_m: module that holds the attributes of the graph which `m` lacks.
+        qualname_map: filled with {name in the result: name in `m`} of submodules.
+        keep_original_order: keep the partitions in the order of their first nodes where possible.
+        keep_original_node_name, keep_original_input_name: keep the names of nodes and inputs.
+        partition_affix: inserted into the submodule names.
+        tuple_return: a partition with a single output also returns a tuple.
     """
     parts, of = _parts(m.graph, split_callback)
     order = _order(parts, keep_original_order)
@@ -151,5 +156,5 @@ def _has(module, target):
 
 
 def split_module_simple(m, node_to_partition, *, partition_affix=None):
-    """split_module by a dictionary {node: part}."""
+    """Like `split_module`, with a dictionary {node: partition name}."""
     return split_module(m, m, node_to_partition.__getitem__, partition_affix=partition_affix)

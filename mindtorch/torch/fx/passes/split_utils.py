@@ -1,4 +1,4 @@
-"""torch.fx.passes.split_utils: a program in parts by the tags of its nodes."""
+"""torch.fx.passes.split_utils: splits a graph by the tags of its nodes."""
 import dataclasses
 import operator
 
@@ -11,7 +11,7 @@ __all__ = ["getattr_recursive", "setattr_recursive", "Component", "split_by_tags
 
 
 def getattr_recursive(obj, name):
-    """The attribute of a dotted name; None if there is none."""
+    """Returns the attribute with a dotted name, or None if it does not exist."""
     for part in name.split("."):
         if not hasattr(obj, part):
             return None
@@ -20,7 +20,7 @@ def getattr_recursive(obj, name):
 
 
 def setattr_recursive(obj, attr, value):
-    """Sets the attribute of a dotted name."""
+    """Sets the attribute with a dotted name."""
     *path, last = attr.split(".")
     for part in path:
         obj = getattr(obj, part)
@@ -29,7 +29,8 @@ def setattr_recursive(obj, attr, value):
 
 @dataclasses.dataclass
 class Component:
-    """A part: its graph, its inputs there and in the whole program, what it puts out, and its module."""
+    """A partition: its graph, its inputs (in the partition and in the original graph), its outputs
+    and its module."""
 
     graph: Graph
     order: int
@@ -43,10 +44,11 @@ class Component:
 
 
 def split_by_tags(gm, tags, return_fqn_mapping=False, return_tuple=False, GraphModuleCls=GraphModule):
-    """A GraphModule that calls one submodule for each tag, in the order of `tags`.
+    """Returns a GraphModule that calls one submodule per tag, in the order of `tags`.
 
-    Every node that computes has an attribute `tag`; a part may only use values of parts before it.  With return_fqn_mapping also
-    {gm's name of an attribute: its name in the result}.
+    Every compute node must have an attribute `tag`. A partition may only use values of earlier
+    partitions. With `return_fqn_mapping` the result is a pair whose second element maps attribute
+    names in `gm` to names in the result.
     """
     parts = {t: Component(Graph(), i, t) for i, t in enumerate(tags)}
     of, env, base = {}, {}, Graph()
@@ -68,7 +70,7 @@ def split_by_tags(gm, tags, return_fqn_mapping=False, return_tuple=False, GraphM
                 inside[n] = part.graph.node_copy(n)
                 return inside[n]
             if n.op != "placeholder" and of[n].order >= part.order:
-                raise AssertionError(f"part {part.name} uses {n}, which is of the part {of[n].name} that comes after it")
+                raise AssertionError(f"partition {part.name} uses {n} of the later partition {of[n].name}")
             inside[n] = part.graph.placeholder(n.name, n.type)
             inside[n].meta = dict(n.meta)
             part.input_placeholders.append(inside[n])

@@ -1,4 +1,4 @@
-"""torch.fx.passes.tools_common: what tools that take programs apart ask of nodes."""
+"""torch.fx.passes.tools_common: node helpers for tools that split graphs."""
 from mindtorch.core.tensor import Tensor
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.node import qualified_name
@@ -9,7 +9,7 @@ CALLABLE_NODE_OPS = {"call_module", "call_function", "call_method"}
 
 
 def get_acc_ops_name(k):
-    """The name of a function, without the module that it is of if that is one of operators for an accelerator."""
+    """Returns the qualified name of a function; an `acc_ops` module is shortened to `acc_ops`."""
     if isinstance(k, str):
         return k
     if k.__module__ and "acc_ops" in k.__module__:
@@ -18,7 +18,8 @@ def get_acc_ops_name(k):
 
 
 def get_node_target(submodules, node):
-    """What a step calls, in words: the class of a module, the name of a function, the name of a method."""
+    """Returns the target of a node as a string: the class of a module, or the name of a function or
+    method."""
     if node.op not in CALLABLE_NODE_OPS:
         raise AssertionError(f"Expect op types of {', '.join(CALLABLE_NODE_OPS)}, but found {node.op}")
     if node.op == "call_module":
@@ -37,7 +38,7 @@ def _base(m):
 
 
 def is_node_output_tensor(node):
-    """Whether a step is known (meta["type"], see ShapeProp) to give a tensor."""
+    """True if a node's output is known to be a tensor (meta["type"], see `ShapeProp`)."""
     t = node.meta.get("type")
     return isinstance(t, type) and issubclass(t, Tensor)
 
@@ -64,12 +65,13 @@ def _sorted(gm, ready_first):
 
 
 def legalize_graph(gm):
-    """gm with its nodes in an order in which each comes after those it uses; RuntimeError if they use each other."""
+    """Sorts the nodes of `gm` topologically and returns `gm`. RuntimeError if the graph has a
+    cycle."""
     return _sorted(gm, lambda ready: ready.pop(0))
 
 
 def stable_topological_sort(gm):
-    """The same, as near to the order that there was as it can be."""
+    """Like `legalize_graph`, but stays as close to the original order as possible."""
     place = {n: i for i, n in enumerate(gm.graph.nodes)}
 
     def first(ready):

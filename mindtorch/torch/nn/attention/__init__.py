@@ -1,4 +1,5 @@
-"""Choice of the kernel behind scaled_dot_product_attention (https://pytorch.org/docs/stable/nn.attention.html)."""
+"""Kernel selection for scaled_dot_product_attention
+(https://pytorch.org/docs/stable/nn.attention.html)."""
 import contextlib
 import enum
 
@@ -10,7 +11,7 @@ WARN_FOR_UNFUSED_KERNELS = False
 
 
 class SDPBackend(enum.IntEnum):
-    """torch's kernels for attention.  There is one here, and it stands for every name."""
+    """PyTorch's attention backends. mindtorch has a single kernel, which every name selects."""
 
     ERROR = -1
     MATH = 0
@@ -30,13 +31,14 @@ _allowed = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacke
 
 
 def _cur_sdpa_kernel_backends(with_priority=False):
-    """The kernels allowed now."""
+    """Returns the currently allowed backends."""
     return list(_allowed)
 
 
 @contextlib.contextmanager
 def sdpa_kernel(backends, set_priority=False):
-    """Inside, scaled_dot_product_attention may use these kernels only (all of them are the same one here)."""
+    """Restricts scaled_dot_product_attention to these backends within the block (all are the same
+    kernel here)."""
     if not isinstance(backends, (list, SDPBackend)):
         raise AssertionError(f"Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
                              f"{type(backends).__name__}")
@@ -50,13 +52,13 @@ def sdpa_kernel(backends, set_priority=False):
 
 
 def list_flash_attention_impls():
-    """Kernels that may be put in the place of attention's own: none."""
+    """Returns the alternative implementations of flash attention: none."""
     return []
 
 
 def current_flash_attention_impl():
-    """The one that is in use: None."""
+    """Returns the active alternative implementation: None."""
     return None
 
 
-refuse(globals(), "attention has one kernel, in whose place no other can be put", "activate_flash_attention_impl register_flash_attention_impl restore_flash_attention_impl")
+refuse(globals(), "the attention kernel cannot be replaced", "activate_flash_attention_impl register_flash_attention_impl restore_flash_attention_impl")

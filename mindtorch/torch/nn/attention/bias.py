@@ -1,4 +1,5 @@
-"""torch.nn.attention.bias: causal masks that are said, not stored (https://pytorch.org/docs/stable/nn.attention.bias.html)."""
+"""torch.nn.attention.bias: causal masks that are not materialized
+(https://pytorch.org/docs/stable/nn.attention.bias.html)."""
 import enum
 import warnings
 
@@ -9,7 +10,7 @@ __all__ = ["causal_upper_left", "causal_lower_right", "CausalVariant", "CausalBi
 
 
 class CausalVariant(enum.IntEnum):
-    """Which corner of the scores the diagonal of a causal mask begins or ends in."""
+    """The corner of the score matrix to which the diagonal of a causal mask is aligned."""
 
     UPPER_LEFT = 1
     LOWER_RIGHT = 2
@@ -19,15 +20,16 @@ class CausalVariant(enum.IntEnum):
 
 
 class CausalBias(torch.Tensor):
-    """A causal mask of queries by keys, for `scaled_dot_product_attention(attn_mask=)`; NotImplementedError for any other use of its values.
+    """A causal mask of shape (queries, keys) for `scaled_dot_product_attention(attn_mask=)`.
 
-    ValueError beside is_causal=True; AssertionError for a variant that is no CausalVariant.
+    NotImplementedError for any other use of its values. ValueError if combined with is_causal=True.
+    AssertionError if `variant` is not a CausalVariant.
     """
 
     def __new__(cls, variant, seq_len_q, seq_len_kv):
         if not isinstance(variant, CausalVariant):
             raise AssertionError(f"variant must be a CausalVariant, got {type(variant).__name__}")
-        _function_protocol.activate()       # (which classes of this package do not do by themselves)
+        _function_protocol.activate()  # (classes of this package do not activate it by themselves)
         t = torch.Tensor._make_subclass(cls, torch.empty(0))
         t.variant, t.seq_len_q, t.seq_len_kv = variant, seq_len_q, seq_len_kv
         if seq_len_q > seq_len_kv and variant is CausalVariant.LOWER_RIGHT:
@@ -38,7 +40,7 @@ class CausalBias(torch.Tensor):
         pass
 
     def _materialize(self, device=None):
-        """The mask as a tensor of bool: True where a query sees a key."""
+        """Returns the mask as a bool tensor: True where a query attends to a key."""
         shift = 0 if self.variant is CausalVariant.UPPER_LEFT else self.seq_len_kv - self.seq_len_q
         return torch.ones(self.seq_len_q, self.seq_len_kv, dtype=torch.bool, device=device).tril(shift)
 
@@ -50,7 +52,7 @@ class CausalBias(torch.Tensor):
         named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args), **kwargs)
         bias = named["attn_mask"]
         if not isinstance(bias, cls) or any(isinstance(named[n], cls) for n in ("query", "key", "value")):
-            raise NotImplementedError("CausalBias is only for the place of attn_mask in scaled_dot_product_attention")
+            raise NotImplementedError("CausalBias can only be passed as attn_mask of scaled_dot_product_attention")
         if named.pop("is_causal", False):
             raise ValueError("CausalBias should not be used with causal=True")
         square = bias.seq_len_q == bias.seq_len_kv or bias.variant is CausalVariant.UPPER_LEFT
@@ -62,17 +64,18 @@ class CausalBias(torch.Tensor):
 
 
 def causal_upper_left(*size):
-    """A mask of (queries, keys) in which the first query sees the first key."""
+    """Creates a mask of shape (queries, keys) in which the first query attends to the first key
+    only."""
     _two(size)
     return CausalBias(CausalVariant.UPPER_LEFT, *size)
 
 
 def causal_lower_right(*size):
-    """A mask of (queries, keys) in which the last query sees the last key."""
+    """Creates a mask of shape (queries, keys) in which the last query attends to all keys."""
     _two(size)
     return CausalBias(CausalVariant.LOWER_RIGHT, *size)
 
 
 def _two(size):
     if len(size) != 2:
-        raise AssertionError(f"a causal bias has two sizes, of the queries and of the keys, not {len(size)}")
+        raise AssertionError(f"a causal bias requires two sizes (queries, keys), got {len(size)}")

@@ -1,7 +1,8 @@
-"""torch.nn.attention.flex_attention: attention whose scores a function changes, and masks given by functions of places.
+"""torch.nn.attention.flex_attention: attention with user-defined score and mask functions of
+indices.
 
-Everything is computed eagerly on the whole matrix of scores, in any precision and on any device, with gradients also of tensors that the functions refer to.  Blocks
-without an entry are not left out of the computation.
+The full score matrix is computed eagerly, for any dtype and device. Gradients also reach tensors
+that the functions capture. Empty blocks are not skipped.
 """
 import inspect
 import itertools
@@ -26,7 +27,7 @@ def _f(name):
 
 
 class FlexKernelOptions(TypedDict, total=False):
-    """What torch's kernels can be told; nothing here depends on it."""
+    """Options of PyTorch's kernels. They have no effect here."""
 
     num_warps: int
     num_stages: int
@@ -42,21 +43,22 @@ class FlexKernelOptions(TypedDict, total=False):
 
 
 class AuxRequest(NamedTuple):
-    """Which further results flex_attention gives."""
+    """Additional results that flex_attention returns."""
 
     lse: bool = False
     max_scores: bool = False
 
 
 class AuxOutput(NamedTuple):
-    """Further results: logarithms of the sums of each row's exponentials, each row's largest score; None where not asked for."""
+    """Additional results: the logsumexp and the maximum of each row of scores. None if not
+    requested."""
 
     lse: Any = None
     max_scores: Any = None
 
 
 def noop_mask(batch, head, token_q, token_kv):
-    """Every key takes part."""
+    """Allows every key."""
     return batch.new_ones(size=(), dtype=_bool(), device=batch.device)
 
 
@@ -76,7 +78,7 @@ def _sliced(batch, head, token_q, token_kv):
 
 
 def or_masks(*mask_mods):
-    """The mask_mod of places that any of these lets through."""
+    """Returns a mask_mod that allows the positions which any of these masks allows."""
     _callables(mask_mods)
 
     def or_mask(b, h, q_idx, kv_idx):
@@ -88,7 +90,7 @@ def or_masks(*mask_mods):
 
 
 def and_masks(*mask_mods):
-    """The mask_mod of places that all of these let through."""
+    """Returns a mask_mod that allows the positions which all of these masks allow."""
     _callables(mask_mods)
 
     def and_mask(b, h, q_idx, kv_idx):
@@ -105,7 +107,10 @@ def _callables(mask_mods):
 
 
 def _takes_score(fn):
-    """Whether a function takes a score before the four indices; AssertionError for another number of arguments."""
+    """True if a function accepts a score before the four indices.
+
+    AssertionError unless it has 4 or 5 positional arguments.
+    """
     n = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in inspect.signature(fn).parameters.values())
     if n not in (4, 5):
         raise AssertionError(f"Expected 4 or 5 positional args, got {n}")
@@ -120,7 +125,10 @@ def _device(device):
 
 
 def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
-    """The bool mask (B, H, Q_LEN, KV_LEN) of a mask_mod, or of the scores that a score_mod does not set to -inf.  B and H: None is 1."""
+    """Returns the bool mask (B, H, Q_LEN, KV_LEN) of a mask_mod.
+
+    For a score_mod, the mask is True where the score is not -inf. None for B or H means 1.
+    """
     device = _device(device)
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
     at = [_f("arange")(n, device=device) for n in sizes]
@@ -131,7 +139,7 @@ def create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device=None):
 
 # ------------------------------------------------------------------ blocks
 def _to_dense(counts, columns, width):
-    """0 and 1 (int32) for each block of rows, of the columns that are listed."""
+    """Converts the listed column indices of each row to a dense int32 matrix of zeros and ones."""
     n = columns.shape[-1]
     listed = _f("arange")(n, device=columns.device) < counts.unsqueeze(-1)
     at = columns.long().masked_fill(~listed, width)
@@ -140,7 +148,8 @@ def _to_dense(counts, columns, width):
 
 
 def _to_ordered(dense):
-    """(how many blocks there are in each row, their columns, then those of the others)."""
+    """Returns (number of nonzero blocks per row, their column indices followed by all other
+    columns)."""
     dense = dense.to(_int32())
     return dense.sum(-1).to(_int32()), dense.argsort(dim=-1, descending=True, stable=True).to(_int32()).contiguous()
 
@@ -150,9 +159,12 @@ def _transposed(counts, columns):
 
 
 class BlockMask:
-    """A mask in blocks: for each block of queries the blocks of keys that take part, those of them that do so wholly apart (full_kv_*), and a function of single places.
+    """A block-sparse mask: for each block of queries, the key blocks that take part, and a
+    mask_mod.
 
-    Tensors are int32: kv_num_blocks (B, H, rows), kv_indices (B, H, rows, columns); q_* are the same by columns.
+    Blocks that take part entirely are listed separately (full_kv_*). Tensors are int32:
+    kv_num_blocks (B, H, rows), kv_indices (B, H, rows, columns). The q_* tensors list the query
+    blocks of each key block.
     """
 
     def __init__(self, seq_lengths, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, q_num_blocks, q_indices, full_q_num_blocks, full_q_indices,
@@ -173,7 +185,7 @@ class BlockMask:
     @classmethod
     def from_kv_blocks(cls, kv_num_blocks, kv_indices, full_kv_num_blocks=None, full_kv_indices=None, BLOCK_SIZE=_DEFAULT_SPARSE_BLOCK_SIZE, mask_mod=None,
                        seq_lengths=None, compute_q_blocks=True, *, dq_write_order=None, dq_write_order_full=None, dq_kv_order=None):
-        """One of the lists by rows; those by columns are made of them."""
+        """Creates a BlockMask from the row lists; the column lists are derived from them."""
         if kv_indices.dim() < 2:
             raise RuntimeError("BlockMask must have at least 2 dimensions")
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
@@ -191,31 +203,37 @@ class BlockMask:
                    noop_mask if mask_mod is None else mask_mod, dq_write_order, dq_write_order_full, None if flag else dq_kv_order, dq_kv_order if flag else None)
 
     def as_tuple(self, flatten=True):
-        """All parts in torch's order; flatten: lengths and block sizes as four numbers rather than two pairs."""
+        """Returns all fields in PyTorch's order.
+
+        With `flatten`, lengths and block sizes are four ints instead of two pairs.
+        """
         lengths, sizes = ((*self.seq_lengths,), (*self.BLOCK_SIZE,)) if flatten else ((self.seq_lengths,), (self.BLOCK_SIZE,))
         return (*lengths, *[getattr(self, n) for n in _TENSORS], self.dq_kv_order_spt, *sizes, self.mask_mod)
 
     @property
     def shape(self):
-        """(B, H, number of queries, number of keys)."""
+        """(B, H, number of queries, number of keys)"""
         return (*self.kv_indices.shape[:-2], *self.seq_lengths)
 
     def numel(self):
-        """How many entries the mask has."""
+        """Returns the number of entries of the mask."""
         return math.prod(self.shape)
 
     def sparsity(self):
-        """Percentage of the entries in blocks that are left out."""
+        """Returns the percentage of entries in skipped blocks."""
         n = self.kv_num_blocks.sum().item() + (0 if self.full_kv_num_blocks is None else self.full_kv_num_blocks.sum().item())
         return 100 * (1 - n * self.BLOCK_SIZE[0] * self.BLOCK_SIZE[1] / self.numel())
 
     def to_dense(self):
-        """0 and 1 for each block."""
+        """Returns a tensor with 1 for each block that takes part, else 0."""
         dense = _to_dense(self.kv_num_blocks, self.kv_indices, self.kv_indices.shape[-1])
         return dense if self.full_kv_indices is None else dense | _to_dense(self.full_kv_num_blocks, self.full_kv_indices, self.full_kv_indices.shape[-1])
 
     def __getitem__(self, index):
-        """The mask of some batches, heads and blocks of queries; a number keeps its dimension. Its mask_mod has to be set anew."""
+        """Slices batches, heads and query blocks. An int index keeps its dimension.
+
+        The mask_mod of the result must be set again.
+        """
         if self.dq_kv_order is not None:
             raise NotImplementedError("Slicing BlockMask with tensor dq_kv_order is not supported yet.")
         index = index if isinstance(index, tuple) else (index,)
@@ -228,7 +246,7 @@ class BlockMask:
         return made
 
     def _adjust(self, new_q_len, new_kv_len):
-        """The upper left part for other lengths."""
+        """Crops the mask to other lengths, keeping its upper left part."""
         rows, columns = -(-new_q_len // self.BLOCK_SIZE[0]), -(-new_kv_len // self.BLOCK_SIZE[1])
 
         def cut(counts, indices):
@@ -241,13 +259,17 @@ class BlockMask:
                                    mask_mod=self.mask_mod, seq_lengths=(new_q_len, new_kv_len), compute_q_blocks=self.q_indices is not None)
 
     def to(self, device):
-        """The same with its tensors on a device."""
+        """Returns a copy with its tensors on `device`."""
         moved = {n: getattr(self, n) for n in _TENSORS}
         return BlockMask(seq_lengths=self.seq_lengths, BLOCK_SIZE=self.BLOCK_SIZE, mask_mod=self.mask_mod, dq_kv_order_spt=self.dq_kv_order_spt,
                          **{n: None if t is None else t.to(device) for n, t in moved.items()})
 
     def to_string(self, grid_size=(20, 20), limit=4):
-        """A picture: full, half and empty cells for blocks of that kind, or groups of them where there are more than grid_size says (-1: all are shown)."""
+        """Draws the mask: a full, shaded or empty cell per block.
+
+        A cell stands for a group of blocks if there are more than `grid_size` (-1: draw all
+        blocks).
+        """
         dense = self.to_dense().float()
         *batch, rows, columns = dense.shape
         height, width = (rows, columns) if grid_size == -1 else (grid_size, grid_size) if isinstance(grid_size, int) else grid_size
@@ -279,14 +301,17 @@ _TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indice
 
 def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=_DEFAULT_SPARSE_BLOCK_SIZE, _compile=False, separate_full_blocks=True,
                       compute_dq_write_order=False, dq_kv_order=True):
-    """The BlockMask of a mask_mod(b, h, q_idx, kv_idx) -> bool; B, H: None where it does not depend on them. BLOCK_SIZE: one number, or (of queries, of keys).
+    """Creates the BlockMask of a mask_mod(b, h, q_idx, kv_idx) -> bool.
 
-    separate_full_blocks: blocks all of whose entries take part are listed apart.  NotImplementedError for compute_dq_write_order, which only torch's kernels read.
+    B or H may be None if the mask does not depend on it. BLOCK_SIZE is an int or a pair (queries,
+    keys). With `separate_full_blocks`, blocks that take part entirely are listed separately.
+
+    NotImplementedError for `compute_dq_write_order`, which only PyTorch's CUDA kernels use.
     """
     if _takes_score(mask_mod):
         raise AssertionError(f"create-block_mask requires a mask_mod function! Got {mask_mod}")
     if compute_dq_write_order:
-        raise NotImplementedError("create_block_mask: compute_dq_write_order is not supported, the order in which kernels for CUDA write gradients")
+        raise NotImplementedError("create_block_mask: compute_dq_write_order (the order in which CUDA kernels write gradients) is not supported")
     if _compile:
         warnings.warn("_compile flag on create_block_mask is deprecated: compile create_block_mask itself", DeprecationWarning, stacklevel=2)
     rows, columns = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
@@ -301,10 +326,16 @@ def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=_DE
 
 # ------------------------------------------------------------------ attention
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, *, return_aux=None):
-    """softmax(score_mod(query @ key.T * scale, b, h, q_idx, kv_idx)) @ value, over the places that block_mask's mask_mod lets through.
+    """Computes softmax(score_mod(query @ key.T * scale, b, h, q_idx, kv_idx)) @ value.
 
-    query (B, Hq, L, E), key (B, Hkv, S, E), value (B, Hkv, S, Ev) -> (B, Hq, L, Ev); enable_gqa: Hq may be a multiple of Hkv.  A row without any key gives 0.
-    return_lse: also the logarithms of the sums of the scores' exponentials (B, Hq, L); return_aux: an AuxOutput of what an AuxRequest asks for.
+    The softmax covers the positions that block_mask's mask_mod allows. A row without any key
+    returns 0.
+
+    Shapes: query (B, Hq, L, E), key (B, Hkv, S, E), value (B, Hkv, S, Ev) -> (B, Hq, L, Ev). With
+    `enable_gqa`, Hq may be a multiple of Hkv.
+
+    With `return_lse`, also returns the logsumexp of the scores (B, Hq, L). With `return_aux` (an
+    AuxRequest), also returns an AuxOutput.
     """
     _check(query, key, value, block_mask, enable_gqa)
     if return_lse and return_aux is not None:

@@ -1,4 +1,4 @@
-"""All layers (https://pytorch.org/docs/stable/nn.html)."""
+"""All built-in modules (https://pytorch.org/docs/stable/nn.html)."""
 from mindtorch.torch.nn.modules import module  # noqa: F401  first: everything stands on it
 from mindtorch.torch.nn.modules import _cells  # noqa: F401
 from mindtorch.torch.nn.modules.module import Module

@@ -8,10 +8,11 @@ from mindtorch.torch.nn.modules.module import Module
 
 
 class MultiheadAttention(Module):
-    """Attention of queries to keys and values in `num_heads` projections of embed_dim / num_heads each.
+    """Multi-head attention with `num_heads` heads of size embed_dim / num_heads each.
 
-    Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim); `batch_first` (N, L, ...); or without N.  Returns
-    (output like query, weights (N, L, S), averaged over the heads unless told otherwise, or None).
+    Shapes: query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim); with `batch_first` (N, L,
+    ...); or without N. Returns (output, weights): the output has the shape of the query. The
+    weights (N, L, S) are averaged over the heads by default; None unless `need_weights`.
     """
 
     __constants__ = ["batch_first"]
@@ -79,7 +80,7 @@ class MultiheadAttention(Module):
         batched = query.dim() == 3
         swap = self.batch_first and batched
         if swap:
-            # The same tensor stays the same, by which the kernel recognises self-attention.
+            # Keeps the tensors identical, so that the kernel can detect self-attention.
             if key is value:
                 key_t = query.transpose(1, 0) if query is key else key.transpose(1, 0)
                 query, value = (key_t if query is key else query.transpose(1, 0)), key_t
@@ -97,19 +98,25 @@ class MultiheadAttention(Module):
         return (output.transpose(1, 0) if swap else output), weights
 
     def _in_one_kernel(self, x):
-        """Whether torch computes self-attention of x with its inference kernel, whose result is nan in a row that is masked out."""
+        """True if PyTorch uses its fused inference kernel for self-attention of x. That kernel
+        returns NaN for fully masked rows."""
         return (not (self.training or torch.is_autocast_enabled(x.device.type)) and x.device.type == "cpu" and x.dim() == 3 and self.batch_first
                 and self._qkv_same_embed_dim and self.in_proj_bias is not None and self.num_heads % 2 == 0 and self.bias_k is None and self.bias_v is None
                 and not self.add_zero_attn and x.dtype == self.in_proj_weight.dtype == self.in_proj_bias.dtype
                 and not (torch.is_grad_enabled() and any([t.requires_grad for t in (x, *self.parameters(recurse=True))])))
 
     def masked_by_softmax(self, x, attn_mask, key_padding_mask):
-        """Self-attention of x (N, L, E) with a softmax over -inf, as where weights are asked for: a row that is masked out is nan."""
+        """Self-attention of x (N, L, E) with a softmax over -inf, as with `need_weights`: fully
+        masked rows are NaN."""
         y, _ = self.forward(x, x, x, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         return y
 
     def merge_masks(self, attn_mask, key_padding_mask, query):
-        """(mask, 0 for an attention mask, 1 for a key padding mask, 2 for both together (N, heads, L, S), or None)."""
+        """Returns (mask, type) for PyTorch's fused kernel.
+
+        The type is 0 for an attention mask, 1 for a key padding mask, and 2 for both merged to (N,
+        heads, L, S). Both are None if there is no mask.
+        """
         kind, merged = None, None
         if key_padding_mask is not None:
             kind, merged = 1, key_padding_mask

@@ -1,8 +1,9 @@
 """MindSpore Cells as children of a Module.
 
-A Cell that a Module takes as a child becomes a Module itself: the object stays, its class becomes one that stands below both its own
-class and Module.  So everything that goes through a network (parameters, state dicts, modes, casts, hooks, libraries that read
-`_modules` and `_parameters`) finds it as it finds any other child, while a call still computes what the Cell's `construct` says.
+A Cell that is assigned to a Module becomes a Module itself: the object stays the same, and its
+class is replaced by a subclass of both its own class and Module. So everything that traverses a
+network (parameters, state dicts, modes, casts, hooks, libraries that read `_modules` and
+`_parameters`) handles it like any other child, while a call still runs the Cell's `construct`.
 """
 from collections import OrderedDict
 
@@ -14,20 +15,22 @@ from mindtorch.torch.nn.modules import _state
 from mindtorch.torch.nn.modules._hooks import WrappedHook
 from mindtorch.torch.nn.modules.module import HOOKS, Module
 
-#: What Cell.__init__ keeps under other names, or in another form, than Module.
+#: Attributes that Cell.__init__ stores under a different name or in a different form than Module.
 _HELD_OTHERWISE = ("_params", "_cells", "_lazy_non_persistent_buffers_set", "_lazy_state_dict_hooks", "_lazy_state_dict_pre_hooks",
                    "_lazy_load_state_dict_pre_hooks", "_lazy_load_state_dict_post_hooks")
 
 
 class ChildCell(Module, Cell):
-    """What a Cell gains when it becomes a child of a Module.  Its own class comes first."""
+    """Base class added to a Cell that becomes a child of a Module. The Cell's own class comes first
+    in the MRO."""
 
-    _mindtorch_native = True        # the code of its construct is MindSpore's
+    _mindtorch_native = True  # construct() is MindSpore code
 
     def forward(self, *args, **kwargs):
-        """The Cell's own call, hooks and mixed precision of MindSpore's included; eager in graph mode, like all that a Module runs.
+        """Runs the Cell's own call, including MindSpore's hooks and mixed precision.
 
-        MindSpore's ops know nothing of autocast: there a Cell computes in the dtype of its parameters.
+        The call is eager even in graph mode, like everything that a Module runs. MindSpore's ops
+        ignore autocast: under autocast a Cell computes in the dtype of its parameters.
         """
         if autocast.state.to is not None or autocast.state.there is not None:
             dtype = next((p.dtype for p in self.parameters() if p.is_floating_point()), None)
@@ -42,7 +45,7 @@ class ChildCell(Module, Cell):
     def __setattr__(self, name, value):
         params = self.__dict__.get("_parameters", ())
         if name in params and taken(value) and not taken(value, Parameter) and params[name] is not None:
-            params[name].set_data(value)            # so does MindSpore
+            params[name].set_data(value)  # like MindSpore
         elif isinstance(value, parameter_tuple):
             for p in value:
                 self.register_parameter_of_any_name(p)
@@ -51,11 +54,11 @@ class ChildCell(Module, Cell):
             Module.__setattr__(self, name, value)
 
     def register_parameter_of_any_name(self, param):
-        """Members of a ParameterTuple stand under their own names, which may have dots."""
+        """Registers a member of a ParameterTuple under its own name, which may contain dots."""
         if taken(param, Parameter):
             self._parameters[param.name] = param
 
-    # SequentialCell and its like put whole dicts there.
+    # SequentialCell and similar classes assign entire dicts to it.
     @property
     def _cells(self):
         return self.__dict__["_modules"]
@@ -84,7 +87,7 @@ class ChildCell(Module, Cell):
 
 for _name, _descriptor in BORROWED_BY_CELLS.items():
     if not hasattr(Module, _name) and _name not in vars(ChildCell):
-        setattr(ChildCell, _name, _descriptor)       # before Cell's own
+        setattr(ChildCell, _name, _descriptor)  # takes precedence over Cell's own
 del _name, _descriptor
 
 
@@ -94,7 +97,7 @@ def _rebuild(cls):
 
 
 def _child_class(cls):
-    """The class that a Cell of class `cls` gets as a child."""
+    """Returns the class that a Cell of class `cls` gets as a child."""
     made = cls.__dict__.get("_mindtorch_child_class")
     if made is None:
         made = type(cls)(cls.__name__, (cls, ChildCell), {
@@ -104,17 +107,18 @@ def _child_class(cls):
 
 
 def is_child(parent, cell):
-    """Whether a Cell that `parent` is given counts among its children: not an optimizer, nor one around the module itself."""
+    """True if a Cell assigned to `parent` becomes its child: not an optimizer, and not a Cell that
+    contains the module itself."""
     if "_cells" not in cell.__dict__:
         raise AttributeError(f"cannot assign {type(cell).__name__} as a child module before its Cell.__init__() was called")
     return not isinstance(cell, NOT_A_CHILD) and all(c is not parent for _, c in cell.cells_and_names())
 
 
 def adopt_cell(cell, training):
-    """Makes a Cell, and all below it, a Module; the object stays the same.
+    """Turns a Cell and all its descendants into Modules, in place.
 
-    `training` is the parent's mode, which a Cell takes that has never been told its own: MindSpore's stand in inference mode until
-    `set_train`, torch's modules in training mode until `eval`.
+    `training` is the parent's mode. A Cell without an explicit mode adopts it: MindSpore's Cells
+    are in inference mode until `set_train`, PyTorch's modules in training mode until `eval`.
     """
     d = cell.__dict__
     told = d["training"] or d["_phase"] != "train"
@@ -134,17 +138,18 @@ def adopt_cell(cell, training):
         for i, hook in (held["_lazy" + name] or {}).items():
             d[name][("native", i)] = WrappedHook(hook, cell) if name == "_load_state_dict_pre_hooks" else hook
     d["_is_full_backward_hook"] = None
-    d["_init_flag"] = d["_is_check_and_refresh"] = True       # what the first call of a Cell would see to
+    d["_init_flag"] = d["_is_check_and_refresh"] = True  # skips the checks of a Cell's first call
     cell.__class__ = _child_class(type(cell))
     for _ in cell.modules():
-        pass                # (walking adopts)
+        pass  # (the traversal adopts the children)
     if training and not told:
         cell.train()
     return cell
 
 
 def _as_ours(out):
-    """`out`, its tensors ours (the objects stay: asking for their class is enough)."""
+    """Returns `out` with its tensors adopted. The objects stay the same: checking their class
+    adopts them."""
     if not taken(out) and isinstance(out, (tuple, list, dict)):
         for x in out.values() if isinstance(out, dict) else out:
             _as_ours(x)

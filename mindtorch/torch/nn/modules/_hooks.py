@@ -1,4 +1,5 @@
-"""Hooks of modules: the global registries, and what lets a full backward hook see the gradients of a whole module."""
+"""Module hooks: the global registries, and the full backward hooks that see the gradients of an
+entire module."""
 import warnings
 import weakref
 from collections import OrderedDict
@@ -12,7 +13,7 @@ _DOC = ("https://docs.pytorch.org/docs/main/generated/torch.nn.Module.html"
 
 
 class _Global:
-    """Hooks that run for every module; torch keeps the same ones as module-level dictionaries."""
+    """Hooks that run for every module. PyTorch stores them as module-level dictionaries."""
 
     __slots__ = ("forward_pre", "forward", "forward_always", "forward_kwargs", "backward", "backward_pre",
                  "backward_is_full", "buffer", "module", "parameter")
@@ -35,27 +36,32 @@ def _register(hooks, hook, *flags):
 
 
 def register_module_buffer_registration_hook(hook):
-    """hook(module, name, buffer) -> None or another buffer, at every register_buffer."""
+    """Registers hook(module, name, buffer) -> None or another buffer, called by every
+    register_buffer."""
     return _register(everywhere.buffer, hook)
 
 
 def register_module_module_registration_hook(hook):
-    """hook(module, name, submodule) -> None or another submodule, whenever a submodule is set."""
+    """Registers hook(module, name, submodule) -> None or another submodule, called when a submodule
+    is set."""
     return _register(everywhere.module, hook)
 
 
 def register_module_parameter_registration_hook(hook):
-    """hook(module, name, parameter) -> None or another parameter, at every register_parameter."""
+    """Registers hook(module, name, parameter) -> None or another parameter, called by every
+    register_parameter."""
     return _register(everywhere.parameter, hook)
 
 
 def register_module_forward_pre_hook(hook):
-    """hook(module, args) -> None or new args, before the forward of every module."""
+    """Registers hook(module, args) -> None or new args, called before the forward of every module.
+    """
     return _register(everywhere.forward_pre, hook)
 
 
 def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False):
-    """hook(module, args[, kwargs], output) -> None or new output, after the forward of every module."""
+    """Registers hook(module, args[, kwargs], output) -> None or new output, called after the
+    forward of every module."""
     flags = []
     if with_kwargs:
         flags.append(everywhere.forward_kwargs)
@@ -73,22 +79,25 @@ def _global_backward(hook, full):
 
 
 def register_module_backward_hook(hook):
-    """The old backward hook, which sees the last operation of a module only; prefer the full one."""
+    """Registers a non-full backward hook, which sees only the last op of a module. Prefer a full
+    backward hook."""
     return _global_backward(hook, False)
 
 
 def register_module_full_backward_hook(hook):
-    """hook(module, grad_input, grad_output) -> None or new grad_input, for every module."""
+    """Registers hook(module, grad_input, grad_output) -> None or new grad_input for every module.
+    """
     return _global_backward(hook, True)
 
 
 def register_module_full_backward_pre_hook(hook):
-    """hook(module, grad_output) -> None or new grad_output, for every module."""
+    """Registers hook(module, grad_output) -> None or new grad_output for every module."""
     return _register(everywhere.backward_pre, hook)
 
 
 class WrappedHook:
-    """A load_state_dict pre-hook, with a weak reference to its module if it wants that as first argument."""
+    """A load_state_dict pre-hook, with a weak reference to its module if the module is its first
+    argument."""
 
     def __init__(self, hook, module=None):
         self.hook = hook
@@ -119,7 +128,7 @@ class WrappedHook:
 
 
 def _spread(values, places, n):
-    """A tuple of n: `values` at `places`, None elsewhere."""
+    """Returns a tuple of length n with `values` at the indices `places` and None elsewhere."""
     full = [None] * n
     for i, v in zip(places, values):
         full[i] = v
@@ -127,7 +136,10 @@ def _spread(values, places, n):
 
 
 def _checked(new, who, what, n):
-    """What a hook returned: a tuple of n.  A lone tensor is an error, as in torch, where its length is taken."""
+    """Returns the result of a hook as a tuple of length n.
+
+    A single tensor is an error, as in PyTorch, after its length has been checked.
+    """
     if len(new) != n:
         raise RuntimeError(f"{who} returned an invalid number of {what}, got {len(new)}, but expected {n}")
     if taken(new):
@@ -136,8 +148,11 @@ def _checked(new, who, what, n):
 
 
 class BackwardHook:
-    """One forward's full backward hooks.  Two identities are recorded, around the inputs and around the outputs;
-    the second to run in backward (the inputs') has both gradients and calls the hooks."""
+    """The full backward hooks of one forward call.
+
+    Two identity functions are recorded: one around the inputs and one around the outputs. In the
+    backward pass the identity of the inputs runs last; it has both gradients and calls the hooks.
+    """
 
     def __init__(self, module, hooks, pre_hooks):
         self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
@@ -156,20 +171,22 @@ class BackwardHook:
         return tuple(args), places
 
     def setup_input_hook(self, args):
-        """The forward's positional arguments, through the identity that reports their gradients."""
+        """Returns the positional arguments of the forward, passed through the identity that reports
+        their gradients."""
         self.n_in = len(args)
         args, self.places_in = self._tap("inputs", args)
         return args
 
     def setup_output_hook(self, result):
-        """The forward's result, through the identity that reports its gradients."""
+        """Returns the result of the forward, passed through the identity that reports its
+        gradients."""
         single = not isinstance(result, tuple)
         args = (result,) if single else result
         self.n_out = len(args)
         args, self.places_out = self._tap("outputs", args)
         return args[0] if single else result._make(args) if hasattr(result, "_make") else args
 
-    # ---- in backward
+    # ---- in the backward pass
     def outputs(self, grads):
         full = _spread(grads, self.places_out, self.n_out)
         for hook in self.pre_hooks:
@@ -191,7 +208,7 @@ class BackwardHook:
         return tuple(full[i] for i in self.places_out)
 
     def inputs(self, grads):
-        if self.grad_outputs is None:      # the inputs' gradient did not come through this module's outputs
+        if self.grad_outputs is None:  # these gradients did not come through this module's outputs
             return grads
         full = _spread(grads, self.places_in, self.n_in)
         for hook in self.hooks:
@@ -207,7 +224,8 @@ _cached_identity = None
 
 
 def _identity():
-    """The Function behind both taps; made late because autograd is imported after nn."""
+    """Returns the Function used for both identities. It is created lazily because autograd is
+    imported after nn."""
     global _cached_identity
     if _cached_identity is None:
         class BackwardHookFunction(torch.autograd.Function):
@@ -227,7 +245,7 @@ def _identity():
 
 
 def warn_non_full(inputs, result, grad_fn):
-    """What the old backward hook will not see, as torch says it."""
+    """Issues PyTorch's warnings about gradients that a non-full backward hook misses."""
     lead = "Using non-full backward hooks on a Module that does not "
     tail = ("is deprecated and will be removed in future versions. This hook will be missing some of the grad_{}. "
             "Please use register_full_backward_hook to get the documented behavior.")

@@ -1,4 +1,4 @@
-"""Saving and loading a module's state: the part of Module behind state_dict() and load_state_dict()."""
+"""Saving and loading of module state: the implementation of state_dict() and load_state_dict()."""
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
@@ -15,13 +15,15 @@ _NO_EXTRA = "Reached a code path in Module.{}_extra_state() that should never be
 
 
 class conversion:
-    """What torch.__future__ sets: whether converted parameters are new ones, or are exchanged with the old ones."""
+    """Settings of torch.__future__: whether converted parameters are new objects or are swapped
+    with the old ones."""
 
     overwrite = swap = False
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What load_state_dict() returns: the keys it did not find, and those it had no use for."""
+    """Result of load_state_dict(): the keys missing from the state dict, and those unknown to the
+    module."""
 
     __slots__ = ()
 
@@ -36,12 +38,13 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpect
 IncompatibleKeys.__name__ = IncompatibleKeys.__qualname__ = "_IncompatibleKeys"
 
 
-# Set by _cells.py: makes a MindSpore Cell a Module; whether a Cell counts as a child.
+# Set by _cells.py: converts a MindSpore Cell to a Module; checks whether a Cell counts as a child.
 adopt_cell = is_child = None
 
 
 def as_child(module, value):
-    """`value`, a Module if it is a MindSpore Cell that `module` may have as a child."""
+    """Returns `value`, converted to a Module if it is a MindSpore Cell that can be a child of
+    `module`."""
     if not isinstance(value, _cell.module_class) and isinstance(value, Cell) and is_child(module, value):
         if "_modules" not in module.__dict__:
             raise AttributeError("cannot assign module before Module.__init__() call")
@@ -50,7 +53,8 @@ def as_child(module, value):
 
 
 def submodules(module):
-    """(name, child) of the direct children that are not None; a MindSpore Cell that has got there becomes a Module first."""
+    """Yields (name, child) for the direct children that are not None. MindSpore Cells are converted
+    to Modules first."""
     for name, m in module._modules.items():
         if m is not None and (isinstance(m, _cell.module_class) or not isinstance(m, Cell) or isinstance(as_child(module, m), _cell.module_class)):
             yield name, m
@@ -61,7 +65,8 @@ def _overrides(module, name):
 
 
 def _persistent(module):
-    """(name, tensor) of parameters and persistent buffers, in state_dict order; entries may be None."""
+    """Yields (name, tensor) for parameters and persistent buffers, in state_dict order. Tensors may
+    be None."""
     yield from module._parameters.items()
     hidden = module._non_persistent_buffers_set
     for name, buf in module._buffers.items():
@@ -70,14 +75,14 @@ def _persistent(module):
 
 
 def _load_one(module, name, target, key, given, assign):
-    """Copies or assigns one tensor; returns what is wrong with it, or None."""
+    """Copies or assigns one tensor. Returns an error message, or None."""
     if not taken(given) and not hasattr(type(given), "__torch_function__"):
         return (f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                 f"checkpoint but received {type(given)}")
     lazy = is_lazy(target)
     if not lazy:
         if target.dim() == 0 and given.dim() == 1 and given.shape[0] == 1:
-            given = given[0]                 # files of torch 0.3 held scalars as one-element vectors
+            given = given[0]  # PyTorch 0.3 checkpoints stored scalars as one-element vectors
         if given.shape != target.shape:
             return (f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape in "
                     f"current model is {target.shape}.")
@@ -119,9 +124,11 @@ def _load_one(module, name, target, key, given, assign):
 
 
 def _load(module, part, prefix, metadata, assign, found):
-    """load_state_dict of a module and those below it; found: the lists of missing and unexpected keys and of errors.
+    """Loads the state of a module and its descendants.
 
-    (Not a function inside of load_state_dict: one that calls itself is a reference cycle, which holds the whole state dict.)
+    `found` holds the lists of missing keys, unexpected keys and errors. (This is not a nested
+    function of load_state_dict: a recursive closure is a reference cycle, which would keep the
+    entire state dict alive.)
     """
     local = {} if metadata is None else metadata.get(prefix[:-1], {})
     if assign:
@@ -139,50 +146,55 @@ def _load(module, part, prefix, metadata, assign, found):
 
 
 class StateMixin:
-    """state_dict(), load_state_dict() and their hooks."""
+    """Mixin with state_dict(), load_state_dict() and their hooks."""
 
     __slots__ = ()
 
     # ---- hooks
     def register_state_dict_pre_hook(self, hook):
-        """hook(module, prefix, keep_vars) before state_dict() collects this module."""
+        """Registers hook(module, prefix, keep_vars), called before state_dict() collects this
+        module."""
         return _register(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook):
-        """hook(module, state_dict, prefix, local_metadata) after state_dict() collected this module; returns None."""
+        """Registers hook(module, state_dict, prefix, local_metadata) -> None, called after
+        state_dict() collected this module."""
         hook._from_public_api = True
         return _register(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook):
-        """As register_state_dict_post_hook, but the hook may return another state_dict."""
+        """Like `register_state_dict_post_hook`, but the hook may return another state_dict."""
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError("Cannot register the same function as the state dict post hook that was previously "
                                "registered via register_state_dict_post_hook")
         return _register(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook):
-        """hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors) before loading."""
+        """Registers hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected,
+        errors), called before loading."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook, with_module=False):
         return _register(self._load_state_dict_pre_hooks, WrappedHook(hook, self if with_module else None))
 
     def register_load_state_dict_post_hook(self, hook):
-        """hook(module, incompatible_keys) after load_state_dict(); may change the keys in place."""
+        """Registers hook(module, incompatible_keys), called after load_state_dict(). It may modify
+        the keys in place."""
         return _register(self._load_state_dict_post_hooks, hook)
 
     # ---- extra state
     def get_extra_state(self):
-        """Anything to keep in state_dict() beside parameters and buffers; override together with set_extra_state."""
+        """Returns additional state to include in state_dict(). Override together with
+        `set_extra_state`."""
         raise RuntimeError(_NO_EXTRA.format("get"))
 
     def set_extra_state(self, state):
-        """Takes back what get_extra_state() gave."""
+        """Restores the state that `get_extra_state` returned."""
         raise RuntimeError(_NO_EXTRA.format("set"))
 
     # ---- saving
     def _save_to_state_dict(self, destination, prefix, keep_vars):
-        """Puts this module's own tensors (not its children's) into `destination`."""
+        """Stores this module's own tensors (not its children's) in `destination`."""
         for name, t in _persistent(self):
             if t is not None:
                 destination[prefix + name] = t if keep_vars else t.detach()
@@ -190,7 +202,8 @@ class StateMixin:
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
-        """Parameters and persistent buffers of the whole module under dotted names; detached unless `keep_vars`."""
+        """Returns the parameters and persistent buffers of the entire module under dotted names.
+        They are detached unless `keep_vars`."""
         if args:
             warnings.warn("Positional args are being deprecated, use kwargs instead. Refer to "
                           "https://pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict "
@@ -225,7 +238,8 @@ class StateMixin:
     # ---- loading
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                               error_msgs):
-        """Takes this module's own tensors (not its children's) from `state_dict`; notes errors in the lists."""
+        """Loads this module's own tensors (not its children's) from `state_dict`; appends errors to
+        the lists."""
         for hook in self._load_state_dict_pre_hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
@@ -251,14 +265,16 @@ class StateMixin:
             for key in state_dict:
                 if key.startswith(prefix) and key != extra:
                     head, dot, _ = key[len(prefix):].partition(".")
-                    # A child reports what is wrong below it; here only names that lead nowhere.
+                    # A child reports unexpected keys below it; only names without such a child are
+                    # reported here.
                     if key[len(prefix):] not in own and (not dot or head not in self._modules):
                         unexpected_keys.append(key)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Copies (or with `assign` puts) the tensors of `state_dict` into this module.
+        """Copies the tensors of `state_dict` into this module, or assigns them with `assign`.
 
-        Returns the missing and unexpected keys; with `strict` those, as wrong shapes always, raise RuntimeError.
+        Returns the missing and unexpected keys. With `strict` these raise RuntimeError; shape
+        mismatches always do.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")

@@ -1,14 +1,15 @@
-"""Batch normalisation over the batches of all processes of a group."""
+"""Batch normalization over the batches of all processes of a group."""
 import mindtorch.torch as torch
 from mindtorch.torch.autograd.function import once_differentiable
 
 
 class _Synchronised(torch.autograd.Function):
-    """Normalises with the mean and variance of all processes' inputs together.
+    """Normalizes with the mean and variance of the inputs of all processes.
 
-    Mean and sum of squared deviations are gathered rather than sums and sums of squares, which cancel where the mean is
-    large beside the deviation.  In the backward the two sums that the input's gradient needs are added up over the
-    processes; the gradients of weight and bias stay local, as those of all other parameters do.
+    The processes gather means and sums of squared deviations instead of sums and sums of squares,
+    because the latter cancel if the mean is large compared to the deviation. The backward pass
+    all-reduces the two sums that the input's gradient needs. The gradients of weight and bias stay
+    local, like those of all other parameters.
     """
 
     @staticmethod
@@ -21,7 +22,7 @@ class _Synchronised(torch.autograd.Function):
         n = x.numel() // channels
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         here = x.device.type == "cpu"
-        kind = torch.float64 if here else wide.dtype            # (an accelerator has few kernels of float64)
+        kind = torch.float64 if here else wide.dtype  # (accelerators have few float64 kernels)
         mine = torch.zeros(2 * channels + 1, dtype=kind, device=x.device)
         if n:
             mean = wide.mean(dims)
@@ -36,7 +37,8 @@ class _Synchronised(torch.autograd.Function):
         mean = (counts * means).sum(0) / total
         var = (deviations + counts * (means - mean) ** 2).sum(0) / total
         if here:
-            total = total.item()            # (of an accelerator it stays there: a step waits for nothing)
+            # (on an accelerator it stays on the device, so that the step does not synchronize)
+            total = total.item()
         stats += [mean, var, total]
         scale = torch.rsqrt(var + eps)
         xhat = (wide - mean.to(wide.dtype).view(shape)) * scale.to(wide.dtype).view(shape)
@@ -72,7 +74,8 @@ class _Synchronised(torch.autograd.Function):
 
 
 def synchronised(norm, input, running_mean, running_var, factor):
-    """What a SyncBatchNorm does with a batch in training; the running statistics are those of all processes."""
+    """Computes SyncBatchNorm of a training batch and updates the running statistics with those of
+    all processes."""
     stats = []
     out = _Synchronised.apply(input, norm.weight, norm.bias, norm.eps, norm.process_group, stats)
     mean, var, total = stats

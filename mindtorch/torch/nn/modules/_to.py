@@ -24,7 +24,7 @@ def _bad(args, kwargs):
 
 
 def parse_to(args, kwargs):
-    """(device, dtype, non_blocking, memory_format) out of the three forms of to()."""
+    """Parses the three forms of to() and returns (device, dtype, non_blocking, memory_format)."""
     found = dict(kwargs)
     memory_format = found.pop("memory_format", None)
     if memory_format is not None and not isinstance(memory_format, torch.memory_format):

@@ -18,7 +18,7 @@ __all__ = [
 
 
 def _inplace(module, text=""):
-    """`text` followed by ", inplace=True" if it is."""
+    """Returns `text`, followed by ", inplace=True" if the module is in-place."""
     if module.inplace:
         return f"{text}, inplace=True" if text else "inplace=True"
     return text
@@ -59,7 +59,8 @@ class ReLU(Module):
 
 
 class RReLU(Module):
-    """Leaky ReLU whose slope is drawn from [lower, upper] in training and is their mean in evaluation."""
+    """Leaky ReLU with a random slope in [lower, upper] in training, and their mean in evaluation.
+    """
 
     __constants__ = ["lower", "upper", "inplace"]
 
@@ -77,7 +78,7 @@ class RReLU(Module):
 
 
 class Hardtanh(Module):
-    """x cut off to [min_val, max_val]."""
+    """Clamps x to [min_val, max_val]."""
 
     __constants__ = ["min_val", "max_val", "inplace"]
 
@@ -217,7 +218,7 @@ class CELU(Module):
 
 
 class SELU(Module):
-    """The self-normalising ELU of Klambauer et al. (2017)."""
+    """The self-normalizing ELU of Klambauer et al. (2017)."""
 
     __constants__ = ["inplace"]
 
@@ -249,7 +250,7 @@ class GLU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function of x, or its approximation by tanh."""
+    """x times the standard normal CDF of x, or its tanh approximation."""
 
     __constants__ = ["approximate"]
 
@@ -322,7 +323,7 @@ class Softplus(Module):
 
 
 class Softshrink(Module):
-    """x moved towards 0 by lambd."""
+    """x moved towards 0 by lambd; values in [-lambd, lambd] become 0."""
 
     __constants__ = ["lambd"]
 
@@ -338,7 +339,7 @@ class Softshrink(Module):
 
 
 class PReLU(Module):
-    """Leaky ReLU with learned slopes: one, or one for each channel."""
+    """Leaky ReLU with learned slopes: a single one, or one per channel."""
 
     __constants__ = ["num_parameters"]
 
@@ -350,7 +351,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Slopes as given to the constructor."""
+        """Resets the slopes to the initial value."""
         constant_(self.weight, self.init)
 
     def forward(self, input):

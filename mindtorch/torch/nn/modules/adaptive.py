@@ -13,8 +13,11 @@ _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log softmax over many classes in clusters: frequent ones in the head, rarer ones behind smaller projections
-    (Grave et al., 2017).  Returns (log probability of each target, mean loss)."""
+    """Log softmax over many classes in clusters (Grave et al., 2017).
+
+    Frequent classes are in the head, rarer ones in clusters with smaller projections. Returns (log
+    probability of each target, mean loss).
+    """
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
         super().__init__()
@@ -43,7 +46,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                                         Linear(hidden, size, bias=False, **kw)))
 
     def reset_parameters(self):
-        """Draws all projections anew."""
+        """Reinitializes all projections."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
@@ -64,7 +67,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         target = target_ if batched else target_.unsqueeze(0)
 
         output = input.new_zeros(target.size(0))
-        column = torch.empty_like(target)         # of the head: the class itself or its cluster
+        column = torch.empty_like(target)  # index into the head: the class itself or its cluster
         used = 0
         for i, high in enumerate(self.cutoffs):
             low = self.cutoffs[i - 1] if i else 0
@@ -89,7 +92,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _ASMoutput(output if batched else output.squeeze(0), loss)
 
     def _get_full_log_prob(self, input, head_output):
-        """Log probabilities of all classes, given the head's."""
+        """Returns the log probabilities of all classes for the output of the head."""
         head = F.log_softmax(head_output, dim=1)
         parts = [head[:, :self.shortlist_size]]
         for i, project in enumerate(self.tail):
@@ -98,11 +101,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return torch.cat(parts, dim=1)
 
     def log_prob(self, input):
-        """Log probabilities (N, n_classes) of all classes for input (N, in_features)."""
+        """Returns the log probabilities (N, n_classes) of all classes for input (N, in_features).
+        """
         return self._get_full_log_prob(input, self.head(input))
 
     def predict(self, input):
-        """The most probable class of each row of input (N, in_features)."""
+        """Returns the most probable class of each row of input (N, in_features)."""
         head = self.head(input)
         best = torch.argmax(head, dim=1)
         rare = best >= self.shortlist_size

@@ -1,4 +1,4 @@
-"""Batch normalisation (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
+"""Batch normalization (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter
 from mindtorch.torch.nn import functional as F
@@ -12,7 +12,7 @@ __all__ = ["BatchNorm1d", "LazyBatchNorm1d", "BatchNorm2d", "LazyBatchNorm2d", "
 
 
 class _NormBase(Module):
-    """What batch and instance normalisation share: parameters and running statistics."""
+    """Base class of batch and instance normalization: parameters and running statistics."""
 
     # Version 2 added num_batches_tracked.
     _version = 2
@@ -39,14 +39,14 @@ class _NormBase(Module):
         self.reset_parameters()
 
     def reset_running_stats(self):
-        """Running mean 0 and variance 1, no batch seen."""
+        """Resets the running mean to 0, the running variance to 1 and the batch counter to 0."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self):
-        """Weight 1, bias 0, running statistics as at the beginning."""
+        """Resets the weight to 1, the bias to 0, and the running statistics."""
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
@@ -66,7 +66,8 @@ class _NormBase(Module):
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             held = self.num_batches_tracked
-            # Files of version 1 have no counter: it stays, or begins at 0 where this module has none to copy into.
+            # Version 1 files have no counter: keep the current one, or start at 0 if this module
+            # has none.
             state_dict[key] = held if held is not None and not held.is_meta else torch.tensor(0, dtype=torch.long)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                                       error_msgs)
@@ -84,7 +85,8 @@ class _BatchNorm(_NormBase):
 
 
 def _statistics(norm):
-    """Counts the batch -> (running mean, running var, use the batch's statistics?, its weight in the running ones)."""
+    """Counts the batch and returns (running mean, running var, use batch statistics, update
+    factor)."""
     factor = 0.0 if norm.momentum is None else norm.momentum
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
@@ -98,7 +100,7 @@ def _statistics(norm):
 
 
 class _LazyNormBase(LazyModuleMixin, _NormBase):
-    """num_features from the first input."""
+    """Infers num_features from the first input."""
 
     weight: UninitializedParameter
     bias: UninitializedParameter
@@ -122,7 +124,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
             super().reset_parameters()
 
     def initialize_parameters(self, input):
-        """Takes num_features from `input`."""
+        """Sets num_features from `input` and allocates the parameters."""
         if self.has_uninitialized_params():
             self.num_features = input.shape[1]
             for t in (self.weight, self.bias, self.running_mean, self.running_var):
@@ -147,46 +149,50 @@ def _check_3d(self, input):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalises each feature of (N, C) or (N, C, L) over the rest; `momentum=None` averages cumulatively."""
+    """Normalizes each feature of (N, C) or (N, C, L) over the other dimensions; `momentum=None`
+    averages cumulatively."""
 
     _check_input_dim = _check_1d
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises each channel of (N, C, H, W) over the rest; `momentum=None` averages cumulatively."""
+    """Normalizes each channel of (N, C, H, W) over the other dimensions; `momentum=None` averages
+    cumulatively."""
 
     _check_input_dim = _check_2d
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises each channel of (N, C, D, H, W) over the rest; `momentum=None` averages cumulatively."""
+    """Normalizes each channel of (N, C, D, H, W) over the other dimensions; `momentum=None`
+    averages cumulatively."""
 
     _check_input_dim = _check_3d
 
 
 class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):
-    """A BatchNorm1d that learns num_features from its first input."""
+    """A BatchNorm1d that infers num_features from its first input."""
 
     cls_to_become = BatchNorm1d
     _check_input_dim = _check_1d
 
 
 class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):
-    """A BatchNorm2d that learns num_features from its first input."""
+    """A BatchNorm2d that infers num_features from its first input."""
 
     cls_to_become = BatchNorm2d
     _check_input_dim = _check_2d
 
 
 class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
-    """A BatchNorm3d that learns num_features from its first input."""
+    """A BatchNorm3d that infers num_features from its first input."""
 
     cls_to_become = BatchNorm3d
     _check_input_dim = _check_3d
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over the batches of all processes of a group; in one process the same as BatchNorm."""
+    """Batch normalization over the batches of all processes of a group; equal to BatchNorm in a
+    single process."""
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None,
                  device=None, dtype=None, *, bias=True):
@@ -215,7 +221,8 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
-        """`module` with every BatchNorm in it replaced by a SyncBatchNorm on the same parameters and buffers."""
+        """Returns `module` with every BatchNorm replaced by a SyncBatchNorm that shares its
+        parameters and buffers."""
         new = module
         if isinstance(module, _BatchNorm):
             new = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine,

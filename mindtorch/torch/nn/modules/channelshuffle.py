@@ -6,7 +6,7 @@ __all__ = ["ChannelShuffle"]
 
 
 class ChannelShuffle(Module):
-    """Takes the channels of (N, C, *) from `groups` groups in turn."""
+    """Interleaves the channels of `groups` groups of (N, C, *)."""
 
     __constants__ = ["groups"]
 

@@ -1,4 +1,4 @@
-"""Modules and parameters held in sequences and mappings (https://pytorch.org/docs/stable/nn.html#containers)."""
+"""Containers of modules and parameters (https://pytorch.org/docs/stable/nn.html#containers)."""
 import operator
 import warnings
 from collections import OrderedDict
@@ -12,7 +12,7 @@ __all__ = ["Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList
 
 
 def _position(idx, n):
-    """An index that may be negative -> one that is not; IndexError outside."""
+    """Converts an index to a non-negative one. IndexError if it is out of range."""
     i = operator.index(idx)
     if not -n <= i < n:
         raise IndexError(f"index {idx} is out of range")
@@ -25,7 +25,8 @@ def _renumber(module, modules):
 
 
 def _pairs(kind, given, fits_mapping):
-    """(key, value) pairs out of a mapping or an iterable of pairs, with torch's errors."""
+    """Yields the (key, value) pairs of a mapping or an iterable of pairs, with PyTorch's error
+    messages."""
     if isinstance(given, fits_mapping):
         yield from given.items()
         return
@@ -66,9 +67,10 @@ class Container(Module):
 
 
 class Sequential(Module):
-    """Modules called one after another, each with the previous one's result.
+    """Modules that are called in sequence, each with the previous result.
 
-    Made from modules or one OrderedDict of named modules; can be indexed, sliced, extended and added like a list.
+    Created from modules or from an OrderedDict of named modules. Supports indexing, slicing,
+    extending and adding like a list.
     """
 
     def __init__(self, *args):
@@ -126,12 +128,12 @@ class Sequential(Module):
         return input
 
     def append(self, module):
-        """Adds a module at the end."""
+        """Appends a module."""
         self.add_module(str(len(self)), module)
         return self
 
     def insert(self, index, module):
-        """Adds a module before position `index`."""
+        """Inserts a module before `index`."""
         module = as_child(self, module)
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: {Module}")
@@ -144,20 +146,20 @@ class Sequential(Module):
         return self
 
     def extend(self, sequential):
-        """Adds modules at the end."""
+        """Appends modules."""
         for module in sequential:
             self.append(module)
         return self
 
     def pop(self, key):
-        """Takes a module (or a slice of them) out and returns it."""
+        """Removes a module (or a slice of modules) and returns it."""
         taken = self[key]
         del self[key]
         return taken
 
 
 class ModuleList(Module):
-    """A list of modules, registered as submodules; has no forward."""
+    """A list of modules that are registered as submodules. It has no forward."""
 
     def __init__(self, modules=None):
         super().__init__()
@@ -208,24 +210,24 @@ class ModuleList(Module):
         return f"{self._get_name()}({body})"
 
     def insert(self, index, module):
-        """Adds a module before position `index`."""
+        """Inserts a module before `index`."""
         modules = list(self)
         modules.insert(index, module)
         _renumber(self, modules)
 
     def append(self, module):
-        """Adds a module at the end."""
+        """Appends a module."""
         self.add_module(str(len(self)), module)
         return self
 
     def pop(self, key):
-        """Takes a module (or a slice of them) out and returns it."""
+        """Removes a module (or a slice of modules) and returns it."""
         taken = self[key]
         del self[key]
         return taken
 
     def extend(self, modules):
-        """Adds modules at the end."""
+        """Appends modules."""
         _iterable("ModuleList.extend", modules)
         for module in modules:
             self.append(module)
@@ -233,7 +235,7 @@ class ModuleList(Module):
 
 
 class ModuleDict(Module):
-    """A dict of modules, registered as submodules; keeps the order of insertion; has no forward."""
+    """An insertion-ordered dict of modules that are registered as submodules. It has no forward."""
 
     def __init__(self, modules=None):
         super().__init__()
@@ -259,27 +261,27 @@ class ModuleDict(Module):
         return key in self._modules
 
     def clear(self):
-        """Removes everything."""
+        """Removes all modules."""
         self._modules.clear()
 
     def pop(self, key):
-        """Takes the module under `key` out and returns it."""
+        """Removes the module under `key` and returns it."""
         return self._modules.pop(key)
 
     def keys(self):
-        """The keys."""
+        """Returns the keys."""
         return self._modules.keys()
 
     def items(self):
-        """The (key, module) pairs."""
+        """Returns the (key, module) pairs."""
         return self._modules.items()
 
     def values(self):
-        """The modules."""
+        """Returns the modules."""
         return self._modules.values()
 
     def update(self, modules):
-        """Takes over the modules of a mapping or of (key, module) pairs."""
+        """Adds the modules of a mapping or of (key, module) pairs."""
         _iterable("ModuleDict.update", modules, " of key/value pairs")
         for key, module in _pairs("ModuleDict", modules, (Mapping, ModuleDict)):
             self[key] = module
@@ -299,7 +301,7 @@ def _describe(key, value, kind):
 
 
 class ParameterList(Module):
-    """A list of parameters; tensors become parameters, other values are kept as they are."""
+    """A list of parameters. Tensors become parameters; other values are stored unchanged."""
 
     def __init__(self, values=None):
         super().__init__()
@@ -328,13 +330,13 @@ class ParameterList(Module):
         return self.extend(parameters)
 
     def append(self, value):
-        """Adds a value at the end."""
+        """Appends a value."""
         self._size += 1
         self[self._size - 1] = value
         return self
 
     def extend(self, values):
-        """Adds values at the end."""
+        """Appends values."""
         _iterable("ParameterList.extend", values)
         for value in values:
             self.append(value)
@@ -348,7 +350,8 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict of parameters with string keys; tensors become parameters, other values are kept as they are."""
+    """A dict of parameters with string keys. Tensors become parameters; other values are stored
+    unchanged."""
 
     def __init__(self, parameters=None):
         super().__init__()
@@ -387,55 +390,56 @@ class ParameterDict(Module):
         return key in self._keys
 
     def copy(self):
-        """A new ParameterDict with the same values."""
+        """Returns a new ParameterDict with the same values."""
         return ParameterDict(OrderedDict((k, self[k]) for k in self._keys))
 
     def setdefault(self, key, default=None):
-        """The value under `key`, which becomes `default` if there is none."""
+        """Returns the value under `key`, after setting it to `default` if the key is missing."""
         if key not in self._keys:
             self[key] = default
         return self[key]
 
     def clear(self):
-        """Removes everything."""
+        """Removes all values."""
         for k in list(self._keys):
             del self[k]
 
     def pop(self, key):
-        """Takes the value under `key` out and returns it."""
+        """Removes the value under `key` and returns it."""
         value = self[key]
         del self[key]
         return value
 
     def popitem(self):
-        """Takes the last (key, value) pair out and returns it."""
+        """Removes the last (key, value) pair and returns it."""
         key, _ = self._keys.popitem()
         self._keys[key] = None
         return key, self.pop(key)
 
     def get(self, key, default=None):
-        """The value under `key`, or `default`."""
+        """Returns the value under `key`, or `default`."""
         return self[key] if key in self._keys else default
 
     def fromkeys(self, keys, default=None):
-        """A new ParameterDict with these keys and one value."""
+        """Returns a new ParameterDict with these keys and a common value."""
         return ParameterDict((k, default) for k in keys)
 
     def keys(self):
-        """The keys."""
+        """Returns the keys."""
         return self._keys.keys()
 
     def items(self):
-        """The (key, value) pairs."""
+        """Returns the (key, value) pairs."""
         return ((k, self[k]) for k in self._keys)
 
     def values(self):
-        """The values."""
+        """Returns the values."""
         return (self[k] for k in self._keys)
 
     def update(self, parameters):
-        """Takes over the values of a mapping or of (key, value) pairs; a plain dict's keys in sorted order."""
-        if not taken(parameters):       # (a tensor fails at its rows, which are no keys)
+        """Adds the values of a mapping or of (key, value) pairs. The keys of a plain dict are
+        sorted."""
+        if not taken(parameters):  # (a tensor fails below, because its rows are not pairs)
             _iterable("ParametersDict.update", parameters, " of key/value pairs")
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
             parameters = sorted(parameters.items())

@@ -48,7 +48,8 @@ class _ConvNd(Module):
         self.output_padding = output_padding
         self.groups = groups
         self.padding_mode = padding_mode
-        # F.pad's form of the padding, for padding modes that convolution kernels do not know.
+        # The padding in the format of F.pad, for padding modes that the convolution kernels do not
+        # support.
         if padding == "valid":
             self._reversed_padding_repeated_twice = [0] * (2 * len(kernel_size))
         elif padding == "same":
@@ -67,7 +68,7 @@ class _ConvNd(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Draws weight and bias uniformly on +-1/sqrt(fan_in)."""
+        """Reinitializes weight and bias from a uniform distribution on +-1/sqrt(fan_in)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
@@ -163,7 +164,7 @@ class _ConvTransposeNd(_ConvNd):
                          groups, bias, padding_mode, device, dtype)
 
     def _output_padding(self, input, output_size, stride, padding, kernel_size, num_spatial_dims, dilation=None):
-        """The output_padding that gives `output_size`; ValueError if none does."""
+        """Returns the output_padding that yields `output_size`. ValueError if there is none."""
         if output_size is None:
             return _single(self.output_padding)
         n = num_spatial_dims
@@ -238,7 +239,7 @@ class ConvTranspose3d(_ConvTransposeNd):
 
 
 class _LazyConvXdMixin(LazyModuleMixin):
-    """in_channels from the first input."""
+    """Infers in_channels from the first input."""
 
     def reset_parameters(self):
         if not self.has_uninitialized_params() and self.in_channels != 0:
@@ -255,7 +256,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         return input.shape[-n - 1]
 
     def initialize_parameters(self, input, *args, **kwargs):
-        """Takes in_channels from `input`."""
+        """Sets in_channels from `input` and allocates the parameters."""
         if self.has_uninitialized_params():
             self.in_channels = self._get_in_channels(input)
             if self.in_channels % self.groups:
@@ -270,7 +271,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
 
 def _lazy_init(self, out_channels, groups, bias, device, dtype):
-    """What follows the ordinary constructor (run with no channels, one group and no bias)."""
+    """Completes the constructor, which was called with no channels, one group and no bias."""
     self.groups = groups
     self.out_channels = out_channels
     self.weight = UninitializedParameter(device=device, dtype=dtype)
@@ -293,36 +294,36 @@ class _LazyTranspose(_LazyConvXdMixin):
 
 
 class LazyConv1d(_LazyForward, Conv1d):
-    """A Conv1d that learns in_channels from its first input."""
+    """A Conv1d that infers in_channels from its first input."""
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyForward, Conv2d):
-    """A Conv2d that learns in_channels from its first input."""
+    """A Conv2d that infers in_channels from its first input."""
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyForward, Conv3d):
-    """A Conv3d that learns in_channels from its first input."""
+    """A Conv3d that infers in_channels from its first input."""
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyTranspose, ConvTranspose1d):
-    """A ConvTranspose1d that learns in_channels from its first input."""
+    """A ConvTranspose1d that infers in_channels from its first input."""
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyTranspose, ConvTranspose2d):
-    """A ConvTranspose2d that learns in_channels from its first input."""
+    """A ConvTranspose2d that infers in_channels from its first input."""
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyTranspose, ConvTranspose3d):
-    """A ConvTranspose3d that learns in_channels from its first input."""
+    """A ConvTranspose3d that infers in_channels from its first input."""
 
     cls_to_become = ConvTranspose3d

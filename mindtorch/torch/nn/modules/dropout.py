@@ -20,43 +20,43 @@ class _DropoutNd(Module):
 
 
 class Dropout(_DropoutNd):
-    """In training, zeroes each value with probability p and scales the rest by 1 / (1 - p)."""
+    """In training, zeroes each element with probability p and scales the rest by 1 / (1 - p)."""
 
     def forward(self, input):
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(_DropoutNd):
-    """Zeroes whole channels of (N, C, L) or (C, L)."""
+    """Dropout of entire channels of (N, C, L) or (C, L)."""
 
     def forward(self, input):
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
-    """Zeroes whole channels of (N, C, H, W) or (C, H, W)."""
+    """Dropout of entire channels of (N, C, H, W) or (C, H, W)."""
 
     def forward(self, input):
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
-    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Dropout of entire channels of (N, C, D, H, W) or (C, D, H, W)."""
 
     def forward(self, input):
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout that keeps mean and variance of SELU's activations."""
+    """Dropout that preserves the mean and variance of SELU activations."""
 
     def forward(self, input):
-        # As in torch, the flag `inplace` has no effect here.
+        # As in PyTorch, `inplace` has no effect.
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_DropoutNd):
-    """AlphaDropout of whole channels of (N, C, *)."""
+    """AlphaDropout of entire channels of (N, C, *)."""
 
     def forward(self, input):
         return F.feature_alpha_dropout(input, self.p, self.training)

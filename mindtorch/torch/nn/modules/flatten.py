@@ -5,7 +5,7 @@ __all__ = ["Flatten", "Unflatten"]
 
 
 class Flatten(Module):
-    """Makes one dimension of those from start_dim to end_dim."""
+    """Flattens the dimensions from start_dim to end_dim into one."""
 
     __constants__ = ["start_dim", "end_dim"]
 
@@ -22,7 +22,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Makes several dimensions of one."""
+    """Splits a dimension into several."""
 
     __constants__ = ["dim", "unflattened_size"]
 

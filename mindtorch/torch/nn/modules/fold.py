@@ -1,4 +1,5 @@
-"""Sliding blocks as columns, and back (https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html)."""
+"""Sliding blocks as columns, and the reverse
+(https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html)."""
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 
@@ -6,7 +7,7 @@ __all__ = ["Fold", "Unfold"]
 
 
 class Fold(Module):
-    """Adds columns (N, C * kernel, L) up to an image (N, C, *output_size)."""
+    """Sums columns (N, C * kernel, L) into an image (N, C, *output_size)."""
 
     __constants__ = ["output_size", "kernel_size", "dilation", "padding", "stride"]
 
@@ -27,7 +28,7 @@ class Fold(Module):
 
 
 class Unfold(Module):
-    """The sliding blocks of (N, C, *) as columns (N, C * kernel, L)."""
+    """Extracts the sliding blocks of (N, C, *) as columns (N, C * kernel, L)."""
 
     __constants__ = ["kernel_size", "dilation", "padding", "stride"]
 

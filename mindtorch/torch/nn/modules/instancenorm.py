@@ -1,4 +1,4 @@
-"""Instance normalisation (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
+"""Instance normalization (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
 import warnings
 
 from mindtorch.torch.nn import functional as F
@@ -30,7 +30,7 @@ class _InstanceNorm(_NormBase):
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                               error_msgs):
         if local_metadata.get("version", None) is None and not self.track_running_stats:
-            # Before 0.4 these layers kept statistics by default.
+            # Before PyTorch 0.4 these layers tracked statistics by default.
             stale = [n for n in ("running_mean", "running_var") if prefix + n in state_dict]
             if stale:
                 cls = type(self).__name__
@@ -73,39 +73,39 @@ def _make(n):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalises each channel of each sample of (N, C, L) or (C, L)."""
+    """Normalizes each channel of each sample of (N, C, L) or (C, L)."""
 
     _get_no_batch_dim, _check_input_dim = _make(1)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises each channel of each sample of (N, C, H, W) or (C, H, W)."""
+    """Normalizes each channel of each sample of (N, C, H, W) or (C, H, W)."""
 
     _get_no_batch_dim, _check_input_dim = _make(2)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises each channel of each sample of (N, C, D, H, W) or (C, D, H, W)."""
+    """Normalizes each channel of each sample of (N, C, D, H, W) or (C, D, H, W)."""
 
     _get_no_batch_dim, _check_input_dim = _make(3)
 
 
 class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):
-    """An InstanceNorm1d that learns num_features from its first input."""
+    """An InstanceNorm1d that infers num_features from its first input."""
 
     cls_to_become = InstanceNorm1d
     _get_no_batch_dim, _check_input_dim = _make(1)
 
 
 class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):
-    """An InstanceNorm2d that learns num_features from its first input."""
+    """An InstanceNorm2d that infers num_features from its first input."""
 
     cls_to_become = InstanceNorm2d
     _get_no_batch_dim, _check_input_dim = _make(2)
 
 
 class LazyInstanceNorm3d(_LazyNormBase, _InstanceNorm):
-    """An InstanceNorm3d that learns num_features from its first input."""
+    """An InstanceNorm3d that infers num_features from its first input."""
 
     cls_to_become = InstanceNorm3d
     _get_no_batch_dim, _check_input_dim = _make(3)

@@ -1,4 +1,4 @@
-"""Modules that learn their sizes from the first input.
+"""Modules that infer their sizes from the first input.
 
 https://pytorch.org/docs/stable/nn.html#lazy-modules-initialization
 """
@@ -8,8 +8,11 @@ __all__ = ["LazyModuleMixin"]
 
 
 class LazyModuleMixin:
-    """Makes a Module lazy: its parameters are uninitialised until `initialize_parameters` (the class defines it) has
-    seen the first forward's arguments; then the module becomes a `cls_to_become`."""
+    """Makes a Module lazy: its parameters are uninitialized until the first forward.
+
+    `initialize_parameters`, which the class defines, receives the arguments of the first forward.
+    Afterwards the module becomes an instance of `cls_to_become`.
+    """
 
     cls_to_become = None
 
@@ -19,7 +22,7 @@ class LazyModuleMixin:
         self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
-        # An uninitialised parameter has nothing to detach from, and loading must see that it is one.
+        # Uninitialized parameters cannot be detached, and loading must recognize them.
         for name, p in self._parameters.items():
             if p is not None:
                 destination[prefix + name] = p if is_lazy(p) or keep_vars else p.detach()
@@ -28,7 +31,7 @@ class LazyModuleMixin:
                 destination[prefix + name] = b if is_lazy(b) or keep_vars else b.detach()
 
     def _lazy_load_hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        """Before loading: parameters of this module that the file knows take its shapes."""
+        """Before loading: allocates uninitialized parameters with the shapes in the state dict."""
         for held in (self._parameters, self._buffers):
             for name, t in held.items():
                 given = state_dict.get(prefix + name)
@@ -36,11 +39,11 @@ class LazyModuleMixin:
                     t.materialize(given.shape)
 
     def initialize_parameters(self, *args, **kwargs):
-        """Gives the parameters their shapes, from the arguments of the first forward."""
+        """Allocates the parameters with shapes derived from the arguments of the first forward."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
     def has_uninitialized_params(self):
-        """True as long as some parameter or buffer has no shape."""
+        """True while any parameter or buffer is uninitialized."""
         return any(is_lazy(t) for held in (self._parameters, self._buffers) for t in held.values())
 
     def _infer_parameters(self, module, args, kwargs=None):

@@ -1,4 +1,4 @@
-"""Linear maps (https://pytorch.org/docs/stable/nn.html#linear-layers)."""
+"""Linear layers (https://pytorch.org/docs/stable/nn.html#linear-layers)."""
 import math
 
 import mindtorch.torch as torch
@@ -13,7 +13,7 @@ __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
 
 class Identity(Module):
-    """Returns its input; takes and ignores any constructor arguments."""
+    """Returns its input. Constructor arguments are ignored."""
 
     def __init__(self, *args, **kwargs):
         super().__init__()
@@ -39,7 +39,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Draws weight and bias uniformly on +-1/sqrt(in_features)."""
+        """Reinitializes weight and bias from a uniform distribution on +-1/sqrt(in_features)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
@@ -54,7 +54,7 @@ class Linear(Module):
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """The output projection of MultiheadAttention: a Linear under the name torch gives it."""
+    """The output projection of MultiheadAttention: a Linear under PyTorch's class name."""
 
 
 class Bilinear(Module):
@@ -77,7 +77,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Draws weight and bias uniformly on +-1/sqrt(in1_features)."""
+        """Reinitializes weight and bias from a uniform distribution on +-1/sqrt(in1_features)."""
         bound = 1 / math.sqrt(self.weight.shape[1])
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -92,7 +92,7 @@ class Bilinear(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """A Linear that learns in_features from its first input."""
+    """A Linear that infers in_features from its first input."""
 
     cls_to_become = Linear
     weight: UninitializedParameter
@@ -110,7 +110,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             super().reset_parameters()
 
     def initialize_parameters(self, input):
-        """Takes in_features from `input`."""
+        """Sets in_features from `input` and allocates the parameters."""
         if self.has_uninitialized_params():
             with torch.no_grad():
                 self.in_features = input.shape[-1]

@@ -9,8 +9,10 @@ _POLICIES = ("accurate", "balanced", "compact", "auto")
 
 @dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """How torch cuts the batch into chunks to save memory.  The loss does not depend on it, and here nothing does: the
-    options are checked and otherwise accepted without effect."""
+    """Options that control how PyTorch splits the batch into chunks to save memory.
+
+    The loss does not depend on them. Here they are validated and otherwise have no effect.
+    """
 
     allow_retain_graph: bool = False
     batch_chunk_size: int = None

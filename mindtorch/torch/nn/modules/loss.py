@@ -1,6 +1,7 @@
-"""Losses (https://pytorch.org/docs/stable/nn.html#loss-functions).
+"""Loss functions (https://pytorch.org/docs/stable/nn.html#loss-functions).
 
-All take `reduction`: "mean" (default), "sum" or "none"; `size_average` and `reduce` are its deprecated forms.
+All accept `reduction`: "mean" (default), "sum" or "none". `size_average` and `reduce` are its
+deprecated forms.
 """
 import math
 import warnings
@@ -47,7 +48,10 @@ class L1Loss(_Loss):
 
 
 class NLLLoss(_WeightedLoss):
-    """-log probability of the target class; input (N, C, *) log probabilities, target (N, *) class numbers."""
+    """Negative log probability of the target class.
+
+    The input holds log probabilities (N, C, *), the target class indices (N, *).
+    """
 
     __constants__ = ["ignore_index", "reduction"]
 
@@ -70,7 +74,8 @@ class NLLLoss2d(NLLLoss):
 
 
 class PoissonNLLLoss(_Loss):
-    """Negative log likelihood of a Poisson distribution whose rate (or, with log_input, its logarithm) is the input."""
+    """Negative log likelihood of a Poisson distribution. The input is its rate, or the logarithm of
+    the rate with `log_input`."""
 
     __constants__ = ["log_input", "full", "eps", "reduction"]
 
@@ -100,7 +105,11 @@ class GaussianNLLLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """Kullback-Leibler divergence; input in log space, target too with `log_target`.  Also reduction "batchmean"."""
+    """Kullback-Leibler divergence.
+
+    The input is in log space, and so is the target with `log_target`. Also supports reduction
+    "batchmean".
+    """
 
     __constants__ = ["reduction"]
 
@@ -157,7 +166,8 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Hinge loss between each target class and each other class; target (N, C) class numbers ended by -1."""
+    """Hinge loss between each target class and each other class. The target (N, C) holds class
+    indices terminated by -1."""
 
     __constants__ = ["reduction"]
 
@@ -201,7 +211,8 @@ class SoftMarginLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of logits (N, C, *); target (N, *) class numbers, or (N, C, *) probabilities."""
+    """Cross entropy of logits (N, C, *). The target holds class indices (N, *) or probabilities (N,
+    C, *)."""
 
     __constants__ = ["ignore_index", "reduction", "label_smoothing"]
 
@@ -217,7 +228,7 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Mean over the classes of binary cross entropy of logits (N, C)."""
+    """Binary cross entropy of logits (N, C), averaged over the classes."""
 
     __constants__ = ["reduction"]
 
@@ -294,7 +305,7 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance of one's own (default: Euclidean)."""
+    """TripletMarginLoss with a custom distance (default: Euclidean)."""
 
     __constants__ = ["margin", "swap", "reduction"]
 
@@ -311,7 +322,8 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Connectionist temporal classification: log probabilities (T, N, C), targets of other lengths."""
+    """Connectionist temporal classification of log probabilities (T, N, C); targets may have
+    different lengths."""
 
     __constants__ = ["blank", "reduction"]
 
@@ -326,7 +338,8 @@ class CTCLoss(_Loss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of a linear map of the input: (N, in_features) -> (N, num_classes, *out_features) logits."""
+    """Cross entropy of a linear layer's logits: (N, in_features) -> (N, num_classes,
+    *out_features)."""
 
     __constants__ = ["num_classes", "out_features", "reduction", "ignore_index", "label_smoothing"]
 
@@ -343,7 +356,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     def forward(self, input, target):
         if self.out_features:
-            # A loss of several dimensions: the linear map gives all of them at once.
+            # K-dimensional loss: the linear layer computes the logits of all dimensions at once.
             if input.dim() != 2:
                 shape = (self.num_classes, *self.out_features, self.linear.in_features)
                 raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {shape} requires batched input, "

@@ -1,4 +1,5 @@
-"""Module, the base class of all networks (https://pytorch.org/docs/stable/generated/torch.nn.Module.html)."""
+"""Module, the base class of all neural networks
+(https://pytorch.org/docs/stable/generated/torch.nn.Module.html)."""
 import functools
 import warnings
 from collections import OrderedDict
@@ -39,7 +40,8 @@ __all__ = [
     "register_module_module_registration_hook", "register_module_parameter_registration_hook", "Module",
 ]
 
-# Read at every call; the same dictionaries for the life of the process.  Libraries look for them under torch's names.
+# Read on every call. The dictionaries are never replaced. Libraries access them under PyTorch's
+# names.
 _g_backward = _global_backward_hooks = everywhere.backward
 _g_backward_pre = _global_backward_pre_hooks = everywhere.backward_pre
 _g_forward = _global_forward_hooks = everywhere.forward
@@ -48,8 +50,8 @@ _global_forward_hooks_always_called, _global_forward_hooks_with_kwargs = everywh
 _global_buffer_registration_hooks, _global_module_registration_hooks = everywhere.buffer, everywhere.module
 _global_parameter_registration_hooks = everywhere.parameter
 
-# Set while a compiled callable that broke runs eagerly in some thread: route(module, args, kwargs) may run a module's captured form, or
-# gives _GO_ON (torch/_dynamo/_parts.py).
+# Set while a callable with a graph break runs eagerly in some thread: route(module, args, kwargs)
+# may run a module's captured graph, otherwise it returns `_GO_ON` (torch/_dynamo/_parts.py).
 _route, _GO_ON = None, object()
 
 HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
@@ -67,12 +69,12 @@ def _typename(obj):
 
 
 def _addindent(s, n):
-    """`s` with all lines but the first moved right by n."""
+    """Indents all lines of `s` but the first by n."""
     return s.replace("\n", "\n" + " " * n)
 
 
 def _has(module, name):
-    """hasattr() that overlooks what a Module has only for being a Cell."""
+    """Like hasattr(), but ignores attributes that a Module has only because it is a Cell."""
     if name in BORROWED and name not in module.__dict__ and not hasattr(type(module), name):
         return any(name in module.__dict__.get(d, ()) for d in ("_parameters", "_buffers", "_modules"))
     return hasattr(module, name)
@@ -96,7 +98,7 @@ def _notify(hooks, module, name, value):
 
 
 def _with_state(cls):
-    """Gives Module the functions of StateMixin for its own, so that it has no bases but object."""
+    """Copies the functions of StateMixin into Module, so that object is its only base."""
     for name, f in vars(StateMixin).items():
         if isinstance(f, type(_with_state)):
             f.__module__, f.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
@@ -107,10 +109,10 @@ def _with_state(cls):
 
 @_with_state
 class Module:
-    """Base class for all neural network modules.
+    """Base class of all neural network modules.
 
-    Subclasses call `super().__init__()`, assign parameters, buffers and submodules as attributes, and define `forward`.
-    A Module also counts as a `mindspore.nn.Cell`.
+    Subclasses call `super().__init__()`, assign parameters, buffers and submodules as attributes,
+    and define `forward`. A Module also counts as a `mindspore.nn.Cell`.
     """
 
     dump_patches = False
@@ -126,7 +128,7 @@ class Module:
                 raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'")
             if args:
                 raise TypeError(f"{cls.__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given")
-        # Straight into __dict__: __setattr__ below needs these to exist.
+        # Assigned directly to __dict__, because __setattr__ requires these attributes to exist.
         d = self.__dict__
         d["training"] = True
         d["_parameters"] = {}
@@ -142,7 +144,7 @@ class Module:
             super().__init__(*args, **kwargs)
 
     def forward(self, *input):
-        """The computation of every call; to be defined by subclasses."""
+        """Defines the computation of every call. Subclasses must override it."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # ------------------------------------------------------------------ call
@@ -155,7 +157,8 @@ class Module:
         try:
             return _call_with_hooks(self, state, called)
         except Exception:
-            # Hooks registered with always_call run even now, those that have not run yet; their own errors only warn.
+            # Hooks with always_call that have not run yet also run after an exception. Their own
+            # exceptions only warn.
             result, args, kwargs = state
             for where, hooks, always, with_kwargs in (
                     ("global module", _g_forward, everywhere.forward_always, everywhere.forward_kwargs),
@@ -188,7 +191,8 @@ class Module:
 
     # ------------------------------------------------------------------ hooks
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """hook(module, args[, kwargs]) -> None or new arguments, before every forward."""
+        """Registers hook(module, args[, kwargs]) -> None or new arguments, called before every
+        forward."""
         handle = _register(self._forward_pre_hooks, hook,
                            *([self._forward_pre_hooks_with_kwargs] if with_kwargs else ()))
         if prepend:
@@ -196,7 +200,8 @@ class Module:
         return handle
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
-        """hook(module, args[, kwargs], output) -> None or a new output, after every forward."""
+        """Registers hook(module, args[, kwargs], output) -> None or a new output, called after
+        every forward."""
         flags = [self._forward_hooks_with_kwargs] if with_kwargs else []
         if always_call:
             flags.append(self._forward_hooks_always_called)
@@ -206,22 +211,25 @@ class Module:
         return handle
 
     def register_backward_hook(self, hook):
-        """The old backward hook, which sees the module's last operation only; prefer register_full_backward_hook."""
+        """Registers a non-full backward hook, which sees only the module's last op. Prefer
+        `register_full_backward_hook`."""
         return _register_backward(self, hook, False)
 
     def register_full_backward_hook(self, hook, prepend=False):
-        """hook(module, grad_input, grad_output) -> None or a new grad_input, when gradients reach the inputs."""
+        """Registers hook(module, grad_input, grad_output) -> None or a new grad_input, called when
+        the gradients of the inputs are computed."""
         return _register_backward(self, hook, True, prepend)
 
     def register_full_backward_pre_hook(self, hook, prepend=False):
-        """hook(module, grad_output) -> None or a new grad_output, when gradients reach the outputs."""
+        """Registers hook(module, grad_output) -> None or a new grad_output, called when the
+        gradients of the outputs are computed."""
         handle = _register(self._backward_pre_hooks, hook)
         if prepend:
             self._backward_pre_hooks.move_to_end(handle.id, last=False)
         return handle
 
     def _get_backward_hooks(self):
-        """(full, non-full) hooks that a call would use."""
+        """Returns the (full, non-full) hooks that a call would use."""
         full, non_full = [], []
         for hooks, is_full in ((_g_backward, everywhere.backward_is_full),
                                (self._backward_hooks, self._is_full_backward_hook)):
@@ -233,7 +241,8 @@ class Module:
 
     # ------------------------------------------------------------------ registration
     def register_buffer(self, name, tensor, persistent=True):
-        """Adds a tensor that is part of the module's state but no parameter; not in state_dict if not `persistent`."""
+        """Adds a tensor that is part of the module's state but not a parameter. Excluded from
+        state_dict unless `persistent`."""
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         _check_name("buffer", name)
@@ -267,7 +276,7 @@ class Module:
         self._parameters[name] = param
 
     def add_module(self, name, module):
-        """Adds a submodule (or None) under `name`; a MindSpore Cell becomes a Module by that."""
+        """Adds a submodule (or None) under `name`. A MindSpore Cell is converted to a Module."""
         module = as_child(self, module)
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"{_typename(module)} is not a Module subclass")
@@ -277,7 +286,7 @@ class Module:
         self._modules[name] = _notify(everywhere.module, self, name, module)
 
     def register_module(self, name, module):
-        """Another name of add_module."""
+        """Alias of `add_module`."""
         self.add_module(name, module)
 
     # ------------------------------------------------------------------ attributes
@@ -324,7 +333,7 @@ class Module:
                 raise TypeError(f"cannot assign '{_typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor "
                                 "or None expected)")
             if isinstance(value, Buffer):
-                persistent = getattr(value, "persistent", True)     # (MindSpore's own lack it)
+                persistent = getattr(value, "persistent", True)  # (MindSpore's buffers lack it)
             else:
                 persistent = name not in self._non_persistent_buffers_set
             if buffers is None:
@@ -347,13 +356,13 @@ class Module:
     def __getstate__(self):
         state = self.__dict__.copy()
         state.pop("_compiled_call_impl", None)
-        if "_native_buffers" in state:       # a copy has buffers of its own, under the same names
+        if "_native_buffers" in state:  # a copy has its own buffers under the same names
             state["_native_buffers"] = {k: p if isinstance(p, str) else p.name for k, p in state["_native_buffers"].items()}
         return state
 
     def __setstate__(self, state):
         self.__dict__.update(state)
-        # What modules pickled by older versions lack.
+        # Attributes that modules pickled by older versions lack.
         for name in HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
@@ -370,7 +379,7 @@ class Module:
         return type(self).__name__
 
     def extra_repr(self):
-        """What repr() shows of this module itself."""
+        """Returns the text that repr() shows for this module itself."""
         return ""
 
     def __repr__(self):
@@ -383,7 +392,7 @@ class Module:
             body = "\n  " + "\n  ".join(own + children) + "\n" if own or children else ""
         return f"{self._get_name()}({body})"
 
-    # ------------------------------------------------------------------ looking inside
+    # ------------------------------------------------------------------ traversal
     def _named_members(self, get_members_fn, prefix="", recurse=True, remove_duplicate=True):
         seen = set()
         for path, module in self.named_modules(prefix=prefix,
@@ -396,25 +405,26 @@ class Module:
                 yield f"{path}.{name}" if path else name, value
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """(dotted name, parameter) pairs of this module and, with `recurse`, all below it."""
+        """Yields (dotted name, parameter) for this module and, with `recurse`, all its descendants.
+        """
         yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
-        """The parameters of this module and, with `recurse`, of all below it."""
+        """Yields the parameters of this module and, with `recurse`, of all its descendants."""
         for _, p in self.named_parameters(recurse=recurse):
             yield p
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
-        """(dotted name, buffer) pairs of this module and, with `recurse`, all below it."""
+        """Yields (dotted name, buffer) for this module and, with `recurse`, all its descendants."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse=True):
-        """The buffers of this module and, with `recurse`, of all below it."""
+        """Yields the buffers of this module and, with `recurse`, of all its descendants."""
         for _, b in self.named_buffers(recurse=recurse):
             yield b
 
     def named_children(self):
-        """(name, module) pairs of the direct submodules, each module once."""
+        """Yields (name, module) for the direct submodules, each module once."""
         seen = set()
         for name, m in submodules(self):
             if m not in seen:
@@ -422,12 +432,13 @@ class Module:
                 yield name, m
 
     def children(self):
-        """The direct submodules."""
+        """Yields the direct submodules."""
         for _, m in self.named_children():
             yield m
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
-        """(dotted name, module) pairs of this module and all below it, each module once unless told otherwise."""
+        """Yields (dotted name, module) for this module and all its descendants. With
+        `remove_duplicate`, each module occurs once."""
         if memo is None:
             memo = set()
         if self in memo:
@@ -439,12 +450,12 @@ class Module:
             yield from m.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self, remove_duplicate=True):
-        """This module and all below it."""
+        """Yields this module and all its descendants."""
         for _, m in self.named_modules(remove_duplicate=remove_duplicate):
             yield m
 
     def get_submodule(self, target):
-        """The submodule of this dotted name; AttributeError if there is none."""
+        """Returns the submodule with this dotted name. AttributeError if there is none."""
         m = self
         for name in target.split(".") if target else ():
             if not _has(m, name):
@@ -455,7 +466,7 @@ class Module:
         return m
 
     def set_submodule(self, target, module, strict=False):
-        """Puts `module` in the place of the submodule of this dotted name; `strict` demands that there is one."""
+        """Replaces the submodule with this dotted name. With `strict` it must already exist."""
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")
         module = as_child(self, module)
@@ -470,14 +481,14 @@ class Module:
         setattr(parent, name, module)
 
     def get_parameter(self, target):
-        """The parameter of this dotted name; AttributeError if there is none."""
+        """Returns the parameter with this dotted name. AttributeError if there is none."""
         return _get_member(self, target, lambda m, n, v: taken(v, Parameter), "an nn.Parameter")
 
     def get_buffer(self, target):
-        """The buffer of this dotted name; AttributeError if there is none."""
+        """Returns the buffer with this dotted name. AttributeError if there is none."""
         return _get_member(self, target, lambda m, n, v: n in m._buffers, "a buffer")
 
-    # ------------------------------------------------------------------ changing all tensors
+    # ------------------------------------------------------------------ converting all tensors
     def _apply(self, fn, recurse=True):
         if recurse:
             for m in self.children():
@@ -502,7 +513,7 @@ class Module:
                     p.grad = grad
                     raise RuntimeError(f"_apply(): Couldn't swap {self._get_name()}.{name}") from e
             elif in_place(p, new):
-                p.grad = None          # it would have another dtype than the parameter for a moment
+                p.grad = None  # otherwise its dtype would differ from the parameter's for a moment
                 p.data = new
             else:
                 kept = self._parameters[name] = Parameter(new, p.requires_grad)
@@ -525,21 +536,25 @@ class Module:
             if b is None:
                 continue
             if is_lazy(b):
-                b.data = fn(b)          # (it stays one without a shape)
+                b.data = fn(b)  # (it stays uninitialized)
             else:
                 self._buffers[name] = fn(b)
         return self
 
     def apply(self, fn):
-        """Calls fn on every submodule and then on this module (to initialise weights, for example)."""
+        """Calls fn on every submodule and then on this module, for example to initialize weights.
+        """
         for m in self.children():
             m.apply(fn)
         fn(self)
         return self
 
     def to(self, *args, **kwargs):
-        """Moves and converts parameters and buffers in place: to(device, dtype), to(dtype), to(tensor),
-        to(memory_format=...).  Only floating point and complex tensors change their dtype."""
+        """Moves and converts parameters and buffers in place: to(device, dtype), to(dtype),
+        to(tensor), to(memory_format=...).
+
+        Only floating point and complex tensors change their dtype.
+        """
         device, dtype, non_blocking, memory_format = parse_to(args, kwargs)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
@@ -564,7 +579,8 @@ class Module:
         return self._apply(convert)
 
     def to_empty(self, *, device, recurse=True):
-        """Moves to `device` without copying: the values are uninitialised there."""
+        """Moves the module to `device` without copying values: its tensors are uninitialized there.
+        """
         return self._apply(lambda t: torch.empty_like(t, device=device), recurse=recurse)
 
     def type(self, dst_type):
@@ -592,31 +608,32 @@ class Module:
         return self._apply(lambda t: t.cpu())
 
     def cuda(self, device=None):
-        """Moves parameters and buffers to the accelerator; an error where there is none."""
+        """Moves parameters and buffers to the accelerator. Raises an error if there is none."""
         return self._apply(lambda t: t.cuda(device))
 
     def npu(self, device=None):
-        """Moves parameters and buffers to the NPU; an error where there is none."""
+        """Moves parameters and buffers to the NPU. Raises an error if there is none."""
         return self.to("npu" if device is None else f"npu:{device}" if isinstance(device, int) else device)
 
     def xpu(self, device=None):
-        """Moves parameters and buffers to an XPU; an error where there is none."""
+        """Moves parameters and buffers to an XPU. Raises an error if there is none."""
         return _elsewhere(self, "xpu", device)
 
     def ipu(self, device=None):
-        """Moves parameters and buffers to an IPU; an error where there is none."""
+        """Moves parameters and buffers to an IPU. Raises an error if there is none."""
         return _elsewhere(self, "ipu", device)
 
     def mtia(self, device=None):
-        """Moves parameters and buffers to an MTIA device; an error where there is none."""
+        """Moves parameters and buffers to an MTIA device. Raises an error if there is none."""
         return _elsewhere(self, "mtia", device)
 
     def share_memory(self):
-        """Moves parameters and buffers to memory shared between processes."""
+        """Moves parameters and buffers to shared memory."""
         return self._apply(lambda t: t.share_memory_())
 
     def train(self, mode=True):
-        """Training mode (or, with False, evaluation mode) for this module and all below it."""
+        """Sets training mode (or evaluation mode with False) for this module and all its
+        descendants."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.training = mode
@@ -625,17 +642,17 @@ class Module:
         return self
 
     def eval(self):
-        """Evaluation mode for this module and all below it."""
+        """Sets evaluation mode for this module and all its descendants."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad=True):
-        """Whether autograd follows the parameters of this module."""
+        """Sets whether autograd tracks the parameters of this module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none=True):
-        """Forgets (or zeroes) the gradients of all parameters."""
+        """Sets the gradients of all parameters to None (or to zero)."""
         if self.__dict__.get("_is_replica", False):
             warnings.warn("Calling .zero_grad() from a module created with nn.DataParallel() has no effect. The "
                           "parameters are copied (in a differentiable manner) from the original module. This means "
@@ -653,11 +670,11 @@ class Module:
                     p.grad.zero_()
 
     def compile(self, *args, **kwargs):
-        """Makes calls of this module go through torch.compile."""
+        """Compiles this module's calls with torch.compile."""
         self._compiled_call_impl = torch.compile(self._call_impl, *args, **kwargs)
 
     def _replicate_for_data_parallel(self):
-        """A copy with its own dictionaries and no parameters of its own."""
+        """Returns a copy with its own dictionaries and without parameters."""
         replica = type(self).__new__(type(self))
         replica.__dict__.update(self.__dict__)
         replica.__dict__.update(_parameters={}, _buffers=self._buffers.copy(), _modules=self._modules.copy(),
@@ -666,7 +683,11 @@ class Module:
 
 
 def _call_with_hooks(module, state, called):
-    """forward between its hooks.  `state`: [result, args, kwargs] as far as they got; `called`: ids of hooks run."""
+    """Runs forward and its hooks.
+
+    `state` is [result, args, kwargs], updated as the call proceeds. `called` collects the ids of
+    the forward hooks that ran.
+    """
     full, non_full = [], []
     pre = list(_g_backward_pre.values()) + list(module._backward_pre_hooks.values())
     for hooks, is_full in ((_g_backward, everywhere.backward_is_full),
@@ -755,7 +776,8 @@ def _elsewhere(module, kind, device):
 
 
 def _forget(d, name, *holders):
-    """Takes `name` away from where another kind of value was kept under it."""
+    """Removes `name` from __dict__ and from the `holders`, where another kind of value may be
+    registered."""
     d.pop(name, None)
     for h in holders:
         if name in d[h]:

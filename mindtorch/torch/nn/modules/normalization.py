@@ -1,4 +1,5 @@
-"""Layer, group and local response normalisation (https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
+"""Layer, group and local response normalization
+(https://pytorch.org/docs/stable/nn.html#normalization-layers)."""
 import functools
 import numbers
 
@@ -12,7 +13,8 @@ __all__ = ["LocalResponseNorm", "CrossMapLRN2d", "LayerNorm", "GroupNorm", "RMSN
 
 
 class LocalResponseNorm(Module):
-    """Divides each channel by a power of the mean square of its neighbours; input (N, C, *)."""
+    """Divides each channel by a power of the mean square of its neighboring channels; input (N, C,
+    *)."""
 
     __constants__ = ["size", "alpha", "beta", "k"]
 
@@ -32,10 +34,11 @@ class LocalResponseNorm(Module):
 
 @functools.cache
 def _cross_map_lrn():
-    """The kernel of CrossMapLRN2d; made late because autograd is imported after nn."""
+    """Returns the Function of CrossMapLRN2d. It is created lazily because autograd is imported
+    after nn."""
 
     def summed(x, chosen):
-        """Sums over the channels j for which chosen(i, j), for every channel i."""
+        """Returns, for every channel i, the sum over the channels j with chosen(i, j)."""
         channels = range(x.size(1))
         rows = [[float(chosen(i, j)) for j in channels] for i in channels]
         window = torch.tensor(rows, dtype=x.dtype, device=x.device)
@@ -44,8 +47,8 @@ def _cross_map_lrn():
     class CrossMapLRN2dFunction(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, size, alpha, beta, k):
-            # Torch keeps a running sum that never lets go of the first channel; its gradient, below, is that of another
-            # window.  Both are its behaviour, whatever was meant.
+            # PyTorch's running sum never drops the first channel, and its gradient (below) uses a
+            # different window. Both are reproduced as they are.
             reach = int((size - 1) / 2 + 1)
             scale = k + summed(x * x, lambda i, j: j == 0 or abs(i - j) < reach) * (alpha / size)
             y = x * scale ** -beta
@@ -66,7 +69,7 @@ def _cross_map_lrn():
 
 
 class CrossMapLRN2d(Module):
-    """Local response normalisation of (N, C, H, W) as in Lua Torch."""
+    """Local response normalization of (N, C, H, W) as in Lua Torch."""
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
         super().__init__()
@@ -89,7 +92,7 @@ def _shape(normalized_shape):
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions, those of `normalized_shape`."""
+    """Normalizes over the last dimensions, which have the shape `normalized_shape`."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
@@ -104,7 +107,7 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Weight 1, bias 0."""
+        """Resets the weight to 1 and the bias to 0."""
         if self.elementwise_affine:
             init.ones_(self.weight)
             if self.bias is not None:
@@ -119,7 +122,7 @@ class LayerNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalises (N, C, *) over groups of C / num_groups channels."""
+    """Normalizes (N, C, *) over groups of C / num_groups channels."""
 
     __constants__ = ["num_groups", "num_channels", "eps", "affine"]
 
@@ -137,7 +140,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Weight 1, bias 0."""
+        """Resets the weight to 1 and the bias to 0."""
         if self.affine:
             init.ones_(self.weight)
             if self.bias is not None:
@@ -152,7 +155,8 @@ class GroupNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divides by the root of the mean square over the last dimensions; `eps=None` is the dtype's epsilon."""
+    """Divides by the root mean square over the last dimensions. `eps=None` uses the epsilon of the
+    dtype."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
@@ -166,7 +170,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Weight 1."""
+        """Resets the weight to 1."""
         if self.elementwise_affine:
             init.ones_(self.weight)
 

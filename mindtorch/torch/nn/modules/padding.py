@@ -1,6 +1,7 @@
-"""Padding (https://pytorch.org/docs/stable/nn.html#padding-layers).
+"""Padding layers (https://pytorch.org/docs/stable/nn.html#padding-layers).
 
-`padding` is a number for all sides or the widths in F.pad's order: last dimension first, before and after.
+`padding` is an int for all sides, or the widths in F.pad's order: last dimension first, before and
+after.
 """
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
@@ -76,76 +77,76 @@ def _check(n):
 
 
 class CircularPad1d(_CircularPadNd):
-    """Pads (C, W) or (N, C, W) with its other end."""
+    """Pads (C, W) or (N, C, W) with values from the opposite end."""
 
     __init__ = _init(1)
     _check_input_dim = _check(1)
 
 
 class CircularPad2d(_CircularPadNd):
-    """Pads (C, H, W) or (N, C, H, W) with its other ends."""
+    """Pads (C, H, W) or (N, C, H, W) with values from the opposite ends."""
 
     __init__ = _init(2)
     _check_input_dim = _check(2)
 
 
 class CircularPad3d(_CircularPadNd):
-    """Pads (C, D, H, W) or (N, C, D, H, W) with its other ends."""
+    """Pads (C, D, H, W) or (N, C, D, H, W) with values from the opposite ends."""
 
     __init__ = _init(3)
     _check_input_dim = _check(3)
 
 
 class ConstantPad1d(_ConstantPadNd):
-    """Pads the last dimension with a value."""
+    """Pads the last dimension with a constant."""
 
     __init__ = _init_constant(1)
 
 
 class ConstantPad2d(_ConstantPadNd):
-    """Pads the last two dimensions with a value."""
+    """Pads the last two dimensions with a constant."""
 
     __init__ = _init_constant(2)
 
 
 class ConstantPad3d(_ConstantPadNd):
-    """Pads the last three dimensions with a value."""
+    """Pads the last three dimensions with a constant."""
 
     __init__ = _init_constant(3)
 
 
 class ReflectionPad1d(_ReflectionPadNd):
-    """Pads the last dimension with its mirror image."""
+    """Pads the last dimension with its reflection."""
 
     __init__ = _init(1)
 
 
 class ReflectionPad2d(_ReflectionPadNd):
-    """Pads the last two dimensions with their mirror image."""
+    """Pads the last two dimensions with their reflection."""
 
     __init__ = _init(2)
 
 
 class ReflectionPad3d(_ReflectionPadNd):
-    """Pads the last three dimensions with their mirror image."""
+    """Pads the last three dimensions with their reflection."""
 
     __init__ = _init(3)
 
 
 class ReplicationPad1d(_ReplicationPadNd):
-    """Pads the last dimension with its outermost values."""
+    """Pads the last dimension with its edge values."""
 
     __init__ = _init(1)
 
 
 class ReplicationPad2d(_ReplicationPadNd):
-    """Pads the last two dimensions with their outermost values."""
+    """Pads the last two dimensions with their edge values."""
 
     __init__ = _init(2)
 
 
 class ReplicationPad3d(_ReplicationPadNd):
-    """Pads the last three dimensions with their outermost values."""
+    """Pads the last three dimensions with their edge values."""
 
     __init__ = _init(3)
 

@@ -1,4 +1,4 @@
-"""Channels to pixels and back (https://pytorch.org/docs/stable/nn.html#vision-layers)."""
+"""Channels to pixels and the reverse (https://pytorch.org/docs/stable/nn.html#vision-layers)."""
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 
@@ -6,7 +6,7 @@ __all__ = ["PixelShuffle", "PixelUnshuffle"]
 
 
 class PixelShuffle(Module):
-    """(*, C r^2, H, W) -> (*, C, H r, W r)."""
+    """Rearranges (*, C r^2, H, W) to (*, C, H r, W r)."""
 
     __constants__ = ["upscale_factor"]
 
@@ -22,7 +22,7 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(*, C, H r, W r) -> (*, C r^2, H, W)."""
+    """Rearranges (*, C, H r, W r) to (*, C r^2, H, W)."""
 
     __constants__ = ["downscale_factor"]
 

@@ -1,4 +1,4 @@
-"""Pooling (https://pytorch.org/docs/stable/nn.html#pooling-layers)."""
+"""Pooling layers (https://pytorch.org/docs/stable/nn.html#pooling-layers)."""
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.modules.utils import _pair, _single, _triple
@@ -27,7 +27,7 @@ class _MaxPoolNd(Module):
 
 
 class MaxPool1d(_MaxPoolNd):
-    """The largest value in each window of (N, C, L); with `return_indices` also where it stood."""
+    """Max pooling of (N, C, L). With `return_indices` also returns the indices of the maxima."""
 
     def forward(self, input):
         return F.max_pool1d(input, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode,
@@ -35,7 +35,7 @@ class MaxPool1d(_MaxPoolNd):
 
 
 class MaxPool2d(_MaxPoolNd):
-    """The largest value in each window of (N, C, H, W); with `return_indices` also where it stood."""
+    """Max pooling of (N, C, H, W). With `return_indices` also returns the indices of the maxima."""
 
     def forward(self, input):
         return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode,
@@ -43,7 +43,8 @@ class MaxPool2d(_MaxPoolNd):
 
 
 class MaxPool3d(_MaxPoolNd):
-    """The largest value in each window of (N, C, D, H, W); with `return_indices` also where it stood."""
+    """Max pooling of (N, C, D, H, W). With `return_indices` also returns the indices of the maxima.
+    """
 
     def forward(self, input):
         return F.max_pool3d(input, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode,
@@ -63,7 +64,8 @@ def _unpool_init(self, each, kernel_size, stride, padding):
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    """Puts the values of a MaxPool1d back to their places among zeros."""
+    """Scatters the values of a MaxPool1d to their original positions; all other elements are zero.
+    """
 
     def __init__(self, kernel_size, stride=None, padding=0):
         _unpool_init(self, _single, kernel_size, stride, padding)
@@ -73,7 +75,8 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    """Puts the values of a MaxPool2d back to their places among zeros."""
+    """Scatters the values of a MaxPool2d to their original positions; all other elements are zero.
+    """
 
     def __init__(self, kernel_size, stride=None, padding=0):
         _unpool_init(self, _pair, kernel_size, stride, padding)
@@ -83,7 +86,8 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Puts the values of a MaxPool3d back to their places among zeros."""
+    """Scatters the values of a MaxPool3d to their original positions; all other elements are zero.
+    """
 
     def __init__(self, kernel_size, stride=None, padding=0):
         _unpool_init(self, _triple, kernel_size, stride, padding)
@@ -100,7 +104,7 @@ class _AvgPoolNd(Module):
 
 
 class AvgPool1d(_AvgPoolNd):
-    """The mean of each window of (N, C, L)."""
+    """Average pooling of (N, C, L)."""
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
         super().__init__()
@@ -125,7 +129,7 @@ def _avg_init(self, kernel_size, stride, padding, ceil_mode, count_include_pad, 
 
 
 class AvgPool2d(_AvgPoolNd):
-    """The mean of each window of (N, C, H, W)."""
+    """Average pooling of (N, C, H, W)."""
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 
@@ -139,7 +143,7 @@ class AvgPool2d(_AvgPoolNd):
 
 
 class AvgPool3d(_AvgPoolNd):
-    """The mean of each window of (N, C, D, H, W)."""
+    """Average pooling of (N, C, D, H, W)."""
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 
@@ -174,7 +178,8 @@ def _fractional_init(self, each, kernel_size, output_size, output_ratio, return_
 
 
 class FractionalMaxPool2d(Module):
-    """Max pooling over windows placed by random numbers; output size or its ratio to the input's given."""
+    """Max pooling over randomly placed 2-D windows, with a given output size or ratio of output to
+    input size."""
 
     __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
 
@@ -187,7 +192,8 @@ class FractionalMaxPool2d(Module):
 
 
 class FractionalMaxPool3d(Module):
-    """Max pooling over boxes placed by random numbers; output size or its ratio to the input's given."""
+    """Max pooling over randomly placed 3-D windows, with a given output size or ratio of output to
+    input size."""
 
     __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
 
@@ -248,21 +254,21 @@ class _AdaptiveMaxPoolNd(Module):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """Max pooling of (N, C, L) to a given length."""
+    """Max pooling of (N, C, L) to a given output length."""
 
     def forward(self, input):
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """Max pooling of (N, C, H, W) to a given size; None keeps a dimension."""
+    """Max pooling of (N, C, H, W) to a given output size; None keeps the size of a dimension."""
 
     def forward(self, input):
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """Max pooling of (N, C, D, H, W) to a given size; None keeps a dimension."""
+    """Max pooling of (N, C, D, H, W) to a given output size; None keeps the size of a dimension."""
 
     def forward(self, input):
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
@@ -280,21 +286,23 @@ class _AdaptiveAvgPoolNd(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """Mean pooling of (N, C, L) to a given length."""
+    """Average pooling of (N, C, L) to a given output length."""
 
     def forward(self, input):
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    """Mean pooling of (N, C, H, W) to a given size; None keeps a dimension."""
+    """Average pooling of (N, C, H, W) to a given output size; None keeps the size of a dimension.
+    """
 
     def forward(self, input):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """Mean pooling of (N, C, D, H, W) to a given size; None keeps a dimension."""
+    """Average pooling of (N, C, D, H, W) to a given output size; None keeps the size of a
+    dimension."""
 
     def forward(self, input):
         return F.adaptive_avg_pool3d(input, self.output_size)

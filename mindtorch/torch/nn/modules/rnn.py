@@ -23,7 +23,8 @@ def apply_permutation(tensor, permutation, dim=1):
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: weights per layer and direction, argument checks, packed and unbatched inputs."""
+    """Base class of RNN, LSTM and GRU: weights per layer and direction, argument checks, packed and
+    unbatched inputs."""
 
     __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
                      "bidirectional",
@@ -94,7 +95,8 @@ class RNNBase(Module):
         self._flat_weight_refs = [None if w is None else weakref.ref(w) for w in self._flat_weights]
 
     def _weights_have_changed(self):
-        # An attribute may have been replaced, or be computed anew at each access (weight_norm, parametrizations).
+        # An attribute may have been replaced, or may be recomputed on each access (weight_norm,
+        # parametrizations).
         for ref, name in zip(self._flat_weight_refs, self._flat_weights_names):
             if getattr(self, name, None) is not (None if ref is None else ref()):
                 return True
@@ -111,7 +113,7 @@ class RNNBase(Module):
         super().__setattr__(attr, value)
 
     def flatten_parameters(self):
-        """Nothing: only cuDNN wants the weights in one piece of memory."""
+        """Does nothing: only cuDNN needs the weights in one contiguous block."""
 
     def _apply(self, fn, recurse=True):
         self._flat_weight_refs = []
@@ -120,14 +122,14 @@ class RNNBase(Module):
         return result
 
     def reset_parameters(self):
-        """Draws all weights uniformly on +-1/sqrt(hidden_size)."""
+        """Reinitializes all weights from a uniform distribution on +-1/sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for w in self.parameters():
             init.uniform_(w, -bound, bound)
 
     @property
     def all_weights(self):
-        """The weights, one list for each layer and direction."""
+        """The weights, as one list per layer and direction."""
         return [[getattr(self, n) for n in names] for names in self._all_weights]
 
     def extra_repr(self):
@@ -158,7 +160,8 @@ class RNNBase(Module):
 
     # ---- checks
     def check_input(self, input, batch_sizes):
-        """Dtype, number of dimensions and size of the input; ValueError and RuntimeError as torch's."""
+        """Checks the dtype, rank and size of the input. Raises PyTorch's ValueError or
+        RuntimeError."""
         weight = self._flat_weights[0]
         if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
             raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert "
@@ -175,21 +178,21 @@ class RNNBase(Module):
         return self.num_layers * (2 if self.bidirectional else 1), n, width
 
     def get_expected_hidden_size(self, input, batch_sizes):
-        """(layers * directions, N, H) for this input."""
+        """Returns (layers * directions, N, H) for this input."""
         return self._states(input, batch_sizes, self.proj_size or self.hidden_size)
 
     def check_hidden_size(self, hx, expected_hidden_size, msg="Expected hidden size {}, got {}"):
-        """RuntimeError unless `hx` has this shape."""
+        """Raises RuntimeError unless `hx` has this shape."""
         if hx.size() != expected_hidden_size:
             raise RuntimeError(msg.format(expected_hidden_size, list(hx.size())))
 
     def check_forward_args(self, input, hidden, batch_sizes):
-        """Input and hidden state against the sizes of this layer."""
+        """Checks the shapes of the input and hidden state."""
         self.check_input(input, batch_sizes)
         self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
     def permute_hidden(self, hx, permutation):
-        """The hidden state with its batch in another order."""
+        """Permutes the batch dimension of the hidden state."""
         return hx if permutation is None else hx.index_select(1, permutation)
 
 
@@ -199,9 +202,12 @@ def _zeros(rnn, input, n, width):
 
 
 def _forward(rnn, input, hx, widths, dims_message):
-    """The forward of all three: unpacks or unsqueezes, checks, runs, and brings the results into the input's form.
+    """Runs the forward of RNN, LSTM or GRU.
 
-    `widths`: width of each state; `dims_message` the error for a state of the wrong number of dimensions."""
+    Unpacks or unsqueezes the input, checks the arguments, and converts the results back to the form
+    of the input. `widths` holds the size of each state, `dims_message` formats the error for a
+    state with the wrong number of dimensions.
+    """
     rnn._update_flat_weights()
     packed = isinstance(input, PackedSequence)
     many = len(widths) > 1
@@ -262,8 +268,9 @@ def _two_states_message(batched, given):
 class RNN(RNNBase):
     """Elman network: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.
 
-    Input (L, N, input_size), batch first (N, L, input_size), (L, input_size) or a PackedSequence.  Returns (output
-    (L, N, directions * hidden_size), h_n (layers * directions, N, hidden_size)).
+    The input has shape (L, N, input_size), (N, L, input_size) with `batch_first`, (L, input_size),
+    or is a PackedSequence. Returns (output (L, N, directions * hidden_size), h_n (layers *
+    directions, N, hidden_size)).
     """
 
     def __init__(self, *args, **kwargs):
@@ -285,14 +292,15 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory.
 
-    Input as RNN's, hx = (h_0, c_0); returns (output, (h_n, c_n)).  With proj_size, h is projected to that size.
+    The input is like that of `RNN`, hx = (h_0, c_0). Returns (output, (h_n, c_n)). With
+    `proj_size`, h is projected to that size.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__("LSTM", *args, **kwargs)
 
     def get_expected_cell_size(self, input, batch_sizes):
-        """(layers * directions, N, hidden_size) for this input."""
+        """Returns (layers * directions, N, hidden_size) for this input."""
         return self._states(input, batch_sizes, self.hidden_size)
 
     def check_forward_args(self, input, hidden, batch_sizes):
@@ -312,7 +320,7 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent unit.  Input and results as RNN's."""
+    """Gated recurrent unit. Input and results are like those of `RNN`."""
 
     def __init__(self, *args, **kwargs):
         if "proj_size" in kwargs:
@@ -324,7 +332,7 @@ class GRU(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share: the weights of one step."""
+    """Base class of recurrent cells: the weights of a single step."""
 
     __constants__ = ["input_size", "hidden_size", "bias"]
 
@@ -351,14 +359,15 @@ class RNNCellBase(Module):
         return ", ".join(parts)
 
     def reset_parameters(self):
-        """Draws all weights uniformly on +-1/sqrt(hidden_size)."""
+        """Reinitializes all weights from a uniform distribution on +-1/sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for w in self.parameters():
             init.uniform_(w, -bound, bound)
 
 
 def _cell(cell, kernel, input, states, n_states):
-    """One step of a cell over (N, input_size) or (input_size,); new states in the input's form."""
+    """Runs one step of a cell on (N, input_size) or (input_size,). The new states are batched if
+    the input is."""
     name = type(cell).__name__
     if input.dim() not in (1, 2):
         raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")

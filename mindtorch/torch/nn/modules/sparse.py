@@ -9,7 +9,7 @@ __all__ = ["Embedding", "EmbeddingBag"]
 
 
 def _row(padding_idx, num_embeddings, what):
-    """padding_idx, which may count from the end, as a row number."""
+    """Returns padding_idx as a non-negative row index."""
     if padding_idx is None:
         return None
     if not -num_embeddings <= padding_idx < num_embeddings:
@@ -30,7 +30,8 @@ def _make_weight(module, given, device, dtype, requires_grad=True):
 
 class _Table(Module):
     def reset_parameters(self):
-        """Draws the weight from the standard normal distribution; the padding row becomes zero."""
+        """Reinitializes the weight from the standard normal distribution and zeroes the padding
+        row."""
         init.normal_(self.weight)
         self._fill_padding_idx_with_zero()
 
@@ -41,7 +42,8 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """A row of weight (num_embeddings, embedding_dim) for every index: (*) integers -> (*, embedding_dim)."""
+    """Lookup table with weight (num_embeddings, embedding_dim): integer indices (*) -> (*,
+    embedding_dim)."""
 
     __constants__ = ["num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq",
                      "sparse"]
@@ -76,7 +78,7 @@ class Embedding(_Table):
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0,
                         scale_grad_by_freq=False, sparse=False):
-        """An Embedding whose weight is this two-dimensional tensor."""
+        """Creates an Embedding with this two-dimensional weight."""
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         rows, cols = embeddings.shape
@@ -85,7 +87,8 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """The sum, mean or maximum of the embeddings of each bag of indices."""
+    """Lookup table that returns the sum, mean or maximum of the embeddings of each bag of indices.
+    """
 
     __constants__ = ["num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse",
                      "include_last_offset", "padding_idx"]
@@ -123,7 +126,7 @@ class EmbeddingBag(_Table):
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
                         mode="mean", sparse=False, include_last_offset=False, padding_idx=None):
-        """An EmbeddingBag whose weight is this two-dimensional tensor."""
+        """Creates an EmbeddingBag with this two-dimensional weight."""
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         rows, cols = embeddings.shape

@@ -30,12 +30,13 @@ def _get_clones(module, n):
 
 
 def _generate_square_subsequent_mask(sz, device=None, dtype=None):
-    """0 on and below the diagonal, -inf above it."""
+    """Returns a causal mask: 0 on and below the diagonal, -inf above it."""
     return torch.triu(torch.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
 def _detect_is_causal(mask, is_causal, size):
-    """`is_causal` where given; else whether `mask` is the causal mask of this size."""
+    """Returns `is_causal` if it is not None, else whether `mask` is the causal mask of this size.
+    """
     if is_causal is not None or mask is None:
         return bool(is_causal)
     if mask.size() != torch.Size((size, size)):
@@ -45,7 +46,7 @@ def _detect_is_causal(mask, is_causal, size):
 
 
 def _as_float_mask(mask, name, dtype, other=None):
-    """A bool mask as 0 and -inf; AssertionError for a mask of integers."""
+    """Converts a bool mask to 0 and -inf. AssertionError for an integer mask."""
     if mask is None:
         return None
     if mask.dtype != torch.bool and not mask.is_floating_point():
@@ -59,13 +60,16 @@ def _as_float_mask(mask, name, dtype, other=None):
 
 
 def _get_seq_len(src, batch_first):
-    """The length L of (L, N, E) or, batch first, (N, L, E); of (L, E) in any case."""
+    """Returns the length L of (L, N, E), (N, L, E) with `batch_first`, or (L, E)."""
     size = src.size()
     return size[0] if len(size) == 2 else size[1 if batch_first else 0]
 
 
 class Transformer(Module):
-    """Encoder and decoder of "Attention is all you need": src (S, N, E), tgt (T, N, E) -> (T, N, E), or batch first."""
+    """Encoder and decoder of "Attention is all you need".
+
+    Maps src (S, N, E) and tgt (T, N, E) to (T, N, E); N comes first with `batch_first`.
+    """
 
     def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
                  dropout=0.1,
@@ -108,7 +112,8 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz, device=None, dtype=None):
-        """The mask (sz, sz) by which each position attends to itself and earlier ones: 0 and -inf."""
+        """Returns the causal mask (sz, sz), with 0 where a position attends to itself and earlier
+        ones, else -inf."""
         return _generate_square_subsequent_mask(sz, device, dtype)
 
     def _reset_parameters(self):
@@ -118,7 +123,7 @@ class Transformer(Module):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of an encoder layer, one after another, and an optional norm at the end."""
+    """A stack of `num_layers` copies of an encoder layer, with an optional final norm."""
 
     __constants__ = ["norm"]
 
@@ -146,7 +151,8 @@ class TransformerEncoder(Module):
         for layer in self.layers:
             output = layer(output, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
         if padding is not None and mask is None and self.use_nested_tensor and _would_nest(self, first, src, padding):
-            # Where torch packs the sequences in inference, what comes out at padded places is 0.
+            # Where PyTorch's inference path packs the sequences, the output at padded positions is
+            # 0.
             dropped = padding if padding.dtype == torch.bool else padding == float("-inf")
             output = output.masked_fill(dropped.unsqueeze(-1), 0.0)
         if self.norm is not None:
@@ -155,7 +161,8 @@ class TransformerEncoder(Module):
 
 
 def _nested_obstacle(layer):
-    """Why torch would not pack the sequences of an encoder made of this layer; "" if it would."""
+    """Returns why PyTorch would not pack the sequences of an encoder made of this layer, or "" if
+    it would."""
     if not isinstance(layer, TransformerEncoderLayer):
         return "encoder_layer was not TransformerEncoderLayer"
     attention = layer.self_attn
@@ -174,13 +181,13 @@ def _nested_obstacle(layer):
 
 
 def _would_nest(encoder, first, src, padding):
-    """True where torch's encoder takes its packed inference path."""
+    """True if PyTorch's encoder takes its packed inference path."""
     if first.training or src.dim() != 3:
         return False
     if torch.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters())):
         return False
     if encoder.mask_check:
-        # Only paddings at the end can be packed.
+        # Only padding at the end can be packed.
         keep = ~(padding if padding.dtype == torch.bool else padding == float("-inf"))
         lengths = keep.sum(dim=1, keepdim=True)
         places = torch.arange(padding.size(1), device=padding.device).unsqueeze(0)
@@ -189,7 +196,7 @@ def _would_nest(encoder, first, src, padding):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a decoder layer, one after another, and an optional norm at the end."""
+    """A stack of `num_layers` copies of a decoder layer, with an optional final norm."""
 
     __constants__ = ["norm"]
 
@@ -256,13 +263,13 @@ class TransformerEncoderLayer(Module):
         return self.norm2(x + self._ff_block(x))
 
     def _in_one_kernel(self, x):
-        """Whether torch computes the layer with its inference kernel."""
+        """True if PyTorch computes the layer with its fused inference kernel."""
         return (self.self_attn._in_one_kernel(x) and self.activation_relu_or_gelu and self.norm1.eps == self.norm2.eps
                 and not (torch.is_grad_enabled() and any([p.requires_grad for p in self.parameters()]))
                 and not any([m._forward_hooks or m._forward_pre_hooks for m in self.modules()]))
 
     def _by_one_kernel(self, src, src_mask, src_key_padding_mask):
-        # The kernel takes every mask for one of bools: what is not 0 is masked.
+        # The kernel treats every mask as bool: nonzero entries are masked.
         batch, length, _ = src.shape
         mask, _ = self.self_attn.merge_masks(src_mask, src_key_padding_mask, src)
         mask = mask.bool().view(batch, 1, 1, length) if mask.dim() == 2 else mask.bool()
@@ -283,8 +290,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Self-attention, attention to the encoder's output and a feed-forward network, each with dropout, residual
-    connection and layer norm."""
+    """Self-attention, cross-attention to the encoder's output, and a feed-forward network, each
+    with dropout, residual connection and layer norm."""
 
     __constants__ = ["norm_first"]
 

@@ -1,4 +1,5 @@
-"""Interpolation to a size or by a factor (https://pytorch.org/docs/stable/nn.html#vision-layers)."""
+"""Interpolation to a size or by a scale factor
+(https://pytorch.org/docs/stable/nn.html#vision-layers)."""
 from mindtorch.torch.nn import functional as F
 from mindtorch.torch.nn.modules.module import Module
 
@@ -6,7 +7,7 @@ __all__ = ["Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"]
 
 
 class Upsample(Module):
-    """F.interpolate as a layer: (N, C, *) to `size` or by `scale_factor`."""
+    """Layer form of F.interpolate: resizes (N, C, *) to `size` or by `scale_factor`."""
 
     __constants__ = ["size", "scale_factor", "mode", "align_corners", "name", "recompute_scale_factor"]
 

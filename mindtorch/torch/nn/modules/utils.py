@@ -1,4 +1,4 @@
-"""Small helpers of the layers."""
+"""Small helpers for the layers."""
 import collections
 from itertools import repeat
 
@@ -8,7 +8,7 @@ __all__ = ["consume_prefix_in_state_dict_if_present"]
 
 
 def _ntuple(n, name="parse"):
-    """A function that repeats a number n times and makes a tuple of any iterable."""
+    """Returns a function that repeats a scalar n times and converts an iterable to a tuple."""
     def parse(x):
         if isinstance(x, collections.abc.Iterable):
             return tuple(x)
@@ -24,17 +24,19 @@ _quadruple = _ntuple(4, "_quadruple")
 
 
 def _reverse_repeat_tuple(t, n):
-    """(a, b), 2 -> (b, b, a, a): the order in which F.pad takes paddings."""
+    """Repeats each element n times in reverse order: (a, b), 2 -> (b, b, a, a), the order of F.pad.
+    """
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
 def consume_prefix_in_state_dict_if_present(state_dict, prefix):
-    """Renames keys that begin with `prefix` (such as "module." of a DataParallel's state), in place."""
+    """Removes `prefix` from the keys that start with it (such as "module." of DataParallel), in
+    place."""
     for key in [k for k in state_dict if k.startswith(prefix)]:
         state_dict[key[len(prefix):]] = state_dict.pop(key)
     metadata = getattr(state_dict, "_metadata", None)
     if metadata is not None:
         for key in list(metadata):
-            # "module" itself is the wrapper's own entry.
+            # "module" itself is the entry of the wrapper.
             if key and key.startswith(prefix.rstrip(".")) and (key + ".").startswith(prefix):
                 metadata[key[len(prefix):]] = metadata.pop(key)

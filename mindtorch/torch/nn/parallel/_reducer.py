@@ -1,7 +1,8 @@
-"""Gradients in buckets, each averaged over the processes as soon as all its gradients are there.
+"""Gradient buckets, each averaged over the processes as soon as all its gradients are ready.
 
-While the backward goes on computing, the communication of full buckets runs in another thread.  All ranks start their
-buckets in one order, so that the collectives pair up whatever order the gradients come in.
+Full buckets are communicated in another thread while the backward pass continues. All ranks start
+their buckets in the same order, so that the collectives match in whatever order the gradients
+arrive.
 """
 import numpy as np
 
@@ -21,14 +22,15 @@ from mindtorch.core.values import values
 from mindtorch.torch.distributed._grad_bucket import GradBucket
 from mindtorch.torch.distributed.algorithms.join import AVERAGES
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
 
-FIRST_BUCKET = 1 << 20      # bytes: small, so that communication begins early
+FIRST_BUCKET = 1 << 20  # bytes: small, so that communication starts early
 
 
 class _Bucket:
-    """Parameters of one dtype on one device, and the flat tensor on that device that their gradients travel in."""
+    """Parameters with the same dtype and device, and the flat tensor in which their gradients are
+    communicated."""
 
     def __init__(self, indices, params):
         self.indices, self.params = indices, params
@@ -44,7 +46,7 @@ class _Bucket:
         return self.flat
 
     def part(self, k, flat=None):
-        """The k-th gradient within the flat tensor: a tensor without history in its memory."""
+        """Returns the k-th gradient in the flat tensor, as a view without autograd history."""
         flat = self.flat if flat is None else flat
         p = self.params[k]
         if flat._h is not None:
@@ -59,7 +61,8 @@ class _Bucket:
 
 
 class Reducer:
-    """Averages the gradients of `params` (list of (name, parameter)) over a group at the end of each backward."""
+    """Averages the gradients of `params` (list of (name, parameter)) over a group at the end of
+    each backward pass."""
 
     def __init__(self, params, group, cap, first_cap=FIRST_BUCKET, caps=None, find_unused=False, bucket_views=False, static=False,
                  sparse=()):
@@ -71,16 +74,20 @@ class Reducer:
         self.sparse = set(sparse)
         self.caps = list(caps) if caps else [first_cap, cap]
         self.hook = None                    # (state, function)
-        self.divide_by = None               # joining: a Work whose result is the number of processes that go on
-        self.expecting = False              # a forward was made whose gradients are to be averaged
-        self.begun = False                  # ... and gradients have come since
-        self.rebuild = not find_unused      # buckets are to be cut anew in the order in which gradients come
+        # uneven inputs: a Work whose result is the number of processes that still have inputs
+        self.divide_by = None
+        self.expecting = False  # a forward has run whose gradients must be averaged
+        self.begun = False  # gradients have arrived since that forward
+        self.rebuild = not find_unused  # rebuild the buckets in the order in which gradients arrive
         self.arrived = []
-        self.counts = None                  # static graph: how often each gradient comes in a backward
+        self.counts = None  # static graph: how often each gradient arrives per backward pass
         self.learning = static
-        self.overlap = True                 # False: wait for each bucket at once (to measure what overlap gives)
-        self.used = set()                   # parameters with gradients since the last averages, under no_sync() too
-        self.used_by = np.zeros(len(self.params), np.int32)     # how many processes had a gradient of each, at the last averages
+        # False: wait for each bucket immediately (to measure the effect of overlapping)
+        self.overlap = True
+        # parameters that received gradients since the last reduction, including under no_sync()
+        self.used = set()
+        # number of processes with a gradient for each parameter, in the last reduction
+        self.used_by = np.zeros(len(self.params), np.int32)
         self.place = {}
         self.buckets = []
         self._cut(range(len(self.params) - 1, -1, -1))
@@ -93,7 +100,8 @@ class Reducer:
         return hook
 
     def _cut(self, order):
-        """Makes buckets of parameters in the order given: one dtype and device each, up to the caps in bytes."""
+        """Partitions parameters into buckets in this order: one dtype and device each, up to the
+        caps in bytes."""
         open_, done, used = {}, [], {}
         for i in order:
             p = self.params[i]
@@ -116,7 +124,7 @@ class Reducer:
 
     # ---- one iteration
     def check_finished(self):
-        """RuntimeError if gradients of an earlier iteration never came."""
+        """Raises RuntimeError if gradients of an earlier iteration never arrived."""
         if not self.begun:
             return
         missing = [i for i in range(len(self.params)) if i not in self.ready]
@@ -130,7 +138,10 @@ class Reducer:
             f"rank {dist.get_rank(self.group)}: {' '.join(map(str, missing))} ({', '.join(names)})")
 
     def prepare(self, outputs, divide_by=None):
-        """A forward was made whose gradients are to be averaged; `outputs` are its tensors, for finding unused parameters."""
+        """Starts the reduction for a forward that has just run.
+
+        `outputs` holds its output tensors, from which unused parameters are found.
+        """
         self.check_finished()
         self.expecting, self.begun = True, False
         self.ready, self.next = set(), 0
@@ -183,10 +194,10 @@ class Reducer:
                 return
         elif i in self.ready:
             raise RuntimeError(
-                f"Expected to mark a variable ready only once: the gradient of parameter {i} ({self.names[i]}) has come twice. "
+                f"Expected to mark a variable ready only once: the gradient of parameter {i} ({self.names[i]}) arrived twice. "
                 "Either a module parameter is used in several reentrant backward passes (activation checkpoints with "
-                "use_reentrant=True), which static_graph=True allows, or its gradient came although the parameter was taken for "
-                "unused because no output of `forward` leads to it.")
+                "use_reentrant=True), which static_graph=True allows, or its gradient arrived although the parameter was considered "
+                "unused because no output of `forward` depends on it.")
         self.arrived.append(i)
         self._mark(i)
 
@@ -202,7 +213,7 @@ class Reducer:
             self.next += 1
 
     def _fill(self, b, k, i):
-        """Puts a gradient into its bucket (zeros for one that has not come)."""
+        """Copies a gradient to its bucket (zeros for a missing gradient)."""
         p = b.params[k]
         g = p._g
         if i in self.sparse:
@@ -214,17 +225,18 @@ class Reducer:
             zero(target)
             return
         if isinstance(g, SparseTensor):
-            raise NotImplementedError(f"the gradient of parameter {i} ({self.names[i]}) is sparse, and it is no weight of an "
-                                      "Embedding or EmbeddingBag with sparse=True: not supported by DistributedDataParallel")
+            raise NotImplementedError(f"DistributedDataParallel: the gradient of parameter {i} ({self.names[i]}) is sparse; this is "
+                                      "supported only for weights of an Embedding or EmbeddingBag with sparse=True")
         if not _same_place(g, target):
             copy(target, g)
-        if self.hook is None and target._h is None:         # (on a device the bucket as a whole, when it is full)
+        # (on a device, the full bucket is scaled at once)
+        if self.hook is None and target._h is None:
             comm_reduce.scale(host_memory(target), 1.0 / self._divide_by())
 
     def _send(self, n):
         b = self.buckets[n]
         if b.indices[0] in self.sparse:
-            return      # see _end: sparse gradients go when all else is done
+            return  # sparse gradients are sent last, see `_end`
         last = n == len(self.buckets) - 1
         if self.hook is not None:
             state, fn = self.hook
@@ -241,10 +253,13 @@ class Reducer:
         b.future = dist.all_reduce(b.flat, group=self.group, async_op=self.overlap) or True
 
     def _end(self):
-        """At the end of the backward, if all gradients have come: waits for the buckets and hands the averages back."""
+        """Runs at the end of the backward pass: if all gradients have arrived, waits for the
+        buckets and stores the averages."""
         self.queued = False
         if self.next < len(self.buckets):
-            return      # the next forward says what is missing, unless another backward brings it
+            # unless another backward pass completes the gradients, the next forward reports the
+            # missing ones
+            return
         used = None
         if self.find_unused or self.static:
             used = np.zeros(len(self.params), np.int32)
@@ -261,7 +276,7 @@ class Reducer:
                 r = b.future.wait()
                 r = r[0] if isinstance(r, (list, tuple)) else r
                 if not taken(r) or r.numel() != flat.numel():
-                    raise RuntimeError("a communication hook must give one tensor of the bucket's size")
+                    raise RuntimeError("a communication hook must return one tensor with the bucket's number of elements")
                 flat = r.reshape(-1)
                 if flat._stype != b.flat._stype:
                     flat = flat.to(b.flat.dtype)
@@ -282,7 +297,7 @@ class Reducer:
             flat = b.flat
         for k, (i, p) in enumerate(zip(b.indices, b.params)):
             if used is not None and not used[i]:
-                continue        # used by nobody: the gradient stays what it was, or None
+                continue  # unused on all ranks: the gradient stays unchanged
             part, g = b.part(k, flat), p._g
             if self.bucket_views:
                 if g is None or not _same_place(g, part):
@@ -295,7 +310,7 @@ class Reducer:
                 copy(g, part)
 
     def _sparse(self, b, used):
-        """Sparse gradients of all ranks, side by side."""
+        """Concatenates the sparse gradients of all ranks."""
         i, p = b.indices[0], b.params[0]
         g = p._g
         if g is not None and not isinstance(g, SparseTensor):
@@ -311,7 +326,8 @@ class Reducer:
         p._g = torch.sparse_coo_tensor(indices.to(p.device), mean.to(p.device), p.shape).coalesce()
 
     def _finish_learning(self):
-        """End of the first backward of a static graph: now it is known which gradients come, and how often."""
+        """Ends the first backward pass of a static graph, which determines which gradients arrive,
+        and how often."""
         self.learning = False
         self.counts = list(self.seen)
         order = list(self.arrived)
@@ -321,7 +337,7 @@ class Reducer:
         self._end()
 
     def _rebuild(self):
-        """Cuts the buckets in the order in which rank 0's gradients have come."""
+        """Rebuilds the buckets in the order in which rank 0's gradients arrived."""
         self.rebuild = False
         rest = [i for i in range(len(self.params) - 1, -1, -1) if i not in set(self.arrived)]
         order = wrap(np.array(self.arrived + rest, np.int64))
@@ -339,21 +355,23 @@ class Reducer:
                             copy(b.part(k), p._g)
                             p._g = b.part(k)
 
-    # ---- for a process that has run out of inputs
+    # ---- for a process without further inputs
     def shadow(self, divide_by=None):
-        """Sends buckets of zeros, and takes part in whatever else the end of a backward does.
+        """Sends buckets of zeros, and takes part in all other collectives at the end of a backward
+        pass.
 
-        The averages are noted in `AVERAGES`; gradients stay as they are.
+        The averages are stored in `AVERAGES`; gradients are unchanged.
         """
         self.prepare((), divide_by)
-        # Gradients may lie in the buckets' own memory.
+        # Gradients may be views of the buckets, so these are replaced for the time being.
         kept = [b.flat for b in self.buckets]
         for n, b in enumerate(self.buckets):
             b.flat = None
             if b.indices[0] not in self.sparse:
                 b.allocate()
                 self._send(n)
-        # As in torch, what was used at the last averages counts as used by a process without inputs.
+        # As in PyTorch, a process without inputs reports the parameters that were used in the last
+        # reduction.
         used = self.used_by if self.find_unused or self.static else np.ones(len(self.params), np.int32)
         if used is self.used_by:
             dist.all_reduce(wrap(used), group=self.group)
@@ -372,7 +390,8 @@ class Reducer:
 
 
 def _on_device_of(p, a):
-    """A tensor of an array's values, on its memory if that of `p` is the host's."""
+    """Returns a tensor with the values of an array, on the device of `p`. On the host it shares the
+    array's memory."""
     if p._h is not None:
         return devices.from_host(a, p._dev)
     t = wrap(a)
@@ -381,14 +400,14 @@ def _on_device_of(p, a):
 
 
 def _same_place(a, b):
-    """Whether two tensors, of one shape, are on the same memory."""
+    """True if two tensors of the same shape share memory."""
     if a._h is not None or b._h is not None:
         return a._h is not None and b._h is not None and home_of(a._a) is home_of(b._a) and address(a._a) == address(b._a)
     return np.may_share_memory(host_memory(a), host_memory(b))
 
 
 def _leaves(outputs):
-    """Ids of the leaf tensors that the outputs' graphs end at."""
+    """Returns the ids of the leaf tensors that the outputs' graphs reach."""
     found, seen = set(), set()
     stack = []
     for t in outputs:

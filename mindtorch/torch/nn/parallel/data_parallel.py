@@ -1,11 +1,11 @@
-"""DataParallel: one process here drives one device, so the module simply runs."""
+"""DataParallel: a process drives a single device, so the module runs unchanged."""
 from itertools import chain
 
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch.nn.modules.module import Module
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
 
 __all__ = ["DataParallel", "data_parallel"]
@@ -18,14 +18,15 @@ def _devices(device_ids):
 
 
 class DataParallel(Module):
-    """Wraps a module as `module`; its calls go to it on the one device there is."""
+    """Wraps a module as `module` and runs it on the single device."""
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
         super().__init__()
         self.module = module
         self.dim = dim
         if not torch.cuda.is_available():
-            # As torch without accelerators: whatever devices are named, the module runs where it is.
+            # As in PyTorch without accelerators, device_ids are ignored and the module runs where
+            # it is.
             self.device_ids = []
             return
         self.device_ids = _devices(device_ids)
@@ -50,6 +51,6 @@ class DataParallel(Module):
 
 
 def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
-    """module(*inputs, **module_kwargs) as DataParallel would call it."""
+    """Calls module(*inputs, **module_kwargs) through DataParallel."""
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))

@@ -1,4 +1,5 @@
-"""torch.nn.parallel.DistributedDataParallel: one process a device, gradients averaged over all of them."""
+"""torch.nn.parallel.DistributedDataParallel: one process per device, with gradients averaged over
+all processes."""
 import contextlib
 import dataclasses
 import inspect
@@ -10,14 +11,14 @@ from mindtorch.torch.distributed.algorithms.join import AVERAGES, Join, Joinable
 from mindtorch.torch.nn.modules.module import Module
 from mindtorch.torch.nn.parallel._reducer import FIRST_BUCKET, Reducer
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
 
 __all__ = ["DistributedDataParallel"]
 
 
 def _tensors_in(value):
-    """Tensors of a module's output, in containers and dataclasses too."""
+    """Returns the tensors in a module's output, including those in containers and dataclasses."""
     if taken(value):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -30,7 +31,8 @@ def _tensors_in(value):
 
 
 def _moved(value, device):
-    """A module's inputs on a device: tensors in containers too, all else as it is."""
+    """Moves a module's inputs to a device, including tensors in containers. Other values are
+    unchanged."""
     if taken(value):
         return value.to(device)
     if isinstance(value, tuple):
@@ -44,7 +46,7 @@ def _moved(value, device):
 
 
 class _DDPJoinHook(JoinHook):
-    """What a process that has run out of inputs does for a DistributedDataParallel."""
+    """Actions of a process without further inputs for a DistributedDataParallel."""
 
     def __init__(self, ddp, divide_by_initial_world_size):
         self.ddp = ddp
@@ -52,7 +54,7 @@ class _DDPJoinHook(JoinHook):
 
     def main_hook(self):
         ddp = self.ddp
-        # The buffers that the others broadcast at their forward, from one of them.
+        # Take part in the broadcast of buffers that the other processes start in their forward.
         if ddp._will_sync_buffers_joined():
             ddp._broadcast_buffers(ddp._common_rank(False))
         if not ddp._others_synchronise(joined=True):
@@ -73,11 +75,12 @@ class _DDPJoinHook(JoinHook):
 
 
 class DistributedDataParallel(Module, Joinable):
-    """Wraps a module as `module`: the same forward, and at the end of each backward gradients that are the mean over all
-    processes (https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html).
+    """Wraps a module as `module` and averages its gradients over all processes at the end of each
+    backward pass
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html).
 
-    Rank 0's parameters and buffers are sent to all at construction, its buffers before each forward.  Gradients travel in
-    buckets while the backward goes on.
+    Rank 0 broadcasts its parameters and buffers at construction, and its buffers before each
+    forward. Gradients are communicated in buckets while the backward pass runs.
     """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0, broadcast_buffers=None, init_sync=True,
@@ -147,7 +150,8 @@ class DistributedDataParallel(Module, Joinable):
                                [i for i, (_, p) in enumerate(named) if id(p) in sparse])
 
     def _verify_same(self, named):
-        """RuntimeError unless all ranks have parameters of the same shapes and dtypes."""
+        """Raises RuntimeError unless the parameters have the same shapes and dtypes on all ranks.
+        """
         mine = [(tuple(p.shape), str(p.dtype), p.requires_grad) for _, p in named]
         everybody = [None] * dist.get_world_size(self.process_group)
         dist.all_gather_object(everybody, mine, group=self.process_group)
@@ -171,7 +175,7 @@ class DistributedDataParallel(Module, Joinable):
         return params + [b.detach() for b in self._buffers_sent()]
 
     def _broadcast(self, tensors, source):
-        """Rank `source`'s values of the tensors, all of one dtype on one device in one message."""
+        """Broadcasts the tensors from rank `source`, in one message per dtype and device."""
         lots = {}
         for t in tensors:
             lots.setdefault((t.dtype, t.device), []).append(t)
@@ -189,14 +193,14 @@ class DistributedDataParallel(Module, Joinable):
         self._broadcast([b.detach() for b in self._buffers_sent()], source)
 
     def will_sync_module_buffers(self):
-        """Whether the next forward begins with a broadcast of buffers."""
+        """True if the next forward starts with a broadcast of buffers."""
         return self.require_forward_param_sync and self.broadcast_buffers and len(self._buffers_sent()) > 0
 
     _will_sync_buffers_joined = will_sync_module_buffers
 
     # ---- forward
     def forward(self, *inputs, **kwargs):
-        """The module's forward."""
+        """Runs the module's forward."""
         syncs = torch.is_grad_enabled() and self.require_backward_grad_sync
         divide_by = None
         joining = self._join_config.enable
@@ -224,7 +228,8 @@ class DistributedDataParallel(Module, Joinable):
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Inside, gradients are only accumulated; the first backward of a forward outside averages their sums."""
+        """Within the block, gradients are only accumulated locally. The first backward pass after
+        it averages the sums."""
         old, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -237,15 +242,16 @@ class DistributedDataParallel(Module, Joinable):
 
     # ---- uneven inputs
     def join(self, divide_by_initial_world_size=True, enable=True, throw_on_early_termination=False):
-        """Context manager around a loop over inputs of unequal numbers: ranks that run out keep up with the others.
+        """Context manager around a training loop whose ranks have different numbers of inputs.
 
-        Gradients are divided by the number of all ranks, or else of those that still have inputs.  In the end all have the
-        parameters of one that came last.
+        Ranks without further inputs match the collectives of the others. Gradients are divided by
+        the total number of ranks, or by the number of ranks that still have inputs. At the end all
+        ranks receive the parameters of one of the last ranks.
         """
         return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
 
     def join_hook(self, **kwargs):
-        """JoinHook of this module; takes divide_by_initial_world_size."""
+        """Returns the JoinHook of this module; accepts divide_by_initial_world_size."""
         return _DDPJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
 
     @property
@@ -257,24 +263,27 @@ class DistributedDataParallel(Module, Joinable):
         return self.process_group
 
     def _others_synchronise(self, joined):
-        """Whether the gradients of this iteration are averaged; processes that have run out learn it from the others."""
+        """True if the gradients of this iteration are averaged. Processes without inputs learn this
+        from the others."""
         flag = torch.tensor([1.0 if not joined and self.require_backward_grad_sync and torch.is_grad_enabled() else 0.0], device="cpu")
         dist.all_reduce(flag, group=self.process_group)
         return flag.item() > 0
 
     def _common_rank(self, candidate):
-        """The highest rank among the candidates."""
+        """Returns the highest rank among the candidates."""
         rank = torch.tensor([float(dist.get_rank(self.process_group)) if candidate else -1.0], device="cpu")
         dist.all_reduce(rank, op=dist.ReduceOp.MAX, group=self.process_group)
         if rank.item() == -1:
-            raise ValueError("no rank is left to take the values from")
+            raise ValueError("no rank is left to broadcast the values")
         return int(rank.item())
 
     # ---- hooks
     def register_comm_hook(self, state, hook):
-        """hook(state, bucket) -> Future of the bucket's reduced tensor, instead of averaging; at most one.
+        """Registers hook(state, bucket) -> Future of the bucket's reduced tensor, in place of
+        averaging.
 
-        The bucket holds this process' gradients, not divided by anything.
+        The bucket holds the gradients of this process, not divided. At most one hook can be
+        registered.
         """
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
@@ -298,13 +307,13 @@ class DistributedDataParallel(Module, Joinable):
         raise NotImplementedError("DistributedDataParallel._register_fused_optim is not supported: call optimizer.step()")
 
     def _set_static_graph(self):
-        """The same as static_graph=True."""
+        """Enables `static_graph`."""
         if not self.static_graph:
             self.static_graph = self.reducer.static = self.reducer.learning = True
             self.reducer.find_unused = False
 
     def _get_ddp_logging_data(self):
-        """What is known about the reduction."""
+        """Returns settings and statistics of the reduction."""
         r = self.reducer
         return {"world_size": r.world, "rank": dist.get_rank(self.process_group), "module_name": type(self.module).__name__,
                 "backend_name": dist.get_backend(self.process_group), "find_unused_parameters": self.find_unused_parameters,

@@ -1,4 +1,4 @@
-"""MindSpore-style data parallelism: gradients of value_and_grad reduced by hand."""
+"""MindSpore-style data parallelism: explicit reduction of the gradients of value_and_grad."""
 import numpy as np
 
 import mindtorch.torch as torch
@@ -6,24 +6,25 @@ from mindtorch.backend.mindspore import parallel_context
 from mindtorch.core.tensor import wrap, taken
 from mindtorch.core.memory import host_memory
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: how torch.compile treats the functions of this module (torch/_dynamo/_capture.py)
 CAPTURE = "refused"
 
 __all__ = ["DistributedGradReducer"]
 
-_BUCKET = 25 << 20      # bytes sent at a time
+_BUCKET = 25 << 20  # bytes per message
 
 
 class DistributedGradReducer:
-    """reducer(grads) -> gradients summed over all processes, or their mean.
+    """reducer(grads) -> gradients summed or averaged over all processes.
 
         ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
         reducer = nn.DistributedGradReducer(optimizer.parameters)
         loss, grads = grad_fn(data, label)
         optimizer(reducer(grads))
 
-    mean     divide; None asks the parallel context's gradients_mean when the reducer is made
-    degree   what to divide by; None is the number of processes
+    Args:
+        mean: average instead of sum. None uses gradients_mean of the parallel context.
+        degree: divisor of the mean. None uses the number of processes.
     """
 
     def __init__(self, parameters, mean=None, degree=None, fusion_type=1, group=None):
@@ -33,8 +34,8 @@ class DistributedGradReducer:
         from mindtorch.torch import distributed as dist
 
         if group is not None and not isinstance(group, dist.ProcessGroup):
-            raise NotImplementedError(f"DistributedGradReducer with the group {group!r} of MindSpore is not supported: give a "
-                                      "group of torch.distributed.new_group, or none")
+            raise NotImplementedError(f"DistributedGradReducer does not support MindSpore's group {group!r}: pass a group from "
+                                      "torch.distributed.new_group, or None")
         self.parameters = list(parameters)
         self.mean = parallel_context.gradients_mean() if mean is None else bool(mean)
         self.group = group
@@ -45,7 +46,8 @@ class DistributedGradReducer:
         self.degree = degree or (parallel_context.native_place()[1] if self._native else dist.get_world_size(group))
 
     def __call__(self, grads):
-        """The reduced gradients, as new tensors in a tuple (or one tensor for one)."""
+        """Returns the reduced gradients as new tensors: a tuple, or a tensor for a single tensor.
+        """
         single = taken(grads)
         grads = (grads,) if single else tuple(grads)
         for g in grads:
@@ -72,7 +74,8 @@ class DistributedGradReducer:
 
     @staticmethod
     def _lots(grads):
-        """Indices of gradients of one dtype on one device that go together, in an order that all ranks share."""
+        """Yields lists of indices of gradients to send together (same dtype and device), in the
+        same order on all ranks."""
         open_ = {}
         for i, g in enumerate(grads):
             if g is None:
@@ -98,7 +101,7 @@ class DistributedGradReducer:
 
 
 def _in_a_row(grads):
-    """A new tensor of all elements, on the gradients' device."""
+    """Concatenates all elements into a new tensor on the gradients' device."""
     if grads[0]._h is not None:
         return torch.cat([g.reshape(-1) for g in grads])
     return wrap(np.concatenate([host_memory(g).reshape(-1) for g in grads]))

@@ -1,4 +1,4 @@
-"""Helpers for modules and parameters (https://pytorch.org/docs/stable/nn.html#utilities)."""
+"""Utilities for modules and parameters (https://pytorch.org/docs/stable/nn.html#utilities)."""
 from mindtorch.torch.nn.utils import (clip_grad, convert_parameters, fusion, init, memory_format,  # noqa: F401
                                       parametrizations, parametrize, rnn, stateless)
 from mindtorch.torch.nn.utils.clip_grad import (clip_grad_norm, clip_grad_norm_, clip_grad_value_,

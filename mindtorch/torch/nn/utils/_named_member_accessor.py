@@ -1,4 +1,5 @@
-"""Parameters, buffers and submodules got and exchanged by dotted names; libraries build functional calls on it."""
+"""Access to parameters, buffers and submodules by dotted names. Libraries build functional calls on
+it."""
 from mindtorch.core.tensor import taken
 
 __all__ = ["NamedMemberAccessor"]
@@ -7,7 +8,8 @@ _MISSING = object()
 
 
 def _place(module, name):
-    """Where a module keeps the tensor `name`: one of its two dicts, or None for a plain attribute."""
+    """Returns the dict in which a module stores the tensor `name`, or None for a plain attribute.
+    """
     if name in module._parameters:
         return module._parameters
     return module._buffers if name in module._buffers else None
@@ -23,7 +25,8 @@ def _check_name(module, name):
 
 
 def set_tensor(module, name, tensor):
-    """Puts a tensor in a parameter's or buffer's place, whatever its class; another name becomes an attribute."""
+    """Replaces a parameter or buffer with a tensor of any class. Any other name is set as an
+    attribute."""
     _check_name(module, name)
     held = _place(module, name)
     if held is None:
@@ -33,7 +36,8 @@ def set_tensor(module, name, tensor):
 
 
 def swap_tensor(module, name, tensor, allow_missing=False):
-    """set_tensor that gives back what was there; the marker of a missing one, given as `tensor`, takes the name away."""
+    """Like `set_tensor`, and returns the previous tensor. With `_MISSING` as `tensor`, removes the
+    name."""
     _check_name(module, name)
     if tensor is not _MISSING and not taken(tensor) and tensor is not None:
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
@@ -61,7 +65,7 @@ def swap_tensor(module, name, tensor, allow_missing=False):
 
 
 def swap_submodule(module, name, submodule):
-    """Puts a module in a child's place and gives back the child."""
+    """Replaces a child module and returns the previous one."""
     if "." in name:
         raise KeyError('submodule name can\'t contain "."')
     if name not in module._modules:
@@ -72,7 +76,8 @@ def swap_submodule(module, name, submodule):
 
 
 class NamedMemberAccessor:
-    """Gets, sets and exchanges members of a module by their dotted names; finds each submodule once."""
+    """Gets, sets and swaps members of a module by their dotted names. Submodule lookups are cached.
+    """
 
     def __init__(self, module):
         self.module = module
@@ -131,7 +136,8 @@ class NamedMemberAccessor:
         return [self.swap_tensor(n, v, allow_missing) for n, v in _pairs(names, values).items()]
 
     def swap_tensors_dict(self, named_tensors, allow_missing=False):
-        """(the former tensors by name, the names that were missing); on an error everything is put back."""
+        """Swaps tensors and returns (previous tensors by name, missing names). On an error, all
+        swaps are undone."""
         former = {}
         try:
             for name, value in named_tensors.items():
@@ -146,7 +152,7 @@ class NamedMemberAccessor:
         return former, missing
 
     def check_keys(self, keys):
-        """(names of the module that `keys` lacks, keys that the module lacks)."""
+        """Returns (names of the module that are not in `keys`, keys that the module lacks)."""
         given, own = set(keys), {n for n, _ in self.named_tensors(remove_duplicate=False)}
         return sorted(own - given), sorted(given - own)
 

@@ -1,4 +1,5 @@
-"""Clipping of gradients (https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)."""
+"""Gradient clipping
+(https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)."""
 import math
 import types
 import warnings
@@ -14,12 +15,14 @@ def _listed(tensors):
     return [tensors] if taken(tensors) else list(tensors)
 
 
-#: elements that a tensor may have to be joined with others, and how many there may be together (64 MiB)
+#: maximum number of elements of a tensor that is concatenated with others, and of a concatenated
+#: vector (64 MiB)
 _SMALL, _TOGETHER = 1 << 20, 1 << 24
 
 
 def _joined(tensors):
-    """Small tensors as one vector where each kernel has to be launched: a norm for each of a model's biases costs more than their copy."""
+    """Concatenates small tensors on devices that launch kernels: a norm for each bias costs more
+    than the copies."""
     out, some, n = [], [], 0
     for t in tensors:
         on = t._h is not None and devices.DEVICES.get(t._dev.type)
@@ -35,7 +38,8 @@ def _joined(tensors):
 
 
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """The norm of all tensors taken as one vector; RuntimeError for inf or nan if asked."""
+    """Returns the norm of all tensors as one vector. RuntimeError for inf or nan if
+    `error_if_nonfinite`."""
     tensors = _listed(tensors)
     norm_type = float(norm_type)
     with torch.no_grad():
@@ -52,14 +56,16 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 
 
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
-    """Scales the gradients by max_norm / total_norm where that is below 1."""
+    """Scales the gradients by max_norm / total_norm if that is less than 1."""
     _scale(_grads_of(_listed(parameters), None), max_norm, total_norm)
 
 
 def clip_grad_norm_(parameters=None, max_norm=None, norm_type=2.0, error_if_nonfinite=False, foreach=None, *, grads=None):
-    """Scales the gradients so that their norm, taken as one vector, is at most max_norm; returns the norm before.
+    """Scales the gradients so that their norm as one vector is at most max_norm; returns the
+    original norm.
 
-    MindSpore style: `grads`, a sequence of gradients (None among them is passed over), is scaled in place instead of the parameters' .grad.
+    MindSpore style: scales `grads`, a sequence of gradients (None is skipped), in place instead of
+    the parameters' .grad.
     """
     if max_norm is None or parameters is None and grads is None:
         raise TypeError("clip_grad_norm_() missing a required argument: 'max_norm'" if max_norm is None else "clip_grad_norm_() missing a required argument: 'parameters'")
@@ -74,12 +80,13 @@ def clip_grad_norm_(parameters=None, max_norm=None, norm_type=2.0, error_if_nonf
 
 
 def _grads_of(parameters, grads):
-    """The gradients of parameters, or those given instead (MindSpore's tensors become facade tensors on the same memory)."""
+    """Returns the gradients of the parameters, or `grads` if passed. MindSpore tensors become
+    facade tensors on the same memory."""
     if grads is None:
         return [p.grad for p in parameters if p.grad is not None]
     grads = [g for g in _listed(grads) if g is not None]
     if not all([taken(g) for g in grads]):
-        raise TypeError("grads has to be a sequence of tensors")
+        raise TypeError("grads must be a sequence of tensors")
     return grads
 
 
@@ -98,7 +105,8 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
 
 
 def clip_grad_value_(parameters=None, clip_value=None, foreach=None, *, grads=None):
-    """Cuts every gradient off to [-clip_value, clip_value]; MindSpore style: those in `grads`, in place."""
+    """Clamps every gradient to [-clip_value, clip_value] in place. MindSpore style: clamps the
+    tensors in `grads`."""
     if clip_value is None or parameters is None and grads is None:
         raise TypeError(f"clip_grad_value_() missing a required argument: '{'clip_value' if clip_value is None else 'parameters'}'")
     clip_value = float(clip_value)

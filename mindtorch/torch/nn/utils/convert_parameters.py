@@ -6,12 +6,12 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
 
 def parameters_to_vector(parameters):
-    """All parameters flattened and joined."""
+    """Flattens and concatenates all parameters."""
     return torch.cat([p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec, parameters):
-    """Puts the pieces of `vec` in the place of the parameters' data."""
+    """Sets the parameters' data to consecutive slices of `vec`."""
     if not taken(vec):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     begin = 0

@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the layer before it.
+"""Folding of batch normalization into the preceding layer.
 
 https://pytorch.org/docs/stable/generated/torch.nn.utils.fuse_conv_bn_eval.html
 """
@@ -19,7 +19,8 @@ def _fused_copy(layer, bn):
 
 
 def _fold(weight, bias, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape):
-    """(weight, bias) that do what the layer and then the normalisation did; `shape` leads the scale to the weight."""
+    """Returns (weight, bias) equivalent to the layer followed by the normalization. `shape`
+    broadcasts the scale to the weight."""
     bias_before = torch.zeros_like(bn_rm) if bias is None else bias
     scale = torch.rsqrt(bn_rv + bn_eps)
     if bn_w is not None:
@@ -32,14 +33,15 @@ def _fold(weight, bias, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape):
 
 
 def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
-    """Weight and bias of a (with `transpose`, transposed) convolution with the normalisation folded in."""
+    """Returns weight and bias of a convolution (transposed with `transpose`) with the normalization
+    folded in."""
     shape = [1] * conv_w.dim()
     shape[1 if transpose else 0] = -1
     return _fold(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
 
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
-    """A copy of `conv` that also does what `bn` does; both in evaluation mode."""
+    """Returns a copy of `conv` with `bn` folded in. Both must be in evaluation mode."""
     fused = _fused_copy(conv, bn)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps,
                                                     bn.weight, bn.bias, transpose)
@@ -47,12 +49,12 @@ def fuse_conv_bn_eval(conv, bn, transpose=False):
 
 
 def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b):
-    """Weight and bias of a linear layer with the normalisation folded in."""
+    """Returns weight and bias of a linear layer with the normalization folded in."""
     return _fold(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
 
 
 def fuse_linear_bn_eval(linear, bn):
-    """A copy of `linear` that also does what `bn` does; both in evaluation mode."""
+    """Returns a copy of `linear` with `bn` folded in. Both must be in evaluation mode."""
     fused = _fused_copy(linear, bn)
     if bn.num_features not in (1, linear.out_features):
         raise AssertionError("To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "

@@ -1,4 +1,5 @@
-"""Modules without initial weights (https://pytorch.org/docs/stable/generated/torch.nn.utils.skip_init.html)."""
+"""Modules without weight initialization
+(https://pytorch.org/docs/stable/generated/torch.nn.utils.skip_init.html)."""
 import inspect
 
 from mindtorch.torch.nn.modules.module import Module
@@ -7,7 +8,8 @@ __all__ = ["skip_init"]
 
 
 def skip_init(module_cls, *args, **kwargs):
-    """module_cls(*args, **kwargs) with uninitialised parameters and buffers and no random numbers drawn."""
+    """Creates module_cls(*args, **kwargs) with uninitialized parameters and buffers, without
+    consuming random numbers."""
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

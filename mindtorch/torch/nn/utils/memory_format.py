@@ -12,10 +12,10 @@ def _convert(module, kinds, memory_format):
 
 
 def convert_conv2d_weight_memory_format(module, memory_format):
-    """Gives the weights of all 2-D convolutions this memory format."""
+    """Converts the weights of all 2-D convolutions to this memory format."""
     return _convert(module, (Conv2d, ConvTranspose2d), memory_format)
 
 
 def convert_conv3d_weight_memory_format(module, memory_format):
-    """Gives the weights of all 3-D convolutions this memory format."""
+    """Converts the weights of all 3-D convolutions to this memory format."""
     return _convert(module, (Conv3d, ConvTranspose3d), memory_format)

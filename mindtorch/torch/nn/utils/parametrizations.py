@@ -1,4 +1,4 @@
-"""Ready-made parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
+"""Built-in parametrizations (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch.nn import functional as F
@@ -20,13 +20,14 @@ def _is_orthogonal(q, eps=None):
 
 
 def _make_orthogonal(a):
-    """The orthogonal factor of `a` with the signs that make the triangular factor's diagonal positive."""
+    """Returns the orthogonal factor of `a`, with signs such that the triangular factor has a
+    positive diagonal."""
     q, r = torch.linalg.qr(a)
     return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
 def _skew(x, n, k):
-    """The lower triangle of x (n, k), made square, minus its transpose."""
+    """Returns the lower triangle of x (n, k), padded to a square, minus its conjugate transpose."""
     x = x.tril()
     if n != k:
         x = torch.cat([x, x.new_zeros(n, n - k).expand(*x.shape[:-2], -1, -1)], dim=-1)
@@ -86,13 +87,14 @@ class _Orthogonal(Module):
                 A, tau = torch.geqrf(Q)
                 diagonal = A.diagonal(dim1=-2, dim2=-1)
                 diagonal.sign_()
-                # A reflection with tau = 0 is none, where the map has one: its sign turns round.
+                # tau = 0 means no reflection, but the map applies one, which flips the sign: flip
+                # it back.
                 diagonal[tau == 0.0] *= -1
                 return A.mT if wide else A
             if n == k:
                 Q = Q.clone() if _is_orthogonal(Q) else _make_orthogonal(Q)
             else:
-                # The rest of the basis at random: the forward uses the first columns only.
+                # Complete the basis with random columns: the forward uses only the first columns.
                 filler = torch.randn(*Q.shape[:-2], n, n - k, dtype=Q.dtype, device=Q.device)
                 Q = _make_orthogonal(torch.cat([Q, filler], dim=-1))
             self.base = Q
@@ -109,7 +111,10 @@ def _tensor(module, name):
 
 
 def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization=True):
-    """Keeps a matrix (or batch of them) orthogonal; the map is "matrix_exp", "cayley" or "householder"."""
+    """Constrains a matrix (or batch of matrices) to be orthogonal.
+
+    `orthogonal_map` is "matrix_exp", "cayley" or "householder".
+    """
     weight = _tensor(module, name)
     if weight.ndim < 2:
         raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
@@ -136,11 +141,12 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module, name="weight", dim=0):
-    """Computes the weight from its norm over all dimensions but `dim` (original0) and its direction (original1)."""
+    """Computes a weight from its norm over all dimensions but `dim` (original0) and its direction
+    (original1)."""
     parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def from_hook_form(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        # States of modules with the older nn.utils.weight_norm.
+        # Converts state dicts of modules with the older nn.utils.weight_norm.
         g, v = f"{prefix}{name}_g", f"{prefix}{name}_v"
         if g in state_dict and v in state_dict:
             state_dict[f"{prefix}parametrizations.{name}.original0"] = state_dict.pop(g)
@@ -151,7 +157,7 @@ def weight_norm(module, name="weight", dim=0):
 
 
 class _SpectralNorm(Module):
-    """Divides by the largest singular value, estimated by power iteration in training."""
+    """Divides by the largest singular value, which power iteration estimates in training."""
 
     def __init__(self, weight, n_power_iterations=1, dim=0, eps=1e-12):
         super().__init__()
@@ -190,12 +196,13 @@ class _SpectralNorm(Module):
         matrix = self._reshape_weight_to_matrix(weight)
         if self.training:
             self._power_method(matrix, self.n_power_iterations)
-        # Backward needs them as they are now, and the next forward changes them in place.
+        # Cloned because the backward pass needs the current values, and the next forward modifies
+        # them in place.
         u, v = self._u.clone(), self._v.clone()
         return weight / torch.vdot(u, torch.mv(matrix, v))
 
     def right_inverse(self, value):
-        # What is assigned counts as normalised already.
+        # Assigned values are assumed to be normalized already.
         return value
 
 

@@ -1,4 +1,5 @@
-"""Parametrizations: parameters computed from others (https://pytorch.org/docs/stable/nn.html#parametrizations)."""
+"""Parametrizations: tensors computed from other tensors
+(https://pytorch.org/docs/stable/nn.html#parametrizations)."""
 import collections
 import copy
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ _cache = {}
 
 @contextmanager
 def cached():
-    """Inside, each parametrized tensor is computed once and then reused."""
+    """Caches each parametrized tensor within the block."""
     global _cache_enabled
     _cache_enabled += 1
     try:
@@ -35,20 +36,23 @@ def _register_parameter_or_buffer(module, name, x):
 
 
 def _maybe_set(dest, src):
-    """Gives `dest` the values of `src`."""
+    """Sets the data of `dest` to `src`."""
     dest.data = src
 
 
 def _as_original(like, value):
-    """`value` as a parameter where `like` is one, else as a plain tensor."""
+    """Returns `value`, as a Parameter if `like` is one."""
     if taken(like, Parameter) and not taken(value, Parameter):
         return Parameter(value, like.requires_grad)
     return value
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, applied one after another to what is kept: `original`, or original0,
-    original1, ... if the first one's right_inverse gives several tensors."""
+    """The parametrizations of one tensor, applied in sequence to the stored tensors.
+
+    The stored tensor is `original`, or original0, original1, ... if the first parametrization's
+    right_inverse returns several tensors.
+    """
 
     def __init__(self, modules, original, unsafe=False):
         if not modules:
@@ -76,7 +80,7 @@ class ParametrizationList(ModuleList):
             if original.device != new.device:
                 raise ValueError("When `right_inverse` outputs one tensor, it may not change the device.\n"
                                  f"original.device: {original.device}\nright_inverse(original).device: {new.device}")
-            # The very object stays the parameter, so that an optimizer made before still holds it.
+            # The parameter stays the same object, because existing optimizers refer to it.
             _maybe_set(original, new)
             _register_parameter_or_buffer(self, "original", original)
         else:
@@ -99,7 +103,8 @@ class ParametrizationList(ModuleList):
                                  f"{made.shape}")
 
     def right_inverse(self, value):
-        """Changes what is kept so that the parametrizations give `value` (as far as they can)."""
+        """Updates the stored tensors so that the parametrizations yield `value`, as far as
+        possible."""
         with torch.no_grad():
             for module in reversed(self):
                 if not hasattr(module, "right_inverse"):
@@ -138,7 +143,7 @@ class ParametrizationList(ModuleList):
 
 
 def _inject_new_class(module):
-    """Gives `module` a class of its own, which can hold the properties."""
+    """Replaces the class of `module` with a new subclass, to which properties can be added."""
     cls = type(module)
 
     def __getstate__(self):
@@ -153,7 +158,7 @@ def _inject_new_class(module):
         replica = self.__new__(type(self))
         memo[id(self)] = replica
         replica.__dict__ = copy.deepcopy(self.__dict__, memo)
-        # The class is this object's own; so must the copy's be.
+        # The class belongs to this object alone, so the copy needs its own.
         replica.__class__ = type(type(self).__name__, type(self).__bases__, dict(vars(type(self))))
         return replica
 
@@ -164,7 +169,7 @@ def _inject_new_class(module):
 
 
 def _inject_property(module, tensor_name):
-    """Makes the attribute a property that runs the parametrizations."""
+    """Replaces the attribute with a property that runs the parametrizations."""
     def get(self):
         if not _cache_enabled:
             return self.parametrizations[tensor_name]()
@@ -181,7 +186,7 @@ def _inject_property(module, tensor_name):
 
 
 def _append(module, name, parametrization, unsafe):
-    """Puts one more parametrization behind those there are."""
+    """Appends a parametrization to the existing ones."""
     if not unsafe:
         y = getattr(module, name)
         x = parametrization(y)
@@ -217,16 +222,17 @@ def _append(module, name, parametrization, unsafe):
 
 
 def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
-    """Makes module.<tensor_name> the result of parametrization(original); `unsafe` allows another shape or dtype.
+    """Replaces module.<tensor_name> with the result of parametrization(original).
 
-    A `right_inverse` of the parametrization lets the attribute be assigned to.
+    `unsafe` allows a different shape or dtype. The attribute can be assigned to if the
+    parametrization defines `right_inverse`.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         _append(module, tensor_name, parametrization, unsafe)
     elif tensor_name in module._buffers or tensor_name in module._parameters:
         original = getattr(module, tensor_name)
-        # Made before anything of `module` is touched: it may refuse.
+        # Created before `module` is modified, because the constructor may raise.
         parametrizations = ParametrizationList([parametrization], original, unsafe=unsafe)
         delattr(module, tensor_name)
         if not is_parametrized(module):
@@ -241,7 +247,7 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
 
 
 def is_parametrized(module, tensor_name=None):
-    """True if the module (or that tensor of it) has a parametrization."""
+    """True if the module (or its tensor `tensor_name`) has a parametrization."""
     parametrizations = module._modules.get("parametrizations")
     if not isinstance(parametrizations, ModuleDict):
         return False
@@ -249,7 +255,11 @@ def is_parametrized(module, tensor_name=None):
 
 
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
-    """Takes the parametrizations away; the tensor keeps its present value, or gets back what was kept."""
+    """Removes the parametrizations of a tensor.
+
+    The tensor keeps its current value if `leave_parametrized`, otherwise the stored original is
+    restored.
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     parametrizations = module.parametrizations[tensor_name]
@@ -275,12 +285,12 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
 
 
 def type_before_parametrizations(module):
-    """The class the module had before its first parametrization."""
+    """Returns the class that the module had before its first parametrization."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
 def transfer_parametrizations_and_params(from_module, to_module, tensor_name=None):
-    """Copies parametrizations, and what they compute from, to another module."""
+    """Copies parametrizations and their stored tensors to another module."""
     if not is_parametrized(from_module):
         return to_module
     for name in [tensor_name] if tensor_name is not None else list(from_module.parametrizations):

@@ -1,4 +1,5 @@
-"""Pruning: weights masked to zero (https://pytorch.org/docs/stable/nn.html#utilities)."""
+"""Pruning: setting weights to zero with masks (https://pytorch.org/docs/stable/nn.html#utilities).
+"""
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -8,9 +9,10 @@ import mindtorch.torch as torch
 
 
 class BasePruningMethod(ABC):
-    """A forward pre-hook that makes a parameter out of name_orig and the mask name_mask.
+    """A forward pre-hook that computes the pruned tensor from `name_orig` and the mask `name_mask`.
 
-    Subclasses set PRUNING_TYPE ("unstructured", "structured" or "global") and define compute_mask.
+    Subclasses set PRUNING_TYPE ("unstructured", "structured" or "global") and define
+    `compute_mask`.
     """
 
     _tensor_name: str
@@ -20,10 +22,10 @@ class BasePruningMethod(ABC):
 
     @abstractmethod
     def compute_mask(self, t, default_mask):
-        """The new mask for tensor t, given the one there is."""
+        """Returns the new mask for tensor t, given the current mask."""
 
     def apply_mask(self, module):
-        """The masked parameter."""
+        """Returns the masked parameter."""
         if self._tensor_name is None:
             raise AssertionError(f"Module {module} has to be pruned")
         mask = getattr(module, self._tensor_name + "_mask")
@@ -32,7 +34,7 @@ class BasePruningMethod(ABC):
 
     @classmethod
     def apply(cls, module, name, *args, importance_scores=None, **kwargs):
-        """Prunes module.<name>; on top of an earlier pruning, what is left of it."""
+        """Prunes module.<name>. If it is already pruned, prunes the remaining entries."""
         old = [(k, hook) for k, hook in module._forward_pre_hooks.items()
                if isinstance(hook, BasePruningMethod) and hook._tensor_name == name]
         if len(old) > 1:
@@ -78,7 +80,7 @@ class BasePruningMethod(ABC):
         return method
 
     def prune(self, t, default_mask=None, importance_scores=None):
-        """The pruned tensor, with nothing registered anywhere."""
+        """Returns the pruned tensor without registering anything."""
         if importance_scores is None:
             importance_scores = t
         elif importance_scores.shape != t.shape:
@@ -88,7 +90,7 @@ class BasePruningMethod(ABC):
         return t * self.compute_mask(importance_scores, default_mask=default_mask)
 
     def remove(self, module):
-        """Makes the masked value the parameter for good."""
+        """Makes the pruning permanent: the masked value becomes the parameter."""
         name = self._tensor_name
         if name is None:
             raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
@@ -103,7 +105,7 @@ class BasePruningMethod(ABC):
 
 
 class PruningContainer(BasePruningMethod):
-    """Several prunings of one tensor, one after another."""
+    """A sequence of pruning methods of one tensor."""
 
     def __init__(self, *args):
         self._pruning_methods = ()
@@ -116,7 +118,8 @@ class PruningContainer(BasePruningMethod):
                 self.add_pruning_method(method)
 
     def add_pruning_method(self, method):
-        """Adds a pruning behind the others; TypeError, ValueError if it is none or for another tensor."""
+        """Appends a pruning method. TypeError if it is not one, ValueError if it is for another
+        tensor."""
         if method is not None and not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method is not None and self._tensor_name != method._tensor_name:
@@ -134,13 +137,14 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t, default_mask):
-        """The last pruning's mask of what the earlier ones left, together with theirs."""
+        """Combines the current mask with the mask that the last method computes for the remaining
+        entries."""
         method = self._pruning_methods[-1]
         mask = default_mask.to(dtype=t.dtype)
         if method.PRUNING_TYPE == "unstructured":
             where = mask == 1
         elif method.PRUNING_TYPE == "structured":
-            # Whole channels that still have something.
+            # Channels with at least one remaining entry.
             dim = method.dim % t.dim()
             alive = mask.sum(dim=[d for d in range(t.dim()) if d != dim]) != 0
             where = tuple([slice(None)] * dim + [alive])
@@ -163,13 +167,13 @@ def _validate_pruning_amount_init(amount):
 
 
 def _validate_pruning_amount(amount, tensor_size):
-    """ValueError where more units are asked for than there are."""
+    """Raises ValueError if `amount` exceeds the number of units."""
     if isinstance(amount, numbers.Integral) and amount > tensor_size:
         raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}")
 
 
 def _compute_nparams_toprune(amount, tensor_size):
-    """`amount` (a number of units, or a share of `tensor_size`) as a number of units."""
+    """Converts `amount` (a count, or a fraction of `tensor_size`) to a count."""
     return amount if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
 
 
@@ -198,7 +202,7 @@ class Identity(BasePruningMethod):
 
 
 class RandomUnstructured(_Amount):
-    """Prunes single entries at random."""
+    """Prunes random entries."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -216,7 +220,7 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """Prunes the entries of smallest magnitude."""
+    """Prunes the entries with the smallest magnitude."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -239,14 +243,14 @@ def _validate_structured_pruning(t):
 
 
 def _channel_mask(t, dim, keep):
-    """Ones in the slices `keep` of dimension `dim`, zeros elsewhere."""
+    """Returns ones in the slices `keep` of dimension `dim`, zeros elsewhere."""
     mask = torch.zeros_like(t)
     mask[tuple(keep if d == dim % t.dim() else slice(None) for d in range(t.dim()))] = 1
     return mask
 
 
 def _compute_norm(t, n, dim):
-    """The n-norm of each slice of dimension `dim`."""
+    """Returns the n-norm of each slice of dimension `dim`."""
     return torch.norm(t, p=n, dim=[d for d in range(t.dim()) if d != dim % t.dim()])
 
 
@@ -256,7 +260,7 @@ def _validate_pruning_dim(t, dim):
 
 
 class RandomStructured(_Amount):
-    """Prunes whole slices of dimension `dim` at random."""
+    """Prunes random slices of dimension `dim`."""
 
     PRUNING_TYPE = "structured"
 
@@ -308,7 +312,7 @@ class LnStructured(_Amount):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes by a mask of the user's."""
+    """Prunes with a user-defined mask."""
 
     PRUNING_TYPE = "global"
 
@@ -332,37 +336,39 @@ def identity(module, name):
 
 
 def random_unstructured(module, name, amount):
-    """Prunes `amount` (number or share) of the entries at random."""
+    """Prunes `amount` (count or fraction) of the entries at random."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
 def l1_unstructured(module, name, amount, importance_scores=None):
-    """Prunes `amount` (number or share) of the entries, those of smallest magnitude."""
+    """Prunes `amount` (count or fraction) of the entries, those with the smallest magnitude."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module, name, amount, dim):
-    """Prunes `amount` (number or share) of the slices of `dim` at random."""
+    """Prunes `amount` (count or fraction) of the slices of `dim` at random."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
 
 def ln_structured(module, name, amount, n, dim, importance_scores=None):
-    """Prunes `amount` (number or share) of the slices of `dim`, those of smallest n-norm."""
+    """Prunes `amount` (count or fraction) of the slices of `dim`, those with the smallest n-norm.
+    """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
 def custom_from_mask(module, name, mask):
-    """Prunes by a mask of one's own."""
+    """Prunes with a user-defined mask."""
     CustomFromMask.apply(module, name, mask)
     return module
 
 
 def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
-    """Prunes entries of several (module, name) pairs together, so that the share holds over all of them."""
+    """Prunes entries of several (module, name) pairs together; the amount applies to all of them
+    jointly."""
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
     importance_scores = {} if importance_scores is None else importance_scores
@@ -389,7 +395,7 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
 
 
 def remove(module, name):
-    """Makes the pruning of module.<name> permanent; ValueError if there is none."""
+    """Makes the pruning of module.<name> permanent. ValueError if there is none."""
     for k, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             hook.remove(module)
@@ -399,5 +405,5 @@ def remove(module, name):
 
 
 def is_pruned(module):
-    """True if the module or one below it has a pruned parameter."""
+    """True if the module or one of its descendants has a pruned parameter."""
     return any(isinstance(hook, BasePruningMethod) for m in module.modules() for hook in m._forward_pre_hooks.values())

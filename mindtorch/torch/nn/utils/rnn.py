@@ -1,4 +1,5 @@
-"""Sequences of different lengths: padded and packed (https://pytorch.org/docs/stable/nn.html#utilities)."""
+"""Padded and packed sequences of different lengths
+(https://pytorch.org/docs/stable/nn.html#utilities)."""
 from collections import namedtuple
 from collections.abc import Iterable
 
@@ -6,7 +7,7 @@ import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch.nn.modules._to import parse_to
 
-#: how torch.compile takes the functions of this module (torch/_dynamo/_capture.py)
+#: Capture policy of this module's functions under torch.compile (see torch/_dynamo/_capture.py).
 CAPTURE = "refused"
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_packed_sequence", "pad_sequence",
@@ -20,9 +21,11 @@ PackedSequence_ = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_i
 
 
 class PackedSequence(PackedSequence_):
-    """Sequences sorted by length, step after step: at step t the first batch_sizes[t] of them are alive.
+    """Variable-length sequences, sorted by length and stored step by step.
 
-    data (sum of lengths, *); sorted_indices and unsorted_indices lead from the user's order to the sorted one and back.
+    `data` has shape (sum of lengths, *). At step t, the first batch_sizes[t] sequences are still
+    active. `sorted_indices` maps the user's order to the sorted order, and `unsorted_indices` maps
+    it back.
     """
 
     def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
@@ -39,7 +42,8 @@ class PackedSequence(PackedSequence_):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args, **kwargs):
-        """The same sequences with their data moved or converted; the very same object if nothing changes."""
+        """Returns the sequences with `data` moved or converted; returns `self` if nothing changes.
+        """
         parse_to(args, kwargs)
         data = self.data.to(*args, **kwargs)
         if data is self.data:
@@ -50,66 +54,66 @@ class PackedSequence(PackedSequence_):
         return type(self)(data, self.batch_sizes, *moved)
 
     def pin_memory(self):
-        """The same sequences in pinned memory, where there is such a thing."""
+        """Returns a copy in pinned memory, if the device has pinned memory."""
         pinned = [None if t is None else t.pin_memory() for t in (self.data, self.sorted_indices,
                                                                   self.unsorted_indices)]
         return type(self)(pinned[0], self.batch_sizes, *pinned[1:])
 
     def cuda(self, *args, **kwargs):
-        """The same sequences on the accelerator."""
+        """Returns the sequences on the accelerator."""
         return self._moved(self.data.cuda(*args, **kwargs))
 
     def cpu(self, *args, **kwargs):
-        """The same sequences on the CPU."""
+        """Returns the sequences on the CPU."""
         return self._moved(self.data.cpu(*args, **kwargs))
 
     def _moved(self, data):
         return self if data is self.data else self.to(data.device)
 
     def double(self):
-        """float64 data."""
+        """Returns the sequences with float64 data."""
         return self.to(dtype=torch.double)
 
     def float(self):
-        """float32 data."""
+        """Returns the sequences with float32 data."""
         return self.to(dtype=torch.float)
 
     def half(self):
-        """float16 data."""
+        """Returns the sequences with float16 data."""
         return self.to(dtype=torch.half)
 
     def long(self):
-        """int64 data."""
+        """Returns the sequences with int64 data."""
         return self.to(dtype=torch.long)
 
     def int(self):
-        """int32 data."""
+        """Returns the sequences with int32 data."""
         return self.to(dtype=torch.int)
 
     def short(self):
-        """int16 data."""
+        """Returns the sequences with int16 data."""
         return self.to(dtype=torch.short)
 
     def char(self):
-        """int8 data."""
+        """Returns the sequences with int8 data."""
         return self.to(dtype=torch.int8)
 
     def byte(self):
-        """uint8 data."""
+        """Returns the sequences with uint8 data."""
         return self.to(dtype=torch.uint8)
 
     @property
     def is_cuda(self):
-        """Whether the data is on an accelerator called cuda."""
+        """True if the data is on an accelerator whose device type is cuda."""
         return self.data.is_cuda
 
     def is_pinned(self):
-        """Whether the data is in pinned memory."""
+        """True if the data is in pinned memory."""
         return self.data.is_pinned()
 
 
 def invert_permutation(permutation):
-    """The permutation that undoes this one; None for None."""
+    """Returns the inverse permutation; None for None."""
     if permutation is None:
         return None
     inverse = torch.empty_like(permutation)
@@ -118,7 +122,8 @@ def invert_permutation(permutation):
 
 
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
-    """Packs padded sequences (T, N, *) or, batch first, (N, T, *) of these lengths."""
+    """Packs padded sequences of the given lengths; `input` is (T, N, *), or (N, T, *) if
+    `batch_first`."""
     if not taken(lengths):
         lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     else:
@@ -145,7 +150,8 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         raise RuntimeError(f"Expected all lengths to be at most the number of steps of the input ({input.size(0)}), "
                            f"but got {many[0]}")
     sizes, parts, begin = [], [], 0
-    # Between two consecutive lengths the same sequences are alive: one slice holds all these steps.
+    # Between two consecutive lengths the same sequences are active, so one slice covers all these
+    # steps.
     alive = n
     for length in reversed(many):
         if length > begin:
@@ -159,7 +165,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
 
 
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
-    """The inverse of pack_padded_sequence: (padded sequences, lengths)."""
+    """Inverts `pack_padded_sequence`; returns (padded sequences, lengths)."""
     sizes = sequence.batch_sizes.tolist()
     steps = len(sizes)
     if total_length is not None:
@@ -185,7 +191,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
-    """Stacks sequences (L_i, *) into (max L, N, *) or, batch first, (N, max L, *)."""
+    """Pads sequences (L_i, *) and stacks them into (max L, N, *), or (N, max L, *) if
+    `batch_first`."""
     if taken(sequences):
         sequences = sequences.unbind(0)
     elif not isinstance(sequences, Iterable):
@@ -221,19 +228,19 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
 
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
-    """The sequences of these lengths in a padded tensor, as a list."""
+    """Returns the list of unpadded sequences of the given lengths."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [row[:n] for row, n in zip(padded_sequences, lengths.tolist())]
 
 
 def pack_sequence(sequences, enforce_sorted=True):
-    """Packs a list of sequences (L_i, *)."""
+    """Packs a list of sequences of shape (L_i, *)."""
     lengths = torch.as_tensor([s.size(0) for s in sequences], device="cpu")
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences):
-    """The inverse of pack_sequence: a list of sequences."""
+    """Inverts `pack_sequence`; returns a list of sequences."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,4 +1,5 @@
-"""Spectral normalisation as a hook (https://pytorch.org/docs/stable/generated/torch.nn.utils.spectral_norm.html)."""
+"""Spectral normalization as a hook
+(https://pytorch.org/docs/stable/generated/torch.nn.utils.spectral_norm.html)."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import Parameter
 from mindtorch.torch.nn import functional as F
@@ -9,7 +10,8 @@ __all__ = ["SpectralNorm", "SpectralNormLoadStateDictPreHook", "SpectralNormStat
 
 
 class SpectralNorm:
-    """The forward pre-hook that divides name_orig by its largest singular value, estimated by power iteration."""
+    """Forward pre-hook that divides name_orig by its largest singular value, estimated by power
+    iteration."""
 
     _version = 1
 
@@ -23,13 +25,15 @@ class SpectralNorm:
         self.eps = eps
 
     def reshape_weight_to_matrix(self, weight):
-        """The weight with `dim` as rows and all else as columns."""
+        """Reshapes the weight to a matrix with `dim` as the rows and all other dimensions as the
+        columns."""
         if self.dim:
             weight = weight.movedim(self.dim, 0)
         return weight.reshape(weight.size(0), -1)
 
     def compute_weight(self, module, do_power_iteration):
-        """The normalised weight; the iteration improves the vectors in place."""
+        """Returns the normalized weight; the power iteration updates the vectors u and v in place.
+        """
         weight = getattr(module, self.name + "_orig")
         u = getattr(module, self.name + "_u")
         v = getattr(module, self.name + "_v")
@@ -39,12 +43,13 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(torch.mv(matrix.t(), u), dim=0, eps=self.eps))
                     u.copy_(F.normalize(torch.mv(matrix, v), dim=0, eps=self.eps))
-                # Backward needs them as they are now, and the next forward changes them in place.
+                # Clone: backward needs the current values, and the next forward modifies u and v in
+                # place.
                 u, v = u.clone(), v.clone()
         return weight / torch.dot(u, torch.mv(matrix, v))
 
     def remove(self, module):
-        """Makes the present weight a parameter again."""
+        """Removes the reparametrization and registers the current weight as a parameter."""
         with torch.no_grad():
             weight = self.compute_weight(module, do_power_iteration=False)
         delattr(module, self.name)
@@ -56,13 +61,13 @@ class SpectralNorm:
         setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
 
     def _solve_v_and_rescale(self, matrix, u, target_sigma):
-        """The v that goes with u, for states of version 0, which did not keep it."""
+        """Computes the v that belongs to u, for version 0 state dicts, which do not contain v."""
         v = torch.linalg.pinv(matrix.t().mm(matrix)).mm(matrix.t()).mv(u)
         return v.mul_(target_sigma / torch.dot(u, torch.mv(matrix, v)))
 
     @staticmethod
     def apply(module, name, n_power_iterations, dim, eps):
-        """Puts the hook on `module`; RuntimeError if there is one for `name` already."""
+        """Registers the hook on `module`; raises RuntimeError if `name` already has one."""
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm) and hook.name == name:
                 raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
@@ -80,7 +85,7 @@ class SpectralNorm:
             v = F.normalize(weight.new_empty(w).normal_(0, 1), dim=0, eps=fn.eps)
         delattr(module, name)
         module.register_parameter(name + "_orig", weight)
-        # A plain attribute, which the hook replaces at each forward.
+        # A plain attribute: the hook overwrites it in each forward.
         setattr(module, name, weight.data)
         module.register_buffer(name + "_u", u)
         module.register_buffer(name + "_v", v)
@@ -91,7 +96,7 @@ class SpectralNorm:
 
 
 class SpectralNormLoadStateDictPreHook:
-    """Completes states saved before v was kept."""
+    """Load hook that adds the missing v to state dicts of version 0."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -104,7 +109,7 @@ class SpectralNormLoadStateDictPreHook:
         key = prefix + fn.name
         parts = [key + s for s in ("_orig", "", "_u")]
         if version is None and key + "_v" in state_dict and all(key + s in state_dict for s in ("_orig", "_u")):
-            return                   # nothing is said about the version, and nothing is missing
+            return  # no version recorded, but the state dict is complete
         have = [k in state_dict for k in parts]
         if not any(have):
             return
@@ -121,7 +126,7 @@ class SpectralNormLoadStateDictPreHook:
 
 
 class SpectralNormStateDictHook:
-    """Notes the version in the state's metadata."""
+    """State dict hook that records the version in the metadata."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -135,19 +140,19 @@ class SpectralNormStateDictHook:
 
 
 def default_dim(module):
-    """Which dimension of the weight is the output's."""
+    """Returns the output dimension of the module's weight."""
     from mindtorch.torch.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
     return 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
 
 
 def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=None):
-    """Divides the parameter `name` by its spectral norm at each forward (Miyato et al., 2018)."""
+    """Divides the parameter `name` by its spectral norm in each forward (Miyato et al., 2018)."""
     SpectralNorm.apply(module, name, n_power_iterations, default_dim(module) if dim is None else dim, eps)
     return module
 
 
 def remove_spectral_norm(module, name="weight"):
-    """Undoes spectral_norm; ValueError if there is none."""
+    """Undoes `spectral_norm`; raises ValueError if the module has no such hook."""
     for k, hook in module._forward_pre_hooks.items():
         if isinstance(hook, SpectralNorm) and hook.name == name:
             hook.remove(module)

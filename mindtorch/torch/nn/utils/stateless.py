@@ -1,4 +1,5 @@
-"""Calls with other parameters (https://pytorch.org/docs/stable/generated/torch.func.functional_call.html)."""
+"""Module calls with substituted parameters
+(https://pytorch.org/docs/stable/generated/torch.func.functional_call.html)."""
 import contextlib
 import warnings
 
@@ -8,7 +9,7 @@ __all__ = ["functional_call"]
 
 
 def _tied(module):
-    """Groups of names that lead to the same tensor."""
+    """Returns the groups of names that refer to the same tensor."""
     groups = {}
     for named in (module.named_parameters, module.named_buffers):
         for name, t in named(remove_duplicate=False):
@@ -17,7 +18,7 @@ def _tied(module):
 
 
 def _with_ties(module, given):
-    """`given` with the other names of tied tensors added."""
+    """Returns `given` extended by the other names of tied tensors."""
     full = dict(given)
     for names in _tied(module):
         values = {n: given[n] for n in names if n in given}
@@ -32,7 +33,8 @@ def _with_ties(module, given):
 
 
 def _place(module, name):
-    """(module that holds it, name there) of a dotted name; None if there is no such parameter or buffer."""
+    """Resolves a dotted name to (owning module, local name); None if there is no such parameter or
+    buffer."""
     path, _, last = name.rpartition(".")
     try:
         holder = module.get_submodule(path)
@@ -43,7 +45,7 @@ def _place(module, name):
 
 @contextlib.contextmanager
 def _reparametrize_module(module, parameters_and_buffers, tie_weights=False, strict=False, stack_weights=False):
-    """Inside, these tensors stand in the place of the module's parameters and buffers."""
+    """Context manager that replaces the module's parameters and buffers by the given tensors."""
     if tie_weights:
         parameters_and_buffers = _with_ties(module, parameters_and_buffers)
     if strict:
@@ -73,7 +75,8 @@ def _reparametrize_module(module, parameters_and_buffers, tie_weights=False, str
         for holder, held, last, old, value in reversed(swapped):
             now = held.get(last)
             if now is not value and now is not None:
-                # The forward put another tensor there (a buffer, say): the caller's dictionary shows it.
+                # The forward replaced the tensor (a buffer, for example): report the new one in the
+                # caller's dict.
                 for n, v in list(parameters_and_buffers.items()):
                     if v is value:
                         parameters_and_buffers[n] = now
@@ -94,8 +97,10 @@ def _functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, 
 
 
 def functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """Calls the module with these tensors in the place of its parameters and buffers; deprecated name of
-    torch.func.functional_call."""
+    """Calls the module with the given tensors in place of its parameters and buffers.
+
+    Deprecated alias of torch.func.functional_call.
+    """
     warnings.warn("`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in "
                   "a future version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in "
                   "replacement.",

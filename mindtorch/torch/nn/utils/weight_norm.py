@@ -1,4 +1,5 @@
-"""Weight normalisation as a hook (https://pytorch.org/docs/stable/generated/torch.nn.utils.weight_norm.html)."""
+"""Weight normalization as a hook
+(https://pytorch.org/docs/stable/generated/torch.nn.utils.weight_norm.html)."""
 import warnings
 
 import mindtorch.torch as torch
@@ -9,7 +10,8 @@ __all__ = ["WeightNorm", "weight_norm", "remove_weight_norm"]
 
 
 def norm_except(v, dim):
-    """The 2-norm over all dimensions but `dim`, kept for broadcasting; over all of them for -1."""
+    """Returns the 2-norm over all dimensions except `dim` (keepdim); over all dimensions if `dim`
+    is -1."""
     if dim == -1:
         return v.norm()
     dims = [d for d in range(v.dim()) if d != dim % v.dim()]
@@ -17,24 +19,24 @@ def norm_except(v, dim):
 
 
 def normalised(v, g, dim):
-    """v scaled to the norm g along each slice of `dim`."""
+    """Returns v rescaled such that each slice along `dim` has the norm given in g."""
     return v * (g / norm_except(v, dim))
 
 
 class WeightNorm:
-    """The forward pre-hook that makes `name` out of name_g (size) and name_v (direction)."""
+    """Forward pre-hook that computes `name` from name_g (norm) and name_v (direction)."""
 
     def __init__(self, name, dim):
         self.name = name
         self.dim = -1 if dim is None else dim
 
     def compute_weight(self, module):
-        """The weight for the parameters as they are now."""
+        """Returns the weight for the current parameters."""
         return normalised(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     @staticmethod
     def apply(module, name, dim):
-        """Puts the hook on `module`; RuntimeError if there is one for `name` already."""
+        """Registers the hook on `module`; raises RuntimeError if `name` already has one."""
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, WeightNorm) and hook.name == name:
                 raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
@@ -51,7 +53,7 @@ class WeightNorm:
         return fn
 
     def remove(self, module):
-        """Makes the present weight a parameter again."""
+        """Removes the reparametrization and registers the current weight as a parameter."""
         weight = self.compute_weight(module)
         delattr(module, self.name)
         del module._parameters[self.name + "_g"]
@@ -63,7 +65,8 @@ class WeightNorm:
 
 
 def weight_norm(module, name="weight", dim=0):
-    """Replaces the parameter `name` by its norm over all dimensions but `dim` (name_g) and its direction (name_v)."""
+    """Splits the parameter `name` into its norm over all dimensions except `dim` (name_g) and its
+    direction (name_v)."""
     warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of "
                   "`torch.nn.utils.parametrizations.weight_norm`.",
                   FutureWarning, stacklevel=2)
@@ -72,7 +75,7 @@ def weight_norm(module, name="weight", dim=0):
 
 
 def remove_weight_norm(module, name="weight"):
-    """Undoes weight_norm; ValueError if there is none."""
+    """Undoes `weight_norm`; raises ValueError if the module has no such hook."""
     for k, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             hook.remove(module)

@@ -9,14 +9,14 @@ __all__ = ["autocast", "GradScaler", "custom_fwd", "custom_bwd"]
 
 
 class autocast(_autocast):
-    """torch.amp.autocast('npu', ...)."""
+    """Shorthand for torch.amp.autocast('npu', ...)."""
 
     def __init__(self, enabled=True, dtype=None, cache_enabled=True):
         super().__init__("npu", dtype, enabled, cache_enabled)
 
 
 class GradScaler(_GradScaler):
-    """torch.amp.GradScaler('npu', ...)."""
+    """Shorthand for torch.amp.GradScaler('npu', ...)."""
 
     def __init__(self, init_scale=2.0 ** 16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)

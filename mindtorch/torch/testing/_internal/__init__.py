@@ -1,1 +1,2 @@
-"""torch.testing._internal: what torch's own tests share, as far as other projects' tests import it."""
+"""torch.testing._internal: the helpers of PyTorch's tests that the tests of other projects import.
+"""

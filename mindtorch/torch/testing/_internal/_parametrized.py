@@ -1,16 +1,20 @@
-"""Tests that are made of one function for each of several values."""
+"""Parametrized tests: creates one test per value from a single function."""
 import functools
 
 import mindtorch.torch as torch
 
 
 def dtype_name(dtype):
-    """Name of a dtype without "torch."."""
+    """Returns the name of a dtype without the prefix "torch."."""
     return str(dtype).split(".")[1]
 
 
 class _TestParametrizer:
-    """Decorator that has a function made into several: `_parametrize_test` gives (test, end of its name, its arguments, decorators of its arguments)."""
+    """Base class of decorators that expand a function into several tests.
+
+    `_parametrize_test` yields (test, name suffix, its arguments, a function from its arguments to
+    its decorators).
+    """
 
     def _parametrize_test(self, test, generic_cls, device_cls):
         raise NotImplementedError
@@ -22,7 +26,10 @@ class _TestParametrizer:
 
 
 def compose_parametrize_fns(old_parametrize_fn, new_parametrize_fn):
-    """Every test of the inner decorator for every value of the outer one, whose part of the name comes first."""
+    """Combines two decorators: each test of the inner one for each value of the outer one.
+
+    The outer part of the name comes first.
+    """
     def composed(test, generic_cls, device_cls):
         for inner, inner_name, inner_args, inner_decorators in list(old_parametrize_fn(test, generic_cls, device_cls)):
             for outer, outer_name, outer_args, outer_decorators in new_parametrize_fn(inner, generic_cls, device_cls):
@@ -36,7 +43,7 @@ def compose_parametrize_fns(old_parametrize_fn, new_parametrize_fn):
 
 
 class subtest:
-    """Values of one test of `parametrize`, with a name and decorators of its own."""
+    """Values of one `parametrize` test, with a custom name and decorators."""
 
     __slots__ = ["arg_values", "name", "decorators"]
 
@@ -45,7 +52,8 @@ class subtest:
 
 
 def _called(test):
-    """A function that calls the test: what decorates it leaves the test as it is."""
+    """Returns a wrapper that calls the test, so that decorating the wrapper leaves the test
+    unchanged."""
     @functools.wraps(test)
     def call(*args, **kwargs):
         return test(*args, **kwargs)
@@ -53,7 +61,11 @@ def _called(test):
 
 
 class parametrize(_TestParametrizer):
-    """A test for each of some values of its parameters "x,y": tuples, or `subtest`s; name_fn(*values) gives the end of its name."""
+    """Decorator that creates a test for each value of the parameters "x,y"; values are tuples or
+    `subtest` objects.
+
+    name_fn(*values) returns the suffix of the test's name.
+    """
 
     def __init__(self, arg_str, arg_values, name_fn=None):
         self.arg_names = [s.strip() for s in arg_str.split(",") if s]
@@ -87,7 +99,8 @@ class parametrize(_TestParametrizer):
 
 
 class decorateIf(_TestParametrizer):
-    """Decorates those tests for whose arguments predicate_fn(arguments) is true."""
+    """Decorator that applies a decorator to the tests for whose arguments predicate_fn(arguments)
+    is true."""
 
     def __init__(self, decorator, predicate_fn):
         self.decorator, self.predicate_fn = decorator, predicate_fn
@@ -97,7 +110,7 @@ class decorateIf(_TestParametrizer):
 
 
 def instantiate_parametrized_tests(generic_cls):
-    """Class decorator: puts the tests that were made in the place of those that are parametrized."""
+    """Class decorator that replaces parametrized tests by their instances."""
     for name in dir(generic_cls):
         test = getattr(generic_cls, name)
         if not hasattr(test, "parametrize_fn"):

@@ -1,4 +1,4 @@
-"""torch.testing._internal.common_cuda: what a CUDA device could do; there is none."""
+"""torch.testing._internal.common_cuda: capabilities of CUDA devices; there are none."""
 import mindtorch.torch as torch
 from mindtorch.torch.testing._internal.common_utils import TEST_CUDA, TEST_MULTIGPU  # noqa: F401
 
@@ -6,7 +6,7 @@ CUDA_ALREADY_INITIALIZED_ON_IMPORT = torch.cuda.is_initialized()
 CUDA_DEVICE = torch.device("cuda:0") if TEST_CUDA else None
 TEST_CUDNN = TEST_MAGMA = TEST_CUSPARSE_GENERIC = TEST_HIPSPARSE_GENERIC = False
 TEST_CUDNN_VERSION, ROCM_VERSION = 0, (0, 0)
-# (Questions about NVIDIA's hardware: an NPU under the name "cuda" is none.)
+# Properties of NVIDIA hardware: False also for an NPU under the name "cuda".
 SM53OrLater = SM60OrLater = SM70OrLater = SM75OrLater = SM80OrLater = SM89OrLater = SM90OrLater = SM100OrLater = SM120OrLater = False
 IS_THOR = IS_JETSON = IS_SM89 = IS_SM90 = IS_SM100 = IS_SM10X = IS_SM12X = False
 PLATFORM_SUPPORTS_FLASH_ATTENTION = PLATFORM_SUPPORTS_MEM_EFF_ATTENTION = PLATFORM_SUPPORTS_CUDNN_ATTENTION = False

@@ -1,6 +1,8 @@
-"""torch.testing._internal.common_utils: the base class of tests, decorators, and what is known of the machine.
+"""torch.testing._internal.common_utils: the base class of tests, decorators, and properties of the
+machine.
 
-Names that concern only torch's own suite (its command line, its reports, its lists of slow tests) are not here.
+Names that concern only PyTorch's own suite (its command line, its reports, its lists of slow tests)
+are omitted.
 """
 import contextlib
 import functools
@@ -72,7 +74,8 @@ torch_to_numpy_dtype_dict.update({torch.bfloat16: np.float32, torch.complex32: n
 
 # ------------------------------------------------------------------ decorators
 def lazy_skip_if(condition_fn, reason):
-    """Skips a test where condition_fn() is true when it runs; a class, when it is decorated."""
+    """Skips a test if condition_fn() is true when the test runs, or a class if it is true at
+    decoration time."""
     def decorator(fn):
         if isinstance(fn, type):
             return unittest.skip(reason)(fn) if condition_fn() else fn
@@ -91,7 +94,7 @@ def _same(fn):
 
 
 def _of_others(func=None, *, msg=""):
-    """Marks a test of what is never on here: nothing is skipped."""
+    """Decorator that skips nothing, for a feature that is never active here."""
     return _same if func is None or isinstance(func, str) else func
 
 
@@ -106,7 +109,7 @@ runOnRocm = unittest.skip("test currently only works on the ROCm stack")
 
 
 def markDynamoStrictTest(cls_or_func=None, nopython=False):
-    """Accepted: tests run without torch.compile."""
+    """Does nothing: tests run without torch.compile."""
     return _same if cls_or_func is None else cls_or_func
 
 
@@ -117,19 +120,19 @@ def skipIfWindows(func=None, *, msg="test doesn't currently work on the Windows 
 
 
 def slowTest(fn):
-    """A test that runs where PYTORCH_TEST_WITH_SLOW is 1."""
+    """Marks a test that runs only if PYTORCH_TEST_WITH_SLOW is 1."""
     wrapper = lazy_skip_if(lambda: not TEST_WITH_SLOW, "test is slow; run with PYTORCH_TEST_WITH_SLOW to enable test")(fn)
     wrapper.slow_test = True
     return wrapper
 
 
 def slowTestIf(condition):
-    """`slowTest` where a condition holds."""
+    """Applies `slowTest` if the condition holds."""
     return slowTest if condition else _same
 
 
 def serialTest(condition=True):
-    """Marks a test that runs alone."""
+    """Marks a test that must not run in parallel with others."""
     def decorator(fn):
         fn.serial_test = condition
         return fn
@@ -137,12 +140,12 @@ def serialTest(condition=True):
 
 
 def xfailIf(condition):
-    """Expects a failure where a condition holds."""
+    """Expects a failure if the condition holds."""
     return unittest.expectedFailure if condition else _same
 
 
 def skip_but_pass_in_sandcastle_if(condition, reason):
-    """Skips a test where a condition holds."""
+    """Skips a test if the condition holds."""
     return unittest.skipIf(condition, reason)
 
 
@@ -152,7 +155,7 @@ def skip_but_pass_in_sandcastle(reason):
 
 
 def suppress_warnings(fn):
-    """The test without its warnings."""
+    """Suppresses the warnings of a test."""
     @functools.wraps(fn)
     def wrapper(*args, **kwargs):
         with warnings.catch_warnings():
@@ -162,7 +165,10 @@ def suppress_warnings(fn):
 
 
 def retry(ExceptionToCheck, tries=3, delay=3, skip_after_retries=False):
-    """Tries a function again, `delay` seconds after an error of these; the last one is raised, or skips the test."""
+    """Calls a function again, `delay` seconds after one of these exceptions.
+
+    The last exception is raised, or skips the test if `skip_after_retries`.
+    """
     def decorator(fn):
         @functools.wraps(fn)
         def wrapper(*args, **kwargs):
@@ -182,9 +188,9 @@ def retry(ExceptionToCheck, tries=3, delay=3, skip_after_retries=False):
     return decorator
 
 
-# ------------------------------------------------------------------ settings for a while
+# ------------------------------------------------------------------ temporary settings
 class DeterministicGuard:
-    """Inside, the settings of deterministic algorithms are these."""
+    """Context manager that sets the deterministic-algorithms settings."""
 
     def __init__(self, deterministic, *, warn_only=False, fill_uninitialized_memory=True):
         self.wanted = deterministic, warn_only, fill_uninitialized_memory
@@ -203,7 +209,7 @@ class DeterministicGuard:
 
 
 def wrapDeterministicFlagAPITest(fn):
-    """A test after which the settings of deterministic algorithms are as before."""
+    """Restores the deterministic-algorithms settings after a test."""
     @functools.wraps(fn)
     def wrapper(*args, **kwargs):
         with DeterministicGuard(torch.are_deterministic_algorithms_enabled(), warn_only=torch.is_deterministic_algorithms_warn_only_enabled()):
@@ -213,14 +219,14 @@ def wrapDeterministicFlagAPITest(fn):
 
 @contextlib.contextmanager
 def freeze_rng_state(*args, **kwargs):
-    """Inside, random numbers may be drawn that nobody notices outside."""
+    """Context manager that restores the RNG state at the end of the block."""
     with torch.random.fork_rng(*args, **kwargs):
         yield
 
 
 @contextlib.contextmanager
 def set_default_dtype(dtype):
-    """Inside, this is the default dtype."""
+    """Context manager that sets the default dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -231,7 +237,7 @@ def set_default_dtype(dtype):
 
 @contextlib.contextmanager
 def set_cwd(path):
-    """Inside, this is the working directory."""
+    """Context manager that sets the working directory."""
     with contextlib.chdir(path) if hasattr(contextlib, "chdir") else _within(path):
         yield
 
@@ -248,7 +254,7 @@ def _within(path):
 
 @contextlib.contextmanager
 def disable_gc():
-    """Inside, the garbage collector does not run by itself."""
+    """Context manager that disables automatic garbage collection."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -260,20 +266,20 @@ def disable_gc():
 
 @contextlib.contextmanager
 def TemporaryFileName(*args, **kwargs):
-    """Name of a file that is there inside."""
+    """Context manager that returns the name of a temporary file."""
     with tempfile.NamedTemporaryFile(*args, **kwargs) as f:
         yield f.name
 
 
 @contextlib.contextmanager
 def TemporaryDirectoryName(suffix=None):
-    """Name of a folder that is there inside."""
+    """Context manager that returns the name of a temporary directory."""
     with tempfile.TemporaryDirectory(suffix=suffix) as d:
         yield d
 
 
 class BytesIOContext(io.BytesIO):
-    """A BytesIO that stays open after `with`."""
+    """BytesIO that stays open after `with`."""
 
     def __enter__(self):
         return self
@@ -284,7 +290,7 @@ class BytesIOContext(io.BytesIO):
 
 # ------------------------------------------------------------------ values
 def set_rng_seed(seed=None):
-    """Seeds the generators of torch, of Python and of NumPy (SEED unless told)."""
+    """Seeds the generators of PyTorch, Python and NumPy (default: SEED)."""
     seed = SEED if seed is None else seed
     torch.manual_seed(seed)
     random.seed(seed)
@@ -292,7 +298,7 @@ def set_rng_seed(seed=None):
 
 
 def noncontiguous_like(t):
-    """A tensor of the same values whose elements are not next to each other."""
+    """Returns a non-contiguous tensor with the same values."""
     if not t.is_contiguous():
         return t
     apart = t.new_empty((*t.shape, 2))
@@ -302,14 +308,15 @@ def noncontiguous_like(t):
 
 
 def iter_indices(tensor):
-    """The indices of all elements: numbers of a vector, tuples of others."""
+    """Iterates over the indices of all elements: integers for a vector, tuples for more dimensions.
+    """
     if tensor.dim() < 2:
         return range(tensor.dim() and tensor.size(0))
     return itertools.product(*map(range, tensor.size()))
 
 
 def is_iterable(obj):
-    """Whether iter(obj) works."""
+    """True if iter(obj) works."""
     try:
         iter(obj)
     except TypeError:
@@ -318,7 +325,7 @@ def is_iterable(obj):
 
 
 def is_iterable_of_tensors(iterable, include_empty=False):
-    """Whether these are tensors; include_empty is the answer for nothing."""
+    """True if all items are tensors; `include_empty` is the result for an empty iterable."""
     if isinstance(iterable, torch.Tensor):
         return False
     try:
@@ -328,12 +335,12 @@ def is_iterable_of_tensors(iterable, include_empty=False):
 
 
 def get_function_arglist(func):
-    """Names of a function's positional arguments."""
+    """Returns the names of a function's positional arguments."""
     return inspect.getfullargspec(func).args
 
 
 def find_free_port():
-    """A port of this machine that nobody listens on."""
+    """Returns a free local port."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.bind(("localhost", 0))
@@ -346,23 +353,23 @@ def _checked(check, *args, check_batched_grad=None, fast_mode=None, **kwargs):
 
 
 def gradcheck(fn, inputs, **kwargs):
-    """torch.autograd.gradcheck in fast mode, also of batched gradients, unless told otherwise."""
+    """Like torch.autograd.gradcheck, but in fast mode and with batched gradients by default."""
     return _checked(torch.autograd.gradcheck, fn, inputs, **kwargs)
 
 
 def gradgradcheck(fn, inputs, grad_outputs=None, **kwargs):
-    """torch.autograd.gradgradcheck in fast mode, also of batched gradients, unless told otherwise."""
+    """Like torch.autograd.gradgradcheck, but in fast mode and with batched gradients by default."""
     return _checked(torch.autograd.gradgradcheck, fn, inputs, grad_outputs, **kwargs)
 
 
 # ------------------------------------------------------------------ tests
 def run_tests(argv=None):
-    """Runs the tests of the script."""
+    """Runs the tests of the calling script."""
     unittest.main(argv=argv)
 
 
 def load_tests(loader, tests, pattern):
-    """unittest's protocol: the tests as they are."""
+    """Implements unittest's load_tests protocol; returns the tests unchanged."""
     return tests
 
 
@@ -373,9 +380,10 @@ except ImportError:
 
 
 class TestCase(_Base):
-    """A test whose assertEqual compares tensors, arrays, numbers and containers of them within tolerances.
+    """Test case whose assertEqual compares tensors, arrays, scalars and containers of them within
+    tolerances.
 
-    precision, rel_tol  the least tolerances, absolute and relative, of all comparisons
+    `precision` and `rel_tol` are the minimum absolute and relative tolerances of all comparisons.
     """
 
     precision = rel_tol = 0
@@ -387,7 +395,8 @@ class TestCase(_Base):
 
     def assertEqual(self, x, y, msg=None, *, atol=None, rtol=None, equal_nan=True, exact_dtype=True, exact_device=False, exact_layout=False,
                     exact_stride=False, exact_is_coalesced=False):
-        """AssertionError unless x is close to y: within tolerances of the dtype, unless both are given."""
+        """Raises AssertionError unless x is close to y; the tolerances depend on the dtype unless
+        both are passed."""
         text = (lambda generated: f"{generated}\n{msg}") if isinstance(msg, str) and self.longMessage else msg
         options = {"msg": text, "equal_nan": equal_nan, "check_dtype": exact_dtype, "check_device": exact_device, "check_layout": exact_layout,
                    "check_stride": exact_stride}
@@ -410,7 +419,7 @@ class TestCase(_Base):
         elif isinstance(x, (T, np.ndarray)) or isinstance(y, (T, np.ndarray)):
             self._close(x, y, given, coalesced, options)
         elif all(isinstance(v, (int, float, complex, np.number)) and not isinstance(v, (bool, np.bool_)) for v in (x, y)):
-            # Python's numbers are as precise as torch's default dtype here.
+            # Python scalars have the precision of PyTorch's default dtype here.
             kinds = [torch.int64 if isinstance(v, (int, np.integer)) else torch.complex64 if isinstance(v, (complex, np.complexfloating)) else torch.float32
                      for v in (x, y)]
             rtol, atol = self._tolerances(given, kinds)
@@ -434,7 +443,7 @@ class TestCase(_Base):
             self._plain(False, f"No comparison pair was able to handle inputs of type {type(x)} and {type(y)}.", options)
         numbers = [isinstance(v, (int, float, complex, np.generic)) for v in (x, y)]
         if any(numbers):
-            # A number equals a tensor of one element, whatever their dtypes are.
+            # A scalar equals a one-element tensor regardless of their dtypes.
             other = y if numbers[0] else x
             if math.prod(other.shape) != 1:
                 self._plain(False, f"No comparison pair was able to handle inputs of type {type(x)} and {type(y)}.", options)
@@ -452,21 +461,21 @@ class TestCase(_Base):
         assert_close(x, y if options["check_device"] else y.to(x.device), rtol=rtol, atol=atol, **options)
 
     def assertNotEqual(self, x, y, msg=None, *, atol=None, rtol=None, **kwargs):
-        """AssertionError if assertEqual passes."""
+        """Raises AssertionError if assertEqual passes."""
         with self.assertRaises(AssertionError, msg=msg):
             self.assertEqual(x, y, msg, atol=atol, rtol=rtol, **kwargs)
 
     def assertEqualIgnoreType(self, *args, **kwargs):
-        """assertEqual, whatever the dtypes are."""
+        """Like assertEqual, but ignores dtypes."""
         return self.assertEqual(*args, exact_dtype=False, **kwargs)
 
     def assertObjectIn(self, obj, iterable):
-        """AssertionError unless this very object is among these."""
+        """Raises AssertionError unless this very object is in the iterable."""
         if not any(e is obj for e in iterable):
             raise AssertionError("object not found in iterable")
 
     def assertNotWarn(self, callable, msg=""):
-        """AssertionError if a call gives a warning."""
+        """Raises AssertionError if the call emits a warning."""
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             callable()
@@ -474,7 +483,8 @@ class TestCase(_Base):
 
     @contextlib.contextmanager
     def assertWarnsOnceRegex(self, category, regex=""):
-        """AssertionError unless one warning of a class, whose text fits, is given inside, and no other."""
+        """Raises AssertionError unless the block emits exactly one warning of this category whose
+        text matches `regex`."""
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             yield

@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset, made in this process or in worker processes."""
+"""DataLoader: batches of a dataset, loaded in this process or in worker processes."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ _collate_fn_t = Callable[[list], Any]
 
 
 class _DatasetKind:
-    """By index or as a stream."""
+    """Kind of a dataset: map-style or iterable."""
 
     Map = 0
     Iterable = 1
@@ -44,17 +44,18 @@ _FETCHERS = {_DatasetKind.Map: fetch._MapDatasetFetcher, _DatasetKind.Iterable: 
 
 
 class _InfiniteConstantSampler(Sampler):
-    """Asks a stream for its next sample, for ever."""
+    """Infinite sampler that requests the next sample of a stream."""
 
     def __iter__(self):
         return itertools.repeat(None)
 
 
 class DataLoader(Generic[_T_co]):
-    """Iterates over a dataset in batches (https://pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader).
+    """Iterable over a dataset in batches
+    (https://pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader).
 
-    All of torch's arguments; the order of samples for a seed is torch's.  `pin_memory` is accepted and does nothing,
-    since there is no pinned host memory.
+    It supports all of PyTorch's arguments, and the order of samples for a given seed is PyTorch's.
+    `pin_memory` is accepted and has no effect, since there is no pinned host memory.
     """
 
     dataset: Any
@@ -114,7 +115,7 @@ class DataLoader(Generic[_T_co]):
         self.multiprocessing_context = multiprocessing_context
         self._dataset_kind = _DatasetKind.Iterable if isinstance(dataset, IterableDataset) else _DatasetKind.Map
         if self._dataset_kind == _DatasetKind.Iterable:
-            # A stream has its own order.
+            # A stream determines its own order.
             if shuffle:
                 raise ValueError(
                     f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}"
@@ -220,14 +221,14 @@ class DataLoader(Generic[_T_co]):
     def __len__(self):
         if self._dataset_kind == _DatasetKind.Map:
             return len(self._index_sampler)
-        # What the dataset says of itself; the iterator warns if that turns out wrong.
+        # Length reported by the dataset; the iterator warns if it turns out to be wrong.
         n = self._IterableDataset_len_called = len(self.dataset)
         if self.batch_size is not None:
             n = n // self.batch_size if self.drop_last else math.ceil(n / self.batch_size)
         return n
 
     def check_worker_number_rationality(self):
-        """Warns of more workers than processors."""
+        """Warns if there are more workers than CPU cores."""
         if not self.num_workers:
             return
         try:
@@ -248,7 +249,7 @@ class DataLoader(Generic[_T_co]):
 
 
 class _BaseDataLoaderIter:
-    """One pass over a loader."""
+    """One iteration over a loader."""
 
     def __init__(self, loader):
         self._dataset = loader.dataset
@@ -263,7 +264,7 @@ class _BaseDataLoaderIter:
         self._collate_fn = loader.collate_fn
         self._persistent_workers = loader.persistent_workers
         self._sampler_iter = iter(self._index_sampler)
-        # Also drawn without workers: the random numbers that follow are torch's.
+        # Drawn even without workers, so that the following random numbers match PyTorch's.
         self._base_seed = draw_seed(loader.generator)
         self._num_yielded = 0
         if loader.pin_memory and not _device.accelerator():
@@ -316,12 +317,12 @@ class _BaseDataLoaderIter:
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
-    """Batches made when they are asked for."""
+    """Iterator that loads batches on request."""
 
     def __init__(self, loader):
         super().__init__(loader)
         if self._timeout != 0 or self._num_workers != 0:
-            raise AssertionError("a timeout needs worker processes")
+            raise AssertionError("timeout requires worker processes (num_workers > 0)")
         self._dataset_fetcher = _DatasetKind.create_fetcher(
             self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn, self._drop_last
         )
@@ -331,17 +332,17 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
 
 class _Worker:
-    """The loader's side of one worker process."""
+    """The loader's handle of one worker process."""
 
     def __init__(self, process, conn):
         self.process = process
         self.conn = conn
         self.receiver = _transport.Receiver(conn)
-        self.active = True  # has, as far as known, more data in this epoch
+        self.active = True  # False once the worker has reported the end of its data in this epoch
         self.outstanding = 0
 
     def send(self, task):
-        """False if the worker is gone."""
+        """Sends a task; returns False if the worker has exited."""
         try:
             self.conn.send(task)
         except (BrokenPipeError, ConnectionResetError):
@@ -349,14 +350,15 @@ class _Worker:
         return True
 
 
-# Seconds that the other workers get after one of them failed.
+# Seconds that the other workers have to exit after one of them failed.
 _SHORT = 0.3
 
 
 def _end(workers, pid, patience):
-    """Ends worker processes: asks by closing their pipes, after `patience[0]` seconds insists."""
+    """Ends worker processes: closes their pipes, and terminates those still running after
+    `patience[0]` seconds."""
     if os.getpid() != pid:
-        return  # a forked copy of the loader; the processes are not its own
+        return  # a forked copy of the loader, which does not own the processes
     for w in workers:
         w.conn.close()
     deadline = time.monotonic() + patience[0]
@@ -372,23 +374,25 @@ def _end(workers, pid, patience):
 
 
 def _check_thread(context):
-    """RuntimeError in a thread of MindSpore's own (as mindspore.dataset has them) where processes would be forked.
+    """Raises RuntimeError if processes would be forked in a thread created by MindSpore (as in
+    mindspore.dataset).
 
-    MindSpore makes ready for a fork with the interpreter's lock held; if another thread is in one of its operators at that
-    moment, each waits for the other for ever.
+    MindSpore prepares a fork while it holds the GIL. If another thread is inside a MindSpore op at
+    that moment, the two deadlock.
     """
     if context.get_start_method() == "fork" and isinstance(threading.current_thread(), threading._DummyThread):
         raise RuntimeError(
-            "DataLoader worker processes cannot be forked in a thread of mindspore.dataset, where MindSpore could wait for "
-            "ever: make the loader with persistent_workers=True and call iter(loader) once before it is handed over, or "
+            "DataLoader worker processes cannot be forked in a thread of mindspore.dataset, where MindSpore could deadlock: "
+            "create the loader with persistent_workers=True and call iter(loader) once before passing it on, or "
             "use another multiprocessing_context, or num_workers=0"
         )
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """Batches made ahead of time by worker processes, which get them to make in turn.
+    """Iterator over batches that worker processes load ahead of time, in turn.
 
-    Batch n is asked for when batch n - workers * prefetch_factor is handed out, so samplers are called as in torch.
+    Batch n is requested when batch n - workers * prefetch_factor is returned, so samplers are
+    called as in PyTorch.
     """
 
     def __init__(self, loader):
@@ -411,9 +415,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         except BaseException:
             self._finalizer()
             raise
-        # torch's name; tests and tools look for the processes here.
+        # PyTorch's name; tests and tools look up the processes here.
         self._workers = [w.process for w in self._team]
-        # What tells that a worker has sent something, or is gone.
+        # File descriptors that become readable when a worker has sent something or has exited.
         self._sources = {source: w for w in self._team for source in (w.conn, w.process.sentinel)}
         self._poll = select.poll() if hasattr(select, "poll") else None
         if self._poll is not None:
@@ -455,10 +459,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
         self._epoch += 1
-        self._send_idx = 0  # number of the next batch to ask for
-        self._rcvd_idx = 0  # number of the next batch to hand out
-        self._owner = {}  # number of a batch in work or waiting -> worker
-        self._arrived = {}  # number -> (kind, function giving the data)
+        self._send_idx = 0  # number of the next batch to request
+        self._rcvd_idx = 0  # number of the next batch to return
+        self._owner = {}  # number of a batch that is in progress or has arrived -> worker
+        self._arrived = {}  # number -> (kind, function that returns the data)
         self._tasks_outstanding = 0
         self._turn = itertools.cycle(self._team)
         for w in self._team:
@@ -468,9 +472,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for _ in range(self._prefetch_factor * self._num_workers):
             self._ask()
 
-    # ---- asking
+    # ---- requests
     def _ask(self):
-        """Gives the next batch to the worker whose turn it is."""
+        """Requests the next batch from the worker whose turn it is."""
         worker = self._next_worker()
         if worker is None:
             return
@@ -494,7 +498,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     # ---- receiving
     def _wait(self, timeout):
-        """Workers with something to read or gone, at most `timeout` seconds (None: for ever) from now."""
+        """Waits until workers have sent something or exited, at most `timeout` seconds (None: no
+        limit); returns these workers."""
         if self._poll is None:
             ready = multiprocessing.connection.wait(list(self._sources), timeout)
         else:
@@ -502,7 +507,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         return {self._sources[s] for s in ready}
 
     def _receive(self):
-        """Takes in at least one message; RuntimeError if a worker died or the timeout is over."""
+        """Receives at least one message; raises RuntimeError if a worker died or on timeout."""
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         while True:
             left = None if deadline is None else deadline - time.monotonic()
@@ -511,7 +516,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
             got = False
             for worker in self._wait(left):
-                # What a dead worker had sent before is still good.
+                # Messages that a dead worker sent before it died are still valid.
                 if not worker.conn.poll():
                     self._check_alive(worker)
                     continue
@@ -533,7 +538,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._fail(worker)
 
     def _fail(self, worker):
-        """Reports a worker that ended on its own."""
+        """Raises an error for a worker that ended unexpectedly."""
         process = worker.process
         process.join(1.0)
         code = process.exitcode
@@ -545,7 +550,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 name = str(-code)
             how = f"is killed by signal: {signal.strsignal(-code) or name} ({name})."
             if -code == signal.SIGKILL:
-                how += " It was killed from outside, or the system ran out of memory."
+                how += " It was killed by another process, or the system ran out of memory."
             raise RuntimeError(f"DataLoader worker (pid {process.pid}) {how}")
         raise RuntimeError(
             f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly"
@@ -569,7 +574,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             if number == self._rcvd_idx:
                 self._rcvd_idx += 1
             if kind == _transport.END:
-                # That worker's stream is over; what else it was asked for will not come either.
+                # This worker's stream has ended, so its other requested batches will not arrive
+                # either.
                 worker.active = False
                 self._ask()
                 continue
@@ -580,7 +586,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             return data
 
     def _next_number(self):
-        """Number of the next batch to hand out, which may still have to come; None at the end."""
+        """Returns the number of the next batch to return, which may not have arrived yet; None at
+        the end."""
         if not self._in_order and self._arrived:
             return next(iter(self._arrived))
         while self._rcvd_idx < self._send_idx:

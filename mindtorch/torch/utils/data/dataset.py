@@ -1,4 +1,5 @@
-"""Datasets: by index (Dataset) or as a stream (IterableDataset), and the ways to combine them."""
+"""Datasets: map-style (Dataset) or iterable (IterableDataset), and the classes that combine them.
+"""
 
 import abc
 import bisect
@@ -26,9 +27,10 @@ _T = TypeVar("_T")
 
 
 class Dataset(Generic[_T_co]):
-    """Samples by key: a subclass defines ``__getitem__``, and ``__len__`` for the samplers that need it.
+    """Map-style dataset: a subclass defines ``__getitem__``, and ``__len__`` for the samplers that
+    need it.
 
-    A ``__getitems__(indices)`` returning a list is used for a whole batch where it is defined.
+    If defined, ``__getitems__(indices)`` returns the samples of a whole batch as a list.
     """
 
     def __getitem__(self, index):
@@ -39,9 +41,9 @@ class Dataset(Generic[_T_co]):
 
 
 class IterableDataset(Dataset[_T_co], abc.ABC):
-    """Samples as a stream: a subclass defines ``__iter__``.
+    """Dataset that is a stream of samples: a subclass defines ``__iter__``.
 
-    Every worker process iterates its own copy; `get_worker_info` tells it which part is its.
+    Every worker process iterates over its own copy; `get_worker_info` identifies the worker's part.
     """
 
     @abc.abstractmethod
@@ -53,7 +55,8 @@ class IterableDataset(Dataset[_T_co], abc.ABC):
 
 
 class TensorDataset(Dataset[tuple]):
-    """Rows of tensors that agree in their first size; a sample is a tuple with one row of each."""
+    """Dataset of the rows of tensors with equal first size; a sample is a tuple with one row of
+    each."""
 
     def __init__(self, *tensors):
         if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
@@ -68,7 +71,8 @@ class TensorDataset(Dataset[tuple]):
 
 
 class StackDataset(Dataset):
-    """Datasets of one length side by side; a sample is a tuple (datasets given by position) or dict (by keyword)."""
+    """Dataset that combines datasets of equal length; a sample is a tuple (positional arguments) or
+    dict (keyword arguments)."""
 
     def __init__(self, *args, **kwargs):
         if args and kwargs:
@@ -107,13 +111,13 @@ class StackDataset(Dataset):
 
 
 def _many(dataset, indices):
-    """Samples of a batch, at once where the dataset can."""
+    """Returns the samples of a batch, with a single call if the dataset supports it."""
     at_once = getattr(dataset, "__getitems__", None)
     return at_once(indices) if callable(at_once) else [dataset[i] for i in indices]
 
 
 class ConcatDataset(Dataset[_T_co]):
-    """Datasets one after another."""
+    """Concatenation of map-style datasets."""
 
     def __init__(self, datasets):
         self.datasets = list(datasets)
@@ -125,7 +129,7 @@ class ConcatDataset(Dataset[_T_co]):
 
     @staticmethod
     def cumsum(sequence):
-        """Running totals of the lengths."""
+        """Returns the cumulative lengths."""
         return list(itertools.accumulate(len(d) for d in sequence))
 
     def __len__(self):
@@ -141,12 +145,12 @@ class ConcatDataset(Dataset[_T_co]):
 
     @property
     def cummulative_sizes(self):
-        """Old spelling of `cumulative_sizes`."""
+        """Former spelling of `cumulative_sizes`."""
         return self.cumulative_sizes
 
 
 class ChainDataset(IterableDataset):
-    """Iterable datasets one after another."""
+    """Concatenation of iterable datasets."""
 
     def __init__(self, datasets):
         self.datasets = datasets
@@ -189,9 +193,11 @@ class Subset(Dataset[_T_co]):
 
 
 def random_split(dataset, lengths, generator=None):
-    """Splits a dataset at random into Subsets of given lengths, or of given fractions that sum to 1.
+    """Splits a dataset at random into Subsets of given lengths, or of given fractions that sum to
+    1.
 
-    What rounding fractions down leaves over goes to the subsets in turn, from the first.
+    Fractions are rounded down; the remaining samples are distributed round-robin, starting with the
+    first subset.
     """
     lengths = list(lengths)
     total = len(dataset)

@@ -1,4 +1,4 @@
-"""The part of a dataset that one process of a distributed job loads."""
+"""Sampler for the part of a dataset that one process of a distributed job loads."""
 
 import math
 
@@ -10,10 +10,11 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(Sampler):
-    """Indices of this rank: every `num_replicas`-th one, shuffled alike on all ranks.
+    """Sampler of the indices of this rank: every `num_replicas`-th index, shuffled identically on
+    all ranks.
 
-    Call `set_epoch` before each epoch, or all epochs have one order.  Ranks get equally many: the indices are repeated
-    from the start to fill up, or with `drop_last` cut.
+    Call `set_epoch` before each epoch, otherwise all epochs have the same order. All ranks get
+    equally many indices: the index list is padded from its start, or truncated with `drop_last`.
     """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
@@ -22,7 +23,8 @@ class DistributedSampler(Sampler):
 
             if not distributed.is_available():
                 raise RuntimeError("Requires distributed package to be available")
-            # A MindSpore-style program has called mindspore.communication.init instead of init_process_group.
+            # A MindSpore-style program calls mindspore.communication.init instead of
+            # init_process_group.
             native = not distributed.is_initialized() and parallel_context.native_initialised()
             source = parallel_context.native_place() if native else None
             if num_replicas is None:
@@ -58,5 +60,5 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch):
-        """Sets the epoch, which shuffling depends on."""
+        """Sets the epoch, which determines the shuffling."""
         self.epoch = epoch

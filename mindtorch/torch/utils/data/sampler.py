@@ -1,4 +1,5 @@
-"""Samplers: the order in which a loader asks for samples.  For a seed the orders are torch's."""
+"""Samplers: the order in which a loader requests samples. For a given seed, the order matches
+PyTorch's."""
 
 import itertools
 from typing import Generic, TypeVar
@@ -20,17 +21,19 @@ __all__ = [
 
 _T_co = TypeVar("_T_co", covariant=True)
 
-# torch draws indices with replacement in pieces of this many, as they are asked for.
+# PyTorch draws indices with replacement in chunks of this size, on demand.
 _PIECE = 32
 
 
 def on_host(generator):
-    """What numbers of a generator's stream are drawn from without making tensors: a device's generator gives one of the host's."""
+    """Returns a generator that draws on the CPU without creating tensors; a device generator is
+    converted."""
     return generator.for_host() if isinstance(generator, rng.Counter) else generator
 
 
 def draw_seed(generator=None):
-    """A seed out of a generator (None: the global one), as torch draws the seeds of samplers and workers."""
+    """Draws a seed from a generator (None: the global one), as PyTorch does for samplers and
+    workers."""
     return int(rng.random((), "int64", on_host(generator)))
 
 
@@ -40,14 +43,15 @@ def _positive(name, n):
 
 
 class Sampler(Generic[_T_co]):
-    """Base of samplers: ``__iter__`` yields indices (or lists of them), ``__len__`` may tell how many."""
+    """Base class of samplers: ``__iter__`` yields indices (or lists of indices); ``__len__`` is
+    optional."""
 
     def __iter__(self):
         raise NotImplementedError
 
 
 class SequentialSampler(Sampler[int]):
-    """0, 1, 2, ... in order."""
+    """Sampler that yields 0, 1, 2, ... in order."""
 
     def __init__(self, data_source):
         self.data_source = data_source
@@ -60,9 +64,10 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A random permutation, or `num_samples` draws with replacement.
+    """Sampler of a random permutation, or of `num_samples` indices with replacement.
 
-    Without replacement and with more `num_samples` than samples, whole permutations follow one another.
+    Without replacement and with more `num_samples` than samples, it concatenates several
+    permutations.
     """
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
@@ -82,7 +87,7 @@ class RandomSampler(Sampler[int]):
         n = len(self.data_source)
         generator = on_host(self.generator)
         if generator is None:
-            # A seed from the global generator, then a generator of its own: so torch orders the draws.
+            # Draw a seed from the global generator for a new generator: PyTorch's order of draws.
             generator = rng.Generator()
             generator.manual_seed(draw_seed())
         if self.replacement:
@@ -99,7 +104,7 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order."""
+    """Sampler of the given indices in random order."""
 
     def __init__(self, indices, generator=None):
         self.indices = indices
@@ -114,7 +119,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """`num_samples` indices drawn by weight (the weights need not sum to one)."""
+    """Sampler of `num_samples` indices by weight (the weights need not sum to one)."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
         from mindtorch.core.tensor import wrap
@@ -140,7 +145,7 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list]):
-    """Lists of `batch_size` indices out of another sampler."""
+    """Sampler that groups the indices of another sampler into lists of `batch_size`."""
 
     def __init__(self, sampler, batch_size, drop_last):
         _positive("batch_size", batch_size)

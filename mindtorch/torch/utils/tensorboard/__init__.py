@@ -1,6 +1,8 @@
-"""torch.utils.tensorboard: event files for TensorBoard, by the `tensorboard` package's own writer (`pip install tensorboard`).
+"""torch.utils.tensorboard: event files for TensorBoard, with the writer of the package
+`tensorboard` (`pip install tensorboard`).
 
-Where only tensorboardX is installed, its SummaryWriter stands here; where neither is, using one says so.
+If only tensorboardX is installed, its SummaryWriter is used. If neither is installed, creating a
+writer raises NotImplementedError.
 """
 import importlib.util
 
@@ -11,6 +13,6 @@ elif importlib.util.find_spec("tensorboardX") is not None:
 else:
     from mindtorch.torch._refusing import refuse
 
-    refuse(globals(), "install tensorboard, whose writer makes the event files", "", "SummaryWriter FileWriter")
+    refuse(globals(), "install the package tensorboard, which writes the event files", "", "SummaryWriter FileWriter")
 
 __all__ = ["FileWriter", "SummaryWriter"]

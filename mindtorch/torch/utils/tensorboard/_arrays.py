@@ -1,16 +1,20 @@
-"""What summaries are made of, as NumPy arrays: values, images in the order that a picture has, pages of images."""
+"""Conversion of summary data to NumPy arrays: values, images in HWC order, grids of images."""
 import math
 
 import numpy as np
 
 from mindtorch.core.tensor import taken
 
-#: images next to each other in a page of images
+#: images per row of a grid
 COLUMNS = 8
 
 
 def make_np(x):
-    """A NumPy array of an array, a number or a tensor on any device (bfloat16 as float32); NotImplementedError for anything else."""
+    """Converts an array, a scalar or a tensor on any device to a NumPy array (bfloat16 becomes
+    float32).
+
+    Raises NotImplementedError for other types.
+    """
     if isinstance(x, np.ndarray):
         return x
     if np.isscalar(x):
@@ -22,9 +26,12 @@ def make_np(x):
 
 
 def grid(images, columns=COLUMNS):
-    """One picture (CHW) of many (NCHW, one or three channels), row by row; what is left of the last row is zero. Float images stay float."""
+    """Arranges images (NCHW, one or three channels) in one image (CHW), row by row.
+
+    The unused part of the last row is zero. Float images remain float.
+    """
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.shape[1] in (1, 3)):
-        raise AssertionError(f"a page is made of images in NCHW with 1 or 3 channels, not of {getattr(images, 'shape', type(images))}")
+        raise AssertionError(f"expected images in NCHW with 1 or 3 channels, got {getattr(images, 'shape', type(images))}")
     if images.shape[1] == 1:
         images = np.repeat(images, 3, axis=1)
     n, c, h, w = images.shape
@@ -37,12 +44,13 @@ def grid(images, columns=COLUMNS):
 
 
 def hwc(image, order):
-    """The picture (HWC, at least three channels where it had one) of an array whose axes are `order`: "CHW", "HW", "NHWC", ..."""
+    """Converts an image whose axes are `order` ("CHW", "HW", "NHWC", ...) to HWC; a single channel
+    is repeated three times."""
     order = order.upper()
     if len(set(order)) != len(order):
-        raise AssertionError(f"an axis is named twice in dataformats {order!r}")
+        raise AssertionError(f"duplicate axis in dataformats {order!r}")
     if image.ndim != len(order):
-        raise AssertionError(f"dataformats {order!r} has {len(order)} axes, and the image has the shape {image.shape}")
+        raise AssertionError(f"dataformats {order!r} has {len(order)} axes, but the image has shape {image.shape}")
     if len(order) == 4:
         image = np.transpose(grid(np.transpose(image, [order.index(a) for a in "NCHW"])), (1, 2, 0))
     elif len(order) == 3:
@@ -53,13 +61,16 @@ def hwc(image, order):
 
 
 def bytes_of(image):
-    """Values from 0 to 255 (uint8) of a picture: floats from 0 to 1 are scaled, uint8 stays."""
+    """Converts an image to uint8: floats from 0 to 1 are scaled to 0 to 255, uint8 is unchanged."""
     scale = 1 if image.dtype == np.uint8 else 255
     return (image.astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
 
 
 def figure_to_image(figures, close=True):
-    """RGB picture(s) of a matplotlib figure (CHW), or of a list of such (NCHW), which are closed afterwards unless `close` is False."""
+    """Renders a matplotlib figure to an RGB image (CHW), or a list of figures to NCHW.
+
+    The figures are closed afterwards unless `close` is False.
+    """
     from matplotlib import pyplot
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -1,4 +1,5 @@
-"""The graph of a module for TensorBoard's page of graphs: what the trace recorded, each call inside the module that made it."""
+"""Graph of a module for TensorBoard's graph page: the traced ops, each under the module that called
+it."""
 import contextlib
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
@@ -14,7 +15,7 @@ from mindtorch.torch._graph import capture, evaluating
 
 
 def paths(model):
-    """{dotted name: place} of a model's modules: "Net/Sequential[body]/Linear[0]"."""
+    """Maps the dotted names of a model's modules to scopes: "Net/Sequential[body]/Linear[0]"."""
     found = {"": type(model).__name__}
     for name, module in model.named_modules():
         if name:
@@ -25,7 +26,8 @@ def paths(model):
 
 @contextlib.contextmanager
 def _followed(model, scopes):
-    """Within, `scopes` gets {id(node): place} of every node that a trace makes."""
+    """Context manager in which `scopes` is filled with {id(node): (scope, node)} for every traced
+    node."""
     place = paths(model)
     handles, open_ = [], []
 
@@ -49,9 +51,11 @@ def _followed(model, scopes):
 
 
 def graph(model, args, verbose=False, use_strict_trace=True):
-    """(GraphDef, RunMetadata) of a Module for arguments (a tensor or a tuple), as jit.trace records it in evaluation mode.
+    """Returns (GraphDef, RunMetadata) of a Module for example arguments (a tensor or a tuple),
+    traced like jit.trace in evaluation mode.
 
-    `use_strict_trace` changes nothing: results that are dicts are taken in any case. RuntimeError, NotImplementedError where the model cannot be recorded.
+    `use_strict_trace` has no effect: dict results are always accepted. Raises RuntimeError or
+    NotImplementedError if the model cannot be traced.
     """
     args = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     scopes: dict = {}
@@ -77,7 +81,8 @@ def _definition(recorded, scopes, place):
         nodes.append(NodeDef(name=name, op=op, input=inputs, attr=attr))
 
     def source(value):
-        """The name by which a node takes a value; weights and constants are added where they are first used."""
+        """Returns the name of a value as a node input; weights and constants are added at their
+        first use."""
         if value not in names:
             module, _, last = value.name.rpartition(".")
             known = value.kind == "parameter" and module in place

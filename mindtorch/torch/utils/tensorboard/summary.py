@@ -1,4 +1,5 @@
-"""Summaries: the records that TensorBoard's plugins read, each of values (torch.utils.tensorboard.summary)."""
+"""Summaries: the records of values that TensorBoard's plugins read
+(torch.utils.tensorboard.summary)."""
 import io
 import json
 import logging
@@ -15,9 +16,9 @@ from mindtorch.torch.utils.tensorboard._arrays import bytes_of, grid, hwc, make_
 
 logger = logging.getLogger(__name__)
 
-#: thresholds of a precision-recall curve, at most (TensorBoard's own limit)
+#: maximum number of thresholds of a precision-recall curve (TensorBoard's limit)
 THRESHOLDS = 127
-#: at least so much is divided by, so that a curve without any positives has no nan
+#: minimum divisor, so that a curve without positives does not become NaN
 _LEAST = 1e-7
 
 
@@ -33,9 +34,12 @@ def _one(**value):
     return Summary(value=[Summary.Value(**value)])
 
 
-# ------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------ scalars
 def scalar(name, tensor, collections=None, new_style=False, double_precision=False):
-    """One number (AssertionError for more); `new_style`: as a tensor, with `double_precision` of float64."""
+    """Creates a scalar summary; raises AssertionError for more than one element.
+
+    With `new_style` the value is stored as a tensor, in float64 with `double_precision`.
+    """
     value = make_np(tensor).squeeze()
     if value.ndim:
         raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {value.size} and {value.ndim} dimensions.")
@@ -46,23 +50,27 @@ def scalar(name, tensor, collections=None, new_style=False, double_precision=Fal
     return _one(tag=name, tensor=proto, metadata=_metadata("scalars"))
 
 
-#: field of a TensorProto and dtype's name there, by NumPy's name
+#: NumPy dtype name -> (field of a TensorProto, its dtype name)
 _FIELDS = {"float16": ("half_val", "DT_HALF"), "float32": ("float_val", "DT_FLOAT"), "float64": ("double_val", "DT_DOUBLE"),
            "int8": ("int_val", "DT_INT8"), "uint8": ("int_val", "DT_UINT8"), "int16": ("int_val", "DT_INT16"), "int32": ("int_val", "DT_INT32"),
            "int64": ("int64_val", "DT_INT64"), "complex64": ("scomplex_val", "DT_COMPLEX64"), "complex128": ("dcomplex_val", "DT_COMPLEX128"), "bool": ("bool_val", "DT_BOOL")}
 
 
 def tensor_proto(tag, tensor):
-    """A whole tensor; ValueError for dtypes that TensorBoard has none of, and for names that are longer than its 64 KB."""
+    """Creates a summary of a complete tensor.
+
+    Raises ValueError for dtypes that TensorBoard does not support and for tags longer than its
+    limit of 64 KB.
+    """
     bfloat16 = taken(tensor) and str(tensor.dtype).endswith("bfloat16")
     a = make_np(tensor)
     if not bfloat16 and a.dtype.name not in _FIELDS:
         raise ValueError(f"{tag} has unsupported tensor dtype {getattr(tensor, 'dtype', a.dtype)}")
     field, kind = ("half_val", "DT_BFLOAT16") if bfloat16 else _FIELDS[a.dtype.name]
     flat = a.reshape(-1)
-    if field == "half_val":         # the bits, as integers
+    if field == "half_val":  # the bit patterns as integers
         values = (flat.view(np.uint32) >> 16 if bfloat16 else flat.view(np.uint16)).tolist()
-    elif a.dtype.kind == "c":       # real and imaginary parts by turns
+    elif a.dtype.kind == "c":  # real and imaginary parts interleaved
         values = flat.view(np.float32 if a.dtype.itemsize == 8 else np.float64).tolist()
     else:
         values = flat.tolist()
@@ -72,39 +80,41 @@ def tensor_proto(tag, tensor):
 
 # ------------------------------------------------------------------ histograms
 def histogram_raw(name, min, max, num, sum, sum_squares, bucket_limits, bucket_counts):
-    """A histogram that was counted elsewhere."""
+    """Creates a histogram summary from existing counts."""
     return _one(tag=name, histo=HistogramProto(min=min, max=max, num=num, sum=sum, sum_squares=sum_squares, bucket_limit=bucket_limits, bucket=bucket_counts))
 
 
 def histogram(name, values, bins, max_bins=None):
-    """How many values fall into each of `bins` (as of numpy.histogram); at most `max_bins` of them."""
+    """Creates a histogram summary over `bins` (as in numpy.histogram), merged to at most
+    `max_bins`."""
     return _one(tag=name, histo=make_histogram(make_np(values).astype(float), bins, max_bins))
 
 
 def make_histogram(values, bins, max_bins=None):
-    """The HistogramProto of an array; ValueError for an empty one."""
+    """Returns the HistogramProto of an array; raises ValueError if it is empty."""
     if values.size == 0:
         raise ValueError("The input has no element.")
     values = values.reshape(-1)
     counts, limits = np.histogram(values, bins=bins)
     if max_bins is not None and len(counts) > max_bins:
-        # Neighbours are put together, the last group with what there is.
+        # Merge adjacent bins; the last group may be smaller.
         width = len(counts) // max_bins
         starts = np.arange(0, len(counts), width)
         counts, limits = np.add.reduceat(counts, starts), np.append(limits[starts], limits[-1])
     filled = np.flatnonzero(counts)
     if not filled.size:
         raise ValueError("The histogram is empty: no value lies in its bins")
-    # Only what lies around the values, but for one empty bucket in front of them: TensorBoard takes each limit as the end of its bucket.
+    # Trim to the range of the values plus one empty bucket in front: TensorBoard interprets each
+    # limit as the end of its bucket.
     first, last = int(filled[0]), int(filled[-1]) + 1
     counts = counts[first - 1:last] if first else np.concatenate([[0], counts[:last]])
     return HistogramProto(min=values.min(), max=values.max(), num=len(values), sum=values.sum(), sum_squares=values.dot(values),
                           bucket_limit=limits[first:last + 1].tolist(), bucket=counts.tolist())
 
 
-# ------------------------------------------------------------------ pictures, sound, text
+# ------------------------------------------------------------------ images, audio, text
 def _png(picture, rescale=1, draw=None):
-    """Summary.Image of a picture (HWC, uint8)."""
+    """Returns the Summary.Image of an image (HWC, uint8)."""
     from PIL import Image
     h, w, channels = picture.shape
     drawn = Image.fromarray(picture)
@@ -118,12 +128,14 @@ def _png(picture, rescale=1, draw=None):
 
 
 def image(tag, tensor, rescale=1, dataformats="NCHW"):
-    """A picture, or a page of many; floats from 0 to 1 or uint8; `dataformats` names the axes."""
+    """Creates a summary of an image or a grid of images; floats from 0 to 1 or uint8. `dataformats`
+    names the axes."""
     return _one(tag=tag, image=_png(bytes_of(hwc(make_np(tensor), dataformats)), rescale))
 
 
 def image_boxes(tag, tensor_image, tensor_boxes, rescale=1, dataformats="CHW", labels=None):
-    """A picture with boxes (N x 4: left, top, right, bottom, in pixels) and their labels drawn over it."""
+    """Creates a summary of an image with boxes (N x 4: left, top, right, bottom, in pixels) and
+    their labels drawn on it."""
     picture = hwc(make_np(tensor_image), dataformats)
     boxes = make_np(tensor_boxes)
     picture = (picture.astype(np.float32) * (1 if picture.dtype == np.uint8 else 255)).clip(0, 255).astype(np.uint8)
@@ -131,7 +143,8 @@ def image_boxes(tag, tensor_image, tensor_boxes, rescale=1, dataformats="CHW", l
 
 
 def draw_boxes(disp_image, boxes, labels=None):
-    """The PIL image with red boxes, and with their labels inside the lower edge."""
+    """Draws red boxes on a PIL image, with their labels inside the lower edge; returns the image.
+    """
     from PIL import ImageDraw, ImageFont
     draw, font = ImageDraw.Draw(disp_image), ImageFont.load_default()
     for i, (left, top, right, bottom) in enumerate(boxes.tolist()):
@@ -146,12 +159,13 @@ def draw_boxes(disp_image, boxes, labels=None):
 
 
 def video(tag, tensor, fps=4):
-    """An animated GIF of videos (N x T x C x H x W, floats from 0 to 1 or uint8), next to each other; needs pillow."""
+    """Creates a summary of videos (N x T x C x H x W, floats from 0 to 1 or uint8) as a grid in an
+    animated GIF; requires pillow."""
     from PIL import Image
     a = make_np(tensor)
     if a.ndim != 5:
-        raise AssertionError(f"a video has the axes N, T, C, H, W, not the shape {a.shape}")
-    # Pages are filled up to a power of two, so that they are rectangles.
+        raise AssertionError(f"expected a video of shape (N, T, C, H, W), got {tuple(a.shape)}")
+    # Pad the number of videos to a power of two, so that the grid is rectangular.
     n = 1 << (len(a) - 1).bit_length()
     a = np.concatenate([a, np.zeros((n - len(a), *a.shape[1:]), a.dtype)])
     columns = n // (1 << (n.bit_length() - 1) // 2)
@@ -164,7 +178,8 @@ def video(tag, tensor, fps=4):
 
 
 def audio(tag, tensor, sample_rate=44100):
-    """A sound of one channel, from -1 to 1 (beyond that it is cut, and a warning printed)."""
+    """Creates a summary of a mono audio signal from -1 to 1; clips values outside that range and
+    prints a warning."""
     a = make_np(tensor).squeeze()
     if abs(a).max() > 1:
         print("warning: audio amplitude out of range, auto clipped.")
@@ -182,7 +197,7 @@ def audio(tag, tensor, sample_rate=44100):
 
 
 def text(tag, text):
-    """A text, in Markdown."""
+    """Creates a summary of a Markdown text."""
     from tensorboard.plugins.text.plugin_data_pb2 import TextPluginData
     return _one(tag=tag + "/text_summary", metadata=_metadata("text", TextPluginData(version=0).SerializeToString()),
                 tensor=TensorProto(dtype="DT_STRING", string_val=[text.encode("utf-8")], tensor_shape=_shape(1)))
@@ -190,11 +205,15 @@ def text(tag, text):
 
 # ------------------------------------------------------------------ precision and recall
 def compute_curve(labels, predictions, num_thresholds=None, weights=None):
-    """6 x num_thresholds: true and false positives, true and false negatives, precision, recall at equally spaced thresholds from 0 to 1."""
+    """Computes a precision-recall curve at equally spaced thresholds from 0 to 1.
+
+    Returns an array of shape (6, num_thresholds): true positives, false positives, true negatives,
+    false negatives, precision, recall.
+    """
     weights = 1.0 if weights is None else weights
     labels = labels.astype(float)
     bins = np.floor(predictions * (num_thresholds - 1)).astype(np.int32)
-    # Of each threshold: all that lies in its bin or above.
+    # For each threshold: everything in its bin or above.
     above = [np.histogram(bins, bins=num_thresholds, range=(0, num_thresholds - 1), weights=w)[0][::-1].cumsum()[::-1]
              for w in (labels * weights, (1 - labels) * weights)]
     return _curve(above[0], above[1], above[1][0] - above[1], above[0][0] - above[0])
@@ -212,26 +231,28 @@ def _pr_curves(tag, data, num_thresholds):
 
 
 def pr_curve(tag, labels, predictions, num_thresholds=THRESHOLDS, weights=None):
-    """Precision and recall of predictions (from 0 to 1) against labels (0 or 1), arrays of one shape."""
+    """Creates a precision-recall summary of predictions (from 0 to 1) and labels (0 or 1), arrays
+    of equal shape."""
     num_thresholds = min(num_thresholds, THRESHOLDS)
     return _pr_curves(tag, compute_curve(labels, predictions, num_thresholds, weights), num_thresholds)
 
 
 def pr_curve_raw(tag, tp, fp, tn, fn, precision, recall, num_thresholds=THRESHOLDS, weights=None):
-    """A curve that was computed elsewhere."""
+    """Creates a precision-recall summary from an existing curve."""
     return _pr_curves(tag, np.stack((tp, fp, tn, fn, precision, recall)), min(num_thresholds, THRESHOLDS))
 
 
-# ------------------------------------------------------------------ pages of the custom scalars and the mesh plugin
+# ------------------------------------------------------------------ custom scalars and meshes
 def custom_scalars(layout):
-    """Charts of several scalars: {category: {title: ["Multiline", tags] or ["Margin", [value, lower, upper]]}}."""
+    """Creates charts of several scalars: {category: {title: ["Multiline", tags] or ["Margin",
+    [value, lower, upper]]}}."""
     from tensorboard.plugins.custom_scalar import layout_pb2 as pb
 
     def chart(title, kind, tags):
         if kind != "Margin":
             return pb.Chart(title=title, multiline=pb.MultilineChartContent(tag=tags))
         if len(tags) != 3:
-            raise AssertionError(f"a chart with a margin has three tags (value, lower, upper), not {len(tags)}")
+            raise AssertionError(f"a margin chart requires three tags (value, lower, upper), got {len(tags)}")
         value, lower, upper = tags
         return pb.Chart(title=title, margin=pb.MarginChartContent(series=[pb.MarginChartContent.Series(value=value, lower=lower, upper=upper)]))
     page = pb.Layout(category=[pb.Category(title=name, chart=[chart(title, *found[:2]) for title, found in charts.items()])
@@ -241,7 +262,11 @@ def custom_scalars(layout):
 
 
 def mesh(tag, vertices, colors, faces, config_dict, display_name=None, description=None):
-    """A 3D mesh or point cloud: vertices and colors (B x N x 3), faces (B x M x 3) of indices; the last two may be None."""
+    """Creates a summary of a 3D mesh or point cloud.
+
+    Shapes: vertices and colors (B x N x 3), faces (B x M x 3) of indices. colors and faces may be
+    None.
+    """
     from tensorboard.plugins.mesh import metadata
     from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData as Kind
     given = [(t, kind) for t, kind in ((vertices, Kind.VERTEX), (faces, Kind.FACE), (colors, Kind.COLOR)) if t is not None]
@@ -258,9 +283,11 @@ def mesh(tag, vertices, colors, faces, config_dict, display_name=None, descripti
 
 # ------------------------------------------------------------------ hyperparameters
 def hparams(hparam_dict=None, metric_dict=None, hparam_domain_discrete=None):
-    """(experiment, session start, session end): what the page of hyperparameters knows of a run.
+    """Returns (experiment, session start, session end), the records of a run for the
+    hyperparameters page.
 
-    Values are bool, numbers, str or tensors of one element; TypeError and ValueError as in torch.
+    Values are bool, Python scalars, str or one-element tensors. Raises TypeError and ValueError
+    like PyTorch.
     """
     from tensorboard.plugins.hparams.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
     from tensorboard.plugins.hparams.metadata import (EXPERIMENT_TAG, PLUGIN_DATA_VERSION, PLUGIN_NAME, SESSION_END_INFO_TAG,
@@ -283,7 +310,7 @@ def hparams(hparam_dict=None, metric_dict=None, hparam_domain_discrete=None):
             continue
         if taken(value):
             value = make_np(value).reshape(-1)[0].item()
-        if isinstance(value, (int, float)):         # (bool too, as in torch)
+        if isinstance(value, (int, float)):  # also bool, as in PyTorch
             field, kind = "number_value", "DATA_TYPE_FLOAT64"
         elif isinstance(value, str):
             field, kind = "string_value", "DATA_TYPE_STRING"

@@ -1,4 +1,4 @@
-"""Activation checkpointing as a wrapper of modules."""
+"""Activation checkpointing as a module wrapper."""
 import enum
 
 from mindtorch.torch._refusing import refuse
@@ -9,14 +9,15 @@ _PREFIX = "_checkpoint_wrapped_module."
 
 
 class CheckpointImpl(enum.Enum):
-    """Which kind of activation checkpoint."""
+    """Variant of activation checkpointing."""
 
     REENTRANT = enum.auto()
     NO_REENTRANT = enum.auto()
 
 
 class CheckpointWrapper(Module):
-    """A module whose forward is computed again in the backward; it goes by the names of the wrapped module."""
+    """Wrapper that recomputes a module's forward in backward. Its parameters have their names in
+    the wrapped module."""
 
     def __init__(self, mod, checkpoint_impl=CheckpointImpl.NO_REENTRANT, checkpoint_fn=None, **checkpoint_fn_kwargs):
         super().__init__()
@@ -27,7 +28,7 @@ class CheckpointWrapper(Module):
         self._register_load_state_dict_pre_hook(self._with_prefix, with_module=False)
 
     def forward(self, *args, **kwargs):
-        """The module's forward, through checkpoint."""
+        """Runs the module's forward under checkpoint."""
         if self._fn is not None:
             return self._fn(self._checkpoint_wrapped_module, *args, **self._kwargs, **kwargs)
         return checkpoint(self._checkpoint_wrapped_module, *args, use_reentrant=self.checkpoint_impl is CheckpointImpl.REENTRANT,
@@ -43,7 +44,7 @@ class CheckpointWrapper(Module):
         return self._checkpoint_wrapped_module[key]
 
     def named_parameters(self, *args, **kwargs):
-        """Parameters under their names in the wrapped module."""
+        """Yields the parameters with their names in the wrapped module."""
         for n, p in super().named_parameters(*args, **kwargs):
             yield n.replace(_PREFIX, ""), p
 
@@ -60,12 +61,13 @@ class CheckpointWrapper(Module):
 
 
 def checkpoint_wrapper(module, checkpoint_impl=CheckpointImpl.NO_REENTRANT, checkpoint_fn=None, **checkpoint_fn_kwargs):
-    """The module in a CheckpointWrapper."""
+    """Wraps the module in a CheckpointWrapper."""
     return CheckpointWrapper(module, checkpoint_impl, checkpoint_fn, **checkpoint_fn_kwargs)
 
 
 def apply_activation_checkpointing(model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda _: True, auto_wrap_policy=None):
-    """Wraps in place every submodule for which check_fn is true, or that auto_wrap_policy chooses."""
+    """Wraps in place every submodule for which check_fn returns True, or that auto_wrap_policy
+    selects."""
     if auto_wrap_policy is not None:
         from mindtorch.torch.distributed.fsdp.wrap import _wrap_by
         _wrap_by(model, auto_wrap_policy, checkpoint_wrapper_fn, set())
@@ -76,4 +78,4 @@ def apply_activation_checkpointing(model, checkpoint_wrapper_fn=checkpoint_wrapp
             setattr(model, name, checkpoint_wrapper_fn(child))
 
 
-refuse(globals(), "saved tensors stay in host memory, where they are", "offload_wrapper", "OffloadWrapper")
+refuse(globals(), "saved tensors are already in host memory", "offload_wrapper", "OffloadWrapper")

@@ -17,7 +17,7 @@ def _refused(model, state, name):
 
 
 class DDPCommHookType(enum.Enum):
-    """Hooks that `register_ddp_comm_hook` knows."""
+    """Hooks that `register_ddp_comm_hook` accepts."""
 
     ALLREDUCE = partial(_plain, default_hooks.allreduce_hook)
     FP16_COMPRESS = partial(_plain, default_hooks.fp16_compress_hook)
@@ -32,5 +32,5 @@ class DDPCommHookType(enum.Enum):
 
 
 def register_ddp_comm_hook(comm_hook_type, model, state=None):
-    """Registers the hook of that name with a DistributedDataParallel."""
+    """Registers the hook with a DistributedDataParallel."""
     comm_hook_type.value(model, state)

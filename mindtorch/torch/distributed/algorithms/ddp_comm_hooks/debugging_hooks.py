@@ -1,11 +1,12 @@
-"""Communication hooks for looking into DistributedDataParallel."""
+"""Communication hooks for analyzing DistributedDataParallel."""
 from mindtorch.torch.futures import Future
 
 __all__ = ["noop_hook"]
 
 
 def noop_hook(_, bucket):
-    """No communication: every process keeps its own gradients (to measure what communication costs)."""
+    """Skips communication: every process uses its own gradients. Serves to measure the cost of
+    communication."""
     future = Future()
     future.set_result(bucket.buffer())
     return future

@@ -1,4 +1,4 @@
-"""Communication hooks of DistributedDataParallel: plain averaging, and averaging in half the bytes."""
+"""Communication hooks of DistributedDataParallel: averaging at full or half precision."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 
@@ -15,13 +15,13 @@ def _average(group, tensor):
 
 
 def allreduce_hook(process_group, bucket):
-    """Averages the bucket: what happens without a hook as well."""
+    """Averages the bucket, like DistributedDataParallel without a hook."""
     return _average(_group(process_group), bucket.buffer())
 
 
 def _compressed(process_group, bucket, dtype):
     group, buffer = _group(process_group), bucket.buffer()
-    # Divided before it is rounded, so that the sum stays in the range of float16.
+    # Divide before the reduction, so that the sum stays in the range of float16.
     small = buffer.to(dtype).div_(group.size())
     future = dist.all_reduce(small, group=group, async_op=True).get_future()
     return future.then(lambda f: buffer.copy_(f.value()[0]))
@@ -50,10 +50,10 @@ def _wrapper(hook, dtype):
 
 
 def fp16_compress_wrapper(hook):
-    """The hook, with buckets cast to float16 before and back after."""
+    """Wraps a hook: buckets are cast to float16 before it and back after it."""
     return _wrapper(hook, torch.float16)
 
 
 def bf16_compress_wrapper(hook):
-    """The hook, with buckets cast to bfloat16 before and back after."""
+    """Wraps a hook: buckets are cast to bfloat16 before it and back after it."""
     return _wrapper(hook, torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Averaging within a subgroup once a number of steps is done."""
+"""Post-local SGD: gradients are averaged within a subgroup after a number of steps."""
 import mindtorch.torch.distributed as dist
 from mindtorch.torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -6,7 +6,8 @@ __all__ = ["PostLocalSGDState", "post_localSGD_hook"]
 
 
 class PostLocalSGDState:
-    """Until `start_localSGD_iter` gradients are averaged over `process_group`, then over `subgroup` (or not at all)."""
+    """State of the hook: gradients are averaged over `process_group` until `start_localSGD_iter`,
+    then over `subgroup` (or not at all)."""
 
     def __init__(self, process_group, subgroup, start_localSGD_iter, post_local_gradient_allreduce=True):
         if post_local_gradient_allreduce and subgroup is None:
@@ -16,13 +17,13 @@ class PostLocalSGDState:
         self.iter = 0
 
     def maybe_increase_iter(self, bucket):
-        """Counts a step at its last bucket."""
+        """Increments the step count at the last bucket of a step."""
         if bucket.is_last():
             self.iter += 1
 
 
 def post_localSGD_hook(state, bucket):
-    """Hook of a PostLocalSGDState."""
+    """Communication hook with a PostLocalSGDState."""
     local = state.iter >= state.start_localSGD_iter
     state.maybe_increase_iter(bucket)
     if not local:

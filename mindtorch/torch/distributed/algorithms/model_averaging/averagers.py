@@ -1,4 +1,4 @@
-"""Averaging the parameters of all ranks every few steps."""
+"""Periodic averaging of the parameters over all ranks."""
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
 from mindtorch.torch.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
@@ -7,7 +7,7 @@ __all__ = ["ModelAverager", "PeriodicModelAverager"]
 
 
 class ModelAverager:
-    """Base of the averagers: `average_parameters` is called once in every step."""
+    """Base of the averagers. `average_parameters` is called once per step."""
 
     def __init__(self, process_group=None):
         self.process_group = dist.group.WORLD if process_group is None else process_group
@@ -18,7 +18,7 @@ class ModelAverager:
 
 
 class PeriodicModelAverager(ModelAverager):
-    """Averages every `period` steps, after the first `warmup_steps`."""
+    """Averages the parameters every `period` steps after the first `warmup_steps`."""
 
     def __init__(self, period, warmup_steps=0, process_group=None):
         super().__init__(process_group)
@@ -30,7 +30,7 @@ class PeriodicModelAverager(ModelAverager):
 
     @torch.no_grad()
     def average_parameters(self, params):
-        """Counts a step; averages if it is time."""
+        """Averages the parameters if they are due in this step, then increments the step count."""
         if self.step >= self.warmup_steps and (self.step - self.warmup_steps) % self.period == 0:
             average_parameters_or_parameter_groups(params, self.process_group)
         self.step += 1

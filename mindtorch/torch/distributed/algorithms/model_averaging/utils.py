@@ -1,4 +1,4 @@
-"""Averages of parameters over ranks."""
+"""Averaging of parameters over ranks."""
 from mindtorch.core.tensor import taken
 import mindtorch.torch as torch
 import mindtorch.torch.distributed as dist
@@ -25,7 +25,7 @@ def average_parameters(params, process_group=None):
 
 
 def get_params_to_average(params):
-    """Those of the parameters, or of the parameters of groups, that have a gradient."""
+    """Returns the parameters (of a list or of parameter groups) that have a gradient."""
     found = []
     for p in params:
         if isinstance(p, dict):

@@ -1,4 +1,5 @@
-"""Tensor parallelism: Linear layers split over ranks (https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html)."""
+"""Tensor parallelism: Linear layers split over ranks
+(https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html)."""
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.distributed.tensor.parallel.api import parallelize_module
 from mindtorch.torch.distributed.tensor.parallel.style import (ColwiseParallel, ParallelStyle, PrepareModuleInput,

@@ -1,4 +1,4 @@
-"""parallelize_module: styles applied to submodules by name."""
+"""parallelize_module: applies styles to submodules by name."""
 import fnmatch
 import warnings
 
@@ -9,10 +9,11 @@ __all__ = ["parallelize_module"]
 
 
 def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_data_rank=0):
-    """Splits a module in place by a style, or its submodules by a dict of styles; names may have `*` and `?`."""
+    """Parallelizes a module in place with one style, or its submodules with a dict of styles. Names
+    may contain `*` and `?`."""
     mesh = device_mesh or current_mesh()
     if mesh.ndim != 1:
-        raise NotImplementedError(f"parallelize_module on a mesh of {mesh.ndim} dimensions is not supported: take one dimension of it")
+        raise NotImplementedError(f"parallelize_module on a mesh of {mesh.ndim} dimensions is not supported: pass a 1-D slice of it")
     if parallelize_plan is None:
         warnings.warn("No parallelize_plan is provided and auto-parallel is not supported at the moment, so this parallelize_module "
                       "call will do nothing.", stacklevel=2)

@@ -1,2 +1,3 @@
-"""torch.distributed.tensor.parallel.loss: a name that refuses when it is used."""
+"""torch.distributed.tensor.parallel.loss: a name that can be imported and raises
+NotImplementedError when used."""
 from mindtorch.torch.distributed.tensor.parallel import loss_parallel  # noqa: F401

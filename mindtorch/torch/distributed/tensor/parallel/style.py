@@ -1,4 +1,4 @@
-"""How a submodule is split over a mesh of one dimension, and how its inputs and outputs lie."""
+"""How a submodule is split over a 1-D mesh, and the placements of its inputs and outputs."""
 import mindtorch.torch as torch
 from mindtorch.core.tensor import taken
 from mindtorch.torch._refusing import refuse
@@ -10,7 +10,7 @@ __all__ = ["ParallelStyle", "RowwiseParallel", "SequenceParallel", "ColwiseParal
 
 
 class ParallelStyle:
-    """Base of the styles; `src_data_rank` is set by parallelize_module."""
+    """Base class of the styles. `parallelize_module` sets `src_data_rank`."""
 
     src_data_rank = 0
 
@@ -19,18 +19,19 @@ class ParallelStyle:
 
 
 def _laid(value, mesh, layout, desired):
-    """A tensor as a DTensor that lies as desired; a plain one is a part that lies as `layout` says."""
+    """Returns a DTensor with the `desired` placement. A plain tensor is a local part with the
+    placement `layout`."""
     if layout is None:
         return value
     if not taken(value):
-        raise ValueError(f"a layout is given for {type(value).__name__}, which is no tensor")
+        raise ValueError(f"a layout was given for a value of type {type(value).__name__}; expected a tensor")
     if not isinstance(value, DTensor):
         value = DTensor.from_local(value, mesh, (layout,))
     return value if desired is None else value.redistribute(placements=(desired,))
 
 
 class _Split(ParallelStyle):
-    """A Linear or Embedding whose weight is split."""
+    """Splits the weight of a Linear or Embedding."""
 
     def __init__(self, input_layout, output_layout, use_local_output):
         self.input_layouts, self.output_layouts, self.use_local_output = (input_layout,), (output_layout,), use_local_output
@@ -59,7 +60,7 @@ class _Split(ParallelStyle):
 
 
 class ColwiseParallel(_Split):
-    """Every rank has some of the outputs of a Linear (or of the columns of an Embedding)."""
+    """Every rank computes some of the outputs of a Linear (or some columns of an Embedding)."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         super().__init__(input_layouts or Replicate(), output_layouts or Shard(-1), use_local_output)
@@ -75,7 +76,8 @@ class ColwiseParallel(_Split):
 
 
 class RowwiseParallel(_Split):
-    """Every rank has the weights of some of the inputs of a Linear (or some rows of an Embedding); outputs are added up."""
+    """Every rank has the weights of some inputs of a Linear (or some rows of an Embedding). The
+    outputs are summed over the ranks."""
 
     def __init__(self, *, input_layouts=None, output_layouts=None, use_local_output=True):
         super().__init__(input_layouts or Shard(-1), output_layouts or Replicate(), use_local_output)
@@ -91,9 +93,10 @@ class RowwiseParallel(_Split):
 
 
 class SequenceParallel(ParallelStyle):
-    """A module with replicated parameters (LayerNorm, Dropout) whose inputs and outputs are split along the sequence.
+    """A module with replicated parameters (LayerNorm, Dropout) whose inputs and outputs are split
+    along the sequence.
 
-    The whole sequence is gathered for it: right, and without the saving of memory.
+    The module runs on the gathered sequence: the results are correct, but no memory is saved.
     """
 
     def __init__(self, *, sequence_dim=1, use_local_output=False):
@@ -116,7 +119,7 @@ def _several(value):
 
 
 class PrepareModuleInput(ParallelStyle):
-    """Makes a module's inputs DTensors that lie as desired."""
+    """Converts a module's inputs to DTensors with the desired placements."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None,
                  use_local_output=False):
@@ -147,7 +150,7 @@ class PrepareModuleInput(ParallelStyle):
 
 
 class PrepareModuleOutput(ParallelStyle):
-    """Makes a module's outputs lie as desired."""
+    """Converts a module's outputs to the desired placements."""
 
     def __init__(self, *, output_layouts, desired_output_layouts, use_local_output=True):
         self.output_layouts, self.desired_output_layouts = _several(output_layouts), _several(desired_output_layouts)
@@ -170,7 +173,7 @@ class PrepareModuleOutput(ParallelStyle):
 
 
 class PrepareModuleInputOutput(ParallelStyle):
-    """PrepareModuleInput and PrepareModuleOutput together."""
+    """Combines PrepareModuleInput and PrepareModuleOutput."""
 
     def __init__(self, *, input_layouts=None, desired_input_layouts=None, input_kwarg_layouts=None, desired_input_kwarg_layouts=None,
                  use_local_input=False, output_layouts, desired_output_layouts, use_local_output=True):

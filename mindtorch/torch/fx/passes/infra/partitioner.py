@@ -1,4 +1,4 @@
-"""torch.fx.passes.infra.partitioner: the largest parts of a program that an accelerator can take."""
+"""torch.fx.passes.infra.partitioner: the largest subgraphs that an accelerator supports."""
 from mindtorch.torch.fx.node import qualified_name
 from mindtorch.torch.fx.passes.utils.fuser_utils import comes_back, fuse_by_partitions
 
@@ -27,12 +27,13 @@ class Partition:
 
 
 class CapabilityBasedPartitioner:
-    """Puts together what an OperatorSupportBase supports, as long as no part depends on itself by way of another.
+    """Partitions the nodes that an OperatorSupportBase supports, without cyclic dependencies.
 
-    allows_single_node_partition        keeps parts of one node that computes
-    non_compute_ops                     names of functions that do not count as computing
-    allowed_single_node_partition_ops   names of functions that are kept alone
-    skip_horizontal_fusion              parts that do not use each other's values stay apart
+    Args:
+        allows_single_node_partition: also keep partitions with a single compute node.
+        non_compute_ops: names of functions that do not count as compute nodes.
+        allowed_single_node_partition_ops: names of functions that may form a partition alone.
+        skip_horizontal_fusion: do not merge partitions that do not use each other's values.
     """
 
     def __init__(self, graph_module, operator_support, allows_single_node_partition=False, non_compute_ops=None, allowed_single_node_partition_ops=None,
@@ -45,14 +46,14 @@ class CapabilityBasedPartitioner:
         return self.operator_support.is_node_supported(dict(self.graph_module.named_modules()), node)
 
     def propose_partitions(self):
-        """The parts as Partitions, those that stand last in the program first."""
+        """Returns the Partitions; those at the end of the graph come first."""
         nodes = list(self.graph_module.graph.nodes)
         order = {n: i for i, n in enumerate(nodes)}
         modules = dict(self.graph_module.named_modules())
         part, parts = {}, {}
 
         def may_merge(ids):
-            # Parts are crossed as wholes.
+            # A path that reaches a node of a partition continues from all of its nodes.
             return not comes_back({n for i in ids for n in parts[i].nodes}, lambda n: [v for m in parts[part[n]].nodes for v in m.users] if n in part else ())
 
         def merge(ids):
@@ -89,11 +90,11 @@ class CapabilityBasedPartitioner:
         return len(computing) > 1 or any(n in self.allowed_single_node_partition_ops for n in names)
 
     def fuse_partitions(self, partitions, prefix="fused_"):
-        """The program with each part as a submodule."""
+        """Returns the GraphModule with each partition as a submodule."""
         return fuse_by_partitions(self.graph_module, [p.nodes for p in partitions], prefix=prefix)
 
     def remove_bookend_non_compute_ops(self, partitions):
-        """Takes from each part what does not compute and stands at its beginning or end."""
+        """Removes non-compute nodes from the beginning and end of each partition."""
         for p in partitions:
             changed = True
             while changed:
@@ -104,7 +105,7 @@ class CapabilityBasedPartitioner:
                         changed = True
 
     def partition_and_fuse(self, prefix="fused_"):
-        """propose_partitions and fuse_partitions."""
+        """Calls `propose_partitions`, then `fuse_partitions`."""
         return self.fuse_partitions(self.propose_partitions(), prefix=prefix)
 
 

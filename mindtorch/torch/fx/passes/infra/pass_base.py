@@ -1,4 +1,4 @@
-"""torch.fx.passes.infra.pass_base: a change of programs with a check before and after it."""
+"""torch.fx.passes.infra.pass_base: a graph pass with checks before and after it."""
 import abc
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ __all__ = ["PassResult", "PassBase"]
 
 
 class PassResult(NamedTuple):
-    """The program after a pass, and whether the pass changed it."""
+    """The GraphModule after a pass, and whether the pass modified it."""
 
     graph_module: object
     modified: bool
 
 
 class PassBase(abc.ABC):
-    """A pass: write `call`; `requires` and `ensures` may raise."""
+    """Base class of passes. Subclasses implement `call`; `requires` and `ensures` may raise."""
 
     def __call__(self, graph_module):
         self.requires(graph_module)
@@ -23,7 +23,7 @@ class PassBase(abc.ABC):
 
     @abc.abstractmethod
     def call(self, graph_module):
-        """The PassResult of a GraphModule."""
+        """Runs the pass on a GraphModule and returns a PassResult."""
 
     def requires(self, graph_module):  # noqa: B027
         """Called before the pass."""

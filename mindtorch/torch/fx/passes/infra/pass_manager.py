@@ -1,4 +1,4 @@
-"""torch.fx.passes.infra.pass_manager: passes one after the other, in an order that keeps constraints."""
+"""torch.fx.passes.infra.pass_manager: runs passes in an order that satisfies constraints."""
 import functools
 import inspect
 import logging
@@ -11,7 +11,7 @@ logger = logging.getLogger("torch.fx.passes.infra.pass_manager")
 
 
 def pass_result_wrapper(fn):
-    """A pass that gives nothing as one that gives a PassResult: "modified" is taken to be true."""
+    """Wraps a pass that does not return a PassResult; `modified` is then assumed to be True."""
     if fn is None:
         return None
 
@@ -25,7 +25,7 @@ def pass_result_wrapper(fn):
 
 
 def this_before_that_pass_constraint(this, that):
-    """A constraint: `that` may not come before `this`."""
+    """Returns the constraint that `that` must not run before `this`."""
     def depends_on(a, b):
         return a is not that or b is not this
     return depends_on
@@ -39,7 +39,7 @@ def _validate_pass_schedule_constraint(constraint, passes):
 
 
 def _topological_sort_passes(passes, constraints):
-    """The passes in an order that keeps the constraints; RuntimeError if there is none."""
+    """Sorts the passes to satisfy the constraints. RuntimeError if they are circular."""
     if not constraints:
         return passes
     before = {p: [q for q in passes if q is not p and not all(c(p, q) for c in constraints)] for p in passes}
@@ -60,7 +60,7 @@ def _topological_sort_passes(passes, constraints):
 
 
 class PassManager:
-    """Runs passes on a program, `steps` times or until none changes it."""
+    """Runs passes on a module up to `steps` times, and stops early when no pass modifies it."""
 
     def __init__(self, passes=None, constraints=None, steps=None, run_checks_after_each_pass=False, suppress_check_failures=False):
         self.passes, self.constraints, self.steps = passes or [], constraints or [], steps or 1
@@ -72,12 +72,13 @@ class PassManager:
         self._validated = False
 
     def add_constraint(self, constraint):
-        """constraint(a, b) says whether pass a may come before pass b."""
+        """Adds a constraint; `constraint(a, b)` returns True if pass `a` may run before pass `b`.
+        """
         self.constraints.append(constraint)
         self._validated = False
 
     def validate_constraints(self):
-        """RuntimeError if the order breaks a constraint."""
+        """Raises RuntimeError if the order of the passes violates a constraint."""
         if self._validated:
             return
         for c in self.constraints:
@@ -85,21 +86,21 @@ class PassManager:
         self._validated = True
 
     def solve_constraints(self):
-        """Puts the passes into an order that keeps the constraints."""
+        """Sorts the passes to satisfy the constraints."""
         self.passes = _topological_sort_passes(self.passes, self.constraints)
         self._validated = True
 
     def add_checks(self, check):
-        """check(module) runs after the passes and may raise."""
+        """Sets the check, which is called with the module and may raise."""
         if len(inspect.signature(check).parameters) != 1:
             raise TypeError("PassManager check function should only take in one variable, a module")
         self.check = check
 
     def check(self, module):
-        """Called after the passes."""
+        """Default check; accepts every module."""
 
     def __call__(self, module):
-        """The PassResult of all passes; a pass that raises is named."""
+        """Runs all passes and returns a PassResult. An exception names the pass that raised it."""
         if not self._validated:
             self.solve_constraints()
         self._checked(module, None)

@@ -1,4 +1,4 @@
-"""torch.fx.passes.utils.common: pieces of programs as modules, and whether two programs are the same."""
+"""torch.fx.passes.utils.common: lifting subgraphs to modules, and comparing graphs."""
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule, _assign_attr
 from mindtorch.torch.nn.modules.module import Module
@@ -7,7 +7,7 @@ __all__ = ["HolderModule", "lift_subgraph_as_module", "compare_graphs"]
 
 
 class HolderModule(Module):
-    """A module of these submodules."""
+    """A module that holds the submodules of a dictionary."""
 
     def __init__(self, d):
         super().__init__()
@@ -16,9 +16,10 @@ class HolderModule(Module):
 
 
 def lift_subgraph_as_module(gm, subgraph, comp_name="", class_name="GraphModule"):
-    """(GraphModule of a graph of gm's attributes, {its names of submodules and parameters: gm's}).
+    """Returns (GraphModule, {name in it: name in `gm`}) for a subgraph of `gm`.
 
-    Attributes keep their names; the graph's nodes are changed to have no owner but the new module.
+    The mapping covers submodules, parameters and buffers. Attributes keep their names. The new
+    module becomes the owner of the subgraph's nodes.
     """
     root, names = HolderModule({}), {}
     for n in subgraph.nodes:
@@ -39,7 +40,7 @@ def lift_subgraph_as_module(gm, subgraph, comp_name="", class_name="GraphModule"
 
 
 def compare_graphs(left, right):
-    """Whether two Graphs compute the same: one is a match for the whole of the other."""
+    """True if two Graphs are equivalent: one matches the entire other."""
     from mindtorch.torch.fx.passes.utils.matcher_utils import SubgraphMatcher
     if not isinstance(left, Graph) or not isinstance(right, Graph):
         raise TypeError("compare_graphs takes two Graphs")

@@ -1,4 +1,4 @@
-"""torch.fx.passes.utils.fuser_utils: nodes of a program put into a submodule."""
+"""torch.fx.passes.utils.fuser_utils: moves nodes of a graph into a submodule."""
 import operator
 
 from mindtorch.torch.fx.graph import Graph
@@ -9,13 +9,17 @@ __all__ = ["topo_sort", "validate_partition", "fuse_as_graphmodule", "insert_sub
 
 
 def topo_sort(nodes):
-    """The nodes of a graph in its order, in which each comes after those that it uses."""
+    """Returns the nodes in the order of their graph, which is topological."""
     place = {n: i for i, n in enumerate(nodes[0].graph.nodes)} if nodes else {}
     return sorted(nodes, key=place.__getitem__)
 
 
 def comes_back(inner, along=lambda n: ()):
-    """Whether a value of the nodes `inner` is needed by them again by way of nodes outside; `along(n)` are the nodes that are reached with n."""
+    """True if a path leaves the nodes `inner` and comes back to them, i.e. fusing them makes a
+    cycle.
+
+    `along(n)` returns additional nodes that are reached whenever `n` is.
+    """
     seen, todo = set(), [u for n in inner for u in n.users if u not in inner]
     while todo:
         n = todo.pop()
@@ -28,12 +32,16 @@ def comes_back(inner, along=lambda n: ()):
 
 
 def validate_partition(partition):
-    """Whether the nodes may become one: none of them depends on another by way of nodes outside."""
+    """True if the nodes can be fused: none depends on another through nodes outside the partition.
+    """
     return not comes_back(set(partition))
 
 
 def fuse_as_graphmodule(gm, nodes, module_name, partition_lookup_table=None, *, always_return_tuple=False):
-    """(GraphModule of these nodes, which stand in order, gm's nodes that go in, gm's nodes that come out)."""
+    """Returns (GraphModule, inputs, outputs) for `nodes`, which must be in topological order.
+
+    Inputs and outputs are nodes of `gm`.
+    """
     for n in nodes:
         if n.graph.owning_module is not gm:
             raise AssertionError(f"{n} doesn't belong to passed in graph module {gm._get_name()}")
@@ -62,7 +70,8 @@ def fuse_as_graphmodule(gm, nodes, module_name, partition_lookup_table=None, *, 
 
 
 def insert_subgm(gm, sub_gm, orig_inputs, orig_outputs, insertion_point=None):
-    """Puts a call of sub_gm into gm (before insertion_point) and has it used instead of orig_outputs; gives gm."""
+    """Inserts a call of `sub_gm` into `gm` (before `insertion_point`), replaces the uses of
+    `orig_outputs` with its results, and returns `gm`."""
     name = type(sub_gm).__name__
     gm.add_submodule(name, sub_gm)
     several = len(orig_outputs) != 1 or isinstance(sub_gm.graph.output_node().args[0], tuple)
@@ -79,7 +88,8 @@ def insert_subgm(gm, sub_gm, orig_inputs, orig_outputs, insertion_point=None):
 
 
 def _latest(gm, nodes):
-    """The last of these nodes in gm's order, or the last placeholder."""
+    """Returns the last of these nodes in `gm`'s order, or the last placeholder if that comes later.
+    """
     found = None
     for n in gm.graph.nodes:
         if n in nodes or n.op == "placeholder":
@@ -88,13 +98,13 @@ def _latest(gm, nodes):
 
 
 def erase_nodes(gm, nodes):
-    """Takes out nodes that nothing uses now; they stand in order."""
+    """Erases unused nodes, which must be in topological order."""
     for n in reversed(nodes):
         gm.graph.erase_node(n)
 
 
 def fuse_by_partitions(gm, partitions, prefix="fused_", always_return_tuple=False):
-    """gm with each of these collections of nodes as one submodule."""
+    """Replaces each collection of nodes with a submodule and returns `gm`."""
     for i, nodes in enumerate(partitions):
         ordered = topo_sort(list(nodes))
         sub, inputs, outputs = fuse_as_graphmodule(gm, ordered, f"{prefix}{i}", dict.fromkeys(nodes), always_return_tuple=always_return_tuple)

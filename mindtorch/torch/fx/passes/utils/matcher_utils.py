@@ -1,4 +1,4 @@
-"""torch.fx.passes.utils.matcher_utils: where a piece of program stands in another."""
+"""torch.fx.passes.utils.matcher_utils: finds matches of a pattern in a graph."""
 import dataclasses
 
 from mindtorch.core.tensor import taken
@@ -12,13 +12,14 @@ _CONTAINERS = (list, tuple)
 
 @dataclasses.dataclass
 class InternalMatch:
-    """One place: the program's value for each node of the pattern.
+    """One match of a pattern.
 
-    anchors            the program's nodes for those at which the pattern ends
-    nodes_map          {the pattern's node: the program's node, or the literal in the place of a placeholder}
-    placeholder_nodes  what stands for the pattern's inputs, in their order
-    returning_nodes    what stands for its results
-    name_node_map      the program's nodes by the names that the pattern gave (SubgraphMatcherWithNameNodeMap)
+    Args:
+        anchors: nodes of the graph that match the pattern's final nodes.
+        nodes_map: {pattern node: graph node, or the literal that a placeholder matched}.
+        placeholder_nodes: the matches of the pattern's inputs, in their order.
+        returning_nodes: the matches of the pattern's outputs.
+        name_node_map: {name given by the pattern: node} (SubgraphMatcherWithNameNodeMap).
     """
 
     anchors: list
@@ -32,7 +33,8 @@ class InternalMatch:
 
 
 def _attribute(node):
-    """The value of a get_attr node; the node itself if its module is not known."""
+    """Returns the value of a get_attr node, or the node itself if its graph has no owning module.
+    """
     at = node.graph.owning_module
     if at is None:
         return node
@@ -44,20 +46,21 @@ def _attribute(node):
 
 
 def _spread(a, b):
-    """Whether one is a number and the other a list of just that: the default 0 is also [0, 0]."""
+    """True if one is an int and the other a list of that int: the default 0 equals [0, 0]."""
     if type(a) is int:
         a, b = b, a
     return type(b) is int and isinstance(a, _CONTAINERS) and len(a) > 0 and all(type(x) is int and x == b for x in a)
 
 
 class SubgraphMatcher:
-    """Finds a pattern in programs.
+    """Finds the matches of a pattern in graphs.
 
-    pattern                     a Graph
-    match_output                the program's output must be what the pattern puts out
-    match_placeholder           an input of the pattern stands for an input only, not for any value
-    remove_overlapping_matches  of matches that share nodes the first counts
-    ignore_literals             numbers and strings need not be the same
+    Args:
+        pattern: a Graph.
+        match_output: the graph's output must match the pattern's output.
+        match_placeholder: pattern placeholders match only placeholders, not any value.
+        remove_overlapping_matches: of matches that share nodes, keep the first.
+        ignore_literals: constants in the arguments need not be equal.
     """
 
     def __init__(self, pattern, match_output=False, match_placeholder=False, remove_overlapping_matches=True, ignore_literals=False):
@@ -74,7 +77,7 @@ class SubgraphMatcher:
         self.pattern_returning_nodes = list(output.all_input_nodes)
         self.pattern_anchors = [output] if match_output else [n for n in self.pattern_returning_nodes if len(n.users) == 1]
 
-    # ---- is it the same
+    # ---- comparing nodes and arguments
     def _match_attributes(self, pn, gn):
         a, b = _attribute(pn), _attribute(gn)
         if isinstance(a, Node) or isinstance(b, Node):
@@ -104,7 +107,7 @@ class SubgraphMatcher:
         return self.ignore_literals or not isinstance(gn, Node) and type(gn) is type(pn) and gn == pn
 
     def _match_values(self, p, g, match, name):
-        """Two arguments, or structures of them."""
+        """True if two arguments match; containers are compared recursively."""
         if isinstance(p, Node) and isinstance(g, Node):
             return self._match_nodes(p, g, match, name)
         if isinstance(p, _CONTAINERS) and isinstance(g, _CONTAINERS):
@@ -118,7 +121,7 @@ class SubgraphMatcher:
     def _match_arguments(self, pn, gn, match, name):
         if len(pn.args) == len(gn.args) and pn.kwargs.keys() == gn.kwargs.keys():
             return self._match_values(pn.args, gn.args, match, name) and self._match_values(pn.kwargs, gn.kwargs, match, name)
-        # One says by name, or by its default, what the other says by place.
+        # One call passes an argument by name, or by default, that the other passes by position.
         if pn.op != "call_function":
             return False
         a, b = pn.normalized_arguments(None, normalize_to_only_use_kwargs=True), gn.normalized_arguments(None, normalize_to_only_use_kwargs=True)
@@ -143,7 +146,7 @@ class SubgraphMatcher:
         return False
 
     def _is_contained(self, nodes_map):
-        """Whether no inner value is used outside."""
+        """True if no internal value of a match is used outside it."""
         inner = {g: p for p, g in nodes_map.items() if p.op != "placeholder" and isinstance(g, Node)}
         returned = set(self.pattern_returning_nodes)
         return all(u in inner for g, p in inner.items() if p.op not in ("output", "get_attr") and p not in returned for u in g.users)
@@ -158,7 +161,7 @@ class SubgraphMatcher:
         return kept
 
     def match(self, graph, node_name_match=""):
-        """The InternalMatches in a Graph, in its order."""
+        """Returns the InternalMatches in a Graph, in its order."""
         candidates = [[g for g in graph.nodes if self._nodes_are_equal(p, g, node_name_match)] for p in self.pattern_anchors]
         found = []
 
@@ -181,6 +184,6 @@ class SubgraphMatcher:
 
 
 def _as_graph(x):
-    """A Graph of a Graph, a GraphModule, a function or a module."""
+    """Returns the Graph of a Graph, GraphModule, function or module."""
     from mindtorch.torch.fx._symbolic_trace import symbolic_trace
     return x if isinstance(x, Graph) else x.graph if isinstance(getattr(x, "graph", None), Graph) else symbolic_trace(x).graph

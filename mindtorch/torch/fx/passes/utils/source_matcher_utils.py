@@ -1,4 +1,5 @@
-"""torch.fx.passes.utils.source_matcher_utils: which steps of a program came of one module or function of its source."""
+"""torch.fx.passes.utils.source_matcher_utils: groups nodes by the module or function they come
+from."""
 import dataclasses
 
 from mindtorch.torch.fx.node import Node
@@ -8,7 +9,8 @@ __all__ = ["get_source_partitions", "check_subgraphs_connected", "SourcePartitio
 
 @dataclasses.dataclass
 class SourcePartition:
-    """Steps of one source: what goes in, what comes out, and the parameters among what goes in."""
+    """Nodes with a common source, their inputs and outputs, and the get_attr nodes among the
+    inputs."""
 
     nodes: list
     source: object
@@ -18,9 +20,10 @@ class SourcePartition:
 
 
 def get_source_partitions(graph, wanted_sources, filter_fn=None):
-    """{source: SourcePartitions} by the nodes' meta: "source_fn_stack" or, without that, "torch_fn", as tracers of source programs leave them.
+    """Returns {source: [SourcePartition]} from the nodes' meta.
 
-    filter_fn   says of a node whether it counts; partitions keep out if one of their nodes does not
+    The meta entry is "source_fn_stack", or else "torch_fn", as set by tracers. A partition is
+    dropped if `filter_fn` returns False for any of its nodes.
     """
     found: dict = {}
     for node in graph.nodes:
@@ -41,7 +44,7 @@ def get_source_partitions(graph, wanted_sources, filter_fn=None):
 def _partition(nodes, source):
     inner, inputs, params, outputs = set(nodes), {}, {}, {}
     for n in nodes:
-        for m in n.args:          # (what stands in a list among the arguments does not count)
+        for m in n.args:  # (nodes inside list arguments do not count)
             if isinstance(m, Node) and m not in inner:
                 inputs.setdefault(m)
         if n.op == "get_attr":
@@ -53,5 +56,5 @@ def _partition(nodes, source):
 
 
 def check_subgraphs_connected(subgraph1, subgraph2):
-    """Whether the second uses what the first gives."""
+    """True if the second partition uses a node of the first."""
     return any(m in subgraph1.nodes for n in subgraph2.nodes for m in n.all_input_nodes)

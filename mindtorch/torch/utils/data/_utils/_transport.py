@@ -1,8 +1,9 @@
-"""How batches come from a worker process: a pipe for messages, shared memory for what is large in them.
+"""Transport of batches from a worker process: a pipe for messages, shared memory for large buffers.
 
-The memory is anonymous (memfd), its descriptors travel through the pipe: when the processes are gone, however they
-ended, so is the memory.  Segments are used again as soon as no array of the receiver stands on them, which saves the
-page faults of fresh ones.  Where the system has no such memory, everything goes through the pipe.
+The memory is anonymous (memfd) and its descriptors are sent through the pipe. It is therefore freed
+when the processes exit, whatever the reason. A segment is reused as soon as no array of the
+receiver references it, which saves the page faults of new segments. On systems without memfd, all
+data goes through the pipe.
 """
 
 import collections
@@ -19,7 +20,7 @@ from multiprocessing import reduction
 
 try:
     import resource
-except ImportError:  # not on Windows
+except ImportError:  # not available on Windows
     resource = None
 
 import numpy as np
@@ -29,18 +30,22 @@ from mindtorch.core.tensor import Parameter, Tensor
 from mindtorch.torch.multiprocessing.reductions import parts_of, tensor_of_parts
 from mindtorch.torch.storage import UntypedStorage
 
-# Below this many bytes a copy through the pipe is as fast (measured: 16 KB 37 us round trip, against 31 us plus the
-# bookkeeping of a segment; 64 KB 90 us).
+# Below this size in bytes, a copy through the pipe is as fast as shared memory: the round trip
+# takes 37 us vs 31 us plus the bookkeeping of a segment at 16 KB, and 90 us through the pipe at 64
+# KB.
 _SMALL = 16 << 10
-# A pickle from here on goes through a segment itself, so that messages stay short and a sender is not held up.
+# A pickle of at least this size is itself sent in a segment, so that messages stay short and do not
+# block the sender.
 _LONG = 48 << 10
 
-# Live segments of all workers of a loader together; each takes a file descriptor in either process.
+# Maximum number of live segments of all workers of a loader; each uses one file descriptor in both
+# processes.
 _MAX_SEGMENTS = 256
 
 
 def segments_per_worker(workers):
-    """How many segments a worker may have: few enough that file descriptors do not run out."""
+    """Returns the maximum number of segments per worker, such that file descriptors do not run out.
+    """
     if resource is None:
         return 0
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -48,18 +53,19 @@ def segments_per_worker(workers):
     return max(few // workers, 2)
 
 
-# Every so many messages segments beyond the most in use since, and a few spare ones, are given up.
+# After this many messages, free segments beyond the peak use of that period plus _SPARE are
+# released.
 _REVIEW = 64
 _SPARE = 4
 
 CAN_SHARE = hasattr(os, "memfd_create") and reduction.HAVE_SEND_HANDLE and hasattr(socket, "AF_UNIX")
 
-# Length of the segment notes, epoch, number of the batch, what it is.
+# Length of the segment notes, epoch, batch number, message kind.
 _HEAD = struct.Struct("<IqqB")
 DATA, END, ERROR = range(3)
 
 
-# ------------------------------------------------------------------ what the sender keeps
+# ------------------------------------------------------------------ state of the sender
 class _Segment:
     __slots__ = ("id", "size", "fd", "map", "remote", "local", "__weakref__")
 
@@ -68,33 +74,34 @@ class _Segment:
         self.fd = os.memfd_create("mindtorch-data", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
         self.map = mmap.mmap(self.fd, size)
-        self.remote = 0  # messages that carry it and are not given back yet
-        self.local = None  # weak reference to this process's array on it
+        self.remote = 0  # number of messages that carry the segment and are not returned yet
+        self.local = None  # weak reference to this process's array on the segment
 
 
 def _rounded(size):
-    """Sizes come in steps of an eighth, so that a segment fits batches of about the same size."""
+    """Rounds sizes up in steps of up to an eighth, so that a segment fits batches of similar size.
+    """
     step = max(4096, 1 << max(size.bit_length() - 4, 0))
     return -(-size // step) * step
 
 
 class Pool:
-    """Segments of one worker."""
+    """Shared-memory segments of one worker."""
 
     def __init__(self, limit):
         self._limit = limit
         self._all = {}  # id -> _Segment
-        self._roots = {}  # id(array) -> _Segment, for arrays that batches were stacked into
+        self._roots = {}  # id(array) -> _Segment, for the destination arrays of stacked batches
         self._next = 0
         self._peak = self._uses = 0
         self.fresh = []  # segments whose descriptor has not been sent yet
-        self.dropped = []  # ids that the receiver should forget
+        self.dropped = []  # ids for the receiver to release
 
     def _free(self):
         return [s for s in self._all.values() if not s.remote and (s.local is None or s.local() is None)]
 
     def acquire(self, size):
-        """A free segment of at least `size` bytes, or None when too many are in use."""
+        """Returns a free segment of at least `size` bytes; None if too many are in use."""
         want = _rounded(size)
         free = self._free()
         fit = [s for s in free if want <= s.size <= 2 * want]
@@ -118,7 +125,8 @@ class Pool:
         os.close(segment.fd)
 
     def allocate(self, shape, dtype):
-        """Array on a segment for a batch to be stacked into; None if it is small or there is no segment."""
+        """Returns an array on a segment to stack a batch into; None if it is small or no segment is
+        free."""
         size = dtype.itemsize
         for n in shape:
             size *= n
@@ -135,20 +143,22 @@ class Pool:
         return root.view(dtype).reshape(shape)
 
     def holding(self, a):
-        """The segment that all of the contiguous array `a` fills, if it was allocated here."""
+        """Returns the segment that the contiguous array `a` fills completely; None if it was not
+        allocated here."""
         base = a.base
         segment = None if base is None else self._roots.get(id(base))
         return segment if segment is not None and segment.local() is base and a.nbytes == base.nbytes else None
 
     def put(self, view):
-        """Copies bytes into a segment; None if there is none."""
+        """Copies bytes into a segment and returns it; None if no segment is free."""
         segment = self.acquire(len(view))
         if segment is not None:
             segment.map[: len(view)] = view
         return segment
 
     def sent(self):
-        """Called after every message: now and then drops segments that have not been needed for a while."""
+        """Must be called after every message: periodically releases segments that were not needed
+        recently."""
         self._peak = max(self._peak, sum(s.remote > 0 for s in self._all.values()))
         self._uses += 1
         if self._uses >= _REVIEW:
@@ -169,14 +179,16 @@ _BY_VALUE = Tensor, Parameter, UntypedStorage
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors by their memory; all else as multiprocessing does it."""
+    """Pickler that passes the memory of tensors out of band and pickles all other objects like
+    multiprocessing."""
 
     def __init__(self, file, callback):
         super().__init__(file, 5, buffer_callback=callback)
         self.dispatch_table = reduction.ForkingPickler._copyreg_dispatch_table.copy()
         self.dispatch_table.update(reduction.ForkingPickler._extra_reducers)
         for kind in _BY_VALUE:
-            # torch.multiprocessing sends a descriptor that this process, which may end any time, would have to serve.
+            # torch.multiprocessing sends a descriptor that this process would have to serve, but it
+            # may exit at any time.
             self.dispatch_table.pop(kind, None)
 
     def reducer_override(self, obj):
@@ -188,7 +200,8 @@ class _Pickler(pickle.Pickler):
 
 
 def _dumps(obj, pool):
-    """(pickle, [(segment, bytes)]) of a batch; buffers without a segment are in the pickle."""
+    """Pickles a batch to (pickle, [(segment, bytes)]); buffers without a segment are part of the
+    pickle."""
     file, refs = io.BytesIO(), []
 
     def callback(buffer):
@@ -214,14 +227,14 @@ def _dumps(obj, pool):
 
 
 class Sender:
-    """The worker's end."""
+    """The worker's end of the pipe."""
 
     def __init__(self, conn, limit):
         self._conn = conn
         self.pool = Pool(limit) if CAN_SHARE and limit else None
 
     def send(self, epoch, number, kind, obj):
-        """Sends a batch; the error of pickling it, if it cannot be pickled."""
+        """Sends a batch; raises the pickling error if the batch cannot be pickled."""
         pool = self.pool
         payload, refs = _dumps(obj, pool)
         if pool is None:
@@ -247,7 +260,7 @@ class Sender:
 
 
 class Receiver:
-    """The loader's end of one worker's pipe."""
+    """The loader's end of the pipe of one worker."""
 
     def __init__(self, conn):
         self.conn = conn
@@ -256,7 +269,8 @@ class Receiver:
         self.returned = collections.deque()
 
     def receive(self):
-        """(epoch, number, kind, function that unpickles) of the next message; EOFError when the worker is gone."""
+        """Receives the next message as (epoch, number, kind, function that unpickles); raises
+        EOFError if the worker has exited."""
         data = memoryview(self.conn.recv_bytes())
         length, epoch, number, kind = _HEAD.unpack_from(data)
         payload = data[_HEAD.size + length :]
@@ -286,7 +300,7 @@ class Receiver:
         alive, returned = self._alive, self.returned
 
         def gone(ref):
-            # The worker may write there again.
+            # The worker may reuse the segment.
             alive.pop(id(ref), None)
             returned.append(number)
 
@@ -295,7 +309,7 @@ class Receiver:
         return root
 
     def take_returned(self):
-        """Segments that nothing stands on any more, to be told to the worker."""
+        """Returns the ids of unreferenced segments, to be reported to the worker."""
         ids = []
         while self.returned:
             ids.append(self.returned.popleft())
@@ -307,12 +321,14 @@ _ends = weakref.WeakSet()
 
 
 def keep_from_children(conn):
-    """Closes the loader's end of a pipe in every process forked later: a worker must see when the loader is gone."""
+    """Closes the loader's end of a pipe in every process forked later, so that a worker detects
+    when the loader exits."""
     _ends.add(conn)
 
 
 def _restore_ctrl_c():
-    # MindSpore's fork callbacks leave a C handler for SIGINT behind that ends the process: Python's is put back.
+    # MindSpore's fork callbacks leave a C handler for SIGINT that terminates the process. Restore
+    # Python's.
     handler = signal.getsignal(signal.SIGINT)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,7 @@
-"""Samples into batches.  All of it works on NumPy memory, so that worker processes run no MindSpore op."""
+"""Collation of samples into batches.
+
+All of it works on NumPy memory, so that worker processes run no MindSpore op.
+"""
 
 import copy
 import re
@@ -15,19 +18,21 @@ default_collate_err_msg_format = (
     "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 )
 
-# In a worker: gives shared memory for a batch of this shape and dtype, or None where it would not pay.
+# In a worker: returns shared memory for a batch of the given shape and dtype, or None if the batch
+# is too small.
 _allocate = None
 
 
 def set_allocator(f):
-    """Sets where workers put the batches they stack (`f(shape, numpy dtype)` returns an array or None)."""
+    """Sets the allocator of stacked batches in workers: `f(shape, numpy dtype)` returns an array or
+    None."""
     global _allocate
     _allocate = f
 
 
 # ------------------------------------------------------------------ arrays
 def _stack(arrays):
-    """Tensor of equally shaped arrays of one dtype along a new first dimension."""
+    """Stacks arrays of equal shape and dtype along a new first dimension; returns a tensor."""
     first = arrays[0]
     shape = (len(arrays), *first.shape)
     out = _allocate(shape, first.dtype) if _allocate is not None else None
@@ -43,7 +48,7 @@ def _stack(arrays):
 
 
 def _as_tensor(a):
-    """Tensor on a sample's array, which is shared, or copied where torch could not share it either."""
+    """Wraps a sample's array in a tensor; copies it only where PyTorch cannot share it either."""
     dtype = of_np(a.dtype)
     if any(s < 0 for s in a.strides):
         raise ValueError(
@@ -55,7 +60,8 @@ def _as_tensor(a):
 
 
 def _placed(t):
-    """A new tensor of numbers on the default device, as torch.tensor makes it; in a worker process that is the host."""
+    """Moves a new tensor of scalars to the default device, like torch.tensor; in a worker process
+    this is the CPU."""
     d = get_default()
     return t if d is cpu else t.to(d)
 
@@ -77,7 +83,7 @@ def _general_stack(tensors):
 
 
 def collate_tensor_fn(batch, *, collate_fn_map=None):
-    """Stacks tensors of one shape."""
+    """Stacks tensors of equal shape."""
     from mindtorch.core.grad_mode import mode
 
     if any([t._h is not None for t in batch]):
@@ -85,14 +91,14 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
     arrays = [t._a for t in batch]
     dtype = arrays[0].dtype
     if any(a.dtype != dtype for a in arrays) or mode.on and _allocate is None and any(t._rg for t in batch):
-        # Promotion of dtypes, and history for backward.
+        # This path promotes dtypes and records history for backward.
         return _general_stack(batch)
     _check_shapes(arrays)
     return _stack(arrays)
 
 
 def collate_numpy_array_fn(batch, *, collate_fn_map=None):
-    """Stacks arrays of one shape."""
+    """Stacks arrays of equal shape."""
     elem = batch[0]
     if np_str_obj_array_pattern.search(elem.dtype.str) is not None:
         raise TypeError(default_collate_err_msg_format.format(elem.dtype))
@@ -106,17 +112,20 @@ def collate_numpy_array_fn(batch, *, collate_fn_map=None):
 
 
 def collate_numpy_scalar_fn(batch, *, collate_fn_map=None):
-    """A 1-D tensor of NumPy scalars."""
+    """Converts NumPy scalars to a 1-D tensor."""
     return _placed(_as_tensor(np.array(batch)))
 
 
 def collate_float_fn(batch, *, collate_fn_map=None):
-    """A 1-D float64 tensor."""
+    """Converts Python floats to a 1-D float64 tensor."""
     return _placed(wrap(np.array(batch, np.float64)))
 
 
 def collate_int_fn(batch, *, collate_fn_map=None):
-    """A 1-D tensor of the dtype that ``torch.tensor`` gives: int64, bool, or the default float for mixed numbers."""
+    """Converts Python scalars to a 1-D tensor of the dtype of ``torch.tensor``.
+
+    This is int64, bool, or the default float dtype for mixed types.
+    """
     kinds = set(map(type, batch))
     if kinds == {bool}:
         return _placed(wrap(np.array(batch, np.bool_)))
@@ -132,7 +141,7 @@ def collate_int_fn(batch, *, collate_fn_map=None):
 
 
 def collate_str_fn(batch, *, collate_fn_map=None):
-    """Strings stay a list."""
+    """Returns strings unchanged, as a list."""
     return batch
 
 
@@ -154,7 +163,8 @@ def _is_namedtuple(x):
 
 
 def _rebuild_mapping(elem, values, fallback):
-    """A mapping of `elem`'s kind with `values`; a plain dict where its class cannot be built so."""
+    """Returns a mapping of `elem`'s type with `values`; `fallback(values)` if the class cannot be
+    constructed this way."""
     try:
         if isinstance(elem, MutableMapping):
             clone = copy.copy(elem)
@@ -166,7 +176,8 @@ def _rebuild_mapping(elem, values, fallback):
 
 
 def _rebuild_sequence(elem, values):
-    """A sequence of `elem`'s kind with `values`; a plain list where its class cannot be built so."""
+    """Returns a sequence of `elem`'s type with `values`; a plain list if the class cannot be
+    constructed this way."""
     try:
         if isinstance(elem, MutableSequence):
             clone = copy.copy(elem)
@@ -179,7 +190,8 @@ def _rebuild_sequence(elem, values):
 
 
 def collate(batch, *, collate_fn_map=None):
-    """One batch out of a list of samples, by the functions of `collate_fn_map` and recursively through containers."""
+    """Collates a list of samples to a batch with the functions of `collate_fn_map`, recursively
+    through containers."""
     elem = batch[0]
     kind = type(elem)
     if collate_fn_map is not None:
@@ -204,12 +216,14 @@ def collate(batch, *, collate_fn_map=None):
 
 
 def default_collate(batch):
-    """Batches samples: tensors, arrays and numbers are stacked, strings listed, containers batched by element."""
+    """Collates samples: stacks tensors, arrays and scalars, lists strings, and batches containers
+    element by element."""
     return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
 def default_convert(data):
-    """Arrays and NumPy numbers in a sample become tensors; everything else stays (tuples become lists)."""
+    """Converts arrays and NumPy scalars in a sample to tensors; other values are unchanged (tuples
+    become lists)."""
     if taken(data):
         return data
     if isinstance(data, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""How the samples of one batch are taken out of a dataset."""
+"""Fetchers: read the samples of one batch from a dataset."""
 
 
 class _BaseDatasetFetcher:
@@ -13,7 +13,7 @@ class _BaseDatasetFetcher:
 
 
 class _IterableDatasetFetcher(_BaseDatasetFetcher):
-    """Next samples of a stream; StopIteration at its end."""
+    """Fetcher that fetches the next samples of a stream; it raises StopIteration at its end."""
 
     def __init__(self, dataset, auto_collation, collate_fn, drop_last):
         super().__init__(dataset, auto_collation, collate_fn, drop_last)
@@ -38,7 +38,7 @@ class _IterableDatasetFetcher(_BaseDatasetFetcher):
 
 
 class _MapDatasetFetcher(_BaseDatasetFetcher):
-    """Samples by index."""
+    """Fetcher that fetches samples by index."""
 
     def fetch(self, possibly_batched_index):
         if not self.auto_collation:

@@ -1,4 +1,4 @@
-"""torch.utils.data._utils.pin_memory: `pin_memory()` of everything in a batch."""
+"""torch.utils.data._utils.pin_memory: calls `pin_memory()` on everything in a batch."""
 import collections.abc
 import copy
 
@@ -8,7 +8,8 @@ __all__ = ["pin_memory"]
 
 
 def pin_memory(data, device=None):
-    """A batch with its tensors, and objects that have a pin_memory() of their own, pinned; containers keep their types."""
+    """Returns a batch with tensors and objects that have a pin_memory() method pinned; containers
+    keep their types."""
     if taken(data) or hasattr(data, "pin_memory"):
         return data.pin_memory()
     if isinstance(data, collections.abc.Mapping):
@@ -23,11 +24,12 @@ def pin_memory(data, device=None):
 
 
 def _filled(data, mutable, fill, plain):
-    """`plain` in a container like `data`, or as it is where that container cannot be copied or made."""
+    """Returns `plain` in a container like `data`; `plain` itself if that container cannot be copied
+    or constructed."""
     try:
         if not isinstance(data, mutable):
             return type(data)(plain)
-        clone = copy.copy(data)         # (keeps what else such an object has)
+        clone = copy.copy(data)  # a copy preserves the container's other attributes
         fill(clone)
     except TypeError:
         return plain

@@ -1,4 +1,4 @@
-"""The two kinds of data pipes, and the registration of their functional forms."""
+"""The two kinds of data pipes, and the registry of their functional forms."""
 import functools
 import importlib
 
@@ -7,12 +7,12 @@ from mindtorch.torch.utils.data.dataset import Dataset, IterableDataset
 __all__ = ["IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic"]
 
 
-# Functional forms of real torch's pipes that are not here.
+# Functional forms of PyTorch's pipes that are not supported.
 _MISSING = ("demux", "fork", "groupby", "routed_decode")
 
 
 def _load():
-    """Loads the pipes of this package, which register their functional forms."""
+    """Imports the pipes of this package, which register their functional forms."""
     for kind in ("iter", "map"):
         importlib.import_module(f"mindtorch.torch.utils.data.datapipes.{kind}")
 
@@ -35,12 +35,12 @@ class _Forms:
 
     @classmethod
     def register_function(cls, name, function):
-        """Makes `pipe.name(...)` call function(pipe, ...)."""
+        """Registers function(pipe, ...) as `pipe.name(...)`."""
         cls.functions[name] = function
 
     @classmethod
     def register_datapipe_as_function(cls, name, cls_to_register, enable_df_api_tracing=False):
-        """Makes `pipe.name(...)` an instance of a class."""
+        """Registers a class as `pipe.name(...)`."""
         if not cls_to_register.__module__.startswith(__package__):
             _load()
         if name in cls.functions:
@@ -54,27 +54,27 @@ class _Forms:
         return type(self).__name__
 
     def reset(self):
-        """Called before a new pass."""
+        """Resets the pipe; called before a new iteration."""
 
 
 class IterDataPipe(_Forms, IterableDataset):
-    """A pipe that is iterated over."""
+    """Pipe that is iterated over."""
 
     functions = {}
 
 
 class DFIterDataPipe(IterDataPipe):
-    """A pipe of data frames."""
+    """Pipe of data frames."""
 
 
 class MapDataPipe(_Forms, Dataset):
-    """A pipe that is indexed."""
+    """Pipe that is indexed."""
 
     functions = {}
 
 
 class functional_datapipe:
-    """Class decorator: the class gets a functional form on pipes of its kind."""
+    """Class decorator that registers a functional form on pipes of the same kind."""
 
     def __init__(self, name, enable_df_api_tracing=False):
         self.name = name
@@ -93,7 +93,7 @@ _deterministic = False
 
 
 class guaranteed_datapipes_determinism:
-    """Context manager: pipes that are not deterministic refuse to be made inside."""
+    """Context manager: creating a non-deterministic pipe inside raises TypeError."""
 
     def __init__(self):
         self._before = None
@@ -108,7 +108,8 @@ class guaranteed_datapipes_determinism:
 
 
 class non_deterministic:
-    """Class decorator: instances are not deterministic (always, or as a function of the arguments says)."""
+    """Class decorator that marks instances as non-deterministic (always, or depending on a function
+    of the arguments)."""
 
     def __init__(self, arg=None):
         self.when = arg if callable(arg) and not isinstance(arg, type) else None
@@ -119,5 +120,5 @@ class non_deterministic:
             self.cls = args[0]
             return self
         if _deterministic and (self.when is None or self.when(*args, **kwargs)):
-            raise TypeError(f"{self.cls.__name__} is non-deterministic, but determinism was asked for")
+            raise TypeError(f"{self.cls.__name__} is non-deterministic inside guaranteed_datapipes_determinism")
         return self.cls(*args, **kwargs)

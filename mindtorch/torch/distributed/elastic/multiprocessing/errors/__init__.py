@@ -1,4 +1,5 @@
-"""torch.distributed.elastic.multiprocessing.errors: how a worker tells the launcher what went wrong."""
+"""torch.distributed.elastic.multiprocessing.errors: how a worker reports its exception to the
+launcher."""
 import functools
 import json
 import os
@@ -12,10 +13,10 @@ __all__ = ["ProcessFailure", "ChildFailedError", "record", "ErrorHandler", "get_
 
 
 class ErrorHandler:
-    """Writes an exception into the file that TORCHELASTIC_ERROR_FILE names, if it names one."""
+    """Writes an exception to the file named by TORCHELASTIC_ERROR_FILE, if that variable is set."""
 
     def initialize(self):
-        """Nothing to prepare."""
+        """Does nothing."""
 
     def record_exception(self, e):
         """Writes the exception and its traceback as JSON."""
@@ -29,12 +30,13 @@ class ErrorHandler:
 
 
 def get_error_handler():
-    """An ErrorHandler."""
+    """Returns a new `ErrorHandler`."""
     return ErrorHandler()
 
 
 def record(fn, error_handler=None):
-    """Decorator of a script's main function: its exception, traceback included, reaches the launcher's report."""
+    """Decorator for a script's main function. An exception, with its traceback, goes into the
+    launcher's report."""
     handler = error_handler or get_error_handler()
 
     @functools.wraps(fn)

@@ -1,4 +1,4 @@
-"""torch.fx.passes.dialect.common.cse_pass: what is computed twice is computed once."""
+"""torch.fx.passes.dialect.common.cse_pass: common subexpression elimination."""
 from mindtorch.torch import _ops
 from mindtorch.torch.fx.graph import Graph
 from mindtorch.torch.fx.graph_module import GraphModule
@@ -13,13 +13,14 @@ _WRITES = """add_ bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_
 
 
 def get_CSE_banned_ops():
-    """The operators that give something else at each call: never taken together."""
+    """Returns the ops that return a different result on each call and must never be merged."""
     found = (_ops.find_packet("aten", n) for n in (*_RANDOM, *_WRITES))
     return {p for p in found if p is not None}
 
 
 def _key(x):
-    """A hashable that is the same for the same arguments; TypeError for arguments that cannot be compared."""
+    """Returns a hashable key that is equal for equal arguments. TypeError for unhashable arguments.
+    """
     if isinstance(x, (list, tuple)):
         return isinstance(x, tuple), tuple(map(_key, x))
     if isinstance(x, dict):
@@ -29,11 +30,12 @@ def _key(x):
     if isinstance(x, Node):
         return "node", id(x)
     hash(x)
-    return type(x), repr(x) if isinstance(x, float) else x          # (0.0 is not -0.0)
+    return type(x), repr(x) if isinstance(x, float) else x  # (0.0 and -0.0 must differ)
 
 
 def _writes(node):
-    """Whether a step writes to what it is given: nothing read before it is the same after it."""
+    """True if a node modifies one of its inputs in place. Values read before it cannot be reused
+    after it."""
     if node.op == "call_method":
         return node.target.endswith("_") and not node.target.endswith("__") or node.target == "__setitem__"
     if node.kwargs.get("out") is not None or node.kwargs.get("inplace"):
@@ -47,9 +49,10 @@ _INPLACE = frozenset("add sub mul truediv floordiv mod pow matmul lshift rshift 
 
 
 class CSEPass(PassBase):
-    """Takes steps together that call the same function with the same arguments.
+    """Merges nodes that call the same function with the same arguments.
 
-    banned_ops   operators (or their overloads) whose calls stay; by default those of `get_CSE_banned_ops` and functions with effects
+    `banned_ops` are op packets or overloads whose calls are never merged. Ops of
+    `get_CSE_banned_ops` and functions with side effects are never merged.
     """
 
     def __init__(self, banned_ops=None):
@@ -62,7 +65,7 @@ class CSEPass(PassBase):
                 or n.kwargs.get("out") is not None or getattr(n.target, "__name__", "") in _RANDOM)
 
     def call(self, graph_module):
-        """PassResult: a new GraphModule."""
+        """Returns a PassResult with a new GraphModule."""
         graph, env, known = Graph(), {}, {}
         changed = False
         graph._codegen = graph_module.graph._codegen

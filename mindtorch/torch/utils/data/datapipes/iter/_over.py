@@ -1,9 +1,9 @@
-"""A base of iterable pipes."""
+"""Base class of iterable pipes over another pipe."""
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe
 
 
 class _Over(IterDataPipe):
-    """A pipe over another one."""
+    """Pipe over another pipe."""
 
     def __init__(self, datapipe):
         self.datapipe = datapipe

@@ -1,4 +1,4 @@
-"""Iterable pipes: a function of each item."""
+"""Iterable pipes that apply a function to each item."""
 import copy
 
 from mindtorch.torch.utils.data._utils.collate import default_collate
@@ -10,7 +10,8 @@ __all__ = ["MapperIterDataPipe", "CollatorIterDataPipe"]
 
 @functional_datapipe("map")
 class MapperIterDataPipe(_Over):
-    """fn of each item, or of its columns input_col (the result goes to output_col)."""
+    """Pipe that applies `fn` to each item, or to its columns input_col; the result is stored in
+    output_col."""
 
     def __init__(self, datapipe, fn, input_col=None, output_col=None):
         super().__init__(datapipe)
@@ -26,7 +27,7 @@ class MapperIterDataPipe(_Over):
         kind = type(item)
         item = list(item) if kind is tuple else copy.copy(item)
         if out is None:
-            # The result takes the place of the first column, the others go.
+            # The result replaces the first column; the other columns are removed.
             columns = col if isinstance(col, (list, tuple)) else [col]
             item[columns[0]] = r
             for c in sorted(columns[1:], reverse=True):
@@ -44,7 +45,7 @@ class MapperIterDataPipe(_Over):
 
 @functional_datapipe("collate")
 class CollatorIterDataPipe(MapperIterDataPipe):
-    """Items collated to tensors."""
+    """Pipe that collates items to tensors."""
 
     def __init__(self, datapipe, conversion=default_collate, collate_fn=None):
         super().__init__(datapipe, collate_fn or conversion)

@@ -1,4 +1,4 @@
-"""Iterable pipes: other orders of the items."""
+"""Iterable pipes that change the order of items."""
 import random
 
 from mindtorch.torch.utils.data.datapipes.datapipe import functional_datapipe
@@ -10,7 +10,7 @@ __all__ = ["SamplerIterDataPipe", "ShufflerIterDataPipe"]
 
 @functional_datapipe("shuffle")
 class ShufflerIterDataPipe(_Over):
-    """Items in random order, out of a buffer of buffer_size."""
+    """Pipe that returns items in random order, from a buffer of buffer_size items."""
 
     def __init__(self, datapipe, *, buffer_size=10000, unbatch_level=0):
         if buffer_size <= 0:
@@ -46,7 +46,8 @@ class ShufflerIterDataPipe(_Over):
 
 
 class SamplerIterDataPipe(_Over):
-    """Items in the order that a sampler of the pipe gives: one of `torch.utils.data`, in sequence unless told otherwise."""
+    """Pipe that iterates with a sampler of `torch.utils.data` over the pipe (default: in sequence).
+    """
 
     def __init__(self, datapipe, sampler=SequentialSampler, sampler_args=None, sampler_kwargs=None):
         try:

@@ -1,4 +1,4 @@
-"""Iterable pipes: several pipes."""
+"""Iterable pipes that combine several pipes."""
 from mindtorch.torch._refusing import refuse
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe, functional_datapipe
 
@@ -7,7 +7,7 @@ __all__ = ["ConcaterIterDataPipe", "ZipperIterDataPipe", "MultiplexerIterDataPip
 
 @functional_datapipe("concat")
 class ConcaterIterDataPipe(IterDataPipe):
-    """One pipe after the other."""
+    """Pipe that concatenates pipes."""
 
     def __init__(self, *datapipes):
         if not datapipes:
@@ -24,7 +24,7 @@ class ConcaterIterDataPipe(IterDataPipe):
 
 @functional_datapipe("zip")
 class ZipperIterDataPipe(IterDataPipe):
-    """Tuples of one item of each pipe."""
+    """Pipe of tuples with one item of each pipe."""
 
     def __init__(self, *datapipes):
         self.datapipes = datapipes
@@ -38,7 +38,7 @@ class ZipperIterDataPipe(IterDataPipe):
 
 @functional_datapipe("mux")
 class MultiplexerIterDataPipe(IterDataPipe):
-    """One item of each pipe in turn, until the shortest is over."""
+    """Pipe that returns one item of each pipe in turn, until the shortest pipe ends."""
 
     def __init__(self, *datapipes):
         self.datapipes = datapipes

@@ -1,4 +1,4 @@
-"""Iterable pipes: names of files."""
+"""Iterable pipes of file names."""
 import fnmatch
 import os
 import warnings
@@ -16,7 +16,8 @@ def _complain(error):
 
 @functional_datapipe("list_files")
 class FileListerIterDataPipe(IterDataPipe):
-    """Paths of the files in folders, those whose name fits one of `masks`; a root that is a file gives its own path."""
+    """Pipe of file paths: the files in the root folders whose names match one of `masks`; a root
+    that is a file is listed itself."""
 
     def __init__(self, root=".", masks="", *, recursive=False, abspath=False, non_deterministic=False, length=-1):
         roots = [root] if isinstance(root, str) else root

@@ -1,4 +1,4 @@
-"""Iterable pipes: opened files."""
+"""Iterable pipes of opened files."""
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe, functional_datapipe
 
 __all__ = ["FileOpenerIterDataPipe"]
@@ -6,7 +6,7 @@ __all__ = ["FileOpenerIterDataPipe"]
 
 @functional_datapipe("open_files")
 class FileOpenerIterDataPipe(IterDataPipe):
-    """(path, file) of each path; whoever takes a file closes it."""
+    """Pipe that opens each path and returns (path, file); the consumer must close the file."""
 
     def __init__(self, datapipe, mode="r", encoding=None, length=-1):
         if mode not in ("b", "t", "rb", "rt", "r"):

@@ -1,4 +1,4 @@
-"""Iterable pipes: items put together and taken apart."""
+"""Iterable pipes that batch and unbatch items."""
 import itertools
 
 from mindtorch.torch._refusing import refuse
@@ -10,7 +10,8 @@ __all__ = ["BatcherIterDataPipe", "UnBatcherIterDataPipe"]
 
 @functional_datapipe("batch")
 class BatcherIterDataPipe(_Over):
-    """Lists (or wrapper_class) of batch_size items; the last may be shorter unless drop_last."""
+    """Pipe that groups items into lists (or wrapper_class) of batch_size items; the last may be
+    shorter unless drop_last."""
 
     def __init__(self, datapipe, batch_size, drop_last=False, wrapper_class=list):
         if batch_size <= 0:
@@ -31,7 +32,7 @@ class BatcherIterDataPipe(_Over):
 
 @functional_datapipe("unbatch")
 class UnBatcherIterDataPipe(_Over):
-    """Items of nested lists, unbatch_level deep (-1: all the way)."""
+    """Pipe that flattens nested lists, unbatch_level deep (-1: completely)."""
 
     def __init__(self, datapipe, unbatch_level=1):
         super().__init__(datapipe)

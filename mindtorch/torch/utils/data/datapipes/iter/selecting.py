@@ -1,4 +1,4 @@
-"""Iterable pipes: some of the items."""
+"""Iterable pipes that select items."""
 from mindtorch.torch.utils.data.datapipes.datapipe import functional_datapipe
 from mindtorch.torch.utils.data.datapipes.iter._over import _Over
 
@@ -7,7 +7,7 @@ __all__ = ["FilterIterDataPipe"]
 
 @functional_datapipe("filter")
 class FilterIterDataPipe(_Over):
-    """Items for which filter_fn is true."""
+    """Pipe that returns the items for which filter_fn is true."""
 
     def __init__(self, datapipe, filter_fn, input_col=None):
         super().__init__(datapipe)

@@ -1,4 +1,4 @@
-"""Iterable pipes: each worker's share."""
+"""Iterable pipes that shard items over workers and ranks."""
 import enum
 import itertools
 
@@ -9,7 +9,7 @@ __all__ = ["SHARDING_PRIORITIES", "ShardingFilterIterDataPipe"]
 
 
 class SHARDING_PRIORITIES(enum.IntEnum):
-    """Kinds of shares, in the order in which they are applied."""
+    """Kinds of sharding groups, in the order in which they are applied."""
 
     DEFAULT = 1
     DISTRIBUTED = 2
@@ -18,7 +18,7 @@ class SHARDING_PRIORITIES(enum.IntEnum):
 
 @functional_datapipe("sharding_filter")
 class ShardingFilterIterDataPipe(IterDataPipe):
-    """The share of this worker process and of this rank: every n-th item."""
+    """Pipe that returns the shard of this worker process and this rank: every n-th item."""
 
     def __init__(self, source_datapipe, sharding_group_filter=None):
         self.source_datapipe, self._given = source_datapipe, None
@@ -27,7 +27,7 @@ class ShardingFilterIterDataPipe(IterDataPipe):
         return True
 
     def apply_sharding(self, num_of_instances, instance_id, sharding_group=None):
-        """Sets the share by hand."""
+        """Sets the shard explicitly."""
         self._given = num_of_instances, instance_id
 
     def _share(self):

@@ -1,4 +1,4 @@
-"""Iterable pipes: the content of opened files."""
+"""Iterable pipes of the contents of opened files."""
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe, functional_datapipe
 
 __all__ = ["StreamReaderIterDataPipe"]
@@ -6,7 +6,8 @@ __all__ = ["StreamReaderIterDataPipe"]
 
 @functional_datapipe("read_from_stream")
 class StreamReaderIterDataPipe(IterDataPipe):
-    """(path, data) of each (path, file), in pieces of `chunk` or whole; the file is closed after its end."""
+    """Pipe that returns (path, data) for each (path, file), in pieces of size `chunk` or complete;
+    it closes the file at its end."""
 
     def __init__(self, datapipe, chunk=None):
         self.datapipe, self.chunk = datapipe, chunk

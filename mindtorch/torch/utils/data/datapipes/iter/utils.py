@@ -7,7 +7,7 @@ __all__ = ["IterableWrapperIterDataPipe"]
 
 
 class IterableWrapperIterDataPipe(IterDataPipe):
-    """A pipe over any iterable, copied before each pass unless deepcopy=False."""
+    """Pipe over any iterable, which is copied before each iteration unless deepcopy=False."""
 
     def __init__(self, iterable, deepcopy=True):
         self.iterable, self.deepcopy = iterable, deepcopy

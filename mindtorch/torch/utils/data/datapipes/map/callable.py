@@ -1,17 +1,17 @@
-"""Indexed pipes: a function of each item."""
+"""Indexed pipes that apply a function to each item."""
 from mindtorch.torch.utils.data.datapipes.datapipe import MapDataPipe, functional_datapipe
 
 __all__ = ["default_fn", "MapperMapDataPipe"]
 
 
 def default_fn(data):
-    """The item as it is."""
+    """Returns the item unchanged."""
     return data
 
 
 @functional_datapipe("map")
 class MapperMapDataPipe(MapDataPipe):
-    """fn of each item."""
+    """Pipe that applies `fn` to each item."""
 
     def __init__(self, datapipe, fn=default_fn):
         self.datapipe, self.fn = datapipe, fn

@@ -1,4 +1,4 @@
-"""Indexed pipes: other orders of the items."""
+"""Indexed pipes that change the order of items."""
 import random
 
 from mindtorch.torch.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
@@ -7,7 +7,8 @@ __all__ = ["ShufflerIterDataPipe"]
 
 
 class ShufflerIterDataPipe(IterDataPipe):
-    """The items of an indexed pipe in random order, which is drawn anew for each pass: a pipe that is iterated over."""
+    """Iterable pipe over the items of an indexed pipe in random order, drawn again for each
+    iteration."""
 
     def __init__(self, datapipe, *, indices=None):
         self.datapipe = datapipe

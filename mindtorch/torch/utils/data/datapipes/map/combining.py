@@ -1,4 +1,4 @@
-"""Indexed pipes: several pipes."""
+"""Indexed pipes that combine several pipes."""
 from mindtorch.torch.utils.data.datapipes.datapipe import MapDataPipe, functional_datapipe
 
 __all__ = ["ConcaterMapDataPipe", "ZipperMapDataPipe"]
@@ -6,7 +6,7 @@ __all__ = ["ConcaterMapDataPipe", "ZipperMapDataPipe"]
 
 @functional_datapipe("concat")
 class ConcaterMapDataPipe(MapDataPipe):
-    """One pipe after the other."""
+    """Pipe that concatenates pipes."""
 
     def __init__(self, *datapipes):
         if not datapipes:
@@ -27,7 +27,7 @@ class ConcaterMapDataPipe(MapDataPipe):
 
 @functional_datapipe("zip")
 class ZipperMapDataPipe(MapDataPipe):
-    """Tuples of the items of all pipes at an index."""
+    """Pipe of tuples of the items of all pipes at an index."""
 
     def __init__(self, *datapipes):
         if not datapipes:

@@ -1,4 +1,4 @@
-"""Indexed pipes: items put together."""
+"""Indexed pipes that batch items."""
 from mindtorch.torch.utils.data.datapipes.datapipe import MapDataPipe, functional_datapipe
 
 __all__ = ["BatcherMapDataPipe"]
@@ -6,7 +6,8 @@ __all__ = ["BatcherMapDataPipe"]
 
 @functional_datapipe("batch")
 class BatcherMapDataPipe(MapDataPipe):
-    """Lists (or wrapper_class) of batch_size items; the last may be shorter unless drop_last."""
+    """Pipe that groups items into lists (or wrapper_class) of batch_size items; the last may be
+    shorter unless drop_last."""
 
     def __init__(self, datapipe, batch_size, drop_last=False, wrapper_class=list):
         if batch_size <= 0:

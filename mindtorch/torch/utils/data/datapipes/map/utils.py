@@ -7,7 +7,7 @@ __all__ = ["SequenceWrapperMapDataPipe"]
 
 
 class SequenceWrapperMapDataPipe(MapDataPipe):
-    """A pipe over a sequence or dict."""
+    """Pipe over a sequence or dict."""
 
     def __init__(self, sequence, deepcopy=True):
         self.sequence = copy.deepcopy(sequence) if deepcopy else sequence
